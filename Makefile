@@ -1,0 +1,43 @@
+# Short names for what one does here. `make` lists them.
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format wheel bench-env ci clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV) ## optimise, compile and run ResNet-50
+	$(BIN)/eqsat-layout demo
+
+test: $(VENV) ## run the tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV) ## ruff and mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV) ## let ruff fix and format
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+wheel: $(VENV) ## build the wheel into dist/
+	$(BIN)/pip wheel --no-deps --wheel-dir dist .
+
+bench-env: $(VENV) ## install what bench/ needs (torch, onnx, ...: gigabytes)
+	$(BIN)/pip install -q --group bench
+
+ci: ## what CI runs: tests and lint in a fresh copy and a fresh environment
+	.ci/run
+
+clean: ## remove caches and builds, keep the environment
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+$(VENV): pyproject.toml
+	python3.11 -m venv $(VENV)
+	$(BIN)/pip install -q -U pip
+	$(BIN)/pip install -q -e . --group test --group lint
+	touch $(VENV)

@@ -1,0 +1,31 @@
+"""Layout optimisation of TVM Relax programs with equality saturation. These names are the public API.
+
+They are imported on first use, so ``import eqsat_layout`` itself costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eqsat_layout.errors import EqsatError
+    from eqsat_layout.pipeline import OptimizeLayout, compile, optimize, plan
+    from eqsat_layout.report import Plan
+
+__all__ = ["EqsatError", "OptimizeLayout", "Plan", "compile", "optimize", "plan"]
+
+_HOMES = {"EqsatError": "errors", "Plan": "report"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'pipeline')}")
+    value = getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

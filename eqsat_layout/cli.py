@@ -1,0 +1,208 @@
+"""The command line ``eqsat-layout``. In: arguments. Out: reports on the console, optimised modules in files.
+
+Exit codes: 0 done, 1 the demo's numbers disagree, 2 wrong arguments, a file that can't be read, or a refused module.
+TVM is imported by the commands, not here, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from eqsat_layout.errors import EqsatError
+
+if TYPE_CHECKING:
+    from eqsat_layout.report import Plan
+
+app = typer.Typer(
+    name="eqsat-layout",
+    help="Optimise the layouts of TVM Relax programs with equality saturation.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(metavar="TARGET", help="What to optimise for: 'llvm' or a JSON target. Default: this machine."),
+]
+
+
+def main() -> None:
+    """The console script."""
+    app()
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"eqsat-layout {installed('eqsat-layout')}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    layout: Annotated[str, typer.Option(help="The layout that the convolutions are frozen to.")] = "NCHW16c",
+    image: Annotated[int, typer.Option(min=32, help="Height and width of the input.")] = 224,
+    batch: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="Timed runs of each build.")] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of weights and input.")] = 0,
+    width: Annotated[int, typer.Option(min=16, help="Channels of the stem; 64 is ResNet-50's own.")] = 64,
+    target: TargetOption = None,
+    run: Annotated[bool, typer.Option("--run/--no-run", help="Build and run, or only plan.")] = True,
+    debug: DebugOption = False,
+) -> None:
+    """Optimise, compile and run ResNet-50 (random weights, no download) and compare with the unoptimised build."""
+    console = _console()
+    with _errors(debug):
+        from eqsat_layout.cli_demo import DemoOptions, run_demo
+
+        options = DemoOptions(
+            layout=layout,
+            image=image,
+            batch=batch,
+            repeat=repeat,
+            seed=seed,
+            width=width,
+            target=_parse_target(target),
+            run=run,
+        )
+        agrees = run_demo(options, console)
+    if not agrees:
+        raise typer.Exit(1)
+
+
+@app.command()
+def optimize(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Relax text (.py), TVM JSON, ONNX, or a torch.export archive (.pt2).")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Where to write: .py (Relax text) or .json. Default: FILE.optimized.*",
+        ),
+    ] = None,
+    target: TargetOption = None,
+    desired_layout: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OP=LAYOUTS", help='Layouts of an op: "relax.nn.conv2d=NCHW16c,OIHW16i16o". Repeatable.'),
+    ] = None,
+    rules: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Rule file to use besides the shipped ones. Repeatable.")
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(min=0.0, metavar="SECONDS", help="Seconds for the search for the best plan.")
+    ] = None,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Run both modules on random inputs and compare.")
+    ] = False,
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the plan too: .json, or text under any other name.")
+    ] = None,
+    debug: DebugOption = False,
+) -> None:
+    """Optimise the module in FILE, write it, and print the plan."""
+    console = _console()
+    with _errors(debug):
+        from eqsat_layout.cli_stages import Stages
+        from eqsat_layout.readers import check_output, default_output, read_module, write_module
+
+        destination = output or default_output(file)
+        check_output(destination)
+        _refuse_overwriting(file, [destination, *([plan] if plan else [])])
+        layouts = _parse_layouts(desired_layout or [])
+        parsed_target = _parse_target(target)
+        stages = Stages(console)
+        with stages("read", file.name):
+            mod = read_module(file)
+        from eqsat_layout.pipeline import plan as make_plan
+
+        with stages("plan"):
+            found = make_plan(
+                mod,
+                parsed_target,
+                rules=[str(path) for path in rules] if rules else None,
+                desired_layouts=layouts or None,
+                time_limit=time_limit,
+                validate=validate,
+            )
+        with stages("write", str(destination)):
+            write_module(found.module, destination)
+            if plan:
+                _write_plan(found, plan)
+        console.print()
+        console.print(found)
+
+
+def _parse_layouts(options: Sequence[str]) -> dict[str, list[str]]:
+    layouts: dict[str, list[str]] = {}
+    for option in options:
+        op, equals, names = option.partition("=")
+        values = [name.strip() for name in names.split(",")]
+        if not op.strip() or not equals or not all(values):
+            raise EqsatError(f"--desired-layout {option!r}: expected OP=LAYOUT[,LAYOUT...]")
+        layouts[op.strip()] = values
+    return layouts
+
+
+def _parse_target(text: str | None) -> Any:
+    """A target as TVM takes it: a string, or a dict where the text is JSON."""
+    if text is None or not text.lstrip().startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise EqsatError(f"--target {text!r} is not JSON: {error}") from error
+
+
+def _refuse_overwriting(source: Path, destinations: Sequence[Path]) -> None:
+    for destination in destinations:
+        if destination.resolve() == source.resolve():
+            raise EqsatError(f"{destination}: this is the input, which is never overwritten")
+    if len({d.resolve() for d in destinations}) < len(destinations):
+        raise EqsatError(f"{destinations[0]}: named for the module and for the plan")
+
+
+def _write_plan(found: Plan, path: Path) -> None:
+    text = json.dumps(found.to_dict(), indent=2) if path.suffix == ".json" else str(found)
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise EqsatError(f"{path}: {error.strerror or error}") from error
+
+
+def _console() -> Console:
+    """Standard output, as wide as the terminal; 100 columns in a file or a pipe."""
+    return Console(width=None if sys.stdout.isatty() else 100)
+
+
+@contextmanager
+def _errors(debug: bool) -> Iterator[None]:
+    """One line for an error that the package raises on purpose; anything else is a bug and shows its traceback."""
+    try:
+        yield
+    except EqsatError as error:
+        if debug:
+            raise
+        print(f"eqsat-layout: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+if __name__ == "__main__":
+    main()

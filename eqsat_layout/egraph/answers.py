@@ -1,0 +1,191 @@
+"""The questions that rules ask of Python, and their answers.
+
+A rule puts a row ``(ask-NAME in...)``; the method ``answer_NAME`` (dashes as underscores) gives rows in return, usually
+``(NAME in... out...)``. No rows means no. Answers depend on the question only, so each is given once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from eqsat_layout.egraph.names import OPAQUE, Constant, Names
+from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.tir.flow import Flow, backward, forward
+
+Row = tuple[str, tuple[Any, ...]]
+
+
+class Answers:
+    """Answers for the signatures of one program.
+
+    ``max_formats`` bounds the formats that flowing may make per tensor shape, so that a program whose layouts chase
+    each other in circles stays finite; what was refused is counted in ``refused``.
+    """
+
+    def __init__(self, signatures: Mapping[str, Signature], names: Names, max_formats: int = 32):
+        self._signatures = signatures
+        self._names = names
+        self._views: dict[str, IndexMap] = {}
+        self._max_formats = max_formats
+        self._formats_of_shape: dict[tuple[Any, ...], set[str]] = {}
+        self.refused = 0
+
+    # ---- naming ops -------------------------------------------------------------------------------------------------
+
+    def op_name(self, signature: Signature) -> str:
+        """What the e-graph calls an op: its signature's key, or for a view its map, so that equal views are equal."""
+        return signature.key if signature.view is None else self._view_name(signature.view)
+
+    def facts(self) -> Iterable[Row]:
+        """What rules may test about signatures, for those named since the last call."""
+        for signature in self._signatures.values():
+            if signature.view is None:
+                yield "is", (signature.key, signature.name)
+                yield from (("is", (signature.key, "frozen")),) if signature.frozen else ()
+            else:
+                yield from self._view_facts(signature.view)
+
+    def _view_name(self, view: IndexMap) -> str:
+        name = f"view:{view.key}"
+        self._views.setdefault(name, view)
+        return name
+
+    def _view_facts(self, view: IndexMap) -> list[Row]:
+        name = self._view_name(view)
+        rows: list[Row] = [("is", (name, "view"))]
+        if view.is_identity:
+            rows.append(("identity", (name,)))
+        return rows
+
+    # ---- values -----------------------------------------------------------------------------------------------------
+
+    def answer_compose(self, outer: str, inner: str) -> list[Row]:
+        """``outer`` after ``inner`` as one view."""
+        composed = self._views[outer].after(self._views[inner])
+        if composed is None:
+            return []
+        return [("compose", (outer, inner, self._view_name(composed))), *self._view_facts(composed)]
+
+    def answer_fold(self, view: str, constant: str) -> list[Row]:
+        """The constant under a view; its elements are computed when the plan is emitted."""
+        old = self._names.constants[constant]
+        name = f"{constant}|{view}"
+        self._names.constants[name] = Constant(old.source, (*old.views, self._views[view]))
+        return [("fold", (view, constant, name))]
+
+    # ---- flow -------------------------------------------------------------------------------------------------------
+
+    def answer_impls(self, key: str) -> list[Row]:
+        """The formats that the op runs in by itself: those it is frozen to, or those it was written with."""
+        signature = self._signatures.get(key)
+        if signature is None:
+            return []
+        if signature.frozen is not None:
+            flow = Flow(signature.frozen.operands, signature.frozen.results, ())
+            rows = self._variant_rows(key, flow)
+        else:
+            operands = [self._names.format(row_major(t)) for t in signature.operands]
+            results = [self._names.format(row_major(t)) for t in signature.results]
+            rows = self._rows_of(key, operands, results, None)
+        return [("impls", (key, rows[0][1][1])), *rows]
+
+    def answer_back(self, key: str, result: str) -> list[Row]:
+        """Variants that write the (only) result in the format asked for."""
+        signature = self._flowing(key)
+        fmt = self._names.formats.get(result)
+        if signature is None or signature.is_tuple or fmt is None or self._is_original(signature.results[0], fmt):
+            return []
+        assert signature.computation is not None
+        flows = backward(signature.computation, 0, fmt)
+        return [row for flow in flows if self._allowed(flow) for row in self._variant_rows(key, flow)]
+
+    def answer_results(self, key: str, index: int, result: str) -> list[Row]:
+        """Variants of an op with several results that write result ``index`` in the format asked for."""
+        signature = self._signatures.get(key)
+        fmt = self._names.formats.get(result)
+        if signature is None or fmt is None:
+            return []
+        if self._is_original(signature.results[index], fmt) or not signature.flows:
+            return []
+        assert signature.computation is not None
+        rows: list[Row] = []
+        for flow in backward(signature.computation, index, fmt):
+            if self._allowed(flow):
+                own = self._variant_rows(key, flow)
+                rows += [("results", (key, index, result, own[0][1][1])), *own]
+        return rows
+
+    def answer_fwd(self, key: str, operand: int, fmt_name: str) -> list[Row]:
+        """Variants that read operand ``operand`` in the format asked for."""
+        signature = self._flowing(key)
+        fmt = self._names.formats.get(fmt_name)
+        if signature is None or fmt is None or self._is_original(signature.operands[operand], fmt):
+            return []
+        assert signature.computation is not None
+        rows: list[Row] = []
+        for flow in forward(signature.computation, operand, fmt):
+            if self._allowed(flow):
+                own = self._variant_rows(key, flow)
+                rows += [("fwd", (key, operand, fmt_name, own[0][1][1])), *own]
+        return rows
+
+    def answer_view(self, view: str, result: str) -> list[Row]:
+        """The format of a view's operand that makes the view free, given its result's."""
+        fmt = self._names.formats.get(result)
+        index_map = fmt.index_map.after(self._views[view]) if fmt is not None and not fmt.is_padded else None
+        if fmt is None or index_map is None:
+            return []
+        return [("view", (view, result, self._names.format(Format.make(index_map, scope=fmt.scope))))]
+
+    def answer_viewed(self, view: str, operand: str) -> list[Row]:
+        """The format of a view's result that makes the view free, given its operand's."""
+        fmt = self._names.formats.get(operand)
+        inverse = self._views[view].inverse()
+        if fmt is None or fmt.is_padded or inverse is None:
+            return []
+        index_map = fmt.index_map.after(inverse)
+        if index_map is None:
+            return []
+        return [("view", (view, self._names.format(Format.make(index_map, scope=fmt.scope)), operand))]
+
+    def _flowing(self, key: str) -> Signature | None:
+        signature = self._signatures.get(key)
+        return signature if signature is not None and signature.flows else None
+
+    def _is_original(self, ty: TensorType | None, fmt: Format) -> bool:
+        """Row-major is answered by ``impls`` once, not derived."""
+        return fmt.is_row_major
+
+    def _variant_rows(self, key: str, flow: Flow) -> list[Row]:
+        operands = [self._names.format(f) for f in flow.operands]
+        results = [self._names.format(f) for f in flow.results]
+        return self._rows_of(key, operands, results, flow)
+
+    def _rows_of(self, key: str, operands: Sequence[str], results: Sequence[str], flow: Flow | None) -> list[Row]:
+        variant = self._names.variant(key, operands, results, flow)
+        reads = self._names.operand_list(operands)
+        return [("back", (key, variant.result, variant.key, reads)), *self._names.take_new_rows()]
+
+    def _allowed(self, flow: Flow) -> bool:
+        """Whether all new formats of the flow are within the bound."""
+        new = []
+        for fmt in (*flow.operands, *flow.results):
+            known = self._formats_of_shape.setdefault(fmt.shape, set())
+            if fmt.key not in known:
+                if len(known) >= self._max_formats:
+                    self.refused += 1
+                    return False
+                new.append((known, fmt.key))
+        for known, name in new:
+            known.add(name)
+        return True
+
+
+def row_major(ty: TensorType | None) -> Format | None:
+    """The format that Relax means by a tensor of this type."""
+    return None if ty is None else Format.row_major(ty.shape)
+
+
+__all__ = ["OPAQUE", "Answers", "Row", "row_major"]

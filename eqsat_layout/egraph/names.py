@@ -1,0 +1,89 @@
+"""Names that rule text passes around without looking inside: formats, format lists, variants, constants.
+
+In: formats and flows from the host. Out: their names, and the objects back from the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.tir.flow import Flow
+
+OPAQUE = "-"
+"""The format of a value that is no tensor of known shape: it has one form and nothing to convert."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run an op: operand and result format names. ``flow`` is None where the op runs as it was written."""
+
+    key: str
+    signature: str
+    operands: tuple[str, ...]
+    result: str
+    flow: Flow | None
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant: one of the program's, with the views that were folded into it, innermost first."""
+
+    source: Any
+    views: tuple[IndexMap, ...] = ()
+
+
+class Names:
+    """The tables of one saturation. Rows that the rules need to take lists apart are collected in ``new_rows``."""
+
+    def __init__(self) -> None:
+        self.formats: dict[str, Format] = {}
+        self.variants: dict[str, Variant] = {}
+        self.constants: dict[str, Constant] = {}
+        self.lists: dict[str, tuple[str, ...]] = {}
+        self.new_rows: list[tuple[str, tuple[Any, ...]]] = []
+
+    def format(self, fmt: Format | None) -> str:
+        """The name of a format."""
+        if fmt is None:
+            return OPAQUE
+        key = fmt.key
+        self.formats.setdefault(key, fmt)
+        return key
+
+    def operand_list(self, formats: Sequence[str]) -> str:
+        """The name of a list of operand formats, one to take apart head first."""
+        name = " ".join(formats)
+        if name not in self.lists:
+            self.lists[name] = tuple(formats)
+            for i, head in enumerate(formats):
+                self.new_rows.append(("split", (" ".join(formats[i:]), head, " ".join(formats[i + 1 :]))))
+        return name
+
+    def result(self, formats: Sequence[str]) -> str:
+        """The name of what an op writes: the format itself, or a list for an op with several results."""
+        if len(formats) == 1:
+            return formats[0]
+        name = "[" + " ".join(formats) + "]"
+        if name not in self.lists:
+            self.lists[name] = tuple(formats)
+            self.new_rows.extend(("nth", (name, i, f)) for i, f in enumerate(formats))
+        return name
+
+    def variant(self, signature: str, operands: Sequence[str], results: Sequence[str], flow: Flow | None) -> Variant:
+        """The variant with these formats; the first flow that gives them is kept."""
+        result = self.result(results)
+        identity = f"{signature}({' '.join(operands)})->{result}"
+        found = self.variants.get(identity)
+        if found is None:
+            key = f"{signature}/{len(self.variants)}"
+            found = Variant(key, signature, tuple(operands), result, flow)
+            self.variants[identity] = self.variants[key] = found
+        return found
+
+    def take_new_rows(self) -> list[tuple[str, tuple[Any, ...]]]:
+        """The rows collected since the last call."""
+        rows, self.new_rows = self.new_rows, []
+        return rows

@@ -1,0 +1,162 @@
+"""Saturation: a graph in, everything that could be done with it out.
+
+The graph is loaded in bulk, the phases of the rules run in turn, and the questions that rules ask are answered in
+batches until none is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat_layout.egraph.answers import Answers, row_major
+from eqsat_layout.egraph.database import Database, Row, Tables
+from eqsat_layout.egraph.names import Constant, Names
+from eqsat_layout.egraph.rules import Command
+from eqsat_layout.errors import RuleError
+from eqsat_layout.graph.graph import Graph, Signature, TensorType
+
+MAX_ROUNDS = 200
+"""Rounds of asking and answering per phase; real programs need fewer than ten."""
+
+
+@dataclass
+class Saturated:
+    """The saturated e-graph of one region, as tables. E-classes are opaque handles."""
+
+    graph: Graph
+    names: Names
+    tables: Tables
+    types: dict[Any, TensorType | None]
+    handle_of_node: list[Any]
+    rounds: int
+    e_nodes: int
+    e_classes: int
+    notes: list[str]
+
+
+def saturate(graph: Graph, signatures: Mapping[str, Signature], commands: Sequence[Command]) -> Saturated:
+    """Runs all rules on ``graph``."""
+    database = Database(commands)
+    try:
+        return _Saturation(database, graph, signatures).run()
+    finally:
+        database.close()
+
+
+class _Saturation:
+    def __init__(self, database: Database, graph: Graph, signatures: Mapping[str, Signature]):
+        self._database, self._graph, self._signatures = database, graph, signatures
+        self._names = Names()
+        used = {node.signature for node in graph.nodes if node.kind == "op"}
+        self._answers = Answers({k: s for k, s in signatures.items() if k in used}, self._names)
+        self._asked: dict[str, set[Row]] = {}
+        self._rounds = 0
+        self._notes: list[str] = []
+
+    def run(self) -> Saturated:
+        self._load()
+        self._phase("logical")
+        self._phase("flow")
+        self._database.saturate("build")
+        if self._answers.refused:
+            self._notes.append(f"{self._answers.refused} layouts were not explored: too many for one tensor shape")
+        tables = self._database.tables()
+        e_nodes, e_classes = tables.enodes_and_classes(("Tensor", "Args"))
+        refs = {i: handle for i, handle in tables.rows("Ref")}
+        handles = [refs[i] for i in range(len(self._graph.nodes))]
+        types: dict[Any, TensorType | None] = {}
+        for node, handle in zip(self._graph.nodes, handles, strict=True):
+            types.setdefault(handle, node.type)
+        return Saturated(
+            self._graph, self._names, tables, types, handles, self._rounds, e_nodes, e_classes, self._notes
+        )
+
+    def _load(self) -> None:
+        rows = self._program_rows()
+        for relation, row in self._answers.facts():
+            rows.setdefault(relation, []).append(row)
+        for relation, row in self._names.take_new_rows():
+            rows.setdefault(relation, []).append(row)
+        self._database.load({relation: _unique(content) for relation, content in rows.items()})
+        self._database.step("handles")
+        self._database.step("load")
+
+    def _program_rows(self) -> dict[str, list[Row]]:
+        rows: dict[str, list[Row]] = {"row-ref": [(i,) for i in range(len(self._graph.nodes))]}
+        lists: dict[tuple[int, ...], int] = {}
+        for i, node in enumerate(self._graph.nodes):
+            if node.kind == "op":
+                name = self._answers.op_name(self._signatures[node.signature])
+                rows.setdefault("row-op", []).append((i, name, _list_id(lists, node.inputs, rows)))
+            elif node.kind == "get":
+                rows.setdefault("row-get", []).append((i, node.index, node.inputs[0]))
+            elif node.kind == "const":
+                self._names.constants[node.name] = Constant(node.var)
+                rows.setdefault("row-const", []).append((i, node.name))
+            else:
+                fmt = self._names.format(row_major(node.type))
+                rows.setdefault("row-param", []).append((i, node.name, fmt))
+        rows["row-list"] = [(i,) for i in lists.values()]
+        rows["row-goal"] = sorted({(i, self._goal_format(i)) for i, _ in self._graph.goals})
+        return rows
+
+    def _goal_format(self, i: int) -> str:
+        node = self._graph.nodes[i]
+        if node.kind == "op":
+            results = self._signatures[node.signature].results
+            return self._names.result([self._names.format(row_major(t)) for t in results])
+        return self._names.format(row_major(node.type))
+
+    def _phase(self, ruleset: str) -> None:
+        """Saturates and answers until no new question is asked."""
+        for _ in range(MAX_ROUNDS):
+            self._database.saturate(ruleset)
+            rows = self._answer_all()
+            self._rounds += 1
+            if not rows:
+                return
+            self._database.load(rows)
+        self._notes.append(f"the rules still asked new questions after {MAX_ROUNDS} rounds of phase {ruleset!r}")
+
+    def _answer_all(self) -> dict[str, list[Row]]:
+        """Answers every question not asked before, in sorted order, so that names do not depend on hashing."""
+        tables = self._database.tables()
+        rows: dict[str, dict[Row, None]] = {}
+        for table in tables.names:
+            if not table.startswith("ask-") or not tables.size(table):
+                continue
+            answer = self._answer_function(table)
+            known = self._asked.setdefault(table, set())
+            for question in sorted(set(tables.rows(table)) - known):
+                known.add(question)
+                for relation, row in answer(*question):
+                    rows.setdefault(relation, {})[row] = None
+        return {relation: list(content) for relation, content in rows.items()}
+
+    def _answer_function(self, table: str) -> Callable[..., Any]:
+        name = table.removeprefix("ask-")
+        answer = getattr(self._answers, "answer_" + name.replace("-", "_"), None)
+        if answer is None:
+            raise RuleError(f"rules ask ({table} ...), but nothing answers {name!r}")
+        return answer  # type: ignore[no-any-return]
+
+
+def _list_id(lists: dict[tuple[int, ...], int], operands: tuple[int, ...], rows: dict[str, list[Row]]) -> int:
+    """The handle of an operand list; tails are shared."""
+    known = lists.get(operands)
+    if known is not None:
+        return known
+    if not operands:
+        lists[()] = number = len(lists)
+        rows.setdefault("row-end", []).append((number,))
+        return number
+    tail = _list_id(lists, operands[1:], rows)
+    lists[operands] = number = len(lists)
+    rows.setdefault("row-arg", []).append((number, operands[0], tail))
+    return number
+
+
+def _unique(rows: Sequence[Row]) -> list[Row]:
+    return list(dict.fromkeys(rows))

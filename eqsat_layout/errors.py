@@ -1,0 +1,23 @@
+"""The exceptions of the package. Every message names what is at fault: the op, the file and line, or the argument."""
+
+from __future__ import annotations
+
+
+class EqsatError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class LayoutError(EqsatError, ValueError):
+    """A layout or an index map that is malformed or does not fit its tensor."""
+
+
+class RuleError(EqsatError):
+    """A rule file that can't be loaded; the message starts with ``file:line:column``."""
+
+
+class MalformedModuleError(EqsatError, ValueError):
+    """An IRModule that is not well formed; the message names the function and the binding."""
+
+
+class TargetError(EqsatError, ValueError):
+    """A target that is unknown or can't be built for here."""

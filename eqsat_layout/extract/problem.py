@@ -1,0 +1,143 @@
+"""Room: extract. The selection problem: which stores of which tensors are made, how, and what supplies the others.
+
+In: families of stores with their nodes and one-hop conversions. Out: a `Solution`, re-computable with `cost_of`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from eqsat_layout.errors import EqsatError
+
+Store = tuple[int, int]
+"""A family's index and the index of one of its stores."""
+
+
+class ExtractionError(EqsatError):
+    """A selection problem that is malformed or has no solution, or an answer that is not a solution of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One way to make a store: its cost in seconds (>= 0) and the stores that must be available for it."""
+
+    cost: float
+    children: tuple[Store, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One tensor with its views; its stores are the formats that it can lie in.
+
+    ``nodes[s]``: the ways to make store s; may be empty (then only a conversion reaches s).
+    ``convert[i][j]``: the cost of having store j available from store i made; 0 on the diagonal, inf where illegal.
+    One hop only. Equal matrices should be one object.
+    """
+
+    nodes: tuple[tuple[Node, ...], ...]
+    convert: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Families, and the stores that must be available at the end."""
+
+    families: tuple[Family, ...]
+    goals: tuple[Store, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What the solver met: sizes before and after reduction, the widest frontier, and how the answer was found."""
+
+    families: int = 0
+    kept_families: int = 0
+    templates: int = 0
+    cyclic_families: int = 0
+    widest: int = 0
+    seconds: float = 0.0
+    method: str = "frontier"
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Chosen nodes and suppliers, their cost in seconds, and a bound that no solution's cost is below.
+
+    ``made[f, s]``: index into ``families[f].nodes[s]``. ``source[f, s]``: for each demanded store the made store of
+    the same family that supplies it (itself, where it is made).
+    """
+
+    cost: float
+    lower_bound: float
+    made: Mapping[Store, int]
+    source: Mapping[Store, int]
+    stats: Stats = field(default_factory=Stats, compare=False)
+
+    @property
+    def proven(self) -> bool:
+        """Whether no solution is cheaper (to 1e-9, relative)."""
+        return self.cost <= self.lower_bound * (1 + 1e-9)
+
+    @property
+    def gap(self) -> float:
+        """How much of the cost a better solution could save at most, 0..1."""
+        return 0.0 if self.proven else (self.cost - self.lower_bound) / self.cost
+
+
+def cost_of(problem: Problem, made: Mapping[Store, int], source: Mapping[Store, int]) -> float:
+    """The cost of a selection, computed from the problem alone.
+
+    Raises ExtractionError if it is no solution: a goal or an operand that nothing supplies, a supplier that isn't made,
+    an illegal conversion, or a tensor that is made, directly or not, out of itself. Selected but unused parts cost too.
+    """
+    terms: list[float] = []
+    depends: dict[int, list[int]] = {}
+    for goal in problem.goals:
+        if goal not in source:
+            raise ExtractionError(f"goal {goal} is not supplied")
+    for (f, s), index in made.items():
+        node = _node(problem, f, s, index)
+        terms.append(node.cost)
+        for child in node.children:
+            if child not in source:
+                raise ExtractionError(f"store {(f, s)} is made from {child}, which is not supplied")
+            depends.setdefault(f, []).append(child[0])
+    for (f, s), supplier in source.items():
+        if (f, supplier) not in made:
+            raise ExtractionError(f"store {(f, s)} is supplied by {(f, supplier)}, which is not made")
+        step = problem.families[f].convert[supplier][s]
+        if step == math.inf:
+            raise ExtractionError(f"store {(f, s)} can't be converted from {(f, supplier)}")
+        terms.append(step)
+    _check_acyclic(depends)
+    return math.fsum(terms)
+
+
+def _node(problem: Problem, f: int, s: int, index: int) -> Node:
+    if not (0 <= f < len(problem.families) and 0 <= s < len(problem.families[f].nodes)):
+        raise ExtractionError(f"there is no store {(f, s)}")
+    ways = problem.families[f].nodes[s]
+    if not 0 <= index < len(ways):
+        raise ExtractionError(f"store {(f, s)} has no node {index}")
+    return ways[index]
+
+
+def _check_acyclic(depends: Mapping[int, list[int]]) -> None:
+    waiting = dict.fromkeys(depends, 0)
+    for kids in depends.values():
+        for kid in kids:
+            if kid in waiting:
+                waiting[kid] += 1
+    ready = [f for f, n in waiting.items() if not n]
+    while ready:
+        f = ready.pop()
+        del waiting[f]
+        for kid in depends[f]:
+            if kid in waiting:
+                waiting[kid] -= 1
+                if not waiting[kid]:
+                    ready.append(kid)
+    if waiting:
+        raise ExtractionError(f"family {min(waiting)} is made out of itself")

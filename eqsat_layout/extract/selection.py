@@ -1,0 +1,346 @@
+"""The saturated e-graph as a selection problem, and a solution of it as steps.
+
+In: the tables of a saturation and a cost model. Out: a :class:`Problem` for the solver, then :class:`Steps`.
+Tensors that are views of each other form one family; their (tensor, format) pairs are its stores.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from eqsat_layout.egraph.names import Variant
+from eqsat_layout.egraph.saturate import Saturated
+from eqsat_layout.extract.cost import CostModel
+from eqsat_layout.extract.problem import Family, Node, Problem, Solution
+from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Operand, Part, Run, Step, Steps
+from eqsat_layout.maps import Format
+
+T = TypeVar("T", bound=Hashable)
+
+Spec = tuple[int, str]
+"""A tensor's number and a format name."""
+
+Made = tuple[str, Any]
+"""How a node makes its store: ("run", (variant, operand specs)), ("part", (index, spec)) or ("given", graph node)."""
+
+
+class Selection:
+    """The problem of one region. ``problem`` is what the solver gets; :meth:`steps` decodes its answer."""
+
+    def __init__(self, saturated: Saturated, signatures: Mapping[str, Signature], costs: CostModel):
+        self._saturated, self._signatures, self._costs = saturated, signatures, costs
+        self._names = saturated.names
+        self._number: dict[Any, int] = {}
+        self._types: list[TensorType | None] = []
+        self._first_node: list[int] = []
+        for i, handle in enumerate(saturated.handle_of_node):
+            self._tensor(handle, i)
+        self._constants = {
+            self._tensor(handle): self._names.constants[name] for name, handle in saturated.tables.rows("Const")
+        }
+        self._makers: dict[Spec, list[tuple[float, Made]]] = {}
+        self._read_makers()
+        self._place: dict[Spec, tuple[int, int]] = {}
+        self._stores: list[list[list[Spec]]] = []
+        self._build_stores()
+        self._labels: list[list[list[Made]]] = []
+        self.problem = self._build_problem()
+
+    # ---- reading the tables -----------------------------------------------------------------------------------------
+
+    def _tensor(self, handle: Any, node: int = -1) -> int:
+        number = self._number.get(handle)
+        if number is None:
+            number = self._number[handle] = len(self._types)
+            self._types.append(self._saturated.types.get(handle))
+            self._first_node.append(node)
+        return number
+
+    def _read_makers(self) -> None:
+        tables = self._saturated.tables
+        operands = _OperandLists(tables, self._tensor)
+        run_cost: dict[str, float] = {}
+        for y, fmt, key, args in tables.rows("run"):
+            variant = self._names.variants[key]
+            cost = run_cost.get(key)
+            if cost is None:
+                cost = run_cost[key] = self._run_cost(variant)
+            reads = tuple(zip(operands.of(args), variant.operands, strict=True))
+            self._add_maker((self._tensor(y), fmt), cost, ("run", (key, reads)))
+        for z, fmt, index, y, formats in tables.rows("part"):
+            self._add_maker((self._tensor(z), fmt), 0.0, ("part", (index, (self._tensor(y), formats))))
+        for y, fmt in tables.rows("given"):
+            tensor = self._tensor(y)
+            self._add_maker((tensor, fmt), 0.0, ("given", self._param_node(tensor)))
+        for makers in self._makers.values():
+            makers.sort()  # names, not handles: the order is the same in every process
+
+    def _add_maker(self, spec: Spec, cost: float, made: Made) -> None:
+        if spec[0] not in self._constants:
+            self._makers.setdefault(spec, []).append((cost, made))
+
+    def _param_node(self, tensor: int) -> int:
+        """The parameter among the bindings of a class; one that is given is always there."""
+        nodes = self._saturated.graph.nodes
+        first = self._first_node[tensor]
+        if nodes[first].kind == "param":
+            return first
+        handle = self._saturated.handle_of_node[first]
+        return next(
+            i for i, h in enumerate(self._saturated.handle_of_node) if h == handle and nodes[i].kind == "param"
+        )
+
+    def _run_cost(self, variant: Variant) -> float:
+        signature = self._signatures[variant.signature]
+        formats = self._names.formats
+        results = self._names.lists.get(variant.result, (variant.result,))
+        return self._costs.run(
+            signature, [formats.get(f) for f in variant.operands], [formats.get(f) for f in results]
+        )
+
+    # ---- stores and families ----------------------------------------------------------------------------------------
+
+    def _build_stores(self) -> None:
+        """Joins (tensor, format) pairs that are the same buffer; tensors that share buffers form a family."""
+        pairs: _Sets[Spec] = _Sets()
+        tensors: _Sets[int] = _Sets()
+        specs = dict.fromkeys(self._all_specs())
+        for y, f, x, g in sorted(
+            (self._tensor(y), f, self._tensor(x), g) for y, f, x, g in self._saturated.tables.rows("same")
+        ):
+            if y in self._constants or x in self._constants:
+                continue
+            specs.setdefault((y, f))
+            specs.setdefault((x, g))
+            pairs.join((y, f), (x, g))
+            tensors.join(y, x)
+        families: dict[int, int] = {}
+        stores: dict[Spec, tuple[int, int]] = {}
+        for spec in sorted(specs):
+            root = tensors.find(spec[0])
+            family = families.setdefault(root, len(families))
+            if family == len(self._stores):
+                self._stores.append([])
+            leader = pairs.find(spec)
+            place = stores.get(leader)
+            if place is None:
+                place = stores[leader] = (family, len(self._stores[family]))
+                self._stores[family].append([])
+            self._stores[family][place[1]].append(spec)
+            self._place[spec] = place
+
+    def _all_specs(self) -> Iterable[Spec]:
+        for spec, makers in self._makers.items():
+            yield spec
+            for _, made in makers:
+                yield from (s for s in _reads(made) if s[0] not in self._constants)
+        yield from (s for s in self._goal_specs() if s[0] not in self._constants)
+
+    def _goal_specs(self) -> list[Spec]:
+        nodes = self._saturated.graph.nodes
+        return [
+            (self._tensor(self._saturated.handle_of_node[i]), self._row_major_name(nodes[i]))
+            for i, _ in self._saturated.graph.goals
+        ]
+
+    def _row_major_name(self, node: Any) -> str:
+        types = self._signatures[node.signature].results if node.kind == "op" else (node.type,)
+        return self._names.result([self._names.format(None if t is None else Format.row_major(t.shape)) for t in types])
+
+    def _build_problem(self) -> Problem:
+        families: list[Family] = []
+        conversions = _Conversions(self._names.formats, self._types, self._costs)
+        for stores in self._stores:
+            nodes: list[tuple[Node, ...]] = []
+            labels: list[list[Made]] = []
+            for specs in stores:
+                own: list[Node] = []
+                made_by: list[Made] = []
+                for spec in specs:
+                    for cost, made in self._makers.get(spec, ()):
+                        children = tuple(self._place[s] for s in _reads(made) if s[0] not in self._constants)
+                        own.append(Node(cost, children))
+                        made_by.append(made)
+                nodes.append(tuple(own))
+                labels.append(made_by)
+            families.append(Family(tuple(nodes), conversions.matrix(stores)))
+            self._labels.append(labels)
+        goals = tuple(self._place[s] for s in self._goal_specs() if s[0] not in self._constants)
+        return Problem(tuple(families), tuple(dict.fromkeys(goals)))
+
+    # ---- the answer -------------------------------------------------------------------------------------------------
+
+    def steps(self, solution: Solution) -> Steps:
+        """The solution as a program, in the order of the original bindings as far as possible."""
+        needed: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {}
+        pending = [place for place in self.problem.goals]
+        while pending:
+            place = pending.pop()
+            if place in needed:
+                continue
+            source = (place[0], solution.source.get(place, place[1]))
+            if source != place:
+                needed[place] = (source,)
+            else:
+                needed[place] = self.problem.families[place[0]].nodes[place[1]][solution.made[place]].children
+            pending.extend(needed[place])
+        number = {place: i for i, place in enumerate(sorted(needed))}
+        result = Steps(goals=[self._operand(spec, number) for spec in self._goal_specs()])
+        for place in self._ordered(needed):
+            result.steps.append(self._step(place, solution, number))
+            result.origins[number[place]] = self._binding_of(place)
+            variable = self._variable_of(place)
+            if variable is not None:
+                result.variables[number[place]] = variable
+        return result
+
+    def _variable_of(self, place: tuple[int, int]) -> int | None:
+        """The earliest binding whose value, as Relax has it, is this store."""
+        nodes = self._saturated.graph.nodes
+        found = [
+            self._first_node[t]
+            for t, f in self._stores[place[0]][place[1]]
+            if self._first_node[t] >= 0 and f == self._row_major_name(nodes[self._first_node[t]])
+        ]
+        return min((i for i in found if nodes[i].kind != "param" and nodes[i].var is not None), default=None)
+
+    def _ordered(self, needed: dict[tuple[int, int], tuple[tuple[int, int], ...]]) -> list[tuple[int, int]]:
+        users: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        missing = {place: len(set(children)) for place, children in needed.items()}
+        for place, children in needed.items():
+            for child in set(children):
+                users.setdefault(child, []).append(place)
+        ready = [(self._binding_of(p), p) for p, count in missing.items() if not count]
+        heapq.heapify(ready)
+        order: list[tuple[int, int]] = []
+        while ready:
+            _, place = heapq.heappop(ready)
+            order.append(place)
+            for user in users.get(place, ()):
+                missing[user] -= 1
+                if not missing[user]:
+                    heapq.heappush(ready, (self._binding_of(user), user))
+        assert len(order) == len(needed), "a solution never supports itself"
+        return order
+
+    def _binding_of(self, place: tuple[int, int]) -> int:
+        """The earliest binding among the tensors of a store; what only rules made comes as soon as it can."""
+        return min((self._first_node[t] for t, _ in self._stores[place[0]][place[1]]), default=-1)
+
+    def _step(self, place: tuple[int, int], solution: Solution, number: dict[tuple[int, int], int]) -> Step:
+        store = number[place]
+        source = solution.source.get(place, place[1])
+        if source != place[1]:
+            tensor, before, after = _common(self._stores[place[0]], source, place[1], self._names.formats)
+            ty = self._types[tensor]
+            assert ty is not None
+            origin = number[place[0], source]
+            return Convert(store, origin, ty, before, after)
+        kind, detail = self._labels[place[0]][place[1]][solution.made[place]]
+        if kind == "given":
+            return Given(store, detail)
+        if kind == "part":
+            return Part(store, self._operand(detail[1], number), detail[0])
+        variant = self._names.variants[detail[0]]
+        operands = tuple(self._operand(spec, number) for spec in detail[1])
+        return Run(store, variant.signature, variant.flow, operands)
+
+    def _operand(self, spec: Spec, number: dict[tuple[int, int], int]) -> Operand:
+        constant = self._constants.get(spec[0])
+        if constant is None:
+            return number[self._place[spec]]
+        return ConstantUse(constant.source, constant.views, self._names.formats[spec[1]])
+
+
+class _OperandLists:
+    """Operand lists, from the cells of the e-graph. A class of lists that holds several cells has one content."""
+
+    def __init__(self, tables: Any, tensor: Any):
+        self._cells = {cell: (tensor(x), rest) for x, rest, cell in tables.rows("Arg")}
+        self._known: dict[Any, tuple[int, ...]] = {cell: () for (cell,) in tables.rows("End")}
+
+    def of(self, handle: Any) -> tuple[int, ...]:
+        content = self._known.get(handle)
+        if content is None:
+            first, rest = self._cells[handle]
+            content = self._known[handle] = (first, *self.of(rest))
+        return content
+
+
+class _Conversions:
+    """Conversion matrices of families, each distinct one built once."""
+
+    def __init__(self, formats: Mapping[str, Format], types: list[TensorType | None], costs: CostModel):
+        self._formats, self._types, self._costs = formats, types, costs
+        self._matrices: dict[Any, tuple[tuple[float, ...], ...]] = {}
+        self._pairs: dict[tuple[TensorType, str, str], float] = {}
+
+    def matrix(self, stores: list[list[Spec]]) -> tuple[tuple[float, ...], ...]:
+        numbering: dict[int, int] = {}
+        key = tuple(
+            tuple((numbering.setdefault(t, len(numbering)), self._types[t], f) for t, f in specs) for specs in stores
+        )
+        matrix = self._matrices.get(key)
+        if matrix is None:
+            rows = [[0.0 if i == j else self._cost(a, b) for j, b in enumerate(stores)] for i, a in enumerate(stores)]
+            matrix = self._matrices[key] = tuple(map(tuple, rows))
+        return matrix
+
+    def _cost(self, source: list[Spec], target: list[Spec]) -> float:
+        targets = dict(target)
+        return min((self._pair(t, f, targets[t]) for t, f in source if t in targets), default=math.inf)
+
+    def _pair(self, tensor: int, before: str, after: str) -> float:
+        ty, source, target = self._types[tensor], self._formats.get(before), self._formats.get(after)
+        if ty is None or source is None or target is None:
+            return math.inf
+        key = (ty, before, after)
+        cost = self._pairs.get(key)
+        if cost is None:
+            cost = self._pairs[key] = self._convert_cost(ty, source, target)
+        return cost
+
+    def _convert_cost(self, ty: TensorType, source: Format, target: Format) -> float:
+        if source.same_bytes(target):
+            return 0.0
+        if source.index_map.inverse() is None:
+            return math.inf
+        return max(0.0, float(self._costs.convert(ty, source, target)))
+
+
+class _Sets(Generic[T]):
+    """Disjoint sets."""
+
+    def __init__(self) -> None:
+        self._parent: dict[T, T] = {}
+
+    def find(self, item: T) -> T:
+        root = item
+        while (parent := self._parent.get(root, root)) != root:
+            root = parent
+        while item != root:
+            self._parent[item], item = root, self._parent.get(item, root)
+        return root
+
+    def join(self, a: T, b: T) -> None:
+        self._parent[self.find(a)] = self.find(b)
+
+
+def _reads(made: Made) -> tuple[Spec, ...]:
+    kind, detail = made
+    if kind == "run":
+        return detail[1]  # type: ignore[no-any-return]
+    return (detail[1],) if kind == "part" else ()
+
+
+def _common(
+    stores: list[list[Spec]], source: int, target: int, formats: Mapping[str, Format]
+) -> tuple[int, Format, Format]:
+    """A tensor that both stores hold, and its formats there."""
+    targets = dict(stores[target])
+    tensor, before = min((t, f) for t, f in stores[source] if t in targets)
+    return tensor, formats[before], formats[targets[tensor]]

@@ -1,0 +1,196 @@
+"""Room: extract. What can be said about one tensor on its own: how a set of its stores is best supplied.
+
+In: one family, reduced, its operand families numbered locally. Out: transitions (demand -> cheapest ways), and repair
+costs (how much dearer one demand can be than another). Equal families share one template, so each is worked out once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import combinations
+
+Matrix = tuple[tuple[float, ...], ...]
+Choice = tuple[tuple[int, int], ...]
+"""Made stores, each with the index of its node in the problem."""
+
+COMBINATIONS = 20_000
+"""Ways to supply one demand that are looked at; beyond them the answer is only a bound (see `Transitions.exact`)."""
+EXACT_SUPPLIERS = 6
+"""Repair costs look at all sets of this many made stores, and are looser beyond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A reduced node: cost, demanded operand stores as bits (`Template.regions`), index in the problem's store."""
+
+    cost: float
+    bits: int
+    index: int
+
+
+Option = tuple[float, int, Choice]
+"""One way to supply a demand: cost with conversions, demanded operand stores as bits, what is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transitions:
+    """The options that no other is better than in cost and operands, by cost; not ``exact``: only some of them."""
+
+    options: tuple[Option, ...]
+    exact: bool
+
+
+@dataclass(slots=True, eq=False)
+class Template:
+    """A reduced family: per store the `Way`s to make it, the conversions, and the bit regions of its operands.
+
+    Operand family j owns ``regions[j] = (first bit, stores)`` of a way's bits. Demands are bit masks of stores; bit
+    ``size`` (the store after the last) stands for "any one store", which the relaxation demands.
+    """
+
+    number: int
+    ways: tuple[tuple[Way, ...], ...]
+    convert: Matrix
+    regions: tuple[tuple[int, int], ...]
+    _transitions: dict[int, Transitions] = field(default_factory=dict)
+    _repairs: dict[tuple[int, int, bool], float] = field(default_factory=dict)
+    placed: dict[tuple[int, ...], dict[int, tuple[Option, ...]]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """How many stores the family has."""
+        return len(self.ways)
+
+    @property
+    def makeable(self) -> list[int]:
+        """The stores that some node makes."""
+        return [s for s, ways in enumerate(self.ways) if ways]
+
+    @property
+    def cheapest(self) -> float:
+        """The least cost of any node: paid by every solution that uses the tensor."""
+        return min((way.cost for ways in self.ways for way in ways), default=math.inf)
+
+    def transitions(self, demand: int) -> Transitions:
+        """The ways to supply the stores of the (non-empty) demand; empty if there are none."""
+        found = self._transitions.get(demand)
+        if found is None:
+            found = self._transitions[demand] = self._enumerate(demand)
+        return found
+
+    def repair(self, has: int, lacks: int, final: bool) -> float:
+        """How much more the rest of the way can cost under demand ``has`` than under demand ``lacks``, at most.
+
+        Only what concerns this family; may be negative. ``final``: nothing can demand more stores of it later.
+
+        Proof. Take the best completion of a partial solution that demands L = ``lacks`` (plus, later, some set X), and
+        let M be what it makes of this family. Made under H = ``has`` instead, the same nodes serve, so X is the same
+        and only the conversions differ: S(M, H+X) - S(M, L+X), where S(M, R) is the sum over r in R of
+        min over m in M of convert[m][r]. Stores in both cancel, and X cancels what it holds: at worst it holds
+        all of L\\H (unless final) and nothing of H\\L. What is left is S(M, H\\L) - S(M, L\\H or nothing), and M can be
+        any set of makeable stores that supplies L; the maximum over those is returned. No triangle inequality is used.
+        If L is empty M may be empty; then only nodes without operands can be added: `_from_nothing`, which
+        is valid next to any M.
+        """
+        key = (has, lacks, final)
+        found = self._repairs.get(key)
+        if found is None:
+            found = self._repairs[key] = self._repair(has & ~lacks, lacks & ~has if final else 0, lacks)
+        return found
+
+    def covered(self, made: tuple[int, ...], demand: int) -> tuple[float, int]:
+        """The conversions that supply the demand from the made stores (cost), and which of those are used (bits)."""
+        total, used = 0.0, 0
+        for s in _bits(demand):
+            if s == self.size:  # any store will do
+                continue
+            best, by = math.inf, -1
+            for m in made:
+                if self.convert[m][s] < best:
+                    best, by = self.convert[m][s], m
+            if by < 0:
+                return math.inf, 0
+            total += best
+            used |= 1 << by
+        return total, used
+
+    def _enumerate(self, demand: int) -> Transitions:
+        """Sets of made stores in which each is the cheapest supplier of something, times the nodes of each."""
+        found: list[Option] = []
+        budget = COMBINATIONS
+        makeable = self.makeable
+        any_only = demand == 1 << self.size
+        most = 1 if any_only else (demand & ~(1 << self.size)).bit_count()
+        for count in range(1, min(most, len(makeable)) + 1):
+            for made in combinations(makeable, count):
+                budget -= 1
+                conversions, used = self.covered(made, demand)
+                if conversions == math.inf or (used.bit_count() < count and not any_only):
+                    continue
+                budget -= math.prod(len(self.ways[m]) for m in made)
+                if budget < 0 and found:
+                    return Transitions(_undominated(found), False)
+                found.extend(self._ways_to_make(made, conversions))
+        return Transitions(_undominated(found), True)
+
+    def _ways_to_make(self, made: tuple[int, ...], conversions: float) -> tuple[Option, ...]:
+        partial: tuple[Option, ...] = ((conversions, 0, ()),)
+        for m in made:
+            partial = _undominated(
+                [
+                    (cost + way.cost, bits | way.bits, (*choice, (m, way.index)))
+                    for cost, bits, choice in partial
+                    for way in self.ways[m]
+                ]
+            )
+        return partial
+
+    def _repair(self, missing: int, saved: int, lacks: int) -> float:
+        makeable = self.makeable
+        if not missing and not saved:
+            return 0.0
+        if not lacks:
+            return self._from_nothing(missing)
+        if len(makeable) > EXACT_SUPPLIERS:
+            return min(self._loose(missing, lacks), self._from_nothing(missing))
+        worst = -math.inf
+        for count in range(1, len(makeable) + 1):
+            for made in combinations(makeable, count):
+                if self.covered(made, lacks)[0] < math.inf:
+                    worst = max(worst, self.covered(made, missing)[0] - self.covered(made, saved)[0])
+        return min(worst, self._from_nothing(missing)) if worst > 0 else worst
+
+    def _loose(self, missing: int, lacks: int) -> float:
+        """Each missing store on its own: some m supplies q of ``lacks``; take the best q and the worst such m."""
+        total = 0.0
+        for r in _bits(missing):
+            if r == self.size:
+                continue
+            best = math.inf
+            for q in _bits(lacks):
+                row = [m for m in self.makeable if q == self.size or self.convert[m][q] < math.inf]
+                best = min(best, max((self.convert[m][r] for m in row), default=math.inf))
+            total += best
+        return total
+
+    def _from_nothing(self, missing: int) -> float:
+        best = math.inf if missing else 0.0
+        for m in self.makeable:
+            leaf = min((way.cost for way in self.ways[m] if not way.bits), default=math.inf)
+            if leaf < best:
+                best = min(best, leaf + self.covered((m,), missing)[0])
+        return best
+
+
+def _undominated(found: list[Option]) -> tuple[Option, ...]:
+    """Those that no other beats: less demand and no more cost is never worse, for a completion stays a completion."""
+    kept: list[Option] = []
+    for option in sorted(found, key=lambda o: (o[0], o[1].bit_count(), o[1], o[2])):
+        if not any(other[1] & ~option[1] == 0 for other in kept):
+            kept.append(option)
+    return tuple(kept)
+
+
+def _bits(mask: int) -> list[int]:
+    return [i for i in range(mask.bit_length()) if mask >> i & 1]

@@ -1,0 +1,233 @@
+"""Steps to Relax: the chosen plan of each region becomes bindings again.
+
+In: the module, and per region its graph and steps. Out: a new module, equivalent and well formed. Values that stay
+row-major keep the variables that they had; what lies in another format is a Relax op where one says it, ``call_tir`` of
+the re-laid-out PrimFunc where none does. The input module is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tvm import ir, relax
+
+from eqsat_layout.graph.graph import Graph, Signature, TensorType
+from eqsat_layout.graph.relax_form import Request, relax_forms, relax_type
+from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Operand, Part, Run, Steps
+from eqsat_layout.graph.templates import with_leaves
+from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.tir.flow import Flow, complete
+from eqsat_layout.tir.index_map import to_tvm
+from eqsat_layout.tir.rewrite import relayout
+
+Rewrite = Callable[[Any], Any]
+
+
+def emit_module(mod: Any, regions: Sequence[tuple[Graph, Steps]], signatures: Mapping[str, Signature]) -> Any:
+    """``mod`` with the bindings of each region replaced by its steps."""
+    result = mod.clone()
+    funcs = _PrimFuncs(result, signatures)
+    by_function: dict[str, list[tuple[Graph, Steps]]] = {}
+    for graph, steps in regions:
+        by_function.setdefault(graph.function, []).append((graph, steps))
+    for name, own in by_function.items():
+        symbols: dict[str, Any] = {}
+        for graph, _ in own:
+            symbols.update(graph.symbols)
+        funcs.prepare([s for _, s in own], symbols)
+        global_var = result.get_global_var(name)
+        result.update_func(global_var, _rebuilt(result[global_var], own, signatures, funcs))
+    return result
+
+
+def _rebuilt(
+    function: Any, regions: Sequence[tuple[Graph, Steps]], signatures: Mapping[str, Signature], funcs: _PrimFuncs
+) -> Any:
+    builder = relax.BlockBuilder()
+    builder.begin_scope(list(function.params))
+    blocks = list(function.body.blocks)
+    constants = _Constants()
+    for position in {graph.block for graph, _ in regions}:
+        own = sorted((g.bindings, i) for i, (g, _) in enumerate(regions) if g.block == position)
+        bindings = list(blocks[position].bindings)
+        new: list[Any] = []
+        end = 0
+        for (low, high), i in own:
+            new += bindings[end:low]
+            new += _RegionEmitter(*regions[i], signatures, funcs, constants, builder).bindings()
+            end = high
+        blocks[position] = relax.DataflowBlock(new + bindings[end:])
+    builder.end_scope()
+    body = relax.SeqExpr(blocks, function.body.body)
+    return relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
+
+
+class _PrimFuncs:
+    """Re-laid-out ops: a Relax template where there is one, else a PrimFunc added to the module. Each is made once."""
+
+    def __init__(self, mod: Any, signatures: Mapping[str, Signature]):
+        self._mod, self._signatures = mod, signatures
+        self._made: dict[tuple[str, Flow], Any] = {}
+        self._taken = {str(gv.name_hint) for gv in mod.get_global_vars()}
+
+    def prepare(self, programs: Sequence[Steps], symbols: dict[str, Any]) -> None:
+        """Makes what the steps need, all at once."""
+        requests: dict[tuple[str, Flow], Request] = {}
+        for program in programs:
+            for step in program.steps:
+                if isinstance(step, Run) and step.flow is not None:
+                    key = (step.signature, step.flow)
+                    if key not in self._made and key not in requests:
+                        requests[key] = self._request(*key)
+        forms = relax_forms(list(requests.values()), symbols)
+        for (key, request), form in zip(requests.items(), forms, strict=True):
+            self._made[key] = form if form is not None else self._add(request)
+
+    def _request(self, key: str, flow: Flow) -> Request:
+        signature = self._signatures[key]
+        if signature.frozen is not None:  # only the ends are given, what lies between is derived
+            assert signature.computation is not None
+            flow = complete(signature.computation, flow.operands, flow.results)
+        return Request(signature, flow, relayout(signature.func, signature.computation, flow))
+
+    def _add(self, request: Request) -> Any:
+        name = base = request.signature.name.removeprefix("relax.").replace(".", "_") + "_relaid"
+        count = 0
+        while name in self._taken:
+            count += 1
+            name = f"{base}{count}"
+        self._taken.add(name)
+        func = request.func
+        if func.attrs is not None and func.attrs.get("global_symbol") is not None:
+            func = func.with_attr("global_symbol", name)
+        global_var = ir.GlobalVar(name)
+        self._mod.update_func(global_var, func)
+        return self._mod.get_global_var(name)
+
+    def call(self, signature: Signature, flow: Flow, operands: Sequence[Any], symbols: dict[str, Any]) -> Any:
+        """The op over re-laid-out operands."""
+        made = self._made[signature.key, flow]
+        if not isinstance(made, ir.GlobalVar):
+            return with_leaves(made, operands)
+        types = [relax_type(_known(t), f, symbols) for t, f in zip(signature.results, flow.results, strict=True)]
+        return relax.call_tir(made, relax.Tuple(list(operands)), types if len(types) > 1 else types[0])
+
+
+class _Constants:
+    """Constants as laid out for their users; equal uses share one."""
+
+    def __init__(self) -> None:
+        self._made: dict[Any, Any] = {}
+
+    def expr(self, use: ConstantUse) -> Any:
+        if not use.views and use.format.is_row_major:
+            return use.source
+        key = (hash(use.source), use.views, use.format)
+        made = self._made.get(key)
+        if made is None:
+            array = use.source.value.numpy()
+            for view in use.views:
+                array = view.apply(array)
+            made = self._made[key] = relax.const(use.format.lay(array), str(use.source.ty.dtype))
+        return made
+
+
+class _RegionEmitter:
+    def __init__(
+        self,
+        graph: Graph,
+        steps: Steps,
+        signatures: Mapping[str, Signature],
+        funcs: _PrimFuncs,
+        constants: _Constants,
+        builder: Any,
+    ):
+        self._graph, self._steps, self._signatures = graph, steps, signatures
+        self._funcs, self._constants, self._builder = funcs, constants, builder
+        self._values: dict[int, Any] = {}
+        self._bindings: list[Any] = []
+
+    def bindings(self) -> list[Any]:
+        for step in self._steps.steps:
+            if isinstance(step, Given):
+                self._values[step.store] = self._graph.nodes[step.node].var
+            elif isinstance(step, Run):
+                self._bind(step.store, self._run(step))
+            elif isinstance(step, Part):
+                self._bind(step.store, relax.TupleGetItem(self._operand(step.source), step.index))
+            else:
+                self._convert(step)
+        for (_, var), operand in zip(self._graph.goals, self._steps.goals, strict=True):
+            value = self._operand(operand)
+            if not (isinstance(value, ir.Var) and value.same_as(var)):
+                self._bindings.append(relax.VarBinding(var, value))
+        return self._bindings
+
+    def _bind(self, store: int, expr: Any) -> None:
+        """Binds to the variable that the value had in the input, or to a new one named after it."""
+        node = self._steps.variables.get(store)
+        if node is not None:
+            expr = self._builder.normalize(expr)
+            self._bindings.append(relax.VarBinding(self._graph.nodes[node].var, expr))
+            self._values[store] = self._graph.nodes[node].var
+        else:
+            self._values[store] = self._bind_new(store, expr)
+
+    def _bind_new(self, store: int, expr: Any) -> Any:
+        expr = self._builder.normalize(expr)
+        node = self._steps.origins[store]
+        name = self._graph.nodes[node].name.partition("@")[0] if node >= 0 else "relaid"
+        var = relax.DataflowVar(name, expr.ty)
+        self._bindings.append(relax.VarBinding(var, expr))
+        return var
+
+    def _operand(self, operand: Operand) -> Any:
+        return self._constants.expr(operand) if isinstance(operand, ConstantUse) else self._values[operand]
+
+    def _run(self, step: Run) -> Any:
+        signature = self._signatures[step.signature]
+        operands = [self._operand(o) for o in step.operands]
+        if step.flow is not None:
+            return self._funcs.call(signature, step.flow, operands, self._graph.symbols)
+        return with_leaves(signature.template, operands)
+
+    def _convert(self, step: Convert) -> None:
+        value = self._values[step.source]
+        *first, last = rewrites(step.type, step.before, step.after, self._graph.symbols)
+        for rewrite in first:
+            value = self._bind_new(step.store, rewrite(value))
+        self._bind(step.store, last(value))
+
+
+def rewrites(ty: TensorType, before: Format, after: Format, symbols: dict[str, Any]) -> Iterator[Rewrite]:
+    """The rewrite as functions from expression to expression: one where the maps compose, else two via row-major."""
+    inverse = before.index_map.inverse()
+    direct = after.index_map.after(inverse) if inverse is not None else None
+    if before.same_bytes(after):
+        yield _reshape(ty, after, symbols)
+    elif direct is not None:
+        yield _rewrite(direct, ty, after, symbols)
+    else:
+        assert inverse is not None, "a fused symbolic axis is never the source of a copy"
+        yield _rewrite(inverse, ty, Format.row_major(ty.shape), symbols)
+        yield _rewrite(after.index_map, ty, after, symbols)
+
+
+def _rewrite(index_map: IndexMap, ty: TensorType, after: Format, symbols: dict[str, Any]) -> Rewrite:
+    axes = index_map.permuted_axes
+    if index_map.keeps_order:
+        return _reshape(ty, after, symbols)
+    if axes is not None:
+        return lambda value: relax.op.permute_dims(value, list(axes))
+    return lambda value: relax.op.layout_transform(value, index_map=to_tvm(index_map))
+
+
+def _reshape(ty: TensorType, after: Format, symbols: dict[str, Any]) -> Rewrite:
+    shape = relax_type(ty, after, symbols).shape
+    return lambda value: relax.op.reshape(value, shape)
+
+
+def _known(ty: TensorType | None) -> TensorType:
+    assert ty is not None
+    return ty

@@ -1,0 +1,101 @@
+"""The graph of one region: tensors, ops with their signatures, and what the outside needs of them.
+
+In: what the importer reads off Relax. Out: plain data that the e-graph is filled from and that emission looks things up
+in. TVM objects are carried, never looked into.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat_layout.maps import Extent, Format, IndexMap
+from eqsat_layout.tir.signature import Computation
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Shape and dtype of a tensor. What has no such type (objects, unknown shapes) is ``None`` where one is expected."""
+
+    shape: tuple[Extent, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """The layouts that an op must have: one format per operand and per result."""
+
+    operands: tuple[Format, ...]
+    results: tuple[Format, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Everything about an op but its operands: equal signatures on equal operands give equal values.
+
+    ``template`` is one of the Relax expressions that have this signature; ``func`` is what it means as TIR, ``None``
+    where that is not known, and then layouts don't cross it. ``view`` is set where the op only renames elements.
+    """
+
+    key: str
+    name: str
+    operands: tuple[TensorType | None, ...]
+    results: tuple[TensorType | None, ...]
+    template: Any
+    func: Any = None
+    computation: Computation | None = None
+    view: IndexMap | None = None
+    frozen: Frozen | None = None
+
+    @property
+    def is_tuple(self) -> bool:
+        """The op's value is a tuple, taken apart by ``get`` nodes."""
+        return len(self.results) != 1
+
+    @property
+    def flows(self) -> bool:
+        """Layouts may be asked through this op."""
+        return self.computation is not None and self.frozen is None and self.view is None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One binding. ``kind`` is ``param``, ``const``, ``op`` or ``get``; ``inputs`` are indices of earlier nodes."""
+
+    kind: str
+    name: str
+    type: TensorType | None
+    var: Any
+    signature: str = ""
+    inputs: tuple[int, ...] = ()
+    index: int = 0
+
+
+@dataclass
+class Graph:
+    """One region: a run of bindings of a dataflow block that are all understood.
+
+    ``goals`` are the nodes whose values the outside uses, with the Relax variable that it uses them by. ``bindings`` is
+    the half-open range of binding positions in the block. ``symbols`` maps the text of symbolic sizes to TIR variables.
+    """
+
+    function: str
+    block: int
+    bindings: tuple[int, int]
+    nodes: list[Node] = field(default_factory=list)
+    goals: list[tuple[int, Any]] = field(default_factory=list)
+    symbols: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ops(self) -> int:
+        """Number of op bindings."""
+        return sum(node.kind == "op" for node in self.nodes)
+
+
+@dataclass
+class Program:
+    """All regions of a module and the signatures that they share."""
+
+    graphs: list[Graph]
+    signatures: dict[str, Signature]
+    notes: list[str]

@@ -1,0 +1,257 @@
+"""Relax to graphs: every run of understood bindings in a dataflow block becomes a :class:`Graph`.
+
+In: an IRModule. Out: a :class:`Program`. A binding that is not understood is a barrier: it stays where it is, the
+region ends before it and a new one begins after it. Nothing is an error here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, relax, tirx
+
+from eqsat_layout.graph.frozen import FrozenLayouts
+from eqsat_layout.graph.graph import Graph, Node, Program, TensorType
+from eqsat_layout.graph.signatures import SignatureTable
+from eqsat_layout.graph.templates import is_tuple_of_tensors, is_value
+from eqsat_layout.tir.extents import extent_of
+
+
+def import_module(mod: Any, desired_layouts: Mapping[str, Any] | None = None) -> Program:
+    """Reads all Relax functions of ``mod``; ``desired_layouts`` freezes ops as the ``frozen`` attribute does."""
+    table = SignatureTable(mod)
+    graphs: list[Graph] = []
+    notes: list[str] = []
+    for global_var, function in sorted(mod.functions_items(), key=lambda item: str(item[0].name_hint)):
+        if not isinstance(function, relax.Function) or not isinstance(function.body, relax.SeqExpr):
+            continue
+        frozen = FrozenLayouts.of_function(str(global_var.name_hint), function, desired_layouts, notes)
+        for position, block in enumerate(function.body.blocks):
+            if isinstance(block, relax.DataflowBlock):
+                name = str(global_var.name_hint)
+                graphs.extend(_BlockReader(name, position, list(block.bindings), table, frozen).regions())
+        frozen.check_all_used()
+    return Program(graphs, table.finish(), notes)
+
+
+def tensor_type(ty: Any, symbols: dict[str, Any]) -> TensorType | None:
+    """The type of a tensor of known rank and shape, else ``None``. New symbolic variables are added to ``symbols``."""
+    if not isinstance(ty, relax.TensorType) or ty.shape is None or ty.vdevice is not None:
+        return None
+    if not isinstance(ty.shape, relax.ShapeExpr) or ty.dtype is None:
+        return None
+    shape = tuple(
+        int(e) if isinstance(e, tirx.IntImm) else _symbolic(e, symbols)
+        for e in ty.shape.values
+    )
+    if any(e is None for e in shape):
+        return None
+    return TensorType(shape, str(ty.dtype))
+
+
+def _symbolic(expr: Any, symbols: dict[str, Any]) -> Any:
+    """Text of a symbolic extent, or None where its name already means another variable."""
+    for var in _variables(expr):
+        if not symbols.setdefault(var.name, var).same_as(var):
+            return None
+    return extent_of(expr)
+
+
+def _variables(expr: Any) -> list[Any]:
+    if isinstance(expr, ir.Var):
+        return [expr]
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expr, (ir.Var, found.append))
+    return found
+
+
+class _Barrier(Exception):
+    """The binding is not understood."""
+
+
+class _BlockReader:
+    def __init__(self, function: str, position: int, bindings: list[Any], table: SignatureTable, frozen: FrozenLayouts):
+        self._function, self._position, self._bindings = function, position, bindings
+        self._table, self._frozen = table, frozen
+        self._types: dict[int, TensorType | None] = {}
+        self._symbols: dict[str, Any] = {}
+
+    def regions(self) -> list[Graph]:
+        graphs: list[Graph] = []
+        start = 0
+        reader = self._new_region(0)
+        barriers: list[int] = []
+        for i, binding in enumerate(self._bindings):
+            try:
+                reader.read(binding)
+            except _Barrier:
+                barriers.append(i)
+                graphs.append(reader.finish((start, i)))
+                start, reader = i + 1, self._new_region(i + 1)
+        graphs.append(reader.finish((start, len(self._bindings))))
+        graphs = [g for g in graphs if g.bindings[0] < g.bindings[1]]
+        self._set_goals(graphs, barriers)
+        return [g for g in graphs if g.goals and g.ops]
+
+    def _new_region(self, start: int) -> _RegionReader:
+        graph = Graph(self._function, self._position, (start, start), symbols=self._symbols)
+        return _RegionReader(graph, self._table, self._frozen)
+
+    def _set_goals(self, graphs: list[Graph], barriers: list[int]) -> None:
+        """A region owes what leaves the block, and what the block's other bindings use."""
+        used_elsewhere: dict[int, set[int]] = {}
+        if len(graphs) > 1 or barriers:
+            for i in range(len(self._bindings)):
+                for var in _free_variables(self._bindings[i]):
+                    used_elsewhere.setdefault(hash(var), set()).add(i)
+        for graph in graphs:
+            low, high = graph.bindings
+            goals = []
+            for var, node in graph.goals:
+                users = used_elsewhere.get(hash(var), ())
+                if not isinstance(var, relax.DataflowVar) or any(not low <= i < high for i in users):
+                    goals.append((node, var))
+            graph.goals = goals
+
+
+def _free_variables(binding: Any) -> Iterable[Any]:
+    found = list(relax.analysis.free_vars(binding.value))
+    if isinstance(binding, relax.MatchCast):
+        found.append(binding.value)
+    return found
+
+
+class _RegionReader:
+    """Fills one graph. ``goals`` collects (var, node) of every binding until the block reader picks the real ones."""
+
+    def __init__(self, graph: Graph, table: SignatureTable, frozen: FrozenLayouts):
+        self._graph, self._table, self._frozen = graph, table, frozen
+        self._node_of: dict[int, int] = {}
+        self._fields_of: dict[int, tuple[int, ...]] = {}
+        self._gets: dict[tuple[int, int], int] = {}
+        self._defined: list[tuple[Any, int]] = []
+        self._keep: list[Any] = []
+
+    def finish(self, bindings: tuple[int, int]) -> Graph:
+        self._graph.bindings = bindings
+        self._graph.goals = self._defined  # type: ignore[assignment]
+        return self._graph
+
+    def read(self, binding: Any) -> None:
+        if not isinstance(binding, relax.VarBinding):
+            raise _Barrier
+        var, value = binding.var, binding.value
+        if isinstance(value, ir.Call):
+            node = self._read_call(var, value)
+        elif isinstance(value, relax.Tuple):
+            node = self._read_tuple(var, value)
+        elif isinstance(value, relax.TupleGetItem):
+            node = self._field(value.tuple_value, int(value.index), var)
+        elif isinstance(value, ir.Var | ir.GenericConst):
+            node = self._operand(value)
+            source = hash(value)
+            if source in self._fields_of:
+                self._fields_of[hash(var)] = self._fields_of[source]
+        else:
+            raise _Barrier
+        self._define(var, node)
+
+    def _define(self, var: Any, node: int) -> None:
+        self._node_of[hash(var)] = node
+        self._defined.append((var, node))
+
+    def _add(self, node: Node) -> int:
+        self._graph.nodes.append(node)
+        return len(self._graph.nodes) - 1
+
+    def _read_call(self, var: Any, call: Any) -> int:
+        operands: list[int] = []
+        args = list(call.args)
+        if isinstance(call.op, ir.Var):
+            raise _Barrier
+        for arg in args:
+            operands.extend(self._leaves(arg))
+        nodes = self._graph.nodes
+        types = tuple(nodes[i].type for i in operands)
+        results = _result_types(call.ty, self._graph.symbols)
+        name = str(var.name)
+        frozen = self._frozen.of_call(name, call, types, results)
+        key = self._table.key_of(call, types, results, frozen)
+        type_ = results[0] if len(results) == 1 else None
+        return self._add(Node("op", name, type_, var, key, tuple(operands)))
+
+    def _leaves(self, arg: Any) -> list[int]:
+        """The operands that an argument stands for; arguments that are no values of the program give none."""
+        if isinstance(arg, relax.Tuple):
+            return [leaf for element in arg.fields for leaf in self._leaves(element)]
+        if is_tuple_of_tensors(arg):
+            fields = self._fields_of.get(hash(arg))
+            if fields is None:
+                fields = tuple(self._field(arg, i, None) for i in range(len(arg.ty.fields)))
+            return list(fields)
+        if is_value(arg):
+            return [self._operand(arg)]
+        if _mentions_values(arg):
+            raise _Barrier
+        return []
+
+    def _operand(self, leaf: Any) -> int:
+        known = self._node_of.get(hash(leaf))
+        if known is None:
+            self._keep.append(leaf)  # the handle that keys it must stay taken
+            type_ = tensor_type(leaf.ty, self._graph.symbols)
+            if isinstance(leaf, ir.GenericConst) and type_ is not None:
+                node = Node("const", f"c{len(self._graph.nodes)}", type_, leaf)
+            else:
+                name = str(leaf.name) if isinstance(leaf, ir.Var) else "constant"
+                node = Node("param", f"{name}@{len(self._graph.nodes)}", type_, leaf)
+            known = self._node_of[hash(leaf)] = self._add(node)
+        return known
+
+    def _read_tuple(self, var: Any, value: Any) -> int:
+        fields: list[int] = []
+        for element in value.fields:
+            if isinstance(element, relax.Tuple) or not isinstance(element, ir.Var | ir.GenericConst):
+                raise _Barrier
+            fields.append(self._operand(element))
+        self._fields_of[hash(var)] = tuple(fields)
+        types = tuple(self._graph.nodes[i].type for i in fields)
+        key = self._table.key_of_opaque(value, "tuple", types, (None,))
+        return self._add(Node("op", str(var.name), None, var, key, tuple(fields)))
+
+    def _field(self, tuple_value: Any, index: int, var: Any) -> int:
+        if not isinstance(tuple_value, ir.Var):
+            raise _Barrier
+        fields = self._fields_of.get(hash(tuple_value))
+        if fields is not None:
+            return fields[index]
+        source = self._operand(tuple_value)
+        known = self._gets.get((source, index))
+        if known is None:
+            type_ = tensor_type(tuple_value.ty.fields[index], self._graph.symbols)
+            name = str(var.name) if var is not None else f"{tuple_value.name}_{index}"
+            if self._table.has_parts(self._graph.nodes[source].signature):
+                known = self._add(Node("get", name, type_, var, inputs=(source,), index=index))
+            else:
+                item = relax.TupleGetItem(tuple_value, index)
+                key = self._table.key_of_opaque(item, "tuple_get_item", (None,), (type_,))
+                known = self._add(Node("op", name, type_, var, key, (source,)))
+            self._gets[source, index] = known
+        return known
+
+
+def _result_types(ty: Any, symbols: dict[str, Any]) -> tuple[TensorType | None, ...]:
+    if isinstance(ty, relax.TupleType) and len(ty.fields) != 1:
+        fields = tuple(tensor_type(f, symbols) for f in ty.fields)
+        return fields if all(f is not None for f in fields) else (None,)
+    return (tensor_type(ty, symbols),)
+
+
+def _mentions_values(arg: Any) -> bool:
+    """A static argument may not hold a Relax value that emission would have to rename."""
+    if isinstance(arg, ir.GlobalVar | relax.ExternFunc | ir.StringImm | tirx.IntImm | tirx.FloatImm):
+        return False
+    values = relax.TensorType | relax.TupleType | relax.AnyType | relax.ShapeType
+    return any(isinstance(v.ty, values) for v in _variables(arg))

@@ -1,0 +1,112 @@
+"""Relax ops for re-laid-out ops: ``sum(axis=[2])`` over NCHW is ``sum(axis=[1])`` over NHWC.
+
+In: an op, the formats it runs in, and its re-laid-out PrimFunc. Out: a Relax call that means the same, if there is one.
+No table of ops: the op itself is tried, its attributes as they are or with their axes and layout names moved by the
+operand's index map, and a try is taken only if its own TIR computes what the PrimFunc computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import ir, relax
+
+from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.graph.signatures import legalise_calls
+from eqsat_layout.graph.templates import with_leaves
+from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.tir.extents import expr_of
+from eqsat_layout.tir.flow import Flow
+from eqsat_layout.tir.signature import same_computation
+
+
+@dataclass(frozen=True)
+class Request:
+    """An op under a flow, and the PrimFunc that it is then."""
+
+    signature: Signature
+    flow: Flow
+    func: Any
+
+
+def relax_forms(requests: Sequence[Request], symbols: dict[str, Any]) -> list[Any]:
+    """For each request a template call over stand-in variables, or None. All tries are legalised together."""
+    tries: list[tuple[int, Any]] = []
+    for i, request in enumerate(requests):
+        if isinstance(request.signature.template.op, ir.Op) and request.signature.template.op.name != "relax.call_tir":
+            tries += [(i, call) for call in _tries(request, symbols)]
+    found: list[Any] = [None] * len(requests)
+    for (i, call), func in zip(tries, legalise_calls([call for _, call in tries]), strict=True):
+        if found[i] is None and func is not None and same_computation(func, requests[i].func):
+            found[i] = call
+    return found
+
+
+def relax_type(ty: TensorType, fmt: Format | None, symbols: dict[str, Any]) -> Any:
+    """The Relax type of the buffer."""
+    shape = ty.shape if fmt is None else fmt.physical_shape
+    return relax.TensorType(relax.ShapeExpr([expr_of(e, symbols) for e in shape]), ty.dtype)
+
+
+def _tries(request: Request, symbols: dict[str, Any]) -> Iterator[Any]:
+    signature, flow = request.signature, request.flow
+    types = [t for t in signature.operands if t is not None]
+    leaves = [
+        relax.Var(f"p{i}", relax_type(t, f, symbols)) for i, (t, f) in enumerate(zip(types, flow.operands, strict=True))
+    ]
+    result = relax_type(_only(signature.results), flow.results[0], symbols) if len(signature.results) == 1 else None
+    builder = relax.BlockBuilder()
+    seen: list[Any] = []
+    for attrs in _attribute_tries(signature.template.attrs, flow):
+        if any(ir.structural_equal(attrs, old) for old in seen):
+            continue
+        seen.append(attrs)
+        call = with_leaves(signature.template, leaves)
+        try:
+            call = builder.normalize(relax.Call(call.op, call.args, attrs, call.ty_args))
+        except Exception:
+            continue  # the op does not take operands of these shapes
+        if result is None or ir.structural_equal(call.ty, result):
+            yield call
+
+
+def _only(types: Sequence[TensorType | None]) -> TensorType:
+    (ty,) = types
+    assert ty is not None
+    return ty
+
+
+def _attribute_tries(attrs: Any, flow: Flow) -> Iterator[Any]:
+    yield attrs
+    if attrs is None:
+        return
+    fields = [f.name for f in type(attrs).__tvm_ffi_type_info__.fields]
+    values = {name: getattr(attrs, name) for name in fields}
+    for fmt in (flow.operands[0], flow.results[0]) if flow.operands else ():
+        moved = dict(values)
+        for name in fields:
+            moved[name] = _moved(name, values[name], fmt.index_map)
+        if all(v is not None or values[n] is None for n, v in moved.items()):
+            yield tvm.ir.make_node(type(attrs).__tvm_ffi_type_info__.type_key, **moved)
+
+
+def _moved(name: str, value: Any, index_map: IndexMap) -> Any:
+    """An attribute under the map: axes go where their digits go, layout names are permuted; None if they can't."""
+    if name in ("axis", "axes"):
+        single = isinstance(value, int)
+        if value is None or not (single or all(isinstance(v, int) for v in value)):
+            return value
+        axes = [p for v in ([value] if single else value) for p in _positions(int(v), index_map)]
+        return (axes[0] if len(axes) == 1 else None) if single else sorted(axes)
+    if name.endswith("layout") and isinstance(value, str) and len(value) == len(index_map.shape):
+        axes_order = index_map.permuted_axes
+        return "".join(value[a] for a in axes_order) if axes_order is not None else None
+    return value
+
+
+def _positions(axis: int, index_map: IndexMap) -> list[int]:
+    axis %= max(len(index_map.shape), 1)
+    return [p for p, digits in enumerate(index_map.dims) if any(d.axis == axis for d in digits)]

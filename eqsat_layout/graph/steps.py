@@ -1,0 +1,82 @@
+"""The steps of a chosen plan: what is run, converted and taken from outside, in order.
+
+In: the extraction's choice. Out: a straight-line program over stores, which emission turns into Relax. A store is a
+number; every store is defined by exactly one step, before it is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.tir.flow import Flow
+
+
+@dataclass(frozen=True)
+class ConstantUse:
+    """A constant in a format: ``source`` under ``views`` (innermost first), laid out by ``format``."""
+
+    source: Any
+    views: tuple[IndexMap, ...]
+    format: Format
+
+
+Operand = int | ConstantUse
+"""What a step reads: a store, or a constant laid out when the plan is emitted."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """The value of a variable from outside of the region, as it is. ``node`` is its index in the graph."""
+
+    store: int
+    node: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """An op: ``flow`` says in which formats, None as it was written."""
+
+    store: int
+    signature: str
+    flow: Flow | None
+    operands: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Result ``index`` of an op with several results."""
+
+    store: int
+    source: Operand
+    index: int
+
+
+@dataclass(frozen=True)
+class Convert:
+    """A copy of one tensor from one format to another; free where the bytes are the same."""
+
+    store: int
+    source: int
+    type: TensorType
+    before: Format
+    after: Format
+
+
+Step = Given | Run | Part | Convert
+
+
+@dataclass
+class Steps:
+    """The program: steps in an order that can be executed, and where each goal of the graph is found.
+
+    ``variables`` maps a store to the binding whose very value it is (row-major), ``origins`` to the binding that it is
+    named after.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    goals: list[Operand] = field(default_factory=list)
+    variables: dict[int, int] = field(default_factory=dict)
+    origins: dict[int, int] = field(default_factory=dict)

@@ -1,0 +1,20 @@
+"""Index maps and formats: the algebra. Pure Python, no TVM inside."""
+
+from eqsat_layout.maps.format import GLOBAL, UNDEF, Fill, Format, Padding
+from eqsat_layout.maps.index_map import Digit, Dims, Extent, IndexMap, extent_product
+from eqsat_layout.maps.layout_name import index_map_from_names, parse_layout_name
+
+__all__ = [
+    "GLOBAL",
+    "UNDEF",
+    "Digit",
+    "Dims",
+    "Extent",
+    "Fill",
+    "Format",
+    "IndexMap",
+    "Padding",
+    "extent_product",
+    "index_map_from_names",
+    "parse_layout_name",
+]

@@ -1,0 +1,5 @@
+"""Reference networks as Relax modules, for tests, benchmarks and examples."""
+
+from eqsat_layout.models.resnet import resnet50
+
+__all__ = ["resnet50"]

@@ -1,0 +1,257 @@
+"""The whole way: import, saturate, extract, emit, compile.
+
+In: a Relax IRModule. Out: an equivalent one that costs no more, or what it was where nothing is gained.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from eqsat_layout.egraph.rules import Command, read_commands, rule_files
+from eqsat_layout.egraph.saturate import Saturated, saturate
+from eqsat_layout.errors import MalformedModuleError
+from eqsat_layout.extract.baseline import Rewrite, baseline
+from eqsat_layout.extract.cost import CostModel, Roofline, dtype_bytes
+from eqsat_layout.extract.problem import Solution
+from eqsat_layout.extract.selection import Selection
+from eqsat_layout.extract.solve import solve
+from eqsat_layout.graph.emit import emit_module
+from eqsat_layout.graph.graph import Graph, Program
+from eqsat_layout.graph.importer import import_module
+from eqsat_layout.graph.steps import Convert, Steps
+from eqsat_layout.report import Plan, Stats, Transform
+from eqsat_layout.targets import lower, normalize_target, prepare
+
+DesiredLayouts = Mapping[str, Iterable[str]]
+"""Op names to layout names, operands first: ``{"relax.nn.conv2d": ["NCHW16c", "OIHW16i16o"]}``."""
+
+_IMPROVEMENT = 1e-9
+
+
+def optimize(
+    mod: Any,
+    target: Any = None,
+    *,
+    rules: Iterable[str | Path] | None = None,
+    desired_layouts: DesiredLayouts | None = None,
+    cost_model: CostModel | None = None,
+    time_limit: float | None = None,
+    validate: bool = False,
+) -> Any:
+    """An IRModule equivalent to ``mod`` whose layouts are chosen globally; ``mod`` itself where nothing is gained.
+
+    ``rules`` are further ``.egg`` files, ``time_limit`` bounds the extraction in seconds, ``validate`` runs both
+    modules on random inputs and raises where they differ. ``mod`` is never changed. Raises
+    :class:`~eqsat_layout.errors.EqsatError` for a malformed module, rule file, layout or target.
+    """
+    return plan(
+        mod,
+        target,
+        rules=rules,
+        desired_layouts=desired_layouts,
+        cost_model=cost_model,
+        time_limit=time_limit,
+        validate=validate,
+    ).module
+
+
+def plan(
+    mod: Any,
+    target: Any = None,
+    *,
+    rules: Iterable[str | Path] | None = None,
+    desired_layouts: DesiredLayouts | None = None,
+    cost_model: CostModel | None = None,
+    time_limit: float | None = None,
+    validate: bool = False,
+) -> Plan:
+    """As :func:`optimize`, with everything known about the choice: costs, bound, what stays and what it took."""
+    _check_module(mod)
+    if target is not None:
+        normalize_target(target)
+    costs = cost_model if cost_model is not None else Roofline()
+    clock = _Clock()
+    with clock.stage("rules"):
+        commands = [command for path in rule_files(rules) for command in read_commands(path)]
+    with clock.stage("import"):
+        program = import_module(mod, desired_layouts)
+    regions = [_plan_region(graph, program, commands, costs, time_limit, clock) for graph in program.graphs]
+    better = [r for r in regions if r.cost < r.input_cost * (1 - _IMPROVEMENT)]
+    with clock.stage("emit"):
+        module = emit_module(mod, [(r.graph, r.steps) for r in better], program.signatures) if better else mod
+    if better:
+        _check_result(module)
+    if validate and better:
+        from eqsat_layout.soundness.validate import check_equal
+
+        with clock.stage("validate"):
+            check_equal(mod, module)
+    return _summary(module, program, regions, clock)
+
+
+def compile(
+    mod: Any,
+    target: Any = None,
+    *,
+    rules: Iterable[str | Path] | None = None,
+    desired_layouts: DesiredLayouts | None = None,
+    cost_model: CostModel | None = None,
+    time_limit: float | None = None,
+    validate: bool = False,
+) -> Any:
+    """Prepares ``mod`` for inference, optimises its layouts, schedules and builds it for ``target``.
+
+    Gives TVM's own executable, for ``relax.VirtualMachine``.
+    """
+    chosen = plan(
+        prepare(mod),
+        target,
+        rules=rules,
+        desired_layouts=desired_layouts,
+        cost_model=cost_model,
+        time_limit=time_limit,
+        validate=validate,
+    )
+    return lower(chosen.module, target)
+
+
+def OptimizeLayout(target: Any = None, **options: Any) -> Any:
+    """:func:`optimize` as a ``tvm.ir.transform.Pass``, to put into a ``Sequential``; takes the same options."""
+
+    @tvm.transform.module_pass(opt_level=0, name="OptimizeLayout")  # type: ignore[untyped-decorator]
+    def transform(mod: Any, _context: Any) -> Any:
+        return optimize(mod, target, **options)
+
+    return transform
+
+
+@dataclass
+class _Clock:
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+@dataclass
+class _Region:
+    graph: Graph
+    saturated: Saturated
+    solution: Solution
+    steps: Steps
+    input_cost: float
+    input_rewrites: list[Rewrite]
+
+    @property
+    def cost(self) -> float:
+        return self.solution.cost
+
+
+def _plan_region(
+    graph: Graph,
+    program: Program,
+    commands: list[Command],
+    costs: CostModel,
+    time_limit: float | None,
+    clock: _Clock,
+) -> _Region:
+    with clock.stage("saturate"):
+        saturated = saturate(graph, program.signatures, commands)
+    with clock.stage("read"):
+        selection = Selection(saturated, program.signatures, costs)
+    with clock.stage("extract"):
+        solution = solve(selection.problem, time_limit=time_limit)
+    with clock.stage("emit"):
+        steps = selection.steps(solution)
+        input_cost, rewrites = baseline(graph, program.signatures, costs)
+    return _Region(graph, saturated, solution, steps, input_cost, rewrites)
+
+
+def _summary(module: Any, program: Program, regions: list[_Region], clock: _Clock) -> Plan:
+    taken = [(r, r.cost < r.input_cost * (1 - _IMPROVEMENT)) for r in regions]
+    notes = list(program.notes)
+    for region in regions:
+        notes += region.saturated.notes
+    return Plan(
+        module=module,
+        cost=sum(r.cost if better else r.input_cost for r, better in taken),
+        input_cost=sum(r.input_cost for r in regions),
+        lower_bound=sum(r.solution.lower_bound if better else min(r.solution.lower_bound, r.input_cost) for r, better in taken),
+        transforms=tuple(
+            t for r, better in taken for t in (_kept_transforms(r) if better else _input_transforms(r))
+        ),
+        input_transforms=tuple(t for r in regions for t in _input_transforms(r)),
+        stats=Stats(
+            ops=sum(r.graph.ops for r in regions),
+            e_nodes=sum(r.saturated.e_nodes for r in regions),
+            e_classes=sum(r.saturated.e_classes for r in regions),
+            rounds=max((r.saturated.rounds for r in regions), default=0),
+            seconds=clock.seconds,
+        ),
+        notes=tuple(dict.fromkeys(notes)),
+        changed=any(better for _, better in taken),
+    )
+
+
+def _kept_transforms(region: _Region) -> Iterator[Transform]:
+    for step in region.steps.steps:
+        if isinstance(step, Convert) and not step.before.same_bytes(step.after):
+            node = region.steps.origins[step.store]
+            name = region.graph.nodes[node].name.partition("@")[0] if node >= 0 else "?"
+            yield _transform(region.graph, Rewrite(name, step.type, step.before, step.after))
+
+
+def _input_transforms(region: _Region) -> Iterator[Transform]:
+    for rewrite in region.input_rewrites:
+        yield _transform(region.graph, rewrite)
+
+
+def _transform(graph: Graph, rewrite: Rewrite) -> Transform:
+    inverse = rewrite.before.index_map.inverse()
+    index_map = rewrite.after.index_map.after(inverse) if inverse is not None else None
+    elements = rewrite.before.elements() + rewrite.after.elements()
+    return Transform(
+        function=graph.function,
+        tensor=rewrite.name,
+        index_map=index_map if index_map is not None else rewrite.after.index_map,
+        shape=rewrite.type.shape,
+        dtype=rewrite.type.dtype,
+        bytes=int(elements * dtype_bytes(rewrite.type.dtype)),
+    )
+
+
+def _check_module(mod: Any) -> None:
+    if not isinstance(mod, tvm.IRModule):
+        raise MalformedModuleError(f"expected a tvm.IRModule, got {type(mod).__name__}")
+    _well_formed(mod, "the input module is not well formed")
+
+
+def _check_result(mod: Any) -> None:
+    _well_formed(mod, "internal error: the optimised module is not well formed")
+
+
+def _well_formed(mod: Any, message: str) -> None:
+    if relax.analysis.check_well_formed(mod):
+        return
+    try:
+        relax.analysis.well_formed(mod)
+        reason = "unknown reason"
+    except Exception as error:
+        reason = str(error).strip()
+    raise MalformedModuleError(f"{message}: {reason}")
+
+
+__all__ = ["DesiredLayouts", "OptimizeLayout", "compile", "optimize", "plan"]

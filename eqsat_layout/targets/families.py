@@ -1,0 +1,231 @@
+"""Schedules of single stages, one function per family (targets room).
+
+In: a ``Schedule`` and the facts of a stage. Out: the schedule changed in place. Each may raise where TVM refuses; the
+caller works on a copy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from eqsat_layout.targets.base import Machine
+from eqsat_layout.targets.stages import Access, Stage, divisors, stage_of
+from eqsat_layout.targets.tiles import Tile, register_tile
+
+_SMALL = 4096  # iterations below which starting threads costs more than it saves
+_UNROLLED = 4  # steps of the innermost reduction axis that are written out
+_WINDOW = 25  # largest window that is written out whole (depthwise, pooling)
+
+
+def schedule_elementwise(sch: Any, stage: Stage, machine: Machine) -> None:
+    """Outer loops parallel, the innermost contiguous run vectorised."""
+    loops = list(sch.get_loops(stage.block))
+    run = _contiguous_run(stage)
+    lane_axis = stage.axes[-1]
+    vectorise = run > 0 and not stage.branches_on(lane_axis.var)
+    if not vectorise and run > 0 and stage.is_reduction is False and _decompose_pad(sch, stage, machine):
+        return
+    if vectorise:
+        extents = [a.extent or 1 for a in stage.axes[len(stage.axes) - run :]]
+        lanes = _lanes(math.prod(extents), machine.lanes(stage.write.element_bytes))
+        fused = sch.fuse(*loops[-run:]) if run > 1 else loops[-1]
+        outer, inner = sch.split(fused, [None, lanes])
+        sch.vectorize(inner)
+        loops = [*loops[:-run], outer]
+    _parallel(sch, loops, machine, stage.domain)
+
+
+def schedule_tile(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machine) -> None:
+    """A reduction with a vector axis: accumulators in registers, the epilogue on them while they are hot."""
+    tile = register_tile(stage, machine)
+    if tile is None:
+        raise ValueError("no vector axis")
+    if epilogue is None:
+        out = sch.cache_write(stage.block, 0, "local")
+        out_block = sch.get_consumers(stage.block)
+        out = stage.block if not out_block else out_block[0]
+        reduction = out if not out_block else stage.block
+        if not out_block:
+            raise ValueError("cache_write made no copy")
+    else:
+        sch.set_scope(stage.block, 0, "local")
+        out, reduction = epilogue.block, stage.block
+    at = _tile_output(sch, sch.get_loops(out), tile, stage, machine)
+    sch.compute_at(reduction, at, preserve_unit_loops=True)
+    _tile_reduction(sch, reduction, stage, tile)
+
+
+def schedule_fallback(sch: Any, stage: Stage, machine: Machine) -> None:
+    """Outer spatial loops fused and parallel; nothing else."""
+    loops = sch.get_loops(stage.block)
+    if stage.simple:
+        loops = [loop for loop, axis in zip(loops, stage.axes, strict=True) if not axis.reduce][: _leading(stage)]
+    else:
+        loops = loops[:1]
+    if loops:
+        _parallel(sch, loops, machine, stage.domain)
+
+
+def _leading(stage: Stage) -> int:
+    """Number of spatial axes before the first reduction axis."""
+    count = 0
+    for axis in stage.axes:
+        if axis.reduce:
+            break
+        count += 1
+    return count
+
+
+def _parallel(sch: Any, loops: Sequence[Any], machine: Machine, work: int) -> None:
+    """Fuses leading loops until they make enough tasks, and runs those in parallel."""
+    if not loops:
+        return
+    taken, tasks = 0, 1
+    for loop in loops:
+        taken += 1
+        extent = sch.get(loop).extent
+        tasks *= int(extent) if hasattr(extent, "value") else 64
+        if tasks >= 8 * machine.cores:
+            break
+    fused = sch.fuse(*loops[:taken]) if taken > 1 else loops[0]
+    if work >= _SMALL and machine.cores > 1:
+        sch.parallel(fused)
+
+
+def _lanes(extent: int, width: int) -> int:
+    """The divisor of ``extent`` that fills vectors of ``width`` best, up to four of them."""
+    return max(divisors(extent, 4 * width), key=lambda d: (d / (math.ceil(d / width) * width), d))
+
+
+def _contiguous_run(stage: Stage) -> int:
+    """How many of the last axes are one contiguous run in the store and in every load (or broadcast there)."""
+    accesses = [stage.write, *stage.loads]
+    axes = stage.axes
+    strides = [[access.stride(axis.var) for axis in axes] for access in accesses]
+    last = [row[-1] for row in strides]
+    if axes[-1].extent is None or last[0] != 1:
+        return 0
+    run = 1
+    for position in range(len(axes) - 2, -1, -1):
+        after = axes[position + 1].extent
+        joined = after is not None and axes[position].extent is not None and not stage.branch_vars
+        if not joined or not all(_joins(row[position], row[position + 1], after) for row in strides):
+            break
+        run += 1
+    return run
+
+
+def _joins(outer: int | None, inner: int | None, extent: int | None) -> bool:
+    return outer is not None and inner is not None and extent is not None and outer == inner * extent
+
+
+def _decompose_pad(sch: Any, stage: Stage, machine: Machine) -> bool:
+    """A pad along the vector axis as a fill and a copy, both vectorised; False if the stage is no such pad."""
+    if len(stage.loads) != 1 or len(stage.axes) < 2:
+        return False
+    loops = sch.get_loops(stage.block)
+    if not sch.can_decompose_padding(stage.block, loops[0]):
+        return False
+    fill = sch.decompose_padding(stage.block, loops[0])
+    for block in (fill, stage.block):
+        part = stage_of(sch, block)
+        own = sch.get_loops(block)
+        extent = sch.get(own[-1]).extent
+        outer, inner = sch.split(own[-1], [None, _lanes(int(extent), machine.lanes(part.write.element_bytes))])
+        sch.vectorize(inner)
+        _parallel(sch, [*own[:-1], outer], machine, stage.domain)
+    return True
+
+
+def _tile_output(sch: Any, loops: Sequence[Any], tile: Tile, stage: Stage, machine: Machine) -> Any:
+    """Splits and orders the loops of the block that stores; the loop to compute the reduction at."""
+    outer: list[Any] = []
+    inner: list[Any] = []
+    lane = None
+    for position, loop in enumerate(loops):
+        if position == tile.vector:
+            head, middle, lane = sch.split(loop, [None, tile.sizes[position], tile.lanes])
+            inner.append(middle)
+        else:
+            head, small = sch.split(loop, [None, tile.sizes[position]])
+            inner.append(small)
+        outer.append(head)
+    order = _outer_order(stage, tile)
+    outer = [outer[i] for i in order]
+    sch.reorder(*outer, *inner, lane)
+    sch.vectorize(lane)
+    for loop in inner:
+        sch.unroll(loop)
+    return _parallel_tiles(sch, outer, machine, stage.domain)
+
+
+def _parallel_tiles(sch: Any, outer: Sequence[Any], machine: Machine, work: int) -> Any:
+    """Parallel over leading tiles; at least one loop stays inside. The innermost outer loop comes back."""
+    last = sch.add_unit_loop(outer[-1]) if False else outer[-1]
+    leading = list(outer[:-1])
+    _, wanted = 0, 8 * machine.cores
+    tasks = math.prod(_extent(sch, loop) for loop in leading)
+    if tasks < wanted:
+        leading = list(outer)
+    taken, tasks = 0, 1
+    for loop in leading:
+        taken += 1
+        tasks *= _extent(sch, loop)
+        if tasks >= wanted:
+            break
+    fused = sch.fuse(*leading[:taken]) if taken > 1 else leading[0]
+    if work >= _SMALL and machine.cores > 1:
+        sch.parallel(fused)
+    return fused if taken == len(outer) else last
+
+
+def _extent(sch: Any, loop: Any) -> int:
+    extent = sch.get(loop).extent
+    return int(extent) if hasattr(extent, "value") else 64
+
+
+def _outer_order(stage: Stage, tile: Tile) -> list[int]:
+    """Order of the tiles: axes of every load first (batch), then those of the largest load, so it streams once."""
+    loads = list(stage.loads)
+    spatial = stage.spatial
+    if len(loads) < 2:
+        return list(range(len(spatial)))
+    largest = max(loads, key=_elements)
+
+    def rank(position: int) -> tuple[int, int]:
+        var = spatial[position].var
+        if all(load.uses(var) for load in loads):
+            return (0, position)
+        return (1 if largest.uses(var) else 2, position)
+
+    return sorted(range(len(spatial)), key=rank)
+
+
+def _elements(load: Access) -> int:
+    return math.prod(e or 64 for e in load.shape)
+
+
+def _tile_reduction(sch: Any, block: Any, stage: Stage, tile: Tile) -> None:
+    """Inside a tile: reduction loops outside, the tile written out, lanes innermost, initialisation apart."""
+    loops = sch.get_loops(block)[-len(stage.axes) :]
+    spatial = [loop for loop, axis in zip(loops, stage.axes, strict=True) if not axis.reduce]
+    reduced = [loop for loop, axis in zip(loops, stage.axes, strict=True) if axis.reduce]
+    middle, lane = sch.split(spatial[tile.vector], [None, tile.lanes])
+    inner = [loop for position, loop in enumerate(spatial) if position != tile.vector]
+    window = math.prod(a.extent or 64 for a in stage.reduced)
+    written: list[Any] = []
+    if window <= _WINDOW:
+        written = list(reduced)
+    else:
+        steps = max(divisors(stage.reduced[-1].extent or 1, _UNROLLED))
+        if steps > 1:
+            head, tail = sch.split(reduced[-1], [None, steps])
+            reduced = [*reduced[:-1], head, tail]
+            written = [tail]
+    sch.reorder(*reduced, *inner, middle, lane)
+    for loop in (*written, *inner, middle):
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    sch.decompose_reduction(block, reduced[0])

@@ -1,0 +1,80 @@
+"""The build for CPUs through LLVM (targets room).
+
+In: a Relax module and a checked target. Out: an executable for ``relax.VirtualMachine``. The order of passes matters:
+fuse unscheduled PrimFuncs first, schedule the fused ones after.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import tvm
+import tvm_ffi
+from tvm import relax, s_tir, tirx
+from tvm.tirx import compilation_pipeline
+
+from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.targets.base import Progress, machine_of
+from eqsat_layout.targets.fold import fold_constants
+from eqsat_layout.targets.schedule import schedule_module
+
+_PIPELINE: Final = "eqsat_layout.llvm"
+
+
+def build_llvm(mod: tvm.IRModule, target: tvm.target.Target, *, progress: Progress | None = None) -> Any:
+    """``mod`` built for ``target``."""
+    say = progress or (lambda _: None)
+    say("legalize")
+    mod = fold_constants(legalize(mod), target, progress=say)
+    return build_unfolded(mod, target, progress=say)
+
+
+def build_unfolded(mod: tvm.IRModule, target: tvm.target.Target, *, progress: Progress | None = None) -> Any:
+    """Like :func:`build_llvm`, with constant expressions left as they are."""
+    say = progress or (lambda _: None)
+    say("fuse")
+    mod = fuse(legalize(mod))
+    say("schedule")
+    mod = schedule_module(mod, machine_of(target))
+    say("build")
+    return build_scheduled(mod, target)
+
+
+def fuse(mod: tvm.IRModule) -> tvm.IRModule:
+    """``call_tir`` calls grouped into fused PrimFuncs by TVM's own rules."""
+    passes = relax.transform
+    return tvm.transform.Sequential(
+        [passes.AnnotateTIROpPattern(), passes.FuseOps(), passes.FuseTIR(), passes.DeadCodeElimination()]
+    )(mod)
+
+
+def build_scheduled(mod: tvm.IRModule, target: tvm.target.Target) -> Any:
+    """A module whose PrimFuncs are scheduled already, built with accumulators kept on the stack."""
+    compilation_pipeline.register_tir_pipeline(_PIPELINE, _stack_pipeline)
+    return tvm.compile(mod, target=target, tir_pipeline=_PIPELINE)
+
+
+def _stack_pipeline(**_: Any) -> tuple[Any, Any, Any]:
+    lowering, finalize_host, finalize_device = s_tir.pipeline.default_s_tir_pipeline()
+
+    @tvm.transform.module_pass(opt_level=0)
+    def pipeline(mod: tvm.IRModule, _ctx: Any) -> tvm.IRModule:
+        return _keep_on_stack()(lowering(mod))
+
+    return pipeline, finalize_host, finalize_device
+
+
+def _keep_on_stack() -> Any:
+    """A pass: "local" buffers become stack memory, where TVM would allocate workspace for them."""
+
+    def mark(allocation: Any) -> Any:
+        if allocation.buffer.scope() != "local":
+            return allocation
+        annotations = dict(allocation.annotations) if allocation.annotations else {}
+        annotations["disable_lower_builtin"] = tirx.IntImm("int32", 1)
+        return tirx.AllocBuffer(allocation.buffer, annotations)
+
+    def transform(func: Any, _mod: Any, _ctx: Any) -> Any:
+        return func.with_body(tvm_ffi.structural_map(func.body, [(tirx.AllocBuffer, mark)], order="post"))
+
+    return tirx.transform.prim_func_pass(transform, opt_level=0, name="eqsat_layout.KeepOnStack")

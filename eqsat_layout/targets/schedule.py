@@ -1,0 +1,140 @@
+"""Schedules for every PrimFunc of a module (targets room).
+
+In: unscheduled TE-style PrimFuncs. Out: the same functions, inlined, tiled, vectorised and parallel. Decisions look at
+blocks and accesses only; what can't be scheduled comes back as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from eqsat_layout.targets.base import Machine
+from eqsat_layout.targets.families import schedule_elementwise, schedule_fallback, schedule_tile
+from eqsat_layout.targets.stages import Stage, new_schedule, stage_of, stages_of
+
+_LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined into it
+
+_SCHEDULED = "tirx.is_scheduled"
+
+
+def schedule_module(mod: tvm.IRModule, machine: Machine) -> tvm.IRModule:
+    """``mod`` with every PrimFunc scheduled that was not. The input is not changed."""
+    functions: dict[Any, Any] = {}
+    for name, function in mod.functions.items():
+        if isinstance(function, tirx.PrimFunc) and not _is_scheduled(function):
+            function = schedule_primfunc(function, machine)
+        functions[name] = function
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def schedule_primfunc(func: Any, machine: Machine) -> Any:
+    """``func`` scheduled for ``machine``; as it was where TVM can't schedule it at all."""
+    try:
+        sch = new_schedule(func)
+        scheduled = _schedule(sch, machine).mod["main"].with_attr(_SCHEDULED, True)
+    except Exception:
+        return func
+    name = func.attrs.get("global_symbol") if func.attrs else None
+    return scheduled.with_attr("global_symbol", name) if name else scheduled.without_attr("global_symbol")
+
+
+def _is_scheduled(func: Any) -> bool:
+    return bool(func.attrs and func.attrs.get(_SCHEDULED, False))
+
+
+def _schedule(sch: Any, machine: Machine) -> Any:
+    sch = _inline_producers(sch)
+    stages = stages_of(sch)
+    done: list[Any] = []
+    for stage in stages:
+        if any(sch.get(stage.block).same_as(sch.get(block)) for block in done):
+            continue
+        sch, used = _schedule_stage(sch, stage, machine)
+        done.extend(used)
+    return sch
+
+
+def _schedule_stage(sch: Any, stage: Stage, machine: Machine) -> tuple[Any, list[Any]]:
+    """The schedule after the best family that works, and the other blocks that it took along."""
+    epilogue = _epilogue(sch, stage)
+    attempts: list[tuple[Callable[[Any], None], list[Any]]] = []
+    if stage.simple and stage.is_plain and stage.is_reduction:
+        if epilogue is not None:
+            attempts.append((lambda s: schedule_tile(s, stage, epilogue, machine), [epilogue.block]))
+        attempts.append((lambda s: schedule_tile(s, stage, None, machine), []))
+    elif stage.simple:
+        attempts.append((lambda s: schedule_elementwise(s, stage, machine), []))
+    attempts.append((lambda s: schedule_fallback(s, stage, machine), []))
+    for attempt, used in attempts:
+        trial = sch.copy()
+        try:
+            attempt(trial)
+        except Exception:
+            continue
+        return trial, used
+    return sch, []
+
+
+def _epilogue(sch: Any, stage: Stage) -> Stage | None:
+    """The one elementwise consumer that can run on the accumulators of ``stage``."""
+    consumers = sch.get_consumers(stage.block)
+    if not stage.is_reduction or len(consumers) != 1 or _is_parameter(sch, stage):
+        return None
+    consumer = stage_of(sch, consumers[0])
+    if not consumer.simple or consumer.is_reduction or not consumer.is_plain:
+        return None
+    own = [load for load in consumer.loads if load.buffer.same_as(stage.write.buffer)]
+    extents = [a.extent for a in consumer.axes] == [a.extent for a in stage.spatial]
+    same = all(
+        index.same_as(axis.var)
+        for load in own
+        for index, axis in zip(load.indices, consumer.axes, strict=False)
+    )
+    return consumer if own and extents and same and len(own[0].indices) == len(consumer.axes) else None
+
+
+def _is_parameter(sch: Any, stage: Stage) -> bool:
+    """The stage writes a buffer of the function's signature."""
+    buffers = sch.get(sch.get_sblock("root")).alloc_buffers
+    return not any(stage.write.buffer.same_as(buffer) for buffer in buffers)
+
+
+def _inline_producers(sch: Any) -> Any:
+    """Inlines elementwise stages into their readers where that costs no work."""
+    for block in sch.get_child_blocks(sch.get_sblock("root")):
+        stage = stage_of(sch, block)
+        if not stage.simple or stage.is_reduction or _is_parameter(sch, stage):
+            continue
+        consumers = [stage_of(sch, c) for c in sch.get_consumers(block)]
+        if not consumers or not all(_may_inline(stage, consumer) for consumer in consumers):
+            continue
+        trial = sch.copy()
+        try:
+            trial.compute_inline(block)
+        except Exception:
+            continue
+        sch = trial
+    return sch
+
+
+def _may_inline(stage: Stage, consumer: Stage) -> bool:
+    reads = [load for load in consumer.loads if load.buffer.same_as(stage.write.buffer)]
+    if not consumer.simple or consumer.size + len(reads) * stage.size > _LARGEST_BODY:
+        return False
+    once = consumer.domain * len(reads) <= stage.domain
+    if not consumer.is_reduction:
+        return once or not stage.is_costly
+    identity = stage.is_copy and all(
+        index.same_as(axis.var) for index, axis in zip(stage.loads[0].indices, stage.axes, strict=False)
+    ) and len(stage.loads[0].indices) == len(stage.axes)
+    if identity:
+        return True
+    reused = any(not read.uses(axis.var) for read in reads for axis in consumer.spatial)
+    lane = stage.axes[-1].var
+    if stage.is_costly and not once:
+        return False
+    return not reused and not stage.branches_on(lane)

@@ -1,0 +1,226 @@
+"""What the blocks of an unscheduled PrimFunc look like (targets room).
+
+In: a ``Schedule`` over one PrimFunc. Out: its stages in order: axes, accesses, strides of every access along every
+axis. Schedules are chosen by these facts only, never by the name of an op.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+_COSTLY = ("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "tan", "atan", "sqrt", "rsqrt", "call_extern")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An iteration axis of a block. ``extent`` is ``None`` where it is symbolic."""
+
+    var: Any
+    extent: int | None
+    reduce: bool
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load or store of a block: the buffer and its indices."""
+
+    buffer: Any
+    indices: tuple[Any, ...]
+
+    @cached_property
+    def shape(self) -> tuple[int | None, ...]:
+        """Extents of the buffer; ``None`` where symbolic."""
+        return tuple(_int(e) for e in self.buffer.ty.shape)
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element."""
+        return max(1, (tvm.DataType(str(self.buffer.ty.dtype)).bits + 7) // 8)
+
+    def stride(self, var: Any) -> int | None:
+        """Elements that the address moves by when ``var`` grows by one; ``None`` if that is not a constant."""
+        total, weight = 0, 1
+        for index, extent in zip(reversed(self.indices), reversed(self.shape), strict=True):
+            step = _step(index, var)
+            if step is None or (step and weight is None):
+                return None
+            total += step * (weight or 0)
+            weight = weight * extent if extent is not None and weight is not None else None  # type: ignore[assignment]
+        return total
+
+    def uses(self, var: Any) -> bool:
+        """The indices depend on ``var``."""
+        return any(_contains(index, var) for index in self.indices)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One block, with what its schedule needs to know. ``simple``: loops and axes correspond one to one, one store.
+
+    ``size``: loads and calls of an iteration. ``branch_vars``: variables that its ``if_then_else`` conditions read.
+    """
+
+    block: Any
+    name: str
+    axes: tuple[Axis, ...]
+    stores: tuple[Access, ...]
+    loads: tuple[Access, ...]
+    simple: bool
+    size: int
+    is_costly: bool
+    is_copy: bool
+    branch_vars: tuple[Any, ...]
+
+    @property
+    def write(self) -> Access:
+        """The store (the first one, if there are several)."""
+        return self.stores[0]
+
+    @property
+    def spatial(self) -> tuple[Axis, ...]:
+        """Axes of the result."""
+        return tuple(a for a in self.axes if not a.reduce)
+
+    @property
+    def reduced(self) -> tuple[Axis, ...]:
+        """Axes that are reduced over."""
+        return tuple(a for a in self.axes if a.reduce)
+
+    @property
+    def is_reduction(self) -> bool:
+        """Some axis is reduced over."""
+        return any(a.reduce for a in self.axes)
+
+    @property
+    def is_plain(self) -> bool:
+        """The store's indices are the spatial axes in order."""
+        return len(self.write.indices) == len(self.spatial) and all(
+            index.same_as(axis.var) for index, axis in zip(self.write.indices, self.spatial, strict=True)
+        )
+
+    @property
+    def domain(self) -> int:
+        """Iterations; a symbolic axis counts as 64."""
+        return math.prod(64 if axis.extent is None else axis.extent for axis in self.axes)
+
+    def branches_on(self, var: Any) -> bool:
+        """A condition inside depends on ``var``."""
+        return any(v.same_as(var) for v in self.branch_vars)
+
+
+def stages_of(sch: Any) -> list[Stage]:
+    """The stages of ``main`` in order."""
+    return [stage_of(sch, block) for block in sch.get_child_blocks(sch.get_sblock("root"))]
+
+
+def stage_of(sch: Any, block: Any) -> Stage:
+    """The facts of one block."""
+    node = sch.get(block)
+    loops = sch.get_loops(block)
+    axes = tuple(
+        Axis(iv.var, _int(iv.dom.extent), int(iv.iter_type) == tirx.IterVar.CommReduce) for iv in node.iter_vars
+    )
+    stores, loads, size, costly, branch_vars = _scan(node.body)
+    own = [s.buffer for s in stores]
+    reads = tuple(a for a in loads if not any(a.buffer.same_as(b) for b in own))
+    copy = isinstance(node.body, tirx.BufferStore) and isinstance(node.body.value, tvm.ir.TensorLoad)
+    simple = len(stores) == 1 and _one_to_one(sch, loops, axes)
+    return Stage(
+        block, str(node.name_hint), axes, tuple(stores), reads, simple, size, costly, copy, branch_vars
+    )
+
+
+def _one_to_one(sch: Any, loops: Sequence[Any], axes: Sequence[Axis]) -> bool:
+    """Loop ``i`` runs axis ``i``, no more and no less."""
+    if not loops or len(loops) != len(axes):
+        return False
+    realize = sch.get(loops[-1]).body
+    if not isinstance(realize, s_tir.SBlockRealize) or not _is_true(realize.predicate):
+        return False
+    nodes = [sch.get(loop) for loop in loops]
+    return all(
+        value.same_as(node.loop_var) and _int(node.extent) == axis.extent and _int(node.min) == 0
+        for value, node, axis in zip(realize.iter_values, nodes, axes, strict=True)
+    )
+
+
+def _is_true(predicate: Any) -> bool:
+    return isinstance(predicate, tirx.IntImm) and bool(int(predicate))
+
+
+def _scan(body: Any) -> tuple[list[Access], list[Access], int, bool, tuple[Any, ...]]:
+    stores: list[Access] = []
+    loads: list[Access] = []
+    calls: list[str] = []
+    branch_vars: list[Any] = []
+
+    def on_store(node: Any) -> None:
+        stores.append(Access(node.buffer, tuple(node.indices)))
+
+    def on_load(node: Any) -> None:
+        loads.append(Access(node.source, tuple(node.indices)))
+
+    def on_call(node: Any) -> None:
+        name = str(getattr(node.op, "name", node.op)).rsplit(".", 1)[-1]
+        calls.append(name)
+        if name == "if_then_else":
+            tvm_ffi.structural_walk(node.args[0], [(tirx.Var, branch_vars.append)])
+
+    def on_select(node: Any) -> None:
+        tvm_ffi.structural_walk(node.condition, [(tirx.Var, branch_vars.append)])
+
+    tvm_ffi.structural_walk(
+        body,
+        [
+            (tirx.BufferStore, on_store),
+            (tvm.ir.TensorLoad, on_load),
+            (tvm.ir.Call, on_call),
+            (tirx.Select, on_select),
+        ],
+    )
+    costly = any(name in _COSTLY for name in calls)
+    return stores, loads, len(loads) + len(calls), costly, tuple(branch_vars)
+
+
+def _int(value: Any) -> int | None:
+    return int(value) if isinstance(value, int | tirx.IntImm) else None
+
+
+def _contains(expr: Any, var: Any) -> bool:
+    found = [False]
+
+    def on_var(node: Any) -> None:
+        found[0] = found[0] or node.same_as(var)
+
+    tvm_ffi.structural_walk(expr, [(tirx.Var, on_var)])
+    return found[0]
+
+
+def _step(index: Any, var: Any) -> int | None:
+    """``index(var + 1) - index(var)`` if constant."""
+    if isinstance(index, int | tirx.IntImm):
+        return 0
+    if index.same_as(var):
+        return 1
+    if not _contains(index, var):
+        return 0
+    moved = tvm_ffi.structural_map(index, [(tirx.Var, lambda v: var + 1 if v.same_as(var) else v)])
+    return _int(tvm.sym.Analyzer().simplify(moved - index))
+
+
+def divisors(number: int, limit: int) -> Sequence[int]:
+    """Divisors of ``number`` up to ``limit``, ascending."""
+    return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
+
+
+def new_schedule(func: Any) -> Any:
+    """A schedule over ``func`` as ``main``."""
+    return s_tir.Schedule(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), error_render_level="none")

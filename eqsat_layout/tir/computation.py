@@ -1,0 +1,282 @@
+"""A PrimFunc as data: which element of each operand its blocks read for which element of the result.
+
+In: what :mod:`eqsat_layout.tir.signature` reads off a PrimFunc. Out: :class:`Computation`, without TVM objects, and
+the questions asked of it: is it a copy, a contraction, how much arithmetic is it.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from eqsat_layout.errors import LayoutError
+from eqsat_layout.maps import Digit, Dims, Extent, IndexMap, extent_product
+from eqsat_layout.tir.affine import Affine
+
+
+class IterKind(enum.Enum):
+    """What a block does along an iteration variable."""
+
+    SPATIAL = "spatial"
+    REDUCE = "reduce"
+
+
+@dataclass(frozen=True)
+class Iter:
+    """An iteration variable: 0 <= value < extent."""
+
+    kind: IterKind
+    extent: Extent
+
+
+class Role(enum.Enum):
+    """What a buffer is to its function."""
+
+    OPERAND = "operand"
+    RESULT = "result"
+    INTERNAL = "internal"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A buffer of the function: a parameter, or allocated inside."""
+
+    name: str
+    shape: tuple[Extent, ...]
+    dtype: str
+    scope: str
+    role: Role
+
+
+@dataclass(frozen=True)
+class Value:
+    """A node of a scalar expression.
+
+    ``op`` is ``load`` (with ``access``), ``iter`` (``literal`` is its number), ``symbol``, ``const`` (``literal`` is
+    exact text), or the name of a TIR node or intrinsic, applied to ``args``.
+    """
+
+    op: str
+    dtype: str
+    args: tuple[Value, ...] = ()
+    literal: int | str = ""
+    access: Access | None = None
+
+    def walk(self) -> Iterator[Value]:
+        """The node and all below it; the indices of loads are not entered."""
+        yield self
+        for arg in self.args:
+            yield from arg.walk()
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """An index that is no sum of digits. ``iters`` are the iteration variables in it."""
+
+    value: Value
+    iters: tuple[int, ...]
+
+
+Index = Affine | Opaque
+
+
+@dataclass(frozen=True)
+class Access:
+    """A load from or a store to buffer number ``buffer``, one index per dimension."""
+
+    buffer: int
+    indices: tuple[Index, ...]
+
+
+@dataclass(frozen=True)
+class Store:
+    """``access = value``."""
+
+    access: Access
+    value: Value
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block: ``stores`` for every point of ``iters``. All values are taken before anything is stored.
+
+    ``inits`` are the stores that start a reduction. ``reads`` are the distinct loads from buffers that the block does
+    not write.
+    """
+
+    name: str
+    iters: tuple[Iter, ...]
+    stores: tuple[Store, ...]
+    inits: tuple[Store, ...]
+    reads: tuple[Access, ...]
+
+    @property
+    def writes(self) -> tuple[Access, ...]:
+        """Where the block stores."""
+        return tuple(s.access for s in self.stores)
+
+    @cached_property
+    def extents(self) -> tuple[Extent, ...]:
+        """Extents of the iteration variables."""
+        return tuple(i.extent for i in self.iters)
+
+    @cached_property
+    def is_guarded(self) -> bool:
+        """Some value depends on a condition."""
+        return any(v.op in _CONDITIONAL for s in self.stores for v in s.value.walk())
+
+    @cached_property
+    def is_contraction(self) -> bool:
+        """It reduces over a variable that indexes two or more different buffers, as conv and matmul do."""
+        for number, axis in enumerate(self.iters):
+            if axis.kind is IterKind.REDUCE and axis.extent != 1:
+                readers = {r.buffer for r in self.reads if any(number in index.iters for index in r.indices)}
+                if len(readers) > 1:
+                    return True
+        return False
+
+    def is_spatial(self, number: int) -> bool:
+        """Variable ``number`` is not reduced over."""
+        return self.iters[number].kind is IterKind.SPATIAL
+
+    @cached_property
+    def iterations(self) -> int:
+        """Points of ``iters``; a symbolic extent counts as :data:`SYMBOL_SIZE`."""
+        return math.prod(e if isinstance(e, int) else SYMBOL_SIZE for e in self.extents)
+
+
+SYMBOL_SIZE = 64
+"""What a symbolic extent counts as in costs, as in :meth:`eqsat_layout.maps.Format.elements`."""
+
+
+@dataclass(frozen=True)
+class Computation:
+    """A PrimFunc as data. ``operands``, ``results`` and ``internal`` number into ``buffers``, in order."""
+
+    buffers: tuple[Buffer, ...]
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    internal: tuple[int, ...]
+    blocks: tuple[Block, ...]
+
+    @cached_property
+    def is_contraction(self) -> bool:
+        """Some block is one: conv, matmul and their kin, whose layouts are chosen and do not flow."""
+        return any(b.is_contraction for b in self.blocks)
+
+    @cached_property
+    def iterations(self) -> int:
+        """Points that the blocks visit; symbolic extents count as :data:`SYMBOL_SIZE`."""
+        return sum(b.iterations for b in self.blocks)
+
+    @cached_property
+    def flops(self) -> int:
+        """Arithmetic operations on data (not on indices); a function such as exp counts as one."""
+        return sum(b.iterations * self._operations(b) for b in self.blocks)
+
+    def _operations(self, block: Block) -> int:
+        return sum(
+            value.op not in _NOT_ARITHMETIC
+            and (value.dtype == self.buffers[store.access.buffer].dtype or "float" in value.dtype)
+            for store in block.stores
+            for value in store.value.walk()
+        )
+
+    def shapes(self, numbers: Sequence[int]) -> tuple[tuple[Extent, ...], ...]:
+        """Shapes of the buffers with these numbers."""
+        return tuple(self.buffers[n].shape for n in numbers)
+
+
+_CONDITIONAL = frozenset(("prim.if_then_else", "Select"))
+_NOT_ARITHMETIC = frozenset(
+    ("load", "iter", "symbol", "const", "Cast", "Select", "And", "Or", "Not", "prim.if_then_else")
+    + ("EQ", "NE", "LT", "LE", "GT", "GE")
+)
+
+
+def view_map(computation: Computation) -> IndexMap | None:
+    """The bijection from the operand's indices to the result's if the function only copies, else ``None``.
+
+    Reshape, transpose, a layout transform, adding and dropping unit axes all are of this form.
+    """
+    if len(computation.operands) != 1 or len(computation.results) != 1:
+        return None
+    views = {computation.operands[0]: IndexMap.identity(computation.buffers[computation.operands[0]].shape)}
+    for block in computation.blocks:
+        step = _copy_map(computation, block)
+        if step is None:
+            return None
+        source, target, index_map = step
+        if source not in views or target in views:
+            return None
+        view = index_map.after(views[source])
+        if view is None:
+            return None
+        views[target] = view
+    return views.get(computation.results[0])
+
+
+def _copy_map(computation: Computation, block: Block) -> tuple[int, int, IndexMap] | None:
+    """``(source, target, map)`` of a block that copies all of one buffer to all of another."""
+    if len(block.stores) != 1 or block.inits or any(not block.is_spatial(i) for i in range(len(block.iters))):
+        return None
+    (store,) = block.stores
+    source = store.value.access
+    if source is None or source.buffer == store.access.buffer:
+        return None
+    read = access_map(computation, block, source)
+    written = access_map(computation, block, store.access)
+    if read is None or written is None:
+        return None
+    index_map = _between(read, written)
+    return None if index_map is None else (source.buffer, store.access.buffer, index_map)
+
+
+def _between(read: IndexMap, written: IndexMap) -> IndexMap | None:
+    """``written o read^-1``, both being maps from the iteration variables."""
+    back = read.inverse()
+    index_map = None if back is None else written.after(back)
+    if index_map is None:
+        return None
+    try:
+        return IndexMap.make(index_map.shape, index_map.dims)
+    except LayoutError:
+        return None
+
+
+def access_map(computation: Computation, block: Block, access: Access) -> IndexMap | None:
+    """The bijection from the block's iteration variables to the buffer's indices; ``None`` if it is none."""
+    dims = []
+    for index in access.indices:
+        digits = index.digits() if isinstance(index, Affine) else None
+        if digits is None:
+            return None
+        dims.append(digits)
+    index_map = IndexMap(block.extents, _without_units(dims))
+    if index_map.result_shape != computation.buffers[access.buffer].shape:
+        return None
+    return index_map if _tiles(index_map) else None
+
+
+def _without_units(dims: Sequence[Sequence[Digit]]) -> Dims:
+    return tuple(tuple(d for d in digits if d.extent != 1) for digits in dims)
+
+
+def _tiles(index_map: IndexMap) -> bool:
+    """Every axis is covered once. Unlike in :meth:`IndexMap.make`, a symbolic axis may be cut by a number."""
+    found: dict[int, list[Digit]] = {}
+    for digits in index_map.dims:
+        for digit in digits:
+            found.setdefault(digit.axis, []).append(digit)
+    for axis, extent in enumerate(index_map.shape):
+        place: Extent = 1
+        for digit in sorted(found.get(axis, ()), key=lambda d: d.stride):
+            if digit.stride != place:
+                return False
+            place = extent_product([place, digit.extent])
+        if place != extent:
+            return False
+    return True

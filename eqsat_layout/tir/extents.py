@@ -1,0 +1,175 @@
+"""Extents between TVM expressions and the text that the map algebra uses.
+
+In: an extent of a shape or of an iteration variable, possibly symbolic. Out: a number or normalised text such as
+``"n*4"``, the same text that :func:`eqsat_layout.maps.extent_product` writes, and the way back.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from eqsat_layout.errors import LayoutError
+from eqsat_layout.maps import Extent, extent_product
+
+Monomial = tuple[str, ...]
+"""Factors, sorted; the empty one is the number 1."""
+
+Polynomial = dict[Monomial, int]
+
+
+def extent_of(expr: Any) -> Extent:
+    """The extent that ``expr`` (a TVM integer expression, an int, or an extent already) stands for.
+
+    Polynomials have one text each: common factors are pulled out, terms and factors are sorted. Raises
+    :class:`LayoutError` for an expression that is no arithmetic of sizes.
+    """
+    if isinstance(expr, int | str):
+        return expr
+    kind = type(expr)
+    if kind is tirx.IntImm:
+        return int(expr.value)
+    if kind is tvm.ir.Var:
+        return str(expr.name)
+    return _factored(_polynomial(tvm.sym.Analyzer().simplify(expr)))
+
+
+def expr_of(extent: Extent, symbols: Mapping[str, Any], dtype: str = "int64") -> Any:
+    """The TVM expression of ``extent``; ``symbols`` gives the variable of every name.
+
+    Raises :class:`LayoutError` if a name is missing or the text is none that :func:`extent_of` writes.
+    """
+    if isinstance(extent, int):
+        return tirx.IntImm(dtype, extent)
+    if extent in symbols:
+        return symbols[extent]
+    try:
+        return _build(ast.parse(extent, mode="eval").body, symbols, dtype)
+    except SyntaxError as error:
+        raise LayoutError(f"{extent!r} is not the text of an extent") from error
+
+
+def extent_over(extent: Extent, number: int) -> Extent | None:
+    """``extent / number`` where that is exact: of ``"n*64"`` only the number is known to divide."""
+    if isinstance(extent, int):
+        return None if extent % number else extent // number
+    if number == 1:
+        return extent
+    symbols, star, factor = extent.rpartition("*")
+    if not star or not factor.isdigit() or int(factor) % number:
+        return None
+    rest = int(factor) // number
+    return f"{symbols}*{rest}" if rest > 1 else _unwrapped(symbols)
+
+
+def _unwrapped(text: str) -> str:
+    """``text`` without brackets around the whole of it."""
+    depth = 0
+    for position, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0 and position < len(text) - 1:
+            return text
+    return text[1:-1] if text.startswith("(") else text
+
+
+_DIVISIONS = {
+    tirx.FloorDiv: "//",
+    tirx.Div: "//",
+    tirx.FloorMod: "%",
+    tirx.Mod: "%",
+}  # sizes are not negative, so truncation is the floor
+
+
+def _polynomial(expr: Any) -> Polynomial:
+    kind = type(expr)
+    if kind is tirx.IntImm:
+        return {(): int(expr.value)} if expr.value else {}
+    if kind is tvm.ir.Var:
+        return {(str(expr.name),): 1}
+    if kind is tirx.Cast:
+        return _polynomial(expr.value)
+    if kind is tirx.Add:
+        return _added(_polynomial(expr.a), _polynomial(expr.b), 1)
+    if kind is tirx.Sub:
+        return _added(_polynomial(expr.a), _polynomial(expr.b), -1)
+    if kind is tirx.Mul:
+        return _multiplied(_polynomial(expr.a), _polynomial(expr.b))
+    if kind in _DIVISIONS:
+        sides = [str(_factored(_polynomial(side))) for side in (expr.a, expr.b)]
+        dividend, divisor = (s if s.isalnum() else f"({s})" for s in sides)
+        return {(f"{dividend} {_DIVISIONS[kind]} {divisor}",): 1}
+    if kind in (tirx.Min, tirx.Max):
+        sides = sorted(str(_factored(_polynomial(side))) for side in (expr.a, expr.b))
+        return {(f"{'min' if kind is tirx.Min else 'max'}({', '.join(sides)})",): 1}
+    raise LayoutError(f"{expr} is not an extent: {kind.__name__} is no arithmetic of sizes")
+
+
+def _added(a: Polynomial, b: Polynomial, sign: int) -> Polynomial:
+    total = dict(a)
+    for monomial, factor in b.items():
+        total[monomial] = total.get(monomial, 0) + sign * factor
+    return {monomial: factor for monomial, factor in total.items() if factor}
+
+
+def _multiplied(a: Polynomial, b: Polynomial) -> Polynomial:
+    total: Polynomial = {}
+    for left, factor in a.items():
+        total = _added(total, {tuple(sorted(left + right)): factor * other for right, other in b.items()}, 1)
+    return total
+
+
+def _factored(polynomial: Polynomial) -> Extent:
+    if not polynomial:
+        return 0
+    content = math.gcd(*polynomial.values())
+    common = Counter(next(iter(polynomial)))
+    for monomial in polynomial:
+        common &= Counter(monomial)
+    rest = {
+        tuple(sorted((Counter(monomial) - common).elements())): factor // content
+        for monomial, factor in polynomial.items()
+    }
+    factors: list[Extent] = [content, *common.elements()]
+    if rest != {(): 1}:
+        factors.append(_sum_text(rest))
+    return extent_product(factors)
+
+
+def _sum_text(polynomial: Polynomial) -> str:
+    terms = sorted(polynomial.items(), key=lambda item: (-len(item[0]), item[0]))
+    return " + ".join(str(extent_product([*monomial, factor])) for monomial, factor in terms)
+
+
+def _build(node: ast.expr, symbols: Mapping[str, Any], dtype: str) -> Any:
+    match node:
+        case ast.Name(id=name) if name in symbols:
+            return symbols[name]
+        case ast.Name(id=name):
+            raise LayoutError(f"no variable is known for the symbolic extent {name!r}")
+        case ast.Constant(value=int(value)):
+            return tirx.IntImm(dtype, value)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_build(operand, symbols, dtype)
+        case ast.Call(func=ast.Name(id="min" | "max" as name), args=[a, b]):
+            function = tirx.min if name == "min" else tirx.max
+            return function(_build(a, symbols, dtype), _build(b, symbols, dtype))
+        case ast.BinOp(left=left, op=op, right=right):
+            a, b = _build(left, symbols, dtype), _build(right, symbols, dtype)
+            match op:
+                case ast.Add():
+                    return a + b
+                case ast.Sub():
+                    return a - b
+                case ast.Mult():
+                    return a * b
+                case ast.FloorDiv():
+                    return tirx.floordiv(a, b)
+                case ast.Mod():
+                    return tirx.floormod(a, b)
+    raise LayoutError(f"{ast.unparse(node)!r} is not the text of an extent")
