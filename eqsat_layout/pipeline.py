@@ -189,10 +189,10 @@ def _summary(module: Any, program: Program, regions: list[_Region], clock: _Cloc
         module=module,
         cost=sum(r.cost if better else r.input_cost for r, better in taken),
         input_cost=sum(r.input_cost for r in regions),
-        lower_bound=sum(r.solution.lower_bound if better else min(r.solution.lower_bound, r.input_cost) for r, better in taken),
-        transforms=tuple(
-            t for r, better in taken for t in (_kept_transforms(r) if better else _input_transforms(r))
+        lower_bound=sum(
+            r.solution.lower_bound if better else min(r.solution.lower_bound, r.input_cost) for r, better in taken
         ),
+        transforms=tuple(t for r, better in taken for t in (_kept_transforms(r) if better else _input_transforms(r))),
         input_transforms=tuple(t for r in regions for t in _input_transforms(r)),
         stats=Stats(
             ops=sum(r.graph.ops for r in regions),

@@ -118,7 +118,7 @@ def test_a_text_cannot_run_code(tmp_path: Path, expression: str) -> None:
     message = refused_script(
         tmp_path, HEAD + "        return " + expression.replace("CANARY", repr(str(canary))) + "\n"
     )
-    assert message.startswith(":10: ")
+    assert message.startswith(":11: ")
     assert not canary.exists()
 
 
@@ -126,7 +126,7 @@ def test_a_quoted_extent_cannot_run_code(tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     extent = f"__import__('pathlib').Path({str(canary)!r}).touch()"
     message = refused_script(tmp_path, HEAD.replace("(2, 3)", f'(2, "{extent}")') + "        return x\n")
-    assert message.startswith(":9: calls __import__()")
+    assert message.startswith(":10: calls __import__()")
     assert not canary.exists()
 
 
@@ -134,12 +134,12 @@ def test_a_quoted_extent_cannot_run_code(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("import os\n" + HEAD + "        return x\n", ":1: imports 'os'"),
-        (HEAD + "        return x\nprint(1)\n", ":11: only TVMScript classes"),
+        (HEAD + "        return x\nprint(1)\n", ":12: only TVMScript classes"),
         ("def main(x):\n    return x\n", ":1: function 'main' is not TVMScript: it has no decorator"),
         ("x = 1\n", ":1: holds no TVMScript"),
-        (HEAD + "        return R.add(x\n", ":10: not Python: '(' was never closed"),
-        (HEAD + "        return R.no_such_op(x)\n", ":10:16: module 'tvm.relax.script.parser' has no attribute"),
-        (HEAD + "        return R.add(x, R.const([1, 2], 'float32'))\n", ":10:9: In relax.add, the first input shape"),
+        (HEAD + "        return R.add(x\n", ":11: not Python: '(' was never closed"),
+        (HEAD + "        return R.no_such_op(x)\n", ":11:16: module 'tvm.relax.script.parser' has no attribute"),
+        (HEAD + "        return R.add(x, R.const([1, 2], 'float32'))\n", ":11:9: In relax.add, the first input shape"),
         (HEAD + "        return R.add(x, metadata['ir.GenericConst'][0])\n", ":1: was written without its constants"),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_missing_package_is_named(tmp_path: Path, name: str, package: str, mon
 
 
 def test_an_unknown_output_format_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="can write .py"):
+    with pytest.raises(FileError, match="can write"):
         write_module(network(), tmp_path / "m.onnx")
     with pytest.raises(FileError, match="no folder"):
         write_module(network(), tmp_path / "none" / "m.py")

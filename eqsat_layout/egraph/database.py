@@ -7,7 +7,7 @@ valid until the next run.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class Database:
                 raise
             raise RuleError(f"{_position(command, error)}: {_reason(error)}") from error
 
-    def load(self, rows: dict[str, Iterable[Row]]) -> None:
+    def load(self, rows: Mapping[str, Iterable[Row]]) -> None:
         """Adds rows to relations, one file per relation (a hundred times cheaper than commands)."""
         for relation, content in rows.items():
             lines = ["\t".join(map(str, row)) for row in content]
@@ -91,7 +91,7 @@ class Tables:
         """The rows of a relation, or of a constructor with its e-class last."""
         function = self._functions[name]
         decoders = [self._decoder(sort) for sort in function.input_sorts]
-        constructor = function.output_sort != "Unit"
+        constructor = not function.output_sort.startswith("@")  # a relation gives a sort of its own
         result: list[Row] = []
         for row in function.rows:
             values = [decode(v) for decode, v in zip(decoders, row.inputs, strict=True)]

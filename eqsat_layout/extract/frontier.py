@@ -10,18 +10,19 @@ import math
 import time
 from dataclasses import replace
 
+from eqsat_layout.extract.expand import solution
 from eqsat_layout.extract.greedy import greedy_choices
 from eqsat_layout.extract.ilp import improve
 from eqsat_layout.extract.order import plan
-from eqsat_layout.extract.problem import ExtractionError, Problem, Solution, Stats, cost_of
-from eqsat_layout.extract.reduce import Reduced, expand, reduce
+from eqsat_layout.extract.problem import ExtractionError, Problem, Solution, Stats
+from eqsat_layout.extract.reduce import Reduced, reduce
 from eqsat_layout.extract.sweep import Sweep, beam, weaken
-from eqsat_layout.extract.template import Choice
 
 MAX_STATES = 3_000
 """States up to which the dynamic program stays exact."""
-NARROWED = 8
+NARROWED = 24
 """Beyond, the beam and the relaxation keep one of this many of ``max_states``."""
+NOT_TOGETHER = "the goals can be made one by one, but not together without making a tensor out of itself"
 
 
 def solve(problem: Problem, *, time_limit: float | None = None, max_states: int = MAX_STATES) -> Solution:
@@ -37,8 +38,8 @@ def solve(problem: Problem, *, time_limit: float | None = None, max_states: int 
     sweep = Sweep.begin(reduced, plan(reduced))
     if sweep.run_exact(max_states, start + limit / 2):
         if not sweep.states:
-            raise ExtractionError("the goals can be made one by one, but not together without making a tensor of itself")
-        found = _solution(reduced, sweep.choices(), math.inf, "frontier")
+            raise ExtractionError(NOT_TOGETHER)
+        found = solution(reduced, sweep.choices(), math.inf, Stats(method="frontier"))
     else:
         found = _within_limits(reduced, sweep, start, limit, max_states)
     stats = Stats(
@@ -57,35 +58,29 @@ def _within_limits(reduced: Reduced, sweep: Sweep, start: float, limit: float, m
     """From where the exact sweep stopped: the best states, a relaxation, the greedy selection, and an ILP if small."""
     few = max(2, max_states // NARROWED)
     bound = reduced.lower_bound()
-    found: Solution | None = None
-    choices = greedy_choices(reduced)
-    if choices is not None:
-        found = _solution(reduced, choices, bound, "greedy")
+    found = _greedy(reduced, bound)
     if found is None or time.perf_counter() < start + limit:
-        narrowed = sweep.copy()
-        narrowed.run_narrowed(few, start + limit * 0.65, beam)
-        if narrowed.states and (found is None or narrowed.cost < found.cost):
-            found = _solution(reduced, narrowed.choices(), bound, "beam")
+        best = sweep.copy()
+        best.run_narrowed(few, start + limit * 0.65, beam)
+        if best.states and (found is None or best.cost < found.cost):
+            found = solution(reduced, best.choices(), bound, Stats(method="beam"))
     if time.perf_counter() < start + limit:
         relaxed = sweep.copy()
         relaxed.run_narrowed(few, start + limit * 0.8, weaken)
         if not relaxed.states:
-            raise ExtractionError("the goals can be made one by one, but not together without making a tensor of itself")
+            raise ExtractionError(NOT_TOGETHER)
         bound = max(bound, relaxed.cost * (1 - 1e-12))
-    made_bound = min(bound, found.cost) if found else bound
-    if found is None or not replace(found, lower_bound=made_bound).proven:
-        left = start + limit - time.perf_counter()
-        better = improve(reduced, found, left)
+    if found is None or found.cost > bound * (1 + 1e-9):
+        better = improve(reduced, found, start + limit - time.perf_counter())
         if better is not None:
-            if found is None or better.cost < found.cost:
-                found = _solution(reduced, better.choices, bound, "ilp")
             bound = max(bound, better.lower_bound)
+            if found is None or better.cost < found.cost:
+                found = solution(reduced, better.choices, bound, Stats(method="ilp"))
     if found is None:
-        raise ExtractionError("no selection was found within the limits that does not make a tensor of itself")
+        raise ExtractionError("no selection was found within the limits that does not make a tensor out of itself")
     return replace(found, lower_bound=min(bound, found.cost))
 
 
-def _solution(reduced: Reduced, chosen: dict[int, Choice], bound: float, method: str) -> Solution:
-    made, source = expand(reduced, chosen)
-    cost = cost_of(reduced.problem, made, source)
-    return Solution(cost, min(cost, bound), made, source, Stats(method=method))
+def _greedy(reduced: Reduced, bound: float) -> Solution | None:
+    choices = greedy_choices(reduced)
+    return None if choices is None else solution(reduced, choices, bound, Stats(method="greedy"))

@@ -1,6 +1,6 @@
 """Room: extract. A simple solver: from the goals down, each tensor supplied in the way that looks cheapest.
 
-In: a `Problem`. Out: a `Solution`, feasible and without proof; the start of the exact methods and their peer in benchmarks.
+In: a `Problem`. Out: a `Solution` without proof: the start of the exact methods, and their peer in benchmarks.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import time
 
-from eqsat_layout.extract.problem import ExtractionError, Problem, Solution, Stats, cost_of
-from eqsat_layout.extract.reduce import Reduced, expand, reduce
+from eqsat_layout.extract.expand import solution
+from eqsat_layout.extract.problem import ExtractionError, Problem, Solution, Stats
+from eqsat_layout.extract.reduce import Reduced, reduce
 from eqsat_layout.extract.template import Choice, Template
 
 
@@ -23,10 +24,8 @@ def solve_greedy(problem: Problem) -> Solution:
     chosen = greedy_choices(reduced)
     if chosen is None:
         raise ExtractionError("the greedy solver found no selection that does not make a tensor of itself")
-    made, source = expand(reduced, chosen)
-    cost = cost_of(problem, made, source)
     stats = Stats(len(problem.families), len(chosen), method="greedy", seconds=time.perf_counter() - start)
-    return Solution(cost, min(cost, reduced.lower_bound()), made, source, stats)
+    return solution(reduced, chosen, reduced.lower_bound(), stats)
 
 
 def greedy_choices(reduced: Reduced) -> dict[int, Choice] | None:

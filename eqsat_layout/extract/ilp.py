@@ -1,6 +1,6 @@
-"""Room: extract. The selection problem as an integer program, for small problems with a wide frontier or large cycles.
+"""Room: extract. The selection problem as an integer program: for small ones with a wide frontier or large cycles.
 
-In: a `Reduced`, and a solution to begin with. Out: `Improved`: choices at least as good, and a lower bound. Needs HiGHS.
+In: a `Reduced`, and a solution to begin with. Out: `Improved`: choices and a lower bound. Needs HiGHS.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from eqsat_layout.extract.problem import Solution, Store
 from eqsat_layout.extract.reduce import Reduced
 from eqsat_layout.extract.template import Choice
 
-COLUMNS = 6_000
+COLUMNS = 2_000
 """Larger programs are left alone: the frontier's beam does better there."""
-BRANCHES = 2_000
+BRANCHES = 500
 """Branch-and-bound nodes: a limit that, unlike a clock, is the same on every run."""
 
 

@@ -19,12 +19,13 @@ class Live:
     """The tensors that a state after some step can demand; shared by steps that look alike.
 
     ``fields``: first bit, template, and whether all users are behind. ``repairs``: cost of one state made to serve for
-    another, by (state that has, state that lacks).
+    another, by the state that lacks, then the one that has. ``steps``: how many share it.
     """
 
     fields: tuple[tuple[int, Template, bool], ...]
     width: int
-    repairs: dict[tuple[int, int], float] = field(default_factory=dict)
+    repairs: dict[int, dict[int, float]] = field(default_factory=dict)
+    steps: int = 0
 
     def repair(self, has: int, lacks: int) -> float:
         """The most that completing ``has`` can cost more than completing ``lacks`` (see `Template.repair`)."""
@@ -131,47 +132,62 @@ class _Condensed:
 
 def _assign(reduced: Reduced, order: Sequence[tuple[int, ...]]) -> Plan:
     """Give each family the lowest free bit slot from its first user until its own step."""
-    width = 1 + max((t.size for t in (reduced.template[f] for c in order for f in c)), default=0)
-    users: dict[int, int] = dict.fromkeys((f for c in order for f in c), 0)
-    for f in users:
-        for kid in reduced.kids[f]:
-            users[kid] += 1
-    slot: dict[int, int] = {}
-    free: list[int] = []
-    fresh = count()
-    fields: dict[int, tuple[int, Template, bool]] = {}  # slot -> field
-    shared: dict[tuple[tuple[int, int, bool], ...], Live] = {}
-
-    def open_slot(f: int) -> None:
-        if f not in slot:
-            slot[f] = heapq.heappop(free) if free else next(fresh)
-            fields[slot[f]] = (slot[f] * width, reduced.template[f], not users[f])
-
+    slots = _Slots(reduced, order)
     start = 0
     for f, demand in reduced.goals.items():
-        open_slot(f)
-        start |= demand << slot[f] * width
-    steps: list[Step] = []
-    for families in order:
-        for f in families:
-            open_slot(f)
+        slots.open(f)
+        start |= demand << slots.first(f)
+    steps = [slots.step(families) for families in order]
+    return Plan(steps, slots.width, next(slots.fresh), start)
+
+
+class _Slots:
+    """Which bits are whose, step after step; slots that fall free are used again, so that like steps look alike."""
+
+    def __init__(self, reduced: Reduced, order: Sequence[tuple[int, ...]]) -> None:
+        self.reduced = reduced
+        self.width = 1 + max((reduced.template[f].size for families in order for f in families), default=0)
+        self.users: dict[int, int] = dict.fromkeys((f for families in order for f in families), 0)
+        for f in self.users:
             for kid in reduced.kids[f]:
-                open_slot(kid)
+                self.users[kid] += 1
+        self.slot: dict[int, int] = {}
+        self.free: list[int] = []
+        self.fresh = count()
+        self.fields: dict[int, tuple[int, Template, bool]] = {}  # by slot
+        self.shared: dict[tuple[tuple[int, int, bool], ...], Live] = {}
+
+    def first(self, f: int) -> int:
+        return self.slot[f] * self.width
+
+    def open(self, f: int) -> None:
+        if f not in self.slot:
+            self.slot[f] = heapq.heappop(self.free) if self.free else next(self.fresh)
+            self._set_field(f)
+
+    def _set_field(self, f: int) -> None:
+        self.fields[self.slot[f]] = (self.first(f), self.reduced.template[f], not self.users[f])
+
+    def step(self, families: tuple[int, ...]) -> Step:
+        kids = self.reduced.kids
         for f in families:
-            for kid in reduced.kids[f]:
-                users[kid] -= 1
-                if not users[kid]:
-                    fields[slot[kid]] = (slot[kid] * width, reduced.template[kid], True)
-        inner = Live(tuple(fields[i] for i in sorted(fields)), width) if len(families) > 1 else None
+            self.open(f)
+            for kid in kids[f]:
+                self.open(kid)
+                self.users[kid] -= 1
+                if not self.users[kid]:
+                    self._set_field(kid)
+        inner = self._live() if len(families) > 1 else None
         for f in families:
-            del fields[slot[f]]
-        key = tuple((first, t.number, final) for first, t, final in map(fields.__getitem__, sorted(fields)))
-        live = shared.get(key)
-        if live is None:
-            live = shared[key] = Live(tuple(fields[i] for i in sorted(fields)), width)
-        firsts = tuple(slot[f] * width for f in families)
-        kid_firsts = tuple(tuple(slot[kid] * width for kid in reduced.kids[f]) for f in families)
-        steps.append(Step(families, firsts, kid_firsts, live, inner or live))
-        for f in families:
-            heapq.heappush(free, slot[f])
-    return Plan(steps, width, next(fresh), start)
+            del self.fields[self.slot[f]]
+            heapq.heappush(self.free, self.slot[f])
+        live = self._live()
+        firsts = tuple(self.first(f) for f in families)
+        return Step(families, firsts, tuple(tuple(map(self.first, kids[f])) for f in families), live, inner or live)
+
+    def _live(self) -> Live:
+        fields = tuple(self.fields[slot] for slot in sorted(self.fields))
+        key = tuple((first, template.number, final) for first, template, final in fields)
+        live = self.shared.setdefault(key, Live(fields, self.width))
+        live.steps += 1
+        return live

@@ -1,17 +1,18 @@
 """Room: extract. A selection problem made small without losing its optimum.
 
-In: a `Problem`. Out: `Reduced`: only families that can be needed, in components, operands before users; nodes that can't
-be built or are beaten are gone, operands that are free are stripped; equal families share a `Template`.
+In: a `Problem`. Out: `Reduced`: the families that can be needed, in components, operands before users. Nodes that
+can't be built or are beaten are gone, free operands are stripped, equal families share a `Template`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from eqsat_layout.extract.problem import ExtractionError, Family, Problem, Store
-from eqsat_layout.extract.template import Choice, Matrix, Template, Way
+from eqsat_layout.extract.components import components
+from eqsat_layout.extract.problem import ExtractionError, Family, Problem
+from eqsat_layout.extract.template import Matrix, Template, Way
 
 RawNode = tuple[float, tuple[tuple[int, int], ...], int]
 """Cost, operands as (local family number, store), index in the problem's store. Local family 0 is the family itself."""
@@ -86,43 +87,6 @@ def reduce(problem: Problem) -> Reduced:
     return _Reducer(problem).run()
 
 
-def expand(reduced: Reduced, chosen: dict[int, Choice]) -> tuple[dict[Store, int], dict[Store, int]]:
-    """``made`` and ``source`` of the whole problem from the choices for the reduced families; free stores are added.
-
-    ``chosen[f]``: the stores made of f, each with its node. Choices that turn out not to be needed are left out.
-    """
-    problem = reduced.problem
-    made: dict[Store, int] = {}
-    source: dict[Store, int] = {}
-    work = list(dict.fromkeys(problem.goals))
-    while work:
-        store = work.pop()
-        if store in source:
-            continue
-        f, s = store
-        family = problem.families[f]
-        own = dict(chosen.get(f, ()))
-        m = min(own, key=lambda m: (family.convert[m][s], m), default=-1)
-        if m < 0 or (family.convert[m][s] > 0 and reduced.free[f] >> s & 1):
-            m, index = _free_maker(reduced, f, s)
-            index = own.get(m, index)
-        else:
-            index = own[m]
-        source[store] = m
-        if (f, m) not in made:
-            made[f, m] = index
-            work.extend(family.nodes[m][index].children)
-    return made, source
-
-
-def _free_maker(reduced: Reduced, f: int, s: int) -> tuple[int, int]:
-    family, template = reduced.problem.families[f], reduced.template[f]
-    for m, ways in enumerate(template.ways):
-        if ways and ways[0].cost == 0 and not ways[0].bits and family.convert[m][s] == 0:
-            return m, ways[0].index
-    raise ExtractionError(f"no free supplier of store {(f, s)}")
-
-
 def _families(bits: int, regions: Sequence[tuple[int, int]]) -> int:
     return sum(1 << j for j, (first, size) in enumerate(regions) if bits >> first & ((1 << size) - 1))
 
@@ -178,7 +142,7 @@ class _Reducer:
         out.components = components_
         out.templates = len({out.template[f].number for f in needed})
 
-    # -- families to shared shapes ------------------------------------------------------------------------------------
+    # -- families to shared shapes
 
     def _operands(self, f: int) -> tuple[int, ...]:
         """The operand families of f (itself not among them); its shape is interned on the way."""
@@ -233,7 +197,7 @@ class _Reducer:
             stores.append(tuple(nodes))
         return Raw(len(self.raws), tuple(stores), family.convert)
 
-    # -- shapes to templates, given what is known of the operands -------------------------------------------------------
+    # -- shapes to templates, given what is known of the operands
 
     def _resolve_component(self, component: tuple[int, ...]) -> None:
         inside = set(component) if len(component) > 1 else set()
@@ -284,7 +248,9 @@ class _Reducer:
         free = sum(1 << s for s in range(len(stores)) if any(raw.convert[m][s] == 0 for m in free_makers))
         return Resolved(template, available, free, kept)
 
-    def _template(self, ways: tuple[tuple[Way, ...], ...], convert: Matrix, regions: tuple[tuple[int, int], ...]) -> Template:
+    def _template(
+        self, ways: tuple[tuple[Way, ...], ...], convert: Matrix, regions: tuple[tuple[int, int], ...]
+    ) -> Template:
         shape = tuple(tuple((w.cost, w.bits, w.index) for w in store) for store in ways)
         key = (shape, self.matrices[convert], regions)
         found = self.templates.get(key)
@@ -292,7 +258,7 @@ class _Reducer:
             found = self.templates[key] = Template(len(self.templates), ways, convert, regions)
         return found
 
-    # -- cycles -----------------------------------------------------------------------------------------------------------
+    # -- cycles
 
     def _available(self, component: Sequence[int]) -> dict[int, int]:
         """Which stores of a cycle's families can be made at all (bits); a store may not support itself."""
@@ -329,9 +295,7 @@ class _Reducer:
             must = self._must(component)
             dropped = False
             for f in component:
-                keep = [
-                    tuple(n for n in ways if self._usable(f, n, available, must)) for ways in self.raw[f].nodes
-                ]
+                keep = [tuple(n for n in ways if self._usable(f, n, available, must)) for ways in self.raw[f].nodes]
                 if any(len(k) != len(ways) for k, ways in zip(keep, self.raw[f].nodes, strict=True)):
                     self._replace(f, tuple(keep))
                     dropped = True
@@ -385,44 +349,6 @@ class _Reducer:
                 if common != must[f]:
                     must[f], changed = common, True
         return must
-
-
-def components(roots: Iterable[int], operands: Callable[[int], Sequence[int]]) -> list[tuple[int, ...]]:
-    """Strongly connected components of what the roots reach, operands before users (Tarjan, without recursion)."""
-    found: list[tuple[int, ...]] = []
-    number: dict[int, int] = {}
-    low: dict[int, int] = {}
-    path: list[int] = []
-    on_path: set[int] = set()
-    for root in roots:
-        if root in number:
-            continue
-        work = [(root, iter(operands(root)))]
-        number[root] = low[root] = len(number)
-        path.append(root)
-        on_path.add(root)
-        while work:
-            f, rest = work[-1]
-            for kid in rest:
-                if kid not in number:
-                    number[kid] = low[kid] = len(number)
-                    path.append(kid)
-                    on_path.add(kid)
-                    work.append((kid, iter(operands(kid))))
-                    break
-                if kid in on_path and number[kid] < low[f]:
-                    low[f] = number[kid]
-            else:
-                work.pop()
-                if work and low[f] < low[work[-1][0]]:
-                    low[work[-1][0]] = low[f]
-                if low[f] == number[f]:
-                    start = path.index(f) if path[-1] != f else len(path) - 1
-                    component = tuple(sorted(path[start:]))
-                    del path[start:]
-                    on_path.difference_update(component)
-                    found.append(component)
-    return found
 
 
 def _undominated(ways: list[Way]) -> tuple[Way, ...]:

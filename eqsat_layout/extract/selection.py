@@ -90,17 +90,13 @@ class Selection:
         if nodes[first].kind == "param":
             return first
         handle = self._saturated.handle_of_node[first]
-        return next(
-            i for i, h in enumerate(self._saturated.handle_of_node) if h == handle and nodes[i].kind == "param"
-        )
+        return next(i for i, h in enumerate(self._saturated.handle_of_node) if h == handle and nodes[i].kind == "param")
 
     def _run_cost(self, variant: Variant) -> float:
         signature = self._signatures[variant.signature]
         formats = self._names.formats
         results = self._names.lists.get(variant.result, (variant.result,))
-        return self._costs.run(
-            signature, [formats.get(f) for f in variant.operands], [formats.get(f) for f in results]
-        )
+        return self._costs.run(signature, [formats.get(f) for f in variant.operands], [formats.get(f) for f in results])
 
     # ---- stores and families ----------------------------------------------------------------------------------------
 

@@ -17,6 +17,10 @@ from eqsat_layout.extract.template import Choice, Option, Template
 
 COMPARED = 16
 """How many cheaper states each state is compared with. More drops more states and takes longer; any number is sound."""
+REMEMBERED = 4_000
+"""States whose repair costs are kept for steps that look alike."""
+SPARE = 4
+"""Narrowed sweeps compare this many times the states that they keep."""
 NOISE = 1e-14
 """Costs that differ by less than this, relative, count as equal: rounding, far below the 1e-9 of a proof."""
 
@@ -90,7 +94,12 @@ class Sweep:
     def _expand(self, step: Step, most: int, narrow: Narrow | None = None) -> list[State] | None:
         """The states after the step, by cost; None where only narrowing would do, and none is given."""
         found = self._expand_one(step, narrow) if len(step.families) == 1 else self._expand_cycle(step, most, narrow)
-        return None if found is None else prune(found, step.live)
+        if found is None:
+            return None
+        states = sorted(found)
+        if narrow is not None and len(states) > SPARE * most:
+            states = narrow(states, SPARE * most, step.live)
+        return prune(states, step.live)
 
     def _expand_one(self, step: Step, narrow: Narrow | None) -> Iterable[State] | None:
         family, first = step.families[0], step.firsts[0]
@@ -147,25 +156,30 @@ class Sweep:
         return done.values()
 
 
-def prune(found: Iterable[State], live: Live) -> list[State]:
-    """The states by cost, without those that a cheaper one can stand in for (see `Template.repair`).
+def prune(states: list[State], live: Live) -> list[State]:
+    """The states (given by cost), without those that a cheaper one can stand in for (see `Template.repair`).
 
     If cost(a) + repair(a, b) <= cost(b), the best completion of b is no better than one of a, so b is dropped; a is
     kept, so an optimum always is.
     """
-    states = sorted(found)
     if len(states) < 2:
         return states
-    known, repair = live.repairs, live.repair
+    known = live.repairs if live.steps > 1 else {}  # what no other step can ask is not worth its memory
+    if len(known) > REMEMBERED:
+        known.clear()
+    repair = live.repair
     kept: list[State] = []
     for state in states:
         cost, lacks, _ = state
         enough = cost + NOISE * cost
+        row = known.get(lacks)
+        if row is None:
+            row = known[lacks] = {}
         for other in kept[:COMPARED]:
             has = other[1]
-            step = known.get((has, lacks))
+            step = row.get(has)
             if step is None:
-                step = known[has, lacks] = repair(has, lacks)
+                step = row[has] = repair(has, lacks)
             if other[0] + step <= enough:
                 break
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from eqsat_layout.tir.rewrite import relayout
 from tvm import ir, relax
 
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
@@ -19,7 +20,6 @@ from eqsat_layout.graph.templates import with_leaves
 from eqsat_layout.maps import Format, IndexMap
 from eqsat_layout.tir.flow import Flow, complete
 from eqsat_layout.tir.index_map import to_tvm
-from eqsat_layout.tir.rewrite import relayout
 
 Rewrite = Callable[[Any], Any]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.graph.graph import Frozen, TensorType
-from eqsat_layout.maps import Format, index_map_from_names, parse_layout_name
+from eqsat_layout.maps import Extent, Format, IndexMap, index_map_from_names, parse_layout_name
 
 FROZEN_ATTRIBUTE = "eqsat_layout.frozen"
 
@@ -24,7 +24,7 @@ class FrozenLayouts:
     """The annotations that hold in one function.
 
     An entry for a binding must be met, or :class:`LayoutError` names the binding. An entry for an op name is met as far
-    as it can be: a tensor whose extents the blocks don't divide keeps its layout, and a note says so.
+    as it can be: blocks that don't divide a tensor's extents are left out, and a note says so.
     """
 
     def __init__(self, function: str, entries: Mapping[str, Sequence[str]], notes: list[str]):
@@ -68,19 +68,38 @@ class FrozenLayouts:
         formats: list[Format] = []
         for name, layout, ty in zip(names, wanted, (*operands, results[0]), strict=True):
             assert ty is not None
-            index_map = index_map_from_names(name, layout, ty.shape) if name else None
-            if index_map is None and name:
+            fitting = _fitting_blocks(name, layout, ty.shape) if name else ""
+            if fitting != layout and name:
                 message = f"{where}: layout {layout} does not divide a tensor of shape {ty.shape} in {name}"
                 if must:
                     raise LayoutError(message)
-                self._notes.append(message + "; it keeps its layout")
-            formats.append(Format.row_major(ty.shape) if index_map is None else Format.make(index_map))
+                self._notes.append(f"{message}; {fitting} is used")
+            index_map = index_map_from_names(name, fitting, ty.shape) if name else IndexMap.identity(ty.shape)
+            assert index_map is not None
+            formats.append(Format.make(index_map))
         return Frozen(tuple(formats[:-1]), tuple(formats[-1:]))
 
     def check_all_used(self) -> None:
         """A binding that is frozen by name has to exist."""
         if self._unused:
             self._notes.append(f"{self._function}: no binding named {', '.join(sorted(self._unused))} to freeze")
+
+
+def _fitting_blocks(source: str, layout: str, shape: Sequence[Extent]) -> str:
+    """``layout`` without the blocks of axes whose extent they don't divide."""
+    axes = [axis for axis, _ in parse_layout_name(source)]
+    tokens = parse_layout_name(layout)
+    total: dict[str, int] = {}
+    for axis, block in tokens:
+        total[axis] = total.get(axis, 1) * (block or 1)
+    kept = []
+    for axis, block in tokens:
+        extent = shape[axes.index(axis)] if axis in axes and len(axes) == len(shape) else 1
+        if not block:
+            kept.append(axis)
+        elif isinstance(extent, int) and extent % total[axis] == 0:
+            kept.append(f"{block}{axis.lower()}")
+    return "".join(kept)
 
 
 def _logical_layouts(attrs: Any, operands: int, where: str) -> list[str]:

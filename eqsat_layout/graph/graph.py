@@ -15,7 +15,7 @@ from eqsat_layout.tir.signature import Computation
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Shape and dtype of a tensor. What has no such type (objects, unknown shapes) is ``None`` where one is expected."""
+    """Shape and dtype of a tensor. Where a type is expected, ``None`` is what has none: objects, unknown shapes."""
 
     shape: tuple[Extent, ...]
     dtype: str

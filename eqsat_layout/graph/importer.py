@@ -42,10 +42,7 @@ def tensor_type(ty: Any, symbols: dict[str, Any]) -> TensorType | None:
         return None
     if not isinstance(ty.shape, relax.ShapeExpr) or ty.dtype is None:
         return None
-    shape = tuple(
-        int(e) if isinstance(e, tirx.IntImm) else _symbolic(e, symbols)
-        for e in ty.shape.values
-    )
+    shape = tuple(int(e) if isinstance(e, tirx.IntImm) else _symbolic(e, symbols) for e in ty.shape.values)
     if any(e is None for e in shape):
         return None
     return TensorType(shape, str(ty.dtype))
@@ -136,7 +133,7 @@ class _RegionReader:
 
     def finish(self, bindings: tuple[int, int]) -> Graph:
         self._graph.bindings = bindings
-        self._graph.goals = self._defined  # type: ignore[assignment]
+        self._graph.goals = self._defined
         return self._graph
 
     def read(self, binding: Any) -> None:

@@ -181,9 +181,9 @@ class _Convolution:
                 window = windows[axis].var * self.dilation[k]
                 at[axis] = [_Digit(_value(result[axis]) * self.strides[k] + window, 1, None)]
             weight_at = {axis: [_Digit(windows[axis].var, 1, None)] for axis in self.spatial} | {"O": oc, "I": ic}
-            product = padded(*_read(self.data, at)).astype(self.dtype) * kernel(
-                *_read(self.kernel, weight_at)
-            ).astype(self.dtype)
+            product = padded(*_read(self.data, at)).astype(self.dtype) * kernel(*_read(self.kernel, weight_at)).astype(
+                self.dtype
+            )
             axes = [axis for part, axis in input_axes if part.extent is None]
             axes += [*windows.values(), *(axis for part, axis in input_axes if part.extent is not None)]
             return te.sum(product, axis=axes)
@@ -207,9 +207,7 @@ class _Convolution:
         if not same or group_in % chunk:
             blocks = [_Part("C", 1, None)]
             chunk = 1
-        return [
-            (p, te.reduce_axis((0, p.extent or group_in // chunk), "ric" if p.extent else "rc")) for p in blocks
-        ]
+        return [(p, te.reduce_axis((0, p.extent or group_in // chunk), "ric" if p.extent else "rc")) for p in blocks]
 
     def _data_channel(self, oc: list[_Digit], ic: list[_Digit], group_in: int, group_out: int) -> list[_Digit]:
         """The digits of the channel that is read: the group's first channel plus ``ic``."""
@@ -219,9 +217,7 @@ class _Convolution:
             return oc
         group = _value(oc) // group_out
         outer = max(d.stride for d in ic)
-        return [
-            _Digit(group * (group_in // outer) + d.value, d.stride, None) if d.extent is None else d for d in ic
-        ]
+        return [_Digit(group * (group_in // outer) + d.value, d.stride, None) if d.extent is None else d for d in ic]
 
 
 def _extent_of(parts: Sequence[_Part], shape: Sequence[Any], axis: str) -> int:

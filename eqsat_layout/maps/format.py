@@ -128,7 +128,7 @@ class Format:
 
     @cached_property
     def key(self) -> str:
-        """Text that identifies the format: the map's, then ``+lo:hi_..=fill`` and ``@scope`` where they say something."""
+        """Text that identifies the format: the map's, then ``+lo:hi_..=fill`` and ``@scope`` where there are any."""
         text = self.index_map.key
         if self.is_padded:
             fill = "?" if self.fill is UNDEF else repr(self.fill)

@@ -100,9 +100,7 @@ class IndexMap:
         """Extents of the physical axes."""
         if 0 in self.shape:
             zeros = [any(d.extent == 0 for d in digits) for digits in self.dims]
-            return tuple(
-                0 if z else extent_product(d.extent for d in g) for z, g in zip(zeros, self.dims, strict=True)
-            )
+            return tuple(0 if z else extent_product(d.extent for d in g) for z, g in zip(zeros, self.dims, strict=True))
         return tuple(extent_product(d.extent for d in digits) for digits in self.dims)
 
     @cached_property
@@ -173,7 +171,7 @@ class IndexMap:
         if array.shape != self.shape:
             raise LayoutError(f"array of shape {array.shape} given to a map of shape {self.shape}")
         if 0 in self.shape:
-            return array.reshape(self.result_shape)
+            return array.reshape([int(e) for e in self.result_shape])
         axis_digits: list[list[Digit]] = [[] for _ in self.shape]
         for digits in self.dims:
             for digit in digits:
@@ -185,7 +183,7 @@ class IndexMap:
                 position[digit.axis, digit.stride] = len(split)
                 split.append(int(digit.extent))
         order = [position[d.axis, d.stride] for digits in self.dims for d in digits]
-        return np.ascontiguousarray(array.reshape(split).transpose(order)).reshape(self.result_shape)
+        return np.ascontiguousarray(array.reshape(split).transpose(order)).reshape([int(e) for e in self.result_shape])
 
     @cached_property
     def key(self) -> str:
@@ -212,9 +210,9 @@ class IndexMap:
                 if digit.axis not in reached:
                     raise LayoutError(f"digit {tuple(digit)} names an axis that shape {self.shape} does not have")
                 reached[digit.axis].append(digit)
-        for axis, digits in reached.items():
+        for axis, own in reached.items():
             stride: Extent = 1
-            for digit in sorted(digits, key=lambda d: d.stride):
+            for digit in sorted(own, key=lambda d: d.stride):
                 if digit.stride != stride:
                     raise LayoutError(f"not a bijection: the digits of axis {axis} of {self.shape} don't tile it")
                 stride = digit.extent if isinstance(digit.extent, str) else digit.stride * digit.extent

@@ -10,12 +10,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tvm import tirx
+
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.stages import Access, Stage, divisors, stage_of
-from eqsat_layout.targets.tiles import Tile, register_tile
+from eqsat_layout.targets.tiles import Tile, lane_tile, register_tile
 
 _SMALL = 4096  # iterations below which starting threads costs more than it saves
 _UNROLLED = 4  # steps of the innermost reduction axis that are written out
+_REDUCE = tirx.IterVar.CommReduce
 _WINDOW = 25  # largest window that is written out whole (depthwise, pooling)
 
 
@@ -44,17 +47,48 @@ def schedule_tile(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machi
         raise ValueError("no vector axis")
     if epilogue is None:
         out = sch.cache_write(stage.block, 0, "local")
-        out_block = sch.get_consumers(stage.block)
-        out = stage.block if not out_block else out_block[0]
-        reduction = out if not out_block else stage.block
-        if not out_block:
-            raise ValueError("cache_write made no copy")
     else:
         sch.set_scope(stage.block, 0, "local")
-        out, reduction = epilogue.block, stage.block
+        out = epilogue.block
     at = _tile_output(sch, sch.get_loops(out), tile, stage, machine)
-    sch.compute_at(reduction, at, preserve_unit_loops=True)
-    _tile_reduction(sch, reduction, stage, tile)
+    sch.compute_at(stage.block, at, preserve_unit_loops=True)
+    _tile_reduction(sch, stage.block, stage, tile)
+
+
+def schedule_lanes(sch: Any, stage: Stage, machine: Machine) -> None:
+    """A reduction along contiguous memory: a vector of partial results, then across its lanes."""
+    tile = lane_tile(stage, machine)
+    if tile is None or tile.lanes < 2:
+        raise ValueError("no vector axis")
+    count = len(stage.spatial)
+    loops = sch.get_loops(stage.block)
+    reduced = [loop for loop, axis in zip(loops, stage.axes, strict=True) if axis.reduce]
+    _, lane = sch.split(reduced[-1], [None, tile.lanes])
+    partial = sch.rfactor(lane, count)
+    sch.set_scope(partial, 0, "local")
+    outer: list[Any] = []
+    inner: list[Any] = []
+    across = sch.get_loops(stage.block)
+    for loop, size in zip(across[:count], tile.sizes, strict=False):
+        head, small = sch.split(loop, [None, size])
+        outer.append(head)
+        inner.append(small)
+    order = _outer_order(stage)
+    outer = [outer[i] for i in order]
+    sch.reorder(*outer, *inner, *across[count:])
+    for loop in (*inner, *across[count:]):
+        sch.unroll(loop)
+    at = _parallel_tiles(sch, outer, machine, stage.domain)
+    sch.compute_at(partial, at, preserve_unit_loops=True)
+    own = sch.get_loops(partial)[-(len(stage.axes) + 1) :]
+    node = sch.get(partial)
+    steps = [loop for loop, iv in zip(own, node.iter_vars, strict=True) if int(iv.iter_type) == _REDUCE]
+    spatial = [loop for loop, iv in zip(own, node.iter_vars, strict=True) if int(iv.iter_type) != _REDUCE]
+    sch.reorder(*steps, *spatial)
+    for loop in spatial[:-1]:
+        sch.unroll(loop)
+    sch.vectorize(spatial[-1])
+    sch.decompose_reduction(partial, steps[0])
 
 
 def schedule_fallback(sch: Any, stage: Stage, machine: Machine) -> None:
@@ -152,7 +186,7 @@ def _tile_output(sch: Any, loops: Sequence[Any], tile: Tile, stage: Stage, machi
             head, small = sch.split(loop, [None, tile.sizes[position]])
             inner.append(small)
         outer.append(head)
-    order = _outer_order(stage, tile)
+    order = _outer_order(stage)
     outer = [outer[i] for i in order]
     sch.reorder(*outer, *inner, lane)
     sch.vectorize(lane)
@@ -163,9 +197,8 @@ def _tile_output(sch: Any, loops: Sequence[Any], tile: Tile, stage: Stage, machi
 
 def _parallel_tiles(sch: Any, outer: Sequence[Any], machine: Machine, work: int) -> Any:
     """Parallel over leading tiles; at least one loop stays inside. The innermost outer loop comes back."""
-    last = sch.add_unit_loop(outer[-1]) if False else outer[-1]
     leading = list(outer[:-1])
-    _, wanted = 0, 8 * machine.cores
+    wanted = 8 * machine.cores
     tasks = math.prod(_extent(sch, loop) for loop in leading)
     if tasks < wanted:
         leading = list(outer)
@@ -178,7 +211,7 @@ def _parallel_tiles(sch: Any, outer: Sequence[Any], machine: Machine, work: int)
     fused = sch.fuse(*leading[:taken]) if taken > 1 else leading[0]
     if work >= _SMALL and machine.cores > 1:
         sch.parallel(fused)
-    return fused if taken == len(outer) else last
+    return fused if taken == len(outer) else outer[-1]
 
 
 def _extent(sch: Any, loop: Any) -> int:
@@ -186,7 +219,7 @@ def _extent(sch: Any, loop: Any) -> int:
     return int(extent) if hasattr(extent, "value") else 64
 
 
-def _outer_order(stage: Stage, tile: Tile) -> list[int]:
+def _outer_order(stage: Stage) -> list[int]:
     """Order of the tiles: axes of every load first (batch), then those of the largest load, so it streams once."""
     loads = list(stage.loads)
     spatial = stage.spatial

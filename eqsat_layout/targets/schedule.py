@@ -6,6 +6,7 @@ blocks and accesses only; what can't be scheduled comes back as it was.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +14,11 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.targets.base import Machine
-from eqsat_layout.targets.families import schedule_elementwise, schedule_fallback, schedule_tile
-from eqsat_layout.targets.stages import Stage, new_schedule, stage_of, stages_of
+from eqsat_layout.targets.families import schedule_elementwise, schedule_fallback, schedule_lanes, schedule_tile
+from eqsat_layout.targets.stages import Stage, divisors, new_schedule, stage_of, stages_of
 
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined into it
-
+_WORTH_PADDING = 8  # multiply-adds per element of the operands from which padded copies of them pay
 _SCHEDULED = "tirx.is_scheduled"
 
 
@@ -47,7 +48,7 @@ def _is_scheduled(func: Any) -> bool:
 
 
 def _schedule(sch: Any, machine: Machine) -> Any:
-    sch = _inline_producers(sch)
+    sch = _pad_awkward(_inline_producers(sch), machine)
     stages = stages_of(sch)
     done: list[Any] = []
     for stage in stages:
@@ -66,6 +67,7 @@ def _schedule_stage(sch: Any, stage: Stage, machine: Machine) -> tuple[Any, list
         if epilogue is not None:
             attempts.append((lambda s: schedule_tile(s, stage, epilogue, machine), [epilogue.block]))
         attempts.append((lambda s: schedule_tile(s, stage, None, machine), []))
+        attempts.append((lambda s: schedule_lanes(s, stage, machine), []))
     elif stage.simple:
         attempts.append((lambda s: schedule_elementwise(s, stage, machine), []))
     attempts.append((lambda s: schedule_fallback(s, stage, machine), []))
@@ -112,6 +114,8 @@ def _inline_producers(sch: Any) -> Any:
         consumers = [stage_of(sch, c) for c in sch.get_consumers(block)]
         if not consumers or not all(_may_inline(stage, consumer) for consumer in consumers):
             continue
+        if stage.is_costly and sum(consumer.domain for consumer in consumers) > stage.domain:
+            continue
         trial = sch.copy()
         try:
             trial.compute_inline(block)
@@ -125,9 +129,8 @@ def _may_inline(stage: Stage, consumer: Stage) -> bool:
     reads = [load for load in consumer.loads if load.buffer.same_as(stage.write.buffer)]
     if not consumer.simple or consumer.size + len(reads) * stage.size > _LARGEST_BODY:
         return False
-    once = consumer.domain * len(reads) <= stage.domain
     if not consumer.is_reduction:
-        return once or not stage.is_costly
+        return True
     identity = stage.is_copy and all(
         index.same_as(axis.var) for index, axis in zip(stage.loads[0].indices, stage.axes, strict=False)
     ) and len(stage.loads[0].indices) == len(stage.axes)
@@ -135,6 +138,40 @@ def _may_inline(stage: Stage, consumer: Stage) -> bool:
         return True
     reused = any(not read.uses(axis.var) for read in reads for axis in consumer.spatial)
     lane = stage.axes[-1].var
-    if stage.is_costly and not once:
-        return False
     return not reused and not stage.branches_on(lane)
+
+
+def _pad_awkward(sch: Any, machine: Machine) -> Any:
+    """Contractions whose extents have no useful divisors (197), over padded copies of their operands."""
+    for stage in stages_of(sch):
+        padding = _padding(stage, machine)
+        if padding is None:
+            continue
+        trial = sch.copy()
+        try:
+            trial.pad_einsum(stage.block, padding)
+        except Exception:
+            continue
+        sch = trial
+    return sch
+
+
+def _padding(stage: Stage, machine: Machine) -> list[int] | None:
+    """Multiples to pad the axes of ``stage`` to; ``None`` if it is fine as it is, or too small to pay for copies."""
+    if not (stage.simple and stage.is_plain and stage.is_reduction) or len(stage.loads) < 2:
+        return None
+    extent = stage.spatial[-1].extent
+    width = machine.lanes(stage.write.element_bytes)
+    moved = sum(math.prod(e or 64 for e in access.shape) for access in (*stage.loads, stage.write))
+    if extent is None or extent < 2 * width or stage.domain < _WORTH_PADDING * moved:
+        return None
+    if max(d for d in divisors(extent, width)) * 2 > width:
+        return None
+    padding = [1 if axis.extent is None or axis.reduce else _useful(axis.extent) for axis in stage.axes]
+    padding[len(stage.spatial) - 1] = width
+    return padding
+
+
+def _useful(extent: int) -> int:
+    """1 if ``extent`` has a divisor that makes a tile, else what it is to be padded to a multiple of."""
+    return 1 if extent < 16 or any(extent % d == 0 for d in (3, 4, 5, 6, 7)) else 4

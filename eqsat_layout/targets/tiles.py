@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from eqsat_layout.targets.base import Machine
-from eqsat_layout.targets.stages import Access, Stage, divisors
+from eqsat_layout.targets.stages import Access, Axis, Stage, divisors
 
 _LATENCY = 4.0  # cycles of a fused multiply-add; two start every cycle
 _LARGEST = 28  # accumulators along one axis
@@ -30,17 +30,30 @@ class Tile:
 def register_tile(stage: Stage, machine: Machine) -> Tile | None:
     """The best tile of ``stage`` with its last spatial axis in vectors; ``None`` if that axis does not vectorise."""
     spatial = stage.spatial
-    vector = len(spatial) - 1
-    extent = spatial[vector].extent if spatial else None
-    if extent is None or extent < 2 or not stage.loads:
+    return _best(stage, spatial, spatial[-1].extent, machine) if spatial else None
+
+
+def lane_tile(stage: Stage, machine: Machine) -> Tile | None:
+    """The best tile with the last reduction axis in vectors: ``sizes`` has one entry more, 1, for that axis."""
+    return _best(stage, (*stage.spatial, stage.reduced[-1]), None, machine) if stage.reduced else None
+
+
+def _best(stage: Stage, axes: Sequence[Axis], tiled: int | None, machine: Machine) -> Tile | None:
+    """The cheapest tile over ``axes``, the last one in vectors; ``tiled``: its extent if several vectors may be held."""
+    vector = len(axes) - 1
+    extent = axes[vector].extent
+    loads = [_load_of(access, stage, axes) for access in stage.loads]
+    if extent is None or extent < 2 or not any(load.strides[vector] for load in loads):
         return None
-    loads = [_load_of(access, stage) for access in stage.loads]
-    if any(load.strides[vector] not in (0, 1, 2) for load in loads) or not any(ld.strides[vector] for ld in loads):
+    if any(load.strides[vector] not in (0, 1, 2) for load in loads):
         return None
     width = machine.lanes(stage.write.element_bytes)
     best: tuple[float, Tile] | None = None
     for lanes in divisors(extent, 4 * width):
-        for sizes in _sizes([a.extent for a in spatial], vector, lanes, machine.registers):
+        if lanes > width and lanes % width:
+            continue  # LLVM cuts such vectors up badly
+        extents = [*(a.extent for a in axes[:-1]), (tiled or lanes) // lanes]
+        for sizes in _sizes(extents, machine.registers):
             tile = Tile(vector, lanes, sizes)
             cycles = _cycles(loads, tile, width, machine)
             if cycles is not None and (best is None or cycles < best[0] - 1e-9):
@@ -60,19 +73,14 @@ class _Load:
         return self.strides[axis] != 0
 
 
-def _load_of(access: Access, stage: Stage) -> _Load:
+def _load_of(access: Access, stage: Stage, axes: Sequence[Axis]) -> _Load:
     steps = math.prod(a.extent or 64 for a in stage.reduced if access.uses(a.var))
-    return _Load(tuple(access.stride(a.var) for a in stage.spatial), steps, access.element_bytes)
+    return _Load(tuple(access.stride(a.var) for a in axes), steps, access.element_bytes)
 
 
-def _sizes(extents: Sequence[int | None], vector: int, lanes: int, registers: int) -> Iterator[tuple[int, ...]]:
+def _sizes(extents: Sequence[int | None], registers: int) -> Iterator[tuple[int, ...]]:
     """Tiles of divisors of the extents, with at most ``registers`` accumulators."""
-    choices = []
-    for axis, extent in enumerate(extents):
-        if extent is None:
-            choices.append([1])
-        else:
-            choices.append(list(divisors(extent // lanes if axis == vector else extent, _LARGEST)))
+    choices = [[1] if extent is None else list(divisors(extent, _LARGEST)) for extent in extents]
     for sizes in itertools.product(*choices):
         if math.prod(sizes) <= registers:
             yield sizes

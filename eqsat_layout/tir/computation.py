@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import Digit, Dims, Extent, IndexMap, extent_product
+from eqsat_layout.maps import Digit, Dims, Extent, IndexMap
 from eqsat_layout.tir.affine import Affine
+from eqsat_layout.tir.extents import extent_over
 
 
 class IterKind(enum.Enum):
@@ -238,11 +239,9 @@ def _copy_map(computation: Computation, block: Block) -> tuple[int, int, IndexMa
 def _between(read: IndexMap, written: IndexMap) -> IndexMap | None:
     """``written o read^-1``, both being maps from the iteration variables."""
     back = read.inverse()
-    index_map = None if back is None else written.after(back)
-    if index_map is None:
-        return None
     try:
-        return IndexMap.make(index_map.shape, index_map.dims)
+        index_map = None if back is None else written.after(back)
+        return index_map and IndexMap.make(index_map.shape, index_map.dims)
     except LayoutError:
         return None
 
@@ -276,7 +275,10 @@ def _tiles(index_map: IndexMap) -> bool:
         for digit in sorted(found.get(axis, ()), key=lambda d: d.stride):
             if digit.stride != place:
                 return False
-            place = extent_product([place, digit.extent])
+            if isinstance(digit.extent, str):  # the top digit
+                place = extent if extent_over(extent, digit.stride) == digit.extent else digit.extent
+            else:
+                place = digit.stride * digit.extent
         if place != extent:
             return False
     return True

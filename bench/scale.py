@@ -1,0 +1,91 @@
+"""Stage times of planning generated networks: ``python bench/scale.py [--ops 200 2000 20000] [--network ...]``.
+
+One process per network and size, so that memory is that of the one plan. Growth is the time of a stage over that of
+the same stage at a tenth of the ops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+STAGES = ("rules", "import", "saturate", "read", "extract", "emit")
+
+
+def measure(network: str, ops: int) -> dict[str, Any]:
+    """Plans one network in this process."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    from networks import NETWORKS
+
+    import eqsat_layout
+
+    eqsat_layout.plan(NETWORKS[network](30))  # first calls load TVM's tables
+    mod = NETWORKS[network](ops)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    plan = eqsat_layout.plan(mod)
+    total = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        **{stage: plan.stats.seconds.get(stage, 0.0) for stage in STAGES},
+        "total": total,
+        "ops": plan.stats.ops,
+        "e-nodes": plan.stats.e_nodes,
+        "gap": plan.gap,
+        "cost": plan.cost / plan.input_cost,
+        "megabytes": (after - before) / 1024,
+        "notes": list(plan.notes),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ops", type=int, nargs="+", default=[200, 2000, 20000])
+    parser.add_argument("--network", nargs="+", default=["residual", "dense", "transformer"])
+    parser.add_argument("--one", nargs=2, metavar=("NETWORK", "OPS"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.one[0], int(options.one[1]))))
+        return
+    columns = (*STAGES, "total")
+    table = Table(title="seconds per stage (growth over the size before)")
+    for name in ("network", "ops", *columns, "MB", "gap", "cost"):
+        table.add_column(name, justify="left" if name == "network" else "right")
+    console = Console(width=150)
+    for network in options.network:
+        previous: dict[str, Any] | None = None
+        for ops in options.ops:
+            with console.status(f"{network} {ops}"):
+                command = [sys.executable, __file__, "--one", network, str(ops)]
+                result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            cells = [_cell(result, previous, column) for column in columns]
+            table.add_row(
+                network,
+                str(result["ops"]),
+                *cells,
+                f"{result['megabytes']:.0f}",
+                f"{result['gap']:.2g}",
+                f"{result['cost']:.3f}",
+            )
+            previous = result
+    console.print(table)
+
+
+def _cell(result: dict[str, Any], previous: dict[str, Any] | None, column: str) -> str:
+    text = f"{result[column]:.3f}"
+    if previous is None or previous[column] < 1e-3:
+        return text
+    return f"{text} (x{result[column] / previous[column]:.0f})"
+
+
+if __name__ == "__main__":
+    main()

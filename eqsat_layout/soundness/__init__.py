@@ -1,0 +1,1 @@
+"""Soundness: checks that what was optimised is what was meant."""

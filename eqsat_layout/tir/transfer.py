@@ -1,0 +1,312 @@
+"""One step of flow: from the format of one buffer of a block to the format that keeps another buffer in step with it.
+
+In: a block, an access with the map of its buffer, and an access to another buffer. Out: that buffer's map, or
+``RefusedError`` where no map keeps the two in step. Maps are read as *slots*: the physical axes, each with the digits
+of the iteration variables that run along it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from eqsat_layout.errors import LayoutError
+from eqsat_layout.maps import Digit, Extent, IndexMap
+from eqsat_layout.tir.affine import Affine
+from eqsat_layout.tir.computation import Access, Block, Buffer, Index, Role
+
+
+class RefusedError(Exception):
+    """No map of the other buffer keeps its accesses in step; never leaves this room."""
+
+
+class Placing(enum.Enum):
+    """Where a dimension goes that nothing says a place for, when no later dimension is placed."""
+
+    LAST = "behind all others"
+    NEAR = "behind the outermost digit of the dimension before it"
+
+
+@dataclass
+class _Slot:
+    """A physical axis. ``unit`` is the variable of extent 1 along it, ``dim`` the dimension that was put there."""
+
+    digits: list[Digit]
+    unit: int | None = None
+    dim: int | None = None
+    emptied: bool = False
+
+    @property
+    def is_free(self) -> bool:
+        return not self.digits and self.dim is None
+
+
+def transfer(
+    block: Block,
+    source: Access,
+    shape: Sequence[Extent],
+    index_map: IndexMap,
+    target: Access,
+    buffer: Buffer,
+    placing: Placing,
+    aligns: bool,
+) -> IndexMap:
+    """The map of ``buffer``, accessed as ``target``, in step with ``index_map`` of the buffer accessed as ``source``.
+
+    ``shape`` is the shape of the source buffer. ``aligns``: an operand that is broadcast keeps emptied axes, so that
+    it still lines up with the result from the right. Raises :class:`RefusedError`.
+    """
+    slots = _iteration_slots(block, source, shape, index_map)
+    aligned = aligns and buffer.role is Role.OPERAND and _is_broadcast(block, source, target)
+    return _Target(block, source, target, buffer, slots, placing, aligned).index_map()
+
+
+def covers(block: Block, source: Access, target: Access, shape: Sequence[Extent]) -> bool:
+    """Every dimension of the target runs along a variable of the source, so its map follows entirely."""
+    known = {i for index in source.indices for i in index.iters}
+    return all(extent == 1 or (index.iters and known.issuperset(index.iters)) for index, extent in zip(target.indices, shape, strict=True))
+
+
+# ---- from the source's physical axes to digits of iteration variables ----
+
+
+def _iteration_slots(block: Block, access: Access, shape: Sequence[Extent], index_map: IndexMap) -> list[_Slot]:
+    slots: list[_Slot] = []
+    for row in index_map.dims:
+        digits = [d for digit in row for d in _along_iters(block, access.indices[digit.axis], shape[digit.axis], digit)]
+        slots.append(_Slot(digits, emptied=bool(row)))
+    empty = [s for s, row in zip(slots, index_map.dims, strict=True) if not row]
+    units = [access.indices[axis] for axis, extent in enumerate(shape) if extent == 1]
+    for slot, index in zip(reversed(empty), reversed(units), strict=False):
+        slot.unit = _unit_iter(index)
+    return slots
+
+
+def _unit_iter(index: Index) -> int | None:
+    """The variable of extent 1 that the index is."""
+    if isinstance(index, Affine) and len(index.terms) == 1 and index.terms[0].extent == 1:
+        return index.terms[0].iter
+    return None
+
+
+def _is_broadcast(block: Block, result: Access, operand: Access) -> bool:
+    """The operand is read as NumPy broadcasts it: its dimensions are the result's last ones, or stand still."""
+    moving = {i for index in result.indices for i in _moving(block, index)}
+    if moving <= {i for index in operand.indices for i in index.iters}:
+        return False
+    pairs = zip(reversed(operand.indices), reversed(result.indices), strict=False)
+    return len(operand.indices) <= len(result.indices) and all(
+        not _moving(block, own) or own == other for own, other in pairs
+    )
+
+
+def _along_iters(block: Block, index: Index, size: Extent, digit: Digit) -> list[Digit]:
+    """The digits of iteration variables that run along ``digit`` of a dimension of ``size``; none if it stands still."""
+    whole = digit.extent == size
+    shifted = _shifted_iter(block, index)
+    if shifted is not None:
+        axis, shift = shifted
+        return [_resized(digit._replace(axis=axis), size, block.extents[axis], shift)]
+    radix = _radix(block, index, size)
+    if radix is not None:
+        part = _slice(radix, digit)
+        if part is None:
+            raise RefusedError
+        return part
+    axes = _moving(block, index)
+    spatial = [a for a in axes if block.is_spatial(a)]
+    if axes and (not whole or len(spatial) > 1):
+        raise RefusedError
+    return [Digit(a, 1, block.extents[a]) for a in spatial]
+
+
+def _moving(block: Block, index: Index) -> list[int]:
+    return [a for a in index.iters if block.extents[a] != 1]
+
+
+def _shifted_iter(block: Block, index: Index) -> tuple[int, int] | None:
+    """``(v, c)`` if the index is ``v + c``."""
+    axis = index.shift_of(block.extents) if isinstance(index, Affine) else None
+    return None if axis is None or block.extents[axis] == 1 else (axis, _constant(index))
+
+
+def _constant(index: Index) -> int:
+    return index.constant if isinstance(index, Affine) else 0
+
+
+def _resized(digit: Digit, size: Extent, other: Extent, shift: int) -> Digit:
+    """The digit, of an axis of ``size``, on an axis of ``other`` that is shifted against it.
+
+    The top digit takes up the difference of extents; what is below it must divide both extents and the shift.
+    """
+    axis, stride, extent = digit
+    if size == other and not shift:
+        return digit
+    if stride == 1 and extent == size:
+        return Digit(axis, 1, other)
+    if isinstance(size, str) or isinstance(other, str) or isinstance(extent, str):
+        raise RefusedError
+    top = stride * extent == size
+    low = stride if top else stride * extent
+    if other % low or shift % low:
+        raise RefusedError
+    return Digit(axis, stride, other // stride) if top else digit
+
+
+def _radix(block: Block, index: Index, size: Extent) -> tuple[Digit, ...] | None:
+    """The digits that the index writes if it covers the dimension, and all its variables are of one kind."""
+    digits = index.digits() if isinstance(index, Affine) else None
+    if not digits or len({block.is_spatial(d.axis) for d in digits}) > 1:
+        return None
+    product = 1
+    for digit in digits:
+        if isinstance(digit.extent, str):
+            return None
+        product *= digit.extent
+    return digits if product == size else None
+
+
+def _slice(radix: Sequence[Digit], digit: Digit) -> list[Digit] | None:
+    """The digits of ``number // stride % extent``, the number being written by ``radix``."""
+    if isinstance(digit.extent, str):
+        return None
+    place, found = 1, []
+    low, high = digit.stride, digit.stride * digit.extent
+    for part in reversed(radix):
+        assert isinstance(part.extent, int)
+        first, last = max(place, low), min(place * part.extent, high)
+        if first < last:
+            if first % place or last % first or (place * part.extent) % last:
+                return None
+            found.append(Digit(part.axis, part.stride * (first // place), last // first))
+        place *= part.extent
+    return found[::-1]
+
+
+# ---- from digits of iteration variables to the target's physical axes ----
+
+
+@dataclass
+class _Target:
+    block: Block
+    source: Access
+    access: Access
+    buffer: Buffer
+    slots: list[_Slot]
+    placing: Placing
+    is_aligned: bool
+    placed: set[int] = field(default_factory=set)
+
+    def index_map(self) -> IndexMap:
+        self._carry()
+        self._take_units()
+        known = {i for index in self.source.indices for i in index.iters}
+        # a unit dimension whose variable has no axis of its own in the source needs none here
+        pending = [
+            dim
+            for dim, index in enumerate(self.access.indices)
+            if dim not in self.placed and _unit_iter(index) not in known
+        ]
+        for dim in reversed(self._fill(pending)):
+            self.slots.insert(self._place_of(dim), self._filled(_Slot([]), dim))
+        self._drop_free()
+        try:
+            return IndexMap.make(self.buffer.shape, [slot.digits for slot in self.slots])
+        except LayoutError:
+            raise RefusedError from None
+
+    def _carry(self) -> None:
+        """Replaces digits of variables by digits of the dimensions that they run along."""
+        carriers: dict[int, list[tuple[int, Index]]] = {}
+        for dim, index in enumerate(self.access.indices):
+            for axis in _moving(self.block, index):
+                carriers.setdefault(axis, []).append((dim, index))
+        for slot in self.slots:
+            slot.digits = [d for digit in slot.digits for d in self._onto_dims(digit, carriers.get(digit.axis, ()))]
+            self.placed.update(d.axis for d in slot.digits)
+
+    def _onto_dims(self, digit: Digit, carriers: Sequence[tuple[int, Index]]) -> list[Digit]:
+        parts: list[tuple[int, Digit]] = []
+        for dim, index in carriers:
+            size, extent = self.buffer.shape[dim], self.block.extents[digit.axis]
+            shifted = _shifted_iter(self.block, index)
+            if shifted is not None:
+                return [_resized(digit._replace(axis=dim), extent, size, shifted[1])]
+            radix = _radix(self.block, index, size)
+            if radix is None:
+                if digit.extent != extent or sum(self.block.is_spatial(a) for a in _moving(self.block, index)) > 1:
+                    raise RefusedError
+                return [Digit(dim, 1, size)]
+            parts.extend(_overlaps(digit, radix, dim))
+        return [part for _, part in sorted(parts, reverse=True)]
+
+    def _take_units(self) -> None:
+        """A unit dimension that runs along a variable of extent 1 stays on that variable's axis."""
+        own = {_unit_iter(index): dim for dim, index in reversed(list(enumerate(self.access.indices)))}
+        for slot in self.slots:
+            if slot.unit is not None:
+                slot.emptied = True
+                if slot.unit in own:
+                    self._filled(slot, own[slot.unit])
+
+    def _fill(self, pending: list[int]) -> list[int]:
+        """Puts dimensions on emptied axes, in order, and returns those that are left.
+
+        What is written takes the first axes; what is broadcast is aligned on the right, as Relax does it.
+        """
+        free = [slot for slot in self.slots if slot.is_free]
+        count = min(len(free), len(pending))
+        is_written = any(w.buffer == self.access.buffer for w in self.block.writes)
+        first = 0 if is_written and len(pending) <= len(free) else len(free) - count
+        for slot, dim in zip(free[first : first + count], pending[len(pending) - count :], strict=True):
+            self._filled(slot, dim)
+        return pending[: len(pending) - count]
+
+    def _filled(self, slot: _Slot, dim: int) -> _Slot:
+        slot.dim = dim
+        if self.buffer.shape[dim] != 1:
+            slot.digits = [Digit(dim, 1, self.buffer.shape[dim])]
+        self.placed.add(dim)
+        return slot
+
+    def _place_of(self, dim: int) -> int:
+        """Just before the next dimension that has a place; else behind all, or near the dimension before."""
+        tops: dict[int, tuple[int, int]] = {}
+        for position, slot in enumerate(self.slots):
+            if slot.dim is not None:
+                tops[slot.dim] = (0, position)
+            for digit in slot.digits:
+                tops[digit.axis] = max(tops.get(digit.axis, (0, 0)), (digit.stride, position))
+        later = [d for d in tops if d > dim]
+        earlier = [d for d in tops if d < dim]
+        if later:
+            return tops[min(later)][1]
+        if earlier and self.placing is Placing.NEAR:
+            return tops[max(earlier)][1] + 1
+        return len(self.slots)
+
+    def _drop_free(self) -> None:
+        """Emptied axes go, but an aligned operand keeps those that it lines up with."""
+        if self.is_aligned:
+            while self.slots and self.slots[0].is_free:
+                del self.slots[0]
+        else:
+            self.slots = [slot for slot in self.slots if not (slot.is_free and slot.emptied)]
+
+
+def _overlaps(digit: Digit, radix: Sequence[Digit], dim: int) -> list[tuple[int, Digit]]:
+    """The parts of ``digit`` that dimension ``dim``, written by ``radix``, runs along, with their strides."""
+    assert isinstance(digit.extent, int)
+    parts: list[tuple[int, Digit]] = []
+    place = 1
+    for axis, stride, extent in reversed(radix):
+        assert isinstance(extent, int)
+        first = max(stride, digit.stride)
+        last = min(stride * extent, digit.stride * digit.extent)
+        if axis == digit.axis and first < last:
+            if first % stride or first % digit.stride or last % first:
+                raise RefusedError
+            parts.append((first, Digit(dim, place * (first // stride), last // first)))
+        place *= extent
+    return parts

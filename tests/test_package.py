@@ -1,0 +1,81 @@
+"""What a new user meets: README's commands and examples, the public names, the files that must be there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import eqsat_layout
+from eqsat_layout.resources import rules_dir
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def readme_blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def run_python(code: str) -> str:
+    """What ``code`` prints in a fresh interpreter; fails with its error if it fails."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_ci_runs_the_readmes_test_command_word_for_word() -> None:
+    commands = [line for block in readme_blocks("sh") for line in block.splitlines() if line.endswith("-m pytest")]
+    assert len(commands) == 1
+    assert commands[0] in (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize(
+    "code", [pytest.param(code, id=f"example{i}") for i, code in enumerate(readme_blocks("python"))]
+)
+def test_the_readmes_examples_run(code: str) -> None:
+    run_python(code)
+
+
+def test_the_readme_has_an_example() -> None:
+    assert any("eqsat_layout.optimize(" in code for code in readme_blocks("python"))
+
+
+def test_the_public_names_are_there_and_no_others() -> None:
+    assert eqsat_layout.__all__ == ["EqsatError", "OptimizeLayout", "Plan", "compile", "optimize", "plan"]
+    for name in eqsat_layout.__all__:
+        assert name in README, name
+        assert getattr(eqsat_layout, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = eqsat_layout.nothing
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    code = "import sys, eqsat_layout; print([m for m in ('tvm', 'egglog', 'numpy', 'rich') if m in sys.modules])"
+    assert run_python(code).strip() == "[]"
+
+
+def test_the_rules_are_found_in_a_checkout() -> None:
+    assert rules_dir() == ROOT / "rules"
+
+
+def test_the_rules_are_packed_into_the_wheel_where_they_are_looked_for() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        wheel = tomllib.load(file)["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["force-include"] == {"rules": "eqsat_layout/rules"}
+
+
+def test_the_package_is_typed() -> None:
+    assert (ROOT / "eqsat_layout/py.typed").exists()
+
+
+def test_every_task_of_the_makefile_has_a_help_line() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    declared = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)
+    assert declared is not None
+    for task in declared[1].split():
+        assert re.search(rf"^{task}:.* ## \S", text, re.MULTILINE), task
