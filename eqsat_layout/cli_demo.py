@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import tvm
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 from tvm import relax
@@ -24,7 +24,7 @@ from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import parse_layout_name
 from eqsat_layout.models import resnet50
 from eqsat_layout.pipeline import plan as make_plan
-from eqsat_layout.report import Plan, comparison_table, format_seconds, plan_rows, stages_line
+from eqsat_layout.report import Plan, comparison_table, format_seconds, labelled, plan_rows, stage_times
 from eqsat_layout.targets import lower
 
 FROZEN: Final = "eqsat_layout.frozen"
@@ -141,23 +141,22 @@ def _report(plan: Plan, outcome: Outcome | None, options: DemoOptions, stages: S
     console.print(Padding(comparison_table(("input", "plan"), rows), (0, 0, 0, 2)))
     spent = {k: s for k, s in stages.seconds.items() if k != "plan"}
     seconds = {"model": spent.pop("model")} | dict(plan.stats.seconds) | spent
-    console.print(Text.assemble(("Time    ", "bold"), stages_line(seconds)))
-    _print_notes(plan.notes, console)
+    lines: list[tuple[str, RenderableType]] = [("Time", stage_times(seconds)), *_note_lines(plan.notes)]
     if outcome is not None:
-        _print_verdict(outcome, console)
+        lines.append(("Check", _verdict(outcome)))
+    console.print(labelled(lines))
 
 
-def _print_notes(notes: Sequence[str], console: Console) -> None:
+def _note_lines(notes: Sequence[str]) -> Iterator[tuple[str, RenderableType]]:
     shown = notes if len(notes) <= _SHOWN_NOTES else notes[: _SHOWN_NOTES - 1]
     for note in shown:
-        console.print(Text.assemble(("Note    ", "bold yellow"), note))
+        yield "Note", Text(note)
     if len(shown) < len(notes):
-        console.print(f"        ... and {len(notes) - len(shown)} more notes")
+        yield "", f"... and {len(notes) - len(shown)} more notes"
 
 
-def _print_verdict(outcome: Outcome, console: Console) -> None:
+def _verdict(outcome: Outcome) -> Text:
     verdict = ("the numbers agree", "bold green") if outcome.agrees else ("THE NUMBERS DISAGREE", "bold red")
     limit = TOLERANCE * outcome.magnitude
     detail = f": maximum absolute difference {outcome.difference:.2g}, tolerance {limit:.2g}"
-    scale = f" ({TOLERANCE:g} of the largest output, {outcome.magnitude:.3g})"
-    console.print(Text.assemble(("Check   ", "bold"), verdict, detail, scale))
+    return Text.assemble(verdict, detail, f" (outputs reach {outcome.magnitude:.3g})")

@@ -22,7 +22,7 @@ from eqsat_layout.extract.baseline import Rewrite, baseline
 from eqsat_layout.extract.cost import CostModel, Roofline, dtype_bytes
 from eqsat_layout.extract.problem import Solution
 from eqsat_layout.extract.selection import Selection
-from eqsat_layout.extract.solve import solve
+from eqsat_layout.extract.frontier import solve
 from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import Graph, Program
 from eqsat_layout.graph.importer import import_module
@@ -84,7 +84,7 @@ def plan(
     with clock.stage("import"):
         program = import_module(mod, desired_layouts)
     regions = [_plan_region(graph, program, commands, costs, time_limit, clock) for graph in program.graphs]
-    better = [r for r in regions if r.cost < r.input_cost * (1 - _IMPROVEMENT)]
+    better = [r for r in regions if r.is_taken]
     with clock.stage("emit"):
         module = emit_module(mod, [(r.graph, r.steps) for r in better], program.signatures) if better else mod
     if better:
@@ -154,10 +154,16 @@ class _Region:
     steps: Steps
     input_cost: float
     input_rewrites: list[Rewrite]
+    annotated: bool
+
+    @property
+    def is_taken(self) -> bool:
+        """The plan replaces the input: it is cheaper, or annotations ask for layouts that the input does not have."""
+        return self.annotated or self.solution.cost < self.input_cost * (1 - _IMPROVEMENT)
 
     @property
     def cost(self) -> float:
-        return self.solution.cost
+        return self.solution.cost if self.is_taken else self.input_cost
 
 
 def _plan_region(
@@ -177,22 +183,20 @@ def _plan_region(
     with clock.stage("emit"):
         steps = selection.steps(solution)
         input_cost, rewrites = baseline(graph, program.signatures, costs)
-    return _Region(graph, saturated, solution, steps, input_cost, rewrites)
+        annotated = any(program.signatures[n.signature].is_moved for n in graph.nodes if n.kind == "op")
+    return _Region(graph, saturated, solution, steps, input_cost, rewrites, annotated)
 
 
 def _summary(module: Any, program: Program, regions: list[_Region], clock: _Clock) -> Plan:
-    taken = [(r, r.cost < r.input_cost * (1 - _IMPROVEMENT)) for r in regions]
     notes = list(program.notes)
     for region in regions:
         notes += region.saturated.notes
     return Plan(
         module=module,
-        cost=sum(r.cost if better else r.input_cost for r, better in taken),
+        cost=sum(r.cost for r in regions),
         input_cost=sum(r.input_cost for r in regions),
-        lower_bound=sum(
-            r.solution.lower_bound if better else min(r.solution.lower_bound, r.input_cost) for r, better in taken
-        ),
-        transforms=tuple(t for r, better in taken for t in (_kept_transforms(r) if better else _input_transforms(r))),
+        lower_bound=sum(min(r.solution.lower_bound, r.cost) for r in regions),
+        transforms=tuple(t for r in regions for t in (_kept_transforms(r) if r.is_taken else _input_transforms(r))),
         input_transforms=tuple(t for r in regions for t in _input_transforms(r)),
         stats=Stats(
             ops=sum(r.graph.ops for r in regions),
@@ -202,7 +206,7 @@ def _summary(module: Any, program: Program, regions: list[_Region], clock: _Cloc
             seconds=clock.seconds,
         ),
         notes=tuple(dict.fromkeys(notes)),
-        changed=any(better for _, better in taken),
+        changed=any(r.is_taken for r in regions),
     )
 
 
@@ -210,7 +214,7 @@ def _kept_transforms(region: _Region) -> Iterator[Transform]:
     for step in region.steps.steps:
         if isinstance(step, Convert) and not step.before.same_bytes(step.after):
             node = region.steps.origins[step.store]
-            name = region.graph.nodes[node].name.partition("@")[0] if node >= 0 else "?"
+            name = region.graph.nodes[node].label if node >= 0 else "?"
             yield _transform(region.graph, Rewrite(name, step.type, step.before, step.after))
 
 

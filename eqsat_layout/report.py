@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rich import box
+from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -173,10 +174,21 @@ def plan_rows(plan: Plan) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def stages_line(seconds: Mapping[str, float]) -> Text:
-    """The stages with their times on one line: ``import 12.3 ms, saturate 45.6 ms``."""
-    text = Text(", ").join(Text.assemble(stage, " ", (format_seconds(s), "cyan")) for stage, s in seconds.items())
-    return text if seconds else Text("none")
+def labelled(rows: Iterable[tuple[str, RenderableType]]) -> Table:
+    """Lines with a bold label in front; what is too long for a line goes on under itself."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True, min_width=6)
+    table.add_column()
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def stage_times(seconds: Mapping[str, float]) -> RenderableType:
+    """The stages with their times, side by side: ``import 12.3 ms  saturate 45.6 ms``."""
+    return Columns(
+        [Text.assemble(stage, " ", (format_seconds(s), "cyan")) for stage, s in seconds.items()], padding=(0, 3)
+    )
 
 
 def _plan_parts(plan: Plan) -> Iterator[RenderableType]:
@@ -185,10 +197,11 @@ def _plan_parts(plan: Plan) -> Iterator[RenderableType]:
     if plan.transforms:
         yield from _transform_parts(plan.transforms)
     search = f"{plan.stats.ops:,} ops, {plan.stats.e_nodes:,} e-nodes in {plan.stats.e_classes:,} e-classes"
-    yield Text.assemble(("Search  ", "bold"), f"{search}, {_count(plan.stats.rounds, 'round')}")
-    yield Text.assemble(("Time    ", "bold"), stages_line(plan.stats.seconds))
-    for note in plan.notes:
-        yield Text.assemble(("Note    ", "bold yellow"), note)
+    rows: list[tuple[str, RenderableType]] = [
+        ("Search", f"{search}, {_count(plan.stats.rounds, 'round')}"),
+        ("Time", stage_times(plan.stats.seconds)),
+    ]
+    yield labelled([*rows, *(("Note", Text(note)) for note in plan.notes)])
 
 
 def _transform_parts(transforms: Sequence[Transform]) -> Iterator[RenderableType]:

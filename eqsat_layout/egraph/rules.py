@@ -16,10 +16,9 @@ from eqsat_layout.resources import rules_dir
 
 _PYTHON = re.compile(r"\(\s*(py-[\w-]+)(?=[\s()])")
 _COMMAND = re.compile(r"\(\s*([^\s()]+)")
-_ALLOWED = frozenset(
-    """sort datatype datatype* constructor relation function ruleset unstable-combined-ruleset
-    rule rewrite birewrite let union set fail check""".split()
-)
+_DECLARATIONS = ("sort", "datatype", "datatype*", "constructor", "relation", "function", "ruleset", "let")
+_RULES = ("rule", "rewrite", "birewrite", "unstable-combined-ruleset", "union", "set", "check", "fail")
+_ALLOWED = frozenset(_DECLARATIONS + _RULES)
 
 
 @dataclass(frozen=True)

@@ -43,17 +43,17 @@ def _rewrites(node: Node, graph: Graph, signature: Signature) -> Iterator[Rewrit
         (ty,) = signature.operands
         assert ty is not None
         if not signature.view.keeps_order:
-            yield Rewrite(node.name, ty, Format.row_major(ty.shape), Format.make(signature.view))
+            yield Rewrite(node.label, ty, Format.row_major(ty.shape), Format.make(signature.view))
         return
     if signature.frozen is None:
         return
     for i, fmt in zip(node.inputs, signature.frozen.operands, strict=True):
         source = graph.nodes[i]
         if source.kind != "const" and source.type is not None and not fmt.is_row_major:
-            yield Rewrite(source.name, source.type, Format.row_major(source.type.shape), fmt)
+            yield Rewrite(source.label, source.type, Format.row_major(source.type.shape), fmt)
     for ty, fmt in zip(signature.results, signature.frozen.results, strict=True):
         if ty is not None and not fmt.is_row_major:
-            yield Rewrite(node.name, ty, fmt, Format.row_major(ty.shape))
+            yield Rewrite(node.label, ty, fmt, Format.row_major(ty.shape))
 
 
 def _run_cost(signature: Signature, costs: CostModel) -> float:

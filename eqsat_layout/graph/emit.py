@@ -13,6 +13,7 @@ from typing import Any
 from eqsat_layout.tir.rewrite import relayout
 from tvm import ir, relax
 
+from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.graph.relax_form import Request, relax_forms, relax_type
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Operand, Part, Run, Steps
@@ -59,8 +60,11 @@ def _rebuilt(
             end = high
         blocks[position] = relax.DataflowBlock(new + bindings[end:])
     builder.end_scope()
-    body = relax.SeqExpr(blocks, function.body.body)
-    return relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
+    body = builder.normalize(relax.SeqExpr(blocks, function.body.body))
+    result = relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
+    if function.attrs is not None and FROZEN_ATTRIBUTE in function.attrs:
+        result = result.without_attr(FROZEN_ATTRIBUTE)  # the annotation is carried out
+    return result
 
 
 class _PrimFuncs:
@@ -69,7 +73,7 @@ class _PrimFuncs:
     def __init__(self, mod: Any, signatures: Mapping[str, Signature]):
         self._mod, self._signatures = mod, signatures
         self._made: dict[tuple[str, Flow], Any] = {}
-        self._taken = {str(gv.name_hint) for gv in mod.get_global_vars()}
+        self._builder = relax.BlockBuilder(mod)
 
     def prepare(self, programs: Sequence[Steps], symbols: dict[str, Any]) -> None:
         """Makes what the steps need, all at once."""
@@ -92,18 +96,15 @@ class _PrimFuncs:
         return Request(signature, flow, relayout(signature.func, signature.computation, flow))
 
     def _add(self, request: Request) -> Any:
-        name = base = request.signature.name.removeprefix("relax.").replace(".", "_") + "_relaid"
-        count = 0
-        while name in self._taken:
-            count += 1
-            name = f"{base}{count}"
-        self._taken.add(name)
+        name = request.signature.name.removeprefix("relax.").replace(".", "_") + "_relaid"
         func = request.func
         if func.attrs is not None and func.attrs.get("global_symbol") is not None:
-            func = func.with_attr("global_symbol", name)
-        global_var = ir.GlobalVar(name)
+            func = func.without_attr("global_symbol")  # the name belongs to the function that it was made of
+        if request.signature.frozen is not None:
+            func = func.with_attr(FROZEN_ATTRIBUTE, True)  # frozen layouts stay frozen
+        global_var = self._builder.add_func(func, name)  # gives it a type, a free name, and shares equal functions
         self._mod.update_func(global_var, func)
-        return self._mod.get_global_var(name)
+        return global_var
 
     def call(self, signature: Signature, flow: Flow, operands: Sequence[Any], symbols: dict[str, Any]) -> Any:
         """The op over re-laid-out operands."""
@@ -177,7 +178,7 @@ class _RegionEmitter:
     def _bind_new(self, store: int, expr: Any) -> Any:
         expr = self._builder.normalize(expr)
         node = self._steps.origins[store]
-        name = self._graph.nodes[node].name.partition("@")[0] if node >= 0 else "relaid"
+        name = self._graph.nodes[node].label if node >= 0 else "relaid"
         var = relax.DataflowVar(name, expr.ty)
         self._bindings.append(relax.VarBinding(var, expr))
         return var

@@ -12,7 +12,7 @@ from typing import Any
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.graph.graph import Frozen, TensorType
-from eqsat_layout.maps import Extent, Format, IndexMap, index_map_from_names, parse_layout_name
+from eqsat_layout.maps import Extent, Format, index_map_from_names, parse_layout_name
 
 FROZEN_ATTRIBUTE = "eqsat_layout.frozen"
 
@@ -29,6 +29,7 @@ class FrozenLayouts:
 
     def __init__(self, function: str, entries: Mapping[str, Sequence[str]], notes: list[str]):
         self._function, self._entries, self._notes = function, entries, notes
+        self._known: dict[Any, Frozen] = {}
         self._unused = {name for name in entries if not name.startswith("relax.")}
 
     @staticmethod
@@ -64,20 +65,28 @@ class FrozenLayouts:
             return None
         where = f"{self._function}: {op_name} bound to {binding!r}"
         names = _logical_layouts(call.attrs, len(operands), where)
-        wanted = _per_tensor(layouts, names, where)
-        formats: list[Format] = []
-        for name, layout, ty in zip(names, wanted, (*operands, results[0]), strict=True):
-            assert ty is not None
-            fitting = _fitting_blocks(name, layout, ty.shape) if name else ""
-            if fitting != layout and name:
-                message = f"{where}: layout {layout} does not divide a tensor of shape {ty.shape} in {name}"
-                if must:
-                    raise LayoutError(message)
-                self._notes.append(f"{message}; {fitting} is used")
-            index_map = index_map_from_names(name, fitting, ty.shape) if name else IndexMap.identity(ty.shape)
-            assert index_map is not None
-            formats.append(Format.make(index_map))
-        return Frozen(tuple(formats[:-1]), tuple(formats[-1:]))
+        key = (must, tuple(names), layouts, tuple(operands), results[0])
+        if key not in self._known:
+            wanted = _per_tensor(layouts, names, where)
+            tensors = zip(names, wanted, (*operands, results[0]), strict=True)
+            formats = tuple(self._format(name, layout, ty, must, where) for name, layout, ty in tensors)
+            self._known[key] = Frozen(formats[:-1], formats[-1:])
+        return self._known[key]
+
+    def _format(self, name: str, layout: str, ty: TensorType | None, must: bool, where: str) -> Format:
+        """The format of a tensor whose axes are called ``name``, in layout ``layout``."""
+        assert ty is not None
+        if not name:
+            return Format.row_major(ty.shape)
+        fitting = _fitting_blocks(name, layout, ty.shape)
+        if fitting != layout:
+            message = f"{where}: layout {layout} does not divide a tensor of shape {ty.shape} in {name}"
+            if must:
+                raise LayoutError(message)
+            self._notes.append(f"{message}; {fitting} is used")
+        index_map = index_map_from_names(name, fitting, ty.shape)
+        assert index_map is not None, "only blocks that divide are left"
+        return Format.make(index_map)
 
     def check_all_used(self) -> None:
         """A binding that is frozen by name has to exist."""

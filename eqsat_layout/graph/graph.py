@@ -53,6 +53,13 @@ class Signature:
         return len(self.results) != 1
 
     @property
+    def is_moved(self) -> bool:
+        """The op is frozen to other layouts than those it was written in."""
+        return self.frozen is not None and not all(
+            f.is_row_major for f in (*self.frozen.operands, *self.frozen.results)
+        )
+
+    @property
     def flows(self) -> bool:
         """Layouts may be asked through this op."""
         return self.computation is not None and self.frozen is None and self.view is None
@@ -69,6 +76,11 @@ class Node:
     signature: str = ""
     inputs: tuple[int, ...] = ()
     index: int = 0
+
+    @property
+    def label(self) -> str:
+        """The name that a person knows it by; the names of parameters carry a number that makes them unique."""
+        return self.name.partition("@")[0]
 
 
 @dataclass

@@ -36,24 +36,34 @@ def import_module(mod: Any, desired_layouts: Mapping[str, Any] | None = None) ->
     return Program(graphs, table.finish(), notes)
 
 
-def tensor_type(ty: Any, symbols: dict[str, Any]) -> TensorType | None:
-    """The type of a tensor of known rank and shape, else ``None``. New symbolic variables are added to ``symbols``."""
-    if not isinstance(ty, relax.TensorType) or ty.shape is None or ty.vdevice is not None:
-        return None
-    if not isinstance(ty.shape, relax.ShapeExpr) or ty.dtype is None:
-        return None
-    shape = tuple(int(e) if isinstance(e, tirx.IntImm) else _symbolic(e, symbols) for e in ty.shape.values)
-    if any(e is None for e in shape):
-        return None
-    return TensorType(shape, str(ty.dtype))
+class TensorTypes:
+    """Reads Relax types. ``symbols`` collects the symbolic variables met, by name."""
 
+    def __init__(self) -> None:
+        self.symbols: dict[str, Any] = {}
+        self._known: dict[Any, TensorType | None] = {}
 
-def _symbolic(expr: Any, symbols: dict[str, Any]) -> Any:
-    """Text of a symbolic extent, or None where its name already means another variable."""
-    for var in _variables(expr):
-        if not symbols.setdefault(var.name, var).same_as(var):
+    def read(self, ty: Any) -> TensorType | None:
+        """The type of a tensor of known rank and shape, else ``None``."""
+        key = tvm_ffi.StructuralKey(ty)  # walking a shape costs far more than hashing it
+        if key not in self._known:
+            self._known[key] = self._read(ty)
+        return self._known[key]
+
+    def _read(self, ty: Any) -> TensorType | None:
+        if not isinstance(ty, relax.TensorType) or ty.vdevice is not None or ty.dtype is None:
             return None
-    return extent_of(expr)
+        if not isinstance(ty.shape, relax.ShapeExpr):
+            return None
+        shape = tuple(int(e) if isinstance(e, tirx.IntImm) else self._symbolic(e) for e in ty.shape.values)
+        return None if None in shape else TensorType(shape, str(ty.dtype))
+
+    def _symbolic(self, expr: Any) -> Any:
+        """Text of a symbolic extent, or None where its name already means another variable."""
+        for var in _variables(expr):
+            if not self.symbols.setdefault(var.name, var).same_as(var):
+                return None
+        return extent_of(expr)
 
 
 def _variables(expr: Any) -> list[Any]:
@@ -72,8 +82,7 @@ class _BlockReader:
     def __init__(self, function: str, position: int, bindings: list[Any], table: SignatureTable, frozen: FrozenLayouts):
         self._function, self._position, self._bindings = function, position, bindings
         self._table, self._frozen = table, frozen
-        self._types: dict[int, TensorType | None] = {}
-        self._symbols: dict[str, Any] = {}
+        self._types = TensorTypes()
 
     def regions(self) -> list[Graph]:
         graphs: list[Graph] = []
@@ -93,8 +102,8 @@ class _BlockReader:
         return [g for g in graphs if g.goals and g.ops]
 
     def _new_region(self, start: int) -> _RegionReader:
-        graph = Graph(self._function, self._position, (start, start), symbols=self._symbols)
-        return _RegionReader(graph, self._table, self._frozen)
+        graph = Graph(self._function, self._position, (start, start), symbols=self._types.symbols)
+        return _RegionReader(graph, self._types, self._table, self._frozen)
 
     def _set_goals(self, graphs: list[Graph], barriers: list[int]) -> None:
         """A region owes what leaves the block, and what the block's other bindings use."""
@@ -123,8 +132,8 @@ def _free_variables(binding: Any) -> Iterable[Any]:
 class _RegionReader:
     """Fills one graph. ``goals`` collects (var, node) of every binding until the block reader picks the real ones."""
 
-    def __init__(self, graph: Graph, table: SignatureTable, frozen: FrozenLayouts):
-        self._graph, self._table, self._frozen = graph, table, frozen
+    def __init__(self, graph: Graph, types: TensorTypes, table: SignatureTable, frozen: FrozenLayouts):
+        self._graph, self._types, self._table, self._frozen = graph, types, table, frozen
         self._node_of: dict[int, int] = {}
         self._fields_of: dict[int, tuple[int, ...]] = {}
         self._gets: dict[tuple[int, int], int] = {}
@@ -172,7 +181,7 @@ class _RegionReader:
             operands.extend(self._leaves(arg))
         nodes = self._graph.nodes
         types = tuple(nodes[i].type for i in operands)
-        results = _result_types(call.ty, self._graph.symbols)
+        results = self._result_types(call.ty)
         name = str(var.name)
         frozen = self._frozen.of_call(name, call, types, results)
         key = self._table.key_of(call, types, results, frozen)
@@ -198,7 +207,7 @@ class _RegionReader:
         known = self._node_of.get(hash(leaf))
         if known is None:
             self._keep.append(leaf)  # the handle that keys it must stay taken
-            type_ = tensor_type(leaf.ty, self._graph.symbols)
+            type_ = self._types.read(leaf.ty)
             if isinstance(leaf, ir.GenericConst) and type_ is not None:
                 node = Node("const", f"c{len(self._graph.nodes)}", type_, leaf)
             else:
@@ -227,7 +236,7 @@ class _RegionReader:
         source = self._operand(tuple_value)
         known = self._gets.get((source, index))
         if known is None:
-            type_ = tensor_type(tuple_value.ty.fields[index], self._graph.symbols)
+            type_ = self._types.read(tuple_value.ty.fields[index])
             name = str(var.name) if var is not None else f"{tuple_value.name}_{index}"
             if self._table.has_parts(self._graph.nodes[source].signature):
                 known = self._add(Node("get", name, type_, var, inputs=(source,), index=index))
@@ -238,12 +247,11 @@ class _RegionReader:
             self._gets[source, index] = known
         return known
 
-
-def _result_types(ty: Any, symbols: dict[str, Any]) -> tuple[TensorType | None, ...]:
-    if isinstance(ty, relax.TupleType) and len(ty.fields) != 1:
-        fields = tuple(tensor_type(f, symbols) for f in ty.fields)
-        return fields if all(f is not None for f in fields) else (None,)
-    return (tensor_type(ty, symbols),)
+    def _result_types(self, ty: Any) -> tuple[TensorType | None, ...]:
+        if isinstance(ty, relax.TupleType) and len(ty.fields) != 1:
+            fields = tuple(self._types.read(f) for f in ty.fields)
+            return (None,) if None in fields else fields
+        return (self._types.read(ty),)
 
 
 def _mentions_values(arg: Any) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import ir, relax
 
 from eqsat_layout.graph.graph import Signature, TensorType
@@ -61,7 +62,7 @@ def _tries(request: Request, symbols: dict[str, Any]) -> Iterator[Any]:
     builder = relax.BlockBuilder()
     seen: list[Any] = []
     for attrs in _attribute_tries(signature.template.attrs, flow):
-        if any(ir.structural_equal(attrs, old) for old in seen):
+        if any(tvm_ffi.structural_equal(attrs, old) for old in seen):
             continue
         seen.append(attrs)
         call = with_leaves(signature.template, leaves)
@@ -69,7 +70,7 @@ def _tries(request: Request, symbols: dict[str, Any]) -> Iterator[Any]:
             call = builder.normalize(relax.Call(call.op, call.args, attrs, call.ty_args))
         except Exception:
             continue  # the op does not take operands of these shapes
-        if result is None or ir.structural_equal(call.ty, result):
+        if result is None or tvm_ffi.structural_equal(call.ty, result):
             yield call
 
 

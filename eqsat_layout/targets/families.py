@@ -23,21 +23,24 @@ _WINDOW = 25  # largest window that is written out whole (depthwise, pooling)
 
 
 def schedule_elementwise(sch: Any, stage: Stage, machine: Machine) -> None:
-    """Outer loops parallel, the innermost contiguous run vectorised."""
+    """Outer loops parallel, the innermost contiguous run vectorised (by LLVM, where vectors don't divide it)."""
     loops = list(sch.get_loops(stage.block))
     run = _contiguous_run(stage)
-    lane_axis = stage.axes[-1]
-    vectorise = run > 0 and not stage.branches_on(lane_axis.var)
-    if not vectorise and run > 0 and stage.is_reduction is False and _decompose_pad(sch, stage, machine):
-        return
-    if vectorise:
-        extents = [a.extent or 1 for a in stage.axes[len(stage.axes) - run :]]
-        lanes = _lanes(math.prod(extents), machine.lanes(stage.write.element_bytes))
-        fused = sch.fuse(*loops[-run:]) if run > 1 else loops[-1]
-        outer, inner = sch.split(fused, [None, lanes])
-        sch.vectorize(inner)
-        loops = [*loops[:-run], outer]
-    _parallel(sch, loops, machine, stage.domain)
+    if run and stage.branches_on(stage.axes[-1].var):
+        if _decompose_pad(sch, stage, machine):
+            return
+        run = 0
+    if run:
+        extent = math.prod(a.extent or 1 for a in stage.axes[len(stage.axes) - run :])
+        lanes = _lanes(extent, machine.lanes(stage.write.element_bytes))
+        if lanes > 1:
+            fused = sch.fuse(*loops[-run:]) if run > 1 else loops[-1]
+            outer, inner = sch.split(fused, [None, lanes])
+            sch.vectorize(inner)
+            loops = [*loops[:-run], outer, inner]
+    if len(loops) == 1:
+        loops = list(sch.split(loops[0], [4 * machine.cores, None]))
+    _parallel(sch, loops[:-1], machine, stage.domain)
 
 
 def schedule_tile(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machine) -> None:
@@ -119,8 +122,7 @@ def _parallel(sch: Any, loops: Sequence[Any], machine: Machine, work: int) -> No
     taken, tasks = 0, 1
     for loop in loops:
         taken += 1
-        extent = sch.get(loop).extent
-        tasks *= int(extent) if hasattr(extent, "value") else 64
+        tasks *= _extent(sch, loop)
         if tasks >= 8 * machine.cores:
             break
     fused = sch.fuse(*loops[:taken]) if taken > 1 else loops[0]
@@ -129,8 +131,10 @@ def _parallel(sch: Any, loops: Sequence[Any], machine: Machine, work: int) -> No
 
 
 def _lanes(extent: int, width: int) -> int:
-    """The divisor of ``extent`` that fills vectors of ``width`` best, up to four of them."""
-    return max(divisors(extent, 4 * width), key=lambda d: (d / (math.ceil(d / width) * width), d))
+    """Vectors of how many elements divide ``extent``: whole registers, up to four, or most of one; 1 if there are none."""
+    whole = [d for d in divisors(extent, 4 * width) if d % width == 0]
+    part = [d for d in divisors(extent, width) if 2 * d >= width]
+    return max(whole or part or [1])
 
 
 def _contiguous_run(stage: Stage) -> int:
@@ -166,10 +170,12 @@ def _decompose_pad(sch: Any, stage: Stage, machine: Machine) -> bool:
     for block in (fill, stage.block):
         part = stage_of(sch, block)
         own = sch.get_loops(block)
-        extent = sch.get(own[-1]).extent
-        outer, inner = sch.split(own[-1], [None, _lanes(int(extent), machine.lanes(part.write.element_bytes))])
-        sch.vectorize(inner)
-        _parallel(sch, [*own[:-1], outer], machine, stage.domain)
+        lanes = _lanes(_extent(sch, own[-1]), machine.lanes(part.write.element_bytes))
+        if lanes > 1:
+            outer, inner = sch.split(own[-1], [None, lanes])
+            sch.vectorize(inner)
+            own = [*own[:-1], outer, inner]
+        _parallel(sch, own[:-1], machine, stage.domain)
     return True
 
 

@@ -14,14 +14,17 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from eqsat_layout.targets.base import Progress
+from eqsat_layout.targets.base import Progress, normalize_target
 
 _ALWAYS = 1 << 16  # elements up to which a result is always worth keeping
 _GROWTH = 2  # how much larger than the constants that it is made of a bigger result may be
 
 
-def fold_constants(mod: tvm.IRModule, target: tvm.target.Target, *, progress: Progress | None = None) -> tvm.IRModule:
-    """``mod`` with its constant expressions as constants; ``mod`` itself if there are none or they don't compile."""
+def fold_constants(mod: tvm.IRModule, *, progress: Progress | None = None) -> tvm.IRModule:
+    """``mod`` with its constant expressions as constants; ``mod`` itself if there are none or they don't compile.
+
+    They are computed on this machine, whatever the target of the module.
+    """
     parts = {name: _constant_part(f) for name, f in mod.functions.items() if isinstance(f, relax.Function)}
     parts = {name: part for name, part in parts.items() if part.wanted}
     if not parts:
@@ -31,7 +34,7 @@ def fold_constants(mod: tvm.IRModule, target: tvm.target.Target, *, progress: Pr
     try:
         functions = dict(mod.functions.items())
         for name, part in parts.items():
-            functions[name] = _Replacer(mod, _evaluate(mod, part, target)).visit_expr(functions[name])
+            functions[name] = _Replacer(mod, _evaluate(mod, part)).visit_expr(functions[name])
         folded = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
         return relax.transform.DeadCodeElimination()(folded)
     except Exception:
@@ -104,7 +107,7 @@ def _elements(expr: Any) -> int | None:
     return math.prod(int(e) for e in shape.values)
 
 
-def _evaluate(mod: tvm.IRModule, part: _Part, target: tvm.target.Target) -> dict[Any, Any]:
+def _evaluate(mod: tvm.IRModule, part: _Part) -> dict[Any, Any]:
     """Every wanted variable's value as a constant."""
     from eqsat_layout.targets.llvm import build_unfolded
 
@@ -115,7 +118,7 @@ def _evaluate(mod: tvm.IRModule, part: _Part, target: tvm.target.Target) -> dict
     functions = {name: f for name, f in mod.functions.items() if isinstance(f, tirx.PrimFunc)}
     functions[tvm.ir.GlobalVar("main")] = relax.Function([], body, result.ty).with_attr("global_symbol", "main")
     module = tvm.IRModule(functions)
-    values = relax.VirtualMachine(build_unfolded(module, target), tvm.cpu())["main"]()
+    values = relax.VirtualMachine(build_unfolded(module, normalize_target()), tvm.cpu())["main"]()
     return {var: relax.const(value) for var, value in zip(part.wanted, values, strict=True)}
 
 

@@ -25,7 +25,7 @@ def build_llvm(mod: tvm.IRModule, target: tvm.target.Target, *, progress: Progre
     """``mod`` built for ``target``."""
     say = progress or (lambda _: None)
     say("legalize")
-    mod = fold_constants(legalize(mod), target, progress=say)
+    mod = fold_constants(legalize(mod), progress=say)
     return build_unfolded(mod, target, progress=say)
 
 

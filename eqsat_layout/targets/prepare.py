@@ -10,7 +10,6 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from eqsat_layout.targets.base import normalize_target
 from eqsat_layout.targets.fold import fold_constants
 
 
@@ -29,7 +28,7 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
                 passes.CanonicalizeBindings(),
             ]
         )(mod)
-        result = fold_constants(prepared, normalize_target())
+        result = fold_constants(prepared)
         relax.analysis.well_formed(result)
         return result
     except Exception:

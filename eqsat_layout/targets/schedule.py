@@ -68,7 +68,7 @@ def _schedule_stage(sch: Any, stage: Stage, machine: Machine) -> tuple[Any, list
             attempts.append((lambda s: schedule_tile(s, stage, epilogue, machine), [epilogue.block]))
         attempts.append((lambda s: schedule_tile(s, stage, None, machine), []))
         attempts.append((lambda s: schedule_lanes(s, stage, machine), []))
-    elif stage.simple:
+    elif stage.simple and not stage.is_reduction:
         attempts.append((lambda s: schedule_elementwise(s, stage, machine), []))
     attempts.append((lambda s: schedule_fallback(s, stage, machine), []))
     for attempt, used in attempts:
@@ -92,9 +92,7 @@ def _epilogue(sch: Any, stage: Stage) -> Stage | None:
     own = [load for load in consumer.loads if load.buffer.same_as(stage.write.buffer)]
     extents = [a.extent for a in consumer.axes] == [a.extent for a in stage.spatial]
     same = all(
-        index.same_as(axis.var)
-        for load in own
-        for index, axis in zip(load.indices, consumer.axes, strict=False)
+        index.same_as(axis.var) for load in own for index, axis in zip(load.indices, consumer.axes, strict=False)
     )
     return consumer if own and extents and same and len(own[0].indices) == len(consumer.axes) else None
 
@@ -131,9 +129,11 @@ def _may_inline(stage: Stage, consumer: Stage) -> bool:
         return False
     if not consumer.is_reduction:
         return True
-    identity = stage.is_copy and all(
-        index.same_as(axis.var) for index, axis in zip(stage.loads[0].indices, stage.axes, strict=False)
-    ) and len(stage.loads[0].indices) == len(stage.axes)
+    identity = (
+        stage.is_copy
+        and all(index.same_as(axis.var) for index, axis in zip(stage.loads[0].indices, stage.axes, strict=False))
+        and len(stage.loads[0].indices) == len(stage.axes)
+    )
     if identity:
         return True
     reused = any(not read.uses(axis.var) for read in reads for axis in consumer.spatial)

@@ -133,9 +133,7 @@ def stage_of(sch: Any, block: Any) -> Stage:
     reads = tuple(a for a in loads if not any(a.buffer.same_as(b) for b in own))
     copy = isinstance(node.body, tirx.BufferStore) and isinstance(node.body.value, tvm.ir.TensorLoad)
     simple = len(stores) == 1 and _one_to_one(sch, loops, axes)
-    return Stage(
-        block, str(node.name_hint), axes, tuple(stores), reads, simple, size, costly, copy, branch_vars
-    )
+    return Stage(block, str(node.name_hint), axes, tuple(stores), reads, simple, size, costly, copy, branch_vars)
 
 
 def _one_to_one(sch: Any, loops: Sequence[Any], axes: Sequence[Axis]) -> bool:

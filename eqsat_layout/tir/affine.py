@@ -65,7 +65,7 @@ class Affine:
 
     def renumbered(self, numbers: Mapping[int, int]) -> Affine:
         """The same sum with every iteration variable ``i`` called ``numbers[i]``."""
-        return _sum([t._replace(iter=numbers[t.iter]) for t in self.terms], self.constant)
+        return summed([t._replace(iter=numbers[t.iter]) for t in self.terms], self.constant)
 
 
 class AffineReader:
@@ -111,7 +111,7 @@ class AffineReader:
         kind = type(expr)
         if kind is tvm.ir.Var or kind is tirx.IntImm:
             leaf = self._variable(expr) if kind is tvm.ir.Var else Affine((), int(expr.value))
-            return leaf and _sum(leaf.terms, leaf.constant)
+            return leaf and summed(leaf.terms, leaf.constant)
         if kind is tirx.Cast:
             return self._walk(expr.value) if _widens(expr) else None
         if kind not in _BINARY:
@@ -120,15 +120,15 @@ class AffineReader:
         if a is None or b is None:
             return _divide_by_extent(a, expr) if a is not None and kind in _DIVISIONS else None
         if kind is tirx.Add:
-            return _sum([*a.terms, *b.terms], a.constant + b.constant)
+            return summed([*a.terms, *b.terms], a.constant + b.constant)
         if kind is tirx.Sub:
-            return _sum([*a.terms, *_scaled(b.terms, -1)], a.constant - b.constant)
+            return summed([*a.terms, *_scaled(b.terms, -1)], a.constant - b.constant)
         if a.terms and b.terms:
             return None
         if kind is tirx.Mul:
             factor, value = (a.constant, b) if b.terms else (b.constant, a)
-            return _sum(_scaled(value.terms, factor), value.constant * factor)
-        return None if b.terms else _divide(a, b.constant, kind)
+            return summed(_scaled(value.terms, factor), value.constant * factor)
+        return None if b.terms else divided(a, b.constant, kind)
 
 
 _DIVISIONS = frozenset((tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod))
@@ -144,7 +144,7 @@ def _scaled(terms: Sequence[Term], factor: int) -> list[Term]:
     return [t._replace(weight=t.weight * factor) for t in terms]
 
 
-def _sum(terms: Sequence[Term], constant: int) -> Affine:
+def summed(terms: Sequence[Term], constant: int) -> Affine:
     """The canonical sum: equal digits added up, adjacent digits of one variable joined, sorted."""
     weights: dict[tuple[int, int, Extent], int] = {}
     for weight, axis, stride, extent in terms:
@@ -169,7 +169,7 @@ def _sum(terms: Sequence[Term], constant: int) -> Affine:
     return Affine(tuple(sorted(joined, key=lambda t: (-t.weight, t.iter, t.stride))), constant)
 
 
-def _divide(value: Affine, divisor: int, kind: Any) -> Affine | None:
+def divided(value: Affine, divisor: int, kind: Any) -> Affine | None:
     """``value`` over ``divisor``: each digit is cut where the radices divide; what is left below must not carry."""
     if divisor <= 0:
         return None
@@ -196,8 +196,7 @@ def _divide(value: Affine, divisor: int, kind: Any) -> Affine | None:
     quotient, remainder = divmod(value.constant, divisor)
     if remainder + sum(t.weight * (int(t.extent) - 1) for t in low) >= divisor:
         return None
-    return _sum(low, remainder) if kind in (tirx.FloorMod, tirx.Mod) else _sum(high, quotient)
-
+    return summed(low, remainder) if kind in (tirx.FloorMod, tirx.Mod) else summed(high, quotient)
 
 
 def _divide_by_extent(value: Affine, expr: Any) -> Affine | None:

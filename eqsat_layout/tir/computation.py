@@ -257,14 +257,14 @@ def access_map(computation: Computation, block: Block, access: Access) -> IndexM
     index_map = IndexMap(block.extents, _without_units(dims))
     if index_map.result_shape != computation.buffers[access.buffer].shape:
         return None
-    return index_map if _tiles(index_map) else None
+    return index_map if tiles(index_map) else None
 
 
 def _without_units(dims: Sequence[Sequence[Digit]]) -> Dims:
     return tuple(tuple(d for d in digits if d.extent != 1) for digits in dims)
 
 
-def _tiles(index_map: IndexMap) -> bool:
+def tiles(index_map: IndexMap) -> bool:
     """Every axis is covered once. Unlike in :meth:`IndexMap.make`, a symbolic axis may be cut by a number."""
     found: dict[int, list[Digit]] = {}
     for digits in index_map.dims:

@@ -24,9 +24,7 @@ class _Fingerprint:
     def whole(self) -> Hashable:
         blocks = tuple(self.block(b) for b in self.computation.blocks)
         buffers = self.computation.buffers
-        params = tuple(
-            (b.shape, b.dtype, b.scope, b.role.value) for b in buffers if b.role is not Role.INTERNAL
-        )
+        params = tuple((b.shape, b.dtype, b.scope, b.role.value) for b in buffers if b.role is not Role.INTERNAL)
         internal = tuple(
             (tuple(e for e in buffers[n].shape if e != 1), buffers[n].dtype, buffers[n].scope)
             for n in self.numbers
@@ -36,9 +34,9 @@ class _Fingerprint:
 
     def block(self, block: Block) -> Hashable:
         """Spatial variables in the order in which the first store uses them, then the reduced ones as they stand."""
-        seen = [
-            i for index in block.stores[0].access.indices if isinstance(index, Affine) for i in index.iters
-        ] + list(range(len(block.iters)))
+        seen = [i for index in block.stores[0].access.indices if isinstance(index, Affine) for i in index.iters] + list(
+            range(len(block.iters))
+        )
         spatial = [i for i in dict.fromkeys(seen) if block.is_spatial(i) and block.extents[i] != 1]
         reduced = [i for i, v in enumerate(block.iters) if v.kind is IterKind.REDUCE and v.extent != 1]
         numbers = {old: new for new, old in enumerate(spatial + reduced)}

@@ -40,9 +40,7 @@ def forward(computation: Computation, operand: int, fmt: Format) -> tuple[Flow, 
     return _flows(computation, computation.operands[operand], fmt)
 
 
-def complete(
-    computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]
-) -> Flow:
+def complete(computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]) -> Flow:
     """The flow with these formats, and the most natural ones wherever ``None`` is given. Always answers.
 
     Row-major is taken where nothing better follows from the given ones. Raises :class:`LayoutError` if a format is not

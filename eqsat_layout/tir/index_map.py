@@ -45,9 +45,7 @@ def from_tvm(index_map: Any, shape: Sequence[Any]) -> IndexMap | None:
 def to_tvm(index_map: IndexMap) -> Any:
     """The ``tirx.IndexMap`` that does the same, with int64 variables and constants."""
     variables = [tirx.Var(f"i{a}", "int64") for a in range(len(index_map.shape))]
-    symbols = {
-        name: tirx.Var(name, "int64") for e in index_map.shape if isinstance(e, str) for name in _names(e)
-    }
+    symbols = {name: tirx.Var(name, "int64") for e in index_map.shape if isinstance(e, str) for name in _names(e)}
     return tirx.IndexMap(variables, physical_indices(index_map, variables, symbols), None)
 
 
@@ -56,9 +54,7 @@ def physical_indices(index_map: IndexMap, indices: Sequence[Any], symbols: Mappi
     return [number_of(digits, indices, index_map.shape, symbols) for digits in index_map.dims]
 
 
-def number_of(
-    digits: Sequence[Digit], indices: Sequence[Any], shape: Sequence[Any], symbols: Mapping[str, Any]
-) -> Any:
+def number_of(digits: Sequence[Digit], indices: Sequence[Any], shape: Sequence[Any], symbols: Mapping[str, Any]) -> Any:
     """The number that ``digits`` of ``indices`` write, as an int64 expression."""
     total: Any = None
     for position, (axis, stride, extent) in enumerate(digits):

@@ -309,5 +309,3 @@ def _iteration(variable: Any) -> Iter:
 
 def _is_true(predicate: Any) -> bool:
     return type(predicate) is tirx.IntImm and bool(predicate.value)
-
-

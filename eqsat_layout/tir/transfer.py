@@ -65,7 +65,10 @@ def transfer(
 def covers(block: Block, source: Access, target: Access, shape: Sequence[Extent]) -> bool:
     """Every dimension of the target runs along a variable of the source, so its map follows entirely."""
     known = {i for index in source.indices for i in index.iters}
-    return all(extent == 1 or (index.iters and known.issuperset(index.iters)) for index, extent in zip(target.indices, shape, strict=True))
+    return all(
+        extent == 1 or (index.iters and known.issuperset(index.iters))
+        for index, extent in zip(target.indices, shape, strict=True)
+    )
 
 
 # ---- from the source's physical axes to digits of iteration variables ----

@@ -1,0 +1,94 @@
+"""Rule files: what they may hold, and where a mistake is said to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eqsat_layout.egraph.database import Database
+from eqsat_layout.egraph.rules import read_commands, rule_files, split_commands
+from eqsat_layout.errors import RuleError
+
+
+def load(*files: Path) -> Database:
+    return Database([command for file in rule_files(files) for command in read_commands(file)])
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mine.egg"
+    path.write_text(text)
+    return path
+
+
+def test_own_rules_load_in_order() -> None:
+    files = rule_files()
+    assert files[0].name == "00-core.egg"
+    load().close()
+
+
+def test_every_own_rule_has_a_name_and_an_equation_over_it() -> None:
+    for file in rule_files():
+        lines = file.read_text().splitlines()
+        for command in read_commands(file):
+            if not command.text.startswith("(rule "):
+                continue
+            assert ":name" in command.text, f"{file.name}:{command.line}"
+            above = command.line - 2
+            while above >= 0 and lines[above].strip() and not lines[above].lstrip().startswith(";"):
+                above -= 1  # the rules of one group stand under one equation
+            assert lines[above].lstrip().startswith(";") or file.name == "00-core.egg", f"{file.name}:{command.line}"
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        ("; fine\n(relation a (i64))\n(rule ((a x))\n      ((a y)))\n", "mine.egg:4:", "Unbound symbol y"),
+        ("(relation a (i64)\n", "mine.egg:1:1", "never closed"),
+        ("(relation a (i64))\n  )\n", "mine.egg:2:3", "closing parenthesis"),
+        ("(relation a (i64))\nrelation b\n", "mine.egg:2:1", "expected a command"),
+        ("(relation a (Nonsense))\n", "mine.egg:1:", "Nonsense"),
+        ("\n\n(rule ((want y f)) ((want y)) :ruleset flow)\n", "mine.egg:3:", "want"),
+        ("(rule ((want y f)) ((want y f)) :ruleset flow :name \"back\")\n", "mine.egg:1:1", "back"),
+        ("(relation want (i64))\n", "mine.egg:1:", "want"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_reported_with_file_and_line(tmp_path: Path, text: str, where: str, what: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        load(written(tmp_path, text))
+    assert where in str(caught.value)
+    assert what in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        '(input want "/etc/passwd")',
+        '(output want "x.csv")',
+        '(include "other.egg")',
+        "(run 10)",
+        "(run-schedule (saturate (run)))",
+        "(extract x)",
+        "(print-function want 10)",
+        "(push)",
+        '(rule ((want y f)) ((py-exec "import os")) :ruleset flow)',
+        '(let $x (py-eval "1"))',
+    ],
+)
+def test_a_rule_file_can_not_act(tmp_path: Path, command: str) -> None:
+    with pytest.raises(RuleError, match=r"mine\.egg:2: a rule file may not use '"):
+        load(written(tmp_path, "; a comment with (run 10) in it\n" + command))
+
+
+def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(RuleError, match=r"nowhere\.egg: can't read"):
+        load(tmp_path / "nowhere.egg")
+    binary = tmp_path / "binary.egg"
+    binary.write_bytes(b"\xff\xfe\x00(")
+    with pytest.raises(RuleError, match=r"binary\.egg: can't read"):
+        load(binary)
+
+
+def test_splitting_minds_comments_and_strings() -> None:
+    text = '; (\n(a "(" ";") ; )\n(b)'
+    assert [(c.text, c.line, c.column) for c in split_commands(text, "f")] == [('(a "(" ";")', 2, 1), ("(b)", 3, 1)]
