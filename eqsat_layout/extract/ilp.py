@@ -32,6 +32,8 @@ def improve(reduced: Reduced, start: Solution | None, seconds: float) -> Improve
     """Solve within the limits, from ``start`` on; None where the program is too large or there is no time."""
     if seconds <= 0:
         return None
+    if not reduced.goals:  # all is free; HiGHS calls an empty program neither solved nor infeasible
+        return Improved(0.0, 0.0, {})
     model = _Model.of(reduced)
     if len(model.costs) > COLUMNS:
         return None

@@ -131,7 +131,7 @@ def _parallel(sch: Any, loops: Sequence[Any], machine: Machine, work: int) -> No
 
 
 def _lanes(extent: int, width: int) -> int:
-    """Vectors of how many elements divide ``extent``: whole registers, up to four, or most of one; 1 if there are none."""
+    """Elements of a vector that divides ``extent``: whole registers, up to four, or most of one; else 1."""
     whole = [d for d in divisors(extent, 4 * width) if d % width == 0]
     part = [d for d in divisors(extent, width) if 2 * d >= width]
     return max(whole or part or [1])

@@ -6,6 +6,7 @@ fuse unscheduled PrimFuncs first, schedule the fused ones after.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import tvm
@@ -19,6 +20,7 @@ from eqsat_layout.targets.fold import fold_constants
 from eqsat_layout.targets.schedule import schedule_module
 
 _PIPELINE: Final = "eqsat_layout.llvm"
+_LARGEST_ON_STACK: Final = 1 << 14
 
 
 def build_llvm(mod: tvm.IRModule, target: tvm.target.Target, *, progress: Progress | None = None) -> Any:
@@ -35,17 +37,22 @@ def build_unfolded(mod: tvm.IRModule, target: tvm.target.Target, *, progress: Pr
     say("fuse")
     mod = fuse(legalize(mod))
     say("schedule")
-    mod = schedule_module(mod, machine_of(target))
+    scheduled = schedule_module(mod, machine_of(target))
     say("build")
-    return build_scheduled(mod, target)
+    try:
+        return build_scheduled(scheduled, target)
+    except Exception:  # a schedule that TVM accepts but can't lower; if it was not that, this raises again
+        return build_scheduled(mod, target)
 
 
 def fuse(mod: tvm.IRModule) -> tvm.IRModule:
-    """``call_tir`` calls grouped into fused PrimFuncs by TVM's own rules."""
+    """``call_tir`` calls grouped into fused PrimFuncs by TVM's own rules; ``mod`` itself where FuseTIR fails on it."""
     passes = relax.transform
-    return tvm.transform.Sequential(
-        [passes.AnnotateTIROpPattern(), passes.FuseOps(), passes.FuseTIR(), passes.DeadCodeElimination()]
-    )(mod)
+    grouping = [passes.AnnotateTIROpPattern(), passes.FuseOps(), passes.FuseTIR(), passes.DeadCodeElimination()]
+    try:
+        return tvm.transform.Sequential(grouping)(mod)
+    except Exception:  # PrimFuncs with int32 shapes, for one
+        return mod
 
 
 def build_scheduled(mod: tvm.IRModule, target: tvm.target.Target) -> Any:
@@ -57,18 +64,18 @@ def build_scheduled(mod: tvm.IRModule, target: tvm.target.Target) -> Any:
 def _stack_pipeline(**_: Any) -> tuple[Any, Any, Any]:
     lowering, finalize_host, finalize_device = s_tir.pipeline.default_s_tir_pipeline()
 
-    @tvm.transform.module_pass(opt_level=0)
     def pipeline(mod: tvm.IRModule, _ctx: Any) -> tvm.IRModule:
         return _keep_on_stack()(lowering(mod))
 
-    return pipeline, finalize_host, finalize_device
+    return tvm.transform.module_pass(pipeline, opt_level=0), finalize_host, finalize_device
 
 
 def _keep_on_stack() -> Any:
-    """A pass: "local" buffers become stack memory, where TVM would allocate workspace for them."""
+    """A pass: small "local" buffers become stack memory, where TVM would allocate workspace for them."""
 
     def mark(allocation: Any) -> Any:
-        if allocation.buffer.scope() != "local":
+        size = _bytes(allocation.buffer)
+        if allocation.buffer.scope() != "local" or size is None or size > _LARGEST_ON_STACK:
             return allocation
         annotations = dict(allocation.annotations) if allocation.annotations else {}
         annotations["disable_lower_builtin"] = tirx.IntImm("int32", 1)
@@ -78,3 +85,12 @@ def _keep_on_stack() -> Any:
         return func.with_body(tvm_ffi.structural_map(func.body, [(tirx.AllocBuffer, mark)], order="post"))
 
     return tirx.transform.prim_func_pass(transform, opt_level=0, name="eqsat_layout.KeepOnStack")
+
+
+def _bytes(buffer: Any) -> int | None:
+    """Size of a buffer of known shape, else ``None``."""
+    shape = list(buffer.shape)
+    if not all(isinstance(extent, tirx.IntImm) for extent in shape):
+        return None
+    bits = int(tvm.DataType(str(buffer.dtype)).bits)
+    return math.prod(int(extent) for extent in shape) * ((bits + 7) // 8)

@@ -43,7 +43,8 @@ class Access:
     @property
     def element_bytes(self) -> int:
         """Bytes of an element."""
-        return max(1, (tvm.DataType(str(self.buffer.ty.dtype)).bits + 7) // 8)
+        bits = int(tvm.DataType(str(self.buffer.ty.dtype)).bits)
+        return max(1, (bits + 7) // 8)
 
     def stride(self, var: Any) -> int | None:
         """Elements that the address moves by when ``var`` grows by one; ``None`` if that is not a constant."""

@@ -20,7 +20,7 @@ _LARGEST = 28  # accumulators along one axis
 
 @dataclass(frozen=True)
 class Tile:
-    """``lanes`` elements of the vector axis at a time; ``sizes[i]`` (vectors, for the vector axis) of spatial axis i."""
+    """``lanes`` elements of axis ``vector`` at a time; ``sizes[i]`` of axis ``i`` (for the vector axis: vectors)."""
 
     vector: int
     lanes: int
@@ -39,7 +39,7 @@ def lane_tile(stage: Stage, machine: Machine) -> Tile | None:
 
 
 def _best(stage: Stage, axes: Sequence[Axis], tiled: int | None, machine: Machine) -> Tile | None:
-    """The cheapest tile over ``axes``, the last one in vectors; ``tiled``: its extent if several vectors may be held."""
+    """The cheapest tile over ``axes``, the last in vectors; ``tiled``: its extent if several vectors may be held."""
     vector = len(axes) - 1
     extent = axes[vector].extent
     loads = [_load_of(access, stage, axes) for access in stage.loads]

@@ -144,6 +144,56 @@ def _scaled(terms: Sequence[Term], factor: int) -> list[Term]:
     return [t._replace(weight=t.weight * factor) for t in terms]
 
 
+def digit_of(value: Affine, stride: int, extent: Extent, size: Extent) -> Affine | None:
+    """``value // stride % extent`` of a value below ``size``; None where the radices don't divide."""
+    if extent == size:
+        return value
+    high = divided(value, stride, tirx.FloorDiv) if stride > 1 else value
+    if high is None or isinstance(extent, str) or stride * extent == size:
+        return high
+    return divided(high, extent, tirx.FloorMod)
+
+
+def number_in(digits: Sequence[Digit], values: Sequence[Affine | None], sizes: Sequence[Extent]) -> Affine | None:
+    """The number that ``digits`` of ``values`` write, value ``i`` being below ``sizes[i]``; None if it is no sum."""
+    terms: list[Term] = []
+    constant, place = 0, 1
+    for axis, stride, extent in reversed(digits):
+        value = values[axis]
+        part = None if value is None else digit_of(value, stride, extent, sizes[axis])
+        if part is None or place == 0:
+            return None
+        terms.extend(t._replace(weight=t.weight * place) for t in part.terms)
+        constant += part.constant * place
+        place = place * extent if isinstance(extent, int) else 0  # only an outermost digit may be symbolic
+    return summed(terms, constant)
+
+
+def high_bound(value: Affine, bound: int) -> tuple[Affine, int] | None:
+    """``(h, c)`` with ``bound <= value`` just where ``c <= h``, ``h`` being ``value`` without its low digits."""
+    bound -= value.constant
+    for weight in sorted({t.weight for t in value.terms}, reverse=True):
+        low = [t for t in value.terms if t.weight % weight]
+        if weight < 2 or bound % weight or any(t.weight < 0 or isinstance(t.extent, str) for t in low):
+            continue
+        if sum(t.weight * (int(t.extent) - 1) for t in low) < weight:
+            high = divided(Affine(tuple(t for t in value.terms if t not in low)), weight, tirx.FloorDiv)
+            return None if high is None else (high, bound // weight)
+    return None
+
+
+def is_injective(value: Affine) -> bool:
+    """Different digits give different values: every weight exceeds all that the lighter terms add up to."""
+    reach: int | None = 0
+    for weight, _, _, extent in sorted(value.terms, key=lambda t: abs(t.weight)):
+        if extent == 1:
+            continue
+        if reach is None or abs(weight) <= reach:
+            return False
+        reach = reach + abs(weight) * (extent - 1) if isinstance(extent, int) else None
+    return True
+
+
 def summed(terms: Sequence[Term], constant: int) -> Affine:
     """The canonical sum: equal digits added up, adjacent digits of one variable joined, sorted."""
     weights: dict[tuple[int, int, Extent], int] = {}

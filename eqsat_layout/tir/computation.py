@@ -192,10 +192,9 @@ class Computation:
 
 
 _CONDITIONAL = frozenset(("prim.if_then_else", "Select"))
-_NOT_ARITHMETIC = frozenset(
-    ("load", "iter", "symbol", "const", "Cast", "Select", "And", "Or", "Not", "prim.if_then_else")
-    + ("EQ", "NE", "LT", "LE", "GT", "GE")
-)
+_LEAVES = ("load", "iter", "symbol", "const")
+_CHOICES = ("Cast", "Select", "And", "Or", "Not", "prim.if_then_else", "EQ", "NE", "LT", "LE", "GT", "GE")
+_NOT_ARITHMETIC = frozenset((*_LEAVES, *_CHOICES))
 
 
 def view_map(computation: Computation) -> IndexMap | None:

@@ -6,7 +6,7 @@ it computes as plain data, or ``None`` where the function is of another form or 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Extent
-from eqsat_layout.tir.affine import Affine, AffineReader
+from eqsat_layout.tir.affine import Affine, AffineReader, is_injective
 from eqsat_layout.tir.computation import (
     Access,
     Block,
@@ -70,6 +70,7 @@ class _BufferUse:
     shape: tuple[Extent, ...]
     role: Role
     written: bool = False
+    read: bool = False  # before it was written
 
 
 class _Reader:
@@ -164,11 +165,25 @@ class _BlockReader:
         stores = self._stores(block.body)
         if {s.access for s in inits} != ({s.access for s in stores} if inits else set()):
             raise _NotUnderstoodError
-        own = {s.access.buffer for s in stores}
-        for store in stores:
-            self.function.uses[store.access.buffer].written = True
+        own = {s.access.buffer: s.access for s in stores}
+        self._check_order(iters, own, bool(inits))
         reads = tuple(r for r in self.reads if r.buffer not in own)
         return Block(str(block.name_hint), iters, stores, inits, reads)
+
+    def _check_order(self, iters: Sequence[Iter], own: Mapping[int, Access], has_init: bool) -> None:
+        """The order of the spatial loops must not matter, and nothing may be read before it is written."""
+        uses = self.function.uses
+        for read in self.reads:
+            if read.buffer in own and read != own[read.buffer]:
+                raise _NotUnderstoodError
+            is_first = not uses[read.buffer].written and not (has_init and read.buffer in own)
+            if is_first and (read.buffer in own or uses[read.buffer].role is Role.INTERNAL):
+                raise _NotUnderstoodError
+            uses[read.buffer].read = uses[read.buffer].read or is_first
+        for access in own.values():
+            if uses[access.buffer].read or not _is_one_to_one(access, iters):
+                raise _NotUnderstoodError
+            uses[access.buffer].written = True
 
     def _stores(self, statement: Any) -> tuple[Store, ...]:
         """The stores of a body. The values of ``let`` are put in place, which is right only before any store."""
@@ -243,11 +258,10 @@ class _BlockReader:
         raise _NotUnderstoodError
 
 
-_BINARY = frozenset(
-    (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max)
-    + (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.And, tirx.Or)
-    + (tirx.LShift, tirx.RShift, tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor)
-)
+_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max)
+_LOGIC = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.And, tirx.Or)
+_BITS = (tirx.LShift, tirx.RShift, tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor)
+_BINARY = frozenset((*_ARITHMETIC, *_LOGIC, *_BITS))
 
 
 def _walk_all(value: Value) -> list[Value]:
@@ -289,6 +303,10 @@ def _loops(statement: Any) -> tuple[Any, dict[Any, Extent]]:
 def _check_bindings(values: Sequence[Any], iters: Sequence[Iter], loops: dict[Any, Extent]) -> None:
     """Every block variable is one loop over its whole extent, and no loop repeats the block."""
     free = dict(loops)
+    order = list(loops)
+    reduced = [v for v, i in zip(values, iters, strict=True) if i.kind is IterKind.REDUCE and v in loops]
+    if reduced != sorted(reduced, key=order.index):
+        raise _NotUnderstoodError
     for value, axis in zip(values, iters, strict=True):
         if type(value) is tvm.ir.Var:
             if free.pop(value, None) != axis.extent:
@@ -297,6 +315,24 @@ def _check_bindings(values: Sequence[Any], iters: Sequence[Iter], loops: dict[An
             raise _NotUnderstoodError
     if any(extent != 1 for extent in free.values()):
         raise _NotUnderstoodError
+
+
+def _is_one_to_one(access: Access, iters: Sequence[Iter]) -> bool:
+    """Every point of the spatial variables has an element of its own, and the reduced ones share it."""
+    digits: dict[int, set[tuple[int, Extent]]] = {}
+    for index in access.indices:
+        if not isinstance(index, Affine) or not is_injective(index):
+            return False
+        for term in index.terms:
+            digits.setdefault(term.iter, set()).add((term.stride, term.extent))
+    for number, axis in enumerate(iters):
+        place: Extent = 1
+        for stride, extent in sorted(digits.get(number, ()), key=lambda d: d[0]):
+            if stride == place:
+                place = stride * extent if isinstance(extent, int) else axis.extent
+        if place != (axis.extent if axis.kind is IterKind.SPATIAL else 1):
+            return False
+    return True
 
 
 def _iteration(variable: Any) -> Iter:

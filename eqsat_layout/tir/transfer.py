@@ -105,7 +105,7 @@ def _is_broadcast(block: Block, result: Access, operand: Access) -> bool:
 
 
 def _along_iters(block: Block, index: Index, size: Extent, digit: Digit) -> list[Digit]:
-    """The digits of iteration variables that run along ``digit`` of a dimension of ``size``; none if it stands still."""
+    """The digits of variables that run along ``digit`` of a dimension of ``size``; none where it stands still."""
     whole = digit.extent == size
     shifted = _shifted_iter(block, index)
     if shifted is not None:

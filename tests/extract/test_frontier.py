@@ -143,6 +143,13 @@ def test_a_state_may_only_stand_in_for_another_at_the_worst_supplier() -> None:
         assert solve(problem).cost == pytest.approx(min(1.0 + to_zero, 1.1 + to_one) + 5.0)
 
 
+def test_goals_that_are_free_cost_nothing() -> None:
+    """Regression: the integer program of a problem without any choice is empty."""
+    problem = Problem((Family(((Node(0.0),), ()), ((0.0, 0.0), (1.0, 0.0))),), ((0, 1),))
+    assert improve(reduce(problem), None, 1.0).cost == 0.0
+    assert solve(problem).made == {(0, 0): 0}
+
+
 def test_a_shared_tensor_is_paid_once() -> None:
     """Two users that each prefer another format: one format for both is cheaper than x made or converted twice."""
     convert = ((0.0, 5.0), (5.0, 0.0))

@@ -60,7 +60,7 @@ def run_conv(make_module, unscheduled, x, w, data, kernel, out, **attrs):
     pad=st.sampled_from([0, 1]),
     dilation=st.sampled_from([1, 2]),
 )
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_conv_in_any_layouts_is_the_convolution(
     make_module, unscheduled, arrays, data, kernel, out, groups, stride, pad, dilation
 ):

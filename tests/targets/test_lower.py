@@ -13,7 +13,7 @@ from eqsat_layout.targets import lower, machine_of, normalize_target, prepare
 from eqsat_layout.targets.fold import fold_constants
 
 nn, op = relax.op.nn, relax.op
-NET = {"image": 32, "width": 16, "blocks": (1, 1, 1, 1), "classes": 10}
+NET = {"image": 32, "width": 16, "blocks": (1, 1), "classes": 10}
 
 
 def test_a_small_resnet_end_to_end(run, unscheduled, arrays):
@@ -50,6 +50,23 @@ def test_a_call_tir_of_the_caller(run, arrays):
     x, w = arrays((6, 32), (4, 32, 8))
     expected = np.maximum(x @ w.transpose(1, 0, 2).reshape(32, 32), 0)
     np.testing.assert_allclose(run(lower(builder.get()), x, w), expected, atol=1e-4)
+
+
+def test_a_call_tir_that_can_not_be_fused(run, arrays):
+    from tvm import te
+
+    a = te.placeholder((8, 8), name="a")
+    plain = te.create_prim_func([a, te.compute((8, 8), lambda i, j: a[i, j] * tirx.const(2.0, "float32"))])
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, 8), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            name = builder.add_func(plain.without_attr("global_symbol"), "int32_shapes")
+            y = builder.emit(relax.call_tir(name, [x], relax.TensorType((8, 8), "float32")))
+            output = builder.emit_output(relax.op.nn.relu(y))
+        builder.emit_func_output(output)
+    (data,) = arrays((8, 8))
+    np.testing.assert_allclose(run(lower(builder.get()), data), np.maximum(2 * data, 0))
 
 
 def test_a_symbolic_batch(run, make_module, arrays):
