@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from eqsat_layout.egraph.saturate import Saturated, saturate
 from eqsat_layout.errors import MalformedModuleError
 from eqsat_layout.extract.baseline import Rewrite, baseline
 from eqsat_layout.extract.cost import CostModel, Roofline, dtype_bytes
+from eqsat_layout.extract.frontier import solve
 from eqsat_layout.extract.problem import Solution
 from eqsat_layout.extract.selection import Selection
-from eqsat_layout.extract.frontier import solve
 from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import Graph, Program
 from eqsat_layout.graph.importer import import_module
@@ -87,8 +87,6 @@ def plan(
     better = [r for r in regions if r.is_taken]
     with clock.stage("emit"):
         module = emit_module(mod, [(r.graph, r.steps) for r in better], program.signatures) if better else mod
-    if better:
-        _check_result(module)
     if validate and better:
         from eqsat_layout.soundness.validate import check_equal
 
@@ -211,51 +209,53 @@ def _summary(module: Any, program: Program, regions: list[_Region], clock: _Cloc
 
 
 def _kept_transforms(region: _Region) -> Iterator[Transform]:
+    read = _TransformReader(region.graph.function)
     for step in region.steps.steps:
         if isinstance(step, Convert) and not step.before.same_bytes(step.after):
             node = region.steps.origins[step.store]
             name = region.graph.nodes[node].label if node >= 0 else "?"
-            yield _transform(region.graph, Rewrite(name, step.type, step.before, step.after))
+            yield read(Rewrite(name, step.type, step.before, step.after))
 
 
 def _input_transforms(region: _Region) -> Iterator[Transform]:
-    for rewrite in region.input_rewrites:
-        yield _transform(region.graph, rewrite)
+    return map(_TransformReader(region.graph.function), region.input_rewrites)
 
 
-def _transform(graph: Graph, rewrite: Rewrite) -> Transform:
-    inverse = rewrite.before.index_map.inverse()
-    index_map = rewrite.after.index_map.after(inverse) if inverse is not None else None
-    elements = rewrite.before.elements() + rewrite.after.elements()
-    return Transform(
-        function=graph.function,
-        tensor=rewrite.name,
-        index_map=index_map if index_map is not None else rewrite.after.index_map,
-        shape=rewrite.type.shape,
-        dtype=rewrite.type.dtype,
-        bytes=int(elements * dtype_bytes(rewrite.type.dtype)),
-    )
+class _TransformReader:
+    """Rewrites as the report shows them; each distinct one is worked out once."""
+
+    def __init__(self, function: str):
+        self._function = function
+        self._known: dict[Any, Transform] = {}
+
+    def __call__(self, rewrite: Rewrite) -> Transform:
+        key = (rewrite.type, rewrite.before.key, rewrite.after.key)
+        if key not in self._known:
+            self._known[key] = self._read(rewrite)
+        return replace(self._known[key], tensor=rewrite.name)
+
+    def _read(self, rewrite: Rewrite) -> Transform:
+        inverse = rewrite.before.index_map.inverse()
+        index_map = rewrite.after.index_map.after(inverse) if inverse is not None else None
+        elements = rewrite.before.elements() + rewrite.after.elements()
+        return Transform(
+            function=self._function,
+            tensor=rewrite.name,
+            index_map=index_map if index_map is not None else rewrite.after.index_map,
+            shape=rewrite.type.shape,
+            dtype=rewrite.type.dtype,
+            bytes=int(elements * dtype_bytes(rewrite.type.dtype)),
+        )
 
 
 def _check_module(mod: Any) -> None:
+    """Structure only: types are checked once per distinct op when the module is read."""
     if not isinstance(mod, tvm.IRModule):
         raise MalformedModuleError(f"expected a tvm.IRModule, got {type(mod).__name__}")
-    _well_formed(mod, "the input module is not well formed")
-
-
-def _check_result(mod: Any) -> None:
-    _well_formed(mod, "internal error: the optimised module is not well formed")
-
-
-def _well_formed(mod: Any, message: str) -> None:
-    if relax.analysis.check_well_formed(mod):
-        return
     try:
-        relax.analysis.well_formed(mod)
-        reason = "unknown reason"
+        relax.analysis.well_formed(mod, check_ty=False)
     except Exception as error:
-        reason = str(error).strip()
-    raise MalformedModuleError(f"{message}: {reason}")
+        raise MalformedModuleError(f"the module is not well formed: {str(error).strip()}") from error
 
 
 __all__ = ["DesiredLayouts", "OptimizeLayout", "compile", "optimize", "plan"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from eqsat_layout.egraph.names import OPAQUE, Constant, Names
-from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.egraph.names import Constant, Names
+from eqsat_layout.graph.graph import Signature
 from eqsat_layout.maps import Format, IndexMap
 from eqsat_layout.tir.flow import Flow, backward, forward
 
@@ -18,7 +18,7 @@ Row = tuple[str, tuple[Any, ...]]
 
 
 class Answers:
-    """Answers for the signatures of one program.
+    """Answers for the signatures of one program. What row-major gives is answered by ``impls`` once, never derived.
 
     ``max_formats`` bounds the formats that flowing may make per tensor shape, so that a program whose layouts chase
     each other in circles stays finite; what was refused is counted in ``refused``.
@@ -86,8 +86,8 @@ class Answers:
             flow = Flow(signature.frozen.operands, signature.frozen.results, ())
             rows = self._variant_rows(key, flow)
         else:
-            operands = [self._names.format(row_major(t)) for t in signature.operands]
-            results = [self._names.format(row_major(t)) for t in signature.results]
+            operands = [self._names.row_major([t]) for t in signature.operands]
+            results = [self._names.row_major([t]) for t in signature.results]
             rows = self._rows_of(key, operands, results, None)
         return [("impls", (key, rows[0][1][1])), *rows]
 
@@ -95,7 +95,7 @@ class Answers:
         """Variants that write the (only) result in the format asked for."""
         signature = self._flowing(key)
         fmt = self._names.formats.get(result)
-        if signature is None or signature.is_tuple or fmt is None or self._is_original(signature.results[0], fmt):
+        if signature is None or signature.is_tuple or fmt is None or fmt.is_row_major:
             return []
         assert signature.computation is not None
         flows = backward(signature.computation, 0, fmt)
@@ -107,7 +107,7 @@ class Answers:
         fmt = self._names.formats.get(result)
         if signature is None or fmt is None:
             return []
-        if self._is_original(signature.results[index], fmt) or not signature.flows:
+        if fmt.is_row_major or not signature.flows:
             return []
         assert signature.computation is not None
         rows: list[Row] = []
@@ -121,7 +121,7 @@ class Answers:
         """Variants that read operand ``operand`` in the format asked for."""
         signature = self._flowing(key)
         fmt = self._names.formats.get(fmt_name)
-        if signature is None or fmt is None or self._is_original(signature.operands[operand], fmt):
+        if signature is None or fmt is None or fmt.is_row_major:
             return []
         assert signature.computation is not None
         rows: list[Row] = []
@@ -154,10 +154,6 @@ class Answers:
         signature = self._signatures.get(key)
         return signature if signature is not None and signature.flows else None
 
-    def _is_original(self, ty: TensorType | None, fmt: Format) -> bool:
-        """Row-major is answered by ``impls`` once, not derived."""
-        return fmt.is_row_major
-
     def _variant_rows(self, key: str, flow: Flow) -> list[Row]:
         operands = [self._names.format(f) for f in flow.operands]
         results = [self._names.format(f) for f in flow.results]
@@ -181,11 +177,3 @@ class Answers:
         for known, name in new:
             known.add(name)
         return True
-
-
-def row_major(ty: TensorType | None) -> Format | None:
-    """The format that Relax means by a tensor of this type."""
-    return None if ty is None else Format.row_major(ty.shape)
-
-
-__all__ = ["OPAQUE", "Answers", "Row", "row_major"]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import Format, IndexMap
 from eqsat_layout.tir.flow import Flow
 
@@ -44,6 +45,19 @@ class Names:
         self.constants: dict[str, Constant] = {}
         self.lists: dict[str, tuple[str, ...]] = {}
         self.new_rows: list[tuple[str, tuple[Any, ...]]] = []
+        self._row_major: dict[TensorType, str] = {}
+
+    def row_major(self, types: Sequence[TensorType | None]) -> str:
+        """The name of the formats that Relax means by a value of these types: one tensor, or a tuple."""
+        return self.result([self._row_major_of(ty) for ty in types])
+
+    def _row_major_of(self, ty: TensorType | None) -> str:
+        if ty is None:
+            return OPAQUE
+        name = self._row_major.get(ty)
+        if name is None:
+            name = self._row_major[ty] = self.format(Format.row_major(ty.shape))
+        return name
 
     def format(self, fmt: Format | None) -> str:
         """The name of a format."""

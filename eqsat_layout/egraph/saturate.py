@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat_layout.egraph.answers import Answers, row_major
+from eqsat_layout.egraph.answers import Answers
 from eqsat_layout.egraph.database import Database, Row, Tables
 from eqsat_layout.egraph.names import Constant, Names
 from eqsat_layout.egraph.rules import Command
@@ -96,18 +96,13 @@ class _Saturation:
                 self._names.constants[node.name] = Constant(node.var)
                 rows.setdefault("row-const", []).append((i, node.name))
             else:
-                fmt = self._names.format(row_major(node.type))
-                rows.setdefault("row-param", []).append((i, node.name, fmt))
+                rows.setdefault("row-param", []).append((i, node.name, self._names.row_major([node.type])))
         rows["row-list"] = [(i,) for i in lists.values()]
         rows["row-goal"] = sorted({(i, self._goal_format(i)) for i, _ in self._graph.goals})
         return rows
 
     def _goal_format(self, i: int) -> str:
-        node = self._graph.nodes[i]
-        if node.kind == "op":
-            results = self._signatures[node.signature].results
-            return self._names.result([self._names.format(row_major(t)) for t in results])
-        return self._names.format(row_major(node.type))
+        return self._names.row_major(self._graph.value_types(i, self._signatures))
 
     def _phase(self, ruleset: str) -> None:
         """Saturates and answers until no new question is asked."""

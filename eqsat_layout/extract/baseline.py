@@ -7,10 +7,10 @@ is frozen to other layouts converts its operands and its result by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eqsat_layout.extract.cost import CostModel
-from eqsat_layout.graph.graph import Graph, Node, Signature, TensorType
+from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.maps import Format
 
 
@@ -22,38 +22,51 @@ class Rewrite:
     type: TensorType
     before: Format
     after: Format
+    cost: float = 0.0
 
 
 def baseline(graph: Graph, signatures: Mapping[str, Signature], costs: CostModel) -> tuple[float, list[Rewrite]]:
     """Cost of one run of the input, and its rewrites."""
     total = 0.0
     rewrites: list[Rewrite] = []
+    known: dict[str, tuple[float, list[tuple[int, Rewrite]]]] = {}
     for node in graph.nodes:
         if node.kind != "op":
             continue
-        own = list(_rewrites(node, graph, signatures[node.signature]))
-        total += sum(max(0.0, float(costs.convert(r.type, r.before, r.after))) for r in own)
-        total += _run_cost(signatures[node.signature], costs)
-        rewrites += own
+        if node.signature not in known:
+            known[node.signature] = _cost(signatures[node.signature], costs)
+        cost, own = known[node.signature]
+        total += cost
+        for operand, rewrite in own:
+            source = node if operand < 0 else graph.nodes[node.inputs[operand]]
+            if operand < 0 or source.kind != "const":  # constants are laid out when compiling
+                rewrites.append(replace(rewrite, name=source.label))
+                total += rewrite.cost
     return total, rewrites
 
 
-def _rewrites(node: Node, graph: Graph, signature: Signature) -> Iterator[Rewrite]:
+def _cost(signature: Signature, costs: CostModel) -> tuple[float, list[tuple[int, Rewrite]]]:
+    """What one run of an op costs, and the rewrites of its operands (by number) and of its result (-1)."""
+    rewrites = list(_rewrites(signature))
+    priced = [(i, replace(r, cost=max(0.0, float(costs.convert(r.type, r.before, r.after))))) for i, r in rewrites]
+    return _run_cost(signature, costs), priced
+
+
+def _rewrites(signature: Signature) -> Iterator[tuple[int, Rewrite]]:
     if signature.view is not None:
         (ty,) = signature.operands
         assert ty is not None
         if not signature.view.keeps_order:
-            yield Rewrite(node.label, ty, Format.row_major(ty.shape), Format.make(signature.view))
+            yield -1, Rewrite("", ty, Format.row_major(ty.shape), Format.make(signature.view))
         return
     if signature.frozen is None:
         return
-    for i, fmt in zip(node.inputs, signature.frozen.operands, strict=True):
-        source = graph.nodes[i]
-        if source.kind != "const" and source.type is not None and not fmt.is_row_major:
-            yield Rewrite(source.label, source.type, Format.row_major(source.type.shape), fmt)
+    for i, (ty, fmt) in enumerate(zip(signature.operands, signature.frozen.operands, strict=True)):
+        if ty is not None and not fmt.is_row_major:
+            yield i, Rewrite("", ty, Format.row_major(ty.shape), fmt)
     for ty, fmt in zip(signature.results, signature.frozen.results, strict=True):
         if ty is not None and not fmt.is_row_major:
-            yield Rewrite(node.label, ty, fmt, Format.row_major(ty.shape))
+            yield -1, Rewrite("", ty, fmt, Format.row_major(ty.shape))
 
 
 def _run_cost(signature: Signature, costs: CostModel) -> float:

@@ -137,15 +137,11 @@ class Selection:
         yield from (s for s in self._goal_specs() if s[0] not in self._constants)
 
     def _goal_specs(self) -> list[Spec]:
-        nodes = self._saturated.graph.nodes
-        return [
-            (self._tensor(self._saturated.handle_of_node[i]), self._row_major_name(nodes[i]))
-            for i, _ in self._saturated.graph.goals
-        ]
+        handles = self._saturated.handle_of_node
+        return [(self._tensor(handles[i]), self._row_major_name(i)) for i, _ in self._saturated.graph.goals]
 
-    def _row_major_name(self, node: Any) -> str:
-        types = self._signatures[node.signature].results if node.kind == "op" else (node.type,)
-        return self._names.result([self._names.format(None if t is None else Format.row_major(t.shape)) for t in types])
+    def _row_major_name(self, node: int) -> str:
+        return self._names.row_major(self._saturated.graph.value_types(node, self._signatures))
 
     def _build_problem(self) -> Problem:
         families: list[Family] = []
@@ -200,7 +196,7 @@ class Selection:
         found = [
             self._first_node[t]
             for t, f in self._stores[place[0]][place[1]]
-            if self._first_node[t] >= 0 and f == self._row_major_name(nodes[self._first_node[t]])
+            if self._first_node[t] >= 0 and f == self._row_major_name(self._first_node[t])
         ]
         return min((i for i in found if nodes[i].kind != "param" and nodes[i].var is not None), default=None)
 
@@ -276,10 +272,17 @@ class _Conversions:
         self._pairs: dict[tuple[TensorType, str, str], float] = {}
 
     def matrix(self, stores: list[list[Spec]]) -> tuple[tuple[float, ...], ...]:
-        numbering: dict[int, int] = {}
-        key = tuple(
-            tuple((numbering.setdefault(t, len(numbering)), self._types[t], f) for t, f in specs) for specs in stores
-        )
+        if all(len(specs) == 1 for specs in stores) and len({specs[0][0] for specs in stores}) == 1:
+            key: Any = (
+                self._types[stores[0][0][0]],
+                tuple(specs[0][1] for specs in stores),
+            )  # no views: the usual case
+        else:
+            numbering: dict[int, int] = {}
+            key = tuple(
+                tuple((numbering.setdefault(t, len(numbering)), self._types[t], f) for t, f in specs)
+                for specs in stores
+            )
         matrix = self._matrices.get(key)
         if matrix is None:
             rows = [[0.0 if i == j else self._cost(a, b) for j, b in enumerate(stores)] for i, a in enumerate(stores)]

@@ -7,22 +7,20 @@ the re-laid-out PrimFunc where none does. The input module is never touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eqsat_layout.tir.rewrite import relayout
 from tvm import ir, relax
 
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
-from eqsat_layout.graph.relax_form import Request, relax_forms, relax_type
+from eqsat_layout.graph.relax_form import Request, known_type, relax_forms, relax_type, stand_ins
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Operand, Part, Run, Steps
 from eqsat_layout.graph.templates import with_leaves
 from eqsat_layout.maps import Format, IndexMap
 from eqsat_layout.tir.flow import Flow, complete
 from eqsat_layout.tir.index_map import to_tvm
-
-Rewrite = Callable[[Any], Any]
+from eqsat_layout.tir.rewrite import relayout
 
 
 def emit_module(mod: Any, regions: Sequence[tuple[Graph, Steps]], signatures: Mapping[str, Signature]) -> Any:
@@ -68,34 +66,38 @@ def _rebuilt(
 
 
 class _PrimFuncs:
-    """Re-laid-out ops: a Relax template where there is one, else a PrimFunc added to the module. Each is made once."""
+    """Re-laid-out ops as template calls: a Relax op where one says it, else a PrimFunc added to the module."""
 
     def __init__(self, mod: Any, signatures: Mapping[str, Signature]):
         self._mod, self._signatures = mod, signatures
-        self._made: dict[tuple[str, Flow], Any] = {}
+        self._templates: dict[tuple[str, Flow], Any] = {}
         self._builder = relax.BlockBuilder(mod)
 
     def prepare(self, programs: Sequence[Steps], symbols: dict[str, Any]) -> None:
-        """Makes what the steps need, all at once."""
+        """Makes what the steps need, all at once, each once."""
         requests: dict[tuple[str, Flow], Request] = {}
         for program in programs:
             for step in program.steps:
                 if isinstance(step, Run) and step.flow is not None:
                     key = (step.signature, step.flow)
-                    if key not in self._made and key not in requests:
+                    if key not in self._templates and key not in requests:
                         requests[key] = self._request(*key)
         forms = relax_forms(list(requests.values()), symbols)
         for (key, request), form in zip(requests.items(), forms, strict=True):
-            self._made[key] = form if form is not None else self._add(request)
+            self._templates[key] = form if form is not None else self._call_tir(request, symbols)
+
+    def template(self, signature: str, flow: Flow) -> Any:
+        """A call of the op in these formats, over stand-in variables."""
+        return self._templates[signature, flow]
 
     def _request(self, key: str, flow: Flow) -> Request:
         signature = self._signatures[key]
+        assert signature.computation is not None, "only what is understood is ever given another format"
         if signature.frozen is not None:  # only the ends are given, what lies between is derived
-            assert signature.computation is not None
             flow = complete(signature.computation, flow.operands, flow.results)
         return Request(signature, flow, relayout(signature.func, signature.computation, flow))
 
-    def _add(self, request: Request) -> Any:
+    def _call_tir(self, request: Request, symbols: dict[str, Any]) -> Any:
         name = request.signature.name.removeprefix("relax.").replace(".", "_") + "_relaid"
         func = request.func
         if func.attrs is not None and func.attrs.get("global_symbol") is not None:
@@ -104,15 +106,12 @@ class _PrimFuncs:
             func = func.with_attr(FROZEN_ATTRIBUTE, True)  # frozen layouts stay frozen
         global_var = self._builder.add_func(func, name)  # gives it a type, a free name, and shares equal functions
         self._mod.update_func(global_var, func)
-        return global_var
-
-    def call(self, signature: Signature, flow: Flow, operands: Sequence[Any], symbols: dict[str, Any]) -> Any:
-        """The op over re-laid-out operands."""
-        made = self._made[signature.key, flow]
-        if not isinstance(made, ir.GlobalVar):
-            return with_leaves(made, operands)
-        types = [relax_type(_known(t), f, symbols) for t, f in zip(signature.results, flow.results, strict=True)]
-        return relax.call_tir(made, relax.Tuple(list(operands)), types if len(types) > 1 else types[0])
+        types = [
+            relax_type(known_type(t), f, symbols)
+            for t, f in zip(request.signature.results, request.flow.results, strict=True)
+        ]
+        call = relax.call_tir(global_var, relax.Tuple(stand_ins(request, symbols)), types if types[1:] else types[0])
+        return self._builder.normalize(call)
 
 
 class _Constants:
@@ -146,6 +145,7 @@ class _RegionEmitter:
     ):
         self._graph, self._steps, self._signatures = graph, steps, signatures
         self._funcs, self._constants, self._builder = funcs, constants, builder
+        self._rewriter = _Rewriter(builder, graph.symbols)
         self._values: dict[int, Any] = {}
         self._bindings: list[Any] = []
 
@@ -169,14 +169,14 @@ class _RegionEmitter:
         """Binds to the variable that the value had in the input, or to a new one named after it."""
         node = self._steps.variables.get(store)
         if node is not None:
-            expr = self._builder.normalize(expr)
             self._bindings.append(relax.VarBinding(self._graph.nodes[node].var, expr))
             self._values[store] = self._graph.nodes[node].var
         else:
             self._values[store] = self._bind_new(store, expr)
 
     def _bind_new(self, store: int, expr: Any) -> Any:
-        expr = self._builder.normalize(expr)
+        if not isinstance(expr, relax.Call):
+            expr = self._builder.normalize(expr)
         node = self._steps.origins[store]
         name = self._graph.nodes[node].label if node >= 0 else "relaid"
         var = relax.DataflowVar(name, expr.ty)
@@ -188,47 +188,50 @@ class _RegionEmitter:
 
     def _run(self, step: Run) -> Any:
         signature = self._signatures[step.signature]
-        operands = [self._operand(o) for o in step.operands]
-        if step.flow is not None:
-            return self._funcs.call(signature, step.flow, operands, self._graph.symbols)
-        return with_leaves(signature.template, operands)
+        template = signature.template if step.flow is None else self._funcs.template(step.signature, step.flow)
+        return with_leaves(template, [self._operand(o) for o in step.operands], typed=True)
 
     def _convert(self, step: Convert) -> None:
         value = self._values[step.source]
-        *first, last = rewrites(step.type, step.before, step.after, self._graph.symbols)
-        for rewrite in first:
-            value = self._bind_new(step.store, rewrite(value))
-        self._bind(step.store, last(value))
+        *first, last = self._rewriter.templates(step.type, step.before, step.after)
+        for template in first:
+            value = self._bind_new(step.store, with_leaves(template, [value], typed=True))
+        self._bind(step.store, with_leaves(last, [value], typed=True))
 
 
-def rewrites(ty: TensorType, before: Format, after: Format, symbols: dict[str, Any]) -> Iterator[Rewrite]:
-    """The rewrite as functions from expression to expression: one where the maps compose, else two via row-major."""
-    inverse = before.index_map.inverse()
-    direct = after.index_map.after(inverse) if inverse is not None else None
-    if before.same_bytes(after):
-        yield _reshape(ty, after, symbols)
-    elif direct is not None:
-        yield _rewrite(direct, ty, after, symbols)
-    else:
+class _Rewriter:
+    """Layout rewrites as template calls: one where the maps compose, else two, via row-major."""
+
+    def __init__(self, builder: Any, symbols: dict[str, Any]):
+        self._builder, self._symbols = builder, symbols
+        self._known: dict[Any, list[Any]] = {}
+
+    def templates(self, ty: TensorType, before: Format, after: Format) -> list[Any]:
+        """Calls over a stand-in variable, to be applied one after the other."""
+        key = (ty, before.key, after.key)
+        if key not in self._known:
+            self._known[key] = self._made(ty, before, after)
+        return self._known[key]
+
+    def _made(self, ty: TensorType, before: Format, after: Format) -> list[Any]:
+        inverse = before.index_map.inverse()
+        direct = after.index_map.after(inverse) if inverse is not None else None
+        if before.same_bytes(after):
+            return [self._reshape(ty, before, after)]
+        if direct is not None:
+            return [self._rewrite(direct, ty, before, after)]
         assert inverse is not None, "a fused symbolic axis is never the source of a copy"
-        yield _rewrite(inverse, ty, Format.row_major(ty.shape), symbols)
-        yield _rewrite(after.index_map, ty, after, symbols)
+        plain = Format.row_major(ty.shape)
+        return [self._rewrite(inverse, ty, before, plain), self._rewrite(after.index_map, ty, plain, after)]
 
+    def _rewrite(self, index_map: IndexMap, ty: TensorType, before: Format, after: Format) -> Any:
+        source = relax.Var("x", relax_type(ty, before, self._symbols))
+        if index_map.keeps_order:
+            return self._reshape(ty, before, after)
+        if (axes := index_map.permuted_axes) is not None:
+            return self._builder.normalize(relax.op.permute_dims(source, list(axes)))
+        return self._builder.normalize(relax.op.layout_transform(source, index_map=to_tvm(index_map)))
 
-def _rewrite(index_map: IndexMap, ty: TensorType, after: Format, symbols: dict[str, Any]) -> Rewrite:
-    axes = index_map.permuted_axes
-    if index_map.keeps_order:
-        return _reshape(ty, after, symbols)
-    if axes is not None:
-        return lambda value: relax.op.permute_dims(value, list(axes))
-    return lambda value: relax.op.layout_transform(value, index_map=to_tvm(index_map))
-
-
-def _reshape(ty: TensorType, after: Format, symbols: dict[str, Any]) -> Rewrite:
-    shape = relax_type(ty, after, symbols).shape
-    return lambda value: relax.op.reshape(value, shape)
-
-
-def _known(ty: TensorType | None) -> TensorType:
-    assert ty is not None
-    return ty
+    def _reshape(self, ty: TensorType, before: Format, after: Format) -> Any:
+        source = relax.Var("x", relax_type(ty, before, self._symbols))
+        return self._builder.normalize(relax.op.reshape(source, relax_type(ty, after, self._symbols).shape))

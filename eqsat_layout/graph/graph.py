@@ -6,6 +6,7 @@ in. TVM objects are carried, never looked into.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,6 +98,11 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
     goals: list[tuple[int, Any]] = field(default_factory=list)
     symbols: dict[str, Any] = field(default_factory=dict)
+
+    def value_types(self, i: int, signatures: Mapping[str, Signature]) -> tuple[TensorType | None, ...]:
+        """The types of node ``i``: one, or those of the parts of a tuple."""
+        node = self.nodes[i]
+        return signatures[node.signature].results if node.kind == "op" else (node.type,)
 
     @property
     def ops(self) -> int:

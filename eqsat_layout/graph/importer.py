@@ -184,7 +184,8 @@ class _RegionReader:
         results = self._result_types(call.ty)
         name = str(var.name)
         frozen = self._frozen.of_call(name, call, types, results)
-        key = self._table.key_of(call, types, results, frozen)
+        where = f"{self._graph.function}: {getattr(call.op, 'name', 'call')} bound to {name!r}"
+        key = self._table.key_of(where, call, types, results, frozen)
         type_ = results[0] if len(results) == 1 else None
         return self._add(Node("op", name, type_, var, key, tuple(operands)))
 

@@ -40,7 +40,8 @@ def relax_forms(requests: Sequence[Request], symbols: dict[str, Any]) -> list[An
         if isinstance(request.signature.template.op, ir.Op) and request.signature.template.op.name != "relax.call_tir":
             tries += [(i, call) for call in _tries(request, symbols)]
     found: list[Any] = [None] * len(requests)
-    for (i, call), func in zip(tries, legalise_calls([call for _, call in tries]), strict=True):
+    for (i, call), legalised in zip(tries, legalise_calls([call for _, call in tries]), strict=True):
+        func = legalised.func
         if found[i] is None and func is not None and same_computation(func, requests[i].func):
             found[i] = call
     return found
@@ -52,13 +53,24 @@ def relax_type(ty: TensorType, fmt: Format | None, symbols: dict[str, Any]) -> A
     return relax.TensorType(relax.ShapeExpr([expr_of(e, symbols) for e in shape]), ty.dtype)
 
 
+def stand_ins(request: Request, symbols: dict[str, Any]) -> list[Any]:
+    """A variable per operand, of the type that it has in its format."""
+    pairs = zip(request.signature.operands, request.flow.operands, strict=True)
+    return [relax.Var(f"p{i}", relax_type(known_type(t), f, symbols)) for i, (t, f) in enumerate(pairs)]
+
+
+def known_type(ty: TensorType | None) -> TensorType:
+    """The type of a tensor that has one: only those are re-laid-out."""
+    assert ty is not None
+    return ty
+
+
 def _tries(request: Request, symbols: dict[str, Any]) -> Iterator[Any]:
     signature, flow = request.signature, request.flow
-    types = [t for t in signature.operands if t is not None]
-    leaves = [
-        relax.Var(f"p{i}", relax_type(t, f, symbols)) for i, (t, f) in enumerate(zip(types, flow.operands, strict=True))
-    ]
-    result = relax_type(_only(signature.results), flow.results[0], symbols) if len(signature.results) == 1 else None
+    leaves = stand_ins(request, symbols)
+    result = None
+    if not signature.is_tuple:
+        result = relax_type(known_type(signature.results[0]), flow.results[0], symbols)
     builder = relax.BlockBuilder()
     seen: list[Any] = []
     for attrs in _attribute_tries(signature.template.attrs, flow):
@@ -72,12 +84,6 @@ def _tries(request: Request, symbols: dict[str, Any]) -> Iterator[Any]:
             continue  # the op does not take operands of these shapes
         if result is None or tvm_ffi.structural_equal(call.ty, result):
             yield call
-
-
-def _only(types: Sequence[TensorType | None]) -> TensorType:
-    (ty,) = types
-    assert ty is not None
-    return ty
 
 
 def _attribute_tries(attrs: Any, flow: Flow) -> Iterator[Any]:

@@ -6,19 +6,20 @@ module of one-op functions; what does not become exactly one PrimFunc over the c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
 from tvm import ir, relax, tirx
 
-from eqsat_layout.errors import LayoutError
+from eqsat_layout.errors import LayoutError, MalformedModuleError
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Frozen, Signature, TensorType
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.graph.templates import leaf_exprs, with_leaves
 from eqsat_layout.maps import Format
-from eqsat_layout.tir.signature import analyse, view_map
+from eqsat_layout.tir.signature import Computation, analyse, view_map
 
 
 class SignatureTable:
@@ -28,31 +29,36 @@ class SignatureTable:
         self._mod = mod
         self._keys: dict[Any, str] = {}
         self._raw: dict[str, Signature] = {}
+        self._where: dict[str, str] = {}
 
     def key_of(
         self,
+        where: str,
         call: Any,
         operands: tuple[TensorType | None, ...],
         results: tuple[TensorType | None, ...],
         frozen: Frozen | None,
     ) -> str:
-        """The key of ``call``; equal for calls that do the same to operands of the same types."""
+        """The key of ``call``; equal for calls that do the same to operands of the same types. ``where`` names it."""
         name = str(call.op.name) if isinstance(call.op, ir.Op) else "call"
         if None in operands or None in results or not isinstance(call.op, ir.Op):
             return self.key_of_opaque(call, name, operands, results)
+        args = list(call.args)
         if name == "relax.call_tir":
-            if len(call.args) != 2:
+            if len(args) != 2:
                 return self.key_of_opaque(call, name, operands, results)
-            name = str(call.args[0].name_hint)
+            name = str(args[0].name_hint)
             identity: tuple[Any, ...] = ("call_tir", name, operands, results, frozen)
-        elif _is_plain(call):
-            identity = (name, tvm_ffi.StructuralKey(call.attrs), _static_arguments(call), operands, results, frozen)
-        else:
+        elif any(isinstance(arg, ir.GlobalVar | relax.ExternFunc | relax.Function) for arg in args):
             return self.key_of_opaque(call, name, operands, results)
+        else:
+            static = tuple(_static(arg) for arg in args)
+            identity = (name, tvm_ffi.StructuralKey(call.attrs), static, operands, results, frozen)
         key = self._keys.get(identity)
         if key is None:
             key = self._keys[identity] = f"{name}#{len(self._raw)}"
             self._raw[key] = Signature(key, name, operands, results, call, frozen=frozen)
+            self._where[key] = where
         return key
 
     def key_of_opaque(
@@ -68,23 +74,32 @@ class SignatureTable:
         return key in self._raw and self._raw[key].is_tuple
 
     def finish(self) -> dict[str, Signature]:
-        """All signatures, with their PrimFuncs and analyses."""
-        pending = [s for s in self._raw.values() if s.results != (None,) and None not in s.operands]
-        calls = [s for s in pending if isinstance(s.template.op, ir.Op) and s.template.op.name != "relax.call_tir"]
-        funcs = dict(zip((s.key for s in calls), legalise_calls([s.template for s in calls]), strict=True))
+        """All signatures, with their PrimFuncs and analyses. :class:`MalformedModuleError` for an ill-typed op."""
+        calls = [s for s in self._raw.values() if s.key in self._where and s.template.op.name != "relax.call_tir"]
+        legalised = dict(zip((s.key for s in calls), legalise_calls([s.template for s in calls]), strict=True))
+        self._check_types(calls, legalised)
         done: dict[str, Signature] = {}
         for key, raw in self._raw.items():
-            func = funcs.get(key)
-            frozen = raw.frozen
-            if func is None and raw in pending and isinstance(raw.template.op, ir.Op):
-                func, frozen = self._called(raw)
-            done[key] = _analysed(raw, func, frozen)
+            func, frozen = (legalised[key].func, raw.frozen) if key in legalised else self._called(raw)
+            done[key] = _analysed(raw, func, frozen, self._where.get(key, raw.name))
         return done
+
+    def _check_types(self, calls: Sequence[Signature], legalised: Mapping[str, Legalised]) -> None:
+        """Checks types once per signature; TVM's own check of every binding takes longer than the whole plan."""
+        for signature in calls:
+            inferred = legalised[signature.key].type
+            if inferred is not None and tvm_ffi.structural_equal(inferred, signature.template.ty):
+                continue
+            try:
+                relax.analysis.well_formed(self._mod)
+            except Exception as error:
+                raise MalformedModuleError(f"{self._where[signature.key]}: {str(error).strip()}") from error
+            return  # TVM takes it, so it is only less exact than it could be
 
     def _called(self, raw: Signature) -> tuple[Any, Frozen | None]:
         """The PrimFunc of a call_tir, and its frozen formats where it carries the attribute."""
-        if raw.template.op.name != "relax.call_tir" or len(raw.template.args) != 2:
-            return None, raw.frozen
+        if raw.key not in self._where:
+            return None, None
         func = self._mod[raw.template.args[0]]
         if not isinstance(func, tirx.PrimFunc):
             return None, None
@@ -93,30 +108,42 @@ class SignatureTable:
         return func, None
 
 
-def legalise_calls(calls: Sequence[Any]) -> list[Any]:
-    """The PrimFunc of each Relax call, ``None`` where legalisation does not give exactly one over its tensors."""
-    if not calls:
-        return []
+@dataclass(frozen=True)
+class Legalised:
+    """``func`` is the one PrimFunc that a call is, ``type`` its inferred Relax type; None where there is none."""
+
+    func: Any = None
+    type: Any = None
+
+
+def legalise_calls(calls: Sequence[Any]) -> list[Legalised]:
+    """What each Relax call is as TIR. All are legalised as one module of one-op functions."""
     builder = relax.BlockBuilder()
-    names: list[str | None] = []
+    types: list[Any] = []
     for i, call in enumerate(calls):
         params = [relax.Var(f"p{j}", leaf.ty) for j, leaf in enumerate(leaf_exprs(call))]
-        try:
-            with builder.function(f"f{i}", params):
-                with builder.dataflow():
-                    output = builder.emit_output(with_leaves(call, params))
-                builder.emit_func_output(output)
-            names.append(f"f{i}")
-        except Exception:
-            if len(calls) == 1:
-                return [None]
-            return [legalise_calls([c])[0] for c in calls]
-    mod = legalize(builder.finalize())
-    return [_single_primfunc(mod, name) for name in names]
+        types.append(_add_function(builder, f"f{i}", params, with_leaves(call, params)))
+    mod: Any = legalize(builder.finalize()) if any(ty is not None for ty in types) else None
+    return [
+        Legalised() if ty is None else Legalised(_single_primfunc(mod[f"f{i}"], mod), ty) for i, ty in enumerate(types)
+    ]
 
 
-def _single_primfunc(mod: Any, name: str | None) -> Any:
-    function = mod[name]
+def _add_function(builder: Any, name: str, params: list[Any], call: Any) -> Any:
+    """Adds a function that returns ``call``; its type, or None if the call is ill-typed and nothing was added."""
+    try:
+        call = builder.normalize(call)
+        block = relax.BindingBlock([relax.VarBinding(relax.Var("y", call.ty), call)])
+        body = builder.normalize(relax.SeqExpr([block], block.bindings[0].var))
+        function = relax.Function(params, body, call.ty).with_attr("global_symbol", name)
+    except Exception:  # type inference refuses with whatever exception it likes
+        return None
+    builder.add_func(function, name)
+    return call.ty
+
+
+def _single_primfunc(function: Any, mod: Any) -> Any:
+    """The PrimFunc, if the function is exactly one call of one over its parameters in order."""
     bindings = [b for block in function.body.blocks for b in block.bindings]
     calls = [b.value for b in bindings if isinstance(b.value, ir.Call)]
     if len(calls) != 1 or any(not isinstance(b.value, ir.Call | ir.Var) for b in bindings):
@@ -133,29 +160,25 @@ def _single_primfunc(mod: Any, name: str | None) -> Any:
     return func if isinstance(func, tirx.PrimFunc) else None
 
 
-def _analysed(raw: Signature, func: Any, frozen: Frozen | None) -> Signature:
+def _analysed(raw: Signature, func: Any, frozen: Frozen | None, where: str) -> Signature:
     computation = analyse(func) if func is not None else None
-    if frozen is not None and computation is None:
-        if not all(f.is_row_major for f in (*frozen.operands, *frozen.results)):
-            raise LayoutError(f"{raw.name}: can't be frozen to other layouts, its TIR is not understood")
-        frozen = None  # it runs as it was written in any case
-    view = view_map(computation) if computation is not None else None
-    return Signature(
-        raw.key, raw.name, raw.operands, raw.results, raw.template, func, computation, None if frozen else view, frozen
-    )
+    if computation is not None and not _fits(computation, raw):
+        computation = None  # a call of a function of symbolic sizes, say: its maps are not those of this call
+    view = view_map(computation) if computation is not None and frozen is None else None
+    done = replace(raw, func=func, computation=computation, view=view, frozen=frozen)
+    if done.is_moved and computation is None:
+        raise LayoutError(f"{where}: can't be frozen to other layouts, its TIR is not understood")
+    return done if computation is not None else replace(done, frozen=None)
+
+
+def _fits(computation: Computation, raw: Signature) -> bool:
+    """The parameters of the PrimFunc are the operands and results of the call."""
+    params = [computation.buffers[i] for i in (*computation.operands, *computation.results)]
+    return [TensorType(b.shape, b.dtype) for b in params] == [*raw.operands, *raw.results]
 
 
 def _row_major(types: Sequence[TensorType | None]) -> tuple[Format, ...]:
     return tuple(Format.row_major(t.shape) for t in types if t is not None)
-
-
-def _is_plain(call: Any) -> bool:
-    return all(not isinstance(arg, ir.GlobalVar | relax.ExternFunc | relax.Function) for arg in call.args)
-
-
-def _static_arguments(call: Any) -> tuple[Any, ...]:
-    """Arguments that are not tensors, and the nesting of those that are."""
-    return tuple(_static(arg) for arg in call.args)
 
 
 def _static(arg: Any) -> Any:

@@ -49,15 +49,18 @@ def is_tuple_of_tensors(arg: Any) -> bool:
     return all(isinstance(field, relax.TensorType) for field in arg.ty.fields)
 
 
-def with_leaves(template: Any, leaves: Sequence[Any]) -> Any:
-    """``template`` over other operands, one per leaf of :func:`leaf_exprs`; attributes and the rest stay."""
+def with_leaves(template: Any, leaves: Sequence[Any], *, typed: bool = False) -> Any:
+    """``template`` over other operands, one per leaf of :func:`leaf_exprs`; attributes and the rest stay.
+
+    ``typed`` keeps the type of the template: the leaves have the types that its own operands had.
+    """
     rest = iter(leaves)
     if isinstance(template, relax.TupleGetItem):
         return relax.TupleGetItem(next(rest), template.index)
     if isinstance(template, relax.Tuple):
         return relax.Tuple([_rebuilt(field, rest) for field in template.fields])
     args = [_rebuilt(arg, rest) for arg in template.args]
-    return relax.Call(template.op, args, template.attrs, template.ty_args)
+    return relax.Call(template.op, args, template.attrs, template.ty_args, ret_ty=template.ty if typed else None)
 
 
 def _rebuilt(arg: Any, leaves: Iterator[Any]) -> Any:

@@ -53,9 +53,41 @@ def schedule_tile(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machi
     else:
         sch.set_scope(stage.block, 0, "local")
         out = epilogue.block
-    at = _tile_output(sch, sch.get_loops(out), tile, stage, machine)
+    outer, inner, lane = _split_tiles(sch, sch.get_loops(out), tile, stage)
+    sch.vectorize(lane)
+    for loop in inner:
+        sch.unroll(loop)
+    at = _parallel_tiles(sch, outer, machine, stage.domain)
     sch.compute_at(stage.block, at, preserve_unit_loops=True)
-    _tile_reduction(sch, stage.block, stage, tile)
+    spatial, reduced = _axis_loops(sch.get_loops(stage.block), stage)
+    middle, lane = sch.split(spatial[tile.vector], [None, tile.lanes])
+    inner = [loop for position, loop in enumerate(spatial) if position != tile.vector]
+    _tile_reduction(sch, stage.block, stage, [*inner, middle], lane, reduced)
+
+
+def schedule_tile_relaid(sch: Any, stage: Stage, epilogue: Stage, machine: Machine) -> None:
+    """Like :func:`schedule_tile`, for an epilogue that reads the tile in another layout than it was made in.
+
+    TVM takes the hull of what a tile feeds, which may hold elements that are not there yet: refused here.
+    """
+    tile = register_tile(stage, machine, whole=True)
+    if tile is None:
+        raise ValueError("no tile that holds all of the vector axis")
+    spatial, reduced = _axis_loops(sch.get_loops(stage.block), stage)
+    outer, inner, lane = _split_tiles(sch, spatial, tile, stage)
+    at = _parallel_tiles(sch, outer, machine, stage.domain)
+    sch.reverse_compute_at(epilogue.block, at, preserve_unit_loops=True)
+    sch.set_scope(stage.block, 0, "local")
+    own = sch.get_loops(epilogue.block)[-len(epilogue.axes) :]
+    held = tile.lanes * math.prod(tile.sizes)
+    if math.prod(_extent(sch, loop) for loop in own) != held:
+        raise ValueError("the tile is not a block of the epilogue's result")
+    _tile_reduction(sch, stage.block, stage, inner, lane, reduced)
+    common = math.gcd(_extent(sch, own[-1]), stage.spatial[-1].extent or 1)  # vectors that stay inside a block
+    outer, lane = sch.split(own[-1], [None, _lanes(common, machine.lanes(stage.write.element_bytes))])
+    for loop in (*own[:-1], outer):
+        sch.unroll(loop)
+    sch.vectorize(lane)
 
 
 def schedule_lanes(sch: Any, stage: Stage, machine: Machine) -> None:
@@ -64,8 +96,7 @@ def schedule_lanes(sch: Any, stage: Stage, machine: Machine) -> None:
     if tile is None or tile.lanes < 2:
         raise ValueError("no vector axis")
     count = len(stage.spatial)
-    loops = sch.get_loops(stage.block)
-    reduced = [loop for loop, axis in zip(loops, stage.axes, strict=True) if axis.reduce]
+    _, reduced = _axis_loops(sch.get_loops(stage.block), stage)
     _, lane = sch.split(reduced[-1], [None, tile.lanes])
     partial = sch.rfactor(lane, count)
     sch.set_scope(partial, 0, "local")
@@ -179,8 +210,8 @@ def _decompose_pad(sch: Any, stage: Stage, machine: Machine) -> bool:
     return True
 
 
-def _tile_output(sch: Any, loops: Sequence[Any], tile: Tile, stage: Stage, machine: Machine) -> Any:
-    """Splits and orders the loops of the block that stores; the loop to compute the reduction at."""
+def _split_tiles(sch: Any, loops: Sequence[Any], tile: Tile, stage: Stage) -> tuple[list[Any], list[Any], Any]:
+    """The spatial ``loops`` as tiles, in order: (loops over tiles, loops inside one, its lanes)."""
     outer: list[Any] = []
     inner: list[Any] = []
     lane = None
@@ -192,13 +223,9 @@ def _tile_output(sch: Any, loops: Sequence[Any], tile: Tile, stage: Stage, machi
             head, small = sch.split(loop, [None, tile.sizes[position]])
             inner.append(small)
         outer.append(head)
-    order = _outer_order(stage)
-    outer = [outer[i] for i in order]
+    outer = [outer[position] for position in _outer_order(stage)]
     sch.reorder(*outer, *inner, lane)
-    sch.vectorize(lane)
-    for loop in inner:
-        sch.unroll(loop)
-    return _parallel_tiles(sch, outer, machine, stage.domain)
+    return outer, inner, lane
 
 
 def _parallel_tiles(sch: Any, outer: Sequence[Any], machine: Machine, work: int) -> Any:
@@ -246,16 +273,13 @@ def _elements(load: Access) -> int:
     return math.prod(e or 64 for e in load.shape)
 
 
-def _tile_reduction(sch: Any, block: Any, stage: Stage, tile: Tile) -> None:
+def _tile_reduction(
+    sch: Any, block: Any, stage: Stage, inner: Sequence[Any], lane: Any, reduced: Sequence[Any]
+) -> None:
     """Inside a tile: reduction loops outside, the tile written out, lanes innermost, initialisation apart."""
-    loops = sch.get_loops(block)[-len(stage.axes) :]
-    spatial = [loop for loop, axis in zip(loops, stage.axes, strict=True) if not axis.reduce]
-    reduced = [loop for loop, axis in zip(loops, stage.axes, strict=True) if axis.reduce]
-    middle, lane = sch.split(spatial[tile.vector], [None, tile.lanes])
-    inner = [loop for position, loop in enumerate(spatial) if position != tile.vector]
-    window = math.prod(a.extent or 64 for a in stage.reduced)
+    reduced = list(reduced)
     written: list[Any] = []
-    if window <= _WINDOW:
+    if math.prod(a.extent or 64 for a in stage.reduced) <= _WINDOW:
         written = list(reduced)
     else:
         steps = max(divisors(stage.reduced[-1].extent or 1, _UNROLLED))
@@ -263,8 +287,14 @@ def _tile_reduction(sch: Any, block: Any, stage: Stage, tile: Tile) -> None:
             head, tail = sch.split(reduced[-1], [None, steps])
             reduced = [*reduced[:-1], head, tail]
             written = [tail]
-    sch.reorder(*reduced, *inner, middle, lane)
-    for loop in (*written, *inner, middle):
+    sch.reorder(*reduced, *inner, lane)
+    for loop in (*written, *inner):
         sch.unroll(loop)
     sch.vectorize(lane)
     sch.decompose_reduction(block, reduced[0])
+
+
+def _axis_loops(loops: Sequence[Any], stage: Stage) -> tuple[list[Any], list[Any]]:
+    """The last loops, one per axis of ``stage``, as (spatial, reduced)."""
+    own = list(zip(loops[-len(stage.axes) :], stage.axes, strict=True))
+    return [loop for loop, axis in own if not axis.reduce], [loop for loop, axis in own if axis.reduce]

@@ -14,7 +14,13 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.targets.base import Machine
-from eqsat_layout.targets.families import schedule_elementwise, schedule_fallback, schedule_lanes, schedule_tile
+from eqsat_layout.targets.families import (
+    schedule_elementwise,
+    schedule_fallback,
+    schedule_lanes,
+    schedule_tile,
+    schedule_tile_relaid,
+)
 from eqsat_layout.targets.stages import Stage, divisors, new_schedule, stage_of, stages_of
 
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined into it
@@ -64,8 +70,10 @@ def _schedule_stage(sch: Any, stage: Stage, machine: Machine) -> tuple[Any, list
     epilogue = _epilogue(sch, stage)
     attempts: list[tuple[Callable[[Any], None], list[Any]]] = []
     if stage.simple and stage.is_plain and stage.is_reduction:
-        if epilogue is not None:
+        if epilogue is not None and _in_place(stage, epilogue):
             attempts.append((lambda s: schedule_tile(s, stage, epilogue, machine), [epilogue.block]))
+        elif epilogue is not None:
+            attempts.append((lambda s: schedule_tile_relaid(s, stage, epilogue, machine), [epilogue.block]))
         attempts.append((lambda s: schedule_tile(s, stage, None, machine), []))
         attempts.append((lambda s: schedule_lanes(s, stage, machine), []))
     elif stage.simple and not stage.is_reduction:
@@ -87,14 +95,18 @@ def _epilogue(sch: Any, stage: Stage) -> Stage | None:
     if not stage.is_reduction or len(consumers) != 1 or _is_parameter(sch, stage):
         return None
     consumer = stage_of(sch, consumers[0])
-    if not consumer.simple or consumer.is_reduction or not consumer.is_plain:
-        return None
-    own = [load for load in consumer.loads if load.buffer.same_as(stage.write.buffer)]
-    extents = [a.extent for a in consumer.axes] == [a.extent for a in stage.spatial]
-    same = all(
-        index.same_as(axis.var) for load in own for index, axis in zip(load.indices, consumer.axes, strict=False)
-    )
-    return consumer if own and extents and same and len(own[0].indices) == len(consumer.axes) else None
+    whole = consumer.simple and not consumer.is_reduction and consumer.is_plain
+    return consumer if whole and consumer.domain == math.prod(a.extent or 64 for a in stage.spatial) else None
+
+
+def _in_place(stage: Stage, epilogue: Stage) -> bool:
+    """The epilogue reads the elements of ``stage`` at the indices at which it writes."""
+    own = [load for load in epilogue.loads if load.buffer.same_as(stage.write.buffer)]
+    return all(
+        len(load.indices) == len(epilogue.axes)
+        and all(index.same_as(axis.var) for index, axis in zip(load.indices, epilogue.axes, strict=True))
+        for load in own
+    ) and [a.extent for a in epilogue.axes] == [a.extent for a in stage.spatial]
 
 
 def _is_parameter(sch: Any, stage: Stage) -> bool:

@@ -27,10 +27,13 @@ class Tile:
     sizes: tuple[int, ...]
 
 
-def register_tile(stage: Stage, machine: Machine) -> Tile | None:
-    """The best tile of ``stage`` with its last spatial axis in vectors; ``None`` if that axis does not vectorise."""
+def register_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> Tile | None:
+    """The best tile of ``stage`` with its last spatial axis in vectors; ``None`` if that axis does not vectorise.
+
+    ``whole``: only tiles that hold all of that axis.
+    """
     spatial = stage.spatial
-    return _best(stage, spatial, spatial[-1].extent, machine) if spatial else None
+    return _best(stage, spatial, spatial[-1].extent, machine, whole) if spatial else None
 
 
 def lane_tile(stage: Stage, machine: Machine) -> Tile | None:
@@ -38,7 +41,7 @@ def lane_tile(stage: Stage, machine: Machine) -> Tile | None:
     return _best(stage, (*stage.spatial, stage.reduced[-1]), None, machine) if stage.reduced else None
 
 
-def _best(stage: Stage, axes: Sequence[Axis], tiled: int | None, machine: Machine) -> Tile | None:
+def _best(stage: Stage, axes: Sequence[Axis], tiled: int | None, machine: Machine, whole: bool = False) -> Tile | None:
     """The cheapest tile over ``axes``, the last in vectors; ``tiled``: its extent if several vectors may be held."""
     vector = len(axes) - 1
     extent = axes[vector].extent
@@ -54,6 +57,8 @@ def _best(stage: Stage, axes: Sequence[Axis], tiled: int | None, machine: Machin
             continue  # LLVM cuts such vectors up badly
         extents = [*(a.extent for a in axes[:-1]), (tiled or lanes) // lanes]
         for sizes in _sizes(extents, machine.registers):
+            if whole and lanes * sizes[-1] != extent:
+                continue
             tile = Tile(vector, lanes, sizes)
             cycles = _cycles(loads, tile, width, machine)
             if cycles is not None and (best is None or cycles < best[0] - 1e-9):

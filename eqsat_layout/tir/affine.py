@@ -238,8 +238,8 @@ def divided(value: Affine, divisor: int, kind: Any) -> Affine | None:
             low.append(term)
             continue
         cut, uncut = divmod(divisor, weight)
-        top = extent_over(extent, cut)
-        if uncut or top is None:
+        top = None if uncut else extent_over(extent, cut)
+        if top is None:
             return None
         high.append(Term(1, axis, stride * cut, top))
         low.append(Term(weight, axis, stride, cut))

@@ -8,7 +8,7 @@ import tvm
 import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.targets import Machine, normalize_target
@@ -19,6 +19,8 @@ AVX512 = Machine(64, 32, 2, broadcast_operand=True)
 AVX2 = Machine(32, 16, 2)
 NEON = Machine(16, 32, 4, broadcast_operand=True)
 MACHINES = [AVX512, AVX2, NEON]
+
+ZERO = tirx.const(0.0, "float32")
 
 nn, op = relax.op.nn, relax.op
 
@@ -171,6 +173,33 @@ def test_matmul_of_any_size(make_module, run, arrays, rows, columns, depth, tran
     x, y = arrays(*shapes)
     got = run(build_scheduled(scheduled(make_module(body, *shapes), machine), normalize_target()), x, y)
     np.testing.assert_allclose(got, np.maximum(x @ (y.T if transposed else y), 0), atol=1e-3)
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
+@pytest.mark.parametrize("block", [4, 8, 16])
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_an_epilogue_that_unpacks(make_module, run, arrays, block, channels_last, machine):
+    def unpacked(x, w):
+        k = te.reduce_axis((0, 24), "k")
+        tiles = te.compute((6, 48 // block, block), lambda m, c, i: te.sum(x[m, k] * w[c, k, i], axis=k), name="tiles")
+        if channels_last:
+            return te.compute((6, 48), lambda m, n: te.max(tiles[m, n // block, n % block], ZERO), name="unpack")
+        return te.compute((48, 6), lambda n, m: te.max(tiles[m, n // block, n % block], ZERO), name="unpack")
+
+    builder = relax.BlockBuilder()
+    shapes = (6, 24), (48 // block, 24, block)
+    params = [relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            output = builder.emit_output(builder.call_te(unpacked, *params))
+        builder.emit_func_output(output)
+    mod = scheduled(builder.get(), machine)
+    assert 'scope="local"' in mod.script()
+    assert mod.script().count("sblock_alloc_buffer") == 1
+    x, w = arrays(*shapes)
+    expected = np.maximum(x @ w.transpose(1, 0, 2).reshape(24, 48), 0)
+    got = run(build_scheduled(mod, normalize_target()), x, w)
+    np.testing.assert_allclose(got, expected if channels_last else expected.T, atol=1e-4)
 
 
 def test_padding_of_a_packed_convolution_is_not_inlined(make_module):
