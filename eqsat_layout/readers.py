@@ -26,6 +26,8 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.script_guard import UnsafeScriptError, checked_script
 
 _DIAGNOSTIC = re.compile(r"error: (?P<message>.*?)\n --> [^\n]*?:(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
+_INDEX_MAP = re.compile(r"T\.index_map\(lambda [^:]*: ")
+_BARE_INTEGER = re.compile(r"((?<!\w)\(|, )(\d+)(?=[,)])")
 _OP_DUMP = re.compile(r'ir\.Op\(span=.*?name="([^"]+)".*?support_level=\d+\)')
 _OUTPUT_SUFFIXES: Final = (".py", ".json")
 
@@ -74,7 +76,7 @@ def check_output(path: Path) -> None:
 
 def module_text(mod: tvm.IRModule, name: str = "module") -> str:
     """``mod`` as Relax text that :func:`read_module` reads back to an equal module; ``name`` is for the error."""
-    text = str(mod.script(show_meta=True)) + "\n"
+    text = _type_index_maps(str(mod.script(show_meta=True))) + "\n"
     try:
         same = tvm_ffi.structural_equal(_parse(text), mod)
     except Exception as error:  # whatever the parser meets
@@ -82,6 +84,21 @@ def module_text(mod: tvm.IRModule, name: str = "module") -> str:
     if not same:
         raise FileError(f"{name}: this module has no complete Relax text; write .json")
     return text
+
+
+def _type_index_maps(text: str) -> str:
+    """Writes ``T.int64(0)`` for the bare ``0`` of ``T.index_map(lambda i: (0, i))``: TVM prints but can't read it."""
+    parts: list[str] = []
+    end = 0
+    for found in _INDEX_MAP.finditer(text):
+        start, depth = found.end(), 1
+        parts.append(text[end:start])
+        end = start
+        while depth:
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        parts.append(_BARE_INTEGER.sub(r"\1T.int64(\2)", text[start:end]))
+    return "".join([*parts, text[end:]])
 
 
 def default_output(path: str | os.PathLike[str]) -> Path:

@@ -42,7 +42,21 @@ def network(rows: object = 2) -> tvm.IRModule:
     return mod
 
 
+def batch_dropped() -> tvm.IRModule:
+    """Layout transforms whose index map holds constants, which TVM prints in a form that it can't read."""
+    bb = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 8, 1), "float32"))
+    zero = tirx.IntImm("int64", 0)
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            y = bb.emit(relax.op.layout_transform(x, lambda n, c, h: (zero, c // 4, c % 4, zero), pad_value=0.0))
+            result = bb.emit_output(relax.op.layout_transform(y, lambda n, c, k, h: (zero, (c * 4 + k), n)))
+        bb.emit_func_output(result)
+    return bb.get()
+
+
 MODULES = {
+    "constant_in_index_map": batch_dropped,
     "relax": network,
     "symbolic": lambda: network(tirx.Var("n", "int64")),
     "call_tir": lambda: relax.transform.LegalizeOps()(network()),
@@ -72,6 +86,8 @@ def test_what_is_written_reads_back_equal(tmp_path: Path, name: str, suffix: str
     mod = MODULES[name]()
     write_module(mod, tmp_path / f"m{suffix}")
     assert tvm_ffi.structural_equal(read_module(tmp_path / f"m{suffix}"), mod)
+    if suffix == ".py":
+        assert tvm_ffi.structural_equal(tvm.script.from_source((tmp_path / "m.py").read_text()), mod)
 
 
 def test_text_may_have_imports_and_a_docstring(tmp_path: Path) -> None:

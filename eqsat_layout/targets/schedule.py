@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.targets.base import Machine
@@ -73,7 +74,7 @@ def _schedule_stage(sch: Any, stage: Stage, machine: Machine) -> tuple[Any, list
         if epilogue is not None and _in_place(stage, epilogue):
             attempts.append((lambda s: schedule_tile(s, stage, epilogue, machine), [epilogue.block]))
         elif epilogue is not None:
-            attempts.append((lambda s: schedule_tile_relaid(s, stage, epilogue, machine), [epilogue.block]))
+            attempts.append((lambda s: _schedule_relaid(s, stage, epilogue, machine), [epilogue.block]))
         attempts.append((lambda s: schedule_tile(s, stage, None, machine), []))
         attempts.append((lambda s: schedule_lanes(s, stage, machine), []))
     elif stage.simple and not stage.is_reduction:
@@ -107,6 +108,23 @@ def _in_place(stage: Stage, epilogue: Stage) -> bool:
         and all(index.same_as(axis.var) for index, axis in zip(load.indices, epilogue.axes, strict=True))
         for load in own
     ) and [a.extent for a in epilogue.axes] == [a.extent for a in stage.spatial]
+
+
+def _schedule_relaid(sch: Any, stage: Stage, epilogue: Stage, machine: Machine) -> None:
+    if not _relays(stage, epilogue):
+        raise ValueError("the epilogue mixes elements of a tile with others")
+    schedule_tile_relaid(sch, stage, epilogue, machine)
+
+
+def _relays(stage: Stage, epilogue: Stage) -> bool:
+    """The epilogue reads every element of ``stage`` for one element of its own, always at the same indices."""
+    own = [load for load in epilogue.loads if load.buffer.same_as(stage.write.buffer)]
+    first = list(own[0].indices)
+    if any(not tvm_ffi.structural_equal(list(load.indices), first) for load in own):
+        return False
+    ranges = {axis.var: tvm.ir.Range(0, axis.extent or 64) for axis in epilogue.axes}
+    level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
+    return len(tvm.sym.detect_iter_map(first, ranges, check_level=level).indices) == len(first)
 
 
 def _is_parameter(sch: Any, stage: Stage) -> bool:

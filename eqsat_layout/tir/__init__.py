@@ -1,0 +1,1 @@
+"""All that looks into a PrimFunc: block signatures, flow, rewriting for new formats, index maps from and to TVM."""

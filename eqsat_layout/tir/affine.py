@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import tvm
@@ -34,7 +35,7 @@ class Affine:
     terms: tuple[Term, ...]
     constant: int = 0
 
-    @property
+    @cached_property
     def iters(self) -> tuple[int, ...]:
         """The iteration variables that the value depends on."""
         return tuple(dict.fromkeys(t.iter for t in self.terms))

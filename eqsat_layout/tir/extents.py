@@ -55,6 +55,12 @@ def expr_of(extent: Extent, symbols: Mapping[str, Any], dtype: str = "int64") ->
         raise LayoutError(f"{extent!r} is not the text of an extent") from error
 
 
+def symbols_in(extent: str) -> list[str]:
+    """The names of the variables in the text of an extent."""
+    names = [node.id for node in ast.walk(ast.parse(extent, mode="eval")) if isinstance(node, ast.Name)]
+    return [name for name in dict.fromkeys(names) if name not in ("min", "max")]
+
+
 def extent_over(extent: Extent, number: int) -> Extent | None:
     """``extent / number`` where that is exact: of ``"n*64"`` only the number is known to divide."""
     if isinstance(extent, int):

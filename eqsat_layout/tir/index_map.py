@@ -15,7 +15,7 @@ from tvm import tirx
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, IndexMap, extent_product
 from eqsat_layout.tir.affine import AffineReader
-from eqsat_layout.tir.extents import expr_of, extent_of
+from eqsat_layout.tir.extents import expr_of, extent_of, symbols_in
 
 
 def from_tvm(index_map: Any, shape: Sequence[Any]) -> IndexMap | None:
@@ -45,7 +45,7 @@ def from_tvm(index_map: Any, shape: Sequence[Any]) -> IndexMap | None:
 def to_tvm(index_map: IndexMap) -> Any:
     """The ``tirx.IndexMap`` that does the same, with int64 variables and constants."""
     variables = [tirx.Var(f"i{a}", "int64") for a in range(len(index_map.shape))]
-    symbols = {name: tirx.Var(name, "int64") for e in index_map.shape if isinstance(e, str) for name in _names(e)}
+    symbols = {name: tirx.Var(name, "int64") for e in index_map.shape if isinstance(e, str) for name in symbols_in(e)}
     return tirx.IndexMap(variables, physical_indices(index_map, variables, symbols), None)
 
 
@@ -55,29 +55,23 @@ def physical_indices(index_map: IndexMap, indices: Sequence[Any], symbols: Mappi
 
 
 def number_of(digits: Sequence[Digit], indices: Sequence[Any], shape: Sequence[Any], symbols: Mapping[str, Any]) -> Any:
-    """The number that ``digits`` of ``indices`` write, as an int64 expression."""
+    """The number that ``digits`` of ``indices`` write, in the integer type of the indices (int64 without any)."""
     total: Any = None
     for position, (axis, stride, extent) in enumerate(digits):
         part = indices[axis]
         if extent != shape[axis]:
-            if stride > 1:
-                part = tirx.floordiv(part, tirx.IntImm("int64", stride))
+            part = tirx.floordiv(part, stride) if stride > 1 else part
             if isinstance(extent, int) and stride * extent != shape[axis]:
-                part = tirx.floormod(part, tirx.IntImm("int64", extent))
+                part = tirx.floormod(part, extent)
         weight = extent_product(d.extent for d in digits[position + 1 :])
-        part = part if weight == 1 else part * expr_of(weight, symbols)
+        part = part if weight == 1 else part * (weight if isinstance(weight, int) else expr_of(weight, symbols))
         total = part if total is None else total + part
-    return tirx.IntImm("int64", 0) if total is None else total
-
-
-def _names(extent: str) -> list[str]:
-    import ast
-
-    calls = {"min", "max"}
-    return [n.id for n in ast.walk(ast.parse(extent, mode="eval")) if isinstance(n, ast.Name) and n.id not in calls]
+    if total is None:
+        return tirx.IntImm(str(indices[0].ty.dtype) if indices else "int64", 0)
+    return total
 
 
 def _extent_expr(extent: Any, variable: Any) -> Any:
     if isinstance(extent, str):
-        extent = expr_of(extent, {name: tirx.Var(name, "int64") for name in _names(extent)})
+        extent = expr_of(extent, {name: tirx.Var(name, "int64") for name in symbols_in(extent)})
     return tirx.IntImm(str(variable.ty.dtype), extent) if isinstance(extent, int) else extent

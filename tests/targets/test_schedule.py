@@ -202,6 +202,29 @@ def test_an_epilogue_that_unpacks(make_module, run, arrays, block, channels_last
     np.testing.assert_allclose(got, expected if channels_last else expected.T, atol=1e-4)
 
 
+@pytest.mark.parametrize("reads", ["mirrored", "diagonal"])
+def test_an_epilogue_that_mixes_elements(make_module, run, arrays, reads):
+    def mixed(x, w):
+        k = te.reduce_axis((0, 24), "k")
+        sums = te.compute((16, 16), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name="sums")
+        if reads == "diagonal":
+            return te.compute((16, 16), lambda i, j: sums[i, i] + sums[i, j], name="mixed")
+        return te.compute((16, 16), lambda i, j: sums[i, j] + sums[15 - i, 15 - j], name="mixed")
+
+    builder = relax.BlockBuilder()
+    shapes = (16, 24), (24, 16)
+    params = [relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            output = builder.emit_output(builder.call_te(mixed, *params))
+        builder.emit_func_output(output)
+    x, w = arrays(*shapes)
+    product = x @ w
+    expected = product + (np.diag(product)[:, None] if reads == "diagonal" else product[::-1, ::-1])
+    got = run(build_scheduled(scheduled(builder.get(), AVX2), normalize_target()), x, w)
+    np.testing.assert_allclose(got, expected, atol=1e-4)
+
+
 def test_padding_of_a_packed_convolution_is_not_inlined(make_module):
     body, *shapes = CASES["conv packed"]
     text = scheduled(make_module(body, *shapes), AVX2).script()

@@ -111,6 +111,12 @@ def test_symbolic_axes_stay_whole() -> None:
     assert from_tvm(tirx.IndexMap.from_func(lambda i: [i // 4, i % 4]), ("n",)) is None
 
 
+def test_constants_are_int64() -> None:
+    index_map = to_tvm(IndexMap.make((1, 32), [[], [(1, 4, 8)], [(1, 1, 4)]]))
+    assert [str(e.ty.dtype) for e in index_map.final_indices] == ["int64"] * 3
+    assert str(index_map.final_indices[1].b.ty.dtype) == "int64"
+
+
 def test_int32_indices_are_taken_too() -> None:
     index_map = tirx.IndexMap.from_func(lambda c: [c // 4, c % 4], index_dtype="int32")
     assert str(from_tvm(index_map, (32,))) == "(i) -> (i//4, i%4)"
