@@ -70,10 +70,8 @@ class Answers:
 
     def answer_fold(self, view: str, constant: str) -> list[Row]:
         """The constant under a view; its elements are computed when the plan is emitted."""
-        old = self._names.constants[constant]
-        name = f"{constant}|{view}"
-        self._names.constants[name] = Constant(old.source, (*old.views, self._views[view]))
-        return [("fold", (view, constant, name))]
+        folded = self._names.constants[constant].under(self._views[view])
+        return [("fold", (view, constant, self._names.constant(folded)))]
 
     # ---- flow -------------------------------------------------------------------------------------------------------
 

@@ -30,10 +30,26 @@ class Variant:
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant: one of the program's, with the views that were folded into it, innermost first."""
+    """A constant of the program, with the views that were folded into it, innermost first.
 
+    Views are composed as far as their digits divide and identities are dropped, so that a cycle of views gives the
+    same constant again and not a new one in every round.
+    """
+
+    name: str
     source: Any
     views: tuple[IndexMap, ...] = ()
+
+    def under(self, view: IndexMap) -> Constant:
+        """The constant that ``view`` makes of this one."""
+        composed = view.after(self.views[-1]) if self.views else None
+        views = (*self.views, view) if composed is None else (*self.views[:-1], composed)
+        return Constant(self.name, self.source, views[:-1] if views[-1].is_identity else views)
+
+    @property
+    def key(self) -> str:
+        """Text that identifies it."""
+        return "|".join((self.name, *(view.key for view in self.views)))
 
 
 class Names:
@@ -66,6 +82,11 @@ class Names:
         key = fmt.key
         self.formats.setdefault(key, fmt)
         return key
+
+    def constant(self, constant: Constant) -> str:
+        """The name of a constant."""
+        self.constants.setdefault(constant.key, constant)
+        return constant.key
 
     def operand_list(self, formats: Sequence[str]) -> str:
         """The name of a list of operand formats, one to take apart head first."""

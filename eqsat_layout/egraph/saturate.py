@@ -93,8 +93,8 @@ class _Saturation:
             elif node.kind == "get":
                 rows.setdefault("row-get", []).append((i, node.index, node.inputs[0]))
             elif node.kind == "const":
-                self._names.constants[node.name] = Constant(node.var)
-                rows.setdefault("row-const", []).append((i, node.name))
+                name = self._names.constant(Constant(node.name, node.var))
+                rows.setdefault("row-const", []).append((i, name))
             else:
                 rows.setdefault("row-param", []).append((i, node.name, self._names.row_major([node.type])))
         rows["row-list"] = [(i,) for i in lists.values()]
