@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from programs import assert_same, assert_untouched, constant, ops, program, transforms
 from tvm import relax, tirx
 from tvm.relax import op as R
 
 import eqsat_layout
 from eqsat_layout.graph.legalize import legalize
-from programs import assert_same, assert_untouched, constant, ops, program, transforms
 
 NCHW4C = {"data_layout": "NCHW4c", "kernel_layout": "OIHW4o4i"}
 

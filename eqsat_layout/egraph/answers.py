@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from eqsat_layout.egraph.names import Constant, Names
+from eqsat_layout.egraph.names import Names
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.maps import Format, IndexMap
 from eqsat_layout.tir.flow import Flow, backward, forward

@@ -11,7 +11,7 @@ import math
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from eqsat_layout.egraph.names import Variant
+from eqsat_layout.egraph.names import Constant, Variant
 from eqsat_layout.egraph.saturate import Saturated
 from eqsat_layout.extract.cost import CostModel
 from eqsat_layout.extract.problem import Family, Node, Problem, Solution
@@ -39,9 +39,9 @@ class Selection:
         self._first_node: list[int] = []
         for i, handle in enumerate(saturated.handle_of_node):
             self._tensor(handle, i)
-        self._constants = {
-            self._tensor(handle): self._names.constants[name] for name, handle in saturated.tables.rows("Const")
-        }
+        self._constants: dict[int, Constant] = {}
+        for name, handle in sorted(saturated.tables.rows("Const"), key=lambda row: (len(row[0]), row[0])):
+            self._constants.setdefault(self._tensor(handle), self._names.constants[name])
         self._makers: dict[Spec, list[tuple[float, Made]]] = {}
         self._read_makers()
         self._place: dict[Spec, tuple[int, int]] = {}

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tvm import ir, relax
+from tvm import relax
 
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.graph.relax_form import Request, known_type, relax_forms, relax_type, stand_ins
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Operand, Part, Run, Steps
-from eqsat_layout.graph.templates import with_leaves
+from eqsat_layout.graph.templates import Template
 from eqsat_layout.maps import Format, IndexMap
 from eqsat_layout.tir.flow import Flow, complete
 from eqsat_layout.tir.index_map import to_tvm
@@ -70,7 +70,7 @@ class _PrimFuncs:
 
     def __init__(self, mod: Any, signatures: Mapping[str, Signature]):
         self._mod, self._signatures = mod, signatures
-        self._templates: dict[tuple[str, Flow], Any] = {}
+        self._templates: dict[tuple[str, Flow | None], Template] = {}
         self._builder = relax.BlockBuilder(mod)
 
     def prepare(self, programs: Sequence[Steps], symbols: dict[str, Any]) -> None:
@@ -84,11 +84,11 @@ class _PrimFuncs:
                         requests[key] = self._request(*key)
         forms = relax_forms(list(requests.values()), symbols)
         for (key, request), form in zip(requests.items(), forms, strict=True):
-            self._templates[key] = form if form is not None else self._call_tir(request, symbols)
+            self._templates[key] = Template(form if form is not None else self._call_tir(request, symbols))
 
-    def template(self, signature: str, flow: Flow) -> Any:
-        """A call of the op in these formats, over stand-in variables."""
-        return self._templates[signature, flow]
+    def template(self, step: Run) -> Template:
+        """The op in the formats of the step."""
+        return self._templates[step.signature, step.flow]
 
     def _request(self, key: str, flow: Flow) -> Request:
         signature = self._signatures[key]
@@ -146,6 +146,7 @@ class _RegionEmitter:
         self._graph, self._steps, self._signatures = graph, steps, signatures
         self._funcs, self._constants, self._builder = funcs, constants, builder
         self._rewriter = _Rewriter(builder, graph.symbols)
+        self._written: dict[str, Template] = {}
         self._values: dict[int, Any] = {}
         self._bindings: list[Any] = []
 
@@ -161,7 +162,7 @@ class _RegionEmitter:
                 self._convert(step)
         for (_, var), operand in zip(self._graph.goals, self._steps.goals, strict=True):
             value = self._operand(operand)
-            if not (isinstance(value, ir.Var) and value.same_as(var)):
+            if not value.same_as(var):
                 self._bindings.append(relax.VarBinding(var, value))
         return self._bindings
 
@@ -175,7 +176,7 @@ class _RegionEmitter:
             self._values[store] = self._bind_new(store, expr)
 
     def _bind_new(self, store: int, expr: Any) -> Any:
-        if not isinstance(expr, relax.Call):
+        if type(expr) is not relax.Call:
             expr = self._builder.normalize(expr)
         node = self._steps.origins[store]
         name = self._graph.nodes[node].label if node >= 0 else "relaid"
@@ -188,29 +189,31 @@ class _RegionEmitter:
 
     def _run(self, step: Run) -> Any:
         signature = self._signatures[step.signature]
-        template = signature.template if step.flow is None else self._funcs.template(step.signature, step.flow)
-        return with_leaves(template, [self._operand(o) for o in step.operands], typed=True)
+        template = self._written.get(step.signature) if step.flow is None else self._funcs.template(step)
+        if template is None:
+            template = self._written[step.signature] = Template(signature.template)
+        return template.over([self._operand(o) for o in step.operands], typed=True)
 
     def _convert(self, step: Convert) -> None:
         value = self._values[step.source]
         *first, last = self._rewriter.templates(step.type, step.before, step.after)
         for template in first:
-            value = self._bind_new(step.store, with_leaves(template, [value], typed=True))
-        self._bind(step.store, with_leaves(last, [value], typed=True))
+            value = self._bind_new(step.store, template.over([value], typed=True))
+        self._bind(step.store, last.over([value], typed=True))
 
 
 class _Rewriter:
-    """Layout rewrites as template calls: one where the maps compose, else two, via row-major."""
+    """Layout rewrites as templates of one operand: one where the maps compose, else two, via row-major."""
 
     def __init__(self, builder: Any, symbols: dict[str, Any]):
         self._builder, self._symbols = builder, symbols
-        self._known: dict[Any, list[Any]] = {}
+        self._known: dict[Any, list[Template]] = {}
 
-    def templates(self, ty: TensorType, before: Format, after: Format) -> list[Any]:
-        """Calls over a stand-in variable, to be applied one after the other."""
+    def templates(self, ty: TensorType, before: Format, after: Format) -> list[Template]:
+        """To be applied one after the other."""
         key = (ty, before.key, after.key)
         if key not in self._known:
-            self._known[key] = self._made(ty, before, after)
+            self._known[key] = [Template(call) for call in self._made(ty, before, after)]
         return self._known[key]
 
     def _made(self, ty: TensorType, before: Format, after: Format) -> list[Any]:

@@ -17,7 +17,7 @@ from tvm import ir, relax
 
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.signatures import legalise_calls
-from eqsat_layout.graph.templates import with_leaves
+from eqsat_layout.graph.templates import Template
 from eqsat_layout.maps import Format, IndexMap
 from eqsat_layout.tir.extents import expr_of
 from eqsat_layout.tir.flow import Flow
@@ -77,7 +77,7 @@ def _tries(request: Request, symbols: dict[str, Any]) -> Iterator[Any]:
         if any(tvm_ffi.structural_equal(attrs, old) for old in seen):
             continue
         seen.append(attrs)
-        call = with_leaves(signature.template, leaves)
+        call = Template(signature.template).over(leaves)
         try:
             call = builder.normalize(relax.Call(call.op, call.args, attrs, call.ty_args))
         except Exception:

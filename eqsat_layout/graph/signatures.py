@@ -17,7 +17,7 @@ from eqsat_layout.errors import LayoutError, MalformedModuleError
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Frozen, Signature, TensorType
 from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.graph.templates import leaf_exprs, with_leaves
+from eqsat_layout.graph.templates import Template, leaf_exprs
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.signature import Computation, analyse, view_map
 
@@ -122,7 +122,7 @@ def legalise_calls(calls: Sequence[Any]) -> list[Legalised]:
     types: list[Any] = []
     for i, call in enumerate(calls):
         params = [relax.Var(f"p{j}", leaf.ty) for j, leaf in enumerate(leaf_exprs(call))]
-        types.append(_add_function(builder, f"f{i}", params, with_leaves(call, params)))
+        types.append(_add_function(builder, f"f{i}", params, Template(call).over(params)))
     mod: Any = legalize(builder.finalize()) if any(ty is not None for ty in types) else None
     return [
         Legalised() if ty is None else Legalised(_single_primfunc(mod[f"f{i}"], mod), ty) for i, ty in enumerate(types)

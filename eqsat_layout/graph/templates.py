@@ -37,35 +37,58 @@ def _leaves(arg: Any) -> Iterator[Any]:
 
 def is_value(arg: Any) -> bool:
     """The argument is a value of the program: a constant, or a variable that holds a tensor, a tuple or an object."""
-    if isinstance(arg, ir.GenericConst):
-        return True
-    return isinstance(arg, ir.Var) and isinstance(arg.ty, relax.TensorType | relax.TupleType | relax.AnyType)
+    kind = type(arg)  # isinstance goes through abc here, and this is asked for every argument of every call
+    return kind is ir.GenericConst or (kind in _VARIABLES and type(arg.ty) in _VALUE_TYPES)
 
 
 def is_tuple_of_tensors(arg: Any) -> bool:
     """The argument is a variable that holds a tuple of tensors and nothing else."""
-    if not isinstance(arg, ir.Var) or not isinstance(arg.ty, relax.TupleType):
+    if type(arg) not in _VARIABLES or type(arg.ty) is not relax.TupleType:
         return False
-    return all(isinstance(field, relax.TensorType) for field in arg.ty.fields)
+    return all(type(field) is relax.TensorType for field in arg.ty.fields)
 
 
-def with_leaves(template: Any, leaves: Sequence[Any], *, typed: bool = False) -> Any:
-    """``template`` over other operands, one per leaf of :func:`leaf_exprs`; attributes and the rest stay.
-
-    ``typed`` keeps the type of the template: the leaves have the types that its own operands had.
-    """
-    rest = iter(leaves)
-    if isinstance(template, relax.TupleGetItem):
-        return relax.TupleGetItem(next(rest), template.index)
-    if isinstance(template, relax.Tuple):
-        return relax.Tuple([_rebuilt(field, rest) for field in template.fields])
-    args = [_rebuilt(arg, rest) for arg in template.args]
-    return relax.Call(template.op, args, template.attrs, template.ty_args, ret_ty=template.ty if typed else None)
+_VARIABLES = (ir.Var, relax.DataflowVar)
+_VALUE_TYPES = (relax.TensorType, relax.TupleType, relax.AnyType)
 
 
-def _rebuilt(arg: Any, leaves: Iterator[Any]) -> Any:
+class Template:
+    """A call (or tuple, or tuple item) with its operands taken out, to be put over others again and again."""
+
+    def __init__(self, expr: Any):
+        self._expr = expr
+        fields = expr.fields if isinstance(expr, relax.Tuple) else getattr(expr, "args", ())
+        self._slots = [_slot(arg) for arg in fields]
+
+    def over(self, leaves: Sequence[Any], *, typed: bool = False) -> Any:
+        """The expression over other operands, one per leaf of :func:`leaf_exprs`; attributes and the rest stay.
+
+        ``typed`` keeps the type of the template: the leaves have the types that its own operands had.
+        """
+        rest = iter(leaves)
+        expr = self._expr
+        if isinstance(expr, relax.TupleGetItem):
+            return relax.TupleGetItem(next(rest), expr.index)
+        args = [_filled(slot, rest) for slot in self._slots]
+        if isinstance(expr, relax.Tuple):
+            return relax.Tuple(args)
+        return relax.Call(expr.op, args, expr.attrs, expr.ty_args, ret_ty=expr.ty if typed else None)
+
+
+_LEAF = object()
+_Slot = Any
+"""``_LEAF``, a list of slots for a tuple, or an argument that stays as it is."""
+
+
+def _slot(arg: Any) -> _Slot:
     if isinstance(arg, relax.Tuple):
-        return relax.Tuple([_rebuilt(field, leaves) for field in arg.fields])
+        return [_slot(field) for field in arg.fields]
     if is_tuple_of_tensors(arg):
-        return relax.Tuple([next(leaves) for _ in arg.ty.fields])
-    return next(leaves) if is_value(arg) else arg
+        return [_LEAF for _ in arg.ty.fields]
+    return _LEAF if is_value(arg) else arg
+
+
+def _filled(slot: _Slot, leaves: Iterator[Any]) -> Any:
+    if slot is _LEAF:
+        return next(leaves)
+    return relax.Tuple([_filled(s, leaves) for s in slot]) if type(slot) is list else slot

@@ -76,6 +76,9 @@ class Format:
         """The format that Relax itself means."""
         return Format.make(IndexMap.identity(shape), scope=scope)
 
+    def __hash__(self) -> int:
+        return hash(self.key)  # formats key most tables; their text is kept
+
     @property
     def padded_shape(self) -> tuple[Extent, ...]:
         """Logical extents with their padding."""
@@ -91,7 +94,7 @@ class Format:
         """Some axis has padding."""
         return self.fill is not None
 
-    @property
+    @cached_property
     def is_row_major(self) -> bool:
         """Row-major, unpadded, in ordinary memory: a tensor as Relax has it."""
         return self.fill is None and self.scope == GLOBAL and self.index_map.is_identity

@@ -109,17 +109,17 @@ class IndexMap:
         (digits,) = _canonical([[d for digits in self.dims for d in digits]])
         return digits
 
-    @property
+    @cached_property
     def is_identity(self) -> bool:
         """Physical indices are the logical ones, axis by axis."""
         return self == IndexMap.identity(self.shape)
 
-    @property
+    @cached_property
     def keeps_order(self) -> bool:
         """The bytes are those of row-major: at most a regrouping of axes."""
         return self.flat_digits == IndexMap.identity(self.shape).flat_digits
 
-    @property
+    @cached_property
     def permuted_axes(self) -> tuple[int, ...] | None:
         """The axes order if every physical axis is one whole logical axis, else ``None``."""
         if len(self.dims) != len(self.shape):
