@@ -211,7 +211,7 @@ def _summary(module: Any, program: Program, regions: list[_Region], clock: _Cloc
 def _kept_transforms(region: _Region) -> Iterator[Transform]:
     read = _TransformReader(region.graph.function)
     for step in region.steps.steps:
-        if isinstance(step, Convert) and not step.before.same_bytes(step.after):
+        if isinstance(step, Convert) and not step.before.serves_as(step.after):
             node = region.steps.origins[step.store]
             name = region.graph.nodes[node].label if node >= 0 else "?"
             yield read(Rewrite(name, step.type, step.before, step.after))

@@ -130,11 +130,14 @@ class Answers:
         return rows
 
     def answer_view(self, view: str, result: str) -> list[Row]:
-        """The format of a view's operand that makes the view free, given its result's."""
+        """The format of a view's operand that makes the view free, given its result's; else the result as it stands."""
         fmt = self._names.formats.get(result)
-        index_map = fmt.index_map.after(self._views[view]) if fmt is not None and not fmt.is_padded else None
-        if fmt is None or index_map is None:
+        if fmt is None:
             return []
+        index_map = None if fmt.is_padded else fmt.index_map.after(self._views[view])
+        if index_map is None:
+            plain = Format.row_major(self._views[view].result_shape)
+            return [("cut", (view, result, self._names.format(plain)))]
         return [("view", (view, result, self._names.format(Format.make(index_map, scope=fmt.scope))))]
 
     def answer_viewed(self, view: str, operand: str) -> list[Row]:

@@ -24,6 +24,9 @@ T = TypeVar("T", bound=Hashable)
 Spec = tuple[int, str]
 """A tensor's number and a format name."""
 
+Place = tuple[int, int, int]
+"""A family, a store in it, and -1; or instead of -1 the store that a conversion of several steps passes here from."""
+
 Made = tuple[str, Any]
 """How a node makes its store: ("run", (variant, operand specs)), ("part", (index, spec)) or ("given", graph node)."""
 
@@ -48,6 +51,7 @@ class Selection:
         self._stores: list[list[list[Spec]]] = []
         self._build_stores()
         self._labels: list[list[list[Made]]] = []
+        self._conversions = _Conversions(self._names.formats, self._types, self._costs)
         self.problem = self._build_problem()
 
     # ---- reading the tables -----------------------------------------------------------------------------------------
@@ -145,7 +149,6 @@ class Selection:
 
     def _build_problem(self) -> Problem:
         families: list[Family] = []
-        conversions = _Conversions(self._names.formats, self._types, self._costs)
         for stores in self._stores:
             nodes: list[tuple[Node, ...]] = []
             labels: list[list[Made]] = []
@@ -159,7 +162,7 @@ class Selection:
                         made_by.append(made)
                 nodes.append(tuple(own))
                 labels.append(made_by)
-            families.append(Family(tuple(nodes), conversions.matrix(stores)))
+            families.append(Family(tuple(nodes), self._conversions.matrix(stores)))
             self._labels.append(labels)
         goals = tuple(self._place[s] for s in self._goal_specs() if s[0] not in self._constants)
         return Problem(tuple(families), tuple(dict.fromkeys(goals)))
@@ -168,30 +171,39 @@ class Selection:
 
     def steps(self, solution: Solution) -> Steps:
         """The solution as a program, in the order of the original bindings as far as possible."""
-        needed: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {}
-        pending = [place for place in self.problem.goals]
+        needed: dict[Place, tuple[Place, ...]] = {}
+        pending: list[Place] = [(f, s, -1) for f, s in self.problem.goals]
         while pending:
             place = pending.pop()
-            if place in needed:
-                continue
-            source = (place[0], solution.source.get(place, place[1]))
-            if source != place:
-                needed[place] = (source,)
-            else:
-                needed[place] = self.problem.families[place[0]].nodes[place[1]][solution.made[place]].children
-            pending.extend(needed[place])
+            if place not in needed:
+                needed[place] = self._children(place, solution)
+                pending.extend(needed[place])
         number = {place: i for i, place in enumerate(sorted(needed))}
         result = Steps(goals=[self._operand(spec, number) for spec in self._goal_specs()])
         for place in self._ordered(needed):
-            result.steps.append(self._step(place, solution, number))
+            result.steps.append(self._step(place, needed[place], solution, number))
             result.origins[number[place]] = self._binding_of(place)
             variable = self._variable_of(place)
             if variable is not None:
                 result.variables[number[place]] = variable
         return result
 
-    def _variable_of(self, place: tuple[int, int]) -> int | None:
+    def _children(self, place: Place, solution: Solution) -> tuple[Place, ...]:
+        """What a place is made from: the operands of its op, or the one place that it is converted from."""
+        family, store, via = place
+        source = via if via >= 0 else solution.source.get((family, store), store)
+        if source == store:
+            children = self.problem.families[family].nodes[store][solution.made[family, store]].children
+            return tuple((f, s, -1) for f, s in children)
+        before = self._conversions.step_before(self._stores[family], source, store)
+        # what is on the way may be chosen too, but made of other things, perhaps of this: then it is made twice
+        is_chosen = before == source or solution.source.get((family, before)) == source
+        return ((family, before, -1 if is_chosen else source),)
+
+    def _variable_of(self, place: Place) -> int | None:
         """The earliest binding whose value, as Relax has it, is this store."""
+        if place[2] >= 0:
+            return None
         nodes = self._saturated.graph.nodes
         found = [
             self._first_node[t]
@@ -200,15 +212,15 @@ class Selection:
         ]
         return min((i for i in found if nodes[i].kind != "param" and nodes[i].var is not None), default=None)
 
-    def _ordered(self, needed: dict[tuple[int, int], tuple[tuple[int, int], ...]]) -> list[tuple[int, int]]:
-        users: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    def _ordered(self, needed: dict[Place, tuple[Place, ...]]) -> list[Place]:
+        users: dict[Place, list[Place]] = {}
         missing = {place: len(set(children)) for place, children in needed.items()}
         for place, children in needed.items():
             for child in set(children):
                 users.setdefault(child, []).append(place)
         ready = [(self._binding_of(p), p) for p, count in missing.items() if not count]
         heapq.heapify(ready)
-        order: list[tuple[int, int]] = []
+        order: list[Place] = []
         while ready:
             _, place = heapq.heappop(ready)
             order.append(place)
@@ -219,20 +231,22 @@ class Selection:
         assert len(order) == len(needed), "a solution never supports itself"
         return order
 
-    def _binding_of(self, place: tuple[int, int]) -> int:
+    def _binding_of(self, place: Place) -> int:
         """The earliest binding among the tensors of a store; what only rules made comes as soon as it can."""
         return min((self._first_node[t] for t, _ in self._stores[place[0]][place[1]]), default=-1)
 
-    def _step(self, place: tuple[int, int], solution: Solution, number: dict[tuple[int, int], int]) -> Step:
-        store = number[place]
-        source = solution.source.get(place, place[1])
-        if source != place[1]:
-            tensor, before, after = _common(self._stores[place[0]], source, place[1], self._names.formats)
+    def _step(
+        self, place: Place, children: tuple[Place, ...], solution: Solution, number: Mapping[Place, int]
+    ) -> Step:
+        store, (family, target, via) = number[place], place
+        if (via if via >= 0 else solution.source.get((family, target), target)) != target:
+            (child,) = children
+            stores = self._stores[family]
+            tensor, before, after = self._conversions.common(stores[child[1]], stores[target])
             ty = self._types[tensor]
             assert ty is not None
-            origin = number[place[0], source]
-            return Convert(store, origin, ty, before, after)
-        kind, detail = self._labels[place[0]][place[1]][solution.made[place]]
+            return Convert(store, number[child], ty, self._names.formats[before], self._names.formats[after])
+        kind, detail = self._labels[family][target][solution.made[family, target]]
         if kind == "given":
             return Given(store, detail)
         if kind == "part":
@@ -241,10 +255,10 @@ class Selection:
         operands = tuple(self._operand(spec, number) for spec in detail[1])
         return Run(store, variant.signature, variant.flow, operands)
 
-    def _operand(self, spec: Spec, number: dict[tuple[int, int], int]) -> Operand:
+    def _operand(self, spec: Spec, number: Mapping[Place, int]) -> Operand:
         constant = self._constants.get(spec[0])
         if constant is None:
-            return number[self._place[spec]]
+            return number[(*self._place[spec], -1)]
         return ConstantUse(constant.source, constant.views, self._names.formats[spec[1]])
 
 
@@ -285,9 +299,40 @@ class _Conversions:
             )
         matrix = self._matrices.get(key)
         if matrix is None:
-            rows = [[0.0 if i == j else self._cost(a, b) for j, b in enumerate(stores)] for i, a in enumerate(stores)]
-            matrix = self._matrices[key] = tuple(map(tuple, rows))
+            matrix = self._matrices[key] = tuple(tuple(self._from(stores, i)[0]) for i in range(len(stores)))
         return matrix
+
+    def step_before(self, stores: list[list[Spec]], source: int, target: int) -> int:
+        """The store before the last step of the conversion from ``source`` to ``target``."""
+        return self._from(stores, source)[1][target]
+
+    def common(self, source: list[Spec], target: list[Spec]) -> tuple[int, str, str]:
+        """The tensor that one step goes by, and its formats before and after."""
+        targets = dict(target)
+        _, tensor, before = min((self._pair(t, f, targets[t]), t, f) for t, f in source if t in targets)
+        return tensor, before, targets[tensor]
+
+    def _from(self, stores: list[list[Spec]], source: int) -> tuple[list[float], list[int]]:
+        """Costs of the conversions from one store, and for each the store before its last step.
+
+        One step does where the two stores hold a tensor in common. Stores of different views of one tensor may not:
+        where views cut through each other's digits, the way leads over what both can say.
+        """
+        costs = [self._cost(stores[source], target) for target in stores]
+        costs[source] = 0.0
+        before = [source] * len(stores)
+        if math.inf not in costs:
+            return costs, before
+        steps = [1] * len(stores)
+        done: set[int] = set()
+        while len(done) < len(stores):
+            nearest = min((i for i in range(len(stores)) if i not in done), key=lambda i: (costs[i], steps[i], i))
+            done.add(nearest)
+            for i in range(len(stores)) if costs[nearest] < math.inf and nearest != source else ():
+                cost = costs[nearest] + self._cost(stores[nearest], stores[i]) if i not in done else math.inf
+                if cost < math.inf and (cost, steps[nearest] + 1) < (costs[i], steps[i]):
+                    costs[i], steps[i], before[i] = cost, steps[nearest] + 1, nearest
+        return costs, before
 
     def _cost(self, source: list[Spec], target: list[Spec]) -> float:
         targets = dict(target)
@@ -304,7 +349,7 @@ class _Conversions:
         return cost
 
     def _convert_cost(self, ty: TensorType, source: Format, target: Format) -> float:
-        if source.same_bytes(target):
+        if source.serves_as(target):
             return 0.0
         if source.index_map.inverse() is None:
             return math.inf
@@ -334,12 +379,3 @@ def _reads(made: Made) -> tuple[Spec, ...]:
     if kind == "run":
         return detail[1]  # type: ignore[no-any-return]
     return (detail[1],) if kind == "part" else ()
-
-
-def _common(
-    stores: list[list[Spec]], source: int, target: int, formats: Mapping[str, Format]
-) -> tuple[int, Format, Format]:
-    """A tensor that both stores hold, and its formats there."""
-    targets = dict(stores[target])
-    tensor, before = min((t, f) for t, f in stores[source] if t in targets)
-    return tensor, formats[before], formats[targets[tensor]]

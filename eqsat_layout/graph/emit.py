@@ -17,7 +17,8 @@ from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.graph.relax_form import Request, known_type, relax_forms, relax_type, stand_ins
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Operand, Part, Run, Steps
 from eqsat_layout.graph.templates import Template
-from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.maps import UNDEF, Extent, Format, IndexMap
+from eqsat_layout.tir.extents import expr_of
 from eqsat_layout.tir.flow import Flow, complete
 from eqsat_layout.tir.index_map import to_tvm
 from eqsat_layout.tir.rewrite import relayout
@@ -129,7 +130,8 @@ class _Constants:
             array = use.source.value.numpy()
             for view in use.views:
                 array = view.apply(array)
-            made = self._made[key] = relax.const(use.format.lay(array), str(use.source.ty.dtype))
+            fmt = use.format.with_fill(0.0) if use.format.fill is UNDEF else use.format  # any bits will do
+            made = self._made[key] = relax.const(fmt.lay(array), str(use.source.ty.dtype))
         return made
 
 
@@ -196,7 +198,11 @@ class _RegionEmitter:
 
     def _convert(self, step: Convert) -> None:
         value = self._values[step.source]
-        *first, last = self._rewriter.templates(step.type, step.before, step.after)
+        templates = self._rewriter.templates(step.type, step.before, step.after)
+        if not templates:
+            self._values[step.store] = value
+            return
+        *first, last = templates
         for template in first:
             value = self._bind_new(step.store, template.over([value], typed=True))
         self._bind(step.store, last.over([value], typed=True))
@@ -217,15 +223,45 @@ class _Rewriter:
         return self._known[key]
 
     def _made(self, ty: TensorType, before: Format, after: Format) -> list[Any]:
+        if before.serves_as(after):
+            return [] if before.physical_shape == after.physical_shape else [self._reshape(ty, before, after)]
         inverse = before.index_map.inverse()
-        direct = after.index_map.after(inverse) if inverse is not None else None
-        if before.same_bytes(after):
-            return [self._reshape(ty, before, after)]
+        keeps_padding = before.padding == after.padding and after.fill in (before.fill, UNDEF)
+        direct = after.index_map.after(inverse) if inverse is not None and keeps_padding else None
         if direct is not None:
             return [self._rewrite(direct, ty, before, after)]
         assert inverse is not None, "a fused symbolic axis is never the source of a copy"
-        plain = Format.row_major(ty.shape)
-        return [self._rewrite(inverse, ty, before, plain), self._rewrite(after.index_map, ty, plain, after)]
+        return self._via_row_major(ty, before, after, keeps_padding)
+
+    def _via_row_major(self, ty: TensorType, before: Format, after: Format, keeps_padding: bool) -> list[Any]:
+        """Unpack, crop, pad, pack; what changes nothing is left out."""
+        inverse = before.index_map.inverse()
+        assert inverse is not None
+        unpacked = Format.make(IndexMap.identity(before.padded_shape), padding=before.padding, fill=before.fill)
+        calls = [] if inverse.is_identity else [self._rewrite(inverse, ty, before, unpacked)]
+        if not keeps_padding:
+            calls += [self._crop(ty, before)] if before.is_padded else []
+            calls += [self._pad(ty, after)] if after.is_padded else []
+        packed = Format.make(IndexMap.identity(after.padded_shape), padding=after.padding, fill=after.fill)
+        if not after.index_map.is_identity:
+            calls.append(self._rewrite(after.index_map, ty, packed, after))
+        return calls
+
+    def _crop(self, ty: TensorType, before: Format) -> Any:
+        axes = [axis for axis, border in enumerate(before.padding) if border != (0, 0)]
+        begin = [before.padding[axis][0] for axis in axes]
+        end = [b + int(ty.shape[axis]) for b, axis in zip(begin, axes, strict=True)]
+        source = relax.Var("x", self._tensor(before.padded_shape, ty.dtype))
+        return self._builder.normalize(relax.op.strided_slice(source, axes, begin, end))
+
+    def _pad(self, ty: TensorType, after: Format) -> Any:
+        widths = [width for border in after.padding for width in border]
+        fill = 0.0 if after.fill is UNDEF or after.fill is None else after.fill  # any bits will do, 0 is tame
+        source = relax.Var("x", self._tensor(ty.shape, ty.dtype))
+        return self._builder.normalize(relax.op.nn.pad(source, widths, "constant", fill))
+
+    def _tensor(self, shape: Sequence[Extent], dtype: str) -> Any:
+        return relax.TensorType(relax.ShapeExpr([expr_of(e, self._symbols) for e in shape]), dtype)
 
     def _rewrite(self, index_map: IndexMap, ty: TensorType, before: Format, after: Format) -> Any:
         source = relax.Var("x", relax_type(ty, before, self._symbols))

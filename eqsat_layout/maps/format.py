@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -108,6 +108,14 @@ class Format:
             and self.index_map.shape == other.index_map.shape
             and self.index_map.flat_digits == other.index_map.flat_digits
         )
+
+    def serves_as(self, other: Format) -> bool:
+        """A buffer of ``self`` will do where one of ``other`` is asked for: the same bytes, or padding forgotten."""
+        return self.same_bytes(other) or (other.fill is UNDEF and self.with_fill(UNDEF).same_bytes(other))
+
+    def with_fill(self, fill: Fill) -> Format:
+        """The format with another fill of its padding; itself where it has none."""
+        return replace(self, fill=fill) if self.is_padded else self
 
     def elements(self, symbol_size: int = 64) -> int:
         """Elements in the buffer; a symbolic extent counts as ``symbol_size``."""
