@@ -81,7 +81,8 @@ class Selection:
             tensor = self._tensor(y)
             self._add_maker((tensor, fmt), 0.0, ("given", self._param_node(tensor)))
         for makers in self._makers.values():
-            makers.sort()  # names, not handles: the order is the same in every process
+            if len(makers) > 1:
+                makers.sort()  # names, not handles: the order is the same in every process
 
     def _add_maker(self, spec: Spec, cost: float, made: Made) -> None:
         if spec[0] not in self._constants:
