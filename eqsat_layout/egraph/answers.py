@@ -6,15 +6,21 @@ A rule puts a row ``(ask-NAME in...)``; the method ``answer_NAME`` (dashes as un
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from eqsat_layout.egraph.names import Names
+from eqsat_layout.graph.constants import Applied, Constant
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.maps import Format, IndexMap
 from eqsat_layout.tir.flow import Flow, backward, forward
 
 Row = tuple[str, tuple[Any, ...]]
+
+_SMALL_CONSTANT = 4096
+_GROWTH_OF_FOLDING = 2
+"""An op over constants is folded if its result has at most this many times their elements, or is small."""
 
 
 class Answers:
@@ -72,6 +78,21 @@ class Answers:
         """The constant under a view; its elements are computed when the plan is emitted."""
         folded = self._names.constants[constant].under(self._views[view])
         return [("fold", (view, constant, self._names.constant(folded)))]
+
+    def answer_fold_op(self, key: str, operands: str) -> list[Row]:
+        """The constant that an op makes of constants, where that does not blow up the program."""
+        signature = self._signatures.get(key)
+        constants = [self._names.constants[name] for name in operands.split(",") if name]
+        if signature is None or signature.is_tuple or signature.computation is None or signature.is_moved:
+            return []
+        (ty,) = signature.results
+        if ty is None or any(isinstance(e, str) for e in ty.shape):
+            return []
+        limit = max(_SMALL_CONSTANT, _GROWTH_OF_FOLDING * sum(c.elements for c in constants))
+        if math.prod(int(e) for e in ty.shape) > limit:
+            return []
+        folded = Constant(f"{key}~{len(self._names.constants)}", Applied(signature, tuple(constants)))
+        return [("fold-op", (key, operands, self._names.constant(folded)))]
 
     # ---- flow -------------------------------------------------------------------------------------------------------
 

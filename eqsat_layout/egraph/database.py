@@ -6,6 +6,7 @@ valid until the next run.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -41,7 +42,7 @@ class Database:
     def load(self, rows: Mapping[str, Iterable[Row]]) -> None:
         """Adds rows to relations, one file per relation (a hundred times cheaper than commands)."""
         for relation, content in rows.items():
-            lines = ["\t".join(map(str, row)) for row in content]
+            lines = ["\t".join(map(_field, row)) for row in content]
             if not lines:
                 continue
             self._files += 1
@@ -107,7 +108,7 @@ class Tables:
             def decode(value: Any) -> str:
                 text = strings.get(value)
                 if text is None:
-                    text = strings[value] = to_string(value)
+                    text = strings[value] = _unescaped(to_string(value))
                 return text
 
             return decode
@@ -124,6 +125,24 @@ class Tables:
                 nodes += len(function.rows)
                 classes.update((function.output_sort, row.output) for row in function.rows)
         return nodes, len(classes)
+
+
+_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\x0b": "\\v", "\x0c": "\\f"}
+_ESCAPABLE = re.compile(r"[\\\s]")
+_ESCAPED = re.compile(r"\\(.)")
+
+
+def _field(value: Any) -> str:
+    """A column of a fact file. Names are the user's, and may hold what separates columns and rows."""
+    text = str(value)
+    return _ESCAPABLE.sub(lambda m: _ESCAPES.get(m[0], m[0]), text) if _ESCAPABLE.search(text) else text
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    back = {escaped[1]: char for char, escaped in _ESCAPES.items()}
+    return _ESCAPED.sub(lambda m: back.get(m[1], m[1]), text)
 
 
 def _handle(value: Any) -> Any:

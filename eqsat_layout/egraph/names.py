@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.graph import TensorType
-from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.maps import Format
 from eqsat_layout.tir.flow import Flow
 
 OPAQUE = "-"
@@ -26,30 +27,6 @@ class Variant:
     operands: tuple[str, ...]
     result: str
     flow: Flow | None
-
-
-@dataclass(frozen=True)
-class Constant:
-    """A constant of the program, with the views that were folded into it, innermost first.
-
-    Views are composed as far as their digits divide and identities are dropped, so that a cycle of views gives the
-    same constant again and not a new one in every round.
-    """
-
-    name: str
-    source: Any
-    views: tuple[IndexMap, ...] = ()
-
-    def under(self, view: IndexMap) -> Constant:
-        """The constant that ``view`` makes of this one."""
-        composed = view.after(self.views[-1]) if self.views else None
-        views = (*self.views, view) if composed is None else (*self.views[:-1], composed)
-        return Constant(self.name, self.source, views[:-1] if views[-1].is_identity else views)
-
-    @property
-    def key(self) -> str:
-        """Text that identifies it."""
-        return "|".join((self.name, *(view.key for view in self.views)))
 
 
 class Names:

@@ -12,9 +12,10 @@ from typing import Any
 
 from eqsat_layout.egraph.answers import Answers
 from eqsat_layout.egraph.database import Database, Row, Tables
-from eqsat_layout.egraph.names import Constant, Names
+from eqsat_layout.egraph.names import Names
 from eqsat_layout.egraph.rules import Command
 from eqsat_layout.errors import RuleError
+from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 
 MAX_ROUNDS = 200

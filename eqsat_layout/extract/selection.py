@@ -11,10 +11,11 @@ import math
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from eqsat_layout.egraph.names import Constant, Variant
+from eqsat_layout.egraph.names import Variant
 from eqsat_layout.egraph.saturate import Saturated
 from eqsat_layout.extract.cost import CostModel
 from eqsat_layout.extract.problem import Family, Node, Problem, Solution
+from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Operand, Part, Run, Step, Steps
 from eqsat_layout.maps import Format
@@ -236,9 +237,7 @@ class Selection:
         """The earliest binding among the tensors of a store; what only rules made comes as soon as it can."""
         return min((self._first_node[t] for t, _ in self._stores[place[0]][place[1]]), default=-1)
 
-    def _step(
-        self, place: Place, children: tuple[Place, ...], solution: Solution, number: Mapping[Place, int]
-    ) -> Step:
+    def _step(self, place: Place, children: tuple[Place, ...], solution: Solution, number: Mapping[Place, int]) -> Step:
         store, (family, target, via) = number[place], place
         if (via if via >= 0 else solution.source.get((family, target), target)) != target:
             (child,) = children
@@ -260,7 +259,7 @@ class Selection:
         constant = self._constants.get(spec[0])
         if constant is None:
             return number[(*self._place[spec], -1)]
-        return ConstantUse(constant.source, constant.views, self._names.formats[spec[1]])
+        return ConstantUse(constant, self._names.formats[spec[1]])
 
 
 class _OperandLists:

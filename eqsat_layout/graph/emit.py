@@ -12,6 +12,7 @@ from typing import Any
 
 from tvm import relax
 
+from eqsat_layout.graph.constants import ConstantPool
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.graph.relax_form import Request, known_type, relax_forms, relax_type, stand_ins
@@ -32,10 +33,7 @@ def emit_module(mod: Any, regions: Sequence[tuple[Graph, Steps]], signatures: Ma
     for graph, steps in regions:
         by_function.setdefault(graph.function, []).append((graph, steps))
     for name, own in by_function.items():
-        symbols: dict[str, Any] = {}
-        for graph, _ in own:
-            symbols.update(graph.symbols)
-        funcs.prepare([s for _, s in own], symbols)
+        funcs.prepare([s for _, s in own])
         global_var = result.get_global_var(name)
         result.update_func(global_var, _rebuilt(result[global_var], own, signatures, funcs))
     return result
@@ -47,7 +45,8 @@ def _rebuilt(
     builder = relax.BlockBuilder()
     builder.begin_scope(list(function.params))
     blocks = list(function.body.blocks)
-    constants = _Constants()
+    constants = ConstantPool()
+    constants.prepare(use.constant for _, steps in regions for use in steps.constants())
     for position in {graph.block for graph, _ in regions}:
         own = sorted((g.bindings, i) for i, (g, _) in enumerate(regions) if g.block == position)
         bindings = list(blocks[position].bindings)
@@ -74,7 +73,7 @@ class _PrimFuncs:
         self._templates: dict[tuple[str, Flow | None], Template] = {}
         self._builder = relax.BlockBuilder(mod)
 
-    def prepare(self, programs: Sequence[Steps], symbols: dict[str, Any]) -> None:
+    def prepare(self, programs: Sequence[Steps]) -> None:
         """Makes what the steps need, all at once, each once."""
         requests: dict[tuple[str, Flow], Request] = {}
         for program in programs:
@@ -83,9 +82,9 @@ class _PrimFuncs:
                     key = (step.signature, step.flow)
                     if key not in self._templates and key not in requests:
                         requests[key] = self._request(*key)
-        forms = relax_forms(list(requests.values()), symbols)
+        forms = relax_forms(list(requests.values()))
         for (key, request), form in zip(requests.items(), forms, strict=True):
-            self._templates[key] = Template(form if form is not None else self._call_tir(request, symbols))
+            self._templates[key] = Template(form if form is not None else self._call_tir(request))
 
     def template(self, step: Run) -> Template:
         """The op in the formats of the step."""
@@ -98,7 +97,7 @@ class _PrimFuncs:
             flow = complete(signature.computation, flow.operands, flow.results)
         return Request(signature, flow, relayout(signature.func, signature.computation, flow))
 
-    def _call_tir(self, request: Request, symbols: dict[str, Any]) -> Any:
+    def _call_tir(self, request: Request) -> Any:
         name = request.signature.name.removeprefix("relax.").replace(".", "_") + "_relaid"
         func = request.func
         if func.attrs is not None and func.attrs.get("global_symbol") is not None:
@@ -108,31 +107,11 @@ class _PrimFuncs:
         global_var = self._builder.add_func(func, name)  # gives it a type, a free name, and shares equal functions
         self._mod.update_func(global_var, func)
         types = [
-            relax_type(known_type(t), f, symbols)
+            relax_type(known_type(t), f, request.symbols)
             for t, f in zip(request.signature.results, request.flow.results, strict=True)
         ]
-        call = relax.call_tir(global_var, relax.Tuple(stand_ins(request, symbols)), types if types[1:] else types[0])
+        call = relax.call_tir(global_var, relax.Tuple(stand_ins(request)), types if types[1:] else types[0])
         return self._builder.normalize(call)
-
-
-class _Constants:
-    """Constants as laid out for their users; equal uses share one."""
-
-    def __init__(self) -> None:
-        self._made: dict[Any, Any] = {}
-
-    def expr(self, use: ConstantUse) -> Any:
-        if not use.views and use.format.is_row_major:
-            return use.source
-        key = (hash(use.source), use.views, use.format)
-        made = self._made.get(key)
-        if made is None:
-            array = use.source.value.numpy()
-            for view in use.views:
-                array = view.apply(array)
-            fmt = use.format.with_fill(0.0) if use.format.fill is UNDEF else use.format  # any bits will do
-            made = self._made[key] = relax.const(fmt.lay(array), str(use.source.ty.dtype))
-        return made
 
 
 class _RegionEmitter:
@@ -142,7 +121,7 @@ class _RegionEmitter:
         steps: Steps,
         signatures: Mapping[str, Signature],
         funcs: _PrimFuncs,
-        constants: _Constants,
+        constants: ConstantPool,
         builder: Any,
     ):
         self._graph, self._steps, self._signatures = graph, steps, signatures
@@ -187,7 +166,9 @@ class _RegionEmitter:
         return var
 
     def _operand(self, operand: Operand) -> Any:
-        return self._constants.expr(operand) if isinstance(operand, ConstantUse) else self._values[operand]
+        if isinstance(operand, ConstantUse):
+            return self._constants.expr(operand.constant, operand.format)
+        return self._values[operand]
 
     def _run(self, step: Run) -> Any:
         signature = self._signatures[step.signature]

@@ -36,6 +36,7 @@ class Signature:
 
     ``template`` is one of the Relax expressions that have this signature; ``func`` is what it means as TIR, ``None``
     where that is not known, and then layouts don't cross it. ``view`` is set where the op only renames elements.
+    ``symbols`` are the TIR variables that the types name: those of another function are others, whatever their name.
     """
 
     key: str
@@ -47,6 +48,7 @@ class Signature:
     computation: Computation | None = None
     view: IndexMap | None = None
     frozen: Frozen | None = None
+    symbols: tuple[tuple[str, Any], ...] = ()
 
     @property
     def is_tuple(self) -> bool:

@@ -41,6 +41,7 @@ class TensorTypes:
 
     def __init__(self) -> None:
         self.symbols: dict[str, Any] = {}
+        self._variables: dict[str, tuple[str, ...]] = {}
         self._known: dict[Any, TensorType | None] = {}
 
     def read(self, ty: Any) -> TensorType | None:
@@ -49,6 +50,12 @@ class TensorTypes:
         if key not in self._known:
             self._known[key] = self._read(ty)
         return self._known[key]
+
+    def symbols_of(self, types: Iterable[TensorType | None]) -> tuple[tuple[str, Any], ...]:
+        """The symbolic variables that these types name."""
+        extents = [e for ty in types if ty is not None for e in ty.shape if isinstance(e, str)]
+        names = sorted({name for extent in extents for name in self._variables[extent]}) if extents else ()
+        return tuple((name, self.symbols[name]) for name in names)
 
     def _read(self, ty: Any) -> TensorType | None:
         if not isinstance(ty, relax.TensorType) or ty.vdevice is not None or ty.dtype is None:
@@ -60,10 +67,14 @@ class TensorTypes:
 
     def _symbolic(self, expr: Any) -> Any:
         """Text of a symbolic extent, or None where its name already means another variable."""
-        for var in _variables(expr):
-            if not self.symbols.setdefault(var.name, var).same_as(var):
+        variables = _variables(expr)
+        for var in variables:
+            if not self.symbols.setdefault(str(var.name), var).same_as(var):
                 return None
-        return extent_of(expr)
+        extent = extent_of(expr)
+        if isinstance(extent, str):
+            self._variables[extent] = tuple(str(var.name) for var in variables)
+        return extent
 
 
 def _variables(expr: Any) -> list[Any]:
@@ -185,7 +196,8 @@ class _RegionReader:
         name = str(var.name)
         frozen = self._frozen.of_call(name, call, types, results)
         where = f"{self._graph.function}: {getattr(call.op, 'name', 'call')} bound to {name!r}"
-        key = self._table.key_of(where, call, types, results, frozen)
+        symbols = self._types.symbols_of((*types, *results))
+        key = self._table.key_of(where, call, types, results, frozen, symbols)
         type_ = results[0] if len(results) == 1 else None
         return self._add(Node("op", name, type_, var, key, tuple(operands)))
 

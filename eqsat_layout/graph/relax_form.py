@@ -32,13 +32,18 @@ class Request:
     flow: Flow
     func: Any
 
+    @property
+    def symbols(self) -> dict[str, Any]:
+        """The symbolic variables of the types, by name."""
+        return dict(self.signature.symbols)
 
-def relax_forms(requests: Sequence[Request], symbols: dict[str, Any]) -> list[Any]:
+
+def relax_forms(requests: Sequence[Request]) -> list[Any]:
     """For each request a template call over stand-in variables, or None. All tries are legalised together."""
     tries: list[tuple[int, Any]] = []
     for i, request in enumerate(requests):
         if isinstance(request.signature.template.op, ir.Op) and request.signature.template.op.name != "relax.call_tir":
-            tries += [(i, call) for call in _tries(request, symbols)]
+            tries += [(i, call) for call in _tries(request)]
     found: list[Any] = [None] * len(requests)
     for (i, call), legalised in zip(tries, legalise_calls([call for _, call in tries]), strict=True):
         func = legalised.func
@@ -53,10 +58,10 @@ def relax_type(ty: TensorType, fmt: Format | None, symbols: dict[str, Any]) -> A
     return relax.TensorType(relax.ShapeExpr([expr_of(e, symbols) for e in shape]), ty.dtype)
 
 
-def stand_ins(request: Request, symbols: dict[str, Any]) -> list[Any]:
+def stand_ins(request: Request) -> list[Any]:
     """A variable per operand, of the type that it has in its format."""
     pairs = zip(request.signature.operands, request.flow.operands, strict=True)
-    return [relax.Var(f"p{i}", relax_type(known_type(t), f, symbols)) for i, (t, f) in enumerate(pairs)]
+    return [relax.Var(f"p{i}", relax_type(known_type(t), f, request.symbols)) for i, (t, f) in enumerate(pairs)]
 
 
 def known_type(ty: TensorType | None) -> TensorType:
@@ -65,12 +70,12 @@ def known_type(ty: TensorType | None) -> TensorType:
     return ty
 
 
-def _tries(request: Request, symbols: dict[str, Any]) -> Iterator[Any]:
+def _tries(request: Request) -> Iterator[Any]:
     signature, flow = request.signature, request.flow
-    leaves = stand_ins(request, symbols)
+    leaves = stand_ins(request)
     result = None
     if not signature.is_tuple:
-        result = relax_type(known_type(signature.results[0]), flow.results[0], symbols)
+        result = relax_type(known_type(signature.results[0]), flow.results[0], request.symbols)
     builder = relax.BlockBuilder()
     seen: list[Any] = []
     for attrs in _attribute_tries(signature.template.attrs, flow):

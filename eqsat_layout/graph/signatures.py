@@ -38,8 +38,10 @@ class SignatureTable:
         operands: tuple[TensorType | None, ...],
         results: tuple[TensorType | None, ...],
         frozen: Frozen | None,
+        symbols: tuple[tuple[str, Any], ...] = (),
     ) -> str:
         """The key of ``call``; equal for calls that do the same to operands of the same types. ``where`` names it."""
+        variables = tuple(hash(var) for _, var in symbols)
         name = str(call.op.name) if isinstance(call.op, ir.Op) else "call"
         if None in operands or None in results or not isinstance(call.op, ir.Op):
             return self.key_of_opaque(call, name, operands, results)
@@ -48,16 +50,16 @@ class SignatureTable:
             if len(args) != 2:
                 return self.key_of_opaque(call, name, operands, results)
             name = str(args[0].name_hint)
-            identity: tuple[Any, ...] = ("call_tir", name, operands, results, frozen)
+            identity: tuple[Any, ...] = ("call_tir", name, operands, results, frozen, variables)
         elif any(isinstance(arg, ir.GlobalVar | relax.ExternFunc | relax.Function) for arg in args):
             return self.key_of_opaque(call, name, operands, results)
         else:
             static = tuple(_static(arg) for arg in args)
-            identity = (name, tvm_ffi.StructuralKey(call.attrs), static, operands, results, frozen)
+            identity = (name, tvm_ffi.StructuralKey(call.attrs), static, operands, results, frozen, variables)
         key = self._keys.get(identity)
         if key is None:
             key = self._keys[identity] = f"{name}#{len(self._raw)}"
-            self._raw[key] = Signature(key, name, operands, results, call, frozen=frozen)
+            self._raw[key] = Signature(key, name, operands, results, call, frozen=frozen, symbols=symbols)
             self._where[key] = where
         return key
 

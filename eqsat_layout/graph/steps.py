@@ -6,20 +6,20 @@ number; every store is defined by exactly one step, before it is used.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
+from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.graph import TensorType
-from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.maps import Format
 from eqsat_layout.tir.flow import Flow
 
 
 @dataclass(frozen=True)
 class ConstantUse:
-    """A constant in a format: ``source`` under ``views`` (innermost first), laid out by ``format``."""
+    """A constant, to be laid out in a format when the plan is emitted."""
 
-    source: Any
-    views: tuple[IndexMap, ...]
+    constant: Constant
     format: Format
 
 
@@ -80,3 +80,8 @@ class Steps:
     goals: list[Operand] = field(default_factory=list)
     variables: dict[int, int] = field(default_factory=dict)
     origins: dict[int, int] = field(default_factory=dict)
+
+    def constants(self) -> Iterator[ConstantUse]:
+        """Every use of a constant."""
+        operands = [o for step in self.steps if isinstance(step, Run) for o in step.operands]
+        yield from (o for o in (*operands, *self.goals) if isinstance(o, ConstantUse))
