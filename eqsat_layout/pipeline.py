@@ -261,13 +261,18 @@ class _TransformReader:
         return replace(self._known[key], tensor=rewrite.name)
 
     def _read(self, rewrite: Rewrite) -> Transform:
-        inverse = rewrite.before.index_map.inverse()
-        index_map = rewrite.after.index_map.after(inverse) if inverse is not None else None
+        before, after = rewrite.before, rewrite.after
+        inverse = before.index_map.inverse()
+        index_map = after.index_map
+        if inverse is not None and before.padded_shape == after.padded_shape:
+            index_map = after.index_map.after(inverse) or index_map
+        elif inverse is not None and after.index_map.is_identity:
+            index_map = inverse
         elements = rewrite.before.elements() + rewrite.after.elements()
         return Transform(
             function=self._function,
             tensor=rewrite.name,
-            index_map=index_map if index_map is not None else rewrite.after.index_map,
+            index_map=index_map,
             shape=rewrite.type.shape,
             dtype=rewrite.type.dtype,
             bytes=int(elements * dtype_bytes(rewrite.type.dtype)),

@@ -45,7 +45,7 @@ def ops(mod: Any, function: str = "main") -> list[str]:
     for block in mod[function].body.blocks:
         for binding in block.bindings:
             value = binding.value
-            if isinstance(value, tvm.ir.Call):
+            if isinstance(value, tvm.ir.Call) and isinstance(value.op, tvm.ir.Op):
                 is_tir = value.op.name == "relax.call_tir"
                 names.append(str(value.args[0].name_hint) if is_tir else value.op.name.removeprefix("relax."))
     return names

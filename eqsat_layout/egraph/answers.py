@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from eqsat_layout.egraph.names import Names
+from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.constants import Applied, Constant
 from eqsat_layout.graph.graph import Signature
-from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.maps import UNDEF, Fill, Format, IndexMap, Padding
+from eqsat_layout.tir.fills import pointwise_fill
 from eqsat_layout.tir.flow import Flow, backward, forward
 
 Row = tuple[str, tuple[Any, ...]]
@@ -34,24 +37,37 @@ class Answers:
         self._signatures = signatures
         self._names = names
         self._views: dict[str, IndexMap] = {}
+        self._borders: dict[str, Border] = {}
         self._max_formats = max_formats
         self._formats_of_shape: dict[tuple[Any, ...], set[str]] = {}
         self.refused = 0
 
     # ---- naming ops -------------------------------------------------------------------------------------------------
 
-    def op_name(self, signature: Signature) -> str:
-        """What the e-graph calls an op: its signature's key, or for a view its map, so that equal views are equal."""
-        return signature.key if signature.view is None else self._view_name(signature.view)
+    def op_names(self, signature: Signature) -> list[str]:
+        """What the e-graph calls an op: its signature's key, or what it is made of, so that equal views are equal."""
+        return [self._part_name(part) for part in signature.parts] or [signature.key]
 
     def facts(self) -> Iterable[Row]:
-        """What rules may test about signatures, for those named since the last call."""
+        """What rules may test about signatures."""
         for signature in self._signatures.values():
-            if signature.view is None:
-                yield "is", (signature.key, signature.name)
+            for part in signature.parts:
+                yield from self._part_facts(part)
+            if not signature.parts:
+                yield "is", (signature.key, signature.rule_name)
                 yield from (("is", (signature.key, "frozen")),) if signature.frozen else ()
-            else:
-                yield from self._view_facts(signature.view)
+
+    def _part_name(self, part: Part) -> str:
+        return self._view_name(part) if isinstance(part, IndexMap) else self._border_name(part)
+
+    def _border_name(self, border: Border) -> str:
+        self._borders.setdefault(border.key, border)
+        return border.key
+
+    def _part_facts(self, part: Part) -> list[Row]:
+        if isinstance(part, IndexMap):
+            return self._view_facts(part)
+        return [("is", (self._border_name(part), "crop" if part.fill is None else "pad"))]
 
     def _view_name(self, view: IndexMap) -> str:
         name = f"view:{view.key}"
@@ -75,8 +91,9 @@ class Answers:
         return [("compose", (outer, inner, self._view_name(composed))), *self._view_facts(composed)]
 
     def answer_fold(self, view: str, constant: str) -> list[Row]:
-        """The constant under a view; its elements are computed when the plan is emitted."""
-        folded = self._names.constants[constant].under(self._views[view])
+        """The constant under a view, a pad or a crop; its elements are computed when the plan is emitted."""
+        part = self._views[view] if view in self._views else self._borders[view]
+        folded = self._names.constants[constant].under(part)
         return [("fold", (view, constant, self._names.constant(folded)))]
 
     def answer_fold_op(self, key: str, operands: str) -> list[Row]:
@@ -93,6 +110,55 @@ class Answers:
             return []
         folded = Constant(f"{key}~{len(self._names.constants)}", Applied(signature, tuple(constants)))
         return [("fold-op", (key, operands, self._names.constant(folded)))]
+
+    # ---- padding ----------------------------------------------------------------------------------------------------
+
+    def answer_cancel(self, crop: str, pad: str) -> list[Row]:
+        """Whether ``crop`` takes away just what ``pad`` adds."""
+        a, b = self._borders[crop], self._borders[pad]
+        return [("cancel", (crop, pad))] if (a.shape, a.widths) == (b.shape, b.widths) else []
+
+    def answer_rim(self, key: str, operand: int, pad: str) -> list[Row]:
+        """What an elementwise op makes of a border that holds a number, whatever its other operands are."""
+        signature = self._flowing(key)
+        border = self._borders[pad]
+        if signature is None or signature.is_tuple or border.fill is None:
+            return []
+        assert signature.computation is not None
+        fill = pointwise_fill(signature.computation, operand, border.fill)
+        if not isinstance(fill, float):
+            return []
+        return [("rim-through", (key, operand, pad, self._border_name(replace(border, fill=fill))))]
+
+    def answer_pad_view(self, pad: str, result: str) -> list[Row]:
+        """The format of a pad's operand that makes the pad free, given its result's."""
+        border, fmt = self._borders[pad], self._names.formats.get(result)
+        if fmt is None or fmt.fill not in (None, border.fill):
+            return []
+        operand = _rimmed(fmt, border.widths, 1, border.fill)
+        return [] if operand is None else [("pad-view", (pad, result, self._names.format(operand)))]
+
+    def answer_pad_viewed(self, pad: str, operand: str) -> list[Row]:
+        """The format of a pad's result that makes the pad free, given its operand's."""
+        border, fmt = self._borders[pad], self._names.formats.get(operand)
+        if fmt is None or fmt.fill != border.fill:
+            return []
+        result = _rimmed(fmt, border.widths, -1, border.fill)
+        return [] if result is None else [("pad-view", (pad, self._names.format(result), operand))]
+
+    def answer_peek(self, crop: str, operand: str) -> list[Row]:
+        """The format in which a buffer of a crop's operand serves as the crop."""
+        fmt = self._names.formats.get(operand)
+        inside = None if fmt is None else _rimmed(fmt, self._borders[crop].widths, 1, UNDEF)
+        return [] if inside is None else [("peek", (crop, operand, self._names.format(inside)))]
+
+    def answer_peeked(self, crop: str, result: str) -> list[Row]:
+        """The format of a crop's operand that serves as the crop in a padded format."""
+        fmt = self._names.formats.get(result)
+        if fmt is None or fmt.fill is not UNDEF:
+            return []
+        around = _rimmed(fmt, self._borders[crop].widths, -1, UNDEF)
+        return [] if around is None else [("peek", (crop, self._names.format(around), result))]
 
     # ---- flow -------------------------------------------------------------------------------------------------------
 
@@ -199,3 +265,11 @@ class Answers:
         for known, name in new:
             known.add(name)
         return True
+
+
+def _rimmed(fmt: Format, widths: Padding, sign: int, fill: Fill) -> Format | None:
+    """``fmt`` with ``widths`` more (or less) padding on the same buffer; None where it has not that much."""
+    padding = tuple((lo + sign * a, hi + sign * b) for (lo, hi), (a, b) in zip(fmt.padding, widths, strict=True))
+    if any(lo < 0 or hi < 0 for lo, hi in padding):
+        return None
+    return Format.make(fmt.index_map, padding=padding, fill=fill, scope=fmt.scope)

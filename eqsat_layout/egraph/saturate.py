@@ -16,7 +16,7 @@ from eqsat_layout.egraph.names import Names
 from eqsat_layout.egraph.rules import Command
 from eqsat_layout.errors import RuleError
 from eqsat_layout.graph.constants import Constant
-from eqsat_layout.graph.graph import Graph, Signature, TensorType
+from eqsat_layout.graph.graph import Graph, Node, Signature, TensorType
 
 MAX_ROUNDS = 200
 """Rounds of asking and answering per phase; real programs need fewer than ten."""
@@ -53,6 +53,7 @@ class _Saturation:
         used = {node.signature for node in graph.nodes if node.kind == "op"}
         self._answers = Answers({k: s for k, s in signatures.items() if k in used}, self._names)
         self._asked: dict[str, set[Row]] = {}
+        self._types_between: dict[int, TensorType] = {}
         self._rounds = 0
         self._notes: list[str] = []
 
@@ -70,6 +71,8 @@ class _Saturation:
         types: dict[Any, TensorType | None] = {}
         for node, handle in zip(self._graph.nodes, handles, strict=True):
             types.setdefault(handle, node.type)
+        for ref, ty in self._types_between.items():
+            types.setdefault(refs[ref], ty)
         return Saturated(
             self._graph, self._names, tables, types, handles, self._rounds, e_nodes, e_classes, self._notes
         )
@@ -89,8 +92,7 @@ class _Saturation:
         lists: dict[tuple[int, ...], int] = {}
         for i, node in enumerate(self._graph.nodes):
             if node.kind == "op":
-                name = self._answers.op_name(self._signatures[node.signature])
-                rows.setdefault("row-op", []).append((i, name, _list_id(lists, node.inputs, rows)))
+                self._add_op(i, node, rows, lists)
             elif node.kind == "get":
                 rows.setdefault("row-get", []).append((i, node.index, node.inputs[0]))
             elif node.kind == "const":
@@ -101,6 +103,20 @@ class _Saturation:
         rows["row-list"] = [(i,) for i in lists.values()]
         rows["row-goal"] = sorted({(i, self._goal_format(i)) for i, _ in self._graph.goals})
         return rows
+
+    def _add_op(self, i: int, node: Node, rows: dict[str, list[Row]], lists: dict[tuple[int, ...], int]) -> None:
+        """An op; one that is several views, pads and crops in a row becomes as many, with handles of their own."""
+        signature = self._signatures[node.signature]
+        *first, last = self._answers.op_names(signature)
+        inputs = node.inputs
+        for name, part in zip(first, signature.parts, strict=False):
+            ref = len(rows["row-ref"])
+            rows["row-ref"].append((ref,))
+            assert node.type is not None
+            self._types_between[ref] = TensorType(part.result_shape, node.type.dtype)
+            rows.setdefault("row-op", []).append((ref, name, _list_id(lists, inputs, rows)))
+            inputs = (ref,)
+        rows.setdefault("row-op", []).append((i, last, _list_id(lists, inputs, rows)))
 
     def _goal_format(self, i: int) -> str:
         return self._names.row_major(self._graph.value_types(i, self._signatures))
@@ -141,17 +157,17 @@ class _Saturation:
 
 def _list_id(lists: dict[tuple[int, ...], int], operands: tuple[int, ...], rows: dict[str, list[Row]]) -> int:
     """The handle of an operand list; tails are shared."""
-    known = lists.get(operands)
-    if known is not None:
-        return known
-    if not operands:
-        lists[()] = number = len(lists)
-        rows.setdefault("row-end", []).append((number,))
-        return number
-    tail = _list_id(lists, operands[1:], rows)
-    lists[operands] = number = len(lists)
-    rows.setdefault("row-arg", []).append((number, operands[0], tail))
-    return number
+    for start in range(len(operands), -1, -1):
+        part = operands[start:]
+        if part in lists:
+            continue
+        number = len(lists)
+        if part:
+            rows.setdefault("row-arg", []).append((number, part[0], lists[part[1:]]))
+        else:
+            rows.setdefault("row-end", []).append((number,))
+        lists[part] = number
+    return lists[operands]
 
 
 def _unique(rows: Sequence[Row]) -> list[Row]:

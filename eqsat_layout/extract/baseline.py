@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from eqsat_layout.extract.cost import CostModel
+from eqsat_layout.graph.borders import Border
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Format, IndexMap
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,8 @@ def _cost(signature: Signature, costs: CostModel) -> tuple[float, list[tuple[int
 
 
 def _rewrites(signature: Signature) -> Iterator[tuple[int, Rewrite]]:
-    if signature.view is not None:
-        (ty,) = signature.operands
-        assert ty is not None
-        if not signature.view.keeps_order:
-            yield -1, Rewrite("", ty, Format.row_major(ty.shape), Format.make(signature.view))
+    if signature.parts:
+        yield from _own_rewrite(signature)
         return
     if signature.frozen is None:
         return
@@ -69,8 +67,25 @@ def _rewrites(signature: Signature) -> Iterator[tuple[int, Rewrite]]:
             yield -1, Rewrite("", ty, fmt, Format.row_major(ty.shape))
 
 
-def _run_cost(signature: Signature, costs: CostModel) -> float:
+def _own_rewrite(signature: Signature) -> Iterator[tuple[int, Rewrite]]:
+    """The op is a rewrite itself: one copy, or nothing where only axes are regrouped."""
+    (operand,), (result,) = signature.operands, signature.results
+    assert operand is not None
+    assert result is not None
     if signature.view is not None:
+        if not signature.view.keeps_order:
+            yield -1, Rewrite("", operand, Format.row_major(operand.shape), Format.make(signature.view))
+        return
+    borders = [part for part in signature.parts if isinstance(part, Border)]
+    inner = TensorType(borders[0].shape, operand.dtype)
+    paddings = [b.widths for b in borders]
+    before = Format.row_major(inner.shape)
+    after = Format.make(IndexMap.identity(borders[-1].wide_shape), padding=paddings[-1], fill=0.0)
+    yield -1, Rewrite("", inner, before, after)
+
+
+def _run_cost(signature: Signature, costs: CostModel) -> float:
+    if signature.parts:
         return 0.0
     if signature.frozen is not None:
         return costs.run(signature, signature.frozen.operands, signature.frozen.results)

@@ -42,7 +42,7 @@ class Roofline:
 
     def run(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
         """Every operand is read once and every result written once."""
-        if op.view is not None:
+        if op.parts:
             return 0.0
         types = (*op.operands, *op.results)
         formats = (*operands, *results)

@@ -17,7 +17,7 @@ from eqsat_layout.extract.cost import CostModel
 from eqsat_layout.extract.problem import Family, Node, Problem, Solution
 from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Operand, Part, Run, Step, Steps
+from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, Part, Run, Step, Steps
 from eqsat_layout.maps import Format
 
 T = TypeVar("T", bound=Hashable)
@@ -29,7 +29,8 @@ Place = tuple[int, int, int]
 """A family, a store in it, and -1; or instead of -1 the store that a conversion of several steps passes here from."""
 
 Made = tuple[str, Any]
-"""How a node makes its store: ("run", (variant, operand specs)), ("part", (index, spec)) or ("given", graph node)."""
+"""How a node makes its store: ("run", (variant, operand specs)), ("part", (index, spec)), ("inside", spec) or
+("given", graph node)."""
 
 
 class Selection:
@@ -78,6 +79,8 @@ class Selection:
             self._add_maker((self._tensor(y), fmt), cost, ("run", (key, reads)))
         for z, fmt, index, y, formats in tables.rows("part"):
             self._add_maker((self._tensor(z), fmt), 0.0, ("part", (index, (self._tensor(y), formats))))
+        for z, fmt, x, wide in tables.rows("inside"):
+            self._add_maker((self._tensor(z), fmt), 0.0, ("inside", (self._tensor(x), wide)))
         for y, fmt in tables.rows("given"):
             tensor = self._tensor(y)
             self._add_maker((tensor, fmt), 0.0, ("given", self._param_node(tensor)))
@@ -249,6 +252,8 @@ class Selection:
         kind, detail = self._labels[family][target][solution.made[family, target]]
         if kind == "given":
             return Given(store, detail)
+        if kind == "inside":
+            return Inside(store, self._operand(detail, number))
         if kind == "part":
             return Part(store, self._operand(detail[1], number), detail[0])
         variant = self._names.variants[detail[0]]
@@ -270,11 +275,15 @@ class _OperandLists:
         self._known: dict[Any, tuple[int, ...]] = {cell: () for (cell,) in tables.rows("End")}
 
     def of(self, handle: Any) -> tuple[int, ...]:
-        content = self._known.get(handle)
-        if content is None:
-            first, rest = self._cells[handle]
-            content = self._known[handle] = (first, *self.of(rest))
-        return content
+        cells: list[Any] = []
+        rest = handle
+        while rest not in self._known:
+            cells.append(rest)
+            rest = self._cells[rest][1]
+        for cell in reversed(cells):
+            first, rest = self._cells[cell]
+            self._known[cell] = (first, *self._known[rest])
+        return self._known[handle]
 
 
 class _Conversions:
@@ -378,4 +387,6 @@ def _reads(made: Made) -> tuple[Spec, ...]:
     kind, detail = made
     if kind == "run":
         return detail[1]  # type: ignore[no-any-return]
-    return (detail[1],) if kind == "part" else ()
+    if kind == "part":
+        return (detail[1],)
+    return (detail,) if kind == "inside" else ()

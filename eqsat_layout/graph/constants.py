@@ -16,6 +16,7 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
+from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import UNDEF, Format, IndexMap
 
@@ -46,13 +47,15 @@ class Constant:
 
     name: str
     source: Any
-    views: tuple[IndexMap, ...] = ()
+    views: tuple[Part, ...] = ()
 
-    def under(self, view: IndexMap) -> Constant:
-        """The constant that ``view`` makes of this one."""
-        composed = view.after(self.views[-1]) if self.views else None
+    def under(self, view: Part) -> Constant:
+        """The constant that ``view``, a pad or a crop makes of this one."""
+        last = self.views[-1] if self.views else None
+        composed = view.after(last) if isinstance(view, IndexMap) and isinstance(last, IndexMap) else None
         views = (*self.views, view) if composed is None else (*self.views[:-1], composed)
-        return Constant(self.name, self.source, views[:-1] if views[-1].is_identity else views)
+        is_identity = isinstance(views[-1], IndexMap) and views[-1].is_identity
+        return Constant(self.name, self.source, views[:-1] if is_identity else views)
 
     @property
     def key(self) -> str:
@@ -62,6 +65,8 @@ class Constant:
     @property
     def elements(self) -> int:
         """Number of elements; constants have no symbolic sizes."""
+        if self.views:
+            return math.prod(int(e) for e in self.views[-1].result_shape)
         shape = self.source.type.shape if isinstance(self.source, Applied) else self.source.ty.shape.values
         return math.prod(int(e) for e in shape)
 

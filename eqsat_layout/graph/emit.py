@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tvm import relax
+from tvm import ir, relax
 
 from eqsat_layout.graph.constants import ConstantPool
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.graph.relax_form import Request, known_type, relax_forms, relax_type, stand_ins
-from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Operand, Part, Run, Steps
+from eqsat_layout.graph.rewrite_form import write_relax
+from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, Part, Run, Steps
 from eqsat_layout.graph.templates import Template
-from eqsat_layout.maps import UNDEF, Extent, Format, IndexMap
-from eqsat_layout.tir.extents import expr_of
+from eqsat_layout.maps import Format
 from eqsat_layout.tir.flow import Flow, complete
-from eqsat_layout.tir.index_map import to_tvm
+from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 from eqsat_layout.tir.rewrite import relayout
+from eqsat_layout.tir.rewrite_form import write_primfunc
 
 
 def emit_module(mod: Any, regions: Sequence[tuple[Graph, Steps]], signatures: Mapping[str, Signature]) -> Any:
@@ -71,6 +72,7 @@ class _PrimFuncs:
     def __init__(self, mod: Any, signatures: Mapping[str, Signature]):
         self._mod, self._signatures = mod, signatures
         self._templates: dict[tuple[str, Flow | None], Template] = {}
+        self._present = {str(g.name_hint): g for g in mod.get_global_vars()}
         self._builder = relax.BlockBuilder(mod)
 
     def prepare(self, programs: Sequence[Steps]) -> None:
@@ -78,10 +80,12 @@ class _PrimFuncs:
         requests: dict[tuple[str, Flow], Request] = {}
         for program in programs:
             for step in program.steps:
-                if isinstance(step, Run) and step.flow is not None:
-                    key = (step.signature, step.flow)
-                    if key not in self._templates and key not in requests:
-                        requests[key] = self._request(*key)
+                if not isinstance(step, Run) or (step.signature, step.flow) in self._templates:
+                    continue
+                if step.flow is None:
+                    self._templates[step.signature, None] = Template(self._as_written(step.signature))
+                elif (step.signature, step.flow) not in requests:
+                    requests[step.signature, step.flow] = self._request(step.signature, step.flow)
         forms = relax_forms(list(requests.values()))
         for (key, request), form in zip(requests.items(), forms, strict=True):
             self._templates[key] = Template(form if form is not None else self._call_tir(request))
@@ -97,15 +101,31 @@ class _PrimFuncs:
             flow = complete(signature.computation, flow.operands, flow.results)
         return Request(signature, flow, relayout(signature.func, signature.computation, flow))
 
-    def _call_tir(self, request: Request) -> Any:
-        name = request.signature.name.removeprefix("relax.").replace(".", "_") + "_relaid"
-        func = request.func
+    def _as_written(self, key: str) -> Any:
+        """The op's own template; a PrimFunc that the input does not have (its rewrites were hoisted) is added."""
+        template, func = self._signatures[key].template, self._signatures[key].func
+        if not isinstance(template, ir.Call) or getattr(template.op, "name", "") != "relax.call_tir":
+            return template
+        present = self._present.get(str(template.args[0].name_hint))
+        if func is None or (present is not None and present.same_as(template.args[0])):
+            return template
+        global_var = self.added(func, f"{template.args[0].name_hint}_core")
+        args = [global_var, *list(template.args)[1:]]
+        return relax.Call(template.op, args, template.attrs, template.ty_args, ret_ty=template.ty)
+
+    def added(self, func: Any, name: str) -> Any:
+        """The variable of ``func``, which is in the module from now on."""
         if func.attrs is not None and func.attrs.get("global_symbol") is not None:
             func = func.without_attr("global_symbol")  # the name belongs to the function that it was made of
-        if request.signature.frozen is not None:
-            func = func.with_attr(FROZEN_ATTRIBUTE, True)  # frozen layouts stay frozen
         global_var = self._builder.add_func(func, name)  # gives it a type, a free name, and shares equal functions
         self._mod.update_func(global_var, func)
+        return global_var
+
+    def _call_tir(self, request: Request) -> Any:
+        func = request.func
+        if request.signature.frozen is not None:
+            func = func.with_attr(FROZEN_ATTRIBUTE, True)  # frozen layouts stay frozen
+        global_var = self.added(func, request.signature.name.removeprefix("relax.").replace(".", "_") + "_relaid")
         types = [
             relax_type(known_type(t), f, request.symbols)
             for t, f in zip(request.signature.results, request.flow.results, strict=True)
@@ -126,8 +146,7 @@ class _RegionEmitter:
     ):
         self._graph, self._steps, self._signatures = graph, steps, signatures
         self._funcs, self._constants, self._builder = funcs, constants, builder
-        self._rewriter = _Rewriter(builder, graph.symbols)
-        self._written: dict[str, Template] = {}
+        self._rewriter = _Rewriter(builder, funcs, graph.symbols)
         self._values: dict[int, Any] = {}
         self._bindings: list[Any] = []
 
@@ -139,6 +158,8 @@ class _RegionEmitter:
                 self._bind(step.store, self._run(step))
             elif isinstance(step, Part):
                 self._bind(step.store, relax.TupleGetItem(self._operand(step.source), step.index))
+            elif isinstance(step, Inside):
+                self._alias(step.store, self._operand(step.source))
             else:
                 self._convert(step)
         for (_, var), operand in zip(self._graph.goals, self._steps.goals, strict=True):
@@ -156,6 +177,13 @@ class _RegionEmitter:
         else:
             self._values[store] = self._bind_new(store, expr)
 
+    def _alias(self, store: int, value: Any) -> None:
+        """The buffer is used as it is; a variable that the outside knows it by is bound to it all the same."""
+        if self._steps.variables.get(store) is None:
+            self._values[store] = value
+        else:
+            self._bind(store, value)
+
     def _bind_new(self, store: int, expr: Any) -> Any:
         if type(expr) is not relax.Call:
             expr = self._builder.normalize(expr)
@@ -171,87 +199,43 @@ class _RegionEmitter:
         return self._values[operand]
 
     def _run(self, step: Run) -> Any:
-        signature = self._signatures[step.signature]
-        template = self._written.get(step.signature) if step.flow is None else self._funcs.template(step)
-        if template is None:
-            template = self._written[step.signature] = Template(signature.template)
-        return template.over([self._operand(o) for o in step.operands], typed=True)
+        return self._funcs.template(step).over([self._operand(o) for o in step.operands], typed=True)
 
     def _convert(self, step: Convert) -> None:
         value = self._values[step.source]
-        templates = self._rewriter.templates(step.type, step.before, step.after)
-        if not templates:
-            self._values[step.store] = value
-            return
-        *first, last = templates
-        for template in first:
-            value = self._bind_new(step.store, template.over([value], typed=True))
-        self._bind(step.store, last.over([value], typed=True))
+        template = self._rewriter.template(step.type, step.before, step.after)
+        if template is None:
+            self._alias(step.store, value)
+        else:
+            self._bind(step.store, template.over([value], typed=True))
 
 
 class _Rewriter:
-    """Layout rewrites as templates of one operand: one where the maps compose, else two, via row-major."""
+    """Layout rewrites as templates of one operand: a Relax op where one says it, else one kernel."""
 
-    def __init__(self, builder: Any, symbols: dict[str, Any]):
-        self._builder, self._symbols = builder, symbols
-        self._known: dict[Any, list[Template]] = {}
+    def __init__(self, builder: Any, funcs: _PrimFuncs, symbols: dict[str, Any]):
+        self._builder, self._funcs, self._symbols = builder, funcs, symbols
+        self._known: dict[Any, Template | None] = {}
 
-    def templates(self, ty: TensorType, before: Format, after: Format) -> list[Template]:
-        """To be applied one after the other."""
+    def template(self, ty: TensorType, before: Format, after: Format) -> Template | None:
+        """The rewrite; None where the buffer is used as it is."""
         key = (ty, before.key, after.key)
         if key not in self._known:
-            self._known[key] = [Template(call) for call in self._made(ty, before, after)]
+            call = self._made(ty, before, after)
+            self._known[key] = None if call is None else Template(call)
         return self._known[key]
 
-    def _made(self, ty: TensorType, before: Format, after: Format) -> list[Any]:
+    def _made(self, ty: TensorType, before: Format, after: Format) -> Any:
+        result = relax_type(ty, after, self._symbols)
+        source = relax.Var("x", relax_type(ty, before, self._symbols))
         if before.serves_as(after):
-            return [] if before.physical_shape == after.physical_shape else [self._reshape(ty, before, after)]
-        inverse = before.index_map.inverse()
-        keeps_padding = before.padding == after.padding and after.fill in (before.fill, UNDEF)
-        direct = after.index_map.after(inverse) if inverse is not None and keeps_padding else None
-        if direct is not None:
-            return [self._rewrite(direct, ty, before, after)]
-        assert inverse is not None, "a fused symbolic axis is never the source of a copy"
-        return self._via_row_major(ty, before, after, keeps_padding)
-
-    def _via_row_major(self, ty: TensorType, before: Format, after: Format, keeps_padding: bool) -> list[Any]:
-        """Unpack, crop, pad, pack; what changes nothing is left out."""
-        inverse = before.index_map.inverse()
-        assert inverse is not None
-        unpacked = Format.make(IndexMap.identity(before.padded_shape), padding=before.padding, fill=before.fill)
-        calls = [] if inverse.is_identity else [self._rewrite(inverse, ty, before, unpacked)]
-        if not keeps_padding:
-            calls += [self._crop(ty, before)] if before.is_padded else []
-            calls += [self._pad(ty, after)] if after.is_padded else []
-        packed = Format.make(IndexMap.identity(after.padded_shape), padding=after.padding, fill=after.fill)
-        if not after.index_map.is_identity:
-            calls.append(self._rewrite(after.index_map, ty, packed, after))
-        return calls
-
-    def _crop(self, ty: TensorType, before: Format) -> Any:
-        axes = [axis for axis, border in enumerate(before.padding) if border != (0, 0)]
-        begin = [before.padding[axis][0] for axis in axes]
-        end = [b + int(ty.shape[axis]) for b, axis in zip(begin, axes, strict=True)]
-        source = relax.Var("x", self._tensor(before.padded_shape, ty.dtype))
-        return self._builder.normalize(relax.op.strided_slice(source, axes, begin, end))
-
-    def _pad(self, ty: TensorType, after: Format) -> Any:
-        widths = [width for border in after.padding for width in border]
-        fill = 0.0 if after.fill is UNDEF or after.fill is None else after.fill  # any bits will do, 0 is tame
-        source = relax.Var("x", self._tensor(ty.shape, ty.dtype))
-        return self._builder.normalize(relax.op.nn.pad(source, widths, "constant", fill))
-
-    def _tensor(self, shape: Sequence[Extent], dtype: str) -> Any:
-        return relax.TensorType(relax.ShapeExpr([expr_of(e, self._symbols) for e in shape]), dtype)
-
-    def _rewrite(self, index_map: IndexMap, ty: TensorType, before: Format, after: Format) -> Any:
-        source = relax.Var("x", relax_type(ty, before, self._symbols))
-        if index_map.keeps_order:
-            return self._reshape(ty, before, after)
-        if (axes := index_map.permuted_axes) is not None:
-            return self._builder.normalize(relax.op.permute_dims(source, list(axes)))
-        return self._builder.normalize(relax.op.layout_transform(source, index_map=to_tvm(index_map)))
-
-    def _reshape(self, ty: TensorType, before: Format, after: Format) -> Any:
-        source = relax.Var("x", relax_type(ty, before, self._symbols))
-        return self._builder.normalize(relax.op.reshape(source, relax_type(ty, after, self._symbols).shape))
+            if before.physical_shape == after.physical_shape:
+                return None
+            return self._builder.normalize(relax.op.reshape(source, result.shape))
+        rewrite = LayoutRewrite.between(before, after)
+        assert rewrite is not None, "a fused symbolic axis is never the source of a copy"
+        calls = write_relax(rewrite, ty.dtype, self._symbols)
+        if len(calls) == 1 and not (ty.dtype == "bool" and calls[0].op.name == "relax.layout_transform"):
+            return calls[0]  # TVM can't legalise a layout_transform of bool
+        global_var = self._funcs.added(write_primfunc(rewrite, ty.dtype), "layout_rewrite")
+        return self._builder.normalize(relax.call_tir(global_var, relax.Tuple([source]), result))

@@ -23,8 +23,9 @@ _SINGLE_LAYOUT = "layout"
 class FrozenLayouts:
     """The annotations that hold in one function.
 
-    An entry for a binding must be met, or :class:`LayoutError` names the binding. An entry for an op name is met as far
-    as it can be: blocks that don't divide a tensor's extents are left out, and a note says so.
+    An entry for a binding must be met, or :class:`LayoutError` names the binding. An entry for an op name is met where
+    it is sensible: blocks that would more than double an axis are left out, and a note says so. Axes that blocks don't
+    divide are padded with 0.
     """
 
     def __init__(self, function: str, entries: Mapping[str, Sequence[str]], notes: list[str]):
@@ -78,15 +79,20 @@ class FrozenLayouts:
         assert ty is not None
         if not name:
             return Format.row_major(ty.shape)
-        fitting = _fitting_blocks(name, layout, ty.shape)
-        if fitting != layout:
-            message = f"{where}: layout {layout} does not divide a tensor of shape {ty.shape} in {name}"
-            if must:
-                raise LayoutError(message)
-            self._notes.append(f"{message}; {fitting} is used")
-        index_map = index_map_from_names(name, fitting, ty.shape)
-        assert index_map is not None, "only blocks that divide are left"
-        return Format.make(index_map)
+        blocks = _blocks(name, layout, ty.shape, where)
+        small = [axis for axis, block in blocks.items() if not must and _too_small(ty.shape[axis], block)]
+        if small:
+            layout = _without_blocks(name, layout, small)
+            self._notes.append(f"{where}: a tensor of shape {ty.shape} is smaller than its blocks; {layout} is used")
+        padding = [
+            (0, -e % blocks[a]) if a in blocks and a not in small and isinstance(e, int) else (0, 0)
+            for a, e in enumerate(ty.shape)
+        ]
+        padded = [e + hi if isinstance(e, int) else e for e, (_, hi) in zip(ty.shape, padding, strict=True)]
+        index_map = index_map_from_names(name, layout, padded)
+        if index_map is None:
+            raise LayoutError(f"{where}: layout {layout} blocks a symbolic axis of a tensor of shape {ty.shape}")
+        return Format.make(index_map, padding=padding, fill=0.0)
 
     def check_all_used(self) -> None:
         """A binding that is frozen by name has to exist."""
@@ -94,21 +100,27 @@ class FrozenLayouts:
             self._notes.append(f"{self._function}: no binding named {', '.join(sorted(self._unused))} to freeze")
 
 
-def _fitting_blocks(source: str, layout: str, shape: Sequence[Extent]) -> str:
-    """``layout`` without the blocks of axes whose extent they don't divide."""
+def _blocks(source: str, layout: str, shape: Sequence[Extent], where: str) -> dict[int, int]:
+    """The blocked axes of a tensor and how many elements their blocks hold together."""
     axes = [axis for axis, _ in parse_layout_name(source)]
-    tokens = parse_layout_name(layout)
-    total: dict[str, int] = {}
-    for axis, block in tokens:
-        total[axis] = total.get(axis, 1) * (block or 1)
-    kept = []
-    for axis, block in tokens:
-        extent = shape[axes.index(axis)] if axis in axes and len(axes) == len(shape) else 1
-        if not block:
-            kept.append(axis)
-        elif isinstance(extent, int) and extent % total[axis] == 0:
-            kept.append(f"{block}{axis.lower()}")
-    return "".join(kept)
+    if len(axes) != len(shape) or {axis for axis, _ in parse_layout_name(layout)} != set(axes):
+        raise LayoutError(f"{where}: layout {layout} does not fit a tensor of shape {tuple(shape)} in {source}")
+    total: dict[int, int] = {}
+    for axis, block in parse_layout_name(layout):
+        if block:
+            total[axes.index(axis)] = total.get(axes.index(axis), 1) * block
+    return total
+
+
+def _too_small(extent: Extent, block: int) -> bool:
+    """Padding would more than double the axis."""
+    return isinstance(extent, int) and 2 * extent <= block
+
+
+def _without_blocks(source: str, layout: str, small: Sequence[int]) -> str:
+    axes = [axis for axis, _ in parse_layout_name(source)]
+    kept = [(axis, block) for axis, block in parse_layout_name(layout) if not block or axes.index(axis) not in small]
+    return "".join(f"{block}{axis.lower()}" if block else axis for axis, block in kept)
 
 
 def _logical_layouts(attrs: Any, operands: int, where: str) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from eqsat_layout.graph.borders import Part
 from eqsat_layout.maps import Extent, Format, IndexMap
 from eqsat_layout.tir.signature import Computation
 
@@ -35,7 +36,8 @@ class Signature:
     """Everything about an op but its operands: equal signatures on equal operands give equal values.
 
     ``template`` is one of the Relax expressions that have this signature; ``func`` is what it means as TIR, ``None``
-    where that is not known, and then layouts don't cross it. ``view`` is set where the op only renames elements.
+    where that is not known, and then layouts don't cross it. ``view`` is set where the op only renames elements, and
+    ``parts`` where it is a row of views, pads and crops.
     ``symbols`` are the TIR variables that the types name: those of another function are others, whatever their name.
     """
 
@@ -47,8 +49,15 @@ class Signature:
     func: Any = None
     computation: Computation | None = None
     view: IndexMap | None = None
+    parts: tuple[Part, ...] = ()
     frozen: Frozen | None = None
     symbols: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def rule_name(self) -> str:
+        """What rules know the op by: the Relax op's name, or ``call_tir:`` and the name of the PrimFunc."""
+        is_tir = getattr(getattr(self.template, "op", None), "name", "") == "relax.call_tir"
+        return f"call_tir:{self.name}" if is_tir else self.name
 
     @property
     def is_tuple(self) -> bool:
@@ -65,7 +74,7 @@ class Signature:
     @property
     def flows(self) -> bool:
         """Layouts may be asked through this op."""
-        return self.computation is not None and self.frozen is None and self.view is None
+        return self.computation is not None and self.frozen is None and not self.parts
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,14 @@ from tvm import ir, relax, tirx
 
 from eqsat_layout.graph.frozen import FrozenLayouts
 from eqsat_layout.graph.graph import Graph, Node, Program, TensorType
+from eqsat_layout.graph.overwriting import functions_that_overwrite
+from eqsat_layout.graph.relax_form import known_type
+from eqsat_layout.graph.rewrite_form import write_relax
 from eqsat_layout.graph.signatures import SignatureTable
 from eqsat_layout.graph.templates import is_tuple_of_tensors, is_value
 from eqsat_layout.tir.extents import extent_of
+from eqsat_layout.tir.hoist import Hoisted
+from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 
 
 def import_module(mod: Any, desired_layouts: Mapping[str, Any] | None = None) -> Program:
@@ -24,8 +29,12 @@ def import_module(mod: Any, desired_layouts: Mapping[str, Any] | None = None) ->
     table = SignatureTable(mod)
     graphs: list[Graph] = []
     notes: list[str] = []
+    overwriting = functions_that_overwrite(mod)
     for global_var, function in sorted(mod.functions_items(), key=lambda item: str(item[0].name_hint)):
         if not isinstance(function, relax.Function) or not isinstance(function.body, relax.SeqExpr):
+            continue
+        if str(global_var.name_hint) in overwriting:
+            notes.append(f"{global_var.name_hint}: left as it is, because it overwrites tensors in place")
             continue
         frozen = FrozenLayouts.of_function(str(global_var.name_hint), function, desired_layouts, notes)
         for position, block in enumerate(function.body.blocks):
@@ -157,8 +166,8 @@ class _RegionReader:
         return self._graph
 
     def read(self, binding: Any) -> None:
-        if not isinstance(binding, relax.VarBinding):
-            raise _Barrier
+        if not isinstance(binding, relax.VarBinding) or isinstance(binding.var.ty, ir.PrimType):
+            raise _Barrier  # a number may be used in any shape and any attribute
         var, value = binding.var, binding.value
         if isinstance(value, ir.Call):
             node = self._read_call(var, value)
@@ -196,10 +205,68 @@ class _RegionReader:
         name = str(var.name)
         frozen = self._frozen.of_call(name, call, types, results)
         where = f"{self._graph.function}: {getattr(call.op, 'name', 'call')} bound to {name!r}"
+        hoisted = self._table.hoisted(call, types, results) if frozen is None else None
+        if hoisted is not None:
+            return self._read_hoisted(var, call, where, operands, hoisted, results)
         symbols = self._types.symbols_of((*types, *results))
         key = self._table.key_of(where, call, types, results, frozen, symbols)
         type_ = results[0] if len(results) == 1 else None
         return self._add(Node("op", name, type_, var, key, tuple(operands)))
+
+    def _read_hoisted(
+        self,
+        var: Any,
+        call: Any,
+        where: str,
+        operands: list[int],
+        hoisted: Hoisted,
+        results: tuple[TensorType | None, ...],
+    ) -> int:
+        """A call of a PrimFunc that re-lays-out what it reads or writes: the rewrites become ops of their own."""
+        name = str(var.name)
+        inputs = [
+            self._rewritten(where, i, hoisted.pre.get(position), self._graph.nodes[i].label, None)
+            for position, i in enumerate(operands)
+        ]
+        types = [known_type(self._graph.nodes[i].type) for i in inputs]
+        inner = [
+            TensorType(hoisted.post[i].shape, ty.dtype) if i in hoisted.post else ty
+            for i, ty in enumerate(map(known_type, results))
+        ]
+        symbols = self._types.symbols_of((*(self._graph.nodes[i].type for i in operands), *results))
+        callee = str(call.args[0].name_hint)
+        key = self._table.key_of_hoisted(where, callee, hoisted.func, types, inner, symbols)
+        if len(inner) == 1:
+            is_last = not hoisted.post or hoisted.post[0].is_identity
+            core = self._add(Node("op", name, inner[0], var if is_last else None, key, tuple(inputs)))
+            return self._rewritten(where, core, hoisted.post.get(0), name, var)
+        core = self._add(Node("op", name, None, None, key, tuple(inputs)))
+        fields = tuple(
+            self._rewritten(
+                where,
+                self._add(Node("get", f"{name}_{i}", ty, None, inputs=(core,), index=i)),
+                hoisted.post.get(i),
+                f"{name}_{i}",
+                None,
+            )
+            for i, ty in enumerate(inner)
+        )
+        self._fields_of[hash(var)] = fields
+        leaves = relax.Tuple([relax.Var(f"p{i}", ty) for i, ty in enumerate(var.ty.fields)])
+        key = self._table.key_of_opaque(leaves, "tuple", results, (None,))
+        return self._add(Node("op", name, None, var, key, fields))
+
+    def _rewritten(self, where: str, node: int, rewrite: LayoutRewrite | None, name: str, var: Any) -> int:
+        """``node`` under ``rewrite``, as Relax ops; the last of them defines ``var``."""
+        dtype = known_type(self._graph.nodes[node].type).dtype
+        calls = write_relax(rewrite, dtype, self._types.symbols) if rewrite is not None else []
+        for i, call in enumerate(calls):
+            operand, result = (self._types.read(ty) for ty in (call.args[0].ty, call.ty))
+            symbols = self._types.symbols_of((operand, result))
+            key = self._table.key_of(where, call, (operand,), (result,), None, symbols)
+            own = var if i == len(calls) - 1 else None
+            node = self._add(Node("op", name, result, own, key, (node,)))
+        return node
 
     def _leaves(self, arg: Any) -> list[int]:
         """The operands that an argument stands for; arguments that are no values of the program give none."""

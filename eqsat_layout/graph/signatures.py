@@ -14,11 +14,15 @@ import tvm_ffi
 from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import LayoutError, MalformedModuleError
+from eqsat_layout.graph.borders import Part, parts_of
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Frozen, Signature, TensorType
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.graph.templates import Template, leaf_exprs
 from eqsat_layout.maps import Format
+from eqsat_layout.tir.extents import expr_of
+from eqsat_layout.tir.hoist import Hoisted, hoist
+from eqsat_layout.tir.rewrite_form import split_primfunc
 from eqsat_layout.tir.signature import Computation, analyse, view_map
 
 
@@ -30,6 +34,7 @@ class SignatureTable:
         self._keys: dict[Any, str] = {}
         self._raw: dict[str, Signature] = {}
         self._where: dict[str, str] = {}
+        self._hoisted: dict[str, Hoisted | None] = {}
 
     def key_of(
         self,
@@ -60,6 +65,46 @@ class SignatureTable:
         if key is None:
             key = self._keys[identity] = f"{name}#{len(self._raw)}"
             self._raw[key] = Signature(key, name, operands, results, call, frozen=frozen, symbols=symbols)
+            self._where[key] = where
+        return key
+
+    def hoisted(
+        self, call: Any, operands: Sequence[TensorType | None], results: Sequence[TensorType | None]
+    ) -> Hoisted | None:
+        """The called PrimFunc without the layout rewrites at its ends; ``None`` if there are none to lift out."""
+        if not isinstance(call.op, ir.Op) or call.op.name != "relax.call_tir" or len(call.args) != 2:
+            return None
+        name = str(call.args[0].name_hint)
+        if name not in self._hoisted:
+            func = self._mod[call.args[0]]
+            self._hoisted[name] = hoist(func) if isinstance(func, tirx.PrimFunc) else None
+        found = self._hoisted[name]
+        if found is None:
+            return None
+        sides = ((found.pre, operands, "shape"), (found.post, results, "result_shape"))
+        fits = all(ty is not None for ty in (*operands, *results)) and all(
+            i < len(types) and getattr(rewrite, side) == getattr(types[i], "shape", None)
+            for rewrites, types, side in sides
+            for i, rewrite in rewrites.items()
+        )
+        return found if fits else None
+
+    def key_of_hoisted(
+        self,
+        where: str,
+        name: str,
+        func: Any,
+        operands: Sequence[TensorType],
+        results: Sequence[TensorType],
+        symbols: tuple[tuple[str, Any], ...],
+    ) -> str:
+        """The key of what is left of the PrimFunc called ``name`` when its rewrites are lifted out: ``func``."""
+        identity = ("hoisted", name, tuple(operands), tuple(results), tuple(hash(var) for _, var in symbols))
+        key = self._keys.get(identity)
+        if key is None:
+            key = self._keys[identity] = f"{name}#{len(self._raw)}"
+            template = _call_of_tir(ir.GlobalVar(name), operands, results, dict(symbols))
+            self._raw[key] = Signature(key, name, tuple(operands), tuple(results), template, func, symbols=symbols)
             self._where[key] = where
         return key
 
@@ -102,7 +147,7 @@ class SignatureTable:
         """The PrimFunc of a call_tir, and its frozen formats where it carries the attribute."""
         if raw.key not in self._where:
             return None, None
-        func = self._mod[raw.template.args[0]]
+        func = raw.func if raw.func is not None else self._mod[raw.template.args[0]]
         if not isinstance(func, tirx.PrimFunc):
             return None, None
         if func.attrs is not None and func.attrs.get(FROZEN_ATTRIBUTE):
@@ -165,18 +210,59 @@ def _single_primfunc(function: Any, mod: Any) -> Any:
 def _analysed(raw: Signature, func: Any, frozen: Frozen | None, where: str) -> Signature:
     computation = analyse(func) if func is not None else None
     if computation is not None and not _fits(computation, raw):
-        computation = None  # a call of a function of symbolic sizes, say: its maps are not those of this call
+        func = _specialised(func, raw)
+        computation = analyse(func) if func is not None else None
+        if computation is not None and not _fits(computation, raw):
+            computation = None
     view = view_map(computation) if computation is not None and frozen is None else None
-    done = replace(raw, func=func, computation=computation, view=view, frozen=frozen)
+    parts: tuple[Part, ...] = () if view is None else (view,)
+    if computation is not None and frozen is None and view is None:
+        parts = parts_of(split_primfunc(func) or ())
+    done = replace(raw, func=func, computation=computation, view=view, parts=parts, frozen=frozen)
     if done.is_moved and computation is None:
         raise LayoutError(f"{where}: can't be frozen to other layouts, its TIR is not understood")
     return done if computation is not None else replace(done, frozen=None)
+
+
+def _specialised(func: Any, raw: Signature) -> Any:
+    """A PrimFunc of symbolic sizes with the sizes, or the names of sizes, that this call has; None if there is none."""
+    types = [*raw.operands, *raw.results]
+    if len(func.params) != len(types) or any(type(p.ty) is not tirx.BufferType for p in func.params):
+        return None
+    sizes: dict[Any, Any] = {}
+    names = {name: tirx.Var(name, "int64") for name, _ in raw.symbols}
+    buffers: dict[Any, Any] = {}
+    try:
+        for param, ty in zip(func.params, types, strict=True):
+            assert ty is not None, "an op with operands of unknown type has no PrimFunc"
+            for old, extent in zip(param.ty.shape, ty.shape, strict=True):
+                if isinstance(old, ir.Var) and sizes.setdefault(old, extent) != extent:
+                    return None
+            shape = [expr_of(extent, names) for extent in ty.shape]
+            buffers[param] = tirx.decl_buffer(shape, param.ty.dtype, param.name)
+        return func.specialize(buffers)
+    except Exception:  # other ranks than the call's, or sizes that TVM can't solve for
+        return None
 
 
 def _fits(computation: Computation, raw: Signature) -> bool:
     """The parameters of the PrimFunc are the operands and results of the call."""
     params = [computation.buffers[i] for i in (*computation.operands, *computation.results)]
     return [TensorType(b.shape, b.dtype) for b in params] == [*raw.operands, *raw.results]
+
+
+def _call_of_tir(
+    global_var: Any, operands: Sequence[TensorType], results: Sequence[TensorType], symbols: dict[str, Any]
+) -> Any:
+    """A ``call_tir`` over stand-in variables."""
+
+    def type_of(ty: TensorType) -> Any:
+        return relax.TensorType(relax.ShapeExpr([expr_of(e, symbols) for e in ty.shape]), ty.dtype)
+
+    leaves = relax.Tuple([relax.Var(f"p{i}", type_of(t)) for i, t in enumerate(operands)])
+    types = [type_of(t) for t in results]
+    out = types[0] if len(types) == 1 else relax.TupleType(types)
+    return relax.Call(ir.Op.get("relax.call_tir"), [global_var, leaves], None, [out], ret_ty=out)
 
 
 def _row_major(types: Sequence[TensorType | None]) -> tuple[Format, ...]:

@@ -65,7 +65,15 @@ class Convert:
     after: Format
 
 
-Step = Given | Run | Part | Convert
+@dataclass(frozen=True)
+class Inside:
+    """The inside of a wider buffer, used as it is: a crop that costs nothing."""
+
+    store: int
+    source: Operand
+
+
+Step = Given | Run | Part | Convert | Inside
 
 
 @dataclass

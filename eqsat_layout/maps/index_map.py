@@ -187,9 +187,10 @@ class IndexMap:
 
     @cached_property
     def key(self) -> str:
-        """Text that identifies the map: ``1x32x8x8>a.b/16.c.d.b%16``."""
+        """Text that identifies the map: ``1x32x8x8>a.b/16.c.d.b%16``; a symbolic extent is ``[n]``."""
         dims = ".".join("*".join(self._digit_text(d) for d in digits) or "1" for digits in self.dims)
-        return "x".join(str(e).replace(" ", "") for e in self.shape) + ">" + dims
+        extents = (str(e) if isinstance(e, int) else "[" + e.replace(" ", "") + "]" for e in self.shape)
+        return "x".join(extents) + ">" + dims
 
     def __str__(self) -> str:
         names = [_AXIS_NAMES[(8 + a) % 26] for a in range(len(self.shape))]

@@ -17,6 +17,7 @@ from eqsat_layout.maps import Digit, Extent, Format, IndexMap
 from eqsat_layout.tir.affine import Affine, AffineReader, Term, digit_of, summed
 from eqsat_layout.tir.computation import Block, IterKind, tiles
 from eqsat_layout.tir.extents import expr_of
+from eqsat_layout.tir.padding import Border, extended
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,22 @@ class Axis:
 
 
 class BlockAxes:
-    """``axes`` in loop order. ``written`` is the physical shape that the spatial ones run over, if they do."""
+    """``axes`` in loop order. ``written`` is the physical shape that the spatial ones run over, if they do.
+
+    ``borders``: how far the old variables run beyond their extents.
+    """
 
     def __init__(
-        self, variables: Sequence[Any], block: Block, formats: Sequence[Format], symbols: Mapping[str, Any]
+        self,
+        variables: Sequence[Any],
+        block: Block,
+        formats: Sequence[Format],
+        symbols: Mapping[str, Any],
+        borders: Sequence[Border],
     ) -> None:
-        self.block = block
+        self.extents = block.extents
+        self.borders = borders
+        self.block = extended(block, borders)
         self.formats = formats
         self.symbols = symbols
         self.dtype = str(variables[0].ty.dtype) if variables else "int64"
@@ -54,16 +65,27 @@ class BlockAxes:
     def moved(self, value: Affine) -> Affine | None:
         """A sum over old variables as a sum over new ones; None where a digit is cut."""
         terms: list[Term] = []
+        constant = value.constant
         for weight, number, stride, extent in value.terms:
-            part = digit_of(self._whole(number), stride, extent, self.block.extents[number])
+            part = digit_of(self._whole(number), stride, extent, self.extents[number])
             if part is None:
                 return None
             terms.extend(t._replace(weight=t.weight * weight) for t in part.terms)
-        return summed(terms, value.constant)
+            constant += part.constant * weight
+        return summed(terms, constant)
 
     def old_variable(self, number: int) -> Any:
         """An old variable as an expression in the new ones."""
         return self.expr(self._whole(number))
+
+    def is_inside(self, number: int) -> list[Any]:
+        """The conditions under which an old variable is within its extent."""
+        (before, behind), extent = self.borders[number], self.extents[number]
+        assert isinstance(extent, int), "a symbolic axis has no padding"
+        value = self._whole(number)
+        counted = self.expr(Affine(value.terms))
+        conditions = [tirx.IntImm(self.dtype, before) <= counted] if before else []
+        return conditions + ([counted < tirx.IntImm(self.dtype, before + extent)] if behind else [])
 
     def expr(self, value: Affine) -> Any:
         """The TVM expression of a sum over new variables."""
@@ -95,7 +117,7 @@ class BlockAxes:
         for axis, stride, extent in reversed(self._numbers[number]):
             terms.append(Term(place, axis, stride, extent))
             place *= extent if isinstance(extent, int) else 1
-        return summed(terms, 0)
+        return summed(terms, -self.borders[number][0])
 
     def _make(self, names: Sequence[str]) -> None:
         spatial = [i for i in range(len(self.block.iters)) if self.block.is_spatial(i)]

@@ -2,16 +2,20 @@
 
 In: a :class:`Computation` and the format of a result (:func:`backward`), of an operand (:func:`forward`) or of several
 (:func:`complete`). Out: :class:`Flow`, a format for every buffer. Any flow is sound; these are the natural ones.
+With padding, axes that run along one variable are padded alike. Whether a block then runs *through* the padding or
+under a condition (*masked*) follows from the formats, see :func:`eqsat_layout.tir.padding.plan_block`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import GLOBAL, Format, IndexMap
+from eqsat_layout.maps import GLOBAL, UNDEF, Format, IndexMap, Padding
 from eqsat_layout.tir.computation import Access, Block, Computation, IterKind, Role
+from eqsat_layout.tir.fills import fills_for, fills_from, internal_fills
+from eqsat_layout.tir.spreading import completed_padding, padded_view, spread_padding
 from eqsat_layout.tir.transfer import Placing, RefusedError, covers, transfer
 
 
@@ -27,7 +31,9 @@ class Flow:
 def backward(computation: Computation, result: int, fmt: Format) -> tuple[Flow, ...]:
     """The flows under which result number ``result`` comes in ``fmt``, best first; ``()`` if there is no natural one.
 
-    Raises :class:`LayoutError` if ``fmt`` is not of the result's shape.
+    With padding, first those whose operands' fills make the result's, if there are such, then those that ask nothing of
+    the operands' padding and write the fill under a condition. At most three. Raises :class:`LayoutError` if ``fmt`` is
+    not of the result's shape.
     """
     return _flows(computation, computation.results[result], fmt)
 
@@ -35,7 +41,8 @@ def backward(computation: Computation, result: int, fmt: Format) -> tuple[Flow, 
 def forward(computation: Computation, operand: int, fmt: Format) -> tuple[Flow, ...]:
     """The flows that take operand number ``operand`` in ``fmt``, best first; ``()`` if there is no natural one.
 
-    Raises :class:`LayoutError` if ``fmt`` is not of the operand's shape.
+    With padding, results are padded with what the function makes of it. At most three. Raises :class:`LayoutError` if
+    ``fmt`` is not of the operand's shape.
     """
     return _flows(computation, computation.operands[operand], fmt)
 
@@ -43,7 +50,8 @@ def forward(computation: Computation, operand: int, fmt: Format) -> tuple[Flow, 
 def complete(computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]) -> Flow:
     """The flow with these formats, and the most natural ones wherever ``None`` is given. Always answers.
 
-    Row-major is taken where nothing better follows from the given ones. Raises :class:`LayoutError` if a format is not
+    Row-major is taken where nothing better follows from the given ones. Operands and results get no padding unless it
+    is given, internal buffers are padded as what is in step with them. Raises :class:`LayoutError` if a format is not
     of its buffer's shape.
     """
     given: dict[int, Format] = {}
@@ -53,29 +61,66 @@ def complete(computation: Computation, operands: Sequence[Format | None], result
             _check_shape(computation, number, fmt)
             given[number] = fmt
     maps = {number: fmt.index_map for number, fmt in given.items() if not fmt.is_padded}
-    spread = _Spread(computation, maps, Placing.LAST, strict=False)
-    spread.run()
-    return _flow(computation, maps, given)
+    _Spread(computation, maps, Placing.LAST, strict=False).run()
+    if not any(fmt.is_padded for fmt in given.values()):
+        return _flow(computation, _formats(computation, maps, {}) | given)
+    return _flow(computation, _completed(computation, maps, given))
+
+
+def _completed(
+    computation: Computation, maps: Mapping[int, IndexMap], given: Mapping[int, Format]
+) -> dict[int, Format]:
+    """Formats where some are padded: public ones as ``maps`` has them, internal ones in step with their padding."""
+    paddings = completed_padding(computation, given)
+    view = padded_view(computation, paddings)
+    inner = {n: fmt.index_map for n, fmt in given.items()}
+    _Spread(view, inner, Placing.LAST, strict=False).run()
+    formats = _formats(computation, maps, {}) | dict(given)
+    padded = _formats(view, inner, paddings)
+    formats |= {n: padded[n] for n in computation.internal if n in inner}
+    fills = internal_fills(computation, formats)
+    return {n: fmt.with_fill(fills[n]) if n in fills else fmt for n, fmt in formats.items()}
 
 
 def _flows(computation: Computation, seed: int, fmt: Format) -> tuple[Flow, ...]:
     _check_shape(computation, seed, fmt)
-    if computation.is_contraction or fmt.is_padded or any(b.scope != GLOBAL for b in computation.buffers):
+    if computation.is_contraction or any(s != GLOBAL for s in (fmt.scope, *(b.scope for b in computation.buffers))):
         return ()
-    if fmt.scope != GLOBAL:
+    try:
+        paddings = spread_padding(computation, seed, fmt.padding)
+    except RefusedError:
         return ()
+    view = padded_view(computation, paddings)
     flows: dict[Flow, None] = {}
     for placing in Placing:
         maps = {seed: fmt.index_map}
-        spread = _Spread(computation, maps, placing, strict=True)
+        spread = _Spread(view, maps, placing, strict=True)
         try:
             spread.run()
         except RefusedError:
             continue
-        flows[_flow(computation, maps, {})] = None
+        formats = _formats(view, maps, paddings)
+        flows.update(
+            (_flow(computation, formats | filled), None) for filled in _fillings(computation, formats, seed, fmt)
+        )
         if not spread.has_choice:
             break
-    return tuple(flows)
+    return tuple(flows)[:MOST_FLOWS]
+
+
+MOST_FLOWS = 3
+
+
+def _fillings(
+    computation: Computation, formats: Mapping[int, Format], seed: int, fmt: Format
+) -> Iterator[dict[int, Format]]:
+    """The padded formats with their fills, best first."""
+    if not fmt.is_padded:
+        yield {}
+        return
+    chosen = fills_from if seed in computation.operands else fills_for
+    for fills in chosen(computation, formats, seed, fmt.fill):
+        yield {n: formats[n].with_fill(fill) for n, fill in fills.items()}
 
 
 def _check_shape(computation: Computation, number: int, fmt: Format) -> None:
@@ -84,16 +129,20 @@ def _check_shape(computation: Computation, number: int, fmt: Format) -> None:
         raise LayoutError(f"buffer {buffer.name} has shape {buffer.shape}, its format is for {fmt.shape}: {fmt}")
 
 
-def _flow(computation: Computation, maps: Mapping[int, IndexMap], given: Mapping[int, Format]) -> Flow:
-    def formats(numbers: Sequence[int]) -> tuple[Format, ...]:
-        found: list[Format] = []
-        for number in numbers:
-            buffer = computation.buffers[number]
-            index_map = maps.get(number) or IndexMap.identity(buffer.shape)
-            found.append(given.get(number) or Format.make(index_map, scope=buffer.scope))
-        return tuple(found)
+def _formats(
+    computation: Computation, maps: Mapping[int, IndexMap], paddings: Mapping[int, Padding]
+) -> dict[int, Format]:
+    """The format of every buffer, row-major where there is no map; padding is undef for now."""
+    found: dict[int, Format] = {}
+    for number, buffer in enumerate(computation.buffers):
+        index_map = maps.get(number) or IndexMap.identity(buffer.shape)
+        found[number] = Format.make(index_map, padding=paddings.get(number, ()), fill=UNDEF, scope=buffer.scope)
+    return found
 
-    return Flow(formats(computation.operands), formats(computation.results), formats(computation.internal))
+
+def _flow(computation: Computation, formats: Mapping[int, Format]) -> Flow:
+    groups = (computation.operands, computation.results, computation.internal)
+    return Flow(*(tuple(formats[n] for n in numbers) for numbers in groups))
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """Rewrites a PrimFunc for the formats of a flow.
 
 In: a PrimFunc, its :class:`Computation` and a :class:`Flow`. Out: the PrimFunc over the physical buffers: every access
-composed with the map of its buffer, every block looping over the physical axes of what it writes. The arithmetic and
-the order of every reduction stay, so the results are the same bit for bit.
+composed with the map of its buffer, every block looping over the physical axes of what it writes, padding included. The
+arithmetic and the order of every reduction stay, so the results are the same bit for bit, of finite data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.affine import Affine, AffineReader, high_bound, number_in
 from eqsat_layout.tir.block_axes import BlockAxes
@@ -22,13 +21,19 @@ from eqsat_layout.tir.computation import Block, Computation
 from eqsat_layout.tir.extents import expr_of, extent_of
 from eqsat_layout.tir.flow import Flow
 from eqsat_layout.tir.index_map import physical_indices
+from eqsat_layout.tir.padding import plan_block
 
 
 def relayout(func: Any, computation: Computation, flow: Flow) -> Any:
     """``func`` over buffers in the formats of ``flow``; names, attributes, block names and inits are kept.
 
-    ``computation`` must be what ``analyse(func)`` gave. Raises :class:`LayoutError` for a result or an internal buffer
-    with padding, since nothing would write the padding.
+    Padding is written with its fill: by the arithmetic itself, running over the padding of the operands, where that
+    provably gives the fill; else under a condition. A reduction runs over padding only where that provably changes
+    nothing, the data itself (not its padding) taken to be finite; else over the data alone. See
+    :func:`eqsat_layout.tir.padding.plan_block`, which decides.
+
+    ``computation`` must be what ``analyse(func)`` gave. Raises :class:`LayoutError` where a block can't write the
+    padding of its buffer, since it writes that not axis by axis, or where the dtype can't hold the fill.
     """
     formats = [Format.row_major(b.shape, b.scope) for b in computation.buffers]
     for numbers, given in (
@@ -37,8 +42,6 @@ def relayout(func: Any, computation: Computation, flow: Flow) -> Any:
         (computation.internal, flow.internal),
     ):
         for number, fmt in zip(numbers, given, strict=True):
-            if fmt.is_padded and number not in computation.operands:
-                raise LayoutError(f"{computation.buffers[number].name} can't be written in a padded format: {fmt}")
             formats[number] = fmt
     return _FunctionRewriter(func, computation, formats).function()
 
@@ -90,7 +93,10 @@ class _BlockRewriter:
         iter_vars = list(self.old.iter_vars)
         variables = [v.var for v in iter_vars]
         self.reader = AffineReader(variables, block.extents, [v.dom for v in iter_vars])
-        self.new = BlockAxes(variables, block, function.formats, function.symbols)
+        plan = plan_block(function.computation, block, function.formats)
+        self.new = BlockAxes(variables, block, function.formats, function.symbols, plan.borders)
+        self.inside = [condition for number in plan.masked for condition in self.new.is_inside(number)]
+        self.drops_units = any(e == 1 and any(b) for e, b in zip(block.extents, plan.borders, strict=True))
         self.values = {v: self._cast(self.new.old_variable(i), v) for i, v in enumerate(variables)}
         self.is_renaming = all(type(e) is tvm.ir.Var for e in self.values.values())
 
@@ -128,7 +134,12 @@ class _BlockRewriter:
 
     def _store(self, store: Any) -> Any:
         number = self.function.numbers[store.buffer]
-        return tirx.BufferStore(self.function.vars[number], store.value, self._physical(number, list(store.indices)))
+        value = store.value
+        if self.inside:
+            fill, dtype = self.function.formats[number].fill, str(value.ty.dtype)
+            padding = tirx.const(fill if isinstance(fill, int | float) else 0, dtype)
+            value = tirx.if_then_else(tirx.all(*self.inside), value, padding)
+        return tirx.BufferStore(self.function.vars[number], value, self._physical(number, list(store.indices)))
 
     def _region(self, region: Any) -> Any:
         number = self.function.numbers[region.source]
@@ -163,10 +174,22 @@ class _BlockRewriter:
 
     def _composed(self, fmt: Format, indices: Sequence[Any]) -> list[Any]:
         """As :meth:`_physical`, by composing expressions."""
-        moved = [_substitute(e, self.values) for e in indices]
+        moved = [_substitute(self._spelled(e) if self.drops_units else e, self.values) for e in indices]
         logical = [e + before if before else e for e, (before, _) in zip(moved, fmt.padding, strict=True)]
         physical = physical_indices(fmt.index_map, logical, self.function.symbols)
         return [self.new.reader.simplify(e) for e in physical]
+
+    def _spelled(self, expr: Any) -> Any:
+        """The expression as it was read: a variable of extent 1 that it was read without may run further now."""
+        value = self.reader.read(expr)
+        if value is None:
+            return expr
+        total: Any = self._int(value.constant)
+        for weight, number, stride, extent in value.terms:
+            part = tirx.floordiv(self.old.iter_vars[number].var, stride)
+            whole = isinstance(extent, str) or stride * extent == self.new.extents[number]
+            total = total + (part if whole else tirx.floormod(part, extent)) * weight
+        return total
 
     def _comparison(self, expr: Any) -> Any:
         """A bound on a number as a bound on its high digits, where the low ones don't matter."""

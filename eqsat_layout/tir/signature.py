@@ -40,7 +40,7 @@ def analyse(func: Any) -> Computation | None:
     """What ``func`` (a ``tirx.PrimFunc``) computes; ``None`` if it is not understood."""
     try:
         return _Reader(func).computation()
-    except (_NotUnderstoodError, LayoutError):
+    except (_NotUnderstoodError, LayoutError, RecursionError):  # a concat of hundreds is that deep
         return None
 
 

@@ -1,0 +1,74 @@
+"""Pads and crops as ops of the graph, taken out of the layout rewrites that they come in.
+
+In: layout rewrites. Out: their parts, in order: bijective views as index maps, pads and crops as :class:`Border`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eqsat_layout.maps import UNDEF, Extent, IndexMap, Padding
+from eqsat_layout.tir.layout_rewrite import LayoutRewrite
+
+
+@dataclass(frozen=True)
+class Border:
+    """A border of ``widths`` (before, after) per axis: added, holding ``fill``, or where that is None taken away.
+
+    ``shape`` is that of the tensor without the border.
+    """
+
+    shape: tuple[Extent, ...]
+    widths: Padding
+    fill: float | None
+
+    @property
+    def wide_shape(self) -> tuple[Extent, ...]:
+        """The shape with the border."""
+        return tuple(e + sum(w) if isinstance(e, int) else e for e, w in zip(self.shape, self.widths, strict=True))
+
+    @property
+    def operand_shape(self) -> tuple[Extent, ...]:
+        """The shape that it is applied to."""
+        return self.wide_shape if self.fill is None else self.shape
+
+    @property
+    def result_shape(self) -> tuple[Extent, ...]:
+        """The shape that it gives."""
+        return self.shape if self.fill is None else self.wide_shape
+
+    @property
+    def key(self) -> str:
+        """Text that identifies it."""
+        kind = "crop" if self.fill is None else "pad"
+        widths = "_".join(f"{lo}:{hi}" for lo, hi in self.widths)
+        return f"{kind}:{'x'.join(map(str, self.shape))}+{widths}" + ("" if self.fill is None else f"={self.fill!r}")
+
+    def apply(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The tensor with the border added or taken away."""
+        if self.fill is not None:
+            return np.pad(array, self.widths, constant_values=self.fill)
+        return array[tuple(slice(lo, n - hi) for (lo, hi), n in zip(self.widths, array.shape, strict=True))]
+
+
+Part = IndexMap | Border
+
+
+def parts_of(rewrites: Iterable[LayoutRewrite]) -> tuple[Part, ...]:
+    """What the rewrites do, one simple thing after the other. Padding of any value is padded with 0, as TVM does."""
+    parts: list[Part] = []
+    for rewrite in rewrites:
+        unpacked = rewrite.unpack.result_shape
+        inner = tuple(e - sum(w) if isinstance(e, int) else e for e, w in zip(unpacked, rewrite.crop, strict=True))
+        parts += [] if rewrite.unpack.is_identity else [rewrite.unpack]
+        parts += [Border(inner, rewrite.crop, None)] if rewrite.is_cropping else []
+        if rewrite.is_padding:
+            fill = 0.0 if rewrite.fill is UNDEF or rewrite.fill is None else float(rewrite.fill)
+            parts.append(Border(inner, rewrite.pad, fill))
+        parts += [] if rewrite.pack.is_identity else [rewrite.pack]
+    return tuple(parts)

@@ -1,0 +1,187 @@
+"""Fills of padding through computations: what scalar functions make of them, and which ones make a wanted one.
+
+In: a :class:`Computation`, formats whose paddings are known, and some of the fills. Out: all fills, chosen so that the
+blocks run with as few conditions as possible.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+from eqsat_layout.maps import UNDEF, Fill, Format
+from eqsat_layout.tir.computation import Block, Computation, Value
+from eqsat_layout.tir.padding import plan_block, produced_fills
+from eqsat_layout.tir.scalars import ANYTHING, FINITE, Evaluator, Scalar, UnsafeError, held
+
+MOST_CANDIDATES = 5
+MOST_TUPLES = 48
+
+
+def evaluate_fill(value: Value, fills: Mapping[int, Fill], dtypes: Sequence[str]) -> Fill:
+    """What the scalar function ``value`` gives where a load from buffer ``b`` gives ``fills[b]``, exactly.
+
+    ``dtypes[b]`` is the dtype of buffer ``b``. :data:`UNDEF` where that depends on anything else than numbers (undef
+    fills, buffers that are missing, iteration variables, symbols), is not exact in every arithmetic, or may fault.
+    """
+
+    def load(access: object, guarded: bool) -> Scalar:
+        number = getattr(access, "buffer", -1)
+        fill = fills.get(number)
+        exact = held(fill, dtypes[number]) if isinstance(fill, int | float) else None
+        return ANYTHING if exact is None else exact
+
+    iterations = [FINITE] * (1 + max((int(v.literal) for v in value.walk() if v.op == "iter"), default=0))
+    try:
+        found = Evaluator(load, iterations).value(value)
+    except UnsafeError:
+        return UNDEF
+    return float(found) if isinstance(found, int | float) else UNDEF
+
+
+def pointwise_fill(computation: Computation, operand: int, number: float) -> Fill:
+    """What operand number ``operand`` makes of the result's elements where it is ``number`` itself.
+
+    A number if the computation is one elementwise block in which the two run together and nothing else matters there,
+    else :data:`UNDEF`.
+    """
+    source = computation.operands[operand]
+    if len(computation.blocks) != 1 or len(computation.results) != 1:
+        return UNDEF
+    (block,) = computation.blocks
+    (store,) = block.stores if len(block.stores) == 1 else (None,)
+    together = store is not None and all(map(block.is_spatial, range(len(block.iters))))
+    reads = [read for read in block.reads if read.buffer == source]
+    if not together or store is None or not reads or any(r.indices != store.access.indices for r in reads):
+        return UNDEF
+    return evaluate_fill(store.value, {source: number}, [b.dtype for b in computation.buffers])
+
+
+def constants_in(block: Block) -> tuple[float, ...]:
+    """The numbers in what the block stores, in the order of their appearance."""
+    values = (v for store in (*block.stores, *block.inits) for v in store.value.walk() if v.op == "const")
+    return tuple(dict.fromkeys(n for v in values if (n := held(_number(v), v.dtype)) is not None))
+
+
+def fills_for(
+    computation: Computation, formats: Mapping[int, Format], wanted: int, fill: Fill
+) -> tuple[dict[int, Fill], ...]:
+    """Fills of all padded buffers under which buffer ``wanted`` (a result) is padded with ``fill``, best first.
+
+    The second one, if there is a second, asks nothing of the operands.
+    """
+    choice = _Choice(computation, formats, {wanted: fill})
+    operands = [n for n in computation.operands if formats[n].is_padded]
+    best = choice.cheapest(operands, _candidates(computation, fill))
+    weakest = choice.filled(dict.fromkeys(operands, UNDEF))
+    return (best,) if best == weakest else (best, weakest)
+
+
+def fills_from(
+    computation: Computation, formats: Mapping[int, Format], given: int, fill: Fill
+) -> tuple[dict[int, Fill], ...]:
+    """Fills of all padded buffers when operand ``given`` is padded with ``fill``, best first.
+
+    The second one, if there is a second, asks nothing of the other operands.
+    """
+    choice = _Choice(computation, formats, {given: fill})
+    others = [n for n in computation.operands if formats[n].is_padded and n != given]
+    if not others or fill is UNDEF:
+        return (choice.filled(dict.fromkeys(others, UNDEF)),)
+    best = choice.cheapest(others, _candidates(computation, fill))
+    weakest = choice.filled(dict.fromkeys(others, UNDEF))
+    return (best,) if best == weakest else (best, weakest)
+
+
+def internal_fills(computation: Computation, formats: Mapping[int, Format]) -> dict[int, Fill]:
+    """Fills of the padded internal buffers, given the formats of the others."""
+    public = (*computation.operands, *computation.results)
+    return _Choice(computation, formats, {n: formats[n].fill for n in public}).filled({})
+
+
+def _number(value: Value) -> float:
+    return value.literal if isinstance(value.literal, int) else float.fromhex(value.literal)
+
+
+def _candidates(computation: Computation, fill: Fill) -> tuple[float, ...]:
+    """The numbers that are tried as fills."""
+    first = [float(fill)] if isinstance(fill, int | float) else []
+    found = (c for block in computation.blocks for c in constants_in(block))
+    return tuple(dict.fromkeys((*first, 0.0, 1.0, *found)))[:MOST_CANDIDATES]
+
+
+class _Choice:
+    """Fills under some that are given: those of operands are chosen, those of other buffers follow."""
+
+    def __init__(self, computation: Computation, formats: Mapping[int, Format], given: Mapping[int, Fill]) -> None:
+        self.computation = computation
+        self.given = given
+        self.formats = [f.with_fill(given.get(n, UNDEF)) for n, f in sorted(formats.items())]
+
+    def cheapest(self, numbers: Sequence[int], candidates: Sequence[float]) -> dict[int, Fill]:
+        """The fills of lowest cost; among equals those that ask least. ``numbers`` are the operands to choose for."""
+        best: tuple[float, dict[int, Fill]] | None = None
+        for fills in _tuples(numbers, candidates):
+            if not self._can_hold(fills):
+                continue
+            filled = self.filled(fills)
+            cost = self._cost(filled)
+            if best is None or cost < best[0]:
+                best = cost, filled
+            if cost == 0:
+                break
+        assert best is not None, "undef can always be held"
+        return best[1]
+
+    def filled(self, operands: Mapping[int, Fill]) -> dict[int, Fill]:
+        """All fills, given those of the operands: what blocks produce, or what makes later blocks cheaper."""
+        fills: dict[int, Fill] = {**self.given, **operands}
+        for block in self.computation.blocks:
+            current = self._with(fills)
+            if all(w.buffer in fills for w in block.writes):
+                continue
+            for access, fill in zip(block.writes, produced_fills(self.computation, block, current), strict=True):
+                fills.setdefault(access.buffer, fill)
+        for number in self.computation.internal:
+            if fills.get(number) is UNDEF and self.formats[number].is_padded:
+                choices: tuple[Fill, ...] = (UNDEF, 0.0, 1.0, *self._starts(number))
+                tried: list[dict[int, Fill]] = [{**fills, number: fill} for fill in choices]
+                fills = min((t for t in tried if self._can_hold(t)), key=self._block_cost)
+        return {n: fills.get(n, UNDEF) for n, f in enumerate(self.formats) if f.is_padded}
+
+    def _starts(self, number: int) -> list[float]:
+        """What the reductions over a buffer start from, which is often neutral to them."""
+        readers = [b for b in self.computation.blocks if any(r.buffer == number for r in b.reads)]
+        return [_number(v) for b in readers for s in b.inits for v in s.value.walk() if v.op == "const"]
+
+    def _cost(self, fills: Mapping[int, Fill]) -> float:
+        """Points at which blocks test a condition; a forward flow pays for results of which nothing is known."""
+        unknown = sum(
+            fills[n] is UNDEF for n in self.computation.results if n not in self.given and self.formats[n].is_padded
+        )
+        return self._block_cost(fills) + unknown * self.computation.iterations * 4
+
+    def _block_cost(self, fills: Mapping[int, Fill]) -> float:
+        formats = self._with(fills)
+        plans = ((b, plan_block(self.computation, b, formats)) for b in self.computation.blocks)
+        return sum(b.iterations * (bool(p.masked) + 2 * bool(p.exact)) for b, p in plans)
+
+    def _with(self, fills: Mapping[int, Fill]) -> list[Format]:
+        return [f.with_fill(fills.get(n, UNDEF)) for n, f in enumerate(self.formats)]
+
+    def _can_hold(self, fills: Mapping[int, Fill]) -> bool:
+        buffers = self.computation.buffers
+        numbers = ((n, f) for n, f in fills.items() if isinstance(f, int | float))
+        return all(held(f, buffers[n].dtype) == f for n, f in numbers if n not in self.given)
+
+
+def _tuples(numbers: Sequence[int], candidates: Sequence[float]) -> Iterator[dict[int, Fill]]:
+    """Undef, then the same number for all, then any."""
+    yield dict.fromkeys(numbers, UNDEF)
+    for number in candidates:
+        yield dict.fromkeys(numbers, number)
+    if len(numbers) > 1:
+        choices: Sequence[Fill] = (*candidates, UNDEF)
+        mixed = (t for t in itertools.product(choices, repeat=len(numbers)) if len(set(t)) > 1)
+        for fills in itertools.islice(mixed, MOST_TUPLES):
+            yield dict(zip(numbers, fills, strict=True))

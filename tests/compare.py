@@ -1,0 +1,116 @@
+"""How the tests compare a module with what the optimiser made of it, cheaply: unscheduled kernels, built without
+optimisation. ``programs.assert_same`` is the dearer one, through the project's own schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from eqsat_layout.graph.legalize import legalize
+
+TARGET = {"kind": "llvm", "opt-level": 0}
+
+
+def assert_same_fast(before: Any, after: Any, sizes: tuple[int, ...] = (3,)) -> None:
+    """As ``programs.assert_same``; symbolic sizes take each value of ``sizes``, inputs may be tuples."""
+    assert_same_interface(before, after)
+    assert_same_results(before, after, sizes)
+
+
+def assert_same_interface(before: Any, after: Any) -> None:
+    """Well formed, and what the outside sees of the functions is as it was."""
+    relax.analysis.well_formed(after)
+    for global_var, function in before.functions_items():
+        name = str(global_var.name_hint)
+        other = after[name]
+        if not isinstance(function, relax.Function):
+            assert tvm_ffi.structural_equal(function, other), name
+            continue
+        assert [str(p.name) for p in function.params] == [str(p.name) for p in other.params], name
+        assert tvm_ffi.structural_equal(function.ty, other.ty), name
+        assert tvm_ffi.structural_equal(relax.Tuple(list(function.params)), relax.Tuple(list(other.params)), True), name
+        assert _result_names(function) == _result_names(other), name
+        assert function.is_pure == other.is_pure
+
+
+def assert_same_results(before: Any, after: Any, sizes: tuple[int, ...] = (3,)) -> None:
+    """All public functions give the same numbers. Fails if there is none that can be run."""
+    machines = [machine(mod) for mod in (before, after)]
+    count = 0
+    for global_var, function in before.functions_items():
+        name = str(global_var.name_hint)
+        if not isinstance(function, relax.Function) or function.attrs is None or "global_symbol" not in function.attrs:
+            continue
+        for size in sizes:
+            inputs = inputs_for(function, size)
+            expected, got = (flat(vm[name](*inputs)) for vm in machines)
+            for a, b in zip(expected, got, strict=True):
+                assert_close(a, b)
+                count += 1
+    assert count, "nothing was compared"
+
+
+def machine(mod: Any) -> Any:
+    """A virtual machine that runs ``mod``."""
+    return relax.VirtualMachine(tvm.compile(legalize(mod), tvm.target.Target(TARGET)), tvm.cpu())
+
+
+def inputs_for(function: Any, size: int, seed: int = 0) -> list[Any]:
+    """Random tensors, tuples of them, or shapes, for every parameter of ``function``."""
+    rng = np.random.default_rng(seed)
+    symbols: dict[Any, int] = {}
+    return [_value(p.ty, rng, symbols, size) for p in function.params]
+
+
+def _value(ty: Any, rng: np.random.Generator, symbols: dict[Any, int], size: int) -> Any:
+    if isinstance(ty, relax.TupleType):
+        return [_value(field, rng, symbols, size) for field in ty.fields]
+    if isinstance(ty, relax.ShapeType):
+        return tvm.runtime.ShapeTuple([_extent(e, symbols, size) for e in ty.values])
+    assert isinstance(ty, relax.TensorType), ty
+    shape = [_extent(e, symbols, size) for e in ty.shape.values] if ty.shape is not None else [size] * ty.ndim
+    dtype = str(ty.dtype)
+    if dtype == "bool" or "int" in dtype:
+        return tvm.runtime.tensor(rng.integers(0, 2 if dtype == "bool" else 8, shape).astype(dtype))
+    return tvm.runtime.tensor(rng.standard_normal(shape).astype(dtype))
+
+
+def _extent(extent: Any, symbols: dict[Any, int], size: int) -> int:
+    """Every symbol has a size of its own, so that no two are taken for each other."""
+    if isinstance(extent, tirx.IntImm):
+        return int(extent)
+    for var in relax.analysis.free_vars(extent) if not isinstance(extent, tvm.ir.Var) else [extent]:
+        symbols.setdefault(var, size + len(symbols))
+    return int(tvm.sym.Analyzer().simplify(tvm_ffi.structural_map(extent, (tvm.ir.Var, lambda v: tirx.IntImm(str(v.ty.dtype), symbols[v])))))  # fmt: skip
+
+
+def flat(value: Any) -> Iterator[npt.NDArray[Any]]:
+    """The arrays in a result."""
+    if hasattr(value, "numpy"):
+        yield value.numpy()
+    else:
+        for item in value:
+            yield from flat(item)
+
+
+def assert_close(expected: npt.NDArray[Any], got: npt.NDArray[Any]) -> None:
+    """The same up to the order of additions."""
+    assert (expected.shape, expected.dtype) == (got.shape, got.dtype)
+    if expected.dtype.kind != "f":
+        np.testing.assert_array_equal(got, expected)
+        return
+    scale = float(np.abs(expected[np.isfinite(expected)]).max(initial=1.0))
+    tolerance = 2e-2 if expected.dtype == np.float16 else 1e-4
+    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * scale)
+
+
+def _result_names(function: Any) -> list[str]:
+    result = function.body.body
+    fields = result.fields if isinstance(result, relax.Tuple) else [result]
+    return [str(getattr(f, "name", "")) for f in fields]
