@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tvm import tirx
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import Digit, Extent, Fill, IndexMap
+from eqsat_layout.maps import Digit, Extent, Fill, IndexMap, extent_product
 from eqsat_layout.tir.affine import Affine, Term, digit_of, divided, summed
 from eqsat_layout.tir.computation import Block, Computation, Index, Opaque, Store, Value, access_map
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
@@ -299,7 +299,8 @@ class _CopyReader:
         """A source axis cut into the digits that numbers of iteration variables run along."""
         size = self.shape[axis]
         digits = index.digits()
-        if digits is not None and _size(digits) == size and (merges or isinstance(size, str)):
+        is_whole = digits is not None and extent_product(d.extent for d in digits) == size
+        if digits is not None and is_whole and (merges or isinstance(size, str)):
             own = tuple(d for d in digits if d.extent != 1)
             return [_Axis((Digit(axis, 1, size),), size, own, 0, axis)]
         terms = [t for t in index.terms if t.extent != 1]

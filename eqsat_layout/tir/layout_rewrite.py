@@ -61,6 +61,13 @@ class LayoutRewrite:
             if whole is not None:
                 none = ((0, 0),) * len(unpack.shape)
                 return LayoutRewrite(IndexMap.identity(unpack.shape), none, none, None, whole)
+        order = _source_order(unpack)
+        in_order = IndexMap.permutation([last.shape[axis] for axis in order], _inverted(order))
+        packing = last.after(in_order)
+        if packing is not None:
+            unpack = IndexMap(unpack.shape, tuple(unpack.dims[axis] for axis in order))
+            cropped, padded = tuple(cropped[axis] for axis in order), tuple(padded[axis] for axis in order)
+            last = packing
         return LayoutRewrite(unpack, cropped, padded, fill if is_padded else None, last)
 
     @staticmethod
@@ -122,6 +129,20 @@ class LayoutRewrite:
         parts += [f"pad {self.pad} with {self.fill!r}"] if self.is_padding else []
         parts += [] if self.pack.is_identity and parts else [str(self.pack)]
         return ", ".join(parts)
+
+
+def _source_order(unpack: IndexMap) -> list[int]:
+    """The axes of ``unpack``'s result in the order of their leading digits; unit axes where the source has such."""
+    units = iter([axis for axis, extent in enumerate(unpack.shape) if extent == 1])
+    keys = {}
+    for position, row in enumerate(unpack.dims):
+        axis, stride = (row[0].axis, row[0].stride) if row else (next(units, len(unpack.shape)), 1)
+        keys[position] = (axis, -stride, position)
+    return sorted(keys, key=lambda position: keys[position])
+
+
+def _inverted(order: Sequence[int]) -> list[int]:
+    return [order.index(axis) for axis in range(len(order))]
 
 
 def _border(given: Sequence[tuple[int, int]], shape: Sequence[Extent], what: str) -> Padding:

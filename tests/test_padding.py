@@ -1,0 +1,163 @@
+"""Padding, cropping and undef, end to end: every line of section 3 of the design that a program can show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tvm.relax import op as R
+
+import eqsat_layout
+from programs import assert_same, constant, ops, program
+
+NCHW4C = {"data_layout": "NCHW4c", "kernel_layout": "OIHW4i4o"}
+TO_32_CHANNELS = [0, 0, 0, 2, 0, 0, 0, 0]
+
+
+def unpack(x: Any) -> Any:
+    return R.layout_transform(x, lambda n, C, h, w, c: (n, C * 4 + c, h, w))
+
+
+def pack(x: Any, pad_value: float | None = None) -> Any:
+    return R.layout_transform(x, lambda n, c, h, w: (n, c // 4, h, w, c % 4), pad_value=pad_value)
+
+
+def pad(x: Any, value: float = 0.0) -> Any:
+    return R.nn.pad(x, TO_32_CHANNELS, "constant", value)
+
+
+def crop(x: Any) -> Any:
+    return R.strided_slice(x, [1], [0], [30])
+
+
+def conv(x: Any, seed: int) -> Any:
+    return R.nn.conv2d(x, constant(8, 8, 3, 3, 4, 4, seed=seed), padding=1, **NCHW4C)
+
+
+@pytest.mark.parametrize(("data", "kernel"), [("NCHW16c", "OIHW16i16o"), ("NCHW4c", "OIHW4i4o"), ("NHWC", "OHWI")])
+def test_30_channels_are_padded_at_the_ends_only(data: str, kernel: str) -> None:
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(R.nn.conv2d(x, constant(30, 30, 3, 3), padding=1))
+        y = builder.emit(R.nn.relu(builder.emit(R.add(y, constant(1, 30, 1, 1, seed=1)))))
+        z = builder.emit(R.nn.conv2d(y, constant(30, 30, 3, 3, seed=2), padding=1))
+        z = builder.emit(R.add(y, builder.emit(R.nn.relu(z))))
+        return R.nn.conv2d(z, constant(30, 30, 1, 1, seed=3))
+
+    mod = program(body, (1, 30, 8, 8), frozen={"relax.nn.conv2d": [data, kernel]})
+    plan = eqsat_layout.plan(mod)
+    assert len(plan.transforms) == 2
+    assert len(plan.input_transforms) == 6
+    assert plan.is_optimal
+    assert ops(plan.module)[2:4] == ["add", "nn.relu"]
+    assert_same(mod, plan.module)
+
+
+def test_an_op_that_spoils_the_padding_refills_it() -> None:
+    """exp(0) is 1: what follows needs 0 in the padding, so something has to write it."""
+
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(R.nn.conv2d(x, constant(30, 30, 1, 1)))
+        return R.nn.conv2d(builder.emit(R.sigmoid(y)), constant(30, 30, 1, 1, seed=1))
+
+    mod = program(body, (1, 30, 4, 4), frozen={"relax.nn.conv2d": ["NCHW16c", "OIHW16i16o"]})
+    plan = eqsat_layout.plan(mod)
+    assert len(plan.transforms) == 2
+    assert_same(mod, plan.module)
+
+
+def test_a_sum_over_padded_channels_counts_no_padding() -> None:
+    def body(builder: Any, x: Any) -> tuple[Any, ...]:
+        y = builder.emit(R.nn.conv2d(x, constant(30, 30, 1, 1)))
+        shifted = builder.emit(R.add(y, constant(1, 1, 1, 1)))
+        return R.sum(y, axis=[1]), R.max(builder.emit(R.nn.relu(y)), axis=[1]), R.mean(shifted, axis=[1])
+
+    mod = program(body, (1, 30, 4, 4), frozen={"relax.nn.conv2d": ["NCHW16c", "OIHW16i16o"]})
+    assert_same(mod, eqsat_layout.optimize(mod))
+
+
+def test_crop_and_pad_between_packed_convolutions_vanish() -> None:
+    """The bias is added on all 32 channels, and writes the 0 that the second convolution needs."""
+
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(crop(builder.emit(unpack(builder.emit(conv(x, 0))))))
+        y = builder.emit(R.nn.relu(builder.emit(R.add(y, constant(1, 30, 1, 1)))))
+        return conv(builder.emit(pack(builder.emit(pad(y)))), 1)
+
+    mod = program(body, (1, 8, 8, 8, 4))
+    plan = eqsat_layout.plan(mod)
+    assert plan.transforms == ()
+    assert len(ops(plan.module)) == 4
+    assert_same(mod, plan.module)
+
+
+def test_layout_transforms_with_a_pad_value_vanish_too() -> None:
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(conv(builder.emit(pack(x, 0.0)), 0))
+        y = builder.emit(crop(builder.emit(unpack(y))))
+        return conv(builder.emit(pack(builder.emit(R.nn.relu(y)), 0.0)), 1)
+
+    mod = program(body, (1, 30, 8, 8))
+    plan = eqsat_layout.plan(mod)
+    assert len(plan.transforms) == 1
+    assert_same(mod, plan.module)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -3.5])
+def test_crop_of_pad_is_nothing(value: float) -> None:
+    def body(builder: Any, x: Any) -> Any:
+        return R.nn.relu(builder.emit(crop(builder.emit(pad(x, value)))))
+
+    mod = program(body, (1, 30, 4, 4))
+    optimized = eqsat_layout.optimize(mod)
+    assert ops(optimized) == ["nn.relu"]
+    assert_same(mod, optimized)
+
+
+def test_pad_of_crop_is_nothing_only_where_the_border_is_known() -> None:
+    def body(builder: Any, x: Any, value: float) -> tuple[Any, ...]:
+        y = builder.emit(R.exp(builder.emit(pad(x))))  # exp(0) is 1 in the border
+        return builder.emit(pad(builder.emit(crop(y)), value)), builder.emit(R.nn.relu(y))
+
+    for value, expected in ((1.0, 0), (0.0, 1)):
+        mod = program(lambda b, x, v=value: body(b, x, v), (1, 30, 4, 4))
+        optimized = eqsat_layout.optimize(mod)
+        assert len(ops(optimized)) == 3 + expected
+        assert_same(mod, optimized)
+
+
+def test_pads_of_one_crop_with_two_values_are_never_merged() -> None:
+    """crop(pad_0 w) = w and crop(pad_1 w) = w: were padding a value, pad_0 w and pad_1 w would become one."""
+
+    def body(builder: Any, x: Any) -> tuple[Any, ...]:
+        y = builder.emit(R.nn.relu(x))
+        z = builder.emit(crop(y))
+        zeros, ones = builder.emit(pad(z)), builder.emit(pad(z, 1.0))
+        again = builder.emit(crop(zeros)), builder.emit(crop(ones))
+        return zeros, ones, builder.emit(R.add(*again)), y
+
+    mod = program(body, (1, 32, 4, 4))
+    assert_same(mod, eqsat_layout.optimize(mod))
+
+
+def test_padded_constants_are_made_when_compiling() -> None:
+    def body(builder: Any, x: Any) -> Any:
+        scale = builder.emit(pad(builder.emit(R.nn.relu(constant(1, 30, 1, 1))), 2.0))
+        return R.multiply(x, scale)
+
+    mod = program(body, (1, 32, 4, 4))
+    optimized = eqsat_layout.optimize(mod)
+    assert ops(optimized) == ["multiply"]
+    assert_same(mod, optimized)
+
+
+def test_constant_arithmetic_is_folded() -> None:
+    def body(builder: Any, x: Any) -> Any:
+        root = builder.emit(R.sqrt(builder.emit(R.multiply(constant(8, 1, 1), constant(8, 1, 1)))))
+        scale = builder.emit(R.add(builder.emit(R.exp(constant(8, 1, 1))), root))
+        y = builder.emit(R.multiply(builder.emit(R.permute_dims(x, [0, 3, 1, 2])), scale))
+        return R.permute_dims(y, [0, 2, 3, 1])
+
+    mod = program(body, (1, 4, 4, 8))
+    optimized = eqsat_layout.optimize(mod)
+    assert ops(optimized) == ["multiply"]
+    assert_same(mod, optimized)
