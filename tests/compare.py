@@ -87,7 +87,11 @@ def _extent(extent: Any, symbols: dict[Any, int], size: int) -> int:
         return int(extent)
     for var in relax.analysis.free_vars(extent) if not isinstance(extent, tvm.ir.Var) else [extent]:
         symbols.setdefault(var, size + len(symbols))
-    return int(tvm.sym.Analyzer().simplify(tvm_ffi.structural_map(extent, (tvm.ir.Var, lambda v: tirx.IntImm(str(v.ty.dtype), symbols[v])))))  # fmt: skip
+
+    def sized(var: Any) -> Any:
+        return tirx.IntImm(str(var.ty.dtype), symbols[var])
+
+    return int(tvm.sym.Analyzer().simplify(tvm_ffi.structural_map(extent, (tvm.ir.Var, sized))))
 
 
 def flat(value: Any) -> Iterator[npt.NDArray[Any]]:

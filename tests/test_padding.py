@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from programs import assert_same, constant, ops, program
 from tvm.relax import op as R
 
 import eqsat_layout
-from programs import assert_same, constant, ops, program
 
 NCHW4C = {"data_layout": "NCHW4c", "kernel_layout": "OIHW4i4o"}
 TO_32_CHANNELS = [0, 0, 0, 2, 0, 0, 0, 0]

@@ -15,22 +15,28 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tvm
+from compare import assert_same_interface, assert_same_results
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from programs import constant, program
 from tvm import relax, tirx
 from tvm.relax import op as R
 
 import eqsat_layout
-from compare import assert_same_interface, assert_same_results
-from programs import constant, program
 
 EXTENTS = (1, 2, 3, 4, 6, 8)
 LARGEST = 6000
 """Elements of a tensor."""
 
-CONVOLUTION_LAYOUTS = (None, ("NHWC", "OHWI"), ("NCHW4c", "OIHW4i4o"), ("NCHW2c", "OIHW2o2i", "NHWC"), ("NHCW", "OIHW"))
-POOL_LAYOUTS = (None, ("NHWC",), ("NCHW2c",), ("NHWC", "NCHW4c"))
+CONVOLUTION_LAYOUTS = (
+    None,
+    ("NHWC", "OHWI"),
+    ("NCHW4c", "OIHW4i4o"),
+    ("NCHW2c", "OIHW2o2i", "NHWC"),
+    ("NHCW", "OIHW"),
+    ("NCHW3c", "OIHW3i2o", "NCHW2c"),
+)
+POOL_LAYOUTS = (None, ("NHWC",), ("NCHW2c",), ("NHWC", "NCHW4c"), ("NCHW3c",))
 
 
 def shape_of(x: Any) -> tuple[int, ...]:
@@ -165,7 +171,9 @@ def concat(p: RandomProgram, x: Any) -> Any:
         return None
     axis = p.draw.randrange(len(shape))
     same = [v for v in p.values if len(shape_of(v)) == len(shape)]
-    same = [v for v in same if all(m == n for a, (m, n) in enumerate(zip(shape, shape_of(v), strict=True)) if a != axis)]
+    same = [
+        v for v in same if all(m == n for a, (m, n) in enumerate(zip(shape, shape_of(v), strict=True)) if a != axis)
+    ]
     parts = [x, p.draw.choice(same)]
     if p.draw.random() < 0.3:
         parts.append(p.constant(*shape))
@@ -216,7 +224,7 @@ def conv2d(p: RandomProgram, x: Any) -> Any:
     if not p.is_image(x):
         return None
     nchw = p.draw.random() < 0.7
-    n, c, h, w = shape_of(x) if nchw else (shape_of(x)[a] for a in (0, 3, 1, 2))
+    c = shape_of(x)[1 if nchw else 3]
     out, kernel = p.draw.choice((1, 2, 4, 8)), p.draw.choice((1, 3))
     groups = p.draw.choice((1, 1, c)) if nchw else 1
     out = c if groups > 1 else out
@@ -229,7 +237,7 @@ def conv2d(p: RandomProgram, x: Any) -> Any:
 
 
 def freeze(p: RandomProgram, layouts: tuple[tuple[str, ...] | None, ...]) -> None:
-    """The last op, in a layout that divides its tensors."""
+    """The last op; blocks that don't divide its channels pad them."""
     layout = p.draw.choice(layouts)
     name = f"v{p.calls}"
     if layout is not None:
@@ -286,7 +294,8 @@ def gathering(p: RandomProgram, x: Any) -> Any:
         return p.emit(R.flip(x, axis))
     if kind == 2:
         return p.emit(R.repeat(x, 2, axis))
-    return p.emit(R.where(p.emit(R.greater(x, relax.const(0.0, "float32"))), x, p.emit(R.nn.relu(p.emit(R.exp(R.clip(x, -1.0, 1.0)))))))  # fmt: skip
+    positive = p.emit(R.greater(x, relax.const(0.0, "float32")))
+    return p.emit(R.where(positive, x, p.emit(R.tanh(x))))
 
 
 def loose_constant(p: RandomProgram, x: Any) -> Any:
@@ -301,28 +310,9 @@ KINDS: dict[Callable[[RandomProgram, Any], Any], float] = {
 }  # fmt: skip
 
 
-def fitting(mod: Any) -> Any:
-    """``mod`` without the annotations that do not divide: those are errors, and tested elsewhere."""
-    from eqsat_layout.errors import LayoutError
-
-    entries = dict(mod["main"].attrs["eqsat_layout.frozen"])
-    while entries:
-        function = mod["main"].with_attr("eqsat_layout.frozen", entries)
-        candidate = tvm.IRModule({**dict(mod.functions_items()), mod.get_global_var("main"): function})
-        try:
-            eqsat_layout.plan(candidate)
-            return candidate
-        except LayoutError as error:
-            name = str(error).partition("bound to '")[2].partition("'")[0]
-            if name not in entries:
-                raise
-            del entries[name]
-    return tvm.IRModule({**dict(mod.functions_items()), mod.get_global_var("main"): mod["main"].without_attr("eqsat_layout.frozen")})
-
-
 def check(draw: random.Random) -> tuple[Any, Any]:
     """Builds one program, optimises it, compares. Gives both modules."""
-    mod = fitting(RandomProgram(draw).module())
+    mod = RandomProgram(draw).module()
     before = mod.script(show_meta=True)
     optimized = eqsat_layout.optimize(mod)
     assert mod.script(show_meta=True) == before
@@ -335,7 +325,7 @@ def check(draw: random.Random) -> tuple[Any, Any]:
 @pytest.mark.parametrize("part", range(4))
 def test_random_programs_compute_the_same(part: int) -> None:
     """The same programs every time, for a suite that is green or red for a reason."""
-    for seed in range(part * 8, part * 8 + 8):
+    for seed in range(part * 6, part * 6 + 6):
         check(random.Random(seed))
 
 

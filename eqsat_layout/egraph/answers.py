@@ -131,12 +131,14 @@ class Answers:
         return [("rim-through", (key, operand, pad, self._border_name(replace(border, fill=fill))))]
 
     def answer_pad_view(self, pad: str, result: str) -> list[Row]:
-        """The format of a pad's operand that makes the pad free, given its result's."""
+        """The format of a pad's operand that makes the pad free, given its result's; else the result as it stands."""
         border, fmt = self._borders[pad], self._names.formats.get(result)
-        if fmt is None or fmt.fill not in (None, border.fill):
+        if fmt is None:
             return []
-        operand = _rimmed(fmt, border.widths, 1, border.fill)
-        return [] if operand is None else [("pad-view", (pad, result, self._names.format(operand)))]
+        operand = _rimmed(fmt, border.widths, 1, border.fill) if fmt.fill in (None, border.fill) else None
+        if operand is None:
+            return [("cut", (pad, result, self._names.format(Format.row_major(border.wide_shape))))]
+        return [("pad-view", (pad, result, self._names.format(operand)))]
 
     def answer_pad_viewed(self, pad: str, operand: str) -> list[Row]:
         """The format of a pad's result that makes the pad free, given its operand's."""
@@ -153,12 +155,14 @@ class Answers:
         return [] if inside is None else [("peek", (crop, operand, self._names.format(inside)))]
 
     def answer_peeked(self, crop: str, result: str) -> list[Row]:
-        """The format of a crop's operand that serves as the crop in a padded format."""
-        fmt = self._names.formats.get(result)
-        if fmt is None or fmt.fill is not UNDEF:
+        """The format of a crop's operand that serves as the crop in a padded format; else the operand as it stands."""
+        border, fmt = self._borders[crop], self._names.formats.get(result)
+        if fmt is None:
             return []
-        around = _rimmed(fmt, self._borders[crop].widths, -1, UNDEF)
-        return [] if around is None else [("peek", (crop, self._names.format(around), result))]
+        around = _rimmed(fmt, border.widths, -1, UNDEF) if fmt.fill is UNDEF else None
+        if around is None:
+            return [("whole", (crop, result, self._names.format(Format.row_major(border.wide_shape))))]
+        return [("peek", (crop, self._names.format(around), result))]
 
     # ---- flow -------------------------------------------------------------------------------------------------------
 

@@ -121,7 +121,7 @@ class ConstantPool:
 
     def _run(self, applied: Applied) -> Array:
         """Runs the op's PrimFunc, results last, on its operands."""
-        operands = [tvm.runtime.tensor(np.ascontiguousarray(self._array(o))) for o in applied.operands]
+        operands = [tvm.runtime.tensor(np.asarray(self._array(o), order="C")) for o in applied.operands]
         shape = [int(e) for e in applied.type.shape]
         result = tvm.runtime.empty(shape, applied.type.dtype)
         self._kernels[applied.signature.key](*operands, result)

@@ -15,6 +15,7 @@ from tvm import ir, relax
 from eqsat_layout.graph.constants import ConstantPool
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
+from eqsat_layout.graph.put_back import put_back
 from eqsat_layout.graph.relax_form import Request, known_type, relax_forms, relax_type, stand_ins
 from eqsat_layout.graph.rewrite_form import write_relax
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, Part, Run, Steps
@@ -32,7 +33,7 @@ def emit_module(mod: Any, regions: Sequence[tuple[Graph, Steps]], signatures: Ma
     funcs = _PrimFuncs(result, signatures)
     by_function: dict[str, list[tuple[Graph, Steps]]] = {}
     for graph, steps in regions:
-        by_function.setdefault(graph.function, []).append((graph, steps))
+        by_function.setdefault(graph.function, []).append((graph, put_back(steps, signatures)))
     for name, own in by_function.items():
         funcs.prepare([s for _, s in own])
         global_var = result.get_global_var(name)
@@ -82,9 +83,9 @@ class _PrimFuncs:
             for step in program.steps:
                 if not isinstance(step, Run) or (step.signature, step.flow) in self._templates:
                     continue
-                if step.flow is None:
-                    self._templates[step.signature, None] = Template(self._as_written(step.signature))
-                elif (step.signature, step.flow) not in requests:
+                if self._is_as_written(step):
+                    self._templates[step.signature, step.flow] = Template(self._as_written(step.signature))
+                elif step.flow is not None and (step.signature, step.flow) not in requests:
                     requests[step.signature, step.flow] = self._request(step.signature, step.flow)
         forms = relax_forms(list(requests.values()))
         for (key, request), form in zip(requests.items(), forms, strict=True):
@@ -100,6 +101,12 @@ class _PrimFuncs:
         if signature.frozen is not None:  # only the ends are given, what lies between is derived
             flow = complete(signature.computation, flow.operands, flow.results)
         return Request(signature, flow, relayout(signature.func, signature.computation, flow))
+
+    def _is_as_written(self, step: Run) -> bool:
+        """A frozen op that is frozen as it stands is given formats too."""
+        if step.flow is None or self._signatures[step.signature].frozen is None:
+            return step.flow is None
+        return all(f.is_row_major for f in (*step.flow.operands, *step.flow.results))
 
     def _as_written(self, key: str) -> Any:
         """The op's own template; a PrimFunc that the input does not have (its rewrites were hoisted) is added."""

@@ -19,6 +19,9 @@ FROZEN_ATTRIBUTE = "eqsat_layout.frozen"
 _OPERAND_LAYOUTS = ("data_layout", "kernel_layout")
 _SINGLE_LAYOUT = "layout"
 
+_Entries = Mapping[str, Sequence[str]]
+"""Layout names by the name of a binding or of an op."""
+
 
 class FrozenLayouts:
     """The annotations that hold in one function.
@@ -28,30 +31,21 @@ class FrozenLayouts:
     divide are padded with 0.
     """
 
-    def __init__(self, function: str, entries: Mapping[str, Sequence[str]], notes: list[str]):
-        self._function, self._entries, self._notes = function, entries, notes
+    def __init__(self, function: str, own: Mapping[str, Sequence[str]], desired: _Entries, notes: list[str]):
+        self._function, self._entries, self._notes = function, {**desired, **own}, notes
         self._known: dict[Any, Frozen] = {}
-        self._unused = {name for name in entries if not name.startswith("relax.")}
+        self._unused = {name for name in self._entries if not name.startswith("relax.")}
+        self._own = frozenset(own)
 
     @staticmethod
     def of_function(
         name: str, function: Any, desired_layouts: Mapping[str, Any] | None, notes: list[str]
     ) -> FrozenLayouts:
         """Reads the function's attribute; entries of the attribute win over ``desired_layouts``."""
-        entries: dict[str, Sequence[str]] = {}
         attribute = function.attrs.get(FROZEN_ATTRIBUTE) if function.attrs is not None else None
-        for source in (desired_layouts or {}, attribute or {}):
-            if not hasattr(source, "items"):
-                raise LayoutError(f"{name}: {FROZEN_ATTRIBUTE} must be a dictionary of layout names, got {source!r}")
-            for key, layouts in source.items():
-                if isinstance(layouts, str) or not all(isinstance(layout, str) for layout in layouts):
-                    raise LayoutError(f"{name}: the layouts of {key!r} must be a list of layout names, got {layouts!r}")
-                entries[str(key)] = tuple(str(layout) for layout in layouts)
-        for layouts in entries.values():
-            for layout in layouts:
-                if layout != "default":
-                    parse_layout_name(layout)
-        return FrozenLayouts(name, entries, notes)
+        own = {} if attribute is None else _entries(attribute, f"{name}: {FROZEN_ATTRIBUTE}")
+        desired = {} if desired_layouts is None else _entries(desired_layouts, f"{name}: desired_layouts")
+        return FrozenLayouts(name, own, desired, notes)
 
     def of_call(
         self, binding: str, call: Any, operands: Sequence[TensorType | None], results: Sequence[TensorType | None]
@@ -62,9 +56,15 @@ class FrozenLayouts:
         layouts = self._entries.get(binding)
         must = layouts is not None
         layouts = layouts if must else self._entries.get(op_name)
-        if layouts is None or len(results) != 1 or results[0] is None or any(t is None for t in operands):
+        if layouts is None:
             return None
         where = f"{self._function}: {op_name} bound to {binding!r}"
+        if len(results) != 1 or results[0] is None or any(t is None for t in operands):
+            if must:
+                raise LayoutError(
+                    f"{where} can't be frozen: it has an operand or a result of unknown shape, or several"
+                )
+            return None
         names = _logical_layouts(call.attrs, len(operands), where)
         key = (must, tuple(names), layouts, tuple(operands), results[0])
         if key not in self._known:
@@ -83,7 +83,7 @@ class FrozenLayouts:
         small = [axis for axis, block in blocks.items() if not must and _too_small(ty.shape[axis], block)]
         if small:
             layout = _without_blocks(name, layout, small)
-            self._notes.append(f"{where}: a tensor of shape {ty.shape} is smaller than its blocks; {layout} is used")
+            self._notes.append(f"{where}: a tensor of shape {ty.shape} is not given such blocks; {layout} is used")
         padding = [
             (0, -e % blocks[a]) if a in blocks and a not in small and isinstance(e, int) else (0, 0)
             for a, e in enumerate(ty.shape)
@@ -95,9 +95,35 @@ class FrozenLayouts:
         return Format.make(index_map, padding=padding, fill=0.0)
 
     def check_all_used(self) -> None:
-        """A binding that is frozen by name has to exist."""
+        """A binding that is frozen by name has to exist; one that is only desired may be in another function."""
+        missing = ", ".join(map(repr, sorted(self._unused & self._own)))
+        if missing:
+            raise LayoutError(f"{self._function}: {FROZEN_ATTRIBUTE} names {missing}, but no dataflow block binds it")
         if self._unused:
             self._notes.append(f"{self._function}: no binding named {', '.join(sorted(self._unused))} to freeze")
+
+
+def _entries(source: Any, where: str) -> dict[str, tuple[str, ...]]:
+    """The annotations of ``source``, checked as far as they can be without the ops that they are for."""
+    if not hasattr(source, "items"):
+        raise LayoutError(f"{where} must be a dictionary of lists of layout names, got {source!r}")
+    found: dict[str, tuple[str, ...]] = {}
+    for key, layouts in source.items():
+        at = f"{where}: {str(key)!r}"
+        if isinstance(layouts, str) or not hasattr(layouts, "__iter__"):
+            raise LayoutError(f"{at} must be a list of layout names, got {layouts!r}")
+        names = list(layouts)
+        if not all(isinstance(layout, str) for layout in names):
+            raise LayoutError(f"{at} must be a list of layout names, got {names!r}")
+        if not names:
+            raise LayoutError(f"{at} gives no layouts")
+        for layout in names:
+            try:
+                parse_layout_name(layout if layout != "default" else "N")
+            except LayoutError as error:
+                raise LayoutError(f"{at}: {error}") from error
+        found[str(key)] = tuple(map(str, names))
+    return found
 
 
 def _blocks(source: str, layout: str, shape: Sequence[Extent], where: str) -> dict[int, int]:
@@ -113,8 +139,8 @@ def _blocks(source: str, layout: str, shape: Sequence[Extent], where: str) -> di
 
 
 def _too_small(extent: Extent, block: int) -> bool:
-    """Padding would more than double the axis."""
-    return isinstance(extent, int) and 2 * extent <= block
+    """Padding would more than double the axis, or can't be known."""
+    return isinstance(extent, str) or 2 * extent <= block
 
 
 def _without_blocks(source: str, layout: str, small: Sequence[int]) -> str:

@@ -32,6 +32,18 @@ class Frozen:
 
 
 @dataclass(frozen=True, slots=True)
+class Lifted:
+    """What an op is left of: the key of the ``whole`` call, and the maps that were lifted out of its function.
+
+    ``pre`` pairs operands, by number, with the maps before them, ``post`` is the map after the only result.
+    """
+
+    whole: str
+    pre: tuple[tuple[int, IndexMap], ...]
+    post: IndexMap | None
+
+
+@dataclass(frozen=True, slots=True)
 class Signature:
     """Everything about an op but its operands: equal signatures on equal operands give equal values.
 
@@ -52,6 +64,7 @@ class Signature:
     parts: tuple[Part, ...] = ()
     frozen: Frozen | None = None
     symbols: tuple[tuple[str, Any], ...] = ()
+    lifted: Lifted | None = None
 
     @property
     def rule_name(self) -> str:

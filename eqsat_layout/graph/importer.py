@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import ir, relax, tirx
 
 from eqsat_layout.graph.frozen import FrozenLayouts
-from eqsat_layout.graph.graph import Graph, Node, Program, TensorType
+from eqsat_layout.graph.graph import Graph, Lifted, Node, Program, TensorType
 from eqsat_layout.graph.overwriting import functions_that_overwrite
 from eqsat_layout.graph.relax_form import known_type
 from eqsat_layout.graph.rewrite_form import write_relax
@@ -235,7 +235,11 @@ class _RegionReader:
         ]
         symbols = self._types.symbols_of((*(self._graph.nodes[i].type for i in operands), *results))
         callee = str(call.args[0].name_hint)
-        key = self._table.key_of_hoisted(where, callee, hoisted.func, types, inner, symbols)
+        whole = self._table.key_of(
+            where, call, tuple(self._graph.nodes[i].type for i in operands), results, None, symbols
+        )
+        lifted = _lifted(whole, hoisted, len(inner))
+        key = self._table.key_of_hoisted(where, callee, hoisted.func, types, inner, symbols, lifted)
         if len(inner) == 1:
             is_last = not hoisted.post or hoisted.post[0].is_identity
             core = self._add(Node("op", name, inner[0], var if is_last else None, key, tuple(inputs)))
@@ -332,6 +336,16 @@ class _RegionReader:
             fields = tuple(self._types.read(f) for f in ty.fields)
             return (None,) if None in fields else fields
         return (self._types.read(ty),)
+
+
+def _lifted(whole: str, hoisted: Hoisted, results: int) -> Lifted | None:
+    """How the whole call is put together again; None where that takes more than maps."""
+    post = hoisted.post.get(0)
+    maps = [(i, r.index_map) for i, r in sorted(hoisted.pre.items()) if r.index_map is not None]
+    if len(maps) < len(hoisted.pre) or results != 1 or (post is not None and post.index_map is None):
+        return None
+    after = None if post is None or post.is_identity else post.index_map
+    return Lifted(whole, tuple((i, index_map) for i, index_map in maps if not index_map.is_identity), after)
 
 
 def _mentions_values(arg: Any) -> bool:

@@ -16,8 +16,9 @@ from tvm import ir, relax, tirx
 from eqsat_layout.errors import LayoutError, MalformedModuleError
 from eqsat_layout.graph.borders import Part, parts_of
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
-from eqsat_layout.graph.graph import Frozen, Signature, TensorType
+from eqsat_layout.graph.graph import Frozen, Lifted, Signature, TensorType
 from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.graph.rotations import is_legalised_rightly
 from eqsat_layout.graph.templates import Template, leaf_exprs
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.extents import expr_of
@@ -79,11 +80,11 @@ class SignatureTable:
             func = self._mod[call.args[0]]
             self._hoisted[name] = hoist(func) if isinstance(func, tirx.PrimFunc) else None
         found = self._hoisted[name]
-        if found is None:
+        if found is None or (found.operands, found.results) != (len(operands), len(results)):
             return None
         sides = ((found.pre, operands, "shape"), (found.post, results, "result_shape"))
         fits = all(ty is not None for ty in (*operands, *results)) and all(
-            i < len(types) and getattr(rewrite, side) == getattr(types[i], "shape", None)
+            getattr(rewrite, side) == getattr(types[i], "shape", None)
             for rewrites, types, side in sides
             for i, rewrite in rewrites.items()
         )
@@ -97,6 +98,7 @@ class SignatureTable:
         operands: Sequence[TensorType],
         results: Sequence[TensorType],
         symbols: tuple[tuple[str, Any], ...],
+        lifted: Lifted | None,
     ) -> str:
         """The key of what is left of the PrimFunc called ``name`` when its rewrites are lifted out: ``func``."""
         identity = ("hoisted", name, tuple(operands), tuple(results), tuple(hash(var) for _, var in symbols))
@@ -104,7 +106,9 @@ class SignatureTable:
         if key is None:
             key = self._keys[identity] = f"{name}#{len(self._raw)}"
             template = _call_of_tir(ir.GlobalVar(name), operands, results, dict(symbols))
-            self._raw[key] = Signature(key, name, tuple(operands), tuple(results), template, func, symbols=symbols)
+            self._raw[key] = Signature(
+                key, name, tuple(operands), tuple(results), template, func, symbols=symbols, lifted=lifted
+            )
             self._where[key] = where
         return key
 
@@ -208,6 +212,8 @@ def _single_primfunc(function: Any, mod: Any) -> Any:
 
 
 def _analysed(raw: Signature, func: Any, frozen: Frozen | None, where: str) -> Signature:
+    if not is_legalised_rightly(raw):
+        func = None
     computation = analyse(func) if func is not None else None
     if computation is not None and not _fits(computation, raw):
         func = _specialised(func, raw)

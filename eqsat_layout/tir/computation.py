@@ -139,6 +139,30 @@ class Block:
                     return True
         return False
 
+    @cached_property
+    def pairs(self) -> tuple[tuple[int, int, int], ...]:
+        """Of a contraction: ``(s, r, operand)``, spatial variable ``s`` being where the result has what the operand has
+        at reduced variable ``r``: a free axis of the other operand, that is reduced together with this one.
+
+        So ``oc`` and ``rc`` of a convolution's data, ``n`` and ``k`` of a matmul's left operand.
+        """
+        found: list[tuple[int, int, int]] = []
+        for own in self.reads:
+            for other in self.reads:
+                if own.buffer != other.buffer and own.buffer not in (b for _, _, b in found):
+                    mine, theirs = self._plain(own), self._plain(other)
+                    anywhere = {i for index in own.indices for i in index.iters}
+                    reduced = [i for i in mine if i in theirs and not self.is_spatial(i)]
+                    free = [i for i in theirs if self.is_spatial(i) and i not in anywhere]
+                    last = zip(reversed(free), reversed(reduced), strict=False)
+                    found.extend((s, r, own.buffer) for s, r in last)
+        return tuple(found)
+
+    def _plain(self, access: Access) -> list[int]:
+        """The variables that are dimensions as they stand."""
+        shifts = (i.shift_of(self.extents) for i in access.indices if isinstance(i, Affine) and not i.constant)
+        return [v for v in shifts if v is not None and self.extents[v] != 1]
+
     def is_spatial(self, number: int) -> bool:
         """Variable ``number`` is not reduced over."""
         return self.iters[number].kind is IterKind.SPATIAL

@@ -15,7 +15,7 @@ from eqsat_layout.tir.padding import plan_block, produced_fills
 from eqsat_layout.tir.scalars import ANYTHING, FINITE, Evaluator, Scalar, UnsafeError, held
 
 MOST_CANDIDATES = 5
-MOST_TUPLES = 48
+MOST_TUPLES = 24
 
 
 def evaluate_fill(value: Value, fills: Mapping[int, Fill], dtypes: Sequence[str]) -> Fill:
@@ -73,7 +73,7 @@ def fills_for(
     choice = _Choice(computation, formats, {wanted: fill})
     operands = [n for n in computation.operands if formats[n].is_padded]
     best = choice.cheapest(operands, _candidates(computation, fill))
-    weakest = choice.filled(dict.fromkeys(operands, UNDEF))
+    weakest = choice.weakest(operands)
     return (best,) if best == weakest else (best, weakest)
 
 
@@ -87,16 +87,16 @@ def fills_from(
     choice = _Choice(computation, formats, {given: fill})
     others = [n for n in computation.operands if formats[n].is_padded and n != given]
     if not others or fill is UNDEF:
-        return (choice.filled(dict.fromkeys(others, UNDEF)),)
+        return (choice.weakest(others),)
     best = choice.cheapest(others, _candidates(computation, fill))
-    weakest = choice.filled(dict.fromkeys(others, UNDEF))
+    weakest = choice.weakest(others)
     return (best,) if best == weakest else (best, weakest)
 
 
 def internal_fills(computation: Computation, formats: Mapping[int, Format]) -> dict[int, Fill]:
     """Fills of the padded internal buffers, given the formats of the others."""
     public = (*computation.operands, *computation.results)
-    return _Choice(computation, formats, {n: formats[n].fill for n in public}).filled({})
+    return _Choice(computation, formats, {n: formats[n].fill for n in public}).weakest(())
 
 
 def _number(value: Value) -> float:
@@ -117,6 +117,8 @@ class _Choice:
         self.computation = computation
         self.given = given
         self.formats = [f.with_fill(given.get(n, UNDEF)) for n, f in sorted(formats.items())]
+        self._costs: dict[tuple[int, tuple[Fill, ...]], float] = {}
+        self._produced: dict[tuple[int, tuple[Fill, ...]], tuple[Fill, ...]] = {}
 
     def cheapest(self, numbers: Sequence[int], candidates: Sequence[float]) -> dict[int, Fill]:
         """The fills of lowest cost; among equals those that ask least. ``numbers`` are the operands to choose for."""
@@ -124,29 +126,35 @@ class _Choice:
         for fills in _tuples(numbers, candidates):
             if not self._can_hold(fills):
                 continue
-            filled = self.filled(fills)
+            filled = self._filled(fills)
             cost = self._cost(filled)
             if best is None or cost < best[0]:
                 best = cost, filled
             if cost == 0:
                 break
         assert best is not None, "undef can always be held"
-        return best[1]
+        return self._improved(best[1])
 
-    def filled(self, operands: Mapping[int, Fill]) -> dict[int, Fill]:
-        """All fills, given those of the operands: what blocks produce, or what makes later blocks cheaper."""
-        fills: dict[int, Fill] = {**self.given, **operands}
-        for block in self.computation.blocks:
-            current = self._with(fills)
-            if all(w.buffer in fills for w in block.writes):
-                continue
-            for access, fill in zip(block.writes, produced_fills(self.computation, block, current), strict=True):
-                fills.setdefault(access.buffer, fill)
+    def weakest(self, numbers: Sequence[int]) -> dict[int, Fill]:
+        """The fills that ask nothing of the operands ``numbers``."""
+        return self._improved(self._filled(dict.fromkeys(numbers, UNDEF)))
+
+    def _improved(self, fills: dict[int, Fill]) -> dict[int, Fill]:
+        """Writes numbers into internal padding of which nothing would be known, where that saves later conditions."""
         for number in self.computation.internal:
-            if fills.get(number) is UNDEF and self.formats[number].is_padded:
+            if fills.get(number) is UNDEF:
                 choices: tuple[Fill, ...] = (UNDEF, 0.0, 1.0, *self._starts(number))
                 tried: list[dict[int, Fill]] = [{**fills, number: fill} for fill in choices]
                 fills = min((t for t in tried if self._can_hold(t)), key=self._block_cost)
+        return fills
+
+    def _filled(self, operands: Mapping[int, Fill]) -> dict[int, Fill]:
+        """All fills, given those of the operands: what blocks produce of them."""
+        fills: dict[int, Fill] = {**self.given, **operands}
+        for number, block in enumerate(self.computation.blocks):
+            if not all(w.buffer in fills for w in block.writes):
+                for access, fill in zip(block.writes, self._results(number, block, fills), strict=True):
+                    fills.setdefault(access.buffer, fill)
         return {n: fills.get(n, UNDEF) for n, f in enumerate(self.formats) if f.is_padded}
 
     def _starts(self, number: int) -> list[float]:
@@ -162,9 +170,24 @@ class _Choice:
         return self._block_cost(fills) + unknown * self.computation.iterations * 4
 
     def _block_cost(self, fills: Mapping[int, Fill]) -> float:
-        formats = self._with(fills)
-        plans = ((b, plan_block(self.computation, b, formats)) for b in self.computation.blocks)
-        return sum(b.iterations * (bool(p.masked) + 2 * bool(p.exact)) for b, p in plans)
+        return sum(self._cost_of(number, block, fills) for number, block in enumerate(self.computation.blocks))
+
+    def _cost_of(self, number: int, block: Block, fills: Mapping[int, Fill]) -> float:
+        key = (number, self._seen(block, fills))
+        if key not in self._costs:
+            plan = plan_block(self.computation, block, self._with(fills))
+            self._costs[key] = block.iterations * (bool(plan.masked) + 2 * bool(plan.exact))
+        return self._costs[key]
+
+    def _results(self, number: int, block: Block, fills: Mapping[int, Fill]) -> tuple[Fill, ...]:
+        key = (number, self._seen(block, fills))
+        if key not in self._produced:
+            self._produced[key] = produced_fills(self.computation, block, self._with(fills))
+        return self._produced[key]
+
+    def _seen(self, block: Block, fills: Mapping[int, Fill]) -> tuple[Fill, ...]:
+        """What a block sees of the fills."""
+        return tuple(fills.get(a.buffer) for a in (*block.writes, *block.reads))
 
     def _with(self, fills: Mapping[int, Fill]) -> list[Format]:
         return [f.with_fill(fills.get(n, UNDEF)) for n, f in enumerate(self.formats)]

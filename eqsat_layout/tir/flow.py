@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import GLOBAL, UNDEF, Format, IndexMap, Padding
+from eqsat_layout.maps import GLOBAL, UNDEF, Fill, Format, IndexMap, Padding
 from eqsat_layout.tir.computation import Access, Block, Computation, IterKind, Role
 from eqsat_layout.tir.fills import fills_for, fills_from, internal_fills
+from eqsat_layout.tir.padding import produced_fills as written_fills
 from eqsat_layout.tir.spreading import completed_padding, padded_view, spread_padding
 from eqsat_layout.tir.transfer import Placing, RefusedError, covers, transfer
 
@@ -28,23 +29,64 @@ class Flow:
     internal: tuple[Format, ...]
 
 
-def backward(computation: Computation, result: int, fmt: Format) -> tuple[Flow, ...]:
+def backward(computation: Computation, result: int, fmt: Format, *, contractions: bool = False) -> tuple[Flow, ...]:
     """The flows under which result number ``result`` comes in ``fmt``, best first; ``()`` if there is no natural one.
 
     With padding, first those whose operands' fills make the result's, if there are such, then those that ask nothing of
     the operands' padding and write the fill under a condition. At most three. Raises :class:`LayoutError` if ``fmt`` is
     not of the result's shape.
     """
-    return _flows(computation, computation.results[result], fmt)
+    return _Search(computation, computation.results[result], fmt, contractions).flows()
 
 
-def forward(computation: Computation, operand: int, fmt: Format) -> tuple[Flow, ...]:
+def forward(computation: Computation, operand: int, fmt: Format, *, contractions: bool = False) -> tuple[Flow, ...]:
     """The flows that take operand number ``operand`` in ``fmt``, best first; ``()`` if there is no natural one.
 
     With padding, results are padded with what the function makes of it. At most three. Raises :class:`LayoutError` if
     ``fmt`` is not of the operand's shape.
     """
-    return _flows(computation, computation.operands[operand], fmt)
+    return _Search(computation, computation.operands[operand], fmt, contractions).flows()
+
+
+def why_not(
+    computation: Computation,
+    fmt: Format,
+    *,
+    result: int | None = None,
+    operand: int | None = None,
+    contractions: bool = False,
+) -> str | None:
+    """Why there is no flow for ``fmt``, :func:`backward` from a ``result`` or :func:`forward` from an ``operand``.
+
+    In words that name the buffer, the axis and the cause; ``None`` if there is one. Raises :class:`LayoutError` if ``fmt`` is not of the buffer's shape.
+    """
+    numbers = computation.results if operand is None else computation.operands
+    search = _Search(computation, numbers[operand if operand is not None else result or 0], fmt, contractions)
+    return None if search.flows() else search.reason
+
+
+def produced_fill(computation: Computation, operands: Sequence[Format], result: int, fmt: Format) -> Fill:
+    """What result ``result`` would have in the padding of ``fmt`` if its block ran through the operands' padding.
+
+    A number where that is proven, :data:`UNDEF` where it is not or can't be run; ``None`` if ``fmt`` has no padding.
+    """
+    if not fmt.is_padded:
+        return None
+    number = computation.results[result]
+    results = [fmt.with_fill(UNDEF) if n == number else None for n in computation.results]
+    flow = complete(computation, operands, results)
+    formats = dict(zip(computation.operands, flow.operands, strict=True))
+    formats |= dict(zip(computation.results, flow.results, strict=True))
+    formats |= dict(zip(computation.internal, flow.internal, strict=True))
+    writers = [b for b in computation.blocks if any(w.buffer == number for w in b.writes)]
+    for access, fill in zip(
+        writers[-1].writes,
+        written_fills(computation, writers[-1], [formats[n] for n in range(len(formats))]),
+        strict=True,
+    ):
+        if access.buffer == number:
+            return fill
+    raise AssertionError("the writer writes the result")
 
 
 def complete(computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]) -> Flow:
@@ -82,33 +124,57 @@ def _completed(
     return {n: fmt.with_fill(fills[n]) if n in fills else fmt for n, fmt in formats.items()}
 
 
-def _flows(computation: Computation, seed: int, fmt: Format) -> tuple[Flow, ...]:
-    _check_shape(computation, seed, fmt)
-    if computation.is_contraction or any(s != GLOBAL for s in (fmt.scope, *(b.scope for b in computation.buffers))):
-        return ()
-    try:
-        paddings = spread_padding(computation, seed, fmt.padding)
-    except RefusedError:
-        return ()
-    view = padded_view(computation, paddings)
-    flows: dict[Flow, None] = {}
-    for placing in Placing:
-        maps = {seed: fmt.index_map}
-        spread = _Spread(view, maps, placing, strict=True)
-        try:
-            spread.run()
-        except RefusedError:
-            continue
-        formats = _formats(view, maps, paddings)
-        flows.update(
-            (_flow(computation, formats | filled), None) for filled in _fillings(computation, formats, seed, fmt)
-        )
-        if not spread.has_choice:
-            break
-    return tuple(flows)[:MOST_FLOWS]
-
-
 MOST_FLOWS = 3
+
+
+class _Search:
+    """All natural flows from one buffer's format. ``reason`` is the first refusal, in words."""
+
+    def __init__(self, computation: Computation, seed: int, fmt: Format, contractions: bool) -> None:
+        _check_shape(computation, seed, fmt)
+        self.computation = computation
+        self.seed = seed
+        self.fmt = fmt
+        self.contractions = contractions
+        self.reason: str | None = None
+
+    def flows(self) -> tuple[Flow, ...]:
+        """At most :data:`MOST_FLOWS`, best first."""
+        if not self._is_open():
+            return ()
+        has_pairs = any(b.is_contraction and b.pairs for b in self.computation.blocks)
+        flows: dict[Flow, None] = {}
+        placings = [Placing.NEAR, Placing.LAST] if self.computation.is_contraction else list(Placing)
+        for placing in placings:
+            choices = [self._found(placing, pairs, flows) for pairs in ([True, False] if has_pairs else [False])]
+            if not any(choices):
+                break
+        return tuple(flows)[:MOST_FLOWS]
+
+    def _is_open(self) -> bool:
+        scopes = (self.fmt.scope, *(b.scope for b in self.computation.buffers))
+        if any(scope != GLOBAL for scope in scopes):
+            self.reason = "layouts of buffers in other memory scopes don't flow"
+        elif self.computation.is_contraction and not self.contractions:
+            self.reason = "it is a contraction: its layouts are chosen, not carried through"
+        return self.reason is None
+
+    def _found(self, placing: Placing, pairs: bool, flows: dict[Flow, None]) -> bool:
+        """Adds what is found under one way of placing; whether another way may give something else."""
+        try:
+            paddings = spread_padding(self.computation, self.seed, self.fmt.padding, pairs)
+            view = padded_view(self.computation, paddings)
+            maps = {self.seed: self.fmt.index_map}
+            spread = _Spread(view, maps, placing, strict=True, contractions=self.contractions, pairs=pairs)
+            spread.run()
+        except RefusedError as refusal:
+            name = self.computation.buffers[refusal.buffer].name
+            self.reason = self.reason or f"{name}: {refusal.reason}"
+            return True
+        formats = _formats(view, maps, paddings)
+        for filled in _fillings(self.computation, formats, self.seed, self.fmt):
+            flows[_flow(self.computation, formats | filled)] = None
+        return spread.has_choice
 
 
 def _fillings(
@@ -150,12 +216,15 @@ class _Spread:
     """Spreads maps from known buffers through the blocks until nothing new is learnt.
 
     ``strict``: raises :class:`RefusedError` where buffers can't be kept in step, instead of leaving them.
+    ``contractions``: through them too; ``pairs``: placing what they reduce where the result has free axes.
     """
 
     computation: Computation
     maps: dict[int, IndexMap]
     placing: Placing
     strict: bool
+    contractions: bool = False
+    pairs: bool = False
     has_choice: bool = field(default=False)
     aligns: bool = field(init=False)
 
@@ -165,7 +234,7 @@ class _Spread:
     def run(self) -> None:
         """Extends ``maps``: with what follows entirely as long as there is any, then with one choice, and again."""
         from_result = any(self.computation.buffers[n].role is Role.RESULT for n in self.maps)
-        blocks = [b for b in self.computation.blocks if not b.is_contraction]
+        blocks = [b for b in self.computation.blocks if self.contractions or not b.is_contraction]
         orders = (blocks[::-1], blocks) if from_result else (blocks, blocks[::-1])
         self._settle(orders)
         while any(self._step(block, may_choose=True) for block in orders[0]):
@@ -208,7 +277,15 @@ class _Spread:
     def _transfer(self, block: Block, source: Access, target: Access) -> IndexMap:
         buffers = self.computation.buffers
         shape, index_map = buffers[source.buffer].shape, self.maps[source.buffer]
-        return transfer(block, source, shape, index_map, target, buffers[target.buffer], self.placing, self.aligns)
+        buffer = buffers[target.buffer]
+        pairs = self._pairs(block, source, target)
+        return transfer(block, source, shape, index_map, target, buffer, self.placing, self.aligns, pairs)
+
+    def _pairs(self, block: Block, source: Access, target: Access) -> dict[int, int]:
+        """The variables of ``target`` that take the places of variables of ``source``."""
+        known = block.pairs if self.pairs and block.is_contraction else ()
+        towards = {s: r for s, r, operand in known if operand == target.buffer and source in block.writes}
+        return towards or {r: s for s, r, operand in known if operand == source.buffer and target in block.writes}
 
     def _check(self, block: Block) -> None:
         """Refuses two demands on one operand."""
@@ -220,7 +297,7 @@ class _Spread:
             if known is None or buffer.role is Role.INTERNAL or not covers(block, written, read, buffer.shape):
                 continue
             if _full_axes(known) != _full_axes(self._transfer(block, written, read)):
-                raise RefusedError
+                raise RefusedError("it is read in two ways that ask for different maps", read.buffer)
 
 
 def _moving_count(block: Block, read: Access) -> int:

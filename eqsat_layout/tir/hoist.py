@@ -27,12 +27,14 @@ PREPROC_ANNOTATION = "meta_schedule.layout_rewrite_preproc"
 @dataclass(frozen=True)
 class Hoisted:
     """``func`` without its rewrites: ``pre[i]`` takes operand ``i`` to what it reads, ``post[j]`` the ``j``-th tensor
-    that it writes to result ``j``. Its parameters stand in the old order.
+    that it writes to result ``j``. Its parameters stand in the old order: ``operands`` of them, then ``results``.
     """
 
     pre: Mapping[int, LayoutRewrite]
     func: Any
     post: Mapping[int, LayoutRewrite]
+    operands: int
+    results: int
 
 
 def hoist(func: Any) -> Hoisted | None:
@@ -87,7 +89,9 @@ class _State:
         statements = list(root.body.seq) if type(root.body) is tirx.SeqStmt else [root.body]
         if len(statements) < 2:
             return None
-        return _State(func, [_read_nest(s) for s in statements])
+        state = _State(func, [_read_nest(s) for s in statements])
+        buffers = [p for p in func.params if type(p.ty) is tirx.BufferType]
+        return state if buffers == [*state.operands, *state.results] else None  # else something is written in place
 
     def lift_one(self) -> bool:
         """Lifts one rewrite, if there is one to lift beside something that stays."""
@@ -96,8 +100,8 @@ class _State:
         return any(self._lift_leading(n) or self._lift_trailing(n) for n in self.nests)
 
     def hoisted(self) -> Hoisted | None:
-        if not self.pre and not self.post:
-            return None
+        if all(rewrite.is_identity for rewrite in (*self.pre.values(), *self.post.values())):
+            return None  # the pad stage of a convolution without padding is a plain copy
         if len(self.nests) == 1 and self._rewrite(self.nests[0]) is not None:
             return None
         if _sizes_told(self.func.params) - _sizes_told(self.params):
@@ -114,7 +118,7 @@ class _State:
         )
         realize = s_tir.SBlockRealize([], True, root)
         func = tirx.PrimFunc(self.params, realize, ret_type=self.func.ret_type, attrs=self.func.attrs)
-        return Hoisted(self.pre, func, self.post)
+        return Hoisted(self.pre, func, self.post, len(self.operands), len(self.results))
 
     def _lift_leading(self, nest: _Nest) -> bool:
         """A block that reads one operand, which nothing else touches, and alone fills an internal buffer."""

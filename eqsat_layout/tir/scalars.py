@@ -123,7 +123,7 @@ def held(number: float, dtype: str) -> int | float | None:
 def _fits(number: int, dtype: str) -> bool:
     digits = dtype.lstrip("uint")
     bits = int(digits) if digits.isdigit() else 8
-    return 0 <= number < 2**bits if dtype.startswith("u") else -(2 ** (bits - 1)) <= number < 2 ** (bits - 1)
+    return 0 <= number < 1 << bits if dtype.startswith("u") else -(1 << (bits - 1)) <= number < 1 << (bits - 1)
 
 
 def _exactly(number: Fraction | int | float, dtype: str) -> Scalar:

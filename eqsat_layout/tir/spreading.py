@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from eqsat_layout.maps import Format, Padding
-from eqsat_layout.tir.computation import Access, Block, Computation, Role
+from eqsat_layout.tir.computation import Access, Block, Computation
 from eqsat_layout.tir.padding import NONE, Border, extended, linked_variable
 from eqsat_layout.tir.transfer import RefusedError
 
@@ -18,12 +18,13 @@ Paddings = dict[int, list[Border]]
 """Per buffer number, a border per axis."""
 
 
-def spread_padding(computation: Computation, seed: int, padding: Padding) -> dict[int, Padding]:
+def spread_padding(computation: Computation, seed: int, padding: Padding, pairs: bool = False) -> dict[int, Padding]:
     """The padding of every buffer when buffer ``seed`` is padded: axes along one variable are padded alike.
 
+    ``pairs``: so are those along a variable of the same extent that takes its place, see :attr:`Block.pairs`.
     Raises :class:`RefusedError` where a padded axis is met by one that is not in step: shifted, strided, split.
     """
-    spread = _Spread(computation, {seed: padding}, fixed=frozenset(), strict=True)
+    spread = _Spread(computation, {seed: padding}, fixed=frozenset(), strict=True, pairs=pairs)
     spread.run()
     return spread.result()
 
@@ -93,9 +94,15 @@ class _Spread:
     """Carries borders from axes to variables and on to axes, until nothing is new."""
 
     def __init__(
-        self, computation: Computation, seeds: Mapping[int, Padding], fixed: frozenset[int], strict: bool
+        self,
+        computation: Computation,
+        seeds: Mapping[int, Padding],
+        fixed: frozenset[int],
+        strict: bool,
+        pairs: bool = False,
     ) -> None:
         self.computation = computation
+        self.pairs = pairs
         self.fixed = fixed
         self.strict = strict
         self.paddings: Paddings = {n: [NONE] * len(b.shape) for n, b in enumerate(computation.buffers)}
@@ -123,6 +130,14 @@ class _Spread:
             if self.strict and access in block.writes:
                 self._refuse(access, dim, border)
             return
+        for pair in block.pairs if self.pairs else ():
+            partner = pair[1] if pair[0] == variable else pair[0] if pair[1] == variable else variable
+            if partner != variable and block.extents[partner] == block.extents[variable]:
+                self._reach(block, partner, border)
+        self._reach(block, variable, border)
+
+    def _reach(self, block: Block, variable: int, border: Border) -> None:
+        """From a variable to the axes along it."""
         for other in (*block.writes, *block.reads):
             for place, index in enumerate(other.indices):
                 if variable not in index.iters:
@@ -144,9 +159,4 @@ class _Spread:
         self.pending.append((access.buffer, dim))
 
     def _refuse(self, access: Access, dim: int, border: Border) -> None:
-        buffer = self.computation.buffers[access.buffer]
-        kind = "the result" if buffer.role is Role.RESULT else "buffer"
-        raise RefusedError(
-            f"axis {dim} of {kind} {buffer.name} does not run in step with the axis padded by {border}: it is shifted, "
-            f"strided, or split over several variables"
-        )
+        raise RefusedError(f"axis {dim} is not in step with an axis that is padded by {border}", access.buffer)

@@ -8,8 +8,9 @@ of the iteration variables that run along it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, Extent, IndexMap
@@ -18,7 +19,15 @@ from eqsat_layout.tir.computation import Access, Block, Buffer, Index, Role
 
 
 class RefusedError(Exception):
-    """No map of the other buffer keeps its accesses in step; never leaves this room."""
+    """No map of the other buffer keeps its accesses in step; never leaves this room.
+
+    ``reason`` says why, of an axis of the buffer numbered ``buffer``.
+    """
+
+    def __init__(self, reason: str, buffer: int) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.buffer = buffer
 
 
 class Placing(enum.Enum):
@@ -51,15 +60,17 @@ def transfer(
     buffer: Buffer,
     placing: Placing,
     aligns: bool,
+    pairs: Mapping[int, int],
 ) -> IndexMap:
     """The map of ``buffer``, accessed as ``target``, in step with ``index_map`` of the buffer accessed as ``source``.
 
     ``shape`` is the shape of the source buffer. ``aligns``: an operand that is broadcast keeps emptied axes, so that
-    it still lines up with the result from the right. Raises :class:`RefusedError`.
+    it still lines up with the result from the right. ``pairs``: variables of the source that the target does not have,
+    and the variables of the target that take their places. Raises :class:`RefusedError`.
     """
     slots = _iteration_slots(block, source, shape, index_map)
     aligned = aligns and buffer.role is Role.OPERAND and _is_broadcast(block, source, target)
-    return _Target(block, source, target, buffer, slots, placing, aligned).index_map()
+    return _Target(block, source, target, buffer, slots, placing, aligned, pairs).index_map()
 
 
 def covers(block: Block, source: Access, target: Access, shape: Sequence[Extent]) -> bool:
@@ -77,7 +88,7 @@ def covers(block: Block, source: Access, target: Access, shape: Sequence[Extent]
 def _iteration_slots(block: Block, access: Access, shape: Sequence[Extent], index_map: IndexMap) -> list[_Slot]:
     slots: list[_Slot] = []
     for row in index_map.dims:
-        digits = [d for digit in row for d in _along_iters(block, access.indices[digit.axis], shape[digit.axis], digit)]
+        digits = [d for digit in row for d in _along_iters(block, access, shape[digit.axis], digit)]
         slots.append(_Slot(digits, emptied=bool(row)))
     empty = [s for s, row in zip(slots, index_map.dims, strict=True) if not row]
     units = [access.indices[axis] for axis, extent in enumerate(shape) if extent == 1]
@@ -104,23 +115,22 @@ def _is_broadcast(block: Block, result: Access, operand: Access) -> bool:
     )
 
 
-def _along_iters(block: Block, index: Index, size: Extent, digit: Digit) -> list[Digit]:
+def _along_iters(block: Block, access: Access, size: Extent, digit: Digit) -> list[Digit]:
     """The digits of variables that run along ``digit`` of a dimension of ``size``; none where it stands still."""
     whole = digit.extent == size
+    index = access.indices[digit.axis]
     shifted = _shifted_iter(block, index)
     if shifted is not None:
         axis, shift = shifted
-        return [_resized(digit._replace(axis=axis), size, block.extents[axis], shift)]
+        resized = _resized(digit._replace(axis=axis), size, block.extents[axis], shift)
+        return [_known(resized, block, access, digit.axis, digit, size)]
     radix = _radix(block, index, size)
     if radix is not None:
-        part = _slice(radix, digit)
-        if part is None:
-            raise RefusedError
-        return part
+        return _known(_slice(radix, digit), block, access, digit.axis, digit, size)
     axes = _moving(block, index)
     spatial = [a for a in axes if block.is_spatial(a)]
     if axes and (not whole or len(spatial) > 1):
-        raise RefusedError
+        raise _refusal(block, access, digit.axis, digit, size)
     return [Digit(a, 1, block.extents[a]) for a in spatial]
 
 
@@ -138,8 +148,44 @@ def _constant(index: Index) -> int:
     return index.constant if isinstance(index, Affine) else 0
 
 
-def _resized(digit: Digit, size: Extent, other: Extent, shift: int) -> Digit:
-    """The digit, of an axis of ``size``, on an axis of ``other`` that is shifted against it.
+_T = TypeVar("_T")
+
+
+def _known(found: _T | None, block: Block, access: Access, dim: int, digit: Digit, size: Extent) -> _T:
+    if found is None:
+        raise _refusal(block, access, dim, digit, size)
+    return found
+
+
+def _refusal(block: Block, access: Access, dim: int, digit: Digit, size: Extent) -> RefusedError:
+    """Why ``digit``, of an axis of ``size``, has nothing in step with it on dimension ``dim`` of ``access``."""
+    cut = digit.stride if digit.stride > 1 else digit.extent
+    split = f"it can't be split by {cut}" if digit.extent != size else "it can't be followed"
+    return RefusedError(f"axis {dim} is {_described(block, access.indices[dim])}; {split}", access.buffer)
+
+
+def _described(block: Block, index: Index) -> str:
+    """What the dimension is to the block, in words."""
+    moving = _moving(block, index)
+    if not isinstance(index, Affine):
+        return "read at an index that is no sum of loop variables"
+    if len(moving) > 1 and index.digits() is None:
+        window = [str(block.extents[a]) for a in moving if not block.is_spatial(a)]
+        return f"a window of {' by '.join(window)}" if window else f"a sum of {len(moving)} variables"
+    if len(moving) > 1:
+        return "made of " + " by ".join(str(block.extents[a]) for a in moving)
+    terms = [t for t in index.terms if t.extent != 1]
+    if any(t.weight < 0 for t in terms):
+        return "reversed"
+    if any(t.weight != 1 for t in terms):
+        return f"read with a stride of {terms[0].weight}"
+    if index.constant:
+        return f"shifted by {index.constant}"
+    return f"part of an axis of {block.extents[moving[0]]}" if moving else "standing still"
+
+
+def _resized(digit: Digit, size: Extent, other: Extent, shift: int) -> Digit | None:
+    """The digit, of an axis of ``size``, on an axis of ``other`` that is shifted against it; None if it is cut.
 
     The top digit takes up the difference of extents; what is below it must divide both extents and the shift.
     """
@@ -149,11 +195,11 @@ def _resized(digit: Digit, size: Extent, other: Extent, shift: int) -> Digit:
     if stride == 1 and extent == size:
         return Digit(axis, 1, other)
     if isinstance(size, str) or isinstance(other, str) or isinstance(extent, str):
-        raise RefusedError
+        return None
     top = stride * extent == size
     low = stride if top else stride * extent
     if other % low or shift % low:
-        raise RefusedError
+        return None
     return Digit(axis, stride, other // stride) if top else digit
 
 
@@ -199,6 +245,7 @@ class _Target:
     slots: list[_Slot]
     placing: Placing
     is_aligned: bool
+    pairs: Mapping[int, int]
     placed: set[int] = field(default_factory=set)
 
     def index_map(self) -> IndexMap:
@@ -211,13 +258,19 @@ class _Target:
             for dim, index in enumerate(self.access.indices)
             if dim not in self.placed and _unit_iter(index) not in known
         ]
-        for dim in reversed(self._fill(pending)):
+        for dim in reversed(pending if self._keeps_places() else self._fill(pending)):
             self.slots.insert(self._place_of(dim), self._filled(_Slot([]), dim))
         self._drop_free()
         try:
             return IndexMap.make(self.buffer.shape, [slot.digits for slot in self.slots])
         except LayoutError:
-            raise RefusedError from None
+            reason = "the accesses ask for no bijective map of it"
+            raise RefusedError(reason, self.access.buffer) from None
+
+    def _keeps_places(self) -> bool:
+        """An operand of a contraction has axes of its own, so what the result lacks is not put on what it lacks."""
+        is_written = any(w.buffer == self.access.buffer for w in self.block.writes)
+        return self.block.is_contraction and self.buffer.role is Role.OPERAND and not is_written
 
     def _carry(self) -> None:
         """Replaces digits of variables by digits of the dimensions that they run along."""
@@ -226,8 +279,18 @@ class _Target:
             for axis in _moving(self.block, index):
                 carriers.setdefault(axis, []).append((dim, index))
         for slot in self.slots:
-            slot.digits = [d for digit in slot.digits for d in self._onto_dims(digit, carriers.get(digit.axis, ()))]
+            paired = [self._paired(digit, carriers) for digit in slot.digits]
+            slot.digits = [d for digit in paired for d in self._onto_dims(digit, carriers.get(digit.axis, ()))]
             self.placed.update(d.axis for d in slot.digits)
+
+    def _paired(self, digit: Digit, carriers: Mapping[int, object]) -> Digit:
+        """The digit of the variable that takes the place of one that the target does not have."""
+        other = self.pairs.get(digit.axis)
+        if other is None or digit.axis in carriers or other not in carriers:
+            return digit
+        sizes = self.block.extents[digit.axis], self.block.extents[other]
+        dim = next(d for d, index in enumerate(self.access.indices) if other in index.iters)
+        return _known(_resized(digit._replace(axis=other), *sizes, 0), self.block, self.access, dim, digit, sizes[0])
 
     def _onto_dims(self, digit: Digit, carriers: Sequence[tuple[int, Index]]) -> list[Digit]:
         parts: list[tuple[int, Digit]] = []
@@ -235,13 +298,14 @@ class _Target:
             size, extent = self.buffer.shape[dim], self.block.extents[digit.axis]
             shifted = _shifted_iter(self.block, index)
             if shifted is not None:
-                return [_resized(digit._replace(axis=dim), extent, size, shifted[1])]
+                resized = _resized(digit._replace(axis=dim), extent, size, shifted[1])
+                return [_known(resized, self.block, self.access, dim, digit, extent)]
             radix = _radix(self.block, index, size)
             if radix is None:
                 if digit.extent != extent or sum(self.block.is_spatial(a) for a in _moving(self.block, index)) > 1:
-                    raise RefusedError
+                    raise _refusal(self.block, self.access, dim, digit, extent)
                 return [Digit(dim, 1, size)]
-            parts.extend(_overlaps(digit, radix, dim))
+            parts.extend(_known(_overlaps(digit, radix, dim), self.block, self.access, dim, digit, extent))
         return [part for _, part in sorted(parts, reverse=True)]
 
     def _take_units(self) -> None:
@@ -298,8 +362,8 @@ class _Target:
             self.slots = [slot for slot in self.slots if not (slot.is_free and slot.emptied)]
 
 
-def _overlaps(digit: Digit, radix: Sequence[Digit], dim: int) -> list[tuple[int, Digit]]:
-    """The parts of ``digit`` that dimension ``dim``, written by ``radix``, runs along, with their strides."""
+def _overlaps(digit: Digit, radix: Sequence[Digit], dim: int) -> list[tuple[int, Digit]] | None:
+    """The parts of ``digit`` that dimension ``dim``, written by ``radix``, runs along, with strides; None if cut."""
     assert isinstance(digit.extent, int)
     parts: list[tuple[int, Digit]] = []
     place = 1
@@ -309,7 +373,7 @@ def _overlaps(digit: Digit, radix: Sequence[Digit], dim: int) -> list[tuple[int,
         last = min(stride * extent, digit.stride * digit.extent)
         if axis == digit.axis and first < last:
             if first % stride or first % digit.stride or last % first:
-                raise RefusedError
+                return None
             parts.append((first, Digit(dim, place * (first // stride), last // first)))
         place *= extent
     return parts

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from compare import assert_same_fast
+from programs import assert_untouched, constant, ops, program, transforms
 from tvm import relax, tirx
 from tvm.relax import op
 
 import eqsat_layout
-from compare import assert_same_fast
 from eqsat_layout.errors import LayoutError
-from programs import assert_untouched, constant, ops, program, transforms
 
 
 def conv(builder: Any, x: Any, w: Any, name: str = "c", **kw: Any) -> Any:
@@ -91,25 +91,33 @@ def test_the_binding_wins_over_the_op_and_the_module_over_the_argument() -> None
     frozen = {"first": ["NHWC", "OHWI"], "relax.nn.conv2d": ["NCHW", "OIHW"]}
     mod = program(body, (1, 8, 5, 5), frozen=frozen)
     plan = eqsat_layout.plan(mod, desired_layouts={"relax.nn.conv2d": ["NCHW4c", "OIHW4i4o"]})
-    assert ops(plan.module) == ["permute_dims", "nn.conv2d", "permute_dims", "nn.conv2d"]
+    assert transforms(plan.module) == 2
     plan = eqsat_layout.plan(mod, desired_layouts={"second": ["NHWC", "OHWI"]})
-    assert ops(plan.module) == ["permute_dims", "nn.conv2d", "nn.conv2d", "permute_dims"]
+    assert transforms(plan.module) == 2
+    assert_same_fast(mod, plan.module)
 
 
 def test_an_op_entry_is_met_as_far_as_it_can_be() -> None:
-    mod = one(1, 6, 5, 5, w=(8, 6, 3, 3))
-    plan = eqsat_layout.plan(mod, desired_layouts={"relax.nn.conv2d": ["NCHW4c", "OIHW4i4o"]})
-    assert any("NCHW4c does not divide" in note and "'c'" in note for note in plan.notes)
+    mod = one(1, 3, 5, 5, w=(8, 3, 3, 3))
+    plan = eqsat_layout.plan(mod, desired_layouts={"relax.nn.conv2d": ["NCHW16c", "OIHW16i4o", "NCHW4c"]})
+    assert any("NCHW is used" in note and "'c'" in note for note in plan.notes)
+    assert_same_fast(mod, plan.module)
+
+
+def test_an_op_entry_over_a_symbolic_axis() -> None:
+    n = tirx.Var("n", "int64")
+    mod = program(lambda builder, x: conv(builder, x, constant(8, 8, 3, 3)), (n, 8, 5, 5))
+    plan = eqsat_layout.plan(mod, desired_layouts={"relax.nn.conv2d": ["NHWC4n", "OHWI"]})
+    assert any("NHWC is used" in note and "'c'" in note for note in plan.notes)
     assert_same_fast(mod, plan.module)
 
 
 @pytest.mark.parametrize(
     ("entries", "says"),
     [
-        ({"c": ["NCHW3c", "OIHW"]}, "NCHW3c does not divide"),
-        ({"c": ["NCHWX", "OIHW"]}, "axes"),
-        ({"c": ["NCH", "OIHW"]}, "axes"),
-        ({"c": ["NDHWC", "OIHW"]}, "axes"),
+        ({"c": ["NCHWX", "OIHW"]}, "does not fit a tensor of shape (1, 8, 5, 5)"),
+        ({"c": ["NCH", "OIHW"]}, "does not fit a tensor of shape (1, 8, 5, 5)"),
+        ({"c": ["NDHWC", "OIHW"]}, "does not fit a tensor of shape (1, 8, 5, 5)"),
         ({"c": ["NCHW4x", "OIHW"]}, "NCHW4x"),
         ({"c": ["hello", "OIHW"]}, "malformed layout name 'hello'"),
         ({"c": ["NCHW", "OIHW", "NCHW", "NCHW"]}, "4 layouts given for 2 operands and a result"),
@@ -134,7 +142,9 @@ def test_annotations_that_can_not_be_met(entries: Any, says: str) -> None:
         assert repr(next(iter(entries))) in message
 
 
-@pytest.mark.parametrize("desired", [["NHWC"], {"relax.nn.conv2d": "NHWC"}, {"relax.nn.conv2d": 3}, {"relax.nn.conv2d": []}])
+@pytest.mark.parametrize(
+    "desired", [["NHWC"], {"relax.nn.conv2d": "NHWC"}, {"relax.nn.conv2d": 3}, {"relax.nn.conv2d": []}]
+)
 def test_arguments_that_can_not_be_met(desired: Any) -> None:
     with pytest.raises(LayoutError):
         eqsat_layout.plan(one(1, 8, 5, 5, w=(8, 8, 3, 3)), desired_layouts=desired)
@@ -142,12 +152,10 @@ def test_arguments_that_can_not_be_met(desired: Any) -> None:
 
 def test_a_binding_of_unknown_shape_can_not_be_frozen() -> None:
     n = tirx.Var("n", "int64")
-
-    def body(builder: Any, x: Any) -> Any:
-        return conv(builder, x, relax.const(constant(8, 8, 3, 3).value.numpy()), "c")
-
-    mod = program(body, (n, 8, 5, 5), frozen={"c": ["4nHWC", "OHWI"]})
-    with pytest.raises(LayoutError, match="main: .*'c'"):
+    mod = program(
+        lambda builder, x: conv(builder, x, constant(8, 8, 3, 3)), (n, 8, 5, 5), frozen={"c": ["NHWC4n", "OHWI"]}
+    )
+    with pytest.raises(LayoutError, match=r"main: .*'c'"):
         eqsat_layout.plan(mod)
     x = relax.Var("x", relax.TensorType(ndim=4, dtype="float32"))
     builder = relax.BlockBuilder()
@@ -157,7 +165,7 @@ def test_a_binding_of_unknown_shape_can_not_be_frozen() -> None:
         builder.emit_func_output(y)
     mod = builder.finalize()
     mod.update_func(mod.get_global_var("main"), mod["main"].with_attr("eqsat_layout.frozen", {"c": ["NHWC", "OHWI"]}))
-    with pytest.raises(LayoutError, match="main: .*'c'.*shape"):
+    with pytest.raises(LayoutError, match=r"main: .*'c'.*shape"):
         eqsat_layout.plan(mod)
     assert not eqsat_layout.plan(  # the op's entry is met as far as it can be
         mod.__class__({mod.get_global_var("main"): mod["main"].without_attr("eqsat_layout.frozen")}),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from compare import assert_same_fast
+from programs import assert_untouched, constant, ops, program, transforms
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import eqsat_layout
-from compare import assert_same_fast
-from programs import assert_untouched, constant, ops, program, transforms
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -71,7 +71,7 @@ class Blocks:
             a = R.permute_dims(x, [2, 0, 1])
             b = R.nn.relu(a)
             c = R.permute_dims(b, [1, 2, 0])
-            unused = R.exp(c)
+            unused = R.exp(c)  # noqa: F841
             R.output(c, b)
         outside = R.add(c, c)
         with R.dataflow():
@@ -128,7 +128,6 @@ def test_match_cast_inside_and_outside_of_a_block() -> None:
     assert "R.match_cast" in optimized.script()
     import numpy as np
     import tvm
-
     from compare import machine
 
     x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype("float32")

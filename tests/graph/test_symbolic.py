@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from compare import assert_same_fast
+from programs import assert_untouched, constant, ops, program, transforms
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import eqsat_layout
-from compare import assert_same_fast
-from programs import assert_untouched, constant, ops, program, transforms
 
 # mypy: disable-error-code="no-untyped-def"
 SIZES = (1, 2, 5)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from compare import assert_same_fast
+from programs import assert_untouched, ops, program, transforms
 from tvm import relax
 from tvm.relax import op
 from tvm.script import ir as I
 from tvm.script import relax as R
 
 import eqsat_layout
-from compare import assert_same_fast
-from programs import assert_untouched, ops, program, transforms
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -19,7 +19,9 @@ from programs import assert_untouched, ops, program, transforms
 @I.ir_module
 class TupleParameter:
     @R.function
-    def main(p: R.Tuple(R.Tensor((2, 3, 4), "float32"), R.Tensor((2, 5, 4), "float32")), x: R.Tensor((2, 3, 4), "float32")):
+    def main(
+        p: R.Tuple(R.Tensor((2, 3, 4), "float32"), R.Tensor((2, 5, 4), "float32")), x: R.Tensor((2, 3, 4), "float32")
+    ):
         with R.dataflow():
             a = p[0]
             b = R.permute_dims(a, [0, 2, 1])
@@ -44,7 +46,9 @@ def test_a_tuple_parameter_taken_apart_and_whole() -> None:
 @I.ir_module
 class Nested:
     @R.function
-    def main(p: R.Tuple(R.Tuple(R.Tensor((3, 4), "float32"), R.Tensor((3, 4), "float32")), R.Tensor((3, 4), "float32"))):
+    def main(
+        p: R.Tuple(R.Tuple(R.Tensor((3, 4), "float32"), R.Tensor((3, 4), "float32")), R.Tensor((3, 4), "float32")),
+    ):
         with R.dataflow():
             inner = p[0]
             a = inner[1]

@@ -77,8 +77,8 @@ class PoisonRunner:
             operands, wanted = known[original]
             for poison in (0, 1):
                 physical = [lay(concrete(f), a, poison) for f, a in zip(flow.operands, operands, strict=True)]
-                empty = [lay(concrete(f), a, poison) * 0 + 1 for f, a in zip(flow.results, wanted, strict=True)]
-                found = _call(library[laid], physical, [e.astype(w.dtype) for e, w in zip(empty, wanted, strict=True)])
+                empty = [np.ones_like(lay(concrete(f), a, 0)) for f, a in zip(flow.results, wanted, strict=True)]
+                found = _call(library[laid], physical, empty)
                 for fmt, a, b in zip(flow.results, wanted, found, strict=True):
                     compare(concrete(fmt), a, b, tolerance, f"{original} as {laid} under {flow}")
         return len(self._checks)
@@ -88,7 +88,10 @@ def lay(fmt: Format, array: Any, poison: int) -> Any:
     """The buffer of ``array``, undef padding poisoned."""
     if fmt.fill is not UNDEF:
         return fmt.lay(array)
-    bits = np.array(POISONS[array.dtype.kind][poison]).astype(array.dtype)
+    bits: Any = POISONS[array.dtype.kind][poison]
+    if array.dtype == np.float16:
+        bits = min(bits, 6e4)  # NaN stays
+    bits = np.array(bits).astype(array.dtype)
     return fmt.index_map.apply(np.pad(array, fmt.padding, constant_values=bits))
 
 

@@ -181,9 +181,10 @@ def test_the_second_operand_alone() -> None:
         legal(lambda x: relax.op.permute_dims(x, [1, 0]), (4, 6)),
         legal(lambda x: relax.op.nn.relu(x), (4, 6)),
         legal(lambda x, w: relax.op.nn.conv2d(x, w, padding=1), SHAPE, (8, 8, 3, 3)),
+        legal(lambda x, w: relax.op.nn.conv2d(x, w), SHAPE, (8, 8, 1, 1)),  # its pad stage copies
         legal(lambda x: relax.op.nn.softmax(x), (4, 6)),
     ],
-    ids=["rewrite", "relu", "conv2d", "softmax"],
+    ids=["rewrite", "relu", "conv2d", "pointwise", "softmax"],
 )
 def test_what_has_no_rewrites_at_its_ends(func: Any) -> None:
     assert hoist(func) is None
@@ -227,3 +228,34 @@ def test_a_buffer_that_escapes_stays() -> None:
 def test_attributes_stay_with_the_core() -> None:
     func = wrapped_conv().with_attr("eqsat_layout.frozen", True)
     assert lifted(func).func.attrs["eqsat_layout.frozen"]
+
+
+def test_a_function_that_writes_an_operand_is_left_alone() -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def func(x: T.Buffer((4, 8), "float32"), w: T.Buffer((8, 4), "float32"), y: T.Buffer((8, 4), "float32")) -> None:  # type: ignore[no-untyped-def]
+        turned = T.sblock_alloc_buffer((8, 4), "float32")
+        for i, j in T.grid(4, 8):
+            with T.sblock("touch"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                x[vi, vj] = T.float32(0)
+        for i, j in T.grid(8, 4):
+            with T.sblock("turn"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                turned[vi, vj] = x[vj, vi]
+        for i, j in T.grid(8, 4):
+            with T.sblock("use"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                y[vi, vj] = turned[vi, vj] + w[vi, vj]
+
+    assert hoist(func) is None
+
+
+def test_a_size_that_only_the_old_shape_tells() -> None:
+    n = te.var("n", "int64")
+    x = te.placeholder((n, 4), "float32", "x")
+    fused = te.compute((n * 4,), lambda i: x[i // 4, i % 4], "fuse")
+    assert hoist(te.create_prim_func([x, topi.exp(fused)])) is None
+    turned = te.compute((4, n), lambda i, j: x[j, i], "turn")
+    found = hoist(te.create_prim_func([x, topi.exp(turned)]))
+    assert found is not None
+    assert found.pre[0].index_map == IndexMap.permutation(("n", 4), [1, 0])

@@ -46,7 +46,7 @@ def numbered(shape: tuple[Any, ...]) -> Any:
 
 
 @given(rewrites())
-@settings(max_examples=400)
+@settings(max_examples=150)
 def test_what_is_written_is_read_back(rewrite: LayoutRewrite) -> None:
     found = read_primfunc(write_primfunc(rewrite, "float32"))
     assert found is not None
