@@ -16,6 +16,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from eqsat_layout.egraph.answers import Refused
 from eqsat_layout.egraph.rules import Command, read_commands, rule_files
 from eqsat_layout.egraph.saturate import Saturated, saturate
 from eqsat_layout.errors import MalformedModuleError
@@ -28,7 +29,7 @@ from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import Graph, Program
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.steps import Convert, Steps
-from eqsat_layout.report import Plan, Stats, Transform
+from eqsat_layout.report import Plan, Refusal, Stats, Transform
 from eqsat_layout.targets import lower, normalize_target, prepare
 
 DesiredLayouts = Mapping[str, Iterable[str]]
@@ -231,7 +232,13 @@ def _summary(module: Any, program: Program, regions: list[_Region], clock: _Cloc
         ),
         notes=tuple(dict.fromkeys(notes)),
         changed=any(r.is_taken for r in regions),
+        refusals=lambda: tuple(dict.fromkeys(_refusal(r) for region in regions for r in region.saturated.refusals)),
     )
+
+
+def _refusal(refused: Refused) -> Refusal:
+    side = f"operand {refused.operand}" if refused.operand is not None else f"result {refused.result or 0}"
+    return Refusal(refused.signature.name, side, refused.format.index_map, refused.reason)
 
 
 def _kept_transforms(region: _Region) -> Iterator[Transform]:

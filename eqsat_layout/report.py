@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -54,6 +54,19 @@ class Stats:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """A layout that did not go through an op. ``side`` is the operand or result that it was asked for."""
+
+    op: str
+    side: str
+    index_map: IndexMap
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.op}: {self.index_map} of {self.side}: {self.reason}"
+
+
+@dataclass(frozen=True)
 class Plan:
     """The chosen module and what is known of it. Costs are modelled seconds of one run; ``lower_bound`` is proven.
 
@@ -70,6 +83,11 @@ class Plan:
     stats: Stats
     notes: tuple[str, ...]
     changed: bool
+    refusals: Callable[[], tuple[Refusal, ...]] = field(default=tuple, repr=False, compare=False)
+
+    def why_not(self, op: str = "") -> tuple[Refusal, ...]:
+        """The layouts that did not go through ops whose name contains ``op``, and why. Worked out when asked for."""
+        return tuple(r for r in self.refusals() if op in r.op)
 
     @property
     def gap(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat_layout.egraph.names import Names
@@ -17,13 +17,33 @@ from eqsat_layout.graph.constants import Applied, Constant
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.maps import UNDEF, Fill, Format, IndexMap, Padding
 from eqsat_layout.tir.fills import pointwise_fill
-from eqsat_layout.tir.flow import Flow, backward, forward
+from eqsat_layout.tir.flow import Flow, backward, forward, why_not
 
 Row = tuple[str, tuple[Any, ...]]
 
 _SMALL_CONSTANT = 4096
 _GROWTH_OF_FOLDING = 2
 """An op over constants is folded if its result has at most this many times their elements, or is small."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A format that can't go through an op, from its result (number) or from its operand."""
+
+    signature: Signature
+    format: Format
+    result: int | None
+    operand: int | None
+
+    @property
+    def reason(self) -> str:
+        """Why, in words; worked out when asked for."""
+        if self.signature.frozen is not None:
+            return "it is frozen to other layouts"
+        if self.signature.computation is None:
+            return "its TIR is not understood"
+        reason = why_not(self.signature.computation, self.format, result=self.result, operand=self.operand)
+        return reason or "it can, after all"
 
 
 class Answers:
@@ -41,6 +61,7 @@ class Answers:
         self._max_formats = max_formats
         self._formats_of_shape: dict[tuple[Any, ...], set[str]] = {}
         self.refused = 0
+        self.refusals: list[Refused] = []
 
     # ---- naming ops -------------------------------------------------------------------------------------------------
 
@@ -182,43 +203,38 @@ class Answers:
 
     def answer_back(self, key: str, result: str) -> list[Row]:
         """Variants that write the (only) result in the format asked for."""
-        signature = self._flowing(key)
-        fmt = self._names.formats.get(result)
-        if signature is None or signature.is_tuple or fmt is None or fmt.is_row_major:
+        signature = self._signatures.get(key)
+        if signature is None or signature.is_tuple:
             return []
-        assert signature.computation is not None
-        flows = backward(signature.computation, 0, fmt)
-        return [row for flow in flows if self._allowed(flow) for row in self._variant_rows(key, flow)]
+        return [row for _, rows in self._flows(signature, result, result=0) for row in rows]
 
     def answer_results(self, key: str, index: int, result: str) -> list[Row]:
         """Variants of an op with several results that write result ``index`` in the format asked for."""
         signature = self._signatures.get(key)
-        fmt = self._names.formats.get(result)
-        if signature is None or fmt is None:
-            return []
-        if fmt.is_row_major or not signature.flows:
-            return []
-        assert signature.computation is not None
-        rows: list[Row] = []
-        for flow in backward(signature.computation, index, fmt):
-            if self._allowed(flow):
-                own = self._variant_rows(key, flow)
-                rows += [("results", (key, index, result, own[0][1][1])), *own]
-        return rows
+        found = [] if signature is None else self._flows(signature, result, result=index)
+        return [row for name, rows in found for row in (("results", (key, index, result, name)), *rows)]
 
-    def answer_fwd(self, key: str, operand: int, fmt_name: str) -> list[Row]:
+    def answer_fwd(self, key: str, operand: int, fmt: str) -> list[Row]:
         """Variants that read operand ``operand`` in the format asked for."""
-        signature = self._flowing(key)
-        fmt = self._names.formats.get(fmt_name)
-        if signature is None or fmt is None or fmt.is_row_major:
+        signature = self._signatures.get(key)
+        found = [] if signature is None else self._flows(signature, fmt, operand=operand)
+        return [row for name, rows in found for row in (("fwd", (key, operand, fmt, name)), *rows)]
+
+    def _flows(
+        self, signature: Signature, name: str, *, result: int | None = None, operand: int | None = None
+    ) -> list[tuple[str, list[Row]]]:
+        """What the op writes, and the rows of the variant, for each flow from the format called ``name``."""
+        fmt = self._names.formats.get(name)
+        if fmt is None or fmt.is_row_major or signature.parts or fmt == _frozen_format(signature, result, operand):
             return []
-        assert signature.computation is not None
-        rows: list[Row] = []
-        for flow in forward(signature.computation, operand, fmt):
-            if self._allowed(flow):
-                own = self._variant_rows(key, flow)
-                rows += [("fwd", (key, operand, fmt_name, own[0][1][1])), *own]
-        return rows
+        flows: tuple[Flow, ...] = ()
+        if signature.flows and signature.computation is not None:
+            computation = signature.computation
+            flows = backward(computation, result or 0, fmt) if operand is None else forward(computation, operand, fmt)
+        if not flows:
+            self.refusals.append(Refused(signature, fmt, result, operand))
+        allowed = [self._variant_rows(signature.key, flow) for flow in flows if self._allowed(flow)]
+        return [(rows[0][1][1], rows) for rows in allowed]
 
     def answer_view(self, view: str, result: str) -> list[Row]:
         """The format of a view's operand that makes the view free, given its result's; else the result as it stands."""
@@ -269,6 +285,12 @@ class Answers:
         for known, name in new:
             known.add(name)
         return True
+
+
+def _frozen_format(signature: Signature, result: int | None, operand: int | None) -> Format | None:
+    if signature.frozen is None:
+        return None
+    return signature.frozen.results[result or 0] if operand is None else signature.frozen.operands[operand]
 
 
 def _rimmed(fmt: Format, widths: Padding, sign: int, fill: Fill) -> Format | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat_layout.egraph.answers import Answers
+from eqsat_layout.egraph.answers import Answers, Refused
 from eqsat_layout.egraph.database import Database, Row, Tables
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.egraph.rules import Command
@@ -35,6 +35,7 @@ class Saturated:
     e_nodes: int
     e_classes: int
     notes: list[str]
+    refusals: list[Refused]
 
 
 def saturate(graph: Graph, signatures: Mapping[str, Signature], commands: Sequence[Command]) -> Saturated:
@@ -74,7 +75,16 @@ class _Saturation:
         for ref, ty in self._types_between.items():
             types.setdefault(refs[ref], ty)
         return Saturated(
-            self._graph, self._names, tables, types, handles, self._rounds, e_nodes, e_classes, self._notes
+            self._graph,
+            self._names,
+            tables,
+            types,
+            handles,
+            self._rounds,
+            e_nodes,
+            e_classes,
+            self._notes,
+            self._answers.refusals,
         )
 
     def _load(self) -> None:

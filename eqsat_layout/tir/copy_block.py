@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tvm import tirx
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, Extent, Fill, IndexMap, extent_product
-from eqsat_layout.tir.affine import Affine, Term, digit_of, divided, summed
+from eqsat_layout.tir.affine import Affine, Term, digit_of, summed
 from eqsat_layout.tir.computation import Block, Computation, Index, Opaque, Store, Value, access_map
+from eqsat_layout.tir.index_values import COMPARISONS, affine_of, combined, divided_sums, values_at
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 
 MAX_POINTS = 1 << 22
@@ -74,8 +73,6 @@ def _guard(value: Value) -> _Guard | None:
 
 
 def _number(value: Value) -> float | int | None:
-    if value.op == "Cast":
-        return _number(value.args[0])
     if value.op != "const":
         return None
     return float.fromhex(value.literal) if isinstance(value.literal, str) else value.literal
@@ -170,13 +167,13 @@ class _CopyReader:
         """What may be numbers: what is divided in the indices, shifted as it is there, then what is compared too."""
         divided: dict[tuple[Digit, ...], dict[int, None]] = {}
         for index in indices:
-            for value in _operands(index.value, self.block.extents) if isinstance(index, Opaque) else ():
+            for value in divided_sums(index.value, self.block.extents) if isinstance(index, Opaque) else ():
                 digits, shift = self._completed(value)
                 divided.setdefault(digits, {})[shift] = None
         compared: dict[tuple[Digit, ...], dict[int, None]] = {}
         for condition, _ in self.guard.conditions:
-            for side in (side for v in condition.walk() if v.op in _COMPARISONS for side in v.args):
-                bounded = _affine(side, self.block.extents)
+            for side in (side for v in condition.walk() if v.op in COMPARISONS for side in v.args):
+                bounded = affine_of(side, self.block.extents)
                 digits = () if bounded is None else Affine(bounded.terms).digits() or ()
                 if len(digits) > 1 and digits not in divided:
                     compared[digits] = {0: None}
@@ -214,14 +211,12 @@ class _CopyReader:
         return value
 
     def _evaluated(self, value: Value) -> Affine | None:
-        plain = _affine(value, self.block.extents)
+        plain = affine_of(value, self.block.extents)
         if plain is not None and (renamed := self._renamed(plain)) is not None:
             return renamed
-        if value.op == "Cast":
-            return self._evaluated(value.args[0])
         if len(value.args) != 2:
             return None
-        return _combined(value.op, self._evaluated(value.args[0]), self._evaluated(value.args[1]))
+        return combined(value.op, self._evaluated(value.args[0]), self._evaluated(value.args[1]))
 
     def _renamed(self, value: Affine) -> Affine | None:
         """``value`` with digits of a number instead of the iteration variables that write it."""
@@ -369,7 +364,10 @@ class _CopyReader:
         shape = np.broadcast_shapes(*(v.shape for v in values.values()))
         inside = np.full(shape, True)
         for condition, wanted in self.guard.conditions:
-            inside &= np.asarray(_at(condition, values), dtype=bool) == wanted
+            found = values_at(condition, values)
+            if found is None:
+                raise _NotACopyError
+            inside &= np.asarray(found, dtype=bool) == wanted
         if not inside.any():
             raise _NotACopyError
         return inside
@@ -419,92 +417,8 @@ def _size(digits: Sequence[Digit]) -> int:
     return math.prod(_int(d.extent) for d in digits)
 
 
-def _operands(value: Value, extents: Sequence[Extent]) -> Iterator[Affine]:
-    """The sums that are divided where the quotient is no sum."""
-    if _affine(value, extents) is not None:
-        return
-    inner = _affine(value.args[0], extents) if value.op in _DIVISIONS else None
-    if inner is not None and inner.terms:
-        yield inner
-        return
-    for arg in value.args:
-        yield from _operands(arg, extents)
-
-
-def _affine(value: Value, extents: Sequence[Extent]) -> Affine | None:
-    if value.op == "const" and isinstance(value.literal, int):
-        return Affine((), value.literal)
-    if value.op == "iter":
-        return summed([Term(1, int(value.literal), 1, extents[int(value.literal)])], 0)
-    if value.op == "Cast":
-        return _affine(value.args[0], extents)
-    if len(value.args) != 2:
-        return None
-    return _combined(value.op, _affine(value.args[0], extents), _affine(value.args[1], extents))
-
-
-def _combined(op: str, a: Affine | None, b: Affine | None) -> Affine | None:
-    if a is None or b is None:
-        return None
-    if op in ("Add", "Sub"):
-        sign = 1 if op == "Add" else -1
-        return summed(
-            [*a.terms, *(t._replace(weight=t.weight * sign) for t in b.terms)], a.constant + b.constant * sign
-        )
-    if op == "Mul" and not (a.terms and b.terms):
-        factor, value = (a.constant, b) if b.terms else (b.constant, a)
-        return summed([t._replace(weight=t.weight * factor) for t in value.terms], value.constant * factor)
-    if op in _DIVISIONS and not b.terms:
-        return divided(a, b.constant, _DIVISIONS[op])
-    return None
-
-
-_COMPARISONS = ("LT", "LE", "GT", "GE")
-_DIVISIONS = {"FloorDiv": tirx.FloorDiv, "FloorMod": tirx.FloorMod, "Div": tirx.Div, "Mod": tirx.Mod}
-
-
 def _number_at(digits: Sequence[Digit], values: Mapping[int, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
     total: Any = np.array(0)
     for axis, stride, extent in digits:
         total = total * _int(extent) + values[axis] // stride % _int(extent)
     return np.asarray(total)
-
-
-def _at(value: Value, values: Mapping[int, npt.NDArray[np.int64]]) -> Any:
-    """The value at all points; raises for what is no arithmetic of iteration variables."""
-    if value.op == "const" and isinstance(value.literal, int):
-        return np.int64(value.literal)
-    if value.op == "iter":
-        return values[int(value.literal)]
-    if value.op == "Cast":
-        return _at(value.args[0], values)
-    if value.op not in _NUMPY:
-        raise _NotACopyError
-    return _NUMPY[value.op](*(_at(arg, values) for arg in value.args))
-
-
-def _truncated(a: Any, b: Any) -> Any:
-    return np.sign(a) * np.sign(b) * (abs(a) // abs(b))
-
-
-_NUMPY: dict[str, Callable[..., Any]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mul": operator.mul,
-    "FloorDiv": operator.floordiv,
-    "FloorMod": operator.mod,
-    "Div": _truncated,
-    "Mod": lambda a, b: a - _truncated(a, b) * b,
-    "Min": np.minimum,
-    "Max": np.maximum,
-    "EQ": operator.eq,
-    "NE": operator.ne,
-    "LT": operator.lt,
-    "LE": operator.le,
-    "GT": operator.gt,
-    "GE": operator.ge,
-    "And": np.logical_and,
-    "Or": np.logical_or,
-    "Not": np.logical_not,
-    "prim.likely": lambda a: a,
-}

@@ -58,7 +58,8 @@ def why_not(
 ) -> str | None:
     """Why there is no flow for ``fmt``, :func:`backward` from a ``result`` or :func:`forward` from an ``operand``.
 
-    In words that name the buffer, the axis and the cause; ``None`` if there is one. Raises :class:`LayoutError` if ``fmt`` is not of the buffer's shape.
+    In words that name the buffer, the axis and the cause; ``None`` if there is one. Raises :class:`LayoutError` if
+    ``fmt`` is not of the buffer's shape.
     """
     numbers = computation.results if operand is None else computation.operands
     search = _Search(computation, numbers[operand if operand is not None else result or 0], fmt, contractions)

@@ -201,9 +201,11 @@ def test_data_broadcast_into_padding_makes_no_number() -> None:
 def test_integer_division_by_garbage_is_never_run() -> None:
     func = legal(lambda x, y: op.floor_divide(x, y), INT, INT)
     computation = understood(func)
-    (flow,) = backward(computation, 0, BLOCKED.with_fill(UNDEF))
-    script = relayout(func, computation, flow).script()
-    assert "if_then_else" in script
+    through, masked = backward(computation, 0, BLOCKED.with_fill(UNDEF))
+    assert through.operands[1].fill == 1.0
+    assert "if_then_else" not in relayout(func, computation, through).script()
+    assert masked.operands[1].fill is UNDEF
+    assert "if_then_else" in relayout(func, computation, masked).script()
 
 
 def test_shifted_axes_are_not_padded() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -200,3 +202,41 @@ def test_what_may_fault_is_told() -> None:
 )
 def test_dtypes_hold_what_they_can(number: float, dtype: str, wanted: float | None) -> None:
     assert held(number, dtype) == wanted
+
+
+ORACLES: dict[str, Callable[[int, int], int]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "FloorMod": operator.mod,
+    "Div": lambda a, b: int(a / b),
+    "Mod": lambda a, b: a - int(a / b) * b,
+    "Max": max,
+    "Min": min,
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+    "EQ": operator.eq,
+    "NE": operator.ne,
+    "And": lambda a, b: bool(a and b),
+    "Or": lambda a, b: bool(a or b),
+    "BitwiseAnd": operator.and_,
+    "BitwiseOr": operator.or_,
+    "BitwiseXor": operator.xor,
+    "LShift": operator.lshift,
+    "RShift": operator.rshift,
+}
+
+
+@given(st.sampled_from(sorted(ORACLES)), NUMBERS, NUMBERS)
+def test_numbers_are_computed_as_python_does(kind: str, a: int, b: int) -> None:
+    dtype = "bool" if kind in ("LT", "LE", "GT", "GE", "EQ", "NE", "And", "Or") else "int32"
+    value = Value(kind, dtype, (leaf("0", "int32"), leaf("1", "int32")))
+    try:
+        found = Evaluator(lambda *_: ANYTHING, [a, b]).value(value)
+    except UnsafeError:
+        assert b in (0, -1) or kind in ("LShift", "RShift")
+        return
+    assert found == ORACLES[kind](a, b)

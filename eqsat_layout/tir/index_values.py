@@ -1,0 +1,114 @@
+"""Arithmetic of index values: as sums of digits where they are such, else by evaluating them at points.
+
+In: a :class:`Value` over iteration variables. Out: :class:`Affine`, or NumPy arrays; ``None`` for what is neither.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import tirx
+
+from eqsat_layout.maps import Extent
+from eqsat_layout.tir.affine import Affine, Term, divided, summed
+from eqsat_layout.tir.computation import Value
+
+Points = Mapping[int, npt.NDArray[np.int64]]
+"""The values of iteration variables, by number; the arrays broadcast to the points."""
+
+COMPARISONS = ("LT", "LE", "GT", "GE")
+"""The ops that bound a value."""
+
+
+def divided_sums(value: Value, extents: Sequence[Extent]) -> Iterator[Affine]:
+    """The sums that are divided where the quotient is no sum."""
+    if affine_of(value, extents) is not None:
+        return
+    inner = affine_of(value.args[0], extents) if value.op in _DIVISIONS else None
+    if inner is not None and inner.terms:
+        yield inner
+        return
+    for arg in value.args:
+        yield from divided_sums(arg, extents)
+
+
+def affine_of(value: Value, extents: Sequence[Extent]) -> Affine | None:
+    """The sum of digits that ``value`` is; ``extents`` are those of the iteration variables."""
+    if value.op == "const" and isinstance(value.literal, int):
+        return Affine((), value.literal)
+    if value.op == "iter":
+        return summed([Term(1, int(value.literal), 1, extents[int(value.literal)])], 0)
+    if value.op == "Cast":
+        return affine_of(value.args[0], extents) if _widens(value) else None
+    if len(value.args) != 2:
+        return None
+    return combined(value.op, affine_of(value.args[0], extents), affine_of(value.args[1], extents))
+
+
+def combined(op: str, a: Affine | None, b: Affine | None) -> Affine | None:
+    """The sum that ``op`` makes of two."""
+    if a is None or b is None:
+        return None
+    if op in ("Add", "Sub"):
+        sign = 1 if op == "Add" else -1
+        return summed(
+            [*a.terms, *(t._replace(weight=t.weight * sign) for t in b.terms)], a.constant + b.constant * sign
+        )
+    if op == "Mul" and not (a.terms and b.terms):
+        factor, value = (a.constant, b) if b.terms else (b.constant, a)
+        return summed([t._replace(weight=t.weight * factor) for t in value.terms], value.constant * factor)
+    if op in _DIVISIONS and not b.terms:
+        return divided(a, b.constant, _DIVISIONS[op])
+    return None
+
+
+_DIVISIONS = {"FloorDiv": tirx.FloorDiv, "FloorMod": tirx.FloorMod, "Div": tirx.Div, "Mod": tirx.Mod}
+
+
+def values_at(value: Value, points: Points) -> Any:
+    """The value at all points; ``None`` for what is no arithmetic of iteration variables."""
+    if value.op == "const" and isinstance(value.literal, int):
+        return np.int64(value.literal)
+    if value.op == "iter":
+        return points[int(value.literal)]
+    if value.op == "Cast":
+        return values_at(value.args[0], points) if _widens(value) else None
+    args = [values_at(arg, points) for arg in value.args]
+    if value.op not in _NUMPY or any(arg is None for arg in args):
+        return None
+    return _NUMPY[value.op](*args)
+
+
+def _widens(cast: Value) -> bool:
+    return cast.args[0].dtype == cast.dtype or (cast.args[0].dtype, cast.dtype) == ("int32", "int64")
+
+
+def _truncated(a: Any, b: Any) -> Any:
+    return np.sign(a) * np.sign(b) * (abs(a) // abs(b))
+
+
+_NUMPY: dict[str, Callable[..., Any]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "FloorMod": operator.mod,
+    "Div": _truncated,
+    "Mod": lambda a, b: a - _truncated(a, b) * b,
+    "Min": np.minimum,
+    "Max": np.maximum,
+    "EQ": operator.eq,
+    "NE": operator.ne,
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+    "Not": np.logical_not,
+    "prim.likely": lambda a: a,
+}
