@@ -26,6 +26,10 @@ _GROWTH_OF_FOLDING = 2
 """An op over constants is folded if its result has at most this many times their elements, or is small."""
 
 
+_MANY_OPERANDS = 4
+"""From here on a flow that one operand gave answers for the others too: a wide concat would ask for each of them."""
+
+
 @dataclass(frozen=True)
 class Refused:
     """A format that can't go through an op, from its result (number) or from its operand."""
@@ -60,6 +64,7 @@ class Answers:
         self._borders: dict[str, Border] = {}
         self._max_formats = max_formats
         self._formats_of_shape: dict[tuple[Any, ...], set[str]] = {}
+        self._reads: dict[tuple[str, int, str], list[tuple[str, list[Row]]]] = {}
         self.refused = 0
         self.refusals: list[Refused] = []
 
@@ -227,6 +232,8 @@ class Answers:
         fmt = self._names.formats.get(name)
         if fmt is None or fmt.is_row_major or signature.parts or fmt == _frozen_format(signature, result, operand):
             return []
+        if operand is not None and (signature.key, operand, name) in self._reads:
+            return self._reads[signature.key, operand, name]
         flows: tuple[Flow, ...] = ()
         if signature.flows and signature.computation is not None:
             computation = signature.computation
@@ -265,7 +272,11 @@ class Answers:
     def _variant_rows(self, key: str, flow: Flow) -> list[Row]:
         operands = [self._names.format(f) for f in flow.operands]
         results = [self._names.format(f) for f in flow.results]
-        return self._rows_of(key, operands, results, flow)
+        rows = self._rows_of(key, operands, results, flow)
+        if len(operands) >= _MANY_OPERANDS:
+            for i, name in enumerate(operands):
+                self._reads.setdefault((key, i, name), []).append((rows[0][1][1], rows[:1]))
+        return rows
 
     def _rows_of(self, key: str, operands: Sequence[str], results: Sequence[str], flow: Flow | None) -> list[Row]:
         variant = self._names.variant(key, operands, results, flow)
