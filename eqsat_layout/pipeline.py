@@ -19,6 +19,7 @@ from tvm import relax
 from eqsat_layout.egraph.answers import Refused
 from eqsat_layout.egraph.rules import Command, read_commands, rule_files
 from eqsat_layout.egraph.saturate import Saturated, saturate
+from eqsat_layout.egraph.user_flows import Spokesman, flow_callbacks, user_flows
 from eqsat_layout.errors import MalformedModuleError
 from eqsat_layout.extract.baseline import Rewrite, baseline
 from eqsat_layout.extract.cost import CostModel, Roofline, dtype_bytes
@@ -29,8 +30,10 @@ from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import Graph, Program
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.steps import Convert, Steps
+from eqsat_layout.maps import Format
 from eqsat_layout.report import Plan, Refusal, Stats, Transform
 from eqsat_layout.targets import lower, normalize_target, prepare
+from eqsat_layout.tir.callbacks import FlowCallback
 
 DesiredLayouts = Mapping[str, Iterable[str]]
 """Op names to layout names, operands first: ``{"relax.nn.conv2d": ["NCHW16c", "OIHW16i16o"]}``."""
@@ -47,12 +50,15 @@ def optimize(
     cost_model: CostModel | None = None,
     time_limit: float | None = None,
     validate: bool = False,
+    flows: Mapping[str, FlowCallback] | None = None,
 ) -> Any:
     """An IRModule equivalent to ``mod`` whose layouts are chosen globally; ``mod`` itself where nothing is gained.
 
     ``rules`` are further ``.egg`` files, ``time_limit`` bounds the extraction in seconds, ``validate`` runs both
-    modules on random inputs and raises where they differ. ``mod`` is never changed. Raises
-    :class:`~eqsat_layout.errors.EqsatError` for a malformed module, rule file, layout or target.
+    modules on random inputs and raises where they differ. ``flows`` says how layouts go through ops, in place of what
+    their TIR says: callbacks (:class:`~eqsat_layout.tir.callbacks.FlowCallback`) by the name of a Relax op or PrimFunc,
+    or by what the PrimFunc's attribute ``eqsat_layout.flow`` names. ``mod`` is never changed. Raises
+    :class:`~eqsat_layout.errors.EqsatError` for a malformed module, rule file, layout, flow or target.
     """
     return plan(
         mod,
@@ -62,6 +68,7 @@ def optimize(
         cost_model=cost_model,
         time_limit=time_limit,
         validate=validate,
+        flows=flows,
     ).module
 
 
@@ -74,10 +81,11 @@ def plan(
     cost_model: CostModel | None = None,
     time_limit: float | None = None,
     validate: bool = False,
+    flows: Mapping[str, FlowCallback] | None = None,
 ) -> Plan:
     """As :func:`optimize`, with everything known about the choice: costs, bound, what stays and what it took."""
     with _collector_paused():
-        return _plan(mod, target, rules, desired_layouts, cost_model, time_limit, validate)
+        return _plan(mod, target, rules, desired_layouts, cost_model, time_limit, validate, flows)
 
 
 def _plan(
@@ -88,6 +96,7 @@ def _plan(
     cost_model: CostModel | None,
     time_limit: float | None,
     validate: bool,
+    flows: Mapping[str, FlowCallback] | None,
 ) -> Plan:
     _check_module(mod)
     if target is not None:
@@ -97,8 +106,11 @@ def _plan(
     with clock.stage("rules"):
         commands = [command for path in rule_files(rules) for command in read_commands(path)]
     with clock.stage("import"):
-        program = import_module(mod, desired_layouts)
-    regions = [_plan_region(graph, program, commands, costs, time_limit, clock) for graph in program.graphs]
+        callbacks = flow_callbacks(flows)
+        program = import_module(mod, desired_layouts, callbacks)
+        spoken = user_flows(callbacks, program.signatures)
+    program.notes += spoken.notes
+    regions = [_plan_region(g, program, commands, costs, time_limit, clock, spoken.by_key) for g in program.graphs]
     better = [r for r in regions if r.is_taken]
     with clock.stage("emit"):
         module = emit_module(mod, [(r.graph, r.steps) for r in better], program.signatures) if better else mod
@@ -131,6 +143,7 @@ def compile(
     cost_model: CostModel | None = None,
     time_limit: float | None = None,
     validate: bool = False,
+    flows: Mapping[str, FlowCallback] | None = None,
 ) -> Any:
     """Prepares ``mod`` for inference, optimises its layouts, schedules and builds it for ``target``.
 
@@ -144,6 +157,7 @@ def compile(
         cost_model=cost_model,
         time_limit=time_limit,
         validate=validate,
+        flows=flows,
     )
     return lower(chosen.module, target)
 
@@ -198,9 +212,10 @@ def _plan_region(
     costs: CostModel,
     time_limit: float | None,
     clock: _Clock,
+    spokesmen: Mapping[str, Spokesman],
 ) -> _Region:
     with clock.stage("saturate"):
-        saturated = saturate(graph, program.signatures, commands)
+        saturated = saturate(graph, program.signatures, commands, spokesmen)
     with clock.stage("read"):
         selection = Selection(saturated, program.signatures, costs)
     with clock.stage("extract"):
@@ -229,11 +244,24 @@ def _summary(module: Any, program: Program, regions: list[_Region], clock: _Cloc
             e_classes=sum(r.saturated.e_classes for r in regions),
             rounds=max((r.saturated.rounds for r in regions), default=0),
             seconds=clock.seconds,
+            constant_bytes=sum(_constant_bytes(r) if r.is_taken else _input_constant_bytes(r) for r in regions),
+            input_constant_bytes=sum(map(_input_constant_bytes, regions)),
         ),
         notes=tuple(dict.fromkeys(notes)),
         changed=any(r.is_taken for r in regions),
         refusals=lambda: tuple(dict.fromkeys(_refusal(r) for region in regions for r in region.saturated.refusals)),
     )
+
+
+def _constant_bytes(region: _Region) -> int:
+    """Bytes of the constants as they are laid out, each distinct one once."""
+    uses = {(use.constant.key, use.format): use.constant for use in region.steps.constants()}
+    return int(sum(fmt.elements() * dtype_bytes(constant.dtype) for (_, fmt), constant in uses.items()))
+
+
+def _input_constant_bytes(region: _Region) -> int:
+    types = [node.type for node in region.graph.nodes if node.kind == "const" and node.type is not None]
+    return int(sum(Format.row_major(ty.shape).elements() * dtype_bytes(ty.dtype) for ty in types))
 
 
 def _refusal(refused: Refused) -> Refusal:

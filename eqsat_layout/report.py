@@ -44,13 +44,19 @@ class Transform:
 
 @dataclass(frozen=True)
 class Stats:
-    """How big the search was and where the time went; ``seconds`` is in the order of the stages."""
+    """How big the search was and where the time went; ``seconds`` is in the order of the stages.
+
+    ``constant_bytes`` is what the constants of the plan take, once per layout that they are used in; folding added what
+    is more than ``input_constant_bytes``.
+    """
 
     ops: int
     e_nodes: int
     e_classes: int
     rounds: int
     seconds: Mapping[str, float]
+    constant_bytes: int = 0
+    input_constant_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,8 @@ class Plan:
             "stats": {
                 "ops": self.stats.ops,
                 "e_nodes": self.stats.e_nodes,
+                "constant_bytes": self.stats.constant_bytes,
+                "input_constant_bytes": self.stats.input_constant_bytes,
                 "e_classes": self.stats.e_classes,
                 "rounds": self.stats.rounds,
                 "seconds": dict(self.stats.seconds),
@@ -183,12 +191,17 @@ def comparison_table(columns: tuple[str, str], rows: Sequence[tuple[str, str, st
 def plan_rows(plan: Plan) -> list[tuple[str, str, str, str]]:
     """The rows of :func:`comparison_table` for a plan: cost, bound, transforms, what they move."""
     gain = "" if plan.input_cost == plan.cost else f"{plan.speedup:.2f} times cheaper"
-    before, after = plan.input_transforms, plan.transforms
+    before, after, stats = plan.input_transforms, plan.transforms, plan.stats
+    constants: list[tuple[str, str, str, str]] = []
+    if stats.constant_bytes != stats.input_constant_bytes:
+        sizes = format_bytes(stats.input_constant_bytes), format_bytes(stats.constant_bytes)
+        constants = [("constants", *sizes, "once per layout that they are used in")]
     return [
         ("modelled cost", format_seconds(plan.input_cost), format_seconds(plan.cost), gain),
         ("lower bound", "", format_seconds(plan.lower_bound), describe_gap(plan)),
         ("layout transforms", f"{len(before):,}", f"{len(after):,}", ""),
         ("their traffic", _traffic(before), _traffic(after), "bytes read and written"),
+        *constants,
     ]
 
 

@@ -161,3 +161,34 @@ def test_constant_arithmetic_is_folded() -> None:
     optimized = eqsat_layout.optimize(mod)
     assert ops(optimized) == ["multiply"]
     assert_same(mod, optimized)
+
+
+def test_what_folding_added_is_told() -> None:
+    """One scale in two layouts, and padded in both."""
+
+    def body(builder: Any, x: Any) -> tuple[Any, ...]:
+        y = builder.emit(R.nn.conv2d(x, constant(30, 30, 1, 1)))
+        scale = constant(1, 30, 8, 8)
+        return R.nn.conv2d(builder.emit(R.multiply(y, scale)), constant(30, 30, 1, 1)), R.add(x, scale)
+
+    mod = program(body, (1, 30, 8, 8), frozen={"relax.nn.conv2d": ["NCHW16c", "OIHW16i16o"]})
+    plan = eqsat_layout.plan(mod)
+    assert plan.stats.input_constant_bytes == 4 * (2 * 30 * 30 + 30 * 64)
+    assert plan.stats.constant_bytes == 4 * (2 * 32 * 32 + 30 * 64 + 32 * 64)
+    assert "constants" in str(plan)
+    assert_same(mod, plan.module)
+
+
+def test_why_not_names_op_layout_and_reason() -> None:
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(R.nn.conv2d(x, constant(32, 32, 1, 1)))
+        y = builder.emit(R.cumsum(builder.emit(R.flip(y, 1)), axis=1))
+        return R.nn.conv2d(y, constant(32, 32, 1, 1))
+
+    mod = program(body, (1, 32, 4, 4), frozen={"relax.nn.conv2d": ["NCHW16c", "OIHW16i16o"]})
+    plan = eqsat_layout.plan(mod)
+    reasons = {(r.op, r.reason) for r in plan.why_not()}
+    assert ("relax.cumsum", "its TIR is not understood") in reasons
+    assert any(op == "relax.flip" and "reversed" in reason for op, reason in reasons)
+    assert {r.op for r in plan.why_not("cumsum")} == {"relax.cumsum"}
+    assert "(i, j, k, l) -> (0, j//16, k, l, j%16)" in str(plan.why_not("cumsum")[0])

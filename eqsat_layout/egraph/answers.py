@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat_layout.egraph.names import Names
+from eqsat_layout.egraph.user_flows import Spokesman
 from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.constants import Applied, Constant
 from eqsat_layout.graph.graph import Signature
@@ -38,10 +39,13 @@ class Refused:
     format: Format
     result: int | None
     operand: int | None
+    spokesman: Spokesman | None = None
 
     @property
     def reason(self) -> str:
         """Why, in words; worked out when asked for."""
+        if self.spokesman is not None:
+            return self.spokesman.why_not(self.format)
         if self.signature.frozen is not None:
             return "it is frozen to other layouts"
         if self.signature.computation is None:
@@ -54,10 +58,18 @@ class Answers:
     """Answers for the signatures of one program. What row-major gives is answered by ``impls`` once, never derived.
 
     ``max_formats`` bounds the formats that flowing may make per tensor shape, so that a program whose layouts chase
-    each other in circles stays finite; what was refused is counted in ``refused``.
+    each other in circles stays finite; what was refused is counted in ``refused``. ``spokesmen`` are the user's flow
+    callbacks by signature; the analysis is not asked where there is one.
     """
 
-    def __init__(self, signatures: Mapping[str, Signature], names: Names, max_formats: int = 32):
+    def __init__(
+        self,
+        signatures: Mapping[str, Signature],
+        names: Names,
+        max_formats: int = 32,
+        spokesmen: Mapping[str, Spokesman] | None = None,
+    ):
+        self._spokesmen = spokesmen or {}
         self._signatures = signatures
         self._names = names
         self._views: dict[str, IndexMap] = {}
@@ -235,11 +247,14 @@ class Answers:
         if operand is not None and (signature.key, operand, name) in self._reads:
             return self._reads[signature.key, operand, name]
         flows: tuple[Flow, ...] = ()
-        if signature.flows and signature.computation is not None:
+        spokesman = self._spokesmen.get(signature.key)
+        if spokesman is not None:
+            flows = spokesman.flows(fmt, result=result, operand=operand)
+        elif signature.flows and signature.computation is not None:
             computation = signature.computation
             flows = backward(computation, result or 0, fmt) if operand is None else forward(computation, operand, fmt)
         if not flows:
-            self.refusals.append(Refused(signature, fmt, result, operand))
+            self.refusals.append(Refused(signature, fmt, result, operand, spokesman))
         allowed = [self._variant_rows(signature.key, flow) for flow in flows if self._allowed(flow)]
         return [(rows[0][1][1], rows) for rows in allowed]
 

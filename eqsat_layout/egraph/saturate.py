@@ -14,6 +14,7 @@ from eqsat_layout.egraph.answers import Answers, Refused
 from eqsat_layout.egraph.database import Database, Row, Tables
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.egraph.rules import Command
+from eqsat_layout.egraph.user_flows import Spokesman
 from eqsat_layout.errors import RuleError
 from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.graph import Graph, Node, Signature, TensorType
@@ -38,21 +39,32 @@ class Saturated:
     refusals: list[Refused]
 
 
-def saturate(graph: Graph, signatures: Mapping[str, Signature], commands: Sequence[Command]) -> Saturated:
-    """Runs all rules on ``graph``."""
+def saturate(
+    graph: Graph,
+    signatures: Mapping[str, Signature],
+    commands: Sequence[Command],
+    spokesmen: Mapping[str, Spokesman] | None = None,
+) -> Saturated:
+    """Runs all rules on ``graph``; ``spokesmen`` are the user's flow callbacks, by the keys of signatures."""
     database = Database(commands)
     try:
-        return _Saturation(database, graph, signatures).run()
+        return _Saturation(database, graph, signatures, spokesmen).run()
     finally:
         database.close()
 
 
 class _Saturation:
-    def __init__(self, database: Database, graph: Graph, signatures: Mapping[str, Signature]):
+    def __init__(
+        self,
+        database: Database,
+        graph: Graph,
+        signatures: Mapping[str, Signature],
+        spokesmen: Mapping[str, Spokesman] | None,
+    ):
         self._database, self._graph, self._signatures = database, graph, signatures
         self._names = Names()
         used = {node.signature for node in graph.nodes if node.kind == "op"}
-        self._answers = Answers({k: s for k, s in signatures.items() if k in used}, self._names)
+        self._answers = Answers({k: s for k, s in signatures.items() if k in used}, self._names, spokesmen=spokesmen)
         self._asked: dict[str, set[Row]] = {}
         self._types_between: dict[int, TensorType] = {}
         self._rounds = 0

@@ -63,6 +63,11 @@ class Constant:
         return "|".join((self.name, *(view.key for view in self.views)))
 
     @property
+    def dtype(self) -> str:
+        """The dtype of its elements."""
+        return self.source.type.dtype if isinstance(self.source, Applied) else str(self.source.ty.dtype)
+
+    @property
     def elements(self) -> int:
         """Number of elements; constants have no symbolic sizes."""
         if self.views:

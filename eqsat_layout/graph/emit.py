@@ -21,6 +21,7 @@ from eqsat_layout.graph.rewrite_form import write_relax
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, Part, Run, Steps
 from eqsat_layout.graph.templates import Template
 from eqsat_layout.maps import Format
+from eqsat_layout.tir.callbacks import CALLBACK_ATTRIBUTE
 from eqsat_layout.tir.flow import Flow, complete
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 from eqsat_layout.tir.rewrite import relayout
@@ -130,6 +131,8 @@ class _PrimFuncs:
 
     def _call_tir(self, request: Request) -> Any:
         func = request.func
+        if func.attrs is not None and CALLBACK_ATTRIBUTE in func.attrs:
+            func = func.without_attr(CALLBACK_ATTRIBUTE)  # the callback speaks of the layouts that it was written in
         if request.signature.frozen is not None:
             func = func.with_attr(FROZEN_ATTRIBUTE, True)  # frozen layouts stay frozen
         global_var = self.added(func, request.signature.name.removeprefix("relax.").replace(".", "_") + "_relaid")

@@ -19,14 +19,20 @@ from eqsat_layout.graph.relax_form import known_type
 from eqsat_layout.graph.rewrite_form import write_relax
 from eqsat_layout.graph.signatures import SignatureTable
 from eqsat_layout.graph.templates import is_tuple_of_tensors, is_value
+from eqsat_layout.tir.callbacks import FlowCallbacks
 from eqsat_layout.tir.extents import extent_of
 from eqsat_layout.tir.hoist import Hoisted
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 
 
-def import_module(mod: Any, desired_layouts: Mapping[str, Any] | None = None) -> Program:
-    """Reads all Relax functions of ``mod``; ``desired_layouts`` freezes ops as the ``frozen`` attribute does."""
-    table = SignatureTable(mod)
+def import_module(
+    mod: Any, desired_layouts: Mapping[str, Any] | None = None, callbacks: FlowCallbacks | None = None
+) -> Program:
+    """Reads all Relax functions of ``mod``; ``desired_layouts`` freezes ops as the ``frozen`` attribute does.
+
+    PrimFuncs that one of ``callbacks`` speaks for are read as they are, without lifting rewrites out of them.
+    """
+    table = SignatureTable(mod, callbacks)
     graphs: list[Graph] = []
     notes: list[str] = []
     overwriting = functions_that_overwrite(mod)

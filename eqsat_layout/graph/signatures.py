@@ -21,6 +21,7 @@ from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.graph.rotations import is_legalised_rightly
 from eqsat_layout.graph.templates import Template, leaf_exprs
 from eqsat_layout.maps import Format
+from eqsat_layout.tir.callbacks import FlowCallbacks
 from eqsat_layout.tir.extents import expr_of
 from eqsat_layout.tir.hoist import Hoisted, hoist
 from eqsat_layout.tir.rewrite_form import split_primfunc
@@ -30,8 +31,8 @@ from eqsat_layout.tir.signature import Computation, analyse, view_map
 class SignatureTable:
     """Collects signatures while a module is read; :meth:`finish` legalises and analyses them all."""
 
-    def __init__(self, mod: Any):
-        self._mod = mod
+    def __init__(self, mod: Any, callbacks: FlowCallbacks | None = None):
+        self._mod, self._callbacks = mod, callbacks
         self._keys: dict[Any, str] = {}
         self._raw: dict[str, Signature] = {}
         self._where: dict[str, str] = {}
@@ -78,7 +79,7 @@ class SignatureTable:
         name = str(call.args[0].name_hint)
         if name not in self._hoisted:
             func = self._mod[call.args[0]]
-            self._hoisted[name] = hoist(func) if isinstance(func, tirx.PrimFunc) else None
+            self._hoisted[name] = hoist(func) if isinstance(func, tirx.PrimFunc) and self._may_hoist(name) else None
         found = self._hoisted[name]
         if found is None or (found.operands, found.results) != (len(operands), len(results)):
             return None
@@ -89,6 +90,12 @@ class SignatureTable:
             for i, rewrite in rewrites.items()
         )
         return found if fits else None
+
+    def _may_hoist(self, name: str) -> bool:
+        """A PrimFunc that a flow callback speaks for stays whole: the callback knows its operands as they are."""
+        if self._callbacks is None:
+            return True
+        return self._callbacks.named(name, self._mod[name], f"call_tir:{name}") is None
 
     def key_of_hoisted(
         self,

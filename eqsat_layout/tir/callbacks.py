@@ -56,12 +56,16 @@ class FlowCallbacks:
             if not callable(callback):
                 raise LayoutError(f"the flow callback of {name!r} is not callable: {callback!r}")
 
-    def named(self, name: str, func: Any = None) -> tuple[str, FlowCallback] | None:
-        """The callback of an op, with the name that it goes by; the attribute of its PrimFunc comes first."""
+    def named(self, name: str, func: Any = None, other_name: str | None = None) -> tuple[str, FlowCallback] | None:
+        """The callback of an op, with the name that it goes by; the attribute of its PrimFunc comes first.
+
+        :class:`LayoutError` if that names no callback.
+        """
         attribute = func.attrs.get(CALLBACK_ATTRIBUTE) if func is not None and func.attrs is not None else None
         if attribute is not None and str(attribute) not in self.by_name:
             raise LayoutError(f"{name}: no flow callback is registered as {str(attribute)!r}, which its PrimFunc names")
-        chosen = str(attribute) if attribute is not None else name
+        known = name if other_name is None or name in self.by_name else other_name
+        chosen = str(attribute) if attribute is not None else known
         callback = self.by_name.get(chosen)
         return None if callback is None else (chosen, callback)
 
