@@ -2,7 +2,7 @@
 
 from eqsat_layout.maps.format import GLOBAL, UNDEF, Fill, Format, Padding
 from eqsat_layout.maps.index_map import Digit, Dims, Extent, IndexMap, extent_product
-from eqsat_layout.maps.layout_name import index_map_from_names, parse_layout_name
+from eqsat_layout.maps.layout_name import index_map_from_names, layout_separators, parse_layout_name
 
 __all__ = [
     "GLOBAL",
@@ -16,5 +16,6 @@ __all__ = [
     "Padding",
     "extent_product",
     "index_map_from_names",
+    "layout_separators",
     "parse_layout_name",
 ]

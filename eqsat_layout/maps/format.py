@@ -1,4 +1,5 @@
-"""Formats: how a value lies in memory. An index map over the padded shape, the padding's fill, and a memory scope.
+"""Formats: how a value lies in memory. An index map over the padded shape, the padding's fill, a memory scope and the
+grouping of the physical axes.
 
 In: the logical shape of a tensor. Out: the physical shape and bytes, and the laying out of NumPy arrays.
 """
@@ -10,13 +11,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from itertools import pairwise
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps.index_map import Extent, IndexMap
+from eqsat_layout.maps.index_map import Digit, Extent, IndexMap, extent_product
+from eqsat_layout.maps.key import read_key
 
 GLOBAL: Final = "global"
 """The memory scope of an ordinary buffer."""
@@ -32,6 +35,8 @@ class _Undef(enum.Enum):
 UNDEF: Final = _Undef.UNDEF
 """The fill of padding that nothing may rely on."""
 
+T = TypeVar("T")
+
 Fill = float | _Undef | None
 """What padding holds: a number, :data:`UNDEF`, or ``None`` where there is no padding."""
 
@@ -41,25 +46,36 @@ Padding = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Format:
-    """Index map, padding with its fill, memory scope. Build through :meth:`make`, which checks and canonicalises."""
+    """Index map, padding with its fill, memory scope. Build through :meth:`make`, which checks and canonicalises.
+
+    ``separators`` are the positions between physical axes where a new group of axes starts: a buffer of n groups is
+    addressed by n indices, as a texture is; a flat one has one group and no separators.
+    """
 
     shape: tuple[Extent, ...]
     index_map: IndexMap
     padding: Padding
     fill: Fill = None
     scope: str = GLOBAL
+    separators: tuple[int, ...] = ()
 
     @staticmethod
     def make(
-        index_map: IndexMap, *, padding: Sequence[tuple[int, int]] = (), fill: Fill = None, scope: str = GLOBAL
+        index_map: IndexMap,
+        *,
+        padding: Sequence[tuple[int, int]] = (),
+        fill: Fill = None,
+        scope: str = GLOBAL,
+        separators: Sequence[int] = (),
     ) -> Format:
         """The format of a tensor whose *padded* shape is ``index_map.shape``."""
         padded = index_map.shape
+        groups = _checked_separators(separators, index_map)
         pad = tuple((int(lo), int(hi)) for lo, hi in padding) or ((0, 0),) * len(padded)
         if len(pad) != len(padded):
             raise LayoutError(f"padding of {len(pad)} axes given for shape {padded}")
         if not any(lo or hi for lo, hi in pad):
-            return Format(padded, index_map, pad, None, scope)
+            return Format(padded, index_map, pad, None, scope, groups)
         if fill is None:
             raise LayoutError(f"padding {pad} needs a fill: a number, or UNDEF")
         shape: list[Extent] = []
@@ -69,12 +85,25 @@ class Format:
             if lo < 0 or hi < 0 or (isinstance(extent, int) and extent < lo + hi):
                 raise LayoutError(f"padding ({lo}, {hi}) does not fit an axis of {extent} padded elements")
             shape.append(extent - lo - hi if isinstance(extent, int) else extent)
-        return Format(tuple(shape), index_map, pad, fill, scope)
+        return Format(tuple(shape), index_map, pad, fill, scope, groups)
 
     @staticmethod
     def row_major(shape: Sequence[Extent], scope: str = GLOBAL) -> Format:
         """The format that Relax itself means."""
         return Format.make(IndexMap.identity(shape), scope=scope)
+
+    @staticmethod
+    def from_key(text: str) -> Format:
+        """The format that has ``text`` as its :attr:`key`, symbolic extents without their spaces.
+
+        Raises :class:`LayoutError` where the text says no format.
+        """
+        parts = read_key(text)
+        scope = GLOBAL if parts.scope is None else parts.scope
+        fill = None if parts.fill is None else _read_fill(parts.fill)
+        return Format.make(
+            parts.index_map, padding=parts.padding, fill=fill, scope=scope, separators=parts.separators
+        )
 
     def __hash__(self) -> int:
         return hash(self.key)  # formats key most tables; their text is kept
@@ -90,23 +119,32 @@ class Format:
         return self.index_map.result_shape
 
     @property
+    def groups(self) -> tuple[Extent, ...]:
+        """Extent of every group of physical axes: the shape of the buffer as memory addresses it."""
+        return tuple(map(extent_product, self._grouped(self.physical_shape)))
+
+    @property
     def is_padded(self) -> bool:
         """Some axis has padding."""
         return self.fill is not None
 
     @cached_property
     def is_row_major(self) -> bool:
-        """Row-major, unpadded, in ordinary memory: a tensor as Relax has it."""
-        return self.fill is None and self.scope == GLOBAL and self.index_map.is_identity
+        """Row-major, unpadded, in ordinary flat memory: a tensor as Relax has it."""
+        return self.fill is None and self.scope == GLOBAL and not self.separators and self.index_map.is_identity
 
     def same_bytes(self, other: Format) -> bool:
-        """A buffer of ``self`` is a buffer of ``other`` too, but for the grouping of its axes."""
+        """A buffer of ``self`` is a buffer of ``other`` too, but for where axes of one group are cut.
+
+        Formats with other separators are other storage: a flat buffer is not one of two indices.
+        """
         return (
             self.scope == other.scope
+            and self.separators == other.separators
             and self.padding == other.padding
             and self.fill == other.fill
             and self.index_map.shape == other.index_map.shape
-            and self.index_map.flat_digits == other.index_map.flat_digits
+            and self._group_digits == other._group_digits
         )
 
     def serves_as(self, other: Format) -> bool:
@@ -139,8 +177,14 @@ class Format:
 
     @cached_property
     def key(self) -> str:
-        """Text that identifies the format: the map's, then ``+lo:hi_..=fill`` and ``@scope`` where there are any."""
+        """Text that identifies the format: the map's, then ``+lo:hi_..=fill`` and ``@scope`` where there are any.
+
+        A new group of axes starts with ``|`` where the map has ``.``: ``1x32x8x8>a.b/4.c|d.b%4``.
+        """
         text = self.index_map.key
+        if self.separators:
+            shape, arrow, dims = text.rpartition(">")
+            text = shape + arrow + "|".join(".".join(group) for group in self._grouped(dims.split(".")))
         if self.is_padded:
             fill = "?" if self.fill is UNDEF else repr(self.fill)
             text += "+" + "_".join(f"{lo}:{hi}" for lo, hi in self.padding) + "=" + fill
@@ -148,7 +192,43 @@ class Format:
 
     def __str__(self) -> str:
         text = str(self.index_map)
+        if self.separators:
+            terms = " | ".join(", ".join(group) for group in self._grouped(self.index_map.terms))
+            text = f"({', '.join(self.index_map.index_names)}) -> ({terms})"
         if self.is_padded:
             pads = ", ".join(f"{lo}:{hi}" for lo, hi in self.padding)
             text += f" padded ({pads}) with {'undef' if self.fill is UNDEF else self.fill}"
         return text if self.scope == GLOBAL else f"{text} in {self.scope}"
+
+    def _grouped(self, per_axis: Sequence[T]) -> list[Sequence[T]]:
+        """What is known of every physical axis, by group."""
+        bounds = (0, *self.separators, len(per_axis))
+        return [per_axis[low:high] for low, high in pairwise(bounds)]
+
+    @cached_property
+    def _group_digits(self) -> tuple[tuple[Digit, ...], ...]:
+        """The digits of every group in memory order."""
+        if not self.separators:
+            return (self.index_map.flat_digits,)
+        shape = self.index_map.shape
+        return tuple(IndexMap(shape, tuple(group)).flat_digits for group in self._grouped(self.index_map.dims))
+
+
+def _checked_separators(separators: Sequence[int], index_map: IndexMap) -> tuple[int, ...]:
+    found = tuple(int(position) for position in separators)
+    rank = len(index_map.dims)
+    if any(low >= high for low, high in pairwise((0, *found, rank))) and found:
+        raise LayoutError(
+            f"separators {found} of {rank} physical axes must be strictly increasing and within 1..{rank - 1}"
+        )
+    return found
+
+
+def _read_fill(text: str) -> Fill:
+    """The fill that a key writes so."""
+    if text == "?":
+        return UNDEF
+    try:
+        return int(text) if text.lstrip("-").isdecimal() else float(text)
+    except ValueError as error:
+        raise LayoutError(f"the fill {text!r} of a key is no number") from error

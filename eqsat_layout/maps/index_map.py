@@ -192,10 +192,18 @@ class IndexMap:
         extents = (str(e) if isinstance(e, int) else "[" + e.replace(" ", "") + "]" for e in self.shape)
         return "x".join(extents) + ">" + dims
 
+    @property
+    def index_names(self) -> tuple[str, ...]:
+        """What ``str`` calls the logical indices: ``i``, ``j``, ``k`` and on."""
+        return tuple(_AXIS_NAMES[(8 + a) % 26] for a in range(len(self.shape)))
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Every physical index over :attr:`index_names`, as ``str`` writes it."""
+        return tuple(" + ".join(_scaled_terms(d, self.index_names, self.shape)) or "0" for d in self.dims)
+
     def __str__(self) -> str:
-        names = [_AXIS_NAMES[(8 + a) % 26] for a in range(len(self.shape))]
-        terms = [" + ".join(_scaled_terms(digits, names, self.shape)) or "0" for digits in self.dims]
-        return f"({', '.join(names)}) -> ({', '.join(terms)})"
+        return f"({', '.join(self.index_names)}) -> ({', '.join(self.terms)})"
 
     def _digit_text(self, digit: Digit) -> str:
         name = _AXIS_NAMES[digit.axis] if digit.axis < 26 else f"x{digit.axis}_"

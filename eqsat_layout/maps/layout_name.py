@@ -1,12 +1,14 @@
 """Layout names as TVM writes them (``NCHW``, ``NCHW16c``, ``OIHW16i16o``) as index maps.
 
-A capital letter is an axis, a number and a small letter is an inner block of that axis.
+A capital letter is an axis, a number and a small letter is an inner block of that axis. ``|`` starts a new group of
+physical axes (``NCHW|4c``), for memory that is addressed by several indices; it changes nothing about the index map.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps.index_map import Digit, Extent, IndexMap
@@ -16,19 +18,21 @@ _TOKEN = re.compile(r"([A-Z])|(\d+)([a-z])")
 
 def parse_layout_name(name: str) -> list[tuple[str, int]]:
     """``[(axis letter in capitals, block size or 0 for the outer part)]`` in order; LayoutError if malformed."""
-    tokens: list[tuple[str, int]] = []
-    end = 0
-    for match in _TOKEN.finditer(name):
-        if match.start() != end:
-            break
-        end = match.end()
-        tokens.append((match[1], 0) if match[1] else (match[3].upper(), int(match[2])))
+    groups = [_tokens(group) for group in name.split("|")]
+    tokens = [token for group in groups for token in group]
     outer = [axis for axis, block in tokens if not block]
-    if end != len(name) or not tokens or len(set(outer)) != len(outer):
+    if not all(groups) or len(set(outer)) != len(outer):
         raise LayoutError(f"malformed layout name {name!r}: expected something like 'NCHW' or 'NCHW16c'")
     if any(axis not in outer for axis, _ in tokens):
         raise LayoutError(f"layout name {name!r} blocks an axis that it does not have")
     return tokens
+
+
+def layout_separators(name: str) -> tuple[int, ...]:
+    """The positions between physical axes where ``|`` starts a new group; LayoutError if ``name`` is malformed."""
+    parse_layout_name(name)
+    sizes = [len(_tokens(group)) for group in name.split("|")]
+    return tuple(accumulate(sizes[:-1]))
 
 
 def index_map_from_names(source: str, target: str, shape: Sequence[Extent]) -> IndexMap | None:
@@ -39,6 +43,8 @@ def index_map_from_names(source: str, target: str, shape: Sequence[Extent]) -> I
     source_tokens, target_tokens = parse_layout_name(source), parse_layout_name(target)
     if any(block for _, block in source_tokens):
         raise LayoutError(f"source layout {source!r} must be unblocked")
+    if layout_separators(source):
+        raise LayoutError(f"source layout {source!r} must be one group of axes")
     if len(source_tokens) != len(shape):
         raise LayoutError(f"layout {source!r} has {len(source_tokens)} axes, the tensor has shape {tuple(shape)}")
     axes = {axis: i for i, (axis, _) in enumerate(source_tokens)}
@@ -61,3 +67,15 @@ def index_map_from_names(source: str, target: str, shape: Sequence[Extent]) -> I
         else:
             return None
     return IndexMap.make(shape, reversed(dims))
+
+
+def _tokens(group: str) -> list[tuple[str, int]]:
+    """The tokens of one group, ``[]`` if it is malformed."""
+    tokens: list[tuple[str, int]] = []
+    end = 0
+    for match in _TOKEN.finditer(group):
+        if match.start() != end:
+            return []
+        end = match.end()
+        tokens.append((match[1], 0) if match[1] else (match[3].upper(), int(match[2])))
+    return tokens if end == len(group) else []
