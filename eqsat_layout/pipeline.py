@@ -20,7 +20,7 @@ from eqsat_layout.egraph.answers import Refused
 from eqsat_layout.egraph.rules import Command, read_commands, rule_files
 from eqsat_layout.egraph.saturate import Saturated, saturate
 from eqsat_layout.egraph.user_flows import Spokesman, flow_callbacks, user_flows
-from eqsat_layout.errors import MalformedModuleError
+from eqsat_layout.errors import MalformedModuleError, TargetError
 from eqsat_layout.extract.baseline import Rewrite, baseline
 from eqsat_layout.extract.cost import CostModel, Roofline, dtype_bytes
 from eqsat_layout.extract.frontier import solve
@@ -32,7 +32,7 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.steps import Convert, Steps
 from eqsat_layout.maps import Format
 from eqsat_layout.report import Plan, Refusal, Stats, Transform
-from eqsat_layout.targets import lower, normalize_target, prepare
+from eqsat_layout.targets import axis_groups, lower, normalize_target, prepare
 from eqsat_layout.tir.callbacks import FlowCallback
 
 DesiredLayouts = Mapping[str, Iterable[str]]
@@ -108,6 +108,7 @@ def _plan(
     with clock.stage("import"):
         callbacks = flow_callbacks(flows)
         program = import_module(mod, desired_layouts, callbacks)
+        _check_axis_groups(program, target)
         spoken = user_flows(callbacks, program.signatures)
     program.notes += spoken.notes
     regions = [_plan_region(g, program, commands, costs, time_limit, clock, spoken.by_key) for g in program.graphs]
@@ -322,6 +323,31 @@ def _check_module(mod: Any) -> None:
         relax.analysis.well_formed(mod, check_ty=False)
     except Exception as error:
         raise MalformedModuleError(f"the module is not well formed: {str(error).strip()}") from error
+
+
+def _check_axis_groups(program: Program, target: Any) -> None:
+    """Layouts that annotations ask for have no more groups of axes than the target's memory; :class:`TargetError`."""
+    for graph in program.graphs:
+        for node in graph.nodes:
+            signature = program.signatures.get(node.signature)
+            frozen = None if signature is None else signature.frozen
+            if signature is None or frozen is None:
+                continue
+            sides = [(f"operand {i}", fmt) for i, fmt in enumerate(frozen.operands)]
+            sides += [(f"result {i}", fmt) for i, fmt in enumerate(frozen.results)]
+            for side, fmt in sides:
+                if fmt.separators:
+                    where = f"{graph.function}: {signature.name} bound to {node.label!r}: {side}"
+                    _check_groups_of(fmt, normalize_target(target), where)
+
+
+def _check_groups_of(fmt: Format, target: tvm.target.Target, where: str) -> None:
+    held = axis_groups(target, fmt.scope)
+    if len(fmt.groups) > held:
+        raise TargetError(
+            f"{where}: the layout {fmt} has {len(fmt.groups)} groups of physical axes, "
+            f"but {fmt.scope} memory of target {str(target.kind.name)!r} holds {held}"
+        )
 
 
 __all__ = ["DesiredLayouts", "OptimizeLayout", "compile", "optimize", "plan"]

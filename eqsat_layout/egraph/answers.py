@@ -263,7 +263,7 @@ class Answers:
         fmt = self._names.formats.get(result)
         if fmt is None:
             return []
-        index_map = None if fmt.is_padded else fmt.index_map.after(self._views[view])
+        index_map = None if fmt.is_padded or fmt.separators else fmt.index_map.after(self._views[view])
         if index_map is None:
             plain = Format.row_major(self._views[view].result_shape)
             return [("cut", (view, result, self._names.format(plain)))]
@@ -273,7 +273,7 @@ class Answers:
         """The format of a view's result that makes the view free, given its operand's."""
         fmt = self._names.formats.get(operand)
         inverse = self._views[view].inverse()
-        if fmt is None or fmt.is_padded or inverse is None:
+        if fmt is None or fmt.is_padded or fmt.separators or inverse is None:
             return []
         index_map = fmt.index_map.after(inverse)
         if index_map is None:
@@ -322,6 +322,6 @@ def _frozen_format(signature: Signature, result: int | None, operand: int | None
 def _rimmed(fmt: Format, widths: Padding, sign: int, fill: Fill) -> Format | None:
     """``fmt`` with ``widths`` more (or less) padding on the same buffer; None where it has not that much."""
     padding = tuple((lo + sign * a, hi + sign * b) for (lo, hi), (a, b) in zip(fmt.padding, widths, strict=True))
-    if any(lo < 0 or hi < 0 for lo, hi in padding):
+    if fmt.separators or any(lo < 0 or hi < 0 for lo, hi in padding):
         return None
     return Format.make(fmt.index_map, padding=padding, fill=fill, scope=fmt.scope)

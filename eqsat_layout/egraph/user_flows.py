@@ -27,11 +27,11 @@ class Spokesman:
     def flows(self, fmt: Format, *, result: int | None, operand: int | None) -> tuple[Flow, ...]:
         """What the callback answers for ``fmt``, from the operand or else from the result, best first.
 
-        Padded formats and those of other memory scopes are none that a callback can be asked about: ``()``. Raises
-        :class:`LayoutError`, naming the op and the callback, for an answer that is no answer.
+        Padded formats and those of other memory scopes or of several groups of axes are none that a callback can be
+        asked about: ``()``. Raises :class:`LayoutError`, naming the op and the callback, for what is no answer.
         """
         computation = self.signature.computation
-        if computation is None or fmt.is_padded or fmt.scope != GLOBAL:
+        if computation is None or fmt.is_padded or fmt.scope != GLOBAL or fmt.separators:
             return ()
         direction: Direction = "backward" if operand is None else "forward"
         checked = checked_flows(
@@ -48,8 +48,8 @@ class Spokesman:
 
     def why_not(self, fmt: Format) -> str:
         """Why there is no flow for ``fmt``, in words."""
-        if fmt.is_padded or fmt.scope != GLOBAL:
-            return f"its flow callback {self.name!r} is asked about unpadded layouts in global memory only"
+        if fmt.is_padded or fmt.scope != GLOBAL or fmt.separators:
+            return f"its flow callback {self.name!r} is asked about unpadded layouts in flat global memory only"
         return f"its flow callback {self.name!r} gives none"
 
 

@@ -125,14 +125,14 @@ class _PrimFuncs:
         """The variable of ``func``, which is in the module from now on."""
         if func.attrs is not None and func.attrs.get("global_symbol") is not None:
             func = func.without_attr("global_symbol")  # the name belongs to the function that it was made of
+        if func.attrs is not None and func.attrs.get(CALLBACK_ATTRIBUTE) is not None:
+            func = func.without_attr(CALLBACK_ATTRIBUTE)  # the callback knows the function that it was made of
         global_var = self._builder.add_func(func, name)  # gives it a type, a free name, and shares equal functions
         self._mod.update_func(global_var, func)
         return global_var
 
     def _call_tir(self, request: Request) -> Any:
         func = request.func
-        if func.attrs is not None and CALLBACK_ATTRIBUTE in func.attrs:
-            func = func.without_attr(CALLBACK_ATTRIBUTE)  # the callback speaks of the layouts that it was written in
         if request.signature.frozen is not None:
             func = func.with_attr(FROZEN_ATTRIBUTE, True)  # frozen layouts stay frozen
         global_var = self.added(func, request.signature.name.removeprefix("relax.").replace(".", "_") + "_relaid")

@@ -12,7 +12,7 @@ from typing import Any
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.graph.graph import Frozen, TensorType
-from eqsat_layout.maps import Extent, Format, index_map_from_names, parse_layout_name
+from eqsat_layout.maps import Extent, Format, index_map_from_names, layout_separators, parse_layout_name
 
 FROZEN_ATTRIBUTE = "eqsat_layout.frozen"
 
@@ -92,7 +92,7 @@ class FrozenLayouts:
         index_map = index_map_from_names(name, layout, padded)
         if index_map is None:
             raise LayoutError(f"{where}: layout {layout} blocks a symbolic axis of a tensor of shape {ty.shape}")
-        return Format.make(index_map, padding=padding, fill=0.0)
+        return Format.make(index_map, padding=padding, fill=0.0, separators=layout_separators(layout))
 
     def check_all_used(self) -> None:
         """A binding that is frozen by name has to exist; one that is only desired may be in another function."""
@@ -145,8 +145,13 @@ def _too_small(extent: Extent, block: int) -> bool:
 
 def _without_blocks(source: str, layout: str, small: Sequence[int]) -> str:
     axes = [axis for axis, _ in parse_layout_name(source)]
-    kept = [(axis, block) for axis, block in parse_layout_name(layout) if not block or axes.index(axis) not in small]
-    return "".join(f"{block}{axis.lower()}" if block else axis for axis, block in kept)
+    groups = [""]
+    separators = layout_separators(layout)
+    for position, (axis, block) in enumerate(parse_layout_name(layout)):
+        groups += [""] if position in separators else []
+        if not block or axes.index(axis) not in small:
+            groups[-1] += f"{block}{axis.lower()}" if block else axis
+    return "|".join(filter(None, groups))
 
 
 def _logical_layouts(attrs: Any, operands: int, where: str) -> list[str]:

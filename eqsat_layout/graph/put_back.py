@@ -70,6 +70,8 @@ def _map(step: Convert) -> IndexMap | None:
     before, after = step.before, step.after
     if before.padding != after.padding or before.fill != after.fill or before.scope != after.scope:
         return None
+    if before.separators or after.separators:
+        return None
     inverse = before.index_map.inverse()
     return None if inverse is None else after.index_map.after(inverse)
 

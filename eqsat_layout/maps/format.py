@@ -94,16 +94,14 @@ class Format:
 
     @staticmethod
     def from_key(text: str) -> Format:
-        """The format that has ``text`` as its :attr:`key`, symbolic extents without their spaces.
+        """The format that has ``text`` as its :attr:`key`. Raises :class:`LayoutError` where the text says no format.
 
-        Raises :class:`LayoutError` where the text says no format.
+        Keys leave out the spaces of symbolic extents: they are put back as ``tir.extents`` writes them.
         """
         parts = read_key(text)
         scope = GLOBAL if parts.scope is None else parts.scope
         fill = None if parts.fill is None else _read_fill(parts.fill)
-        return Format.make(
-            parts.index_map, padding=parts.padding, fill=fill, scope=scope, separators=parts.separators
-        )
+        return Format.make(parts.index_map, padding=parts.padding, fill=fill, scope=scope, separators=parts.separators)
 
     def __hash__(self) -> int:
         return hash(self.key)  # formats key most tables; their text is kept
@@ -215,9 +213,11 @@ class Format:
 
 
 def _checked_separators(separators: Sequence[int], index_map: IndexMap) -> tuple[int, ...]:
+    if not separators:
+        return ()
     found = tuple(int(position) for position in separators)
     rank = len(index_map.dims)
-    if any(low >= high for low, high in pairwise((0, *found, rank))) and found:
+    if any(low >= high for low, high in pairwise((0, *found, rank))):
         raise LayoutError(
             f"separators {found} of {rank} physical axes must be strictly increasing and within 1..{rank - 1}"
         )

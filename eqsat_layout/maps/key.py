@@ -56,9 +56,14 @@ def _shape(text: str) -> tuple[tuple[Extent, ...], int]:
             position += 1
         number = _NUMBER.match(text, position)
         end = number.end() if number is not None else _closing(text, position) + 1
-        extents.append(int(number[0]) if number is not None else text[position + 1 : end - 1])
+        extents.append(int(number[0]) if number is not None else _spaced(text[position + 1 : end - 1]))
         position = end
     return tuple(extents), position + 1
+
+
+def _spaced(extent: str) -> str:
+    """A symbolic extent with the spaces that keys leave out and TIR's extents have."""
+    return re.sub(r"\+|//|%", r" \g<0> ", extent).replace(",", ", ")
 
 
 def _closing(text: str, start: int) -> int:

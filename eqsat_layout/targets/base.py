@@ -88,6 +88,17 @@ def machine_of(target: tvm.target.Target) -> Machine:
     return Machine(16, 16, cores)
 
 
+def axis_groups(target: tvm.target.Target, scope: str) -> int:
+    """The most groups of physical axes that a buffer may have in memory of ``scope``: 1 where memory is flat.
+
+    ``target`` is one that :func:`normalize_target` gives. TVM 0.27 allocates flat buffers only, so CPUs have no others.
+    """
+    return _AXIS_GROUPS[str(target.kind.name)].get(scope, 1)
+
+
+_AXIS_GROUPS: Mapping[str, Mapping[str, int]] = {"llvm": {}}
+"""By kind and memory scope, where it is more than one."""
+
 _KEPT = ("mcpu", "mtriple", "mattr", "num-cores", "mfloat-abi", "mabi", "opt-level", "vector-width")
 
 

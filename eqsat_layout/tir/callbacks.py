@@ -36,6 +36,7 @@ class FlowCallback(Protocol):
         direction: Direction,
         index: int,
         index_map: IndexMap,
+        /,
     ) -> Iterable[tuple[Maps, Maps]] | None:
         """The maps of (all operands, all results) under which the function may run, best first; ``None``: none.
 

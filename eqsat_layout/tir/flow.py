@@ -156,6 +156,8 @@ class _Search:
         scopes = (self.fmt.scope, *(b.scope for b in self.computation.buffers))
         if any(scope != GLOBAL for scope in scopes):
             self.reason = "layouts of buffers in other memory scopes don't flow"
+        elif self.fmt.separators:
+            self.reason = "layouts of several groups of physical axes don't flow"
         elif self.computation.is_contraction and not self.contractions:
             self.reason = "it is a contraction: its layouts are chosen, not carried through"
         return self.reason is None
