@@ -19,7 +19,7 @@ from eqsat_layout.graph.relax_form import Request, known_type, relax_forms, rela
 from eqsat_layout.graph.rewrite_form import write_relax
 from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.graph.templates import Template, leaf_exprs
-from eqsat_layout.maps import Extent, Format, IndexMap, index_map_from_names
+from eqsat_layout.maps import Extent, Format, IndexMap, index_map_from_names, layout_separators
 from eqsat_layout.tir.computation import Computation
 from eqsat_layout.tir.flow import Flow, complete
 from eqsat_layout.tir.index_map import from_tvm
@@ -65,6 +65,8 @@ def read_layout(layout: Any, shape: Sequence[Extent], what: str = "the tensor") 
             raise LayoutError(f"{where}: the index map {layout} is for shape {layout.shape}")
         return layout
     if isinstance(layout, tuple) and len(layout) == 2 and all(isinstance(name, str) for name in layout):
+        if layout_separators(layout[1]):
+            raise LayoutError(f"{where}: {layout[1]} groups axes, and TIR buffers have no groups")
         found = index_map_from_names(*layout, shape)
     elif isinstance(layout, tirx.IndexMap):
         _check_rank(len(layout.initial_indices), shape, where)
