@@ -2,8 +2,9 @@
 
 Every family is legalised and asked to take the layouts NHWC, NCHW4c, NCHW16c, a 3-cycle of axes and a split, from its
 result and from its first operand, on extents that the blocks divide and on extents that they don't (padding 0 and
-undef). Every flow is run with poison in undef padding, twice, and compared with the op as it was. The table says how
-many layouts flow each way; the reasons of those that don't stand below it.
+undef). Every flow is run with poison in undef padding, twice, and compared with the op as it was; and the op between
+rewrites to and from each layout goes through ``optimize`` as a Relax module, and is run before and after. The table
+says how many layouts flow each way; the reasons of those that don't stand below it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import tvm
 from rich.console import Console
 from rich.table import Table
 from tvm import relax
@@ -21,11 +23,16 @@ from tvm.relax import op as R
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+from compare import assert_same_fast
 from tir.poison import PoisonRunner
 
+import eqsat_layout
+from eqsat_layout.graph.rewrite_form import write_relax
 from eqsat_layout.graph.signatures import legalise_calls
+from eqsat_layout.graph.templates import Template
 from eqsat_layout.maps import UNDEF, Digit, Format, IndexMap
 from eqsat_layout.tir.flow import backward, forward, why_not
+from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 from eqsat_layout.tir.signature import analyse
 
 Build = Callable[..., Any]
@@ -144,6 +151,49 @@ def legalised(build: Build, shapes: list[Shape]) -> list[Any]:
     return [found.func for found in legalise_calls(calls)][::-1]
 
 
+def optimized(build: Build, shapes_of: Callable[[int], list[Shape]]) -> tuple[int, int]:
+    """How many modules lost rewrites, and how many there are: the op between rewrites, one function per layout."""
+    better = count = 0
+    for channels in (32, 30):
+        shapes = shapes_of(channels)
+        functions = {}
+        for i, (_, fmt) in enumerate(formats(shapes[0])):
+            plain = Format.row_major(fmt.shape)
+            into, back = LayoutRewrite.between(fmt, plain), LayoutRewrite.between(plain, fmt.with_fill(0.0))
+            if into is None or back is None:
+                continue
+            functions[f"layout{i}"] = _between_rewrites(build, shapes, fmt, into, back)
+        for name, function in functions.items():
+            mod = tvm.IRModule({name: function.with_attr("global_symbol", name)})
+            plan = eqsat_layout.plan(mod)
+            assert_same_fast(mod, plan.module)
+            better += len(plan.transforms) < len(plan.input_transforms)
+            count += 1
+    return better, count
+
+
+def _between_rewrites(build: Build, shapes: list[Shape], fmt: Format, into: LayoutRewrite, back: LayoutRewrite) -> Any:
+    """The op on a first operand that comes in ``fmt``; a result of the operand's shape leaves in it too."""
+    first = relax.Var("x", relax.TensorType([int(e) for e in fmt.physical_shape], "float32"))
+    others = [relax.Var(f"p{i}", relax.TensorType(list(s), "float32")) for i, s in enumerate(shapes[1:])]
+    builder = relax.BlockBuilder()
+    with builder.function("main", [first, *others]):
+        with builder.dataflow():
+            x = _rewritten(builder, builder.emit(R.nn.relu(first)), into)
+            y = builder.emit(build(x, *others))
+            if isinstance(y.ty, relax.TensorType) and [int(e) for e in y.ty.shape.values] == list(fmt.shape):
+                y = builder.emit(R.nn.relu(_rewritten(builder, y, back)))
+            output = builder.emit_output(y)
+        builder.emit_func_output(output)
+    return builder.finalize()["main"]
+
+
+def _rewritten(builder: Any, x: Any, rewrite: LayoutRewrite) -> Any:
+    for call in write_relax(rewrite, str(x.ty.dtype)):
+        x = builder.emit(Template(call).over([x]))
+    return x
+
+
 def covered(build: Build, shapes_of: Callable[[int], list[Shape]]) -> tuple[list[str], list[str], int]:
     """Cells of the table, reasons of refusals, and how many flows were run."""
     counts = {"backward": [0, 0], "forward": [0, 0]}
@@ -153,7 +203,8 @@ def covered(build: Build, shapes_of: Callable[[int], list[Shape]]) -> tuple[list
         func = legalised(build, shapes_of(channels))[0]
         computation = analyse(func) if func is not None else None
         if computation is None:
-            return ["not understood", "", ""], ["its TIR is not understood"], 0
+            _, modules = optimized(build, shapes_of)
+            return ["not understood", "", "", f"{modules} agree"], ["its TIR is not understood"], 0
         sides = (
             ("backward", backward, {"result": 0}, computation.results[0]),
             ("forward", forward, {"operand": 0}, computation.operands[0]),
@@ -168,7 +219,9 @@ def covered(build: Build, shapes_of: Callable[[int], list[Shape]]) -> tuple[list
                 for flow in flows:
                     runner.add(func, flow, 1e-3)
     runs = runner.check()
-    return [f"{a}/{b}" for a, b in counts.values()] + [f"{runs} agree"], list(reasons), runs
+    better, modules = optimized(build, shapes_of)
+    cells = [f"{a}/{b}" for a, b in counts.values()] + [f"{runs} agree", f"{modules} agree, {better} better"]
+    return cells, list(reasons), runs
 
 
 def main() -> None:
@@ -176,7 +229,7 @@ def main() -> None:
     parser.add_argument("--family", nargs="+", help="only these")
     options = parser.parse_args()
     table = Table(title="layouts that flow, of those tried; every flow is run with poison in the padding")
-    for column in ("family", "backward", "forward", "numbers"):
+    for column in ("family", "backward", "forward", "flows run", "modules through optimize"):
         table.add_column(column)
     console = Console(width=110)
     refusals: list[str] = []
@@ -190,7 +243,7 @@ def main() -> None:
                 cells, reasons, _ = covered(build, shapes_of)
             except AssertionError as error:
                 failed = True
-                cells, reasons = ["", "", "WRONG"], [str(error).strip().splitlines()[0]]
+                cells, reasons = ["", "", "", "WRONG"], [str(error).strip().splitlines()[0]]
             table.add_row(name, *cells)
             refusals += [f"{name}: {reason}" for reason in reasons]
     console.print(table)

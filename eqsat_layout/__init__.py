@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from eqsat_layout.errors import EqsatError
     from eqsat_layout.pipeline import OptimizeLayout, compile, optimize, plan
     from eqsat_layout.report import Plan
+    from eqsat_layout.transform import transform_layout
 
-__all__ = ["EqsatError", "OptimizeLayout", "Plan", "compile", "optimize", "plan"]
+__all__ = ["EqsatError", "OptimizeLayout", "Plan", "compile", "optimize", "plan", "transform_layout"]
 
-_HOMES = {"EqsatError": "errors", "Plan": "report"}
+_HOMES = {"EqsatError": "errors", "Plan": "report", "transform_layout": "transform"}
 
 
 def __getattr__(name: str) -> Any:

@@ -50,7 +50,8 @@ def test_the_readme_has_an_example() -> None:
 
 
 def test_the_public_names_are_there_and_no_others() -> None:
-    assert eqsat_layout.__all__ == ["EqsatError", "OptimizeLayout", "Plan", "compile", "optimize", "plan"]
+    names = ["EqsatError", "OptimizeLayout", "Plan", "compile", "optimize", "plan", "transform_layout"]
+    assert eqsat_layout.__all__ == names
     for name in eqsat_layout.__all__:
         assert name in README, name
         assert getattr(eqsat_layout, name).__name__ == name
