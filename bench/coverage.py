@@ -105,6 +105,11 @@ def families() -> dict[str, tuple[Build, Callable[[int], list[Shape]]]]:
         "squeeze": (lambda x: R.squeeze(x, [0]), lambda c: [(1, c, 6, 8)]),
         "resize2d": (lambda x: R.image.resize2d(x, (12, 16)), image),
         "cumsum": (lambda x: R.cumsum(x, axis=1), image),
+        "take": (lambda x: R.take(x, relax.const([3, 1, 1, 0], "int64"), axis=3), image),
+        "batch_norm": (
+            lambda x, *p: R.nn.batch_norm(x, *p, axis=1, training=False)[0],
+            vector(0, 4),
+        ),
         "repeat": (lambda x: R.repeat(x, 2, axis=3), image),
         "tile": (lambda x: R.tile(x, (1, 1, 2, 1)), image),
         "flip": (lambda x: R.flip(x, 3), image),

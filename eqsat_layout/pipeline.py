@@ -224,6 +224,7 @@ def _plan_region(
     with clock.stage("emit"):
         steps = selection.steps(solution)
         input_cost, rewrites = baseline(graph, program.signatures, costs)
+        input_cost += selection.input_constant_cost
         annotated = any(program.signatures[n.signature].is_moved for n in graph.nodes if n.kind == "op")
     return _Region(graph, saturated, solution, steps, input_cost, rewrites, annotated)
 

@@ -9,6 +9,9 @@ from programs import assert_same, constant, ops, program
 from tvm.relax import op as R
 
 import eqsat_layout
+from eqsat_layout.extract.cost import Roofline
+from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.maps import Format
 
 NCHW4C = {"data_layout": "NCHW4c", "kernel_layout": "OIHW4i4o"}
 TO_32_CHANNELS = [0, 0, 0, 2, 0, 0, 0, 0]
@@ -192,3 +195,33 @@ def test_why_not_names_op_layout_and_reason() -> None:
     assert any(op == "relax.flip" and "reversed" in reason for op, reason in reasons)
     assert {r.op for r in plan.why_not("cumsum")} == {"relax.cumsum"}
     assert "(i, j, k, l) -> (0, j//16, k, l, j%16)" in str(plan.why_not("cumsum")[0])
+
+
+class DearCopies(Roofline):
+    """A cost model for a machine that is short of memory."""
+
+    def constant(self, tensor: TensorType, fmt: Format) -> float:
+        return 1.0
+
+
+def test_a_second_copy_of_a_constant_is_paid_for() -> None:
+    """A scale for a packed and for a plain branch: two copies, unless they are dear and the packed one is unpacked."""
+
+    def body(builder: Any, x: Any, y: Any) -> tuple[Any, ...]:
+        scale = constant(1, 32, 8, 8)
+        x = builder.emit(R.nn.conv2d(x, constant(32, 32, 1, 1)), "conv_a")
+        y = builder.emit(R.nn.conv2d(y, constant(32, 32, 1, 1)), "conv_b")
+        x, y = builder.emit(R.multiply(x, scale)), builder.emit(R.multiply(y, scale))
+        return (
+            builder.emit(R.nn.conv2d(x, constant(32, 32, 1, 1)), "conv_c"),
+            builder.emit(R.nn.conv2d(y, constant(32, 32, 1, 1)), "conv_d"),
+        )
+
+    layouts = {"conv_a": ["NCHW4c", "OIHW4i4o"], "conv_c": ["NCHW4c", "OIHW4i4o"]}
+    mod = program(body, (1, 32, 8, 8), (1, 32, 8, 8), frozen=layouts)
+    cheap, dear = eqsat_layout.plan(mod), eqsat_layout.plan(mod, cost_model=DearCopies())
+    assert len(cheap.transforms) == 2
+    assert len(dear.transforms) == 4
+    assert dear.stats.constant_bytes == cheap.stats.constant_bytes - 4 * 32 * 64
+    assert all(plan.is_optimal and plan.cost <= plan.input_cost for plan in (cheap, dear))
+    assert_same(mod, dear.module)

@@ -24,6 +24,10 @@ class CostModel(Protocol):
         """A copy of ``tensor`` from one format to another; not asked where the bytes are the same already."""
         ...
 
+    def constant(self, tensor: TensorType, fmt: Format) -> float:
+        """One copy of a constant in ``fmt``, shared by its users in that format. May be missing: copies are free."""
+        ...
+
 
 @dataclass(frozen=True)
 class Roofline:
@@ -53,6 +57,10 @@ class Roofline:
     def convert(self, tensor: TensorType, source: Format, target: Format) -> float:
         """Both buffers pass through memory once."""
         return self.launch + (self._bytes(tensor, source) + self._bytes(tensor, target)) / self.rewrite_bandwidth
+
+    def constant(self, tensor: TensorType, fmt: Format) -> float:
+        """A copy is read from memory once more, cold."""
+        return self._bytes(tensor, fmt) / self.bandwidth
 
     def _bytes(self, tensor: TensorType, fmt: Format) -> float:
         return fmt.elements(self.symbolic_extent) * dtype_bytes(tensor.dtype)

@@ -33,6 +33,9 @@ Made = tuple[str, Any]
 ("given", graph node)."""
 
 
+_MANY_USERS = 8
+
+
 class Selection:
     """The problem of one region. ``problem`` is what the solver gets; :meth:`steps` decodes its answer."""
 
@@ -54,6 +57,7 @@ class Selection:
         self._build_stores()
         self._labels: list[list[list[Made]]] = []
         self._conversions = _Conversions(self._names.formats, self._types, self._costs)
+        self._copies = self._shared_constants()
         self.problem = self._build_problem()
 
     # ---- reading the tables -----------------------------------------------------------------------------------------
@@ -152,8 +156,55 @@ class Selection:
     def _row_major_name(self, node: int) -> str:
         return self._names.row_major(self._saturated.graph.value_types(node, self._signatures))
 
+    def _shared_constants(self) -> dict[int, dict[str, float]]:
+        """Costs of a copy per format, of the constants of which two users may want different copies.
+
+        The copies of other constants cost the same in every plan. One with very many users is wanted in every layout
+        there is, and would only keep the problem wide, so it is left out too.
+        """
+        users: dict[int, set[int]] = {}
+        formats: dict[int, set[str]] = {}
+        for (tensor, _), makers in self._makers.items():
+            for _, made in makers:
+                for constant, fmt in _reads(made):
+                    if constant in self._constants:
+                        users.setdefault(constant, set()).add(tensor)
+                        formats.setdefault(constant, set()).add(fmt)
+        return {
+            c: {f: self._copy_cost(c, f) for f in sorted(formats[c])}
+            for c, own in sorted(users.items())
+            if 2 <= len(own) <= _MANY_USERS and len(formats[c]) > 1 and self._types[c] is not None
+        }
+
+    def _copy_cost(self, constant: int, fmt: str) -> float:
+        ty, cost = self._types[constant], getattr(self._costs, "constant", None)
+        assert ty is not None
+        return 0.0 if cost is None else max(0.0, float(cost(ty, self._names.formats[fmt])))
+
+    @property
+    def input_constant_cost(self) -> float:
+        """What the copies of shared constants cost in the input, each op reading them as it is frozen to or written."""
+        graph, total = self._saturated.graph, 0.0
+        read: set[Spec] = set()
+        for node in graph.nodes:
+            if node.kind != "op":
+                continue
+            signature = self._signatures[node.signature]
+            for i, source in enumerate(node.inputs):
+                tensor = self._tensor(self._saturated.handle_of_node[source])
+                if tensor in self._copies:
+                    frozen = signature.frozen
+                    fmt = self._row_major_name(source) if frozen is None else self._names.format(frozen.operands[i])
+                    read.add((tensor, fmt))
+        for tensor, fmt in sorted(read):
+            total += self._copies[tensor].get(fmt) or self._copy_cost(tensor, fmt)
+        return total
+
     def _build_problem(self) -> Problem:
         families: list[Family] = []
+        copies: dict[Spec, tuple[int, int]] = {}
+        for i, (tensor, costs) in enumerate(self._copies.items()):
+            copies.update({(tensor, fmt): (len(self._stores) + i, j) for j, fmt in enumerate(costs)})
         for stores in self._stores:
             nodes: list[tuple[Node, ...]] = []
             labels: list[list[Made]] = []
@@ -162,13 +213,15 @@ class Selection:
                 made_by: list[Made] = []
                 for spec in specs:
                     for cost, made in self._makers.get(spec, ()):
-                        children = tuple(self._place[s] for s in _reads(made) if s[0] not in self._constants)
-                        own.append(Node(cost, children))
+                        places = (copies.get(s) if s[0] in self._constants else self._place[s] for s in _reads(made))
+                        own.append(Node(cost, tuple(place for place in places if place is not None)))
                         made_by.append(made)
                 nodes.append(tuple(own))
                 labels.append(made_by)
             families.append(Family(tuple(nodes), self._conversions.matrix(stores)))
             self._labels.append(labels)
+        for costs in self._copies.values():
+            families.append(Family(tuple((Node(c),) for c in costs.values()), _unconvertible(len(costs))))
         goals = tuple(self._place[s] for s in self._goal_specs() if s[0] not in self._constants)
         return Problem(tuple(families), tuple(dict.fromkeys(goals)))
 
@@ -199,7 +252,7 @@ class Selection:
         source = via if via >= 0 else solution.source.get((family, store), store)
         if source == store:
             children = self.problem.families[family].nodes[store][solution.made[family, store]].children
-            return tuple((f, s, -1) for f, s in children)
+            return tuple((f, s, -1) for f, s in children if f < len(self._stores))  # the rest are constants
         before = self._conversions.step_before(self._stores[family], source, store)
         # what is on the way may be chosen too, but made of other things, perhaps of this: then it is made twice
         is_chosen = before == source or solution.source.get((family, before)) == source
@@ -265,6 +318,10 @@ class Selection:
         if constant is None:
             return number[(*self._place[spec], -1)]
         return ConstantUse(constant, self._names.formats[spec[1]])
+
+
+def _unconvertible(stores: int) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(0.0 if i == j else math.inf for j in range(stores)) for i in range(stores))
 
 
 class _OperandLists:
