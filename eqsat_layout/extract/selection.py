@@ -7,23 +7,19 @@ Tensors that are views of each other form one family; their (tensor, format) pai
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from eqsat_layout.egraph.names import Variant
 from eqsat_layout.egraph.saturate import Saturated
+from eqsat_layout.extract.conversions import Conversions, Spec, unconvertible
 from eqsat_layout.extract.cost import CostModel
 from eqsat_layout.extract.problem import Family, Node, Problem, Solution
 from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, Part, Run, Step, Steps
-from eqsat_layout.maps import Format
 
 T = TypeVar("T", bound=Hashable)
-
-Spec = tuple[int, str]
-"""A tensor's number and a format name."""
 
 Place = tuple[int, int, int]
 """A family, a store in it, and -1; or instead of -1 the store that a conversion of several steps passes here from."""
@@ -56,7 +52,7 @@ class Selection:
         self._stores: list[list[list[Spec]]] = []
         self._build_stores()
         self._labels: list[list[list[Made]]] = []
-        self._conversions = _Conversions(self._names.formats, self._types, self._costs)
+        self._conversions = Conversions(self._names.formats, self._types, self._costs)
         self._copies = self._shared_constants()
         self.problem = self._build_problem()
 
@@ -221,7 +217,7 @@ class Selection:
             families.append(Family(tuple(nodes), self._conversions.matrix(stores)))
             self._labels.append(labels)
         for costs in self._copies.values():
-            families.append(Family(tuple((Node(c),) for c in costs.values()), _unconvertible(len(costs))))
+            families.append(Family(tuple((Node(c),) for c in costs.values()), unconvertible(len(costs))))
         goals = tuple(self._place[s] for s in self._goal_specs() if s[0] not in self._constants)
         return Problem(tuple(families), tuple(dict.fromkeys(goals)))
 
@@ -320,10 +316,6 @@ class Selection:
         return ConstantUse(constant, self._names.formats[spec[1]])
 
 
-def _unconvertible(stores: int) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(0.0 if i == j else math.inf for j in range(stores)) for i in range(stores))
-
-
 class _OperandLists:
     """Operand lists, from the cells of the e-graph. A class of lists that holds several cells has one content."""
 
@@ -341,85 +333,6 @@ class _OperandLists:
             first, rest = self._cells[cell]
             self._known[cell] = (first, *self._known[rest])
         return self._known[handle]
-
-
-class _Conversions:
-    """Conversion matrices of families, each distinct one built once."""
-
-    def __init__(self, formats: Mapping[str, Format], types: list[TensorType | None], costs: CostModel):
-        self._formats, self._types, self._costs = formats, types, costs
-        self._matrices: dict[Any, tuple[tuple[float, ...], ...]] = {}
-        self._pairs: dict[tuple[TensorType, str, str], float] = {}
-
-    def matrix(self, stores: list[list[Spec]]) -> tuple[tuple[float, ...], ...]:
-        if all(len(specs) == 1 for specs in stores) and len({specs[0][0] for specs in stores}) == 1:
-            key: Any = (
-                self._types[stores[0][0][0]],
-                tuple(specs[0][1] for specs in stores),
-            )  # no views: the usual case
-        else:
-            numbering: dict[int, int] = {}
-            key = tuple(
-                tuple((numbering.setdefault(t, len(numbering)), self._types[t], f) for t, f in specs)
-                for specs in stores
-            )
-        matrix = self._matrices.get(key)
-        if matrix is None:
-            matrix = self._matrices[key] = tuple(tuple(self._from(stores, i)[0]) for i in range(len(stores)))
-        return matrix
-
-    def step_before(self, stores: list[list[Spec]], source: int, target: int) -> int:
-        """The store before the last step of the conversion from ``source`` to ``target``."""
-        return self._from(stores, source)[1][target]
-
-    def common(self, source: list[Spec], target: list[Spec]) -> tuple[int, str, str]:
-        """The tensor that one step goes by, and its formats before and after."""
-        targets = dict(target)
-        _, tensor, before = min((self._pair(t, f, targets[t]), t, f) for t, f in source if t in targets)
-        return tensor, before, targets[tensor]
-
-    def _from(self, stores: list[list[Spec]], source: int) -> tuple[list[float], list[int]]:
-        """Costs of the conversions from one store, and for each the store before its last step.
-
-        One step does where the two stores hold a tensor in common. Stores of different views of one tensor may not:
-        where views cut through each other's digits, the way leads over what both can say.
-        """
-        costs = [self._cost(stores[source], target) for target in stores]
-        costs[source] = 0.0
-        before = [source] * len(stores)
-        if math.inf not in costs:
-            return costs, before
-        steps = [1] * len(stores)
-        done: set[int] = set()
-        while len(done) < len(stores):
-            nearest = min((i for i in range(len(stores)) if i not in done), key=lambda i: (costs[i], steps[i], i))
-            done.add(nearest)
-            for i in range(len(stores)) if costs[nearest] < math.inf and nearest != source else ():
-                cost = costs[nearest] + self._cost(stores[nearest], stores[i]) if i not in done else math.inf
-                if cost < math.inf and (cost, steps[nearest] + 1) < (costs[i], steps[i]):
-                    costs[i], steps[i], before[i] = cost, steps[nearest] + 1, nearest
-        return costs, before
-
-    def _cost(self, source: list[Spec], target: list[Spec]) -> float:
-        targets = dict(target)
-        return min((self._pair(t, f, targets[t]) for t, f in source if t in targets), default=math.inf)
-
-    def _pair(self, tensor: int, before: str, after: str) -> float:
-        ty, source, target = self._types[tensor], self._formats.get(before), self._formats.get(after)
-        if ty is None or source is None or target is None:
-            return math.inf
-        key = (ty, before, after)
-        cost = self._pairs.get(key)
-        if cost is None:
-            cost = self._pairs[key] = self._convert_cost(ty, source, target)
-        return cost
-
-    def _convert_cost(self, ty: TensorType, source: Format, target: Format) -> float:
-        if source.serves_as(target):
-            return 0.0
-        if source.index_map.inverse() is None:
-            return math.inf
-        return max(0.0, float(self._costs.convert(ty, source, target)))
 
 
 class _Sets(Generic[T]):
