@@ -1,7 +1,7 @@
 """What a target is and can do (targets room).
 
-In: a target as the user gives it. Out: a checked ``tvm.target.Target``, the :class:`Machine` that schedules are sized
-for, and :func:`lower`, which builds a Relax module for it.
+In: a target as the user gives it. Out: a checked ``tvm.target.Target``, and the :class:`Machine` that schedules are
+sized for.
 """
 
 from __future__ import annotations
@@ -38,16 +38,6 @@ class Machine:
     def lanes(self, element_bytes: int) -> int:
         """Elements in a vector register."""
         return max(1, self.vector_bytes // max(1, element_bytes))
-
-
-def lower(mod: tvm.IRModule, target: Any = None, *, progress: Progress | None = None) -> Any:
-    """``mod`` (Relax ops and ``call_tir``) built for ``target``: what ``relax.VirtualMachine`` takes.
-
-    Raises :class:`TargetError` for a target that can't be built for here.
-    """
-    from eqsat_layout.targets.llvm import build_llvm
-
-    return build_llvm(mod, normalize_target(target), progress=progress)
 
 
 def normalize_target(target: Any = None) -> tvm.target.Target:
