@@ -37,6 +37,9 @@ def extent_of(expr: Any) -> Extent:
         return int(expr.value)
     if kind is tvm.ir.Var:
         return str(expr.name)
+    extent = _factored(_polynomial(expr))
+    if isinstance(extent, str) and ("min(" in extent or "max(" in extent):
+        return extent  # what TVM makes of nested minima and maxima depends on their order
     return _factored(_polynomial(tvm.sym.Analyzer().simplify(expr)))
 
 
@@ -111,9 +114,22 @@ def _polynomial(expr: Any) -> Polynomial:
         dividend, divisor = (s if s.isalnum() else f"({s})" for s in sides)
         return {(f"{dividend} {_DIVISIONS[kind]} {divisor}",): 1}
     if kind in (tirx.Min, tirx.Max):
-        sides = sorted(str(_factored(_polynomial(side))) for side in (expr.a, expr.b))
-        return {(f"{'min' if kind is tirx.Min else 'max'}({', '.join(sides)})",): 1}
+        name = "min" if kind is tirx.Min else "max"
+        first, *rest = sorted({str(_factored(p)): p for p in _sides(expr, kind)}.items())
+        if not rest:
+            return first[1]
+        text = first[0]
+        for other, _ in rest:
+            text = f"{name}({text}, {other})"
+        return {(text,): 1}
     raise LayoutError(f"{expr} is not an extent: {kind.__name__} is no arithmetic of sizes")
+
+
+def _sides(expr: Any, kind: Any) -> list[Polynomial]:
+    """What ``expr`` is the minimum or maximum of, nested ones opened: their order and repetitions say nothing."""
+    if type(expr) is kind:
+        return _sides(expr.a, kind) + _sides(expr.b, kind)
+    return [_polynomial(expr)]
 
 
 def _added(a: Polynomial, b: Polynomial, sign: int) -> Polynomial:
@@ -163,8 +179,8 @@ def _build(node: ast.expr, symbols: Mapping[str, Any], dtype: str) -> Any:
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_build(operand, symbols, dtype)
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=[a, b]):
-            function = tirx.min if name == "min" else tirx.max
-            return function(_build(a, symbols, dtype), _build(b, symbols, dtype))
+            node_kind = tirx.Min if name == "min" else tirx.Max  # tirx.max folds, and the text would change
+            return node_kind(_build(a, symbols, dtype), _build(b, symbols, dtype))
         case ast.BinOp(left=left, op=op, right=right):
             a, b = _build(left, symbols, dtype), _build(right, symbols, dtype)
             match op:

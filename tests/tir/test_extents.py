@@ -64,6 +64,14 @@ def test_text_keeps_the_value(expr: object, n: int, m: int) -> None:
     assert extent_of(back) == text
 
 
+def test_nested_maxima_have_one_text() -> None:
+    """TVM itself drops what is repeated when an expression is built again, so the text must not depend on it."""
+    nested = tirx.Max(tirx.Max(N * 2, tirx.Max(N, M)), N)
+    assert extent_of(nested) == extent_of(tirx.Max(M, tirx.Max(N * 2, N)))
+    assert extent_of(expr_of(extent_of(nested), SYMBOLS)) == extent_of(nested)
+    assert extent_of(tirx.Max(N, N)) == "n"
+
+
 def test_unknown_names_and_nonsense_are_refused() -> None:
     with pytest.raises(LayoutError, match="'k'"):
         expr_of("k*4", SYMBOLS)
