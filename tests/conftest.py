@@ -1,4 +1,4 @@
-"""Hypothesis: new examples on every run by hand, the same ones on every run of CI; no deadlines, as machines are slow."""
+"""Hypothesis: new examples on every run by hand, the same ones on every run of CI; no deadlines."""
 
 from __future__ import annotations
 
