@@ -33,11 +33,6 @@ class Border:
         return tuple(e + sum(w) if isinstance(e, int) else e for e, w in zip(self.shape, self.widths, strict=True))
 
     @property
-    def operand_shape(self) -> tuple[Extent, ...]:
-        """The shape that it is applied to."""
-        return self.wide_shape if self.fill is None else self.shape
-
-    @property
     def result_shape(self) -> tuple[Extent, ...]:
         """The shape that it gives."""
         return self.shape if self.fill is None else self.wide_shape
