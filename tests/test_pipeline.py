@@ -106,10 +106,10 @@ def test_a_broken_rule_file(tmp_path: Path, text: str, says: str) -> None:
 class RewritesAreCheap(Roofline):
     """Transposed matmuls cost a fortune, rewrites next to nothing."""
 
-    def convert(self, tensor: Any, source: Any, target: Any) -> float:
+    def convert(self, tensor: Any, source: Any, target: Any, *, fused: bool = False) -> float:
         return 1e-12
 
-    def run(self, op_: Any, operands: Any, results: Any) -> float:
+    def run(self, op_: Any, operands: Any, results: Any, *, fused: Any = frozenset()) -> float:
         return 1.0 if any(f is not None and not f.is_row_major for f in (*operands, *results)) else 1e-12
 
 

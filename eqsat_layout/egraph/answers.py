@@ -11,14 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eqsat_layout.egraph.candidates import free_formats, moves_whole_axes
 from eqsat_layout.egraph.names import Names
+from eqsat_layout.egraph.offers import Offers
 from eqsat_layout.egraph.user_flows import Spokesman
 from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.constants import Applied, Constant
-from eqsat_layout.graph.graph import Signature
+from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import UNDEF, Fill, Format, IndexMap, Padding
 from eqsat_layout.tir.fills import pointwise_fill
-from eqsat_layout.tir.flow import Flow, backward, forward, why_not
+from eqsat_layout.tir.flow import Flow, backward, complete, forward, why_not
 
 Row = tuple[str, tuple[Any, ...]]
 
@@ -26,6 +28,11 @@ _SMALL_CONSTANT = 4096
 _GROWTH_OF_FOLDING = 2
 """An op over constants is folded if its result has at most this many times their elements, or is small."""
 
+_GROWTH_OF_ALTERNATIVES = 4.5
+"""The same within an alternative graph: Winograd's weights are four times as many, and that is worth it."""
+
+_MOST_FREE = 4
+"""Formats per buffer that a contraction is offered in because neighbours ask for them; all combinations are made."""
 
 _MANY_OPERANDS = 4
 """From here on a flow that one operand gave answers for the others too: a wide concat would ask for each of them."""
@@ -68,7 +75,10 @@ class Answers:
         names: Names,
         max_formats: int = 32,
         spokesmen: Mapping[str, Spokesman] | None = None,
+        offers: Offers | None = None,
     ):
+        self._offers = offers or Offers()
+        self._free: dict[str, list[list[Format]]] = {}
         self._spokesmen = spokesmen or {}
         self._signatures = signatures
         self._names = names
@@ -94,6 +104,14 @@ class Answers:
             if not signature.parts:
                 yield "is", (signature.key, signature.rule_name)
                 yield from (("is", (signature.key, "frozen")),) if signature.frozen else ()
+
+    def result_type(self, name: str, operand: TensorType | None) -> TensorType | None:
+        """The type of an op's only result, by the name that the e-graph has for the op; None where it is not known."""
+        part = self._views.get(name) or self._borders.get(name)
+        if part is not None:
+            return None if operand is None else TensorType(part.result_shape, operand.dtype)
+        signature = self._signatures.get(name)
+        return None if signature is None or signature.is_tuple else signature.results[0]
 
     def _part_name(self, part: Part) -> str:
         return self._view_name(part) if isinstance(part, IndexMap) else self._border_name(part)
@@ -143,7 +161,8 @@ class Answers:
         (ty,) = signature.results
         if ty is None or any(isinstance(e, str) for e in ty.shape):
             return []
-        limit = max(_SMALL_CONSTANT, _GROWTH_OF_FOLDING * sum(c.elements for c in constants))
+        growth = _GROWTH_OF_ALTERNATIVES if key in self._offers.inner else _GROWTH_OF_FOLDING
+        limit = max(_SMALL_CONSTANT, growth * sum(c.elements for c in constants))
         if math.prod(int(e) for e in ty.shape) > limit:
             return []
         folded = Constant(f"{key}~{len(self._names.constants)}", Applied(signature, tuple(constants)))
@@ -205,7 +224,7 @@ class Answers:
     # ---- flow -------------------------------------------------------------------------------------------------------
 
     def answer_impls(self, key: str) -> list[Row]:
-        """The formats that the op runs in by itself: those it is frozen to, or those it was written with."""
+        """The formats that the op runs in by itself: those it is frozen to, or was written with, and its candidates."""
         signature = self._signatures.get(key)
         if signature is None:
             return []
@@ -216,7 +235,15 @@ class Answers:
             operands = [self._names.row_major([t]) for t in signature.operands]
             results = [self._names.row_major([t]) for t in signature.results]
             rows = self._rows_of(key, operands, results, None)
-        return [("impls", (key, rows[0][1][1])), *rows]
+        found: list[Row] = [("impls", (key, rows[0][1][1])), *rows]
+        for candidate in self._offers.layouts.get(key, ()):
+            rows = self._variant_rows(key, candidate.flow)
+            found += [("impls", (key, rows[0][1][1])), *rows]
+        return found
+
+    def answer_alternatives(self, key: str) -> list[Row]:
+        """The graphs that the op may be replaced by."""
+        return [("alternative", (key, graph.name)) for graph in self._offers.graphs.get(key, ())]
 
     def answer_back(self, key: str, result: str) -> list[Row]:
         """Variants that write the (only) result in the format asked for."""
@@ -252,11 +279,30 @@ class Answers:
             flows = spokesman.flows(fmt, result=result, operand=operand)
         elif signature.flows and signature.computation is not None:
             computation = signature.computation
-            flows = backward(computation, result or 0, fmt) if operand is None else forward(computation, operand, fmt)
+            if self._offers.are_made and computation.is_contraction:
+                flows = self._free_flows(signature, fmt, len(signature.operands) if operand is None else operand)
+            elif operand is None:
+                flows = backward(computation, result or 0, fmt)
+            else:
+                flows = forward(computation, operand, fmt)
         if not flows:
             self.refusals.append(Refused(signature, fmt, result, operand, spokesman))
         allowed = [self._variant_rows(signature.key, flow) for flow in flows if self._allowed(flow)]
         return [(rows[0][1][1], rows) for rows in allowed]
+
+    def _free_flows(self, signature: Signature, fmt: Format, number: int) -> tuple[Flow, ...]:
+        """A contraction with operand ``number`` (or, after them, its result) in ``fmt``, others in what is known of."""
+        if signature.is_tuple or not moves_whole_axes(fmt):
+            return ()
+        assert signature.computation is not None
+        types = (*signature.operands, *signature.results)
+        plain = [[Format.row_major(t.shape)] for t in types if t is not None]
+        known = self._free.setdefault(signature.key, plain)
+        if fmt in known[number] or len(known[number]) >= _MOST_FREE:
+            return ()
+        known[number].append(fmt)
+        made = free_formats(known, number, fmt)
+        return tuple(complete(signature.computation, formats[:-1], formats[-1:]) for formats in made)
 
     def answer_view(self, view: str, result: str) -> list[Row]:
         """The format of a view's operand that makes the view free, given its result's; else the result as it stands."""

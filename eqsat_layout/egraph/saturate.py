@@ -13,11 +13,12 @@ from typing import Any
 from eqsat_layout.egraph.answers import Answers, Refused
 from eqsat_layout.egraph.database import Database, Row, Tables
 from eqsat_layout.egraph.names import Names
+from eqsat_layout.egraph.offers import Offers
+from eqsat_layout.egraph.program import GraphRows, alternative_rows
 from eqsat_layout.egraph.rules import Command
 from eqsat_layout.egraph.user_flows import Spokesman
 from eqsat_layout.errors import RuleError
-from eqsat_layout.graph.constants import Constant
-from eqsat_layout.graph.graph import Graph, Node, Signature, TensorType
+from eqsat_layout.graph.graph import Graph, Signature, TensorType
 
 MAX_ROUNDS = 200
 """Rounds of asking and answering per phase; real programs need fewer than ten."""
@@ -44,11 +45,15 @@ def saturate(
     signatures: Mapping[str, Signature],
     commands: Sequence[Command],
     spokesmen: Mapping[str, Spokesman] | None = None,
+    offers: Offers | None = None,
 ) -> Saturated:
-    """Runs all rules on ``graph``; ``spokesmen`` are the user's flow callbacks, by the keys of signatures."""
+    """Runs all rules on ``graph``; ``spokesmen`` are the user's flow callbacks, by the keys of signatures.
+
+    ``offers`` are other implementations of its ops; their signatures are among ``signatures``.
+    """
     database = Database(commands)
     try:
-        return _Saturation(database, graph, signatures, spokesmen).run()
+        return _Saturation(database, graph, signatures, spokesmen, offers or Offers()).run()
     finally:
         database.close()
 
@@ -60,11 +65,15 @@ class _Saturation:
         graph: Graph,
         signatures: Mapping[str, Signature],
         spokesmen: Mapping[str, Spokesman] | None,
+        offers: Offers,
     ):
         self._database, self._graph, self._signatures = database, graph, signatures
+        self._offers = offers
         self._names = Names()
         used = {node.signature for node in graph.nodes if node.kind == "op"}
-        self._answers = Answers({k: s for k, s in signatures.items() if k in used}, self._names, spokesmen=spokesmen)
+        used |= {node.signature for k in used for g in offers.graphs.get(k, ()) for node in g.graph.nodes}
+        known = {k: s for k, s in signatures.items() if k in used}
+        self._answers = Answers(known, self._names, spokesmen=spokesmen, offers=offers)
         self._asked: dict[str, set[Row]] = {}
         self._types_between: dict[int, TensorType] = {}
         self._rounds = 0
@@ -86,6 +95,7 @@ class _Saturation:
             types.setdefault(handle, node.type)
         for ref, ty in self._types_between.items():
             types.setdefault(refs[ref], ty)
+        self._type_terms(tables, types)
         return Saturated(
             self._graph,
             self._names,
@@ -99,6 +109,24 @@ class _Saturation:
             self._answers.refusals,
         )
 
+    def _type_terms(self, tables: Tables, types: dict[Any, TensorType | None]) -> None:
+        """Types of the terms that only rules made."""
+        untyped = [(k, a, y) for k, a, y in tables.rows("Op") if y not in types]
+        if not untyped:
+            return
+        first = {cell: x for x, _, cell in tables.rows("Arg")}
+        known = -1
+        while known < len(types):
+            known = len(types)
+            for k, a, y in untyped:
+                if y not in types:
+                    found = self._answers.result_type(k, types.get(first.get(a)))
+                    types.update({y: found} if found is not None else {})
+        for i, x, y in tables.rows("Get"):
+            for k, _, z in untyped if y not in types else ():
+                if z == x and k in self._signatures:
+                    types[y] = self._signatures[k].results[i]
+
     def _load(self) -> None:
         rows = self._program_rows()
         for relation, row in self._answers.facts():
@@ -110,35 +138,28 @@ class _Saturation:
         self._database.step("load")
 
     def _program_rows(self) -> dict[str, list[Row]]:
-        rows: dict[str, list[Row]] = {"row-ref": [(i,) for i in range(len(self._graph.nodes))]}
-        lists: dict[tuple[int, ...], int] = {}
-        for i, node in enumerate(self._graph.nodes):
-            if node.kind == "op":
-                self._add_op(i, node, rows, lists)
-            elif node.kind == "get":
-                rows.setdefault("row-get", []).append((i, node.index, node.inputs[0]))
-            elif node.kind == "const":
-                name = self._names.constant(Constant(node.name, node.var))
-                rows.setdefault("row-const", []).append((i, name))
-            else:
-                rows.setdefault("row-param", []).append((i, node.name, self._names.row_major([node.type])))
-        rows["row-list"] = [(i,) for i in lists.values()]
-        rows["row-goal"] = sorted({(i, self._goal_format(i)) for i, _ in self._graph.goals})
-        return rows
-
-    def _add_op(self, i: int, node: Node, rows: dict[str, list[Row]], lists: dict[tuple[int, ...], int]) -> None:
-        """An op; one that is several views, pads and crops in a row becomes as many, with handles of their own."""
-        signature = self._signatures[node.signature]
-        *first, last = self._answers.op_names(signature)
-        inputs = node.inputs
-        for name, part in zip(first, signature.parts, strict=False):
-            ref = len(rows["row-ref"])
-            rows["row-ref"].append((ref,))
-            assert node.type is not None
-            self._types_between[ref] = TensorType(part.result_shape, node.type.dtype)
-            rows.setdefault("row-op", []).append((ref, name, _list_id(lists, inputs, rows)))
-            inputs = (ref,)
-        rows.setdefault("row-op", []).append((i, last, _list_id(lists, inputs, rows)))
+        rows = GraphRows(self._graph, self._signatures, self._answers, self._names, "")
+        self._types_between = rows.types_between
+        found: dict[str, list[Row]] = {
+            "row-ref": [(i,) for i in range(rows.refs)],
+            "row-list": [(i,) for i in rows.lists],
+            "row-param": rows.params,
+            "row-const": rows.constants,
+            "row-op": rows.ops,
+            "row-get": rows.gets,
+            "row-end": rows.ends,
+            "row-arg": rows.args,
+            "row-goal": sorted({(i, self._goal_format(i)) for i, _ in self._graph.goals}),
+        }
+        done: set[str] = set()
+        for key in sorted({node.signature for node in self._graph.nodes if node.kind == "op"}):
+            for graph in self._offers.graphs.get(key, ()):
+                if graph.name not in done:
+                    done.add(graph.name)
+                    own = GraphRows(graph.graph, self._signatures, self._answers, self._names, f"{graph.name}/")
+                    for relation, content in alternative_rows(graph, own).items():
+                        found.setdefault(relation, []).extend(content)
+        return found
 
     def _goal_format(self, i: int) -> str:
         return self._names.row_major(self._graph.value_types(i, self._signatures))
@@ -175,21 +196,6 @@ class _Saturation:
         if answer is None:
             raise RuleError(f"rules ask ({table} ...), but nothing answers {name!r}")
         return answer  # type: ignore[no-any-return]
-
-
-def _list_id(lists: dict[tuple[int, ...], int], operands: tuple[int, ...], rows: dict[str, list[Row]]) -> int:
-    """The handle of an operand list; tails are shared."""
-    for start in range(len(operands), -1, -1):
-        part = operands[start:]
-        if part in lists:
-            continue
-        number = len(lists)
-        if part:
-            rows.setdefault("row-arg", []).append((number, part[0], lists[part[1:]]))
-        else:
-            rows.setdefault("row-end", []).append((number,))
-        lists[part] = number
-    return lists[operands]
 
 
 def _unique(rows: Sequence[Row]) -> list[Row]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from eqsat_layout.extract.cost import CostModel
+from eqsat_layout.extract.fusion import fusion_of
 from eqsat_layout.graph.borders import Border
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.maps import Format, IndexMap
@@ -23,34 +24,78 @@ class Rewrite:
     type: TensorType
     before: Format
     after: Format
-    cost: float = 0.0
 
 
 def baseline(graph: Graph, signatures: Mapping[str, Signature], costs: CostModel) -> tuple[float, list[Rewrite]]:
-    """Cost of one run of the input, and its rewrites."""
+    """Cost of one run of the input, and its rewrites. Copies beside an elementwise op are done by its kernel."""
+    nodes = range(len(graph.nodes))
+    fusion = fusion_of(graph, signatures, nodes)
+    prices = _Prices(signatures, costs)
+    users = _users(graph)
     total = 0.0
     rewrites: list[Rewrite] = []
-    known: dict[str, tuple[float, list[tuple[int, Rewrite]]]] = {}
-    for node in graph.nodes:
+    for i, node in enumerate(graph.nodes):
         if node.kind != "op":
             continue
-        if node.signature not in known:
-            known[node.signature] = _cost(signatures[node.signature], costs)
-        cost, own = known[node.signature]
-        total += cost
-        for operand, rewrite in own:
-            source = node if operand < 0 else graph.nodes[node.inputs[operand]]
-            if operand < 0 or source.kind != "const":  # constants are laid out when compiling
-                rewrites.append(replace(rewrite, name=source.label))
-                total += rewrite.cost
+        total += prices.run(node.signature, fusion.fused(i, node.inputs))
+        for operand, rewrite in prices.rewrites(node.signature):
+            source = node.inputs[max(operand, 0)]
+            if operand >= 0 and graph.nodes[source].kind == "const":  # constants are laid out when compiling
+                continue
+            is_own = bool(signatures[node.signature].parts)
+            absorbed = (operand >= 0 or is_own) and fusion.absorbs(source) and users[source] == [i]
+            if not absorbed and is_own and len(users[i]) == 1:
+                reader = users[i][0]
+                place = graph.nodes[reader].inputs.index(i) if reader >= 0 else -1
+                absorbed = fusion.reads_anyhow(reader, place, i)
+            label = graph.nodes[source].label if operand >= 0 else node.label
+            rewrites.append(replace(rewrite, name=label))
+            total += prices.copy(rewrite, absorbed)
     return total, rewrites
 
 
-def _cost(signature: Signature, costs: CostModel) -> tuple[float, list[tuple[int, Rewrite]]]:
-    """What one run of an op costs, and the rewrites of its operands (by number) and of its result (-1)."""
-    rewrites = list(_rewrites(signature))
-    priced = [(i, replace(r, cost=max(0.0, float(costs.convert(r.type, r.before, r.after))))) for i, r in rewrites]
-    return _run_cost(signature, costs), priced
+_OUTSIDE = -1
+
+
+def _users(graph: Graph) -> list[list[int]]:
+    """The distinct nodes that use each node; -1 stands for the outside."""
+    users: list[list[int]] = [[] for _ in graph.nodes]
+    for i, node in enumerate(graph.nodes):
+        for source in dict.fromkeys(node.inputs):
+            users[source].append(i)
+    for i in dict.fromkeys(i for i, _ in graph.goals):
+        users[i].append(_OUTSIDE)
+    return users
+
+
+class _Prices:
+    """Costs as the model has them, each asked for once."""
+
+    def __init__(self, signatures: Mapping[str, Signature], costs: CostModel):
+        self._signatures, self._costs = signatures, costs
+        self._rewrites: dict[str, list[tuple[int, Rewrite]]] = {}
+        self._runs: dict[tuple[str, frozenset[int]], float] = {}
+        self._copies: dict[tuple[TensorType, str, str, bool], float] = {}
+
+    def rewrites(self, signature: str) -> list[tuple[int, Rewrite]]:
+        """The rewrites of an op's operands (by number) and of its result (-1)."""
+        if signature not in self._rewrites:
+            self._rewrites[signature] = list(_rewrites(self._signatures[signature]))
+        return self._rewrites[signature]
+
+    def copy(self, rewrite: Rewrite, fused: bool) -> float:
+        """One copy."""
+        key = (rewrite.type, rewrite.before.key, rewrite.after.key, fused)
+        if key not in self._copies:
+            cost = self._costs.convert(rewrite.type, rewrite.before, rewrite.after, fused=fused)
+            self._copies[key] = max(0.0, float(cost))
+        return self._copies[key]
+
+    def run(self, signature: str, fused: frozenset[int]) -> float:
+        """One run of an op."""
+        if (signature, fused) not in self._runs:
+            self._runs[signature, fused] = _run_cost(self._signatures[signature], self._costs, fused)
+        return self._runs[signature, fused]
 
 
 def _rewrites(signature: Signature) -> Iterator[tuple[int, Rewrite]]:
@@ -90,13 +135,14 @@ def _own_rewrite(signature: Signature) -> Iterator[tuple[int, Rewrite]]:
     yield -1, Rewrite("", inner, before, after)
 
 
-def _run_cost(signature: Signature, costs: CostModel) -> float:
+def _run_cost(signature: Signature, costs: CostModel, fused: frozenset[int]) -> float:
     if signature.parts:
         return 0.0
     if signature.frozen is not None:
-        return costs.run(signature, signature.frozen.operands, signature.frozen.results)
+        return costs.run(signature, signature.frozen.operands, signature.frozen.results, fused=fused)
     return costs.run(
         signature,
         [None if t is None else Format.row_major(t.shape) for t in signature.operands],
         [None if t is None else Format.row_major(t.shape) for t in signature.results],
+        fused=fused,
     )

@@ -7,21 +7,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
+from eqsat_layout.extract.vectorise import padded_work, vector_efficiency
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
 
 
 class CostModel(Protocol):
-    """Modelled seconds; never negative. The same question always has the same answer."""
+    """Modelled seconds; never negative. The same question always has the same answer.
 
-    def run(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
-        """One run of ``op`` reading and writing these formats (None for what is no tensor)."""
+    ``fused`` is what a neighbour saves: kernels that TVM fuses pass a tensor on in registers.
+    """
+
+    def run(
+        self,
+        op: Signature,
+        operands: Sequence[Format | None],
+        results: Sequence[Format | None],
+        *,
+        fused: frozenset[int] = frozenset(),
+    ) -> float:
+        """One run of ``op`` reading and writing these formats (None for what is no tensor).
+
+        ``fused`` numbers the operands that come in registers; :data:`RESULT` among them: the result stays in some.
+        """
         ...
 
-    def convert(self, tensor: TensorType, source: Format, target: Format) -> float:
-        """A copy of ``tensor`` from one format to another; not asked where the bytes are the same already."""
+    def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
+        """A copy of ``tensor`` from one format to another; not asked where the bytes are the same already.
+
+        ``fused``: the kernel that makes or uses the tensor does it by the way: what it then takes longer than it would
+        if it kept to one format.
+        """
         ...
 
     def constant(self, tensor: TensorType, fmt: Format) -> float:
@@ -29,13 +47,17 @@ class CostModel(Protocol):
         ...
 
 
+RESULT: Final = -1
+"""The number of an op's result where operands are numbered too."""
+
+
 @dataclass(frozen=True)
 class Roofline:
-    """Launch overhead plus the slower of memory traffic and arithmetic.
+    """Launch overhead plus the slower of memory traffic and arithmetic (Williams et al. 2009).
 
     ``bandwidth`` is bytes a second of a kernel that streams, ``rewrite_bandwidth`` of one that permutes, ``flops``
-    operations a second. The defaults are those of one core of a current server CPU; they decide proportions, not
-    absolute times.
+    operations a second at full vectors of ``vector_bytes``. The defaults are those of one core of a current server CPU;
+    they decide proportions, not absolute times. ``eqsat-layout calibrate`` measures them.
     """
 
     bandwidth: float = 25e9
@@ -43,24 +65,45 @@ class Roofline:
     flops: float = 100e9
     launch: float = 1e-6
     symbolic_extent: int = 64
+    vector_bytes: int = 32
 
-    def run(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
-        """Every operand is read once and every result written once."""
+    def run(
+        self,
+        op: Signature,
+        operands: Sequence[Format | None],
+        results: Sequence[Format | None],
+        *,
+        fused: frozenset[int] = frozenset(),
+    ) -> float:
+        """Every operand is read once and every result written once, at the speed that the innermost axis allows."""
         if op.parts:
             return 0.0
         types = (*op.operands, *op.results)
-        formats = (*operands, *results)
+        formats = [None if i in fused else f for i, f in enumerate(operands)]
+        formats += [None if RESULT in fused else f for f in results]
         traffic = sum(self._bytes(t, f) for t, f in zip(types, formats, strict=True) if t is not None and f is not None)
-        arithmetic = op.computation.flops if op.computation is not None else 0.0
-        return self.launch + max(traffic / self.bandwidth, arithmetic / self.flops)
+        launch = 0.0 if any(i >= 0 for i in fused) else self.launch
+        return launch + max(traffic / self.bandwidth, self._arithmetic(op, operands, results))
 
-    def convert(self, tensor: TensorType, source: Format, target: Format) -> float:
-        """Both buffers pass through memory once."""
-        return self.launch + (self._bytes(tensor, source) + self._bytes(tensor, target)) / self.rewrite_bandwidth
+    def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
+        """Both buffers pass through memory once. A fused copy permutes what would stream."""
+        before, after = self._bytes(tensor, source), self._bytes(tensor, target)
+        if fused:
+            return max(0.0, max(before, after) / self.rewrite_bandwidth - before / self.bandwidth)
+        return self.launch + (before + after) / self.rewrite_bandwidth
 
     def constant(self, tensor: TensorType, fmt: Format) -> float:
         """A copy is read from memory once more, cold."""
         return self._bytes(tensor, fmt) / self.bandwidth
+
+    def _arithmetic(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
+        computation = op.computation
+        if computation is None or not computation.flops:
+            return 0.0
+        sizes = [dtype_bytes(ty.dtype) for ty in op.results if ty is not None]
+        lanes = max(1, int(self.vector_bytes / max(sizes, default=4.0)))
+        work = computation.flops * padded_work(computation, operands, results)
+        return work / (self.flops * vector_efficiency(computation, operands, results, lanes))
 
     def _bytes(self, tensor: TensorType, fmt: Format) -> float:
         return fmt.elements(self.symbolic_extent) * dtype_bytes(tensor.dtype)

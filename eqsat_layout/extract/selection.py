@@ -7,13 +7,15 @@ Tensors that are views of each other form one family; their (tensor, format) pai
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterable, Mapping
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from eqsat_layout.egraph.names import Variant
 from eqsat_layout.egraph.saturate import Saturated
 from eqsat_layout.extract.conversions import Conversions, Spec, unconvertible
 from eqsat_layout.extract.cost import CostModel
+from eqsat_layout.extract.fusion import fusion_of
 from eqsat_layout.extract.problem import Family, Node, Problem, Solution
 from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.graph import Signature, TensorType
@@ -26,7 +28,8 @@ Place = tuple[int, int, int]
 
 Made = tuple[str, Any]
 """How a node makes its store: ("run", (variant, operand specs)), ("part", (index, spec)), ("inside", spec) or
-("given", graph node)."""
+("given", graph node). A run may bring copies along that its kernel does by the way: ("run-into", (variant, operand
+specs, result spec before, after)) and ("run-from", (variant, operand specs, operand number, format needed))."""
 
 
 _MANY_USERS = 8
@@ -47,6 +50,8 @@ class Selection:
         for name, handle in sorted(saturated.tables.rows("Const"), key=lambda row: (len(row[0]), row[0])):
             self._constants.setdefault(self._tensor(handle), self._names.constants[name])
         self._makers: dict[Spec, list[tuple[float, Made]]] = {}
+        nodes = [self._number[handle] for handle in saturated.handle_of_node]
+        self._fusion = fusion_of(saturated.graph, signatures, nodes)
         self._read_makers()
         self._place: dict[Spec, tuple[int, int]] = {}
         self._stores: list[list[list[Spec]]] = []
@@ -69,14 +74,18 @@ class Selection:
     def _read_makers(self) -> None:
         tables = self._saturated.tables
         operands = _OperandLists(tables, self._tensor)
-        run_cost: dict[str, float] = {}
+        costs: dict[tuple[str, frozenset[int]], float] = {}
+        runs: list[tuple[int, str, str, tuple[Spec, ...]]] = []
         for y, fmt, key, args in tables.rows("run"):
             variant = self._names.variants[key]
-            cost = run_cost.get(key)
-            if cost is None:
-                cost = run_cost[key] = self._run_cost(variant)
-            reads = tuple(zip(operands.of(args), variant.operands, strict=True))
-            self._add_maker((self._tensor(y), fmt), cost, ("run", (key, reads)))
+            tensors = operands.of(args)
+            tensor = self._tensor(y)
+            reads = tuple(zip(tensors, variant.operands, strict=True))
+            fused = self._fusion.fused(tensor, tensors)
+            if (key, fused) not in costs:
+                costs[key, fused] = self._run_cost(variant, fused)
+            self._add_maker((tensor, fmt), costs[key, fused], ("run", (key, reads)))
+            runs.append((tensor, fmt, key, reads))
         for z, fmt, index, y, formats in tables.rows("part"):
             self._add_maker((self._tensor(z), fmt), 0.0, ("part", (index, (self._tensor(y), formats))))
         for z, fmt, x, wide in tables.rows("inside"):
@@ -84,9 +93,59 @@ class Selection:
         for y, fmt in tables.rows("given"):
             tensor = self._tensor(y)
             self._add_maker((tensor, fmt), 0.0, ("given", self._param_node(tensor)))
+        self._absorb_copies(runs)
         for makers in self._makers.values():
             if len(makers) > 1:
                 makers.sort()  # names, not handles: the order is the same in every process
+
+    def _absorb_copies(self, runs: Sequence[tuple[int, str, str, tuple[Spec, ...]]]) -> None:
+        """Copies that the kernel of an elementwise op does by the way, of its result and of one of its operands."""
+        formats: dict[int, set[str]] = {}
+        for tensor, fmt in self._wanted(runs):
+            formats.setdefault(tensor, set()).add(fmt)
+        costs: dict[Any, float] = {}
+        for tensor, fmt, key, reads in runs:
+            fused = self._fusion.fused(tensor, [t for t, _ in reads])
+            if self._fusion.absorbs(tensor):
+                for after in formats.get(tensor, ()):
+                    made: Made = ("run-into", (key, reads, fmt, after))
+                    self._add_absorbed(costs, (tensor, after), key, fused, (tensor, fmt, after), made)
+            for i, (source, needed) in enumerate(reads):
+                if source in self._constants or not self._fusion.reads_anyhow(tensor, i, source):
+                    continue
+                for given in formats.get(source, ()):
+                    changed = (*reads[:i], (source, given), *reads[i + 1 :])
+                    made = ("run-from", (key, changed, i, needed))
+                    self._add_absorbed(costs, (tensor, fmt), key, fused, (source, given, needed), made)
+
+    def _wanted(self, runs: Iterable[tuple[int, str, str, tuple[Spec, ...]]]) -> Iterable[Spec]:
+        """What is read or made anywhere, apart from constants."""
+        specs = dict.fromkeys(spec for _, _, _, reads in runs for spec in reads)
+        specs |= dict.fromkeys((*self._makers, *self._goal_specs()))
+        return (spec for spec in specs if spec[0] not in self._constants)
+
+    def _add_absorbed(
+        self,
+        costs: dict[Any, float],
+        spec: Spec,
+        key: str,
+        fused: frozenset[int],
+        copy: tuple[int, str, str],
+        made: Made,
+    ) -> None:
+        """``copy``: the tensor that the kernel of variant ``key`` copies by the way, and its formats before and after."""
+        tensor, before, after = copy
+        ty, source, target = self._types[tensor], self._names.formats.get(before), self._names.formats.get(after)
+        if before == after or ty is None or source is None or target is None or source.serves_as(target):
+            return
+        question = (key, fused, ty, before, after)
+        if question not in costs:
+            costs[question] = math.inf
+            if source.index_map.inverse() is not None:
+                own = self._run_cost(self._names.variants[key], fused)
+                costs[question] = own + max(0.0, float(self._costs.convert(ty, source, target, fused=True)))
+        if costs[question] < math.inf:
+            self._add_maker(spec, costs[question], made)
 
     def _add_maker(self, spec: Spec, cost: float, made: Made) -> None:
         if spec[0] not in self._constants:
@@ -101,11 +160,12 @@ class Selection:
         handle = self._saturated.handle_of_node[first]
         return next(i for i, h in enumerate(self._saturated.handle_of_node) if h == handle and nodes[i].kind == "param")
 
-    def _run_cost(self, variant: Variant) -> float:
+    def _run_cost(self, variant: Variant, fused: frozenset[int]) -> float:
         signature = self._signatures[variant.signature]
         formats = self._names.formats
         results = self._names.lists.get(variant.result, (variant.result,))
-        return self._costs.run(signature, [formats.get(f) for f in variant.operands], [formats.get(f) for f in results])
+        operands = [formats.get(f) for f in variant.operands]
+        return self._costs.run(signature, operands, [formats.get(f) for f in results], fused=fused)
 
     # ---- stores and families ----------------------------------------------------------------------------------------
 
@@ -234,8 +294,9 @@ class Selection:
                 pending.extend(needed[place])
         number = {place: i for i, place in enumerate(sorted(needed))}
         result = Steps(goals=[self._operand(spec, number) for spec in self._goal_specs()])
+        self._fresh = len(number)
         for place in self._ordered(needed):
-            result.steps.append(self._step(place, needed[place], solution, number))
+            result.steps.extend(self._steps(place, needed[place], solution, number, result.origins))
             result.origins[number[place]] = self._binding_of(place)
             variable = self._variable_of(place)
             if variable is not None:
@@ -289,25 +350,59 @@ class Selection:
         """The earliest binding among the tensors of a store; what only rules made comes as soon as it can."""
         return min((self._first_node[t] for t, _ in self._stores[place[0]][place[1]]), default=-1)
 
-    def _step(self, place: Place, children: tuple[Place, ...], solution: Solution, number: Mapping[Place, int]) -> Step:
+    def _steps(
+        self,
+        place: Place,
+        children: tuple[Place, ...],
+        solution: Solution,
+        number: Mapping[Place, int],
+        origins: dict[int, int],
+    ) -> list[Step]:
         store, (family, target, via) = number[place], place
         if (via if via >= 0 else solution.source.get((family, target), target)) != target:
             (child,) = children
             stores = self._stores[family]
             tensor, before, after = self._conversions.common(stores[child[1]], stores[target])
-            ty = self._types[tensor]
-            assert ty is not None
-            return Convert(store, number[child], ty, self._names.formats[before], self._names.formats[after])
+            return [self._convert(store, number[child], tensor, before, after)]
         kind, detail = self._labels[family][target][solution.made[family, target]]
         if kind == "given":
-            return Given(store, detail)
+            return [Given(store, detail)]
         if kind == "inside":
-            return Inside(store, self._operand(detail, number))
+            return [Inside(store, self._operand(detail, number))]
         if kind == "part":
-            return Part(store, self._operand(detail[1], number), detail[0])
+            return [Part(store, self._operand(detail[1], number), detail[0])]
         variant = self._names.variants[detail[0]]
-        operands = tuple(self._operand(spec, number) for spec in detail[1])
-        return Run(store, variant.signature, variant.flow, operands)
+        operands = [self._operand(spec, number) for spec in detail[1]]
+        before_run: list[Step] = []
+        after_run: list[Step] = []
+        made = store
+        if kind == "run-into":
+            made = self._new_store(origins, self._binding_of(place))
+            after_run.append(self._convert(store, made, self._tensor_with(place, detail[3]), detail[2], detail[3]))
+        elif kind == "run-from":
+            number_, needed = detail[2:]
+            source, given = detail[1][number_]
+            copied = self._new_store(origins, self._first_node[source])
+            assert isinstance(operands[number_], int), "copies of constants are made when compiling"
+            before_run.append(self._convert(copied, int(operands[number_]), source, given, needed))  # type: ignore[arg-type]
+            operands[number_] = copied
+        run = Run(made, variant.signature, variant.flow, tuple(operands))
+        return [*before_run, run, *after_run]
+
+    def _new_store(self, origins: dict[int, int], node: int) -> int:
+        """A store of the steps that is none of the problem."""
+        store, self._fresh = self._fresh, self._fresh + 1
+        origins[store] = node
+        return store
+
+    def _tensor_with(self, place: Place, fmt: str) -> int:
+        """The tensor of a store whose format is ``fmt``."""
+        return next(t for t, f in self._stores[place[0]][place[1]] if f == fmt)
+
+    def _convert(self, store: int, source: int, tensor: int, before: str, after: str) -> Convert:
+        ty = self._types[tensor]
+        assert ty is not None
+        return Convert(store, source, ty, self._names.formats[before], self._names.formats[after])
 
     def _operand(self, spec: Spec, number: Mapping[Place, int]) -> Operand:
         constant = self._constants.get(spec[0])
@@ -355,7 +450,7 @@ class _Sets(Generic[T]):
 
 def _reads(made: Made) -> tuple[Spec, ...]:
     kind, detail = made
-    if kind == "run":
+    if kind.startswith("run"):
         return detail[1]  # type: ignore[no-any-return]
     if kind == "part":
         return (detail[1],)

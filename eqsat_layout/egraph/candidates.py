@@ -1,0 +1,206 @@
+"""Implementations that an op could have in other layouts than it was written in.
+
+In: the computation of a contraction (convolutions, matrix products and their kin) and the block sizes that a target
+likes. Out: :class:`Candidate` flows. Everything is read off the block: which variable the lanes of a vector can run
+along, and which reduced one is its partner in the operand that the previous contraction wrote.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from eqsat_layout.errors import LayoutError
+from eqsat_layout.maps import Digit, Extent, Format, IndexMap, Padding
+from eqsat_layout.tir.affine import Affine
+from eqsat_layout.tir.computation import Access, Block, Computation
+from eqsat_layout.tir.flow import Flow, backward, complete
+
+_MOST_WASTE = 1.34
+"""A blocked axis may grow by a third through padding, no more."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One implementation: how the op is run, and what it is called in reports."""
+
+    name: str
+    flow: Flow
+
+
+def layout_candidates(computation: Computation, blocks: Sequence[int]) -> tuple[Candidate, ...]:
+    """Layouts in which vectors run along the channels of a contraction's result: those last, and in blocks.
+
+    ``()`` for what is no contraction, or one that has no such axis, or is in blocks already. The operand that the other
+    one multiplies (the weight) is packed so that a vector of it is contiguous.
+    """
+    heart = _Heart.of(computation)
+    if heart is None:
+        return ()
+    found: dict[Flow, Candidate] = {}
+    for name, fmt, block in heart.result_formats(blocks):
+        for flow in backward(computation, 0, fmt, contractions=True)[:1] or (None,):
+            candidate = heart.candidate(name, fmt, block, flow)
+            if candidate is not None:
+                found.setdefault(candidate.flow, candidate)
+    return tuple(found.values())
+
+
+@dataclass(frozen=True)
+class _Heart:
+    """The contraction block, the variable ``lane`` of the result's channels, and its reduced ``partner``."""
+
+    computation: Computation
+    block: Block
+    lane: int
+    axis: int
+    partner: int | None
+
+    @staticmethod
+    def of(computation: Computation) -> _Heart | None:
+        blocks = [b for b in computation.blocks if b.is_contraction]
+        if len(blocks) != 1 or len(computation.results) != 1 or len(computation.operands) < 2:
+            return None
+        (block,) = blocks
+        if block.writes[0].buffer != computation.results[0]:
+            return None
+        axes = {_plain(block, index): axis for axis, index in enumerate(block.writes[0].indices)}
+        pairs = [(s, r) for s, r, _ in block.pairs if s in axes]
+        if len({s for s, _ in pairs}) == 1 and len(pairs) > 1:
+            return None
+        shared = [v for v in axes if v is not None and _is_shared(block, v)]
+        if pairs:
+            lane, partner = max(pairs, key=lambda p: axes[p[0]]) if len(pairs) > 1 else pairs[0]
+            return _Heart(computation, block, lane, axes[lane], partner)
+        if len(shared) == 1:  # depthwise: the channels of the result are those of the data
+            return _Heart(computation, block, shared[0], axes[shared[0]], None)
+        return None
+
+    @property
+    def shape(self) -> tuple[Extent, ...]:
+        return self.computation.buffers[self.computation.results[0]].shape
+
+    def result_formats(self, blocks: Sequence[int]) -> Iterator[tuple[str, Format, int]]:
+        """Formats of the result, with the block that the weights are packed in; the last axis needs no other."""
+        shape, axis = self.shape, self.axis
+        extent = shape[axis]
+        if not isinstance(extent, int) or extent < 2:
+            return
+        widest = max((b for b in blocks if extent % b == 0), default=0)
+        if axis == len(shape) - 1:
+            yield "as written", Format.row_major(shape), widest
+            return
+        order = [i for i in range(len(shape)) if i != axis] + [axis]
+        yield "last", Format.make(IndexMap.permutation(shape, order)), widest
+        for block in blocks:
+            padding = -extent % block
+            if padding and (any(extent % b == 0 and b >= 8 for b in blocks) or extent + padding > extent * _MOST_WASTE):
+                continue
+            yield f"blocks of {block}", _blocked(shape, axis, block), block
+
+    def candidate(self, name: str, fmt: Format, block: int, flow: Flow | None) -> Candidate | None:
+        """The op with its result in ``fmt`` and its weights packed in ``block``."""
+        operands: list[Format | None] = list(flow.operands) if flow is not None else [None] * self._operands
+        if flow is None and not fmt.is_row_major:
+            return None
+        for i, number in enumerate(self.computation.operands):
+            reads = [r for r in self.block.reads if r.buffer == number]
+            if len(reads) == 1 and self._is_weight(reads[0]):
+                data_block = block if name.startswith("blocks") and self._blocks_data(operands, i, block) else 0
+                operands[i] = self._packed(reads[0], block, data_block)
+        try:
+            whole = complete(self.computation, operands, [fmt])
+        except LayoutError:
+            return None
+        return None if all(f.is_row_major for f in (*whole.operands, *whole.results)) else Candidate(name, whole)
+
+    @property
+    def _operands(self) -> int:
+        return len(self.computation.operands)
+
+    def _is_weight(self, read: Access) -> bool:
+        """It varies along the lanes, and does not slide: each element is used for many elements of the result."""
+        plain = [_plain(self.block, index) for index in read.indices]
+        slides = any(isinstance(i, Affine) and len(i.iters) > 1 for i in read.indices)
+        written = {v for index in self.block.writes[0].indices for v in _iters(index)}
+        used = {v for index in read.indices for v in _iters(index)}
+        return self.lane in plain and not slides and len(written - used) > 0
+
+    def _blocks_data(self, operands: Sequence[Format | None], weight: int, block: int) -> bool:
+        """The data's channels lie in such blocks too."""
+        return any(
+            f is not None and i != weight and f.physical_shape[-1] == block and len(f.physical_shape) > len(f.shape)
+            for i, f in enumerate(operands)
+        )
+
+    def _packed(self, read: Access, block: int, data_block: int) -> Format:
+        """The lanes last, in ``block``; the partner's ``data_block`` before them."""
+        shape = self.computation.buffers[read.buffer].shape
+        plain = [_plain(self.block, index) for index in read.indices]
+        axis = plain.index(self.lane)
+        inner: list[tuple[int, int]] = []
+        if data_block and self.partner in plain:
+            inner.append((plain.index(self.partner), data_block))
+        extent = shape[axis]
+        if block and isinstance(extent, int):
+            return _in_blocks(shape, [*inner, (axis, block)], front=axis if not inner else None)
+        order = [i for i in range(len(shape)) if i != axis] + [axis]
+        return Format.make(IndexMap.permutation(shape, order))
+
+
+def _blocked(shape: Sequence[Extent], axis: int, block: int) -> Format:
+    return _in_blocks(shape, [(axis, block)])
+
+
+def _in_blocks(shape: Sequence[Extent], inner: Sequence[tuple[int, int]], front: int | None = None) -> Format:
+    """The axes in order, their blocks after them; ``front``: the axis that comes first of all. Padded with 0."""
+    padded = list(shape)
+    padding: list[tuple[int, int]] = [(0, 0)] * len(padded)
+    for axis, block in inner:
+        extent = padded[axis]
+        assert isinstance(extent, int), "symbolic axes are not blocked"
+        padding[axis] = (0, -extent % block)
+        padded[axis] = extent + padding[axis][1]
+    blocks = dict(inner)
+    order = [i for i in range(len(padded)) if i == front] + [i for i in range(len(padded)) if i != front]
+    dims: list[list[Digit]] = []
+    for axis in order:
+        extent = padded[axis]
+        if axis in blocks:
+            assert isinstance(extent, int)
+            dims.append([Digit(axis, blocks[axis], extent // blocks[axis])])
+        else:
+            dims.append([Digit(axis, 1, extent)])
+    dims += [[Digit(axis, 1, block)] for axis, block in inner]
+    pads: Padding = tuple(padding)
+    return Format.make(IndexMap.make(padded, dims), padding=pads, fill=0.0)
+
+
+def _plain(block: Block, index: object) -> int | None:
+    """The variable that an index is, as it stands."""
+    if not isinstance(index, Affine) or not index.is_plain(block.extents):
+        return None
+    return index.iters[0]
+
+
+def _iters(index: object) -> tuple[int, ...]:
+    return tuple(getattr(index, "iters", ()))
+
+
+def _is_shared(block: Block, variable: int) -> bool:
+    """Every operand and the result have this variable as an axis, and it is no batch that all loops could skip."""
+    plain = [[_plain(block, index) for index in read.indices] for read in block.reads]
+    windows = any(isinstance(i, Affine) and len(i.iters) > 1 for read in block.reads for i in read.indices)
+    return windows and block.extents[variable] != 1 and all(variable in axes for axes in plain)
+
+
+def free_formats(known: Sequence[Sequence[Format]], number: int, fmt: Format) -> Iterator[tuple[Format, ...]]:
+    """The combinations of known formats, one list per buffer, in which buffer ``number`` has ``fmt``."""
+    choices = [[fmt] if i == number else list(own) for i, own in enumerate(known)]
+    yield from itertools.product(*choices)
+
+
+def moves_whole_axes(fmt: Format) -> bool:
+    """The format permutes the axes of the tensor, and no more: any contraction can be run so."""
+    return not fmt.is_padded and not fmt.separators and fmt.index_map.permuted_axes is not None

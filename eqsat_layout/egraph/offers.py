@@ -1,0 +1,40 @@
+"""What may take the place of the ops of a program: other layouts, other algorithms.
+
+In: made by the target and by the user. Out: plain data that :class:`~eqsat_layout.egraph.answers.Answers` hands to the
+rules. A frozen op has no offers: it is an op with one candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from eqsat_layout.egraph.candidates import Candidate
+from eqsat_layout.graph.graph import Graph
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A graph of ops with the same value as one op: ``params`` are its nodes for the op's operands, in order.
+
+    ``approx``: equal but for rounding of another order of magnitude than re-association.
+    """
+
+    name: str
+    graph: Graph
+    params: tuple[int | None, ...]
+    result: int
+    approx: bool = False
+
+
+@dataclass(frozen=True)
+class Offers:
+    """By signature key: layouts that an op could run in, and graphs that could replace it.
+
+    ``are_made``: contractions run in any order of their operands' axes too. ``inner``: keys that only graphs have.
+    """
+
+    layouts: Mapping[str, tuple[Candidate, ...]] = field(default_factory=dict)
+    graphs: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
+    inner: frozenset[str] = frozenset()
+    are_made: bool = False

@@ -1,0 +1,161 @@
+"""How well a kernel fills vector registers under given formats (extract room).
+
+In: a computation and the formats of its operands and results. Out: the share of peak arithmetic that the innermost axis
+of the result allows, and how much arithmetic padding adds. Read off the addresses that neighbouring lanes touch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from eqsat_layout.maps import Format
+from eqsat_layout.tir.affine import Affine
+from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation
+
+_UNALIGNED = 0.6
+"""Share of peak where vectors of the *shared* operand slide (a convolution along the width): unaligned, reloaded."""
+_FAR = 0.85
+"""Share left where the vectors of a reduction lie far apart: each step opens another cache line and page."""
+_NEAR = 64
+"""Elements up to which the next step's vector counts as near."""
+_STRIDED = 0.25
+"""Share of peak where lanes are two elements apart: two loads and a shuffle."""
+_DOT = 0.3
+"""Share of peak of dot products: vectors along the reduction, their lanes to be added up."""
+
+
+def vector_efficiency(
+    computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None], lanes: int
+) -> float:
+    """Share of peak arithmetic, in (0, 1], of the heaviest block; ``lanes`` elements fit a vector register."""
+    formats = dict(zip(computation.operands, operands, strict=True))
+    formats |= dict(zip(computation.results, results, strict=True))
+    block = max(computation.blocks, key=lambda b: b.iterations, default=None)
+    written = None if block is None or len(block.stores) != 1 else _format_of(computation, block.writes[0], formats)
+    if block is None or written is None:
+        return 1.0
+    dots = _DOT if block.is_contraction and _is_dot(computation, block, formats, lanes) else 0.0
+    step = _lane_step(block, block.writes[0], written)
+    if step is None:
+        return max(dots, 1.0 / lanes)
+    variable, stride, extent = step
+    share = extent / (math.ceil(extent / lanes) * lanes)
+    count = min(extent, lanes)
+    far = False
+    for read in block.reads:
+        fmt = _format_of(computation, read, formats)
+        if fmt is None:
+            continue
+        moved = _moved(block, read, fmt, variable, stride, 1)
+        if moved == 0:
+            continue
+        if moved is None or _moved(block, read, fmt, variable, stride, count - 1) != moved * (count - 1):
+            share = min(share, 1.0 / lanes)
+        elif moved == 1:
+            slides = block.is_contraction and _slides(read, variable)
+            share *= _UNALIGNED if slides else 1.0
+            far = far or (block.is_contraction and not slides and not _steps_near(block, read, fmt))
+        else:
+            share = min(share, _STRIDED if moved == 2 else 1.0 / lanes)
+    return max(dots, share * (_FAR if far else 1.0))
+
+
+def _is_dot(computation: Computation, block: Block, formats: dict[int, Format | None], lanes: int) -> bool:
+    """All operands lie contiguous along one long variable of the reduction."""
+    for variable, extent in enumerate(block.extents):
+        if block.is_spatial(variable) or not isinstance(extent, int) or extent < 4 * lanes:
+            continue
+        read = [(r, _format_of(computation, r, formats)) for r in block.reads]
+        if all(f is not None and _moved(block, r, f, variable, 1, lanes - 1) == lanes - 1 for r, f in read):
+            return True
+    return False
+
+
+def padded_work(computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
+    """How many times the arithmetic grows because kernels run through the padding of these formats (>= 1)."""
+    numbers = (*computation.operands, *computation.results)
+    ratios = [
+        fmt.elements() / max(1, _elements(computation, number))
+        for number, fmt in zip(numbers, (*operands, *results), strict=True)
+        if fmt is not None and fmt.is_padded
+    ]
+    return max(1.0, *ratios) if ratios else 1.0
+
+
+def _elements(computation: Computation, number: int) -> int:
+    return math.prod(e if isinstance(e, int) else SYMBOL_SIZE for e in computation.buffers[number].shape)
+
+
+def _format_of(computation: Computation, access: Access, formats: dict[int, Format | None]) -> Format | None:
+    """The format of a buffer; that of an internal one is its source's, where it is a copy axis by axis (a pad)."""
+    number = access.buffer
+    while number not in formats:
+        writer = next((b for b in computation.blocks if any(w.buffer == number for w in b.writes)), None)
+        if writer is None or len({r.buffer for r in writer.reads}) != 1:
+            return None
+        read, written = writer.reads[0], writer.writes[0]
+        if [_axis_of(writer, i) for i in read.indices] != [_axis_of(writer, i) for i in written.indices]:
+            return None
+        number = read.buffer
+    return formats[number]
+
+
+def _axis_of(block: Block, index: object) -> int | None:
+    return index.shift_of(block.extents) if isinstance(index, Affine) else None
+
+
+def _lane_step(block: Block, write: Access, fmt: Format) -> tuple[int, int, int] | None:
+    """The variable that neighbouring elements of the result differ in: its number, its step, and how many there are."""
+    digits = [d for d in fmt.index_map.flat_digits if d.extent != 1]
+    if not digits:
+        return None
+    digit = digits[-1]
+    variable = _axis_of(block, write.indices[digit.axis])
+    if variable is None:
+        return None
+    return variable, digit.stride, digit.extent if isinstance(digit.extent, int) else SYMBOL_SIZE
+
+
+def _moved(block: Block, read: Access, fmt: Format, variable: int, stride: int, steps: int) -> int | None:
+    """Elements by which the address of ``read`` moves in ``steps`` lanes; ``None`` where it can't be told."""
+    points = ({}, {variable: stride * steps})
+    indices = [[_value(index, point) for index in read.indices] for point in points]
+    if any(i is None for row in indices for i in row):
+        return None
+    before, after = (_address(fmt, [i or 0 for i in row]) for row in indices)
+    return after - before
+
+
+def _value(index: object, point: dict[int, int]) -> int | None:
+    """The index where all variables but those of ``point`` are 0; constants only shift it and are left out."""
+    if not isinstance(index, Affine):
+        return None
+    total = 0
+    for weight, axis, stride, extent in index.terms:
+        value = point.get(axis, 0) // stride
+        total += weight * (value % extent if isinstance(extent, int) else value)
+    return total
+
+
+def _address(fmt: Format, index: Sequence[int]) -> int:
+    address = 0
+    for digit in fmt.index_map.flat_digits:
+        extent = digit.extent if isinstance(digit.extent, int) else SYMBOL_SIZE
+        address = address * extent + index[digit.axis] // digit.stride % extent
+    return address
+
+
+def _slides(read: Access, variable: int) -> bool:
+    """The lanes run along an index that adds variables, as that of a sliding window does."""
+    return any(isinstance(index, Affine) and len(index.iters) > 1 and variable in index.iters for index in read.indices)
+
+
+def _steps_near(block: Block, read: Access, fmt: Format) -> bool:
+    """The innermost step of the reduction that moves ``read`` moves it by little."""
+    moved = [
+        abs(_moved(block, read, fmt, i, 1, 1) or 0)
+        for i in range(len(block.iters))
+        if not block.is_spatial(i) and block.extents[i] != 1
+    ]
+    return min((m for m in moved if m), default=0) <= _NEAR
