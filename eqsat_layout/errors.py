@@ -11,6 +11,10 @@ class LayoutError(EqsatError, ValueError):
     """A layout or an index map that is malformed or does not fit its tensor."""
 
 
+class CandidateError(EqsatError, ValueError):
+    """A replacement for an op that is none: no layouts, kernel or graph of the op's operands and result."""
+
+
 class RuleError(EqsatError):
     """A rule file that can't be loaded; the message starts with ``file:line:column``."""
 

@@ -11,116 +11,113 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import tvm
 from tvm import relax
 
 from eqsat_layout.egraph.answers import Refused
+from eqsat_layout.egraph.implementations import UserCandidates, check_user_candidates, make_offers
+from eqsat_layout.egraph.offers import Offers
 from eqsat_layout.egraph.rules import Command, read_commands, rule_files
 from eqsat_layout.egraph.saturate import Saturated, saturate
 from eqsat_layout.egraph.user_flows import Spokesman, flow_callbacks, user_flows
 from eqsat_layout.errors import MalformedModuleError, TargetError
-from eqsat_layout.extract.baseline import Rewrite, baseline
-from eqsat_layout.extract.cost import CostModel, Roofline, dtype_bytes
+from eqsat_layout.extract.baseline import Rewrite, as_written, baseline
+from eqsat_layout.extract.cost import CostModel, dtype_bytes
 from eqsat_layout.extract.frontier import solve
 from eqsat_layout.extract.problem import Solution
 from eqsat_layout.extract.selection import Selection
 from eqsat_layout.graph.emit import emit_module
+from eqsat_layout.graph.frozen import DesiredLayouts
 from eqsat_layout.graph.graph import Graph, Program
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.steps import Convert, Steps
 from eqsat_layout.maps import Format
-from eqsat_layout.report import Plan, Refusal, Stats, Transform
-from eqsat_layout.targets import axis_groups, lower, normalize_target, prepare
+from eqsat_layout.report import Plan, Refusal, Stats, Transform, format_seconds
+from eqsat_layout.targets import axis_groups, channel_blocks, default_costs, lower, normalize_target, prepare
 from eqsat_layout.tir.callbacks import FlowCallback
-
-DesiredLayouts = Mapping[str, Iterable[str]]
-"""Op names to layout names, operands first: ``{"relax.nn.conv2d": ["NCHW16c", "OIHW16i16o"]}``."""
 
 _IMPROVEMENT = 1e-9
 
 
-def optimize(
-    mod: Any,
-    target: Any = None,
-    *,
-    rules: Iterable[str | Path] | None = None,
-    desired_layouts: DesiredLayouts | None = None,
-    cost_model: CostModel | None = None,
-    time_limit: float | None = None,
-    validate: bool = False,
-    flows: Mapping[str, FlowCallback] | None = None,
-) -> Any:
+class Options(TypedDict, total=False):
+    """What :func:`optimize`, :func:`plan`, :func:`compile` and :func:`OptimizeLayout` take besides module and target.
+
+    ``rules``: further ``.egg`` files. ``desired_layouts``: layouts by op, as TVM's ``ConvertLayout`` takes them, or
+    callbacks; best effort, notes say where they can't be had or cost more. ``candidates``: False offers no other
+    implementations of convolutions and matrix products than the written ones; a dictionary adds the user's own
+    (:data:`~eqsat_layout.egraph.implementations.UserCandidates`). ``approx``: also those that round differently, such
+    as Winograd. ``flows``: how layouts go through ops, in place of what their TIR says
+    (:class:`~eqsat_layout.tir.callbacks.FlowCallback`). ``cost_model``: in place of the target's roofline.
+    ``time_limit``: of the extraction, in seconds. ``validate``: run both modules on random inputs, raise where they
+    differ.
+    """
+
+    rules: Iterable[str | Path] | None
+    desired_layouts: DesiredLayouts | None
+    cost_model: CostModel | None
+    time_limit: float | None
+    validate: bool
+    flows: Mapping[str, FlowCallback] | None
+    candidates: UserCandidates | bool
+    approx: bool
+
+
+def optimize(mod: Any, target: Any = None, **options: Unpack[Options]) -> Any:
     """An IRModule equivalent to ``mod`` whose layouts are chosen globally; ``mod`` itself where nothing is gained.
 
-    ``rules`` are further ``.egg`` files, ``time_limit`` bounds the extraction in seconds, ``validate`` runs both
-    modules on random inputs and raises where they differ. ``flows`` says how layouts go through ops, in place of what
-    their TIR says: callbacks (:class:`~eqsat_layout.tir.callbacks.FlowCallback`) by the name of a Relax op or PrimFunc,
-    or by what the PrimFunc's attribute ``eqsat_layout.flow`` names. ``mod`` is never changed. Raises
-    :class:`~eqsat_layout.errors.EqsatError` for a malformed module, rule file, layout, flow or target.
+    ``target`` is what TVM takes, default this machine; :class:`Options` says what else can be given. ``mod`` is never
+    changed. Raises :class:`~eqsat_layout.errors.EqsatError` for a malformed module, rule file, layout, flow, candidate
+    or target.
     """
-    return plan(
-        mod,
-        target,
-        rules=rules,
-        desired_layouts=desired_layouts,
-        cost_model=cost_model,
-        time_limit=time_limit,
-        validate=validate,
-        flows=flows,
-    ).module
+    return plan(mod, target, **options).module
 
 
-def plan(
-    mod: Any,
-    target: Any = None,
-    *,
-    rules: Iterable[str | Path] | None = None,
-    desired_layouts: DesiredLayouts | None = None,
-    cost_model: CostModel | None = None,
-    time_limit: float | None = None,
-    validate: bool = False,
-    flows: Mapping[str, FlowCallback] | None = None,
-) -> Plan:
+def plan(mod: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
     """As :func:`optimize`, with everything known about the choice: costs, bound, what stays and what it took."""
+    unknown = sorted(set(options) - Options.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"plan() got an unexpected option {unknown[0]!r}; there are {', '.join(Options.__annotations__)}")
     with _collector_paused():
-        return _plan(mod, target, rules, desired_layouts, cost_model, time_limit, validate, flows)
+        return _plan(mod, target, options)
 
 
-def _plan(
-    mod: Any,
-    target: Any,
-    rules: Iterable[str | Path] | None,
-    desired_layouts: DesiredLayouts | None,
-    cost_model: CostModel | None,
-    time_limit: float | None,
-    validate: bool,
-    flows: Mapping[str, FlowCallback] | None,
-) -> Plan:
+def _plan(mod: Any, target: Any, options: Options) -> Plan:
     _check_module(mod)
-    if target is not None:
-        normalize_target(target)
-    costs = cost_model if cost_model is not None else Roofline()
+    checked = normalize_target(target)
+    costs = options.get("cost_model") or default_costs(checked)
     clock = _Clock()
     with clock.stage("rules"):
-        commands = [command for path in rule_files(rules) for command in read_commands(path)]
+        commands = [command for path in rule_files(options.get("rules")) for command in read_commands(path)]
     with clock.stage("import"):
-        callbacks = flow_callbacks(flows)
-        program = import_module(mod, desired_layouts, callbacks)
-        _check_axis_groups(program, target)
+        callbacks = flow_callbacks(options.get("flows"))
+        program = import_module(mod, options.get("desired_layouts"), callbacks)
+        _check_axis_groups(program, checked)
         spoken = user_flows(callbacks, program.signatures)
     program.notes += spoken.notes
-    regions = [_plan_region(g, program, commands, costs, time_limit, clock, spoken.by_key) for g in program.graphs]
+    with clock.stage("candidates"):
+        offers = _offers(program, checked, options, spoken.by_key)
+    search = _Search(program, commands, costs, options.get("time_limit"), clock, spoken.by_key, offers)
+    regions = [_plan_region(graph, search) for graph in program.graphs]
     better = [r for r in regions if r.is_taken]
     with clock.stage("emit"):
         module = emit_module(mod, [(r.graph, r.steps) for r in better], program.signatures) if better else mod
-    if validate and better:
+    if options.get("validate") and better:
         from eqsat_layout.soundness.validate import check_equal
 
         with clock.stage("validate"):
             check_equal(mod, module)
-    return _summary(module, program, regions, clock)
+    return _summary(module, regions, search)
+
+
+def _offers(program: Program, target: Any, options: Options, spoken_for: Iterable[str]) -> Offers:
+    candidates = options.get("candidates", True)
+    if candidates is False:
+        return Offers()
+    own = None if candidates is True else check_user_candidates(candidates)
+    blocks = channel_blocks(target)
+    return make_offers(program, blocks, own, approx=options.get("approx", True), spoken_for=spoken_for)
 
 
 @contextmanager
@@ -135,35 +132,15 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def compile(
-    mod: Any,
-    target: Any = None,
-    *,
-    rules: Iterable[str | Path] | None = None,
-    desired_layouts: DesiredLayouts | None = None,
-    cost_model: CostModel | None = None,
-    time_limit: float | None = None,
-    validate: bool = False,
-    flows: Mapping[str, FlowCallback] | None = None,
-) -> Any:
+def compile(mod: Any, target: Any = None, **options: Unpack[Options]) -> Any:
     """Prepares ``mod`` for inference, optimises its layouts, schedules and builds it for ``target``.
 
-    Gives TVM's own executable, for ``relax.VirtualMachine``.
+    Gives TVM's own executable, for ``relax.VirtualMachine``. Takes the same :class:`Options`.
     """
-    chosen = plan(
-        prepare(mod),
-        target,
-        rules=rules,
-        desired_layouts=desired_layouts,
-        cost_model=cost_model,
-        time_limit=time_limit,
-        validate=validate,
-        flows=flows,
-    )
-    return lower(chosen.module, target)
+    return lower(plan(prepare(mod), target, **options).module, target)
 
 
-def OptimizeLayout(target: Any = None, **options: Any) -> Any:
+def OptimizeLayout(target: Any = None, **options: Unpack[Options]) -> Any:
     """:func:`optimize` as a ``tvm.ir.transform.Pass``, to put into a ``Sequential``; takes the same options."""
 
     @tvm.transform.module_pass(opt_level=0, name="OptimizeLayout")  # type: ignore[untyped-decorator]
@@ -186,10 +163,24 @@ class _Clock:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
+@dataclass(frozen=True)
+class _Search:
+    """What the planning of every region is given."""
+
+    program: Program
+    commands: list[Command]
+    costs: CostModel
+    time_limit: float | None
+    clock: _Clock
+    spokesmen: Mapping[str, Spokesman]
+    offers: Offers
+
+
 @dataclass
 class _Region:
     graph: Graph
     saturated: Saturated
+    selection: Selection
     solution: Solution
     steps: Steps
     input_cost: float
@@ -206,33 +197,39 @@ class _Region:
         return self.solution.cost if self.is_taken else self.input_cost
 
 
-def _plan_region(
-    graph: Graph,
-    program: Program,
-    commands: list[Command],
-    costs: CostModel,
-    time_limit: float | None,
-    clock: _Clock,
-    spokesmen: Mapping[str, Spokesman],
-) -> _Region:
+def _plan_region(graph: Graph, search: _Search) -> _Region:
+    signatures, clock = search.program.signatures, search.clock
     with clock.stage("saturate"):
-        saturated = saturate(graph, program.signatures, commands, spokesmen)
+        saturated = saturate(graph, signatures, search.commands, search.spokesmen, search.offers)
     with clock.stage("read"):
-        selection = Selection(saturated, program.signatures, costs)
+        selection = Selection(saturated, signatures, search.costs)
     with clock.stage("extract"):
-        solution = solve(selection.problem, time_limit=time_limit)
+        solution = solve(selection.problem, time_limit=search.time_limit)
     with clock.stage("emit"):
         steps = selection.steps(solution)
-        input_cost, rewrites = baseline(graph, program.signatures, costs)
+        input_cost, rewrites = baseline(graph, signatures, search.costs)
         input_cost += selection.input_constant_cost
-        annotated = any(program.signatures[n.signature].is_moved for n in graph.nodes if n.kind == "op")
-    return _Region(graph, saturated, solution, steps, input_cost, rewrites, annotated)
+        annotated = any(signatures[n.signature].is_moved for n in graph.nodes if n.kind == "op")
+    return _Region(graph, saturated, selection, solution, steps, input_cost, rewrites, annotated)
 
 
-def _summary(module: Any, program: Program, regions: list[_Region], clock: _Clock) -> Plan:
-    notes = list(program.notes)
+def _desires(region: _Region, search: _Search) -> Iterator[str]:
+    """A note where the desired layouts cost more than those that the program was written in."""
+    own = as_written(search.program.signatures)
+    if not any(own[n.signature] is not search.program.signatures[n.signature] for n in region.graph.nodes if n.signature):
+        return
+    written, _ = baseline(region.graph, own, search.costs)
+    if region.solution.cost > written * (1 + _IMPROVEMENT):
+        yield (
+            f"{region.graph.function}: the desired layouts cost {format_seconds(region.solution.cost)}, modelled; "
+            f"as it was written, the program costs {format_seconds(written)}"
+        )
+
+
+def _summary(module: Any, regions: list[_Region], search: _Search) -> Plan:
+    clock, notes = search.clock, list(search.program.notes)
     for region in regions:
-        notes += region.saturated.notes
+        notes += [*region.saturated.notes, *_desires(region, search)]
     return Plan(
         module=module,
         cost=sum(r.cost for r in regions),
@@ -339,7 +336,7 @@ def _check_axis_groups(program: Program, target: Any) -> None:
             for side, fmt in sides:
                 if fmt.separators:
                     where = f"{graph.function}: {signature.name} bound to {node.label!r}: {side}"
-                    _check_groups_of(fmt, normalize_target(target), where)
+                    _check_groups_of(fmt, target, where)
 
 
 def _check_groups_of(fmt: Format, target: tvm.target.Target, where: str) -> None:
@@ -351,4 +348,4 @@ def _check_groups_of(fmt: Format, target: tvm.target.Target, where: str) -> None
         )
 
 
-__all__ = ["DesiredLayouts", "OptimizeLayout", "compile", "optimize", "plan"]
+__all__ = ["DesiredLayouts", "OptimizeLayout", "Options", "compile", "optimize", "plan"]

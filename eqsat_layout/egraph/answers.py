@@ -230,14 +230,14 @@ class Answers:
             return []
         if signature.frozen is not None:
             flow = Flow(signature.frozen.operands, signature.frozen.results, ())
-            rows = self._variant_rows(key, flow)
+            rows = self._variant_rows(key, flow, "frozen" if signature.frozen.required else "desired")
         else:
             operands = [self._names.row_major([t]) for t in signature.operands]
             results = [self._names.row_major([t]) for t in signature.results]
-            rows = self._rows_of(key, operands, results, None)
+            rows = self._rows_of(key, operands, results, None, "as written")
         found: list[Row] = [("impls", (key, rows[0][1][1])), *rows]
         for candidate in self._offers.layouts.get(key, ()):
-            rows = self._variant_rows(key, candidate.flow)
+            rows = self._variant_rows(key, candidate.flow, f"candidate '{candidate.name}'")
             found += [("impls", (key, rows[0][1][1])), *rows]
         return found
 
@@ -287,7 +287,9 @@ class Answers:
                 flows = forward(computation, operand, fmt)
         if not flows:
             self.refusals.append(Refused(signature, fmt, result, operand, spokesman))
-        allowed = [self._variant_rows(signature.key, flow) for flow in flows if self._allowed(flow)]
+        side = f"result {result}" if operand is None else f"operand {operand}"
+        origin = f"layout flows {'backward' if operand is None else 'forward'} from {side}"
+        allowed = [self._variant_rows(signature.key, flow, origin) for flow in flows if self._allowed(flow)]
         return [(rows[0][1][1], rows) for rows in allowed]
 
     def _free_flows(self, signature: Signature, fmt: Format, number: int) -> tuple[Flow, ...]:
@@ -330,17 +332,19 @@ class Answers:
         signature = self._signatures.get(key)
         return signature if signature is not None and signature.flows else None
 
-    def _variant_rows(self, key: str, flow: Flow) -> list[Row]:
+    def _variant_rows(self, key: str, flow: Flow, origin: str) -> list[Row]:
         operands = [self._names.format(f) for f in flow.operands]
         results = [self._names.format(f) for f in flow.results]
-        rows = self._rows_of(key, operands, results, flow)
+        rows = self._rows_of(key, operands, results, flow, origin)
         if len(operands) >= _MANY_OPERANDS:
             for i, name in enumerate(operands):
                 self._reads.setdefault((key, i, name), []).append((rows[0][1][1], rows[:1]))
         return rows
 
-    def _rows_of(self, key: str, operands: Sequence[str], results: Sequence[str], flow: Flow | None) -> list[Row]:
-        variant = self._names.variant(key, operands, results, flow)
+    def _rows_of(
+        self, key: str, operands: Sequence[str], results: Sequence[str], flow: Flow | None, origin: str
+    ) -> list[Row]:
+        variant = self._names.variant(key, operands, results, flow, origin)
         reads = self._names.operand_list(operands)
         return [("back", (key, variant.result, variant.key, reads)), *self._names.take_new_rows()]
 

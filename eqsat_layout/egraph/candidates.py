@@ -66,12 +66,11 @@ class _Heart:
         if block.writes[0].buffer != computation.results[0]:
             return None
         axes = {_plain(block, index): axis for axis, index in enumerate(block.writes[0].indices)}
-        pairs = [(s, r) for s, r, _ in block.pairs if s in axes]
-        if len({s for s, _ in pairs}) == 1 and len(pairs) > 1:
-            return None
+        pairs = [pair for pair in block.pairs if pair[0] in axes]
         shared = [v for v in axes if v is not None and _is_shared(block, v)]
         if pairs:
-            lane, partner = max(pairs, key=lambda p: axes[p[0]]) if len(pairs) > 1 else pairs[0]
+            # a product of matrices is symmetric: by convention the first operand is the data, the second the weight
+            lane, partner, _ = min(pairs, key=lambda pair: (pair[2] in computation.operands[1:], -axes[pair[0]]))
             return _Heart(computation, block, lane, axes[lane], partner)
         if len(shared) == 1:  # depthwise: the channels of the result are those of the data
             return _Heart(computation, block, shared[0], axes[shared[0]], None)

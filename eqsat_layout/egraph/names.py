@@ -20,13 +20,17 @@ OPAQUE = "-"
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run an op: operand and result format names. ``flow`` is None where the op runs as it was written."""
+    """One way to run an op: operand and result format names. ``flow`` is None where the op runs as it was written.
+
+    ``origin`` says for a person where it comes from: a candidate's name, or the layout that came by a rule.
+    """
 
     key: str
     signature: str
     operands: tuple[str, ...]
     result: str
     flow: Flow | None
+    origin: str = ""
 
 
 class Names:
@@ -84,14 +88,16 @@ class Names:
             self.new_rows.extend(("nth", (name, i, f)) for i, f in enumerate(formats))
         return name
 
-    def variant(self, signature: str, operands: Sequence[str], results: Sequence[str], flow: Flow | None) -> Variant:
+    def variant(
+        self, signature: str, operands: Sequence[str], results: Sequence[str], flow: Flow | None, origin: str
+    ) -> Variant:
         """The variant with these formats; the first flow that gives them is kept."""
         result = self.result(results)
         identity = f"{signature}({' '.join(operands)})->{result}"
         found = self.variants.get(identity)
         if found is None:
             key = f"{signature}/{len(self.variants)}"
-            found = Variant(key, signature, tuple(operands), result, flow)
+            found = Variant(key, signature, tuple(operands), result, flow, origin)
             self.variants[identity] = self.variants[key] = found
         return found
 

@@ -26,6 +26,13 @@ class Rewrite:
     after: Format
 
 
+def as_written(signatures: Mapping[str, Signature]) -> dict[str, Signature]:
+    """The signatures without the layouts that are only desired: what the program costs if nobody desires anything."""
+    return {
+        key: s if s.frozen is None or s.frozen.required else replace(s, frozen=None) for key, s in signatures.items()
+    }
+
+
 def baseline(graph: Graph, signatures: Mapping[str, Signature], costs: CostModel) -> tuple[float, list[Rewrite]]:
     """Cost of one run of the input, and its rewrites. Copies beside an elementwise op are done by its kernel."""
     nodes = range(len(graph.nodes))

@@ -7,7 +7,7 @@ In: the ``eqsat_layout.frozen`` attribute of a PrimFunc (True: its buffers stay 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from eqsat_layout.errors import LayoutError
@@ -19,7 +19,14 @@ FROZEN_ATTRIBUTE = "eqsat_layout.frozen"
 _OPERAND_LAYOUTS = ("data_layout", "kernel_layout")
 _SINGLE_LAYOUT = "layout"
 
-_Entries = Mapping[str, Sequence[str]]
+LayoutCallback = Callable[[Any], Sequence[str] | Mapping[str, Sequence[str]] | None]
+"""From a ``relax.Call`` to its layouts, or as TVM's ``layout_cb`` gives them, by op name; None or none: as it is."""
+
+DesiredLayouts = Mapping[str, Sequence[str] | LayoutCallback] | LayoutCallback
+"""By the name of an op or binding: layout names, operands first (``{"relax.nn.conv2d": ["NCHW16c", "OIHW16i16o"]}``), or
+a callback; or one callback for all ops."""
+
+_Entries = Mapping[str, tuple[str, ...] | LayoutCallback]
 """Layout names by the name of a binding or of an op."""
 
 
@@ -28,22 +35,24 @@ class FrozenLayouts:
 
     An entry for a binding must be met, or :class:`LayoutError` names the binding. An entry for an op name is met where
     it is sensible: blocks that would more than double an axis are left out, and a note says so. Axes that blocks don't
-    divide are padded with 0.
+    divide are padded with 0. What is only desired is best effort: where it can't be had, a note says why.
     """
 
-    def __init__(self, function: str, own: Mapping[str, Sequence[str]], desired: _Entries, notes: list[str]):
+    def __init__(self, function: str, own: _Entries, desired: _Entries, notes: list[str]):
         self._function, self._entries, self._notes = function, {**desired, **own}, notes
         self._known: dict[Any, Frozen] = {}
-        self._unused = {name for name in self._entries if not name.startswith("relax.")}
+        self._unused = {name for name in self._entries if not name.startswith("relax.") and name != _EVERY_OP}
         self._own = frozenset(own)
 
     @staticmethod
     def of_function(
-        name: str, function: Any, desired_layouts: Mapping[str, Any] | None, notes: list[str]
+        name: str, function: Any, desired_layouts: DesiredLayouts | None, notes: list[str]
     ) -> FrozenLayouts:
         """Reads the function's attribute; entries of the attribute win over ``desired_layouts``."""
         attribute = function.attrs.get(FROZEN_ATTRIBUTE) if function.attrs is not None else None
         own = {} if attribute is None else _entries(attribute, f"{name}: {FROZEN_ATTRIBUTE}")
+        if callable(desired_layouts):
+            desired_layouts = {_EVERY_OP: desired_layouts}
         desired = {} if desired_layouts is None else _entries(desired_layouts, f"{name}: desired_layouts")
         return FrozenLayouts(name, own, desired, notes)
 
@@ -53,25 +62,44 @@ class FrozenLayouts:
         """The formats that ``call`` must have, or None if it is not frozen."""
         op_name = str(getattr(call.op, "name", ""))
         self._unused.discard(binding)
-        layouts = self._entries.get(binding)
-        must = layouts is not None
-        layouts = layouts if must else self._entries.get(op_name)
-        if layouts is None:
+        name = next((name for name in (binding, op_name, _EVERY_OP) if name in self._entries), None)
+        if name is None:
             return None
         where = f"{self._function}: {op_name} bound to {binding!r}"
-        if len(results) != 1 or results[0] is None or any(t is None for t in operands):
-            if must:
+        layouts = _resolved(self._entries[name], call, op_name, where)
+        if layouts is None:
+            return None
+        must = name == binding
+        try:
+            if len(results) != 1 or results[0] is None or any(t is None for t in operands):
                 raise LayoutError(
                     f"{where} can't be frozen: it has an operand or a result of unknown shape, or several"
                 )
+            return self.formats(call, layouts, operands, results, where, must, required=name in self._own)
+        except LayoutError as error:
+            if must or name in self._own:
+                raise
+            self._notes.append(f"{error}; it stays as it is")
             return None
+
+    def formats(
+        self,
+        call: Any,
+        layouts: Sequence[str],
+        operands: Sequence[TensorType | None],
+        results: Sequence[TensorType | None],
+        where: str,
+        must: bool,
+        required: bool = True,
+    ) -> Frozen:
+        """``layouts`` as formats of the operands and the only result; :class:`LayoutError` where they don't fit."""
         names = _logical_layouts(call.attrs, len(operands), where)
-        key = (must, tuple(names), layouts, tuple(operands), results[0])
+        key = (must, required, tuple(names), tuple(layouts), tuple(operands), results[0])
         if key not in self._known:
             wanted = _per_tensor(layouts, names, where)
             tensors = zip(names, wanted, (*operands, results[0]), strict=True)
             formats = tuple(self._format(name, layout, ty, must, where) for name, layout, ty in tensors)
-            self._known[key] = Frozen(formats[:-1], formats[-1:])
+            self._known[key] = Frozen(formats[:-1], formats[-1:], required)
         return self._known[key]
 
     def _format(self, name: str, layout: str, ty: TensorType | None, must: bool, where: str) -> Format:
@@ -103,27 +131,61 @@ class FrozenLayouts:
             self._notes.append(f"{self._function}: no binding named {', '.join(sorted(self._unused))} to freeze")
 
 
-def _entries(source: Any, where: str) -> dict[str, tuple[str, ...]]:
+def formats_of_layouts(
+    call: Any,
+    layouts: Sequence[str],
+    operands: Sequence[TensorType | None],
+    results: Sequence[TensorType | None],
+    where: str,
+) -> Frozen:
+    """The formats that layout names say, operands first, for an op of one result; raises :class:`LayoutError`."""
+    if len(results) != 1 or results[0] is None or any(t is None for t in operands):
+        raise LayoutError(f"{where}: the op has an operand or a result of unknown shape, or several results")
+    return FrozenLayouts("", {}, {}, []).formats(call, layouts, operands, results, where, True)
+
+
+_EVERY_OP = "*"
+
+
+def _resolved(entry: Any, call: Any, op_name: str, where: str) -> tuple[str, ...] | None:
+    """The layouts of an entry for one call; a callback is asked."""
+    if not callable(entry):
+        return tuple(entry)
+    try:
+        found = entry(call)
+    except LayoutError:
+        raise
+    except Exception as error:
+        raise LayoutError(f"{where}: the layout callback failed: {type(error).__name__}: {error}") from error
+    if hasattr(found, "items"):
+        found = found.get(op_name)
+    return None if found is None else _checked(found, f"{where}: the layout callback")
+
+
+def _entries(source: Any, where: str) -> dict[str, tuple[str, ...] | LayoutCallback]:
     """The annotations of ``source``, checked as far as they can be without the ops that they are for."""
     if not hasattr(source, "items"):
         raise LayoutError(f"{where} must be a dictionary of lists of layout names, got {source!r}")
-    found: dict[str, tuple[str, ...]] = {}
-    for key, layouts in source.items():
-        at = f"{where}: {str(key)!r}"
-        if isinstance(layouts, str) or not hasattr(layouts, "__iter__"):
-            raise LayoutError(f"{at} must be a list of layout names, got {layouts!r}")
-        names = list(layouts)
-        if not all(isinstance(layout, str) for layout in names):
-            raise LayoutError(f"{at} must be a list of layout names, got {names!r}")
-        if not names:
-            raise LayoutError(f"{at} gives no layouts")
-        for layout in names:
-            try:
-                parse_layout_name(layout if layout != "default" else "N")
-            except LayoutError as error:
-                raise LayoutError(f"{at}: {error}") from error
-        found[str(key)] = tuple(map(str, names))
-    return found
+    return {
+        str(key): layouts if callable(layouts) else _checked(layouts, f"{where}: {str(key)!r}")
+        for key, layouts in source.items()
+    }
+
+
+def _checked(layouts: Any, at: str) -> tuple[str, ...]:
+    if isinstance(layouts, str) or not hasattr(layouts, "__iter__"):
+        raise LayoutError(f"{at} must be a list of layout names, got {layouts!r}")
+    names = list(layouts)
+    if not all(isinstance(layout, str) for layout in names):
+        raise LayoutError(f"{at} must be a list of layout names, got {names!r}")
+    if not names:
+        raise LayoutError(f"{at} gives no layouts")
+    for layout in names:
+        try:
+            parse_layout_name(layout if layout != "default" else "N")
+        except LayoutError as error:
+            raise LayoutError(f"{at}: {error}") from error
+    return tuple(map(str, names))
 
 
 def _blocks(source: str, layout: str, shape: Sequence[Extent], where: str) -> dict[int, int]:

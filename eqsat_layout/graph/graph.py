@@ -25,10 +25,11 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """The layouts that an op must have: one format per operand and per result."""
+    """The layouts that an op must have: one format per operand and per result. ``required``: not only desired."""
 
     operands: tuple[Format, ...]
     results: tuple[Format, ...]
+    required: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, relax, tirx
 
-from eqsat_layout.graph.frozen import FrozenLayouts
+from eqsat_layout.graph.frozen import DesiredLayouts, FrozenLayouts
 from eqsat_layout.graph.graph import Graph, Lifted, Node, Program, TensorType
 from eqsat_layout.graph.overwriting import functions_that_overwrite
 from eqsat_layout.graph.relax_form import known_type
@@ -26,7 +26,7 @@ from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 
 
 def import_module(
-    mod: Any, desired_layouts: Mapping[str, Any] | None = None, callbacks: FlowCallbacks | None = None
+    mod: Any, desired_layouts: DesiredLayouts | None = None, callbacks: FlowCallbacks | None = None
 ) -> Program:
     """Reads all Relax functions of ``mod``; ``desired_layouts`` freezes ops as the ``frozen`` attribute does.
 

@@ -232,7 +232,7 @@ def _analysed(raw: Signature, func: Any, frozen: Frozen | None, where: str) -> S
     if computation is not None and frozen is None and view is None:
         parts = parts_of(split_primfunc(func) or ())
     done = replace(raw, func=func, computation=computation, view=view, parts=parts, frozen=frozen)
-    if done.is_moved and computation is None:
+    if done.is_moved and computation is None and frozen is not None and frozen.required:
         raise LayoutError(f"{where}: can't be frozen to other layouts, its TIR is not understood")
     return done if computation is not None else replace(done, frozen=None)
 
