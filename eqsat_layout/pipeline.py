@@ -78,7 +78,9 @@ def plan(mod: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
     """As :func:`optimize`, with everything known about the choice: costs, bound, what stays and what it took."""
     unknown = sorted(set(options) - Options.__annotations__.keys())
     if unknown:
-        raise TypeError(f"plan() got an unexpected option {unknown[0]!r}; there are {', '.join(Options.__annotations__)}")
+        raise TypeError(
+            f"plan() got an unexpected option {unknown[0]!r}; there are {', '.join(Options.__annotations__)}"
+        )
     with _collector_paused():
         return _plan(mod, target, options)
 
@@ -216,7 +218,9 @@ def _plan_region(graph: Graph, search: _Search) -> _Region:
 def _desires(region: _Region, search: _Search) -> Iterator[str]:
     """A note where the desired layouts cost more than those that the program was written in."""
     own = as_written(search.program.signatures)
-    if not any(own[n.signature] is not search.program.signatures[n.signature] for n in region.graph.nodes if n.signature):
+    if not any(
+        own[n.signature] is not search.program.signatures[n.signature] for n in region.graph.nodes if n.signature
+    ):
         return
     written, _ = baseline(region.graph, own, search.costs)
     if region.solution.cost > written * (1 + _IMPROVEMENT):

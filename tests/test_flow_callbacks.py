@@ -63,7 +63,8 @@ def relu_between_transposes(function: Callable[[Any], Any] = op.nn.relu) -> Any:
 
 def test_a_conv_takes_the_layout_that_a_callback_lets_through() -> None:
     mod = conv_between_transposes()
-    assert_untouched(mod, eqsat_layout.optimize(mod))  # nothing flows through a contraction by itself
+    # nothing flows through a contraction by itself
+    assert_untouched(mod, eqsat_layout.optimize(mod, candidates=False))
     plan = eqsat_layout.plan(mod, flows={"relax.nn.conv2d": conv_in_nhwc}, validate=True)
     assert transforms(plan.module) == 0
     assert len(ops(plan.module)) == 1
@@ -193,7 +194,7 @@ def test_what_is_no_callback_is_refused(flows: Any) -> None:
 def test_a_callback_that_is_not_needed_is_noted(name: str, frozen: Any, reason: str) -> None:
     mod = conv_between_transposes()
     plan = eqsat_layout.plan(mod, desired_layouts=frozen, flows={name: lambda *_: 1 // 0})
-    (note,) = plan.notes
+    (note,) = [note for note in plan.notes if "callback" in note]
     assert name in note
     assert reason in note
     assert_same(mod, plan.module)

@@ -66,7 +66,7 @@ def test_the_same_for_nhwc() -> None:
         return R.nn.conv2d(y, constant(32, 3, 3, 32, seed=1), padding=1, **nhwc)
 
     mod = program(body, (1, 8, 8, 32))
-    optimized = eqsat_layout.optimize(mod)
+    optimized = eqsat_layout.optimize(mod, candidates=False)
     assert ops(optimized) == ["nn.conv2d", "add", "nn.conv2d"]
     assert_same(mod, optimized)
 

@@ -67,6 +67,8 @@ class _Heart:
             return None
         axes = {_plain(block, index): axis for axis, index in enumerate(block.writes[0].indices)}
         pairs = [pair for pair in block.pairs if pair[0] in axes]
+        if len({operand for _, _, operand in pairs}) < len(pairs):
+            return None  # channels in several axes: in blocks already
         shared = [v for v in axes if v is not None and _is_shared(block, v)]
         if pairs:
             # a product of matrices is symmetric: by convention the first operand is the data, the second the weight

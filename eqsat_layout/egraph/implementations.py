@@ -24,9 +24,9 @@ from eqsat_layout.graph.relax_form import relax_type
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.flow import complete
 
-Replacement = Sequence[str] | tirx.PrimFunc | relax.Function | tvm.IRModule
-"""What an op may be replaced by: the same op in other layouts (names, operands first), a PrimFunc or a Relax function of
-the same operands and result, or a module whose ``main`` is one."""
+Replacement = Any
+"""What an op may be replaced by: layout names, operands first, for the same op in these layouts; a ``tirx.PrimFunc`` or
+``relax.Function`` of the same operands and result; or an ``IRModule`` whose ``main`` is one."""
 
 CandidateCallback = Callable[[Any], Iterable[Replacement] | None]
 """From the ``relax.Call`` to be replaced, over stand-ins of its operands, to its replacements."""
@@ -66,23 +66,25 @@ def make_offers(
         assert signature.computation is not None
         own = list(layout_candidates(signature.computation, blocks))
         if not signature.symbols:
-            found = alternatives_of(signature.computation)
-            wanted += [_Wanted(key, name, module, is_approx) for name, is_approx, module in found if approx or not is_approx]
+            for label, is_approx, module in alternatives_of(signature.computation):
+                wanted += [_Wanted(key, label, module, is_approx)] if approx or not is_approx else []
         for name in (signature.name, signature.rule_name):
             if user is not None and name in user:
                 unused.pop(name, None)
                 added, graphs = _of_user(signature, name, user[name])
                 own += added
                 if graphs and signature.symbols:
-                    program.notes.append(f"{signature.name}: has symbolic sizes, so candidates that are graphs are left out")
+                    program.notes.append(
+                        f"{signature.name}: has symbolic sizes, so candidates that are graphs are left out"
+                    )
                     graphs = []
                 wanted += graphs
                 break
         if own:
             layouts[key] = tuple(own)
     program.notes += [f"the candidates for {name!r} have nothing to replace" for name in unused]
-    graphs, inner = _read_graphs(program, wanted)
-    return Offers(layouts, graphs, frozenset(inner), are_made=True)
+    read, inner = _read_graphs(program, wanted)
+    return Offers(layouts, read, frozenset(inner), are_made=True)
 
 
 def check_user_candidates(given: Any) -> UserCandidates:
@@ -228,4 +230,3 @@ def _alternative(
     nodes = [replace(node, signature=renamed.get(node.signature, "")) for node in graph.nodes]
     copy = Graph(graph.function, graph.block, graph.bindings, nodes, graph.goals, graph.symbols)
     return Alternative(f"{own.name}@{own.key}", copy, tuple(params), result, own.approx)
-

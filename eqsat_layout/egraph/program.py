@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eqsat_layout.egraph.answers import Answers, Row
+from eqsat_layout.egraph.answers import Answers
+from eqsat_layout.egraph.database import Row
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.egraph.offers import Alternative
 from eqsat_layout.graph.constants import Constant

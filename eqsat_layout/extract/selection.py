@@ -133,7 +133,7 @@ class Selection:
         copy: tuple[int, str, str],
         made: Made,
     ) -> None:
-        """``copy``: the tensor that the kernel of variant ``key`` copies by the way, and its formats before and after."""
+        """``copy``: the tensor that the kernel copies by the way, and its formats before and after."""
         tensor, before, after = copy
         ty, source, target = self._types[tensor], self._names.formats.get(before), self._names.formats.get(after)
         if before == after or ty is None or source is None or target is None or source.serves_as(target):
@@ -384,7 +384,7 @@ class Selection:
             source, given = detail[1][number_]
             copied = self._new_store(origins, self._first_node[source])
             assert isinstance(operands[number_], int), "copies of constants are made when compiling"
-            before_run.append(self._convert(copied, int(operands[number_]), source, given, needed))  # type: ignore[arg-type]
+            before_run.append(self._convert(copied, int(operands[number_]), source, given, needed))
             operands[number_] = copied
         run = Run(made, variant.signature, variant.flow, tuple(operands))
         return [*before_run, run, *after_run]

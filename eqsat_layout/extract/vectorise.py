@@ -119,7 +119,7 @@ def _lane_step(block: Block, write: Access, fmt: Format) -> tuple[int, int, int]
 
 def _moved(block: Block, read: Access, fmt: Format, variable: int, stride: int, steps: int) -> int | None:
     """Elements by which the address of ``read`` moves in ``steps`` lanes; ``None`` where it can't be told."""
-    points = ({}, {variable: stride * steps})
+    points: tuple[dict[int, int], ...] = ({}, {variable: stride * steps})
     indices = [[_value(index, point) for index in read.indices] for point in points]
     if any(i is None for row in indices for i in row):
         return None

@@ -23,8 +23,8 @@ LayoutCallback = Callable[[Any], Sequence[str] | Mapping[str, Sequence[str]] | N
 """From a ``relax.Call`` to its layouts, or as TVM's ``layout_cb`` gives them, by op name; None or none: as it is."""
 
 DesiredLayouts = Mapping[str, Sequence[str] | LayoutCallback] | LayoutCallback
-"""By the name of an op or binding: layout names, operands first (``{"relax.nn.conv2d": ["NCHW16c", "OIHW16i16o"]}``), or
-a callback; or one callback for all ops."""
+"""By the name of an op or binding, layout names, operands first (``{"relax.nn.conv2d": ["NCHW16c", "OIHW16i16o"]}``),
+or a callback; or one callback for all ops."""
 
 _Entries = Mapping[str, tuple[str, ...] | LayoutCallback]
 """Layout names by the name of a binding or of an op."""

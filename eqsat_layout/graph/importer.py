@@ -6,7 +6,7 @@ region ends before it and a new one begins after it. Nothing is an error here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import tvm_ffi

@@ -170,7 +170,7 @@ def test_extents_of_zero(shape: tuple[int, ...]) -> None:
 )
 def test_what_can_not_be_improved_is_untouched(body: Any) -> None:
     mod = program(body, (4, 6))
-    plan = eqsat_layout.plan(mod)
+    plan = eqsat_layout.plan(mod, candidates=False)
     assert_untouched(mod, plan.module)
     assert not plan.changed
 
