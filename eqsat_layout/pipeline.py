@@ -25,6 +25,7 @@ from eqsat_layout.egraph.user_flows import Spokesman, flow_callbacks, user_flows
 from eqsat_layout.errors import MalformedModuleError, TargetError
 from eqsat_layout.extract.baseline import Rewrite, as_written, baseline
 from eqsat_layout.extract.cost import CostModel, dtype_bytes
+from eqsat_layout.extract.decode import Decoder
 from eqsat_layout.extract.frontier import solve
 from eqsat_layout.extract.problem import Solution
 from eqsat_layout.extract.selection import Selection
@@ -208,7 +209,8 @@ def _plan_region(graph: Graph, search: _Search) -> _Region:
     with clock.stage("extract"):
         solution = solve(selection.problem, time_limit=search.time_limit)
     with clock.stage("emit"):
-        steps = selection.steps(solution)
+        decoder = Decoder(selection, solution)
+        steps = decoder.run()
         input_cost, rewrites = baseline(graph, signatures, search.costs)
         input_cost += selection.input_constant_cost
         annotated = any(signatures[n.signature].is_moved for n in graph.nodes if n.kind == "op")
