@@ -68,6 +68,9 @@ def demo(
     width: Annotated[int, typer.Option(min=16, help="Channels of the stem; 64 is ResNet-50's own.")] = 64,
     target: TargetOption = None,
     run: Annotated[bool, typer.Option("--run/--no-run", help="Build and run, or only plan.")] = True,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page that shows the program before and after.")
+    ] = None,
     debug: DebugOption = False,
 ) -> None:
     """Optimise, compile and run ResNet-50 (random weights, no download) and compare with the unoptimised build."""
@@ -85,7 +88,9 @@ def demo(
             target=_parse_target(target),
             run=run,
         )
-        agrees = run_demo(options, console)
+        agrees, plan = run_demo(options, console)
+        if html:
+            _write_text(html, plan.html(f"ResNet-50, convolutions in {layout}"))
     if not agrees:
         raise typer.Exit(1)
 
@@ -121,6 +126,21 @@ def optimize(
     plan: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the plan too: .json, or text under any other name.")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page that shows the program before and after.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say why each transform stays and how each op came to its layouts.")
+    ] = False,
+    approx: Annotated[
+        bool, typer.Option("--approx/--exact", help="Also algorithms that round differently, such as Winograd.")
+    ] = True,
+    candidates: Annotated[
+        bool,
+        typer.Option(
+            "--candidates/--as-written", help="Offer other layouts and algorithms to convolutions and the like."
+        ),
+    ] = True,
     debug: DebugOption = False,
 ) -> None:
     """Optimise the module in FILE, write it, and print the plan."""
@@ -131,7 +151,7 @@ def optimize(
 
         destination = output or default_output(file)
         check_output(destination)
-        _refuse_overwriting(file, [destination, *([plan] if plan else [])])
+        _refuse_overwriting(file, [destination, *([plan] if plan else []), *([html] if html else [])])
         layouts = _parse_layouts(desired_layout or [])
         parsed_target = _parse_target(target)
         stages = Stages(console)
@@ -147,13 +167,20 @@ def optimize(
                 desired_layouts=layouts or None,
                 time_limit=time_limit,
                 validate=validate,
+                candidates=candidates,
+                approx=approx,
             )
         with stages("write", str(destination)):
             write_module(found.module, destination)
             if plan:
                 _write_plan(found, plan)
+            if html:
+                _write_text(html, found.html(file.name))
         console.print()
         console.print(found)
+        if explain:
+            console.print()
+            console.print(found.explain())
 
 
 def _parse_layouts(options: Sequence[str]) -> dict[str, list[str]]:
@@ -187,8 +214,12 @@ def _refuse_overwriting(source: Path, destinations: Sequence[Path]) -> None:
 
 def _write_plan(found: Plan, path: Path) -> None:
     text = json.dumps(found.to_dict(), indent=2) if path.suffix == ".json" else str(found)
+    _write_text(path, text + "\n")
+
+
+def _write_text(path: Path, text: str) -> None:
     try:
-        path.write_text(text + "\n", encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise EqsatError(f"{path}: {error.strerror or error}") from error
 

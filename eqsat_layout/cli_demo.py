@@ -66,7 +66,7 @@ class Outcome:
         return self.difference <= TOLERANCE * self.magnitude
 
 
-def run_demo(options: DemoOptions, console: Console) -> bool:
+def run_demo(options: DemoOptions, console: Console) -> tuple[bool, Plan]:
     """Carries ResNet-50 through the whole house and prints what came of it; false if the numbers disagree."""
     stages = Stages(console)
     with stages("model", f"ResNet-50 {options.batch}x3x{options.image}x{options.image}"):
@@ -77,7 +77,7 @@ def run_demo(options: DemoOptions, console: Console) -> bool:
     outcome = _build_and_run(mod, plan, options, stages) if options.run else None
     console.print()
     _report(plan, outcome, options, stages, console)
-    return outcome is None or outcome.agrees
+    return outcome is None or outcome.agrees, plan
 
 
 def freeze_convolutions(mod: tvm.IRModule, layout: str) -> tvm.IRModule:

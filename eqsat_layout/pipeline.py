@@ -9,37 +9,33 @@ import gc
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import tvm
 from tvm import relax
 
-from eqsat_layout.egraph.answers import Refused
 from eqsat_layout.egraph.implementations import UserCandidates, check_user_candidates, make_offers
 from eqsat_layout.egraph.offers import Offers
 from eqsat_layout.egraph.rules import Command, read_commands, rule_files
-from eqsat_layout.egraph.saturate import Saturated, saturate
+from eqsat_layout.egraph.saturate import saturate
 from eqsat_layout.egraph.user_flows import Spokesman, flow_callbacks, user_flows
 from eqsat_layout.errors import MalformedModuleError, TargetError
-from eqsat_layout.extract.baseline import Rewrite, as_written, baseline
-from eqsat_layout.extract.cost import CostModel, dtype_bytes
+from eqsat_layout.extract.baseline import baseline
+from eqsat_layout.extract.cost import CostModel
 from eqsat_layout.extract.decode import Decoder
 from eqsat_layout.extract.frontier import solve
-from eqsat_layout.extract.problem import Solution
 from eqsat_layout.extract.selection import Selection
 from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.frozen import DesiredLayouts
 from eqsat_layout.graph.graph import Graph, Program
 from eqsat_layout.graph.importer import import_module
-from eqsat_layout.graph.steps import Convert, Steps
 from eqsat_layout.maps import Format
-from eqsat_layout.report import Plan, Refusal, Stats, Transform, format_seconds
+from eqsat_layout.report import Plan
+from eqsat_layout.summary import Region, summarise
 from eqsat_layout.targets import axis_groups, channel_blocks, default_costs, lower, normalize_target, prepare
 from eqsat_layout.tir.callbacks import FlowCallback
-
-_IMPROVEMENT = 1e-9
 
 
 class Options(TypedDict, total=False):
@@ -111,7 +107,7 @@ def _plan(mod: Any, target: Any, options: Options) -> Plan:
 
         with clock.stage("validate"):
             check_equal(mod, module)
-    return _summary(module, regions, search)
+    return summarise(module, regions, program, costs, clock.seconds)
 
 
 def _offers(program: Program, target: Any, options: Options, spoken_for: Iterable[str]) -> Offers:
@@ -179,28 +175,7 @@ class _Search:
     offers: Offers
 
 
-@dataclass
-class _Region:
-    graph: Graph
-    saturated: Saturated
-    selection: Selection
-    solution: Solution
-    steps: Steps
-    input_cost: float
-    input_rewrites: list[Rewrite]
-    annotated: bool
-
-    @property
-    def is_taken(self) -> bool:
-        """The plan replaces the input: it is cheaper, or annotations ask for layouts that the input does not have."""
-        return self.annotated or self.solution.cost < self.input_cost * (1 - _IMPROVEMENT)
-
-    @property
-    def cost(self) -> float:
-        return self.solution.cost if self.is_taken else self.input_cost
-
-
-def _plan_region(graph: Graph, search: _Search) -> _Region:
+def _plan_region(graph: Graph, search: _Search) -> Region:
     signatures, clock = search.program.signatures, search.clock
     with clock.stage("saturate"):
         saturated = saturate(graph, signatures, search.commands, search.spokesmen, search.offers)
@@ -214,109 +189,7 @@ def _plan_region(graph: Graph, search: _Search) -> _Region:
         input_cost, rewrites = baseline(graph, signatures, search.costs)
         input_cost += selection.input_constant_cost
         annotated = any(signatures[n.signature].is_moved for n in graph.nodes if n.kind == "op")
-    return _Region(graph, saturated, selection, solution, steps, input_cost, rewrites, annotated)
-
-
-def _desires(region: _Region, search: _Search) -> Iterator[str]:
-    """A note where the desired layouts cost more than those that the program was written in."""
-    own = as_written(search.program.signatures)
-    if not any(
-        own[n.signature] is not search.program.signatures[n.signature] for n in region.graph.nodes if n.signature
-    ):
-        return
-    written, _ = baseline(region.graph, own, search.costs)
-    if region.solution.cost > written * (1 + _IMPROVEMENT):
-        yield (
-            f"{region.graph.function}: the desired layouts cost {format_seconds(region.solution.cost)}, modelled; "
-            f"as it was written, the program costs {format_seconds(written)}"
-        )
-
-
-def _summary(module: Any, regions: list[_Region], search: _Search) -> Plan:
-    clock, notes = search.clock, list(search.program.notes)
-    for region in regions:
-        notes += [*region.saturated.notes, *_desires(region, search)]
-    return Plan(
-        module=module,
-        cost=sum(r.cost for r in regions),
-        input_cost=sum(r.input_cost for r in regions),
-        lower_bound=sum(min(r.solution.lower_bound, r.cost) for r in regions),
-        transforms=tuple(t for r in regions for t in (_kept_transforms(r) if r.is_taken else _input_transforms(r))),
-        input_transforms=tuple(t for r in regions for t in _input_transforms(r)),
-        stats=Stats(
-            ops=sum(r.graph.ops for r in regions),
-            e_nodes=sum(r.saturated.e_nodes for r in regions),
-            e_classes=sum(r.saturated.e_classes for r in regions),
-            rounds=max((r.saturated.rounds for r in regions), default=0),
-            seconds=clock.seconds,
-            constant_bytes=sum(_constant_bytes(r) if r.is_taken else _input_constant_bytes(r) for r in regions),
-            input_constant_bytes=sum(map(_input_constant_bytes, regions)),
-        ),
-        notes=tuple(dict.fromkeys(notes)),
-        changed=any(r.is_taken for r in regions),
-        refusals=lambda: tuple(dict.fromkeys(_refusal(r) for region in regions for r in region.saturated.refusals)),
-    )
-
-
-def _constant_bytes(region: _Region) -> int:
-    """Bytes of the constants as they are laid out, each distinct one once."""
-    uses = {(use.constant.key, use.format): use.constant for use in region.steps.constants()}
-    return int(sum(fmt.elements() * dtype_bytes(constant.dtype) for (_, fmt), constant in uses.items()))
-
-
-def _input_constant_bytes(region: _Region) -> int:
-    types = [node.type for node in region.graph.nodes if node.kind == "const" and node.type is not None]
-    return int(sum(Format.row_major(ty.shape).elements() * dtype_bytes(ty.dtype) for ty in types))
-
-
-def _refusal(refused: Refused) -> Refusal:
-    side = f"operand {refused.operand}" if refused.operand is not None else f"result {refused.result or 0}"
-    return Refusal(refused.signature.name, side, refused.format.index_map, refused.reason)
-
-
-def _kept_transforms(region: _Region) -> Iterator[Transform]:
-    read = _TransformReader(region.graph.function)
-    for step in region.steps.steps:
-        if isinstance(step, Convert) and not step.before.serves_as(step.after):
-            node = region.steps.origins[step.store]
-            name = region.graph.nodes[node].label if node >= 0 else "?"
-            yield read(Rewrite(name, step.type, step.before, step.after))
-
-
-def _input_transforms(region: _Region) -> Iterator[Transform]:
-    return map(_TransformReader(region.graph.function), region.input_rewrites)
-
-
-class _TransformReader:
-    """Rewrites as the report shows them; each distinct one is worked out once."""
-
-    def __init__(self, function: str):
-        self._function = function
-        self._known: dict[Any, Transform] = {}
-
-    def __call__(self, rewrite: Rewrite) -> Transform:
-        key = (rewrite.type, rewrite.before.key, rewrite.after.key)
-        if key not in self._known:
-            self._known[key] = self._read(rewrite)
-        return replace(self._known[key], tensor=rewrite.name)
-
-    def _read(self, rewrite: Rewrite) -> Transform:
-        before, after = rewrite.before, rewrite.after
-        inverse = before.index_map.inverse()
-        index_map = after.index_map
-        if inverse is not None and before.padded_shape == after.padded_shape:
-            index_map = after.index_map.after(inverse) or index_map
-        elif inverse is not None and after.index_map.is_identity:
-            index_map = inverse
-        elements = rewrite.before.elements() + rewrite.after.elements()
-        return Transform(
-            function=self._function,
-            tensor=rewrite.name,
-            index_map=index_map,
-            shape=rewrite.type.shape,
-            dtype=rewrite.type.dtype,
-            bytes=int(elements * dtype_bytes(rewrite.type.dtype)),
-        )
+    return Region(graph, saturated, selection, solution, decoder, steps, input_cost, rewrites, annotated)
 
 
 def _check_module(mod: Any) -> None:

@@ -9,7 +9,7 @@ import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich import box
 from rich.columns import Columns
@@ -19,6 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from eqsat_layout.maps import Extent, IndexMap
+
+if TYPE_CHECKING:
+    from eqsat_layout.explain import Explanation
 
 OPTIMAL_GAP: Final = 1e-6
 """A plan whose gap is at most this is called optimal: below it lies the rounding of the solver."""
@@ -90,10 +93,25 @@ class Plan:
     notes: tuple[str, ...]
     changed: bool
     refusals: Callable[[], tuple[Refusal, ...]] = field(default=tuple, repr=False, compare=False)
+    explained: Callable[[], Explanation] | None = field(default=None, repr=False, compare=False)
+    page: Callable[[str, Plan], str] | None = field(default=None, repr=False, compare=False)
 
     def why_not(self, op: str = "") -> tuple[Refusal, ...]:
         """The layouts that did not go through ops whose name contains ``op``, and why. Worked out when asked for."""
         return tuple(r for r in self.refusals() if op in r.op)
+
+    def explain(self) -> Explanation:
+        """Why each remaining transform stays, what it would cost to do without, and how each op came to its layouts.
+
+        Worked out when asked for: the extraction is solved once more per transform that stays.
+        """
+        from eqsat_layout.explain import Explanation
+
+        return Explanation((), ()) if self.explained is None else self.explained()
+
+    def html(self, title: str = "Layout plan") -> str:
+        """One self-contained page: the program before and after, layouts in colour, bytes, costs, bound and gap."""
+        return "" if self.page is None else self.page(title, self)
 
     @property
     def gap(self) -> float:
@@ -203,6 +221,23 @@ def plan_rows(plan: Plan) -> list[tuple[str, str, str, str]]:
         ("their traffic", _traffic(before), _traffic(after), "bytes read and written"),
         *constants,
     ]
+
+
+def page_figures(plan: Plan) -> list[tuple[str, str, str]]:
+    """The head of the HTML page: name, value, remark."""
+    before, after, stats = plan.input_transforms, plan.transforms, plan.stats
+    return [
+        ("modelled cost before", format_seconds(plan.input_cost), ""),
+        ("modelled cost after", format_seconds(plan.cost), f"{plan.speedup:.2f} times cheaper"),
+        ("lower bound", format_seconds(plan.lower_bound), describe_gap(plan)),
+        ("layout transforms", f"{len(before):,} → {len(after):,}", f"{_traffic(before)} → {_traffic(after)}"),
+        ("searched", f"{stats.e_nodes:,} e-nodes", f"{stats.ops:,} ops, {_count(stats.rounds, 'round')}"),
+        ("time", format_seconds(sum(stats.seconds.values())), ", ".join(_stages(stats.seconds))),
+    ]
+
+
+def _stages(seconds: Mapping[str, float]) -> Iterator[str]:
+    return (f"{stage} {format_seconds(s)}" for stage, s in seconds.items() if s >= 1e-3)
 
 
 def labelled(rows: Iterable[tuple[str, RenderableType]]) -> Table:

@@ -154,7 +154,7 @@ def test_help_needs_no_tvm() -> None:
 def small_demo(**options: object) -> tuple[bool, str]:
     console = Console(record=True, width=100, file=io.StringIO())
     base = {"layout": "NCHW4c", "image": 32, "width": 16, "blocks": (1, 1, 1, 1), "repeat": 1}
-    agrees = run_demo(DemoOptions(**{**base, **options}), console)  # type: ignore[arg-type]
+    agrees, _ = run_demo(DemoOptions(**{**base, **options}), console)  # type: ignore[arg-type]
     return agrees, console.export_text()
 
 

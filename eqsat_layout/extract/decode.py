@@ -40,7 +40,9 @@ class Decoder:
         result = Steps(goals=[self._operand(spec, number) for spec in self._tensors.goals])
         self._fresh = len(number)
         for place in self._ordered(needed):
-            result.steps.extend(self._steps(place, needed[place], number, result.origins))
+            own = self._steps(place, needed[place], number, result.origins)
+            self.places.update((step.store, place) for step in own)
+            result.steps.extend(own)
             result.origins[number[place]] = self._binding_of(place)
             variable = self._variable_of(place)
             if variable is not None:

@@ -1,0 +1,136 @@
+"""Why a solution is as it is (extract room).
+
+In: a selection, its solution and the steps. Out: for every copy what the program would cost without it, for every op
+how it came to its formats, and what each step costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from eqsat_layout.extract.decode import Decoder, Place
+from eqsat_layout.extract.frontier import solve
+from eqsat_layout.extract.problem import ExtractionError, Node, Problem, Solution
+from eqsat_layout.extract.selection import Selection
+from eqsat_layout.graph.steps import Convert, Run, Steps
+
+_SECONDS = 2.0
+"""For the question what one copy saves; beyond, the answer is a bound."""
+
+_RULES = {
+    "as written": ("impls", "run"),
+    "frozen": ("impls", "run"),
+    "desired": ("impls", "run"),
+    "candidate": ("impls", "back", "run"),
+    "layout flows backward": ("back", "back/operand", "run"),
+    "layout flows forward": ("fwd", "back", "run"),
+}
+"""The rules of ``rules/*.egg`` by how a variant came about."""
+
+
+@dataclass(frozen=True)
+class Stay:
+    """Why a copy stays: its modelled ``cost``, and the program's cost without it (None: it can't do without)."""
+
+    step: Convert
+    cost: float
+    without: float | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How an op came to be run as it is: ``origin`` in words, the ``rules`` that led there, the modelled ``cost``.
+
+    ``others`` is how many other ways there were to make the same tensor, in this format or another.
+    """
+
+    step: Run
+    origin: str
+    rules: tuple[str, ...]
+    cost: float
+    others: int
+
+
+class Reasons:
+    """Answers about one region; each is worked out when asked for."""
+
+    def __init__(self, selection: Selection, solution: Solution, decoder: Decoder, steps: Steps):
+        self._selection, self._solution = selection, solution
+        self._places, self._steps = decoder.places, steps
+
+    def stays(self) -> Iterator[Stay]:
+        """The copies of the plan, in its order."""
+        for step in self._steps.steps:
+            if isinstance(step, Convert) and not step.before.serves_as(step.after):
+                place = self._places[step.store]
+                yield Stay(step, self._copy_cost(place), self._cost_without(place))
+
+    def choices(self) -> Iterator[Choice]:
+        """The ops of the plan, in its order."""
+        original = {n.signature for n in self._selection.tensors.saturated.graph.nodes}
+        for step in self._steps.steps:
+            if not isinstance(step, Run):
+                continue
+            family, store, _ = self._places[step.store]
+            index = self._solution.made[family, store]
+            kind, detail = self._selection.labels[family][store][index]
+            variant = self._selection.tensors.saturated.names.variants[detail[0]]
+            rules = next((r for text, r in _RULES.items() if variant.origin.startswith(text)), ("run",))
+            origin = variant.origin
+            if step.signature not in original:
+                rules = ("alternative", *rules)
+                origin = f"part of an alternative, {origin}"
+            if kind != "run":
+                origin += ", with a copy done by the same kernel"
+            others = sum(map(len, self._selection.problem.families[family].nodes)) - 1
+            yield Choice(step, origin, rules, self._node(family, store, index).cost, others)
+
+    def costs(self) -> dict[int, float]:
+        """Modelled seconds of each step, by its store; what a kernel does by the way is free."""
+        found: dict[int, float] = {}
+        for step in self._steps.steps:
+            family, store, _ = place = self._places[step.store]
+            if isinstance(step, Run):
+                found[step.store] = self._node(family, store, self._solution.made[family, store]).cost
+            elif isinstance(step, Convert):
+                found[step.store] = 0.0 if self._is_absorbed(place) else self._copy_cost(place)
+        return found
+
+    def _node(self, family: int, store: int, index: int) -> Node:
+        return self._selection.problem.families[family].nodes[store][index]
+
+    def _source(self, place: Place) -> int:
+        family, store, via = place
+        return via if via >= 0 else self._solution.source.get((family, store), store)
+
+    def _is_absorbed(self, place: Place) -> bool:
+        return self._source(place) == place[1]
+
+    def _copy_cost(self, place: Place) -> float:
+        family, store, _ = place
+        source = self._source(place)
+        if source != store:
+            return self._selection.problem.families[family].convert[source][store]
+        return self._node(family, store, self._solution.made[family, store]).cost
+
+    def _cost_without(self, place: Place) -> float | None:
+        """The best cost of a program in which this copy is not made."""
+        family, store, _ = place
+        own, source = self._selection.problem.families[family], self._source(place)
+        if source != store:
+            rows = [list(row) for row in own.convert]
+            rows[source][store] = math.inf
+            changed = replace(own, convert=tuple(map(tuple, rows)))
+        else:
+            ways = list(own.nodes[store])
+            ways[self._solution.made[family, store]] = Node(math.inf)
+            nodes = (*own.nodes[:store], tuple(ways), *own.nodes[store + 1 :])
+            changed = replace(own, nodes=nodes)
+        families = list(self._selection.problem.families)
+        families[family] = changed
+        try:
+            return solve(Problem(tuple(families), self._selection.problem.goals), time_limit=_SECONDS).cost
+        except ExtractionError:
+            return None
