@@ -279,12 +279,12 @@ class Answers:
             flows = spokesman.flows(fmt, result=result, operand=operand)
         elif signature.flows and signature.computation is not None:
             computation = signature.computation
-            if self._offers.are_made and computation.is_contraction:
+            if self._offers.are_made and computation.is_contraction and signature.key in self._offers.layouts:
                 flows = self._free_flows(signature, fmt, len(signature.operands) if operand is None else operand)
             elif operand is None:
-                flows = backward(computation, result or 0, fmt)
+                flows = backward(computation, result or 0, fmt, contractions=self._offers.are_made)
             else:
-                flows = forward(computation, operand, fmt)
+                flows = forward(computation, operand, fmt, contractions=self._offers.are_made)
         if not flows:
             self.refusals.append(Refused(signature, fmt, result, operand, spokesman))
         side = f"result {result}" if operand is None else f"operand {operand}"

@@ -15,7 +15,7 @@ from eqsat_layout.graph.graph import Graph
 
 @dataclass(frozen=True)
 class Alternative:
-    """A graph of ops with the same value as one op: ``params`` are its nodes for the op's operands, in order.
+    """A graph of ops with the same value as one op: node n of it stands for operand ``params[n]``, if it is not None.
 
     ``approx``: equal but for rounding of another order of magnitude than re-association.
     """

@@ -81,7 +81,7 @@ def alternative_rows(alternative: Alternative, rows: GraphRows) -> dict[str, lis
     """The facts that build ``alternative`` wherever it may replace an op."""
     name = alternative.name
     return {
-        "alt-param": [(name, n, i) for i, n in enumerate(alternative.params) if n is not None],
+        "alt-param": [(name, n, i) for n, i in enumerate(alternative.params) if i is not None],
         "alt-const": [(name, *row) for row in rows.constants],
         "alt-op": [(name, *row) for row in rows.ops],
         "alt-get": [(name, *row) for row in rows.gets],
