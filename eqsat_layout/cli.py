@@ -183,6 +183,29 @@ def optimize(
             console.print(found.explain())
 
 
+@app.command()
+def calibrate(
+    target: TargetOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer kernels and rounds: a few seconds.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="DIR",
+            help="Directory of the database. Default: $EQSAT_LAYOUT_CACHE, or eqsat_layout in the user's caches.",
+        ),
+    ] = None,
+    debug: DebugOption = False,
+) -> None:
+    """Measure what the cost model should know of this machine, and keep it for later plans."""
+    console = _console()
+    with _errors(debug):
+        from eqsat_layout.cli_calibrate import run_calibrate
+
+        run_calibrate(_parse_target(target), quick, output, console)
+
+
 def _parse_layouts(options: Sequence[str]) -> dict[str, list[str]]:
     layouts: dict[str, list[str]] = {}
     for option in options:

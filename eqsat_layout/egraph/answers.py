@@ -34,6 +34,9 @@ _GROWTH_OF_ALTERNATIVES = 4.5
 _MOST_FREE = 4
 """Formats per buffer that a contraction is offered in because neighbours ask for them; all combinations are made."""
 
+_MOST_MET = 8
+"""Formats from each side that meet at an op within an alternative graph."""
+
 _MANY_OPERANDS = 4
 """From here on a flow that one operand gave answers for the others too: a wide concat would ask for each of them."""
 
@@ -279,8 +282,12 @@ class Answers:
             flows = spokesman.flows(fmt, result=result, operand=operand)
         elif signature.flows and signature.computation is not None:
             computation = signature.computation
-            if self._offers.are_made and computation.is_contraction and signature.key in self._offers.layouts:
-                flows = self._free_flows(signature, fmt, len(signature.operands) if operand is None else operand)
+            number = len(signature.operands) if operand is None else operand
+            way = self._offers.one_way.get(signature.key)
+            if way is not None:
+                flows = self._meeting_flows(signature, fmt, number, way)
+            elif self._offers.are_made and computation.is_contraction and signature.key in self._offers.layouts:
+                flows = self._free_flows(signature, fmt, number)
             elif operand is None:
                 flows = backward(computation, result or 0, fmt, contractions=self._offers.are_made)
             else:
@@ -305,6 +312,28 @@ class Answers:
         known[number].append(fmt)
         made = free_formats(known, number, fmt)
         return tuple(complete(signature.computation, formats[:-1], formats[-1:]) for formats in made)
+
+    def _meeting_flows(self, signature: Signature, fmt: Format, number: int, way: str) -> tuple[Flow, ...]:
+        """Within a graph that replaces an op: layouts come from its heart along ``way``; what comes from the other side
+        is met, each of the one with each of the other, and goes no further."""
+        computation = signature.computation
+        count = len(signature.operands)
+        if computation is None or signature.is_tuple:
+            return ()
+        ends = self._free.setdefault(signature.key, [[] for _ in range(count + 1)])
+        if fmt in ends[number] or len(ends[number]) >= _MOST_MET:
+            return ()
+        ends[number].append(fmt)
+        flows: list[Flow] = []
+        if (number == count) == (way == "backward"):
+            ask = backward if number == count else forward
+            flows += ask(computation, 0 if number == count else number, fmt, contractions=True)
+        for other in range(count) if number == count else [count]:
+            for met in ends[other]:
+                given: list[Format | None] = [None] * (count + 1)
+                given[number], given[other] = fmt, met
+                flows.append(complete(computation, given[:-1], given[-1:]))
+        return tuple(dict.fromkeys(flows))
 
     def answer_view(self, view: str, result: str) -> list[Row]:
         """The format of a view's operand that makes the view free, given its result's; else the result as it stands."""

@@ -84,7 +84,11 @@ def make_offers(
             layouts[key] = tuple(own)
     program.notes += [f"the candidates for {name!r} have nothing to replace" for name in unused]
     read, inner = _read_graphs(program, wanted)
-    return Offers(layouts, read, frozenset(inner), are_made=True)
+    for key in sorted(_hearts(read, program.signatures)):
+        computation = program.signatures[key].computation
+        found = () if computation is None else layout_candidates(computation, blocks)
+        layouts.update({key: found} if found else {})
+    return Offers(layouts, read, frozenset(inner), _one_way(read, layouts), are_made=True)
 
 
 def check_user_candidates(given: Any) -> UserCandidates:
@@ -124,6 +128,37 @@ def _layouts_of_user(signature: Signature, names: Sequence[str], where: str) -> 
         raise CandidateError(str(error)) from error
     assert signature.computation is not None
     return [Candidate(" ".join(names), complete(signature.computation, frozen.operands, frozen.results))]
+
+
+def _hearts(graphs: Mapping[str, tuple[Alternative, ...]], signatures: Mapping[str, Signature]) -> set[str]:
+    """The ops that do most of the work of a graph; the others take the layouts that these have."""
+    found: set[str] = set()
+    for alternative in (a for own in graphs.values() for a in own):
+        work = {
+            node.signature: computation.flops
+            for node in alternative.graph.nodes
+            if node.signature and (computation := signatures[node.signature].computation) is not None
+        }
+        found |= {key for key, flops in work.items() if 2 * flops > sum(work.values())}
+    return found
+
+
+def _one_way(graphs: Mapping[str, tuple[Alternative, ...]], layouts: Mapping[str, object]) -> dict[str, str]:
+    """Which way layouts flow through the ops of graphs: away from those that have layouts of their own."""
+    ways: dict[str, set[str]] = {}
+    for alternative in (a for own in graphs.values() for a in own):
+        nodes = alternative.graph.nodes
+        hearts = {i for i, node in enumerate(nodes) if node.signature in layouts}
+        after, before = set(hearts), set(hearts)
+        for i, node in enumerate(nodes):
+            after |= {i} if after.intersection(node.inputs) else set()
+        for i in reversed(range(len(nodes))):
+            before |= set(nodes[i].inputs) if i in before else set()
+        for i, node in enumerate(nodes):
+            if node.signature and i not in hearts and i != alternative.result:
+                way = "forward" if i in after and i not in before else "backward" if i in before else ""
+                ways.setdefault(node.signature, set()).add(way)
+    return {key: way for key, (way, *others) in ((k, sorted(w)) for k, w in ways.items()) if way and not others}
 
 
 def _module_of(replacement: Any, signature: Signature, where: str) -> tvm.IRModule:

@@ -156,7 +156,9 @@ class _Saturation:
             for graph in self._offers.graphs.get(key, ()):
                 if graph.name not in done:
                     done.add(graph.name)
-                    own = GraphRows(graph.graph, self._signatures, self._answers, self._names, f"alternative{len(done)}/")
+                    own = GraphRows(
+                        graph.graph, self._signatures, self._answers, self._names, f"alternative{len(done)}/"
+                    )
                     for relation, content in alternative_rows(graph, own).items():
                         found.setdefault(relation, []).extend(content)
         return found

@@ -91,11 +91,16 @@ class Snapshot:
 
     def kernels(self, machine: str, version: str, computation: str) -> Mapping[Formats, Measured]:
         """The kernels that compute this, by their formats. Kernels of other versions had other schedules."""
-        group = _group(machine, version, computation)
+        asked = (machine, version, computation)
+        group = _group(*asked)
         found = self._found.get(group)
         if found is None:
             records = map(_read, self._lines.get(group, ()))
-            found = self._found[group] = {r.kernel.formats: r for r in records if isinstance(r, Measured)}
+            found = self._found[group] = {
+                r.kernel.formats: r
+                for r in records
+                if isinstance(r, Measured) and (r.machine, r.version, r.kernel.computation) == asked
+            }
         return found
 
     def kernel(self, machine: str, version: str, key: KernelKey) -> Measured | None:
@@ -213,8 +218,8 @@ def _lines(count: int) -> str:
     return "1 line is" if count == 1 else f"{count} lines are"
 
 
-# One record is one line of JSON: {"sum":"<crc32>",<the rest>}, the sum being that of "<the rest>}". The rest starts with
-# the kind; that of a kernel goes on with a digest of machine, version and computation, which is all that reading takes.
+# One record is one line of JSON: {"sum":"<crc32>",<the rest>}, the sum being that of "<the rest>}". The rest starts
+# with the kind; a kernel's goes on with a digest of machine, version and computation: all that reading looks at.
 
 _HEAD: Final = b'{"sum":"'
 _SUM: Final = len(_HEAD) + 8 + len(b'",')

@@ -9,26 +9,26 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Computation, Index, Value
 
-_COPY = "copy:"
+COPY: Final = "copy"
+"""What copies compute, from one format to another."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelKey:
-    """``computation``: a digest of :func:`computation_text`, or ``copy:`` and a dtype. ``formats``: keys of formats."""
+    """``computation``: a digest of :func:`computation_text`, or :data:`COPY`.
+
+    ``formats``: the keys of the formats of operands and results; before those of a copy stands the dtype.
+    """
 
     computation: str
     formats: tuple[str, ...]
-
-    @property
-    def copied_dtype(self) -> str | None:
-        """The dtype, if the kernel copies a tensor from the first format to the second."""
-        return self.computation.removeprefix(_COPY) if self.computation.startswith(_COPY) else None
 
 
 def kernel_key(
@@ -49,7 +49,7 @@ def copy_key(tensor: TensorType, source: Format, target: Format) -> KernelKey | 
     """The key of the copy of a tensor from one format to another; ``None`` for symbolic sizes."""
     if any(isinstance(extent, str) for extent in tensor.shape):
         return None
-    return KernelKey(_COPY + tensor.dtype, (source.key, target.key))
+    return KernelKey(COPY, (tensor.dtype, source.key, target.key))
 
 
 def computation_digest(computation: Computation) -> str | None:

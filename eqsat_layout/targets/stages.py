@@ -47,7 +47,10 @@ class Access:
         return max(1, (bits + 7) // 8)
 
     def stride(self, var: Any) -> int | None:
-        """Elements that the address moves by when ``var`` grows by one; ``None`` if that is not a constant."""
+        """Elements that the address moves by when ``var`` grows by one; ``None`` if that is not a constant.
+
+        Within a block of :meth:`period` elements, where the buffer is laid out in blocks.
+        """
         total, weight = 0, 1
         for index, extent in zip(reversed(self.indices), reversed(self.shape), strict=True):
             step = _step(index, var)
@@ -56,6 +59,10 @@ class Access:
             total += step * (weight or 0)
             weight = weight * extent if extent is not None and weight is not None else None  # type: ignore[assignment]
         return total
+
+    def period(self, var: Any) -> int:
+        """The size of the blocks (``var // 16``, ``var % 16``) in which the buffer is laid out along ``var``; 0: none."""
+        return math.lcm(*found) if (found := [p for index in self.indices for p in _divisors_of(index, var)]) else 0
 
     def uses(self, var: Any) -> bool:
         """The indices depend on ``var``."""
@@ -211,8 +218,26 @@ def _step(index: Any, var: Any) -> int | None:
         return 1
     if not _contains(index, var):
         return 0
-    moved = tvm_ffi.structural_map(index, [(tirx.Var, lambda v: var + 1 if v.same_as(var) else v)])
-    return _int(tvm.sym.Analyzer().simplify(moved - index))
+    periods = _divisors_of(index, var)
+    here = var * math.lcm(*periods) if periods else var  # the first element of some block
+    first, second = (
+        tvm_ffi.structural_map(index, [(tirx.Var, lambda v, at=at: at if v.same_as(var) else v)])
+        for at in (here, here + 1)
+    )
+    return _int(tvm.sym.Analyzer().simplify(second - first))
+
+
+def _divisors_of(index: Any, var: Any) -> list[int]:
+    """The numbers that ``var`` itself is divided by."""
+    found: list[int] = []
+
+    def on_division(node: Any) -> None:
+        if node.a.same_as(var) and (divisor := _int(node.b)):
+            found.append(divisor)
+
+    if not isinstance(index, int):
+        tvm_ffi.structural_walk(index, [(tirx.FloorDiv, on_division), (tirx.FloorMod, on_division)])
+    return found
 
 
 def divisors(number: int, limit: int) -> Sequence[int]:

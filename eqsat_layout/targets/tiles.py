@@ -51,10 +51,13 @@ def _best(stage: Stage, axes: Sequence[Axis], tiled: int | None, machine: Machin
     if any(load.strides[vector] not in (0, 1, 2) for load in loads):
         return None
     width = machine.lanes(stage.write.element_bytes)
+    periods = [period for access in stage.loads if (period := access.period(axes[vector].var))]
     best: tuple[float, Tile] | None = None
     for lanes in divisors(extent, 4 * width):
         if lanes > width and lanes % width:
             continue  # LLVM cuts such vectors up badly
+        if any(period % lanes for period in periods):
+            continue  # a vector would lie in two blocks
         extents = [*(a.extent for a in axes[:-1]), (tiled or lanes) // lanes]
         for sizes in _sizes(extents, machine.registers):
             if whole and lanes * sizes[-1] != extent:
