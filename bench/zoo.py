@@ -192,6 +192,7 @@ MODELS = {
     "convnext_tiny": Model(_vision("convnext_tiny"), _image(224), "ConvNeXt-T"),
     "inception_v3": Model(_vision("inception_v3"), _image(299), "Inception-v3"),
     "unet": Model(UNet, _image(256), "U-Net 256"),
+    "maxvit_t": Model(_vision("maxvit_t"), _image(224), "MaxViT-T"),
     "vit_b_16": Model(_vision("vit_b_16"), _image(224), "ViT-B/16"),
     "bert": Model(_bert, _tokens(128), "BERT-base 128"),
 }

@@ -85,16 +85,17 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
     axes = sorted(slides)
     if any(slides[a][0] not in out or slides[a][2] not in weights for a in axes):
         return None
-    (n,), (i,), (o,) = batch, inputs, outputs
+    (n,), (i,), (o,) = batch, inputs, [v for v in outputs if v is not None]
     extents = [e if isinstance(e, int) else 0 for e in block.extents]
     operand = computation.operands.index(number)
     shape = [e if isinstance(e, int) else 0 for e in computation.buffers[number].shape]
     h, w = (slides[a] for a in axes)
+    place = {variable: axis for axis, variable in enumerate(out)}
     return Convolution(
         data_operand=operand,
         data=(plain[n], plain[i], axes[0], axes[1]),
         kernel=(weights.index(o), weights.index(i), weights.index(h[2]), weights.index(w[2])),
-        result=(out.index(n), out.index(o), out.index(h[0]), out.index(w[0])),
+        result=(place[n], place[o], place[h[0]], place[w[0]]),
         batch=extents[n],
         channels=(extents[i], extents[o]),
         size=(shape[axes[0]], shape[axes[1]]),

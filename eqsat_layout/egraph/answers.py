@@ -289,9 +289,9 @@ class Answers:
             elif self._offers.are_made and computation.is_contraction and signature.key in self._offers.layouts:
                 flows = self._free_flows(signature, fmt, number)
             elif operand is None:
-                flows = backward(computation, result or 0, fmt, contractions=self._offers.are_made)
+                flows = backward(computation, result or 0, fmt, contractions=signature.key in self._offers.inner)
             else:
-                flows = forward(computation, operand, fmt, contractions=self._offers.are_made)
+                flows = forward(computation, operand, fmt, contractions=signature.key in self._offers.inner)
         if not flows:
             self.refusals.append(Refused(signature, fmt, result, operand, spokesman))
         side = f"result {result}" if operand is None else f"operand {operand}"

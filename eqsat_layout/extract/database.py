@@ -171,9 +171,7 @@ class Database:
                 return 0
             kept: dict[Any, bytes] = {}
             for line in filter(_is_whole, lines):
-                identity = _identity(line)
-                kept.pop(identity, None)  # a later record goes to the end, where it was written
-                kept[identity] = line
+                kept[_identity(line)] = line
             if len(kept) < len(lines):
                 _replace(self.path, b"".join(line + b"\n" for line in kept.values()))
             return len(lines) - len(kept)

@@ -68,8 +68,7 @@ class MeasuredCosts:
             return modelled(fused) * self._scale_of(op)
         if not fused:
             return found.seconds
-        launched = not any(i >= 0 for i in fused)
-        return self._less(found.seconds, modelled(frozenset()), modelled(fused), launched)
+        return self._less(found.seconds, modelled(frozenset()), modelled(fused))
 
     def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
         """As measured, less what fusion saves; else as modelled and scaled."""
@@ -83,20 +82,18 @@ class MeasuredCosts:
             return modelled(fused) * self._copy_scale
         if not fused:
             return found.seconds
-        return self._less(found.seconds, modelled(False), modelled(True), False)
+        return self._less(found.seconds, modelled(False), modelled(True))
 
     def constant(self, tensor: TensorType, fmt: Format) -> float:
         """As modelled and scaled; free where the model says nothing of constants."""
         modelled: Callable[[TensorType, Format], float] | None = getattr(self._fallback, "constant", None)
         return 0.0 if modelled is None else modelled(tensor, fmt) * self._copy_scale
 
-    def _less(self, seconds: float, alone: float, fused: float, launched: bool) -> float:
-        """``seconds`` less what fusion saves; not below the launch of a kernel that is still started."""
+    def _less(self, seconds: float, alone: float, fused: float) -> float:
+        """``seconds`` less what fusion saves; what the model says is left, a launch maybe, is left as a share."""
         saved = max(0.0, alone - fused)
-        if alone > 0:
-            saved = min(saved * self._copy_scale, seconds * min(1.0, saved / alone))
-        launch = float(getattr(self._fallback, "launch", 0.0)) * self._copy_scale if launched else 0.0
-        return max(seconds - saved, min(seconds, launch))
+        share = min(1.0, saved / alone) if alone > 0 else 0.0
+        return seconds - min(saved * self._copy_scale, seconds * share)
 
     def _of(self, op: Signature) -> tuple[str, _Known]:
         """The digest of an op and what is known of it."""

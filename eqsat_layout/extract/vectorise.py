@@ -22,7 +22,7 @@ _NEAR = 64
 _STRIDED = 0.25
 """Share of peak where lanes are two elements apart: two loads and a shuffle."""
 _GATHERED = 0.03
-"""Share of peak where lanes are further apart: element by element, and no tile of registers (measured: 1/37 to 1/40)."""
+"""Share of peak where lanes are further apart: element by element, no tile of registers (measured: 1/37 to 1/40)."""
 _DOT = 0.3
 """Share of peak of dot products: vectors along the reduction, their lanes to be added up."""
 

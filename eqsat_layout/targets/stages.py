@@ -61,7 +61,7 @@ class Access:
         return total
 
     def period(self, var: Any) -> int:
-        """The size of the blocks (``var // 16``, ``var % 16``) in which the buffer is laid out along ``var``; 0: none."""
+        """The size of the blocks (``var // 16``, ``var % 16``) that the buffer has along ``var``; 0: none."""
         return math.lcm(*found) if (found := [p for index in self.indices for p in _divisors_of(index, var)]) else 0
 
     def uses(self, var: Any) -> bool:
