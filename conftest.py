@@ -1,12 +1,15 @@
-"""What holds for every test: the workers of pytest-xdist share the cores, so TVM gets one thread in each."""
+"""What holds for every test: the workers of pytest-xdist share the cores, so TVM gets one thread in each;
+and what was measured on this machine plays no part."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 
 from hypothesis import settings
 
 os.environ.setdefault("TVM_NUM_THREADS", "1")
+os.environ["EQSAT_LAYOUT_CACHE"] = os.path.join(tempfile.gettempdir(), "eqsat_layout_tests_have_no_cache")
 
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)

@@ -24,6 +24,7 @@ from eqsat_layout.egraph.user_flows import Spokesman, flow_callbacks, user_flows
 from eqsat_layout.errors import MalformedModuleError, TargetError
 from eqsat_layout.extract.baseline import baseline
 from eqsat_layout.extract.cost import CostModel
+from eqsat_layout.extract.database import Database
 from eqsat_layout.extract.decode import Decoder
 from eqsat_layout.extract.frontier import solve
 from eqsat_layout.extract.selection import Selection
@@ -34,7 +35,8 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.maps import Format
 from eqsat_layout.report import Plan
 from eqsat_layout.summary import Region, summarise
-from eqsat_layout.targets import axis_groups, channel_blocks, default_costs, lower, normalize_target, prepare
+from eqsat_layout.targets import axis_groups, channel_blocks, lower, normalize_target, prepare
+from eqsat_layout.targets.calibrate import known_costs
 from eqsat_layout.tir.callbacks import FlowCallback
 
 
@@ -85,7 +87,6 @@ def plan(mod: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
 def _plan(mod: Any, target: Any, options: Options) -> Plan:
     _check_module(mod)
     checked = normalize_target(target)
-    costs = options.get("cost_model") or default_costs(checked)
     clock = _Clock()
     with clock.stage("rules"):
         commands = [command for path in rule_files(options.get("rules")) for command in read_commands(path)]
@@ -97,6 +98,7 @@ def _plan(mod: Any, target: Any, options: Options) -> Plan:
     program.notes += spoken.notes
     with clock.stage("candidates"):
         offers = _offers(program, checked, options, spoken.by_key)
+        costs = options.get("cost_model") or _own_costs(program, checked)
     search = _Search(program, commands, costs, options.get("time_limit"), clock, spoken.by_key, offers)
     regions = [_plan_region(graph, search) for graph in program.graphs]
     better = [r for r in regions if r.is_taken]
@@ -108,6 +110,13 @@ def _plan(mod: Any, target: Any, options: Options) -> Plan:
         with clock.stage("validate"):
             check_equal(mod, module)
     return summarise(module, regions, program, costs, clock.seconds)
+
+
+def _own_costs(program: Program, target: Any) -> CostModel:
+    """The target's roofline, refined by what was measured on this machine if anything was."""
+    known = Database().read()
+    program.notes += known.notes
+    return known_costs(target, program.signatures.values(), known)
 
 
 def _offers(program: Program, target: Any, options: Options, spoken_for: Iterable[str]) -> Offers:

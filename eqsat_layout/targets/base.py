@@ -89,6 +89,9 @@ def axis_groups(target: tvm.target.Target, scope: str) -> int:
 _AXIS_GROUPS: Mapping[str, Mapping[str, int]] = {"llvm": {}}
 """By kind and memory scope, where it is more than one."""
 
+_CORES = len(os.sched_getaffinity(0))
+"""Taken at import: TVM's first parallel loop narrows the affinity of the thread that runs it."""
+
 _KEPT = ("mcpu", "mtriple", "mattr", "num-cores", "mfloat-abi", "mabi", "opt-level", "vector-width")
 
 
@@ -114,4 +117,4 @@ def _is_host(config: Mapping[str, Any]) -> bool:
 
 def _host_threads() -> int:
     asked = os.environ.get("TVM_NUM_THREADS", "")
-    return int(asked) if asked.isdigit() and int(asked) > 0 else len(os.sched_getaffinity(0))
+    return int(asked) if asked.isdigit() and int(asked) > 0 else _CORES
