@@ -286,7 +286,7 @@ class Answers:
             way = self._offers.one_way.get(signature.key)
             if way is not None:
                 flows = self._meeting_flows(signature, fmt, number, way)
-            elif self._offers.are_made and computation.is_contraction and signature.key in self._offers.layouts:
+            elif signature.key in self._offers.free:
                 flows = self._free_flows(signature, fmt, number)
             elif operand is None:
                 flows = backward(computation, result or 0, fmt, contractions=signature.key in self._offers.inner)

@@ -47,6 +47,11 @@ def layout_candidates(computation: Computation, blocks: Sequence[int]) -> tuple[
     return tuple(found.values())
 
 
+def is_plain_contraction(computation: Computation) -> bool:
+    """It has channels in one axis, so that none of its operands lies in blocks that somebody chose already."""
+    return _Heart.of(computation) is not None
+
+
 @dataclass(frozen=True)
 class _Heart:
     """The contraction block, the variable ``lane`` of the result's channels, and its reduced ``partner``."""
@@ -203,5 +208,6 @@ def free_formats(known: Sequence[Sequence[Format]], number: int, fmt: Format) ->
 
 
 def moves_whole_axes(fmt: Format) -> bool:
-    """The format permutes the axes of the tensor, and no more: any contraction can be run so."""
-    return not fmt.is_padded and not fmt.separators and fmt.index_map.permuted_axes is not None
+    """The format permutes the axes of the tensor, cuts none, and no more: any contraction can be run so."""
+    whole = all(digit.extent == fmt.index_map.shape[digit.axis] for digit in fmt.index_map.flat_digits)
+    return whole and not fmt.is_padded and not fmt.separators

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.algorithms import alternatives_of
-from eqsat_layout.egraph.candidates import Candidate, layout_candidates
+from eqsat_layout.egraph.candidates import Candidate, is_plain_contraction, layout_candidates
 from eqsat_layout.egraph.offers import Alternative, Offers
 from eqsat_layout.errors import CandidateError, EqsatError, LayoutError
 from eqsat_layout.graph.frozen import formats_of_layouts
@@ -22,6 +22,7 @@ from eqsat_layout.graph.graph import Graph, Program, Signature
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.relax_form import relax_type
 from eqsat_layout.maps import Format
+from eqsat_layout.tir.computation import Computation
 from eqsat_layout.tir.flow import complete
 
 Replacement = Any
@@ -83,12 +84,23 @@ def make_offers(
         if own:
             layouts[key] = tuple(own)
     program.notes += [f"the candidates for {name!r} have nothing to replace" for name in unused]
+    free = {
+        key
+        for key, signature in program.signatures.items()
+        if signature.flows and key not in silent and is_plain_contraction(_known(signature.computation))
+    }
     read, inner = _read_graphs(program, wanted)
-    for key in sorted(_hearts(read, program.signatures)):
+    hearts = _hearts(read, program.signatures)
+    for key in sorted(hearts):
         computation = program.signatures[key].computation
         found = () if computation is None else layout_candidates(computation, blocks)
         layouts.update({key: found} if found else {})
-    return Offers(layouts, read, frozenset(inner), _one_way(read, layouts), are_made=True)
+    return Offers(layouts, read, frozenset(inner), _one_way(read, layouts), frozenset(free | hearts))
+
+
+def _known(computation: Computation | None) -> Computation:
+    assert computation is not None, "layouts flow only through what is understood"
+    return computation
 
 
 def check_user_candidates(given: Any) -> UserCandidates:

@@ -31,7 +31,8 @@ class Alternative:
 class Offers:
     """By signature key: layouts that an op could run in, and graphs that could replace it.
 
-    ``are_made``: contractions run in any order of their operands' axes too. ``inner``: keys that only graphs have.
+    ``free``: contractions that also run in any order of the axes of each of their operands and of their result.
+    ``inner``: keys that only graphs have.
     ``one_way``: of these, the ones through which layouts flow "backward" only (they feed an op that has layouts of its
     own to offer) or "forward" only (they follow one): a graph takes its layouts from its hearts, and stays small.
     """
@@ -40,4 +41,4 @@ class Offers:
     graphs: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
     inner: frozenset[str] = frozenset()
     one_way: Mapping[str, str] = field(default_factory=dict)
-    are_made: bool = False
+    free: frozenset[str] = frozenset()
