@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation
+from eqsat_layout.tir.flow import complete
 
 _UNALIGNED = 0.6
 """Share of peak where vectors of the *shared* operand slide (a convolution along the width): unaligned, reloaded."""
@@ -34,6 +35,9 @@ def vector_efficiency(
     formats = dict(zip(computation.operands, operands, strict=True))
     formats |= dict(zip(computation.results, results, strict=True))
     block = max(computation.blocks, key=lambda b: b.iterations, default=None)
+    if block is not None and any(_format_of(computation, read, formats) is None for read in block.reads):
+        whole = complete(computation, operands, results)  # what is made on the way lies as its makers find natural
+        formats |= dict(zip(computation.internal, whole.internal, strict=True))
     written = None if block is None or len(block.stores) != 1 else _format_of(computation, block.writes[0], formats)
     if block is None or written is None:
         return 1.0
