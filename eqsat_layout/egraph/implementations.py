@@ -23,6 +23,7 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.relax_form import relax_type
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.computation import Computation
+from eqsat_layout.tir.extents import extent_of
 from eqsat_layout.tir.flow import complete
 
 Replacement = Any
@@ -137,7 +138,7 @@ def _layouts_of_user(signature: Signature, names: Sequence[str], where: str) -> 
     try:
         frozen = formats_of_layouts(signature.template, tuple(names), signature.operands, signature.results, where)
     except LayoutError as error:
-        raise CandidateError(str(error)) from error
+        raise CandidateError(f"{where}: {error}") from error
     assert signature.computation is not None
     return [Candidate(" ".join(names), complete(signature.computation, frozen.operands, frozen.results))]
 
@@ -180,6 +181,11 @@ def _module_of(replacement: Any, signature: Signature, where: str) -> tvm.IRModu
         if _MAIN not in [str(v.name_hint) for v in replacement.get_global_vars()]:
             raise CandidateError(f"{where}: the module has no function {_MAIN!r}")
         return replacement
+    types = [t for t in (*signature.operands, *signature.results) if t is not None]
+    given = [getattr(param, "ty", None) for param in replacement.params]
+    own = [(tuple(map(extent_of, ty.shape)), str(ty.dtype)) for ty in given if isinstance(ty, tirx.BufferType)]
+    if own != [(t.shape, t.dtype) for t in types]:
+        raise CandidateError(f"{where}: the PrimFunc is no function of the op's operands that gives its result")
     builder = relax.BlockBuilder()
     symbols = dict(signature.symbols)
     params = [relax.Var(f"p{i}", _type(t, symbols)) for i, t in enumerate(signature.operands) if t is not None]
