@@ -1,0 +1,97 @@
+"""The exact extraction beside greedy and ILP on the problems of real models: ``python bench/solvers.py [--model ...]``.
+
+The problems are those that ``eqsat_layout.plan`` gives to its solver. ILP is HiGHS on the reduced problem (which helps
+it), with ``--seconds`` each. Real models need the dependency group ``bench``; ``--quick`` takes those that don't.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TVM_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import peers
+import synthetic
+from rich.console import Console
+from rich.table import Table
+
+import eqsat_layout
+from eqsat_layout import pipeline
+from eqsat_layout.extract import ilp
+from eqsat_layout.extract.frontier import solve
+from eqsat_layout.extract.greedy import solve_greedy
+from eqsat_layout.extract.problem import ExtractionError, Problem
+from eqsat_layout.extract.reduce import reduce
+from eqsat_layout.models import resnet50
+from eqsat_layout.report import format_seconds
+from eqsat_layout.targets import prepare
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", nargs="+")
+    parser.add_argument("--quick", action="store_true", help="the built-in ResNet-50 and the synthetic networks")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for the ILP")
+    options = parser.parse_args()
+    named = {spec.partition(":")[0]: spec for spec in peers.REAL}
+    quick = ("resnet50 built in", *synthetic.NETWORKS)
+    specs = [named.get(m, m) for m in options.model or (quick if options.quick else (*peers.REAL, *synthetic.NETWORKS))]
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("", "families", "nodes", "exact", "gap", "s", "greedy", "s", "ILP", "its bound", "s"):
+        table.add_column(name, justify="left" if not name else "right", no_wrap=True)
+    console = Console(width=None if sys.stdout.isatty() else peers.WIDTH)
+    for spec in specs:
+        mod = prepare(resnet50()) if spec == quick[0] else peers.load(spec)[0]
+        for problem in problems(mod):
+            table.add_row(spec.partition(":")[0], *cells(problem, options.seconds))
+    console.print(table)
+
+
+def problems(mod: Any) -> Iterator[Problem]:
+    """What the pipeline gives to its solver; trivial regions are left out."""
+    caught: list[Problem] = []
+
+    def catch(problem: Problem, **limits: Any) -> Any:
+        caught.append(problem)
+        return solve(problem, **limits)
+
+    original, pipeline.solve = pipeline.solve, catch
+    try:
+        eqsat_layout.plan(mod)
+    finally:
+        pipeline.solve = original
+    return (problem for problem in caught if len(problem.families) > 4)
+
+
+def cells(problem: Problem, seconds: float) -> Iterator[str]:
+    """One row: sizes, then cost and seconds of each solver; costs but the first as what they are above it."""
+    yield str(len(problem.families))
+    yield str(sum(len(ways) for family in problem.families for ways in family.nodes))
+    start = time.perf_counter()
+    exact = solve(problem)
+    yield from (format_seconds(exact.cost), f"{exact.gap:.2%}", f"{time.perf_counter() - start:.2f}")
+    start = time.perf_counter()
+    try:
+        greedy = f"{solve_greedy(problem).cost / exact.cost - 1:+.2%}"
+    except ExtractionError:
+        greedy = "none"
+    yield from (greedy, f"{time.perf_counter() - start:.2f}")
+    ilp.COLUMNS, ilp.BRANCHES = 10**9, 10**9
+    start = time.perf_counter()
+    found = ilp.improve(reduce(problem), None, seconds)
+    spent = f"{time.perf_counter() - start:.2f}"
+    if found is None:
+        yield from ("none", "", spent)
+    else:
+        yield from (f"{found.cost / exact.cost - 1:+.2%}", f"{found.lower_bound / exact.cost - 1:+.2%}", spent)
+
+
+if __name__ == "__main__":
+    main()
