@@ -94,7 +94,7 @@ class _Heart:
         if not isinstance(extent, int) or extent < 2:
             return
         widest = max((b for b in blocks if extent % b == 0), default=0)
-        if axis == len(shape) - 1:
+        if all(e == 1 for e in shape[axis + 1 :]):  # the last that counts: a 1x1 image is a vector of channels
             yield "as written", Format.row_major(shape), widest
             return
         order = [i for i in range(len(shape)) if i != axis] + [axis]

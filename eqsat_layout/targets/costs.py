@@ -16,9 +16,9 @@ _FLOPS_PER_BYTE = 3e9
 
 
 def channel_blocks(target: Any) -> tuple[int, ...]:
-    """The sizes of blocks that channels may be cut into, ascending."""
-    del target  # the same for every CPU: what does not fill its vectors costs more and is not taken
-    return _BLOCKS
+    """The sizes of blocks that channels may be cut into, ascending: those that fill a vector of 4-byte elements."""
+    lanes = machine_of(target).lanes(4)
+    return tuple(block for block in _BLOCKS if block >= lanes)
 
 
 def default_costs(target: Any) -> Roofline:
