@@ -89,7 +89,7 @@ BETWEEN: dict[str, Any] = {
 }
 
 ONE_MORE = (("pad", ""), ("strided_slice", ""), ("split", "NCHW16c"))
-"""A pad and a crop are copies from one format to another themselves; a half of just one block is not seen as blocked."""
+"""A pad and a crop are copies from one format to another themselves; half of a block pair is not seen as blocked."""
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
