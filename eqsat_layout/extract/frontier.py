@@ -18,7 +18,7 @@ from eqsat_layout.extract.problem import ExtractionError, Problem, Solution, Sta
 from eqsat_layout.extract.reduce import Reduced, reduce
 from eqsat_layout.extract.sweep import Sweep, beam, weaken
 
-MAX_STATES = 3_000
+MAX_STATES = 40_000
 """States up to which the dynamic program stays exact."""
 NARROWED = 24
 """Beyond, the beam and the relaxation keep one of this many of ``max_states``."""

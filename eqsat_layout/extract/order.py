@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+import numpy as np
+import numpy.typing as npt
+
 from eqsat_layout.extract.reduce import Reduced
 from eqsat_layout.extract.template import Template
 
@@ -34,6 +37,17 @@ class Live:
             a, b = has >> first & mask, lacks >> first & mask
             if a != b:
                 total += template.repair(a, b, final)
+        return total
+
+    def repair_all(self, has: Sequence[int], lacks: Sequence[int]) -> npt.NDArray[np.float64]:
+        """`repair` of each of ``has`` (rows) for each of ``lacks`` (columns); demands on one tensor are few."""
+        total = np.zeros((len(has), len(lacks)))
+        mask = (1 << self.width) - 1
+        for first, template, final in self.fields:
+            rows, columns = ([bits >> first & mask for bits in states] for states in (has, lacks))
+            row_of, column_of = ({demand: i for i, demand in enumerate(dict.fromkeys(d))} for d in (rows, columns))
+            table = np.array([[template.repair(a, b, final) if a != b else 0.0 for b in column_of] for a in row_of])
+            total += table[np.ix_([row_of[a] for a in rows], [column_of[b] for b in columns])]
         return total
 
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from eqsat_layout.extract.order import Live, Plan, Step
 from eqsat_layout.extract.reduce import Reduced
 from eqsat_layout.extract.template import Choice, Option, Template
@@ -19,6 +21,8 @@ COMPARED = 16
 """How many cheaper states each state is compared with. More drops more states and takes longer; any number is sound."""
 REMEMBERED = 4_000
 """States whose repair costs are kept for steps that look alike."""
+AT_ONCE = 64
+"""From this many states on they are compared with NumPy."""
 SPARE = 4
 """Narrowed sweeps compare this many times the states that they keep."""
 NOISE = 1e-14
@@ -160,31 +164,46 @@ def prune(states: list[State], live: Live) -> list[State]:
     """The states (given by cost), without those that a cheaper one can stand in for (see `Template.repair`).
 
     If cost(a) + repair(a, b) <= cost(b), the best completion of b is no better than one of a, so b is dropped; a is
-    kept, so an optimum always is.
+    kept, so an optimum always is. Each state is compared with the first that were kept, so once these are known the
+    rest is compared all at once.
     """
     if len(states) < 2:
         return states
     known = live.repairs if live.steps > 1 else {}  # what no other step can ask is not worth its memory
     if len(known) > REMEMBERED:
         known.clear()
-    repair = live.repair
     kept: list[State] = []
-    for state in states:
-        cost, lacks, _ = state
-        enough = cost + NOISE * cost
-        row = known.get(lacks)
-        if row is None:
-            row = known[lacks] = {}
-        for other in kept[:COMPARED]:
-            has = other[1]
-            step = row.get(has)
-            if step is None:
-                step = row[has] = repair(has, lacks)
-            if other[0] + step <= enough:
-                break
-        else:
+    for i, state in enumerate(states):
+        if len(kept) == COMPARED and len(states) - i >= AT_ONCE:
+            return kept + _not_beaten(states[i:], kept, live)
+        if not _is_beaten(state, kept, live, known):
             kept.append(state)
     return kept
+
+
+def _is_beaten(state: State, kept: list[State], live: Live, known: dict[int, dict[int, float]]) -> bool:
+    cost, lacks, _ = state
+    enough = cost + NOISE * cost
+    row = known.get(lacks)
+    if row is None:
+        row = known[lacks] = {}
+    for other in kept[:COMPARED]:
+        has = other[1]
+        step = row.get(has)
+        if step is None:
+            step = row[has] = live.repair(has, lacks)
+        if other[0] + step <= enough:
+            return True
+    return False
+
+
+def _not_beaten(states: list[State], kept: list[State], live: Live) -> list[State]:
+    """The same for many states and few that they are compared with."""
+    steps = live.repair_all([state[1] for state in kept], [state[1] for state in states])
+    reached = np.array([state[0] for state in kept])[:, None] + steps
+    costs = np.array([state[0] for state in states])
+    kept_too = np.flatnonzero(~(reached <= costs + NOISE * costs).any(axis=0))
+    return [states[i] for i in kept_too]
 
 
 def beam(states: list[State], few: int, live: Live) -> list[State]:
