@@ -1,0 +1,290 @@
+"""Proofs of rules (soundness room): what the body means implies what the actions say, for all shapes, maps and values.
+
+In: a :class:`RuleBase`. Out: per rule, whether z3 proves it. Ops, layouts and buffers are uninterpreted, so a proof
+holds for every op and every extent, symbolic ones too; it rests on the meanings of the relations, of which those that
+the host answers are fuzzed, and on :data:`AXIOMS`. Needs z3 (the dependency group ``test`` has it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat_layout.errors import RuleError
+from eqsat_layout.soundness.rule_text import Expr, Rule, RuleBase, literal_sort, parse, show, substitute, variables
+
+MILLISECONDS = 1000
+
+FUNCTIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "named": (("String", "String"), "Bool"),
+    "fits": (("String", "Tensor"), "Bool"),
+    "fits-all": (("String", "Args"), "Bool"),
+    "computes": (("String", "Args", "Tensor", "String"), "Bool"),
+    "lay": (("String", "Tensor"), "Buffer"),
+    "serves": (("Buffer", "Buffer"), "Bool"),
+    "window": (("String", "Tensor"), "Tensor"),
+    "pick": (("Args", "i64"), "Tensor"),
+    "drop": (("Args", "i64"), "Args"),
+    "cons": (("String", "String"), "String"),
+    "nth-of": (("String", "i64"), "String"),
+    "constants-named": (("String",), "Args"),
+    "graph": (("String", "Args"), "Tensor"),
+    "node": (("String", "i64", "Args"), "Tensor"),
+    "nodes": (("String", "i64", "Args"), "Args"),
+    "head": (("Args",), "Tensor"),
+    "tail": (("Args",), "Args"),
+    "joined": (("String", "String"), "String"),
+}
+"""What meanings are made of besides the terms of the e-graph; rules/README.md says what each is."""
+
+PARTIAL = {"Op": (0, 1), "window": (0, 1), "graph": (0, 1), "node": (0, 2), "nodes": (0, 2)}
+"""Functions that are not defined everywhere, and the arguments that decide it."""
+
+AXIOMS = """
+(= (head (Arg x r)) x)
+(= (tail (Arg x r)) r)
+(= (drop a 0) a)
+(= (drop a (+ i 1)) (tail (drop a i)))
+(= (pick a i) (head (drop a i)))
+(=> (and (named k "pad") (ok (at k x))) (= (window k (at k x)) x))
+(=> (fits-all (cons g hs) (Arg x r)) (and (fits g x) (fits-all hs r)))
+(=> (fits fs y) (fits (nth-of fs i) (Get i y)))
+(= (constants-named "") (End))
+(= (constants-named (joined h (joined "," hs))) (Arg (Const h) (constants-named hs)))
+(serves b b)
+(=> (and (serves b c) (serves c d)) (serves b d))
+"""
+"""What is true of these functions."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """``proved``, or why not: an action that does not follow, or something that the prover has no words for."""
+
+    rule: Rule
+    proved: bool
+    why: str = ""
+
+
+def prove_all(base: RuleBase, rules: Iterable[Rule] | None = None) -> list[Proof]:
+    """Tries to prove each rule; :class:`RuleError` where a meaning can't be read."""
+    prover = Prover(base)
+    return [prover.prove(rule) for rule in (base.rules if rules is None else rules)]
+
+
+class Prover:
+    """Proves rules over the meanings of ``base``."""
+
+    def __init__(self, base: RuleBase):
+        import z3
+
+        self._z3 = z3
+        self._base = base
+        self._logic = _Logic(z3, base)
+        self._axioms = [self._logic.closed(form, {}) for form in parse(AXIOMS)]
+
+    def prove(self, rule: Rule) -> Proof:
+        """Whether the actions follow from the body."""
+        logic, z3 = self._logic, self._z3
+        try:
+            scope = {name: logic.variable(name, sort) for name, sort in self._base.variables(rule).items()}
+            premises = [logic.fact(fact, scope) for fact in rule.body]
+            goals = list(self._goals(rule, scope))
+        except Unspeakable as error:
+            return Proof(rule, False, str(error))
+        for action, goal in goals:
+            solver = z3.Solver()
+            solver.set("timeout", MILLISECONDS, "auto_config", False, "mbqi", False)
+            solver.add(*self._axioms, *premises, z3.Not(goal))
+            if solver.check() != z3.unsat:
+                return Proof(rule, False, f"{show(action)} does not follow")
+        return Proof(rule, True)
+
+    def _goals(self, rule: Rule, scope: dict[str, Any]) -> Iterable[tuple[Expr, Any]]:
+        given = scope
+        scope = dict(given)
+        for action in rule.actions:
+            if action[0] == "let":
+                _, name, term = action
+                scope[str(name)] = self._logic.term(term, scope)
+                yield action, self._logic.defined(term, scope)
+            else:
+                yield action, self._logic.fact(action, scope)
+
+
+class Unspeakable(Exception):
+    """Something that has no meaning here."""
+
+
+@dataclass
+class _Logic:
+    """Formulas and terms as z3's."""
+
+    z3: Any
+    base: RuleBase
+    sorts: dict[str, Any] = field(default_factory=dict)
+    functions: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        z3 = self.z3
+        self.sorts = {name: z3.DeclareSort(name) for name in ("Tensor", "Args", "String", "Buffer")}
+        self.sorts |= {"i64": z3.IntSort(), "Bool": z3.BoolSort()}
+        signatures = {**FUNCTIONS, **self.base.constructors}
+        for name, (columns, result) in signatures.items():
+            if {*columns, result} <= self.sorts.keys():
+                sorts = [self.sorts[sort] for sort in (*columns, result)]
+                self.functions[name] = z3.Function(name, *sorts)
+                if name in PARTIAL:
+                    deciding = [sorts[i] for i in PARTIAL[name]]
+                    self.functions["ok:" + _kin(name)] = z3.Function("ok:" + _kin(name), *deciding, z3.BoolSort())
+
+    def variable(self, name: str, sort: str) -> Any:
+        """An unknown of a sort."""
+        if sort not in self.sorts:
+            raise Unspeakable(f"the sort {sort!r} has no meaning")
+        return self.z3.Const(name, self.sorts[sort])
+
+    def closed(self, formula: Expr, scope: Mapping[str, Any]) -> Any:
+        """The formula for everything that its variables outside of ``scope`` may be."""
+        free = [name for name in variables(formula) if name not in scope]
+        sorts = self._sorts_of(formula)
+        bound = {name: self.variable(name, sorts.get(name, "Tensor")) for name in free}
+        body = self.formula(formula, {**scope, **bound})
+        return self.z3.ForAll(list(bound.values()), body) if bound else body
+
+    def fact(self, fact: Expr, scope: Mapping[str, Any]) -> Any:
+        """What a fact of a body, or an action, says."""
+        head = fact[0] if isinstance(fact, tuple) else fact
+        if head == "union":
+            return self.formula(("=", *fact[1:]), scope)
+        if head in self.base.relations:
+            meaning = self.base.meanings.get(str(head))
+            if meaning is None:
+                return self._all_defined(fact[1:], scope)
+            return self.z3.And(self._all_defined(fact[1:], scope), self._meaning(str(head), fact[1:], scope))
+        if head in self.base.constructors or isinstance(fact, str):
+            return self.defined(fact, scope)
+        return self.formula(fact, scope)
+
+    def _meaning(self, name: str, columns: Sequence[Expr], scope: Mapping[str, Any]) -> Any:
+        meaning = self.base.meanings[name]
+        inner = {column: self.term(value, scope) for column, value in zip(meaning.columns, columns, strict=True)}
+        return self.closed(meaning.formula, inner)
+
+    def formula(self, formula: Expr, scope: Mapping[str, Any]) -> Any:
+        """A formula; equality of terms says that both are defined."""
+        z3 = self.z3
+        if isinstance(formula, str):
+            raise Unspeakable(f"{formula!r} is no formula")
+        head, *parts = _expanded(formula)
+        if head == "and":
+            return z3.And(*(self.formula(part, scope) for part in parts))
+        if head == "=>":
+            return z3.Implies(self.formula(parts[0], scope), self.formula(parts[1], scope))
+        if head == "some":
+            bound = {name: self.variable(name, self._sorts_of(parts[1])[name]) for name in variables(parts[0])}
+            return z3.Exists(list(bound.values()), self.formula(parts[1], {**scope, **bound}))
+        if head == "ok":
+            return self.defined(parts[0], scope)
+        defined = self._all_defined(parts, scope)
+        terms = [self.term(part, scope) for part in parts]
+        if head == "=":
+            return z3.And(defined, *(terms[0] == term for term in terms[1:]))
+        if head in _COMPARISONS:
+            return z3.And(defined, _COMPARISONS[str(head)](*terms))
+        if head in self.base.meanings:
+            return z3.And(defined, self._meaning(str(head), parts, scope))
+        if FUNCTIONS.get(str(head), ((), ""))[1] == "Bool":
+            return z3.And(defined, self.functions[str(head)](*terms))
+        raise Unspeakable(f"{show(formula)} has no meaning")
+
+    def term(self, term: Expr, scope: Mapping[str, Any]) -> Any:
+        """A term, whether it is defined or not."""
+        if isinstance(term, str):
+            if term in scope:
+                return scope[term]
+            if literal_sort(term) == "i64":
+                return self.z3.IntVal(int(term))
+            if literal_sort(term) == "String":
+                return self.z3.Const("text:" + term, self.sorts["String"])
+            raise Unspeakable(f"{term!r} stands for nothing")
+        head, *parts = _expanded(term)
+        terms = [self.term(part, scope) for part in parts]
+        if head == "+" and terms[0].sort() == self.sorts["String"]:
+            joined = terms.pop()
+            while terms:
+                joined = self.functions["joined"](terms.pop(), joined)
+            return joined
+        if head in _ARITHMETIC:
+            return _ARITHMETIC[str(head)](*terms)
+        if head not in self.functions:
+            raise Unspeakable(f"{show(term)} has no meaning")
+        try:
+            return self.functions[str(head)](*terms)
+        except self.z3.Z3Exception as error:
+            raise Unspeakable(f"{show(term)}: {error}") from error
+
+    def defined(self, term: Expr, scope: Mapping[str, Any]) -> Any:
+        """That every part of the term is defined."""
+        if isinstance(term, str):
+            return self.z3.BoolVal(True)
+        head, *parts = _expanded(term)
+        conditions = [self.defined(part, scope) for part in parts if isinstance(part, tuple)]
+        if head in PARTIAL:
+            deciding = [self.term(parts[i], scope) for i in PARTIAL[str(head)]]
+            conditions.append(self.functions["ok:" + _kin(str(head))](*deciding))
+        return self.z3.And(*conditions)
+
+    def _all_defined(self, terms: Sequence[Expr], scope: Mapping[str, Any]) -> Any:
+        return self.z3.And(*(self.defined(term, scope) for term in terms))
+
+    def _sorts_of(self, formula: Expr) -> dict[str, str]:
+        """Sorts of variables, from the places that they stand in."""
+        found: dict[str, str] = {}
+
+        def visit(expr: Expr) -> None:
+            if isinstance(expr, str):
+                return
+            head, *parts = _expanded(expr)
+            columns = {**FUNCTIONS, **self.base.constructors}.get(str(head), ((), ""))[0]
+            columns = columns or self.base.relations.get(str(head), ())
+            for part, sort in zip(parts, columns, strict=False):
+                if isinstance(part, str) and literal_sort(part) is None:
+                    found.setdefault(part, sort)
+            for part in parts:
+                visit(part)
+
+        visit(formula)
+        return found
+
+
+_AT = parse("(Op k (Arg x (End)))")[0]
+
+
+def _expanded(form: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """``(at k x)`` is the op k of one operand x."""
+    if form[0] != "at":
+        return form
+    if len(form) != 3:
+        raise RuleError(f"{show(form)}: 'at' takes an op and its operand")
+    found = substitute(_AT, {"k": form[1], "x": form[2]})
+    assert isinstance(found, tuple)
+    return found
+
+
+def _kin(name: str) -> str:
+    """Graphs and their nodes are defined for the same operands."""
+    return "graph" if name in ("node", "nodes") else name
+
+
+_ARITHMETIC = {"+": lambda *v: sum(v[1:], v[0]), "-": lambda a, b: a - b, "*": lambda a, b: a * b}
+_COMPARISONS = {
+    "<": lambda a, b: a < b,
+    ">": lambda a, b: a > b,
+    "<=": lambda a, b: a <= b,
+    ">=": lambda a, b: a >= b,
+    "!=": lambda a, b: a != b,
+}
+
+__all__ = ["AXIOMS", "FUNCTIONS", "Proof", "Prover", "prove_all"]
