@@ -97,13 +97,13 @@ class Answers:
 
     def op_names(self, signature: Signature) -> list[str]:
         """What the e-graph calls an op: its signature's key, or what it is made of, so that equal views are equal."""
-        return [self._part_name(part) for part in signature.parts] or [signature.key]
+        return [self.part_name(part) for part in signature.parts] or [signature.key]
 
     def facts(self) -> Iterable[Row]:
         """What rules may test about signatures."""
         for signature in self._signatures.values():
             for part in signature.parts:
-                yield from self._part_facts(part)
+                yield from self.part_facts(part)
             if not signature.parts:
                 yield "is", (signature.key, signature.rule_name)
                 yield from (("is", (signature.key, "frozen")),) if signature.frozen else ()
@@ -116,14 +116,20 @@ class Answers:
         signature = self._signatures.get(name)
         return None if signature is None or signature.is_tuple else signature.results[0]
 
-    def _part_name(self, part: Part) -> str:
+    def part_name(self, part: Part) -> str:
+        """The name of a view, pad or crop."""
         return self._view_name(part) if isinstance(part, IndexMap) else self._border_name(part)
 
     def _border_name(self, border: Border) -> str:
         self._borders.setdefault(border.key, border)
         return border.key
 
-    def _part_facts(self, part: Part) -> list[Row]:
+    def part(self, name: str) -> Part:
+        """The view, pad or crop of that name."""
+        return self._views[name] if name in self._views else self._borders[name]
+
+    def part_facts(self, part: Part) -> list[Row]:
+        """What rules may test about it."""
         if isinstance(part, IndexMap):
             return self._view_facts(part)
         return [("is", (self._border_name(part), "crop" if part.fill is None else "pad"))]

@@ -11,32 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat_layout.errors import RuleError
-from eqsat_layout.soundness.rule_text import Expr, Rule, RuleBase, literal_sort, parse, show, substitute, variables
+from eqsat_layout.soundness.meanings import FUNCTIONS, expanded, sorts_in
+from eqsat_layout.soundness.rule_text import Expr, Rule, RuleBase, literal_sort, parse, show, variables
 
 MILLISECONDS = 1000
 
-FUNCTIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "named": (("String", "String"), "Bool"),
-    "fits": (("String", "Tensor"), "Bool"),
-    "fits-all": (("String", "Args"), "Bool"),
-    "computes": (("String", "Args", "Tensor", "String"), "Bool"),
-    "lay": (("String", "Tensor"), "Buffer"),
-    "serves": (("Buffer", "Buffer"), "Bool"),
-    "window": (("String", "Tensor"), "Tensor"),
-    "pick": (("Args", "i64"), "Tensor"),
-    "drop": (("Args", "i64"), "Args"),
-    "cons": (("String", "String"), "String"),
-    "nth-of": (("String", "i64"), "String"),
-    "constants-named": (("String",), "Args"),
-    "graph": (("String", "Args"), "Tensor"),
-    "node": (("String", "i64", "Args"), "Tensor"),
-    "nodes": (("String", "i64", "Args"), "Args"),
+_OWN = {
     "head": (("Args",), "Tensor"),
     "tail": (("Args",), "Args"),
     "joined": (("String", "String"), "String"),
 }
-"""What meanings are made of besides the terms of the e-graph; rules/README.md says what each is."""
+"""Functions that only axioms need."""
 
 PARTIAL = {"Op": (0, 1), "window": (0, 1), "graph": (0, 1), "node": (0, 2), "nodes": (0, 2)}
 """Functions that are not defined everywhere, and the arguments that decide it."""
@@ -130,7 +115,7 @@ class _Logic:
         z3 = self.z3
         self.sorts = {name: z3.DeclareSort(name) for name in ("Tensor", "Args", "String", "Buffer")}
         self.sorts |= {"i64": z3.IntSort(), "Bool": z3.BoolSort()}
-        signatures = {**FUNCTIONS, **self.base.constructors}
+        signatures = {**FUNCTIONS, **_OWN, **self.base.constructors}
         for name, (columns, result) in signatures.items():
             if {*columns, result} <= self.sorts.keys():
                 sorts = [self.sorts[sort] for sort in (*columns, result)]
@@ -148,7 +133,7 @@ class _Logic:
     def closed(self, formula: Expr, scope: Mapping[str, Any]) -> Any:
         """The formula for everything that its variables outside of ``scope`` may be."""
         free = [name for name in variables(formula) if name not in scope]
-        sorts = self._sorts_of(formula)
+        sorts = sorts_in(formula, self.base)
         bound = {name: self.variable(name, sorts.get(name, "Tensor")) for name in free}
         body = self.formula(formula, {**scope, **bound})
         return self.z3.ForAll(list(bound.values()), body) if bound else body
@@ -177,13 +162,13 @@ class _Logic:
         z3 = self.z3
         if isinstance(formula, str):
             raise Unspeakable(f"{formula!r} is no formula")
-        head, *parts = _expanded(formula)
+        head, *parts = expanded(formula)
         if head == "and":
             return z3.And(*(self.formula(part, scope) for part in parts))
         if head == "=>":
             return z3.Implies(self.formula(parts[0], scope), self.formula(parts[1], scope))
         if head == "some":
-            bound = {name: self.variable(name, self._sorts_of(parts[1])[name]) for name in variables(parts[0])}
+            bound = {name: self.variable(name, sorts_in(parts[1], self.base)[name]) for name in variables(parts[0])}
             return z3.Exists(list(bound.values()), self.formula(parts[1], {**scope, **bound}))
         if head == "ok":
             return self.defined(parts[0], scope)
@@ -209,7 +194,7 @@ class _Logic:
             if literal_sort(term) == "String":
                 return self.z3.Const("text:" + term, self.sorts["String"])
             raise Unspeakable(f"{term!r} stands for nothing")
-        head, *parts = _expanded(term)
+        head, *parts = expanded(term)
         terms = [self.term(part, scope) for part in parts]
         if head == "+" and terms[0].sort() == self.sorts["String"]:
             joined = terms.pop()
@@ -229,7 +214,7 @@ class _Logic:
         """That every part of the term is defined."""
         if isinstance(term, str):
             return self.z3.BoolVal(True)
-        head, *parts = _expanded(term)
+        head, *parts = expanded(term)
         conditions = [self.defined(part, scope) for part in parts if isinstance(part, tuple)]
         if head in PARTIAL:
             deciding = [self.term(parts[i], scope) for i in PARTIAL[str(head)]]
@@ -238,39 +223,6 @@ class _Logic:
 
     def _all_defined(self, terms: Sequence[Expr], scope: Mapping[str, Any]) -> Any:
         return self.z3.And(*(self.defined(term, scope) for term in terms))
-
-    def _sorts_of(self, formula: Expr) -> dict[str, str]:
-        """Sorts of variables, from the places that they stand in."""
-        found: dict[str, str] = {}
-
-        def visit(expr: Expr) -> None:
-            if isinstance(expr, str):
-                return
-            head, *parts = _expanded(expr)
-            columns = {**FUNCTIONS, **self.base.constructors}.get(str(head), ((), ""))[0]
-            columns = columns or self.base.relations.get(str(head), ())
-            for part, sort in zip(parts, columns, strict=False):
-                if isinstance(part, str) and literal_sort(part) is None:
-                    found.setdefault(part, sort)
-            for part in parts:
-                visit(part)
-
-        visit(formula)
-        return found
-
-
-_AT = parse("(Op k (Arg x (End)))")[0]
-
-
-def _expanded(form: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """``(at k x)`` is the op k of one operand x."""
-    if form[0] != "at":
-        return form
-    if len(form) != 3:
-        raise RuleError(f"{show(form)}: 'at' takes an op and its operand")
-    found = substitute(_AT, {"k": form[1], "x": form[2]})
-    assert isinstance(found, tuple)
-    return found
 
 
 def _kin(name: str) -> str:
@@ -287,4 +239,4 @@ _COMPARISONS = {
     "!=": lambda a, b: a != b,
 }
 
-__all__ = ["AXIOMS", "FUNCTIONS", "Proof", "Prover", "prove_all"]
+__all__ = ["AXIOMS", "Proof", "Prover", "prove_all"]

@@ -1,0 +1,246 @@
+"""The rule fuzzer (soundness room): whether what rules conclude is true.
+
+In: rule files. Out: :class:`RuleReport` per rule, with the smallest counterexample found. Every match of a rule's body
+in a random model is an instance; its actions must be true there. Nothing is skipped: a rule without instances, or with
+something in it that has no meaning, is reported with the reason.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eqsat_layout.egraph.rules import Command, read_commands
+from eqsat_layout.soundness.counterexample import Counterexample, describe
+from eqsat_layout.soundness.lexicon import Lexicon, make_lexicon
+from eqsat_layout.soundness.matching import Matcher
+from eqsat_layout.soundness.model import Model, Row, make_model
+from eqsat_layout.soundness.rule_text import Expr, Rule, RuleBase, is_variable, read_rule_base
+from eqsat_layout.soundness.values import IllTypedError, MeaninglessError
+from eqsat_layout.soundness.vocabulary import FAMILIES, make_vocabulary
+
+CHECKED = 400
+"""Instances of one rule that are checked in one model; which, is drawn."""
+ASKED = 3
+"""Questions of one rule in one model that are put to the host, to see that it can answer."""
+VOCABULARIES = 3
+"""Vocabularies per family of shapes."""
+
+Progress = Callable[[int, float], None]
+"""Called with the instances so far and the share of the work that is done."""
+
+
+@dataclass
+class RuleReport:
+    """``instances`` checked; ``matches`` found. ``trouble`` says why a rule could not be checked, or not in full."""
+
+    rule: Rule
+    matches: int = 0
+    instances: int = 0
+    failures: int = 0
+    counterexample: Counterexample | None = None
+    trouble: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        """No instance failed and there were some."""
+        return not self.failures and not self.trouble and self.instances > 0
+
+
+@dataclass
+class FuzzReport:
+    """What came of it all; ``answers``: wrong or missing answers of the host, by what was asked."""
+
+    rules: list[RuleReport]
+    seed: int
+    models: int = 0
+    seconds: float = 0.0
+    unread: list[str] = field(default_factory=list)
+
+    @property
+    def instances(self) -> int:
+        """Instances of all rules."""
+        return sum(r.instances for r in self.rules)
+
+    @property
+    def is_clean(self) -> bool:
+        """Every rule was checked and none failed."""
+        return not self.unread and all(r.is_sound for r in self.rules)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """When to stop: after ``seconds``, or when every rule had ``cases`` instances and ``models`` were made."""
+
+    seconds: float | None = None
+    cases: int = 1000
+    models: int = 20
+
+
+def fuzz_rules(
+    paths: Sequence[Path],
+    effort: Effort | None = None,
+    seed: int = 0,
+    only: Callable[[Rule], bool] = lambda rule: True,
+    progress: Progress = lambda instances, share: None,
+) -> FuzzReport:
+    """Fuzzes the rules of ``paths`` (all files that make up a rule base, the project's own first).
+
+    ``only`` picks those that are reported. Raises :class:`~eqsat_layout.errors.RuleError` for files that can't be read.
+    """
+    base = read_rule_base(paths)
+    commands = [command for path in paths for command in read_commands(path)]
+    fuzzer = Fuzzer(base, commands, [rule for rule in base.rules if only(rule)], seed)
+    try:
+        return fuzzer.run(effort or Effort(), progress)
+    finally:
+        fuzzer.close()
+
+
+class Fuzzer:
+    """Checks ``rules``, which need not be those of ``base``, in models of ``base``."""
+
+    def __init__(self, base: RuleBase, commands: Sequence[Command], rules: Iterable[Rule], seed: int = 0):
+        self._base, self._seed = base, seed
+        self._matcher = Matcher(base, commands, rules)
+        self._rng = random.Random(seed)
+        self._lexicons: dict[Any, Lexicon] = {}
+        self._wanted = sorted(_named_ops(base))
+        self.reports = [RuleReport(watched.rule) for watched in self._matcher.watched]
+        self._refused = [RuleReport(rule, trouble=why) for rule, why in self._matcher.refused]
+
+    def close(self) -> None:
+        """Frees the scratch files."""
+        self._matcher.close()
+
+    def run(self, effort: Effort, progress: Progress = lambda instances, share: None) -> FuzzReport:
+        """Makes and checks models until the effort is spent."""
+        start = time.perf_counter()
+        models = 0
+        while True:
+            passed = time.perf_counter() - start
+            share = self._share(effort, models, passed)
+            progress(sum(r.instances for r in self.reports), share)
+            if share >= 1:
+                break
+            self.check(self.model(models))
+            models += 1
+        for report in self.reports:
+            if not report.instances and not report.trouble:
+                report.trouble = self._why_none(report.rule)
+        unread = [str(unread) for unread in self._base.unread]
+        reports = sorted([*self.reports, *self._refused], key=lambda r: (r.rule.file, r.rule.line, r.rule.name))
+        return FuzzReport(reports, self._seed, models, time.perf_counter() - start, unread)
+
+    def _share(self, effort: Effort, models: int, seconds: float) -> float:
+        if effort.seconds is not None:
+            return seconds / effort.seconds
+        least = min((r.instances for r in self.reports if not r.trouble), default=effort.cases)
+        enough = min(1.0, least / max(effort.cases, 1)) if models < 5 * effort.models else 1.0
+        return min(models / effort.models, enough) if models < effort.models else enough
+
+    def model(self, number: int) -> Model:
+        """The model of that number: the same for the same seed."""
+        shape = FAMILIES[number % len(FAMILIES)]
+        variant = (number // len(FAMILIES)) % VOCABULARIES
+        known = self._lexicons.get((shape, variant))
+        if known is None:
+            vocabulary = make_vocabulary(shape, variant + self._seed, self._wanted)
+            known = self._lexicons[shape, variant] = make_lexicon(vocabulary, variant + self._seed)
+        return make_model(known, self._base, self._seed * 1_000_003 + number)
+
+    def check(self, model: Model) -> None:
+        """Checks the instances of all rules in one model."""
+        found = self._matcher.matches(model)
+        for report, (watched, rows) in zip(self.reports, found.items(), strict=True):
+            report.matches += len(rows)
+            if report.trouble:
+                continue
+            picked = rows if len(rows) <= CHECKED else model.rng.sample(rows, CHECKED)
+            names = [name for name, _ in watched.variables]
+            check = _Check(model, watched.rule)
+            for row in picked:
+                scope = dict(zip(names, row, strict=False))
+                try:
+                    wrong = check.wrong(scope)
+                except MeaninglessError as error:
+                    report.trouble = str(error)
+                    break
+                report.instances += 1
+                if wrong is not None:
+                    report.failures += 1
+                    found_here = describe(model, watched.rule, scope, *wrong, seed=self._seed)
+                    best = report.counterexample
+                    if best is None or found_here.size < best.size:
+                        report.counterexample = found_here
+
+    def _why_none(self, rule: Rule) -> str:
+        for name in _named_ops_of(rule):
+            for lexicon in self._lexicons.values():
+                if name in lexicon.vocabulary.missing:
+                    return f"no instance: {name}: {lexicon.vocabulary.missing[name]}"
+        return "no instance: nothing in the random models matches its body"
+
+
+class _Check:
+    """Whether the actions of a rule are true, in one model."""
+
+    def __init__(self, model: Model, rule: Rule):
+        self._model, self._rule = model, rule
+        self._asked = 0
+
+    def wrong(self, scope: dict[str, Any]) -> tuple[Expr, str] | None:
+        """The first action that is not true, and why; None if all are."""
+        evaluator = self._model.evaluator
+        scope = dict(scope)
+        for action in self._rule.actions:
+            if isinstance(action, str):
+                continue
+            head, *parts = action
+            try:
+                if head == "let":
+                    scope[str(parts[0])] = evaluator.term(parts[1], scope)
+                elif head == "union":
+                    a, b = (evaluator.term(part, scope) for part in parts)
+                    if not self._model.values.equal(a, b):
+                        return action, "they differ"
+                elif head in self._model.base.relations:
+                    row = [evaluator.term(part, scope) for part in parts]
+                    why = self._wrong_row(str(head), row)
+                    if why:
+                        return action, why
+                else:
+                    evaluator.term(action, scope)
+            except IllTypedError as error:
+                return action, str(error)
+        return None
+
+    def _wrong_row(self, relation: str, row: Row | list[Any]) -> str:
+        model = self._model
+        if relation in model.base.meanings:
+            known = model.truths.get((relation, *row))
+            if known is None:
+                known = model.truths[relation, *row] = model.evaluator.means(relation, row)
+            return "" if known else "it is not true"
+        if relation.startswith("ask-") and self._asked < ASKED:
+            self._asked += 1
+            return model.cannot_answer(relation, row)
+        return ""
+
+
+def _named_ops(base: RuleBase) -> Iterator[str]:
+    for rule in base.rules:
+        yield from _named_ops_of(rule)
+
+
+def _named_ops_of(rule: Rule) -> Iterator[str]:
+    """Names of ops that the body asks for."""
+    for fact in rule.body:
+        if isinstance(fact, tuple) and fact[0] == "is" and not is_variable(fact[2]):
+            name = str(fact[2]).strip('"')
+            if name not in ("view", "pad", "crop", "frozen"):
+                yield name
