@@ -15,6 +15,10 @@ class CandidateError(EqsatError, ValueError):
     """A replacement for an op that is none: no layouts, kernel or graph of the op's operands and result."""
 
 
+class CostError(EqsatError, ValueError):
+    """A cost model that gives no costs: it raises, or answers what is no number of seconds."""
+
+
 class RuleError(EqsatError):
     """A rule file that can't be loaded; the message starts with ``file:line:column``."""
 
@@ -25,3 +29,7 @@ class MalformedModuleError(EqsatError, ValueError):
 
 class TargetError(EqsatError, ValueError):
     """A target that is unknown or can't be built for here."""
+
+
+class ValidationError(EqsatError):
+    """The optimised module computes something else than the input; the message names the function and the result."""

@@ -6,27 +6,34 @@ In: a Relax IRModule. Out: an equivalent one that costs no more, or what it was 
 from __future__ import annotations
 
 import gc
+import math
+import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import tvm
 from tvm import relax
 
+from eqsat_layout.checks import check_limits, check_rules, check_time_limit, unmet_desires
 from eqsat_layout.egraph.implementations import UserCandidates, check_user_candidates, make_offers
+from eqsat_layout.egraph.limits import Limits
 from eqsat_layout.egraph.offers import Offers
 from eqsat_layout.egraph.rules import Command, read_commands, rule_files
-from eqsat_layout.egraph.saturate import saturate
+from eqsat_layout.egraph.saturate import Saturated, is_own, saturate
 from eqsat_layout.egraph.user_flows import Spokesman, flow_callbacks, user_flows
-from eqsat_layout.errors import MalformedModuleError, TargetError
+from eqsat_layout.errors import CostError, EqsatError, MalformedModuleError, TargetError, ValidationError
 from eqsat_layout.extract.baseline import baseline
+from eqsat_layout.extract.checked_cost import checked_cost_model
 from eqsat_layout.extract.cost import CostModel
 from eqsat_layout.extract.database import Database
 from eqsat_layout.extract.decode import Decoder
 from eqsat_layout.extract.frontier import solve
+from eqsat_layout.extract.problem import ExtractionError
 from eqsat_layout.extract.selection import Selection
 from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.frozen import DesiredLayouts
@@ -39,6 +46,8 @@ from eqsat_layout.targets import axis_groups, channel_blocks, lower, normalize_t
 from eqsat_layout.targets.calibrate import known_costs
 from eqsat_layout.tir.callbacks import FlowCallback
 
+_REWRITES = re.compile(r"\(\s*(rule|rewrite|birewrite|union)\b")
+
 
 class Options(TypedDict, total=False):
     """What :func:`optimize`, :func:`plan`, :func:`compile` and :func:`OptimizeLayout` take besides module and target.
@@ -49,15 +58,19 @@ class Options(TypedDict, total=False):
     (:data:`~eqsat_layout.egraph.implementations.UserCandidates`). ``approx``: also those that round differently, such
     as Winograd. ``flows``: how layouts go through ops, in place of what their TIR says
     (:class:`~eqsat_layout.tir.callbacks.FlowCallback`). ``cost_model``: in place of the target's roofline.
-    ``time_limit``: of the extraction, in seconds. ``validate``: run both modules on random inputs, raise where they
-    differ.
+    ``time_limit``: of the extraction, in seconds. ``limits``: of the rules, so that rules that never come to an end are
+    stopped. ``validate``: run both modules on random inputs, with poison in all padding that nothing may rely on, and
+    raise :class:`~eqsat_layout.errors.ValidationError` where they differ. ``fallback``: where they differ, give the
+    input back, with a note that says where, instead of raising; implies ``validate``.
     """
 
     rules: Iterable[str | Path] | None
     desired_layouts: DesiredLayouts | None
     cost_model: CostModel | None
     time_limit: float | None
+    limits: Limits | None
     validate: bool
+    fallback: bool
     flows: Mapping[str, FlowCallback] | None
     candidates: UserCandidates | bool
     approx: bool
@@ -84,32 +97,85 @@ def plan(mod: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
         return _plan(mod, target, options)
 
 
-def _plan(mod: Any, target: Any, options: Options) -> Plan:
+def _plan(mod: Any, target: Any, options: Options, left_out: frozenset[Command] = frozenset()) -> Plan:
+    """The plan that the rules without those ``left_out`` give."""
     _check_module(mod)
     checked = normalize_target(target)
+    rules, limits = check_rules(options.get("rules")), check_limits(options.get("limits"))
+    time_limit, own_model = check_time_limit(options.get("time_limit")), options.get("cost_model")
     clock = _Clock()
     with clock.stage("rules"):
-        commands = [command for path in rule_files(options.get("rules")) for command in read_commands(path)]
+        commands = [command for path in rule_files(rules) for command in read_commands(path)]
+        commands = [command for command in commands if command not in left_out]
     with clock.stage("import"):
         callbacks = flow_callbacks(options.get("flows"))
         program = import_module(mod, options.get("desired_layouts"), callbacks)
         _check_axis_groups(program, checked)
         spoken = user_flows(callbacks, program.signatures)
-    program.notes += spoken.notes
+    program.notes += [*spoken.notes, *unmet_desires(options.get("desired_layouts"), program)]
     with clock.stage("candidates"):
         offers = _offers(program, checked, options, spoken.by_key)
-        costs = options.get("cost_model") or _own_costs(program, checked)
-    search = _Search(program, commands, costs, options.get("time_limit"), clock, spoken.by_key, offers)
-    regions = [_plan_region(graph, search) for graph in program.graphs]
+        costs = _own_costs(program, checked) if own_model is None else checked_cost_model(own_model)
+    search = _Search(program, commands, costs, time_limit, limits, clock, spoken.by_key, offers)
+    regions = [region for graph in program.graphs if (region := _planned(graph, search)) is not None]
     better = [r for r in regions if r.is_taken]
     with clock.stage("emit"):
         module = emit_module(mod, [(r.graph, r.steps) for r in better], program.signatures) if better else mod
-    if options.get("validate") and better:
-        from eqsat_layout.soundness.validate import check_equal
-
+    if better and (options.get("validate") or options.get("fallback")):
         with clock.stage("validate"):
-            check_equal(mod, module)
+            try:
+                _validate(mod, module, better, search, partial(_plan, mod, target, options), left_out)
+            except ValidationError as error:
+                if left_out or not options.get("fallback"):
+                    raise
+                program.notes.append(f"the module is unchanged, because validation failed: {error}")
+                module, regions = mod, list(map(_kept, regions))
     return summarise(module, regions, program, costs, clock.seconds)
+
+
+def _validate(
+    mod: Any,
+    module: Any,
+    regions: Sequence[Region],
+    search: _Search,
+    plan_without: Callable[[frozenset[Command]], Any],
+    left_out: frozenset[Command],
+) -> None:
+    """:class:`ValidationError` if ``module`` is wrong, with the rule of the user's that makes it so."""
+    from eqsat_layout.soundness.validate import validate
+
+    try:
+        search.program.notes += validate(mod, module, regions, search.program)
+    except ValidationError as error:
+        rules = [c for c in search.commands if not is_own(c) and _REWRITES.match(c.text)]
+        rule = None if left_out else _guilty(rules, plan_without)
+        if rule is None:
+            raise
+        raise ValidationError(f"{error}; it is right without the rule of {rule.file}:{rule.line}") from error
+
+
+def _guilty(rules: Sequence[Command], plan_without: Callable[[frozenset[Command]], Any]) -> Command | None:
+    """The last of the fewest rules, in their order, that make a plan wrong; None if it is wrong without any."""
+
+    def is_wrong(count: int) -> bool:
+        try:
+            plan_without(frozenset(rules[count:]))
+        except ValidationError:
+            return True
+        except EqsatError:
+            return False
+        return False
+
+    low, high = -1, len(rules)  # with `low` rules it is right, with `high` it is wrong
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_wrong(middle) else (middle, high)
+    return rules[high - 1] if high else None
+
+
+def _kept(region: Region) -> Region:
+    """The region as it was, whatever was planned for it."""
+    return replace(region, annotated=False, solution=replace(region.solution, cost=math.inf))
 
 
 def _own_costs(program: Program, target: Any) -> CostModel:
@@ -179,15 +245,44 @@ class _Search:
     commands: list[Command]
     costs: CostModel
     time_limit: float | None
+    limits: Limits
     clock: _Clock
     spokesmen: Mapping[str, Spokesman]
     offers: Offers
 
 
-def _plan_region(graph: Graph, search: _Search) -> Region:
+def _planned(graph: Graph, search: _Search) -> Region | None:
+    """The region; without the user's rules where no whole program can be had with them; None where not even without."""
+    notes = search.program.notes
+    saturated = _saturated(graph, search)
+    own = [command for command in search.commands if is_own(command)]
+    try:
+        return _extracted(graph, saturated, search)
+    except CostError:
+        raise
+    except (ExtractionError, LookupError, AssertionError, ValueError) as error:
+        if not saturated.stops and len(own) == len(search.commands):
+            if isinstance(error, ExtractionError):
+                raise EqsatError(f"{graph.function}: no program has a finite cost: {error}") from error
+            raise
+        notes += saturated.notes
+        reason = "were stopped before they had a program" if saturated.stops else f"leave no program: {error}"
+    if len(own) < len(search.commands):
+        notes.append(f"{graph.function}: planned without further rules, because they {reason}")
+        return _planned(graph, replace(search, commands=own))
+    notes.append(f"{graph.function}: stays as it is, because the rules {reason}")
+    return None
+
+
+def _saturated(graph: Graph, search: _Search) -> Saturated:
+    with search.clock.stage("saturate"):
+        return saturate(
+            graph, search.program.signatures, search.commands, search.spokesmen, search.offers, search.limits
+        )
+
+
+def _extracted(graph: Graph, saturated: Saturated, search: _Search) -> Region:
     signatures, clock = search.program.signatures, search.clock
-    with clock.stage("saturate"):
-        saturated = saturate(graph, signatures, search.commands, search.spokesmen, search.offers)
     with clock.stage("read"):
         selection = Selection(saturated, signatures, search.costs)
     with clock.stage("extract"):

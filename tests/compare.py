@@ -3,16 +3,16 @@ optimisation. ``programs.assert_same`` is the dearer one, through the project's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tvm
 import tvm_ffi
-from tvm import relax, tirx
+from tvm import relax
 
 from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.soundness.inputs import flat, random_inputs
 
 TARGET = {"kind": "llvm", "opt-level": 0}
 
@@ -63,44 +63,7 @@ def machine(mod: Any) -> Any:
 
 def inputs_for(function: Any, size: int, seed: int = 0) -> list[Any]:
     """Random tensors, tuples of them, or shapes, for every parameter of ``function``."""
-    rng = np.random.default_rng(seed)
-    symbols: dict[Any, int] = {}
-    return [_value(p.ty, rng, symbols, size) for p in function.params]
-
-
-def _value(ty: Any, rng: np.random.Generator, symbols: dict[Any, int], size: int) -> Any:
-    if isinstance(ty, relax.TupleType):
-        return [_value(field, rng, symbols, size) for field in ty.fields]
-    if isinstance(ty, relax.ShapeType):
-        return tvm.runtime.ShapeTuple([_extent(e, symbols, size) for e in ty.values])
-    assert isinstance(ty, relax.TensorType), ty
-    shape = [_extent(e, symbols, size) for e in ty.shape.values] if ty.shape is not None else [size] * ty.ndim
-    dtype = str(ty.dtype)
-    if dtype == "bool" or "int" in dtype:
-        return tvm.runtime.tensor(rng.integers(0, 2 if dtype == "bool" else 8, shape).astype(dtype))
-    return tvm.runtime.tensor(rng.standard_normal(shape).astype(dtype))
-
-
-def _extent(extent: Any, symbols: dict[Any, int], size: int) -> int:
-    """Every symbol has a size of its own, so that no two are taken for each other."""
-    if isinstance(extent, tirx.IntImm):
-        return int(extent)
-    for var in relax.analysis.free_vars(extent) if not isinstance(extent, tvm.ir.Var) else [extent]:
-        symbols.setdefault(var, size + len(symbols))
-
-    def sized(var: Any) -> Any:
-        return tirx.IntImm(str(var.ty.dtype), symbols[var])
-
-    return int(tvm.sym.Analyzer().simplify(tvm_ffi.structural_map(extent, (tvm.ir.Var, sized))))
-
-
-def flat(value: Any) -> Iterator[npt.NDArray[Any]]:
-    """The arrays in a result."""
-    if hasattr(value, "numpy"):
-        yield value.numpy()
-    else:
-        for item in value:
-            yield from flat(item)
+    return random_inputs(function, size, seed)
 
 
 def assert_close(expected: npt.NDArray[Any], got: npt.NDArray[Any]) -> None:

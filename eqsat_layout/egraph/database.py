@@ -10,21 +10,40 @@ import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from egglog.bindings import EGraph
 
+from eqsat_layout.egraph.limits import Budget, Stop, rehearse, used_megabytes
 from eqsat_layout.egraph.rules import Command, padded
-from eqsat_layout.errors import RuleError
+from eqsat_layout.errors import EqsatError, RuleError
 
 Row = tuple[Any, ...]
+
+Outcome = Stop | Literal["done", "paused"]
+"""How a run ended: at a limit, with nothing left to do, or before that."""
+
+_MOST_STEPS, _MOST_REHEARSED_STEPS = 4, 256
+"""Steps at a time between looks at the limits: what doubles in each must not grow far in between."""
+
+_PATIENCE = 50
+"""Steps after which rules that nobody has tried let questions be answered: what grows must not starve the others."""
+
+_SHARE = 0.2
+"""Of the time that is left: several steps that take longer are tried one by one."""
+
+_GROWTH, _MEGABYTES_OF_GROWTH = 1.1, 64.0
+"""Where a slice grows by more than one of these, the next is one step."""
 
 
 class Database:
     """One egglog e-graph. Not shared between threads."""
 
     def __init__(self, commands: Sequence[Command]):
-        self._folder = tempfile.TemporaryDirectory(prefix="eqsat_layout_")
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix="eqsat_layout_")
+        except OSError as error:
+            raise EqsatError(f"can't write scratch files: {error}") from error
         self._egraph = EGraph(fact_directory=self._folder.name)
         self._files = 0
         self._strings: dict[Any, str] = {}
@@ -47,16 +66,50 @@ class Database:
                 continue
             self._files += 1
             name = f"{self._files}.tsv"
-            (Path(self._folder.name) / name).write_text("\n".join(lines), encoding="utf-8")
+            path = Path(self._folder.name) / name
+            try:
+                path.write_text("\n".join(lines), encoding="utf-8")
+            except (OSError, UnicodeEncodeError) as error:
+                raise EqsatError(f"can't write the scratch file {path}: {error}") from error
             self.command(f'(input {relation} "{name}")')
 
     def command(self, text: str) -> Any:
         """Runs one command of our own."""
         return self._egraph.run_program(*self._egraph.parse_program(text))
 
-    def saturate(self, ruleset: str) -> None:
-        """Runs ``ruleset`` until nothing changes."""
-        self.command(f"(run-schedule (saturate (run {ruleset})))")
+    def saturate(self, ruleset: str, budget: Budget) -> Outcome:
+        """Runs ``ruleset`` until nothing changes, until it hits a limit, or for a while."""
+        steps, nodes, memory, taken = 1, self.size(), used_megabytes(), 0
+        at_work: tuple[str, ...] = ()
+        while True:
+            command = self._egraph.parse_program(f"(run {ruleset} {steps})")
+            died = self._rehearsed(command, budget, 1 if steps == 1 else _SHARE) if budget.is_guarded else None
+            if died and steps > 1:
+                steps = 1
+                continue
+            if died:
+                return Stop(ruleset, died, at_work)
+            ran: Any = self._egraph.run_program(*command)
+            report = ran[0].report
+            if not report.updated or len(report.iterations) < steps:
+                return "done"
+            before, nodes, taken = nodes, self.size(), taken + steps
+            exceeded, at_work = budget.exceeded(nodes, steps), _at_work(report)
+            if exceeded is not None:
+                return Stop(ruleset, exceeded, at_work)
+            if budget.is_guarded and taken >= _PATIENCE:
+                return "paused"
+            grown, memory = used_megabytes() - memory, used_megabytes()
+            is_calm = nodes < before * _GROWTH and grown < _MEGABYTES_OF_GROWTH
+            most = _MOST_REHEARSED_STEPS if budget.is_guarded else _MOST_STEPS
+            steps = min(2 * steps, most) if is_calm else 1
+
+    def _rehearsed(self, command: Any, budget: Budget, share: float) -> str | None:
+        return rehearse(lambda: self._egraph.run_program(*command), budget, share)
+
+    def size(self) -> int:
+        """Rows of all tables."""
+        return sum(count for _, count in self.command("(print-size)")[0].sizes)
 
     def step(self, ruleset: str) -> None:
         """Runs ``ruleset`` once."""
@@ -125,6 +178,15 @@ class Tables:
                 nodes += len(function.rows)
                 classes.update((function.output_sort, row.output) for row in function.rows)
         return nodes, len(classes)
+
+
+def _at_work(report: Any) -> tuple[str, ...]:
+    """The rules that still found something in the last step of a run, the busiest first."""
+    if not report.iterations:
+        return ()
+    reports = report.iterations[-1].rule_set_report.rule_reports
+    matches = {name: sum(r.num_matches for r in own) for name, own in reports.items()}
+    return tuple(sorted((name for name, count in matches.items() if count), key=lambda name: (-matches[name], name)))
 
 
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\x0b": "\\v", "\x0c": "\\f"}

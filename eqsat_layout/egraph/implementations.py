@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import tvm
@@ -37,6 +38,9 @@ UserCandidates = Mapping[str, Iterable[Replacement] | CandidateCallback]
 """By the name of a Relax op or PrimFunc."""
 
 _MAIN = "main"
+
+_MOST = 256
+"""A callback that gives more candidates is taken to give them without end."""
 
 
 @dataclass(frozen=True)
@@ -116,11 +120,13 @@ def _of_user(
 ) -> tuple[list[Candidate], list[_Wanted]]:
     where = f"candidates for {name!r}, asked for {signature.name}"
     try:
-        found = list((given(signature.template) if callable(given) else given) or ())
+        found = list(islice((given(signature.template) if callable(given) else given) or (), _MOST + 1))
     except EqsatError:
         raise
     except Exception as error:
         raise CandidateError(f"{where}: the callback failed: {type(error).__name__}: {error}") from error
+    if len(found) > _MOST:
+        raise CandidateError(f"{where}: there are more than {_MOST}; do they ever end?")
     layouts: list[Candidate] = []
     graphs: list[_Wanted] = []
     for number, replacement in enumerate(found):

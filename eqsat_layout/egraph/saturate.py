@@ -7,21 +7,26 @@ batches until none is left.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from eqsat_layout.egraph.answers import Answers, Refused
-from eqsat_layout.egraph.database import Database, Row, Tables
+from eqsat_layout.egraph.database import Database, Outcome, Row, Tables
+from eqsat_layout.egraph.limits import Budget, Limits, Stop
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.egraph.offers import Offers
 from eqsat_layout.egraph.program import GraphRows, alternative_rows
 from eqsat_layout.egraph.rules import Command
 from eqsat_layout.egraph.user_flows import Spokesman
-from eqsat_layout.errors import RuleError
+from eqsat_layout.errors import LayoutError, RuleError
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
+from eqsat_layout.resources import rules_dir
 
-MAX_ROUNDS = 200
-"""Rounds of asking and answering per phase; real programs need fewer than ten."""
+_SHOWN_RULES = 3
+
+_TOLD_BY = 40
+"""Characters of a rule's text, blanks left out, that tell it from others; egglog writes the end in its own way."""
 
 
 @dataclass
@@ -38,6 +43,7 @@ class Saturated:
     e_classes: int
     notes: list[str]
     refusals: list[Refused]
+    stops: list[Stop] = field(default_factory=list)
 
 
 def saturate(
@@ -46,16 +52,59 @@ def saturate(
     commands: Sequence[Command],
     spokesmen: Mapping[str, Spokesman] | None = None,
     offers: Offers | None = None,
+    limits: Limits | None = None,
 ) -> Saturated:
     """Runs all rules on ``graph``; ``spokesmen`` are the user's flow callbacks, by the keys of signatures.
 
-    ``offers`` are other implementations of its ops; their signatures are among ``signatures``.
+    ``offers`` are other implementations of its ops; their signatures are among ``signatures``. Where a limit is hit,
+    ``stops`` and ``notes`` say which, and the tables hold what was found until then.
     """
+    size = sum(1 + len(node.inputs) for node in graph.nodes)
+    budget = Budget(limits or Limits(), size, is_guarded=not all(map(is_own, commands)))
     database = Database(commands)
     try:
-        return _Saturation(database, graph, signatures, spokesmen, offers or Offers()).run()
+        saturation = _Saturation(database, graph, signatures, spokesmen, offers or Offers(), budget)
+        saturated = saturation.run()
     finally:
         database.close()
+    saturated.notes += [_in_words(stop, graph.function, commands) for stop in saturated.stops]
+    return saturated
+
+
+def is_own(command: Command) -> bool:
+    """Whether it comes with the package."""
+    return Path(command.file).parent == rules_dir()
+
+
+def _in_words(stop: Stop, function: str, commands: Sequence[Command]) -> str:
+    named = [_named(rule, place) for rule, place in _users_first(stop.rules, commands)[:_SHOWN_RULES]]
+    rules = f"; still at work: {', '.join(named)}" if named else ""
+    return (
+        f"{function}: the rules of phase {stop.phase!r} were stopped by the limit of {stop.limit}{rules}; "
+        "what they had found is used"
+    )
+
+
+def _users_first(rules: Sequence[str], commands: Sequence[Command]) -> list[tuple[str, Command | None]]:
+    """Rules with the commands that they come from, those of the user's in front."""
+    found = [(rule, _command_of(rule, commands)) for rule in rules]
+    return sorted(found, key=lambda pair: pair[1] is None or is_own(pair[1]))
+
+
+def _command_of(rule: str, commands: Sequence[Command]) -> Command | None:
+    """By the name that egglog's report has; rules without one it calls by their text, ``(rule (...)``."""
+    start = "".join(rule.split())[:_TOLD_BY]
+    for command in commands:
+        if f':name "{rule}"' in command.text:
+            return command
+        if rule.startswith("(") and "".join(command.text.split()).startswith(start):
+            return command
+    return None
+
+
+def _named(rule: str, command: Command | None) -> str:
+    said = "the rule" if rule.startswith("(") else f"rule {rule!r}"
+    return said if command is None else f"{said} of {Path(command.file).name}:{command.line}"
 
 
 class _Saturation:
@@ -66,7 +115,10 @@ class _Saturation:
         signatures: Mapping[str, Signature],
         spokesmen: Mapping[str, Spokesman] | None,
         offers: Offers,
+        budget: Budget,
     ):
+        self._budget = budget
+        self._stops: list[Stop] = []
         self._database, self._graph, self._signatures = database, graph, signatures
         self._offers = offers
         self._names = Names()
@@ -74,6 +126,7 @@ class _Saturation:
         used |= {node.signature for k in used for g in offers.graphs.get(k, ()) for node in g.graph.nodes}
         known = {k: s for k, s in signatures.items() if k in used}
         self._answers = Answers(known, self._names, spokesmen=spokesmen, offers=offers)
+        self._spoken_for = frozenset(spokesmen or ())
         self._asked: dict[str, set[Row]] = {}
         self._types_between: dict[int, TensorType] = {}
         self._rounds = 0
@@ -83,7 +136,7 @@ class _Saturation:
         self._load()
         self._phase("logical")
         self._phase("flow")
-        self._database.saturate("build")
+        self._build()
         if self._answers.refused:
             self._notes.append(f"{self._answers.refused} layouts were not explored: too many for one tensor shape")
         tables = self._database.tables()
@@ -107,6 +160,7 @@ class _Saturation:
             e_classes,
             self._notes,
             self._answers.refusals,
+            self._stops,
         )
 
     def _type_terms(self, tables: Tables, types: dict[Any, TensorType | None]) -> None:
@@ -167,15 +221,31 @@ class _Saturation:
         return self._names.row_major(self._graph.value_types(i, self._signatures))
 
     def _phase(self, ruleset: str) -> None:
-        """Saturates and answers until no new question is asked."""
-        for _ in range(MAX_ROUNDS):
-            self._database.saturate(ruleset)
+        """Saturates and answers until no new question is asked, or a limit is hit."""
+        self._budget.start(self._database.size())
+        rounds = 0
+        while rounds < self._budget.rounds:
+            outcome = self._database.saturate(ruleset, self._budget)
+            if isinstance(outcome, Stop):
+                return self._stops.append(outcome)
             rows = self._answer_all()
-            self._rounds += 1
-            if not rows:
-                return
+            if rows or outcome == "done":
+                rounds, self._rounds = rounds + 1, self._rounds + 1
+            if self._budget.seconds_left <= 0:
+                return self._stops.append(Stop(ruleset, self._budget.exceeded(0) or "time"))
+            if not rows and outcome == "done":
+                return None
             self._database.load(rows)
-        self._notes.append(f"the rules still asked new questions after {MAX_ROUNDS} rounds of phase {ruleset!r}")
+        self._stops.append(Stop(ruleset, f"{self._budget.rounds} rounds of new questions"))
+
+    def _build(self) -> None:
+        """The last phase, in which nothing is asked."""
+        self._budget.start(self._database.size())
+        outcome: Outcome = "paused"
+        while outcome == "paused":
+            outcome = self._database.saturate("build", self._budget)
+        if isinstance(outcome, Stop):
+            self._stops.append(outcome)
 
     def _answer_all(self) -> dict[str, list[Row]]:
         """Answers every question not asked before, in sorted order, so that names do not depend on hashing."""
@@ -187,10 +257,23 @@ class _Saturation:
             answer = self._answer_function(table)
             known = self._asked.setdefault(table, set())
             for question in sorted(set(tables.rows(table)) - known):
+                if self._budget.seconds_left <= 0:
+                    break
                 known.add(question)
-                for relation, row in answer(*question):
+                for relation, row in self._answered(table, answer, question):
                     rows.setdefault(relation, {})[row] = None
         return {relation: list(content) for relation, content in rows.items()}
+
+    def _answered(self, table: str, answer: Callable[..., Any], question: Row) -> Any:
+        """The rows of one answer. What no sound rule can ask is the fault of rules that nobody has tried."""
+        try:
+            return answer(*question)
+        except (LayoutError, LookupError) as error:
+            if not self._budget.is_guarded or question[0] in self._spoken_for:
+                raise
+            asked = " ".join(map(str, question))
+            reason = f"{type(error).__name__}: {error}"
+            raise RuleError(f"rules ask ({table} {asked}), which makes no sense of its types: {reason}") from error
 
     def _answer_function(self, table: str) -> Callable[..., Any]:
         name = table.removeprefix("ask-")

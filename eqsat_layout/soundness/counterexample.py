@@ -56,7 +56,7 @@ class _Namer:
     def size(self) -> int:
         values = self._model.values.tensors
         arrays = [a for a in (values[i] for i in self._lines) if not isinstance(a, tuple)]
-        return sum(a[0].size for a in arrays) + 10 * len(self._lines)
+        return int(sum(a[0].size for a in arrays)) + 10 * len(self._lines)
 
     def lines(self) -> list[str]:
         """One line per tensor, operands first."""
@@ -114,10 +114,11 @@ def _sides(model: Model, action: Expr, scope: Mapping[str, Any]) -> list[str]:
     if isinstance(action, str) or action[0] != "union":
         return []
     try:
-        arrays = [model.values.tensors[model.evaluator.term(part, scope)] for part in action[1:]]
+        sides = [model.evaluator.term(part, scope) for part in action[1:]]
     except IllTypedError:
         return []
-    if any(isinstance(a, tuple) for a in arrays):
+    arrays = [None if isinstance(side, tuple) else model.values.tensors[side] for side in sides]
+    if any(a is None or isinstance(a, tuple) for a in arrays):
         return []
     shown = [np.asarray(a) for a in arrays]
     same = shown[0].shape == shown[1].shape

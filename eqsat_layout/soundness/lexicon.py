@@ -120,8 +120,18 @@ def _ask_all(lexicon: Lexicon, rng: random.Random) -> None:
     for name, questions in asked.items():
         for question in rng.sample(questions, min(QUESTIONS, len(questions))):
             _ask(lexicon, name, question)
+    for signature in ops.values():
+        if signature.is_tuple:
+            _add_lists(lexicon, [t.shape for t in signature.results if t is not None], rng)
     for relation, row in names.take_new_rows():
         lexicon.add(relation, *row)
+
+
+def _add_lists(lexicon: Lexicon, shapes: list[Any], rng: random.Random) -> None:
+    """Lists of formats for the results of an op, and lists that are for none."""
+    formats = lexicon.vocabulary.formats
+    for kinds in (shapes, shapes, shapes[::-1], [*shapes[:-1], lexicon.vocabulary.wide]):
+        lexicon.names.result([rng.choice(formats[shape]).key for shape in kinds])
 
 
 def _ask(lexicon: Lexicon, name: str, question: Row) -> None:
@@ -161,18 +171,18 @@ def _takes_only(signature: Any, ty: Any, shape: tuple[int, ...]) -> bool:
 def _add_graphs(lexicon: Lexicon, rng: random.Random) -> None:
     """Graphs that replace an op: one view after another for their composition."""
     composed = list(lexicon.rows.get("compose", ()))
-    for n, (k, j, l) in enumerate(rng.sample(composed, min(3, len(composed)))):
+    for n, (outer, inner, both) in enumerate(rng.sample(composed, min(3, len(composed)))):
         name = f"views{n}"
         lexicon.graphs[name] = {
             ("node", 0): ("param", 0),
             ("nodes", 0): ("end",),
             ("nodes", 1): ("arg", 0, 0),
-            ("node", 1): ("op", j, 1),
+            ("node", 1): ("op", inner, 1),
             ("nodes", 2): ("arg", 1, 0),
-            ("node", 2): ("op", k, 2),
+            ("node", 2): ("op", outer, 2),
             ("result", 0): (2,),
         }
-        lexicon.add("alternative", l, name)
+        lexicon.add("alternative", both, name)
         for (kind, number), (what, *rest) in lexicon.graphs[name].items():
             if kind == "result":
                 lexicon.add("alt-result", name, what)

@@ -6,19 +6,23 @@ have no meaning are first filled by the rules that conclude nothing else, so tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from eqsat_layout.egraph.database import Database
+from eqsat_layout.egraph.database import Database, Tables
 from eqsat_layout.egraph.rules import Command
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness.model import Model, Row
 from eqsat_layout.soundness.rule_text import Rule, RuleBase, show
+from eqsat_layout.soundness.values import IllTypedError
 
 SORTS = ("Tensor", "Args", "String", "i64")
 DERIVING_ROUNDS = 4
-_HANDLES = {"Tensor": "Ref", "Args": "ARef"}
+TOGETHER_ROUNDS = 3
+MOST_ROWS = 500
+_HANDLES = {"Tensor": "FuzzTensor", "Args": "FuzzArgs"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class Matcher:
         row = " ".join(sorts) or "0"
         try:
             self._database.command(
-                f"(relation {name} ({columns})) (rule ({body}) (({name} {row})) :ruleset fuzz-match :name \"{name}\")"
+                f'(relation {name} ({columns})) (rule ({body}) (({name} {row})) :ruleset fuzz-match :name "{name}")'
             )
         except BaseException as error:  # egglog panics with a BaseException for some mistakes
             if isinstance(error, KeyboardInterrupt | SystemExit):
@@ -82,10 +86,11 @@ class Matcher:
     def _loaders(self) -> None:
         """Rows of numbers become rows of tensors: joins find the tensors, so that no action looks anything up."""
         command = self._database.command
-        command("(relation fuzz-ref (i64)) (relation fuzz-list (i64))")
-        command("(rule ((fuzz-ref r)) ((Ref r)) :ruleset fuzz-refs) (rule ((fuzz-list a)) ((ARef a)) :ruleset fuzz-refs)")
+        for sort, handle in _HANDLES.items():
+            command(f"(constructor {handle} (i64) {sort} :unextractable) (relation fuzz-{sort} (i64))")
+            command(f"(rule ((fuzz-{sort} n)) (({handle} n)) :ruleset fuzz-refs)")
         tables = {name: (columns, "") for name, columns in self._base.relations.items()}
-        tables |= {name: term for name, term in self._base.constructors.items() if name not in _HANDLES.values()}
+        tables |= self._base.constructors
         for name, (columns, result) in tables.items():
             sorts = [*columns, *([result] if result else [])]
             if not set(sorts) <= set(SORTS) or not sorts:
@@ -94,10 +99,8 @@ class Matcher:
             cells = [f"v{i}" if sort in _HANDLES else f"c{i}" for i, sort in enumerate(sorts)]
             lookups = " ".join(f"(= v{i} ({_HANDLES[sort]} c{i}))" for i, sort in enumerate(sorts) if sort in _HANDLES)
             raw = " ".join(f"c{i}" for i in range(len(sorts)))
-            if result:
-                action = f"(union {cells[-1]} ({name} {' '.join(cells[:-1])}))"
-            else:
-                action = f"({name} {' '.join(cells)})"
+            term = f"({name} {' '.join(cells[:-1] if result else cells)})"
+            action = f"(union {cells[-1]} {term})" if result else term
             command(
                 f"(relation fuzz-row-{name} ({plain}))"
                 f" (rule ((fuzz-row-{name} {raw}) {lookups}) ({action}) :ruleset fuzz-load)"
@@ -118,18 +121,36 @@ class Matcher:
         finally:
             database.command("(pop)")
 
+    def together(self, model: Model) -> tuple[int, list[str]]:
+        """Runs all rules of the base on a model; how many e-classes were compared, and the false merges and rows."""
+        database = self._database
+        rulesets = dict.fromkeys(r.ruleset for r in self._base.rules if r.ruleset not in ("handles", "load"))
+        database.command("(push)")
+        try:
+            lists = self._load(model)
+            database.step("fuzz-refs")
+            database.step("fuzz-load")
+            for _ in range(TOGETHER_ROUNDS):
+                for ruleset in rulesets:
+                    database.step(ruleset) if ruleset else database.command("(run 1)")
+            return _Merged(model, self._base, database.tables(), lists).check()
+        finally:
+            database.command("(pop)")
+
     def _load(self, model: Model) -> list[tuple[int, ...]]:
         values = model.values
         lists = dict.fromkeys(a[i:] for _, a in model.ops for i in range(len(a) + 1))
-        for relation, rows in model.facts.items():
-            for at, sort in enumerate(self._base.relations.get(relation, ())):
+        for relation, facts in model.facts.items():
+            for column, sort in enumerate(self._base.relations.get(relation, ())):
                 if sort == "Args":
-                    lists.update(dict.fromkeys(row[at] for row in rows))
+                    lists.update(dict.fromkeys(row[column] for row in facts))
         lists.update({a[i:]: None for a in list(lists) for i in range(len(a) + 1)})
         number = {a: n for n, a in enumerate(lists)}
         rows: dict[str, list[Row]] = {
-            "fuzz-ref": [(i,) for i in range(len(values.tensors))],
-            "fuzz-list": [(n,) for n in number.values()],
+            "fuzz-Tensor": [(i,) for i in range(len(values.tensors))],
+            "fuzz-Args": [(n,) for n in number.values()],
+            "fuzz-row-Ref": list(enumerate(values.refs)),
+            "fuzz-row-ARef": [(n, number[a]) for n, a in enumerate(values.lists)],
             "fuzz-row-Op": [(k, number[a], y) for (k, a), y in model.ops.items()],
             "fuzz-row-Get": [(i, y, z) for (i, y), z in model.gets.items()],
             "fuzz-row-Const": [(name, y) for name, y in values.constants.items()],
@@ -142,16 +163,18 @@ class Matcher:
             if columns is None:
                 continue
             at = [i for i, sort in enumerate(columns) if sort == "Args"]
-            rows[f"fuzz-row-{relation}"] = [
-                tuple(number[cell] if i in at else cell for i, cell in enumerate(row)) for row in facts
-            ] if at else list(facts)
+            rows[f"fuzz-row-{relation}"] = (
+                [tuple(number[cell] if i in at else cell for i, cell in enumerate(row)) for row in facts]
+                if at
+                else list(facts)
+            )
         self._database.load(rows)
         return list(number)
 
     def _read(self, lists: Sequence[tuple[int, ...]]) -> dict[Watched, list[Row]]:
         tables = self._database.tables()
-        tensor = {handle: i for i, handle in tables.rows("Ref")}
-        operands = {handle: lists[n] for n, handle in tables.rows("ARef")}
+        tensor = {handle: i for i, handle in tables.rows("FuzzTensor")}
+        operands = {handle: lists[n] for n, handle in tables.rows("FuzzArgs")}
         known: dict[str, Any] = {"Tensor": tensor, "Args": operands}
         found: dict[Watched, list[Row]] = {}
         for watched in self.watched:
@@ -163,6 +186,71 @@ class Matcher:
                     rows.append(tuple(cells))
             found[watched] = rows
         return found
+
+
+class _Merged:
+    """The e-graph after all rules ran on a model: every e-class has one value, and every row is true."""
+
+    def __init__(self, model: Model, base: RuleBase, tables: Tables, lists: Sequence[tuple[int, ...]]):
+        self._model, self._base, self._tables = model, base, tables
+        self._tensors: dict[Any, int] = {}
+        self._lists: dict[Any, tuple[int, ...]] = {}
+        self.wrong: list[str] = []
+        for number, handle in tables.rows("FuzzTensor"):
+            self._join(self._tensors, handle, number, f"tensor {number}")
+        for number, handle in tables.rows("FuzzArgs"):
+            self._join(self._lists, handle, lists[number], f"list {number}")
+
+    def check(self) -> tuple[int, list[str]]:
+        """How many e-classes have a value, and what is wrong."""
+        self._evaluate()
+        rows = 0
+        for relation, columns in self._base.relations.items():
+            meaning = self._base.meanings.get(relation)
+            if meaning is None or not set(columns) <= set(SORTS) or relation.startswith("row-"):
+                continue
+            if not {"Tensor", "Args"} & set(columns) or "some" in show(meaning.formula):
+                continue  # what the host says of names, and what takes long to look for
+            for row in self._tables.rows(relation)[:MOST_ROWS]:
+                cells = [self._cell(cell, sort) for cell, sort in zip(row, columns, strict=True)]
+                rows += 1
+                if None not in cells and not self._model.evaluator.means(relation, cells):
+                    self.wrong.append(f"({relation} {' '.join(map(str, cells))}) is not true")
+        return len(self._tensors) + rows, self.wrong
+
+    def _evaluate(self) -> None:
+        """Values of the terms that rules made, from their operands up; a term that has two is a false merge."""
+        values = self._model.values
+        size = -1
+        while size < len(self._tensors) + len(self._lists):
+            size = len(self._tensors) + len(self._lists)
+            for x, rest, handle in self._tables.rows("Arg"):
+                if x in self._tensors and rest in self._lists:
+                    self._join(self._lists, handle, (self._tensors[x], *self._lists[rest]), "an operand list")
+            for key, operands, handle in self._tables.rows("Op"):
+                if operands in self._lists:
+                    self._term(handle, partial(values.op, key, self._lists[operands]), key)
+            for index, y, handle in self._tables.rows("Get"):
+                if y in self._tensors:
+                    self._term(handle, partial(values.get, index, self._tensors[y]), f"Get {index}")
+            for name, handle in self._tables.rows("Const"):
+                self._term(handle, partial(values.constant, name), f"Const {name}")
+
+    def _term(self, handle: Any, value: Callable[[], int], what: str) -> None:
+        try:
+            self._join(self._tensors, handle, value(), what)
+        except IllTypedError as error:
+            self.wrong.append(f"{what}: {error}")
+
+    def _join(self, known: dict[Any, Any], handle: Any, value: Any, what: str) -> None:
+        old = known.setdefault(handle, value)
+        if old != value and not self._model.values.equal(old, value):
+            made_by = self._model.values.made_by
+            shown = (old, value) if isinstance(value, tuple) else (made_by.get(old), made_by.get(value))
+            self.wrong.append(f"{what}: one e-class holds {shown[0]} and {shown[1]}, which differ")
+
+    def _cell(self, cell: Any, sort: str) -> Any:
+        return self._tensors.get(cell) if sort == "Tensor" else self._lists.get(cell) if sort == "Args" else cell
 
 
 def _with_ruleset(rule: Rule, ruleset: str) -> str:

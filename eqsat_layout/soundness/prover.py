@@ -7,11 +7,12 @@ the host answers are fuzzed, and on :data:`AXIOMS`. Needs z3 (the dependency gro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat_layout.soundness.meanings import FUNCTIONS, expanded, sorts_in
+from eqsat_layout.soundness.meanings import FUNCTIONS, expanded, never_holds, sorts_in, unbound
 from eqsat_layout.soundness.rule_text import Expr, Rule, RuleBase, literal_sort, parse, show, variables
 
 MILLISECONDS = 1000
@@ -19,22 +20,78 @@ MILLISECONDS = 1000
 _OWN = {
     "head": (("Args",), "Tensor"),
     "tail": (("Args",), "Args"),
+    "is-cons": (("Args",), "Bool"),
+    "length": (("Args",), "i64"),
     "joined": (("String", "String"), "String"),
+    "list-length": (("String",), "i64"),
+    "is-one": (("String",), "Bool"),
+    "is-list": (("String",), "Bool"),
+    "is-tuple": (("Tensor",), "Bool"),
+    "extents": (("Tensor",), "i64"),
+    "format-extents": (("String",), "i64"),
+    "inner": (("String",), "i64"),
+    "added": (("String",), "i64"),
 }
-"""Functions that only axioms need."""
+"""Functions that only axioms need; ``extents`` is the sum of a tensor's, ``inner`` that within a border's window."""
 
-PARTIAL = {"Op": (0, 1), "window": (0, 1), "graph": (0, 1), "node": (0, 2), "nodes": (0, 2)}
+PARTIAL = {
+    "Op": (0, 1),
+    "Get": (0, 1),
+    "window": (0, 1),
+    "pick": (0, 1),
+    "drop": (0, 1),
+    "cons": (0, 1),
+    "nth-of": (0, 1),
+    "graph": (0, 1),
+    "node": (0, 2),
+    "nodes": (0, 2),
+}
 """Functions that are not defined everywhere, and the arguments that decide it."""
 
 AXIOMS = """
 (= (head (Arg x r)) x)
 (= (tail (Arg x r)) r)
+(= (length (Arg x r)) (+ (length r) 1))
 (= (drop a 0) a)
-(= (drop a (+ i 1)) (tail (drop a i)))
-(= (pick a i) (head (drop a i)))
+(is-cons (Arg x r))
+(=> (and (ok (drop a i)) (is-cons (drop a i))) (= (pick a i) (head (drop a i))))
+(=> (and (ok (drop a i)) (is-cons (drop a i))) (= (drop a (+ i 1)) (tail (drop a i))))
+(=> (ok (pick (Arg x (End)) i)) (= i 0))
+
+(=> (and (named k "pad") (named k "crop")) (false))
+(=> (and (named k "pad") (named k "view")) (false))
+(=> (and (named k "view") (named k "crop")) (false))
+(=> (and (named k "pad") (ok (Op k a))) (= a (Arg (head a) (End))))
+(=> (and (named k "crop") (ok (Op k a))) (= a (Arg (head a) (End))))
+(=> (and (named k "view") (ok (Op k a))) (= a (Arg (head a) (End))))
 (=> (and (named k "pad") (ok (at k x))) (= (window k (at k x)) x))
-(=> (fits-all (cons g hs) (Arg x r)) (and (fits g x) (fits-all hs r)))
-(=> (fits fs y) (fits (nth-of fs i) (Get i y)))
+
+(> (added k) 0)
+(=> (ok (window k x)) (= (extents x) (+ (inner k) (added k))))
+(=> (ok (window k x)) (= (extents (window k x)) (inner k)))
+(=> (and (named k "pad") (ok (at k x))) (= (extents x) (inner k)))
+(=> (and (named k "pad") (ok (at k x))) (= (extents (at k x)) (+ (inner k) (added k))))
+(=> (and (named k "crop") (ok (at k x))) (= (extents x) (+ (inner k) (added k))))
+(=> (and (named k "crop") (ok (at k x))) (= (extents (at k x)) (inner k)))
+
+(=> (fits f x) (= (extents x) (format-extents f)))
+(=> (and (fits f x) (fits f y) (fits g x)) (fits g y))
+(=> (and (ok (at k x)) (ok (at k y)) (fits f x)) (fits f y))
+(=> (and (ok (at k x)) (ok (at k y)) (fits f (at k x))) (fits f (at k y)))
+(fits-all "" (End))
+(=> (ok (cons g hs)) (is-one g))
+(=> (ok (cons g hs)) (= (list-length (cons g hs)) (+ (list-length hs) 1)))
+(=> (and (ok (cons g hs)) (fits-all (cons g hs) (Arg x r))) (and (fits g x) (fits-all hs r)))
+(=> (and (is-one g) (fits-all g (Arg x r))) (and (fits g x) (= r (End))))
+
+(=> (ok (Get i y)) (is-tuple y))
+(=> (and (ok (Get i y)) (is-tuple (Get i y))) (false))
+(=> (ok (nth-of fs i)) (is-list fs))
+(=> (and (ok (nth-of fs i)) (is-list (nth-of fs i))) (false))
+(=> (and (fits f y) (is-list f)) (is-tuple y))
+(=> (and (fits f y) (is-tuple y)) (is-list f))
+(=> (and (fits fs y) (ok (Get i y))) (fits (nth-of fs i) (Get i y)))
+
 (= (constants-named "") (End))
 (= (constants-named (joined h (joined "," hs))) (Arg (Const h) (constants-named hs)))
 (serves b b)
@@ -45,7 +102,10 @@ AXIOMS = """
 
 @dataclass(frozen=True)
 class Proof:
-    """``proved``, or why not: an action that does not follow, or something that the prover has no words for."""
+    """``proved``, or ``why`` not: an action that does not follow, or something that the prover has no words for.
+
+    ``why`` also says it where a body can never hold, which proves anything.
+    """
 
     rule: Rule
     proved: bool
@@ -71,6 +131,9 @@ class Prover:
 
     def prove(self, rule: Rule) -> Proof:
         """Whether the actions follow from the body."""
+        never = never_holds(rule.body, self._base)
+        if never:
+            return Proof(rule, True, f"its body never holds: {never}")
         logic, z3 = self._logic, self._z3
         try:
             scope = {name: logic.variable(name, sort) for name, sort in self._base.variables(rule).items()}
@@ -132,25 +195,24 @@ class _Logic:
 
     def closed(self, formula: Expr, scope: Mapping[str, Any]) -> Any:
         """The formula for everything that its variables outside of ``scope`` may be."""
-        free = [name for name in variables(formula) if name not in scope]
-        sorts = sorts_in(formula, self.base)
+        free = [name for name in unbound(formula) if name not in scope]
+        sorts = sorts_in(formula, self.base, _OWN)
         bound = {name: self.variable(name, sorts.get(name, "Tensor")) for name in free}
         body = self.formula(formula, {**scope, **bound})
         return self.z3.ForAll(list(bound.values()), body) if bound else body
 
     def fact(self, fact: Expr, scope: Mapping[str, Any]) -> Any:
         """What a fact of a body, or an action, says."""
-        head = fact[0] if isinstance(fact, tuple) else fact
-        if head == "union":
-            return self.formula(("=", *fact[1:]), scope)
-        if head in self.base.relations:
-            meaning = self.base.meanings.get(str(head))
-            if meaning is None:
-                return self._all_defined(fact[1:], scope)
-            return self.z3.And(self._all_defined(fact[1:], scope), self._meaning(str(head), fact[1:], scope))
-        if head in self.base.constructors or isinstance(fact, str):
+        if isinstance(fact, str):
             return self.defined(fact, scope)
-        return self.formula(fact, scope)
+        name, columns = str(fact[0]), fact[1:]
+        if name == "union":
+            return self.formula(("=", *columns), scope)
+        if name in self.base.relations:
+            defined = self._all_defined(columns, scope)
+            known = name in self.base.meanings
+            return self.z3.And(defined, self._meaning(name, columns, scope)) if known else defined
+        return self.defined(fact, scope) if name in self.base.constructors else self.formula(fact, scope)
 
     def _meaning(self, name: str, columns: Sequence[Expr], scope: Mapping[str, Any]) -> Any:
         meaning = self.base.meanings[name]
@@ -163,12 +225,16 @@ class _Logic:
         if isinstance(formula, str):
             raise Unspeakable(f"{formula!r} is no formula")
         head, *parts = expanded(formula)
+        if head == "false":
+            return z3.BoolVal(False)
         if head == "and":
             return z3.And(*(self.formula(part, scope) for part in parts))
         if head == "=>":
             return z3.Implies(self.formula(parts[0], scope), self.formula(parts[1], scope))
         if head == "some":
-            bound = {name: self.variable(name, sorts_in(parts[1], self.base)[name]) for name in variables(parts[0])}
+            bound = {
+                name: self.variable(name, sorts_in(parts[1], self.base, _OWN)[name]) for name in variables(parts[0])
+            }
             return z3.Exists(list(bound.values()), self.formula(parts[1], {**scope, **bound}))
         if head == "ok":
             return self.defined(parts[0], scope)
@@ -180,7 +246,7 @@ class _Logic:
             return z3.And(defined, _COMPARISONS[str(head)](*terms))
         if head in self.base.meanings:
             return z3.And(defined, self._meaning(str(head), parts, scope))
-        if FUNCTIONS.get(str(head), ((), ""))[1] == "Bool":
+        if {**FUNCTIONS, **_OWN}.get(str(head), ((), ""))[1] == "Bool":
             return z3.And(defined, self.functions[str(head)](*terms))
         raise Unspeakable(f"{show(formula)} has no meaning")
 
@@ -202,7 +268,10 @@ class _Logic:
                 joined = self.functions["joined"](terms.pop(), joined)
             return joined
         if head in _ARITHMETIC:
-            return _ARITHMETIC[str(head)](*terms)
+            try:
+                return _ARITHMETIC[str(head)](*terms)
+            except (TypeError, self.z3.Z3Exception) as error:
+                raise Unspeakable(f"{show(term)}: {error}") from error
         if head not in self.functions:
             raise Unspeakable(f"{show(term)} has no meaning")
         try:
@@ -230,13 +299,17 @@ def _kin(name: str) -> str:
     return "graph" if name in ("node", "nodes") else name
 
 
-_ARITHMETIC = {"+": lambda *v: sum(v[1:], v[0]), "-": lambda a, b: a - b, "*": lambda a, b: a * b}
-_COMPARISONS = {
-    "<": lambda a, b: a < b,
-    ">": lambda a, b: a > b,
-    "<=": lambda a, b: a <= b,
-    ">=": lambda a, b: a >= b,
-    "!=": lambda a, b: a != b,
+def _sum(*terms: Any) -> Any:
+    return sum(terms[1:], terms[0])
+
+
+_ARITHMETIC: dict[str, Callable[..., Any]] = {"+": _sum, "-": operator.sub, "*": operator.mul}
+_COMPARISONS: dict[str, Callable[..., Any]] = {
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "!=": operator.ne,
 }
 
 __all__ = ["AXIOMS", "Proof", "Prover", "prove_all"]

@@ -7,7 +7,6 @@ something in it that has no meaning, is reported with the reason.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,8 @@ from eqsat_layout.egraph.rules import Command, read_commands
 from eqsat_layout.soundness.counterexample import Counterexample, describe
 from eqsat_layout.soundness.lexicon import Lexicon, make_lexicon
 from eqsat_layout.soundness.matching import Matcher
-from eqsat_layout.soundness.model import Model, Row, make_model
+from eqsat_layout.soundness.model import Model, Row
+from eqsat_layout.soundness.random_model import make_model
 from eqsat_layout.soundness.rule_text import Expr, Rule, RuleBase, is_variable, read_rule_base
 from eqsat_layout.soundness.values import IllTypedError, MeaninglessError
 from eqsat_layout.soundness.vocabulary import FAMILIES, make_vocabulary
@@ -27,6 +27,8 @@ CHECKED = 400
 """Instances of one rule that are checked in one model; which, is drawn."""
 ASKED = 3
 """Questions of one rule in one model that are put to the host, to see that it can answer."""
+TOGETHER_EVERY = 5
+"""Models in one of which all rules run together."""
 VOCABULARIES = 3
 """Vocabularies per family of shapes."""
 
@@ -53,12 +55,19 @@ class RuleReport:
 
 @dataclass
 class FuzzReport:
-    """What came of it all; ``answers``: wrong or missing answers of the host, by what was asked."""
+    """What came of it all.
+
+    ``compared``: e-classes and rows checked after all rules ran together; ``false_merges`` among them. ``crashes``:
+    questions that the host could not answer.
+    """
 
     rules: list[RuleReport]
     seed: int
     models: int = 0
     seconds: float = 0.0
+    compared: int = 0
+    false_merges: list[str] = field(default_factory=list)
+    crashes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
 
     @property
@@ -68,8 +77,9 @@ class FuzzReport:
 
     @property
     def is_clean(self) -> bool:
-        """Every rule was checked and none failed."""
-        return not self.unread and all(r.is_sound for r in self.rules)
+        """Every rule was checked and none failed, alone or together."""
+        trouble = self.unread or self.false_merges or self.crashes
+        return not trouble and all(r.is_sound for r in self.rules)
 
 
 @dataclass(frozen=True)
@@ -102,12 +112,24 @@ def fuzz_rules(
 
 
 class Fuzzer:
-    """Checks ``rules``, which need not be those of ``base``, in models of ``base``."""
+    """Checks ``rules``, which need not be those of ``base``, in models of ``base``.
 
-    def __init__(self, base: RuleBase, commands: Sequence[Command], rules: Iterable[Rule], seed: int = 0):
-        self._base, self._seed = base, seed
+    ``until_caught``: a rule that failed once is left alone from then on.
+    """
+
+    def __init__(
+        self,
+        base: RuleBase,
+        commands: Sequence[Command],
+        rules: Iterable[Rule],
+        seed: int = 0,
+        *,
+        until_caught: bool = False,
+    ):
+        self._base, self._seed, self._until_caught = base, seed, until_caught
         self._matcher = Matcher(base, commands, rules)
-        self._rng = random.Random(seed)
+        self._compared = 0
+        self._false_merges: list[str] = []
         self._lexicons: dict[Any, Lexicon] = {}
         self._wanted = sorted(_named_ops(base))
         self.reports = [RuleReport(watched.rule) for watched in self._matcher.watched]
@@ -127,14 +149,21 @@ class Fuzzer:
             progress(sum(r.instances for r in self.reports), share)
             if share >= 1:
                 break
-            self.check(self.model(models))
+            model = self.model(models)
+            self.check(model)
+            if models % TOGETHER_EVERY == 0 and not self._until_caught:
+                compared, wrong = self._matcher.together(model)
+                self._compared += compared
+                self._false_merges += [f"{line} (seed {self._seed}, model {models})" for line in wrong[:3]]
             models += 1
         for report in self.reports:
             if not report.instances and not report.trouble:
                 report.trouble = self._why_none(report.rule)
         unread = [str(unread) for unread in self._base.unread]
         reports = sorted([*self.reports, *self._refused], key=lambda r: (r.rule.file, r.rule.line, r.rule.name))
-        return FuzzReport(reports, self._seed, models, time.perf_counter() - start, unread)
+        crashes = [crash for lexicon in self._lexicons.values() for crash in lexicon.crashes]
+        seconds = time.perf_counter() - start
+        return FuzzReport(reports, self._seed, models, seconds, self._compared, self._false_merges, crashes, unread)
 
     def _share(self, effort: Effort, models: int, seconds: float) -> float:
         if effort.seconds is not None:
@@ -158,7 +187,7 @@ class Fuzzer:
         found = self._matcher.matches(model)
         for report, (watched, rows) in zip(self.reports, found.items(), strict=True):
             report.matches += len(rows)
-            if report.trouble:
+            if report.trouble or (self._until_caught and report.failures):
                 continue
             picked = rows if len(rows) <= CHECKED else model.rng.sample(rows, CHECKED)
             names = [name for name, _ in watched.variables]
@@ -177,6 +206,8 @@ class Fuzzer:
                     best = report.counterexample
                     if best is None or found_here.size < best.size:
                         report.counterexample = found_here
+                    if self._until_caught:
+                        break
 
     def _why_none(self, rule: Rule) -> str:
         for name in _named_ops_of(rule):

@@ -7,6 +7,7 @@ read so is kept as :class:`Unread`, with the reason.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -169,7 +170,8 @@ def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
 
 
 def _read(command: Command, base: RuleBase) -> None:
-    (form,) = parse(command.text)
+    form = parse(command.text)[0]
+    assert not isinstance(form, str)
     head, *parts = form
     reader = _READERS.get(str(head))
     if reader is not None:
@@ -195,8 +197,9 @@ def _rule(command: Command, parts: Sequence[Expr], base: RuleBase) -> None:
 
 def _rewrite(command: Command, parts: Sequence[Expr], base: RuleBase) -> None:
     both = command.text.lstrip("( ").startswith("bi")
-    options, when = _options(parts[2:]), ()
-    for key, value in zip(parts[2:], parts[3:], strict=False):
+    options = _options(parts[2:])
+    when: tuple[Expr, ...] = ()
+    for key, value in itertools.pairwise(parts[2:]):
         if key == ":when":
             when = tuple(value)
     name = options.get(":name", f'"{command.line}"').strip('"')
@@ -219,7 +222,7 @@ _READERS = {
 
 
 def _options(parts: Sequence[Expr]) -> dict[str, str]:
-    pairs = zip(parts, parts[1:], strict=False)
+    pairs = itertools.pairwise(parts)
     return {key: value for key, value in pairs if isinstance(key, str) and key[:1] == ":" and isinstance(value, str)}
 
 

@@ -1,108 +1,185 @@
 """Validation: both modules run on the same random inputs and their results are compared.
 
-In: the input module and the optimised one. Out: nothing, or :class:`ValidationError` with the function and the result
-that differs. Every public function whose parameters are tensors of known dtype is run, twice, symbolic sizes with two
-different values.
+In: the input module and the optimised one, and how it was planned. Out: notes on what could not be run, or
+:class:`ValidationError` with the function, the result and the first op that differs. The optimised module is run once
+as it is, and twice with poison in every undef element of every buffer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
-from eqsat_layout.errors import EqsatError
+from eqsat_layout.errors import EqsatError, ValidationError
+from eqsat_layout.graph.emit import emit_module
+from eqsat_layout.graph.graph import Program
+from eqsat_layout.soundness.blame import first_difference
+from eqsat_layout.soundness.inputs import NoInputsError, flat, random_inputs
+from eqsat_layout.soundness.poison import POISONS, has_undef, poisoned
+from eqsat_layout.summary import Region
 from eqsat_layout.targets import lower
 
+__all__ = ["ValidationError", "check_equal", "validate"]
+
 ROUNDS = 2
-RELATIVE_TOLERANCE = 1e-3
+_FIRST_SIZE = 2
+
+_TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
 """Of the largest element of a result: layouts change the order of no reduction, but the kernels' schedules do."""
 
 
-class ValidationError(EqsatError):
-    """The optimised module computes something else than the input."""
+def validate(before: Any, after: Any, regions: Sequence[Region], program: Program, seed: int = 0) -> list[str]:
+    """Notes on what could not be checked; :class:`ValidationError` where the results of the two modules differ.
+
+    ``regions`` are those of ``program`` that ``after`` was made of.
+    """
+    notes: list[str] = []
+    reference = _Reference(before, seed, notes)
+    variants = [(_Variant(after, "", None))]
+    signatures = program.signatures
+    if any(has_undef(r, signatures) for r in regions):
+        for kind in POISONS:
+            try:
+                steps = [(r.graph, poisoned(r, signatures, kind)) for r in regions]
+                module = emit_module(before, steps, signatures)
+            except (EqsatError, AssertionError) as error:
+                notes.append(f"validation: undef padding could not be poisoned: {error}")
+                break
+            variants.append(_Variant(module, f" with poison ({kind}) in undef padding", kind))
+    for variant in variants:
+        difference = reference.difference(variant)
+        if difference is not None:
+            op = first_difference(before, regions, signatures, difference.function, difference.inputs, variant.poison)
+            raise ValidationError(difference.text + (f"; {op}" if op else ""))
+    return notes
 
 
 def check_equal(before: Any, after: Any, seed: int = 0) -> None:
     """Raises :class:`ValidationError` where the results of the two modules differ."""
-    machines = [relax.VirtualMachine(lower(mod), tvm.cpu()) for mod in (before, after)]
-    for global_var, function in before.functions_items():
-        name = str(global_var.name_hint)
-        if not isinstance(function, relax.Function) or name not in _public_names(before):
-            continue
+    difference = _Reference(before, seed, []).difference(_Variant(after, "", None))
+    if difference is not None:
+        raise ValidationError(difference.text)
+
+
+@dataclass(frozen=True)
+class _Variant:
+    module: Any
+    what: str
+    poison: str | None
+
+
+@dataclass(frozen=True)
+class _Difference:
+    function: str
+    inputs: list[Any]
+    text: str
+
+
+@dataclass(frozen=True)
+class _Case:
+    function: str
+    inputs: list[Any]
+    results: list[npt.NDArray[Any]]
+
+
+class _Reference:
+    """What the input module gives, worked out once."""
+
+    def __init__(self, mod: Any, seed: int, notes: list[str]):
+        self._notes = notes
+        self.cases: list[_Case] = []
+        try:
+            machine = machine_of(mod)
+        except Exception as error:  # whatever TVM's build meets
+            notes.append(f"validation: the input module can't be built here: {_line(error)}")
+            return
+        for name in _public_names(mod):
+            self._run(machine, mod[name], name, seed)
+
+    def _run(self, machine: Any, function: Any, name: str, seed: int) -> None:
         for round_ in range(ROUNDS):
-            inputs = random_inputs(function, np.random.default_rng(seed + round_), symbolic_size=2 + round_)
-            if inputs is None:
-                break
-            results = [_flat(vm[name](*(tvm.runtime.tensor(x) for x in inputs))) for vm in machines]
-            for i, (expected, got) in enumerate(zip(*results, strict=True)):
-                _compare(name, i, expected, got)
+            reasons: list[str] = []
+            for distinct in (True, False):
+                try:
+                    inputs = random_inputs(function, _FIRST_SIZE + round_, seed + round_, distinct=distinct)
+                    self.cases.append(_Case(name, inputs, run(machine, name, inputs)))
+                    break
+                except NoInputsError as error:
+                    reasons.append(str(error))
+                except Exception as error:  # sizes that do not fit one another, among others
+                    reasons.append(_line(error))
+            else:
+                note = f"validation: function {name!r} was not run: {reasons[0]}"
+                self._notes += [note] if note not in self._notes else []
+
+    def difference(self, variant: _Variant) -> _Difference | None:
+        """Where the variant gives something else."""
+        if not self.cases:
+            return None
+        try:
+            machine = machine_of(variant.module)
+        except Exception as error:
+            text = f"the optimised module{variant.what} can't be built, but the input can: {_line(error)}"
+            raise ValidationError(text) from error
+        for case in self.cases:
+            try:
+                found = run(machine, case.function, case.inputs)
+            except Exception as error:
+                text = f"{case.function}: fails{variant.what}, but the input does not: {_line(error)}"
+                return _Difference(case.function, case.inputs, text)
+            for i, (expected, got) in enumerate(zip(case.results, found, strict=True)):
+                text = difference(expected, got)
+                if text:
+                    text = f"{case.function}: result {i} {text}{variant.what}"
+                    return _Difference(case.function, case.inputs, text)
+        return None
 
 
-def _public_names(mod: Any) -> set[str]:
-    return {
+def machine_of(mod: Any) -> Any:
+    """A virtual machine that runs ``mod`` here."""
+    return relax.VirtualMachine(lower(mod), tvm.cpu())
+
+
+def run(machine: Any, name: str, inputs: Sequence[Any]) -> list[npt.NDArray[Any]]:
+    """The arrays that function ``name`` gives."""
+    return list(flat(machine[name](*inputs)))
+
+
+def difference(expected: npt.NDArray[Any], got: npt.NDArray[Any]) -> str:
+    """In what two results differ, in words; empty if they are the same up to rounding."""
+    if expected.shape != got.shape or expected.dtype != got.dtype:
+        return f"is {got.dtype}{got.shape} instead of {expected.dtype}{expected.shape}"
+    share = _TOLERANCES.get(str(expected.dtype))
+    if share is None:
+        return "" if np.array_equal(expected, got, equal_nan=expected.dtype.kind == "f") else "differs"
+    expected, got = expected.astype("float64"), got.astype("float64")
+    finite = expected[np.isfinite(expected)]
+    tolerance = share * float(np.abs(finite).max(initial=1.0))
+    if np.allclose(got, expected, rtol=share, atol=tolerance, equal_nan=True):
+        return ""
+    with np.errstate(invalid="ignore"):
+        worst = np.abs(expected - got)
+    wrong = int(np.count_nonzero(~np.isfinite(got) & np.isfinite(expected)))
+    if wrong:
+        return f"has {wrong} elements that are no numbers but should be"
+    return f"differs by up to {float(np.nanmax(worst)):.3g}, tolerance {tolerance:.3g}"
+
+
+def _public_names(mod: Any) -> list[str]:
+    return sorted(
         str(gv.name_hint)
         for gv, f in mod.functions_items()
         if isinstance(f, relax.Function) and f.attrs is not None and f.attrs.get("global_symbol") is not None
-    }
+    )
 
 
-def random_inputs(function: Any, rng: np.random.Generator, symbolic_size: int = 2) -> list[npt.NDArray[Any]] | None:
-    """One array per parameter; ``None`` if a parameter is no tensor of known shape and a plain dtype."""
-    inputs: list[npt.NDArray[Any]] = []
-    sizes: dict[int, int] = {}
-    for param in function.params:
-        ty = param.ty
-        if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-            return None
-        shape: list[int] = []
-        for extent in ty.shape.values:
-            if isinstance(extent, tirx.IntImm):
-                shape.append(int(extent))
-            elif isinstance(extent, tirx.Var):
-                shape.append(sizes.setdefault(hash(extent), symbolic_size))
-            else:
-                return None
-        array = _random_array(shape, str(ty.dtype), rng)
-        if array is None:
-            return None
-        inputs.append(array)
-    return inputs
-
-
-def _random_array(shape: list[int], dtype: str, rng: np.random.Generator) -> npt.NDArray[Any] | None:
-    if dtype in ("float16", "float32", "float64"):
-        return rng.standard_normal(shape).astype(dtype)
-    if dtype == "bool":
-        return rng.integers(0, 2, shape).astype(bool)
-    if dtype.startswith(("int", "uint")):
-        return rng.integers(0, 8, shape).astype(dtype)
-    return None
-
-
-def _flat(value: Any) -> Iterator[npt.NDArray[Any]]:
-    if hasattr(value, "numpy"):
-        yield value.numpy()
-    elif hasattr(value, "__iter__"):
-        for item in value:
-            yield from _flat(item)
-
-
-def _compare(name: str, index: int, expected: npt.NDArray[Any], got: npt.NDArray[Any]) -> None:
-    if expected.shape != got.shape or expected.dtype != got.dtype:
-        raise ValidationError(
-            f"{name}: result {index} is {got.dtype}{got.shape} instead of {expected.dtype}{expected.shape}"
-        )
-    if expected.dtype.kind != "f":
-        if not np.array_equal(expected, got):
-            raise ValidationError(f"{name}: result {index} differs")
-        return
-    finite = expected[np.isfinite(expected)]
-    tolerance = RELATIVE_TOLERANCE * float(np.abs(finite).max(initial=1.0))
-    if not np.allclose(expected, got, rtol=RELATIVE_TOLERANCE, atol=tolerance, equal_nan=True):
-        worst = float(np.nanmax(np.abs(expected.astype("float64") - got.astype("float64"))))
-        raise ValidationError(f"{name}: result {index} differs by up to {worst:.3g}, tolerance {tolerance:.3g}")
+def _line(error: BaseException) -> str:
+    """The last line of what TVM says, which is the message."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

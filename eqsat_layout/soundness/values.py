@@ -67,6 +67,7 @@ class Values:
     tensors: list[Array | tuple[int, ...]] = field(default_factory=list)
     params: dict[str, int] = field(default_factory=dict)
     constants: dict[str, int] = field(default_factory=dict)
+    refs: list[int] = field(default_factory=list)
     lists: list[tuple[int, ...]] = field(default_factory=list)
     graphs: dict[str, dict[tuple[str, int], tuple[Any, ...]]] = field(default_factory=dict)
     made_by: dict[int, tuple[Any, ...]] = field(default_factory=dict)
@@ -170,7 +171,7 @@ class Values:
         border = self.parts.get(name)
         if border is None or isinstance(border, IndexMap) or self.shape(number) != border.wide_shape:
             raise IllTypedError(f"{name} has no window in this")
-        cut = (slice(None), *(slice(lo, n - hi) for (lo, hi), n in zip(border.widths, border.wide_shape, strict=True)))
+        cut = (slice(None), *(slice(lo, n - hi) for (lo, hi), n in zip(border.widths, self.shape(number), strict=True)))
         return self.intern(np.ascontiguousarray(self.array(number)[cut]), ("window", name, number))
 
     # ---- storage ----------------------------------------------------------------------------------------------------
@@ -247,14 +248,14 @@ class Evaluator:
             "End": lambda: (),
             "Const": v.constant,
             "Param": lambda name: _found(v.params, name),
-            "Ref": lambda i: _within(i, v.tensors, i),
-            "ARef": lambda i: _within(v.lists[i] if 0 <= i < len(v.lists) else None, v.lists, i),
+            "Ref": lambda i: pick(v.refs, i),
+            "ARef": lambda i: pick(v.lists, i),
             "window": v.window,
             "lay": v.lay,
             "pick": pick,
             "drop": drop,
             "cons": lambda head, rest: f"{head} {rest}" if rest else head,
-            "nth-of": lambda name, i: pick(v.formats(name), i),
+            "nth-of": lambda name, i: pick(v.names.lists.get(name, ()) if name[:1] == "[" else (), i),
             "constants-named": lambda hs: tuple(v.constant(h) for h in hs.split(",") if h),
             "graph": v.graph,
             "node": lambda r, n, a: v.node(r, "node", n, a),
@@ -298,6 +299,8 @@ class Evaluator:
         """Whether a formula is true; an ill-typed equality is not."""
         assert not isinstance(formula, str)
         head, *parts = formula
+        if head == "false":
+            return False
         if head == "and":
             return all(self.holds(part, scope) for part in parts)
         if head == "=>":
@@ -413,9 +416,3 @@ def _found(table: Mapping[str, Any], name: str) -> Any:
     if name not in table:
         raise IllTypedError(f"there is no {name!r}")
     return table[name]
-
-
-def _within(value: Any, table: Sequence[Any], index: int) -> Any:
-    if not 0 <= index < len(table):
-        raise IllTypedError(f"there is no number {index}")
-    return value

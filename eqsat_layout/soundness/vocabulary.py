@@ -100,6 +100,8 @@ def _plain_calls(shape: Shape) -> list[tuple[Build, list[Shape]]]:
         (lambda x, y: R.concat([x, y], axis=last), [shape, shape]),
     ]
     calls += [(lambda x: R.split(x, 2, axis=last), [shape])] if shape[-1] % 2 == 0 else []
+    calls += [(lambda x: R.split(x, [1], axis=last), [shape])] if shape[-1] > 1 else []
+    calls += [(lambda x: R.split(x, [1, 2], axis=last), [shape])] if shape[-1] > 2 else []
     calls += [(R.matmul, [shape, shape])] if last and shape[-1] == shape[-2] else []
     if len(shape) == 4:
         weight = (4, shape[1], 3, 3)
@@ -120,7 +122,9 @@ def _calls_by_name(name: str, shape: Shape) -> list[tuple[Build, list[Shape]]]:
         return []
     last = shape[-1:]
     for shapes in ([shape], [shape, shape], [shape, last], [shape] * 3, [shape, last, last]):
+        variables = [relax.Var(f"p{i}", relax.TensorType(list(s), "float32")) for i, s in enumerate(shapes)]
         try:
+            relax.BlockBuilder().normalize(function(*variables))
             _signatures([(function, list(shapes))])
         except Exception:  # whatever TVM says of operands that the op does not take: others are tried
             continue
@@ -166,10 +170,9 @@ def _parts(shape: Shape, wide: Shape, rng: random.Random) -> list[Part]:
             views.append(follower)
     parts: list[Part] = list(dict.fromkeys(views))
     added = [big - small for small, big in zip(shape, wide, strict=True)]
-    before = [rng.randint(0, n) for n in added]
-    for lows in {tuple(before), tuple(0 for _ in before)}:
+    for lows in ([0] * len(added), added):  # two windows of the same shapes
         widths = tuple((lo, n - lo) for lo, n in zip(lows, added, strict=True))
-        parts += [Border(shape, widths, fill) for fill in (0.0, 1.0, None)]
+        parts += [Border(shape, widths, fill) for fill in (-1.0, 0.0, 1.0, None)]
     return parts
 
 

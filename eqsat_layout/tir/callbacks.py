@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal, Protocol
 
 from eqsat_layout.errors import LayoutError
@@ -16,6 +17,9 @@ from eqsat_layout.tir.flow import Flow
 
 CALLBACK_ATTRIBUTE = "eqsat_layout.flow"
 """The attribute of a PrimFunc that names its callback; without it the callback goes by the function's or op's name."""
+
+MOST_ANSWERS = 256
+"""A callback that gives more is taken to give answers without end."""
 
 Direction = Literal["backward", "forward"]
 """Which way a map is asked through: from a result to the operands, or from an operand to the results."""
@@ -99,9 +103,11 @@ class _Asker:
     def ask(self, callback: FlowCallback, direction: Direction, index: int, index_map: IndexMap) -> tuple[Flow, ...]:
         try:
             answers = callback(self.operands, self.results, direction, index, index_map)
-            listed = [] if answers is None else list(answers)
+            listed = [] if answers is None else list(islice(answers, MOST_ANSWERS + 1))
         except Exception as error:
             raise LayoutError(f"{self.where} raised {type(error).__name__}: {error}") from error
+        if len(listed) > MOST_ANSWERS:
+            raise LayoutError(f"{self.where} gives more than {MOST_ANSWERS} answers; does it ever end?")
         flows: dict[Flow, None] = {}
         for answer in listed:
             if not isinstance(answer, tuple | list) or len(answer) != 2:

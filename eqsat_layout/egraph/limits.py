@@ -1,0 +1,183 @@
+"""Limits on saturation, for rules that would go on for ever (egraph room).
+
+In: what the user allows. Out: :class:`Budget`, which is asked between slices of a run, and :func:`rehearse`, which
+finds out in a child process whether a slice comes to an end at all.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Final
+
+from eqsat_layout.errors import EqsatError
+
+_NODES, _NODES_EACH = 50_000, 500
+"""Real programs need 20 to 120 e-nodes and facts for an op with its operands."""
+
+_STEPS, _STEPS_EACH = 1_000, 10
+"""A fact that goes through the whole program takes a few steps for an op and for an operand."""
+
+_SECONDS_OF_USER_RULES: Final = 60.0
+_UNKNOWN_MEMORY: Final = 4096.0
+_MEGABYTE: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far the rules may go in each phase of each region; where one is hit, what was found until then is used.
+
+    ``rounds`` of questions and answers. ``steps``: applications of all rules at once, default 1 000 and 10 more for
+    each op and operand. ``nodes``: new e-nodes and facts, default 50 000 and 500 more for each. ``seconds``: default
+    none, but 60 with rules of the user's. ``megabytes``: new memory, default half of what is free. The first three are
+    the same on every machine and in every run. With rules of the user's a child process tries each slice first, so
+    that even one step that would never come back is stopped.
+    """
+
+    rounds: int = 200
+    steps: int | None = None
+    nodes: int | None = None
+    seconds: float | None = None
+    megabytes: float | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is None and field.name != "rounds":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise EqsatError(f"limits: {field.name} must be a number above 0, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A limit that was hit. ``limit`` says which in words, ``rules`` are the names of those that were still at work."""
+
+    phase: str
+    limit: str
+    rules: tuple[str, ...] = ()
+
+
+class Budget:
+    """What one phase may still take. ``is_guarded``: there are rules that nobody has tried.
+
+    ``size``: of the program, its ops and their operands.
+    """
+
+    def __init__(self, limits: Limits, size: int, is_guarded: bool):
+        self.rounds, self.is_guarded = limits.rounds, is_guarded
+        self._nodes = _NODES + _NODES_EACH * size if limits.nodes is None else limits.nodes
+        self._steps = _STEPS + _STEPS_EACH * size if limits.steps is None else limits.steps
+        self._seconds = limits.seconds or (_SECONDS_OF_USER_RULES if is_guarded else math.inf)
+        self._megabytes = limits.megabytes or _free_megabytes() / 2
+        self.start(0)
+
+    def start(self, nodes: int) -> None:
+        """A phase begins, with so many nodes."""
+        self._taken = 0
+        self._first, self._memory, self._began = nodes, used_megabytes(), time.monotonic()
+
+    def exceeded(self, nodes: int, steps: int = 0) -> str | None:
+        """The limit that is hit with so many nodes now, after so many more steps, in words."""
+        self._taken += steps
+        if self._taken > self._steps:
+            return f"{self._steps:,} steps"
+        if nodes - self._first > self._nodes:
+            return f"{self._nodes:,} new nodes"
+        if self.seconds_left <= 0:
+            return self._seconds_in_words
+        return None if self.megabytes_left > 0 else self._megabytes_in_words
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the limit on time, ``inf`` without one."""
+        return self._seconds - (time.monotonic() - self._began)
+
+    @property
+    def megabytes_left(self) -> float:
+        """Until the limit on memory."""
+        return self._megabytes - (used_megabytes() - self._memory)
+
+    def died(self, is_late: bool) -> str:
+        """In words, why a rehearsal did not come to its end."""
+        limit = self._seconds_in_words if is_late else self._megabytes_in_words
+        return f"{limit}, which a single step would take"
+
+    @property
+    def _seconds_in_words(self) -> str:
+        return f"{self._seconds:g} seconds"
+
+    @property
+    def _megabytes_in_words(self) -> str:
+        return f"{self._megabytes:,.0f} megabytes of memory"
+
+
+def rehearse(action: Callable[[], object], budget: Budget, share: float = 1.0) -> str | None:
+    """Whether ``action`` ends within this share of the time and all memory that is left.
+
+    It is done in a copy of this process, and has no effect here. None if it ends, in words the limit that it hits if
+    not. Without ``fork``, or with threads that a copy would not have, nothing is tried. An action that fails with an
+    error of its own is said to end: it will fail here too.
+    """
+    if not hasattr(os, "fork") or os.environ.get("RAYON_NUM_THREADS", "1") != "1":
+        return None
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        _be_the_copy(action, writing, budget.megabytes_left)
+    os.close(writing)
+    try:
+        left = budget.seconds_left * share
+        ready, _, _ = select.select([reading], [], [], None if left == math.inf else max(left, 0.01))
+        ended = bool(ready) and os.read(reading, 1) == b"1"
+    finally:
+        os.close(reading)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return None if ended else budget.died(is_late=not ready)
+
+
+def _be_the_copy(action: Callable[[], object], writing: int, megabytes: float) -> None:
+    """Never comes back, and says nothing but that it has done it."""
+    try:
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), 2)  # Rust says aloud that memory is at an end
+        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + int(max(megabytes, 1) * _MEGABYTE),) * 2)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    except (OSError, ValueError):
+        pass
+    try:
+        action()
+        os.write(writing, b"1")
+    except MemoryError:
+        pass
+    except BaseException:
+        os.write(writing, b"1")
+    finally:
+        os._exit(0)
+
+
+def used_megabytes() -> float:
+    """Memory that this process holds now; at its peak where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize() / _MEGABYTE
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _free_megabytes() -> float:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            kilobytes = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return _UNKNOWN_MEMORY
+    return kilobytes / 1024

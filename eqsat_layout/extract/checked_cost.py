@@ -1,0 +1,62 @@
+"""A cost model of the user's, asked with care (extract room).
+
+In: any object with the methods of :class:`CostModel`. Out: one whose every answer is a number of seconds, or
+:class:`CostError` with the op and the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat_layout.errors import CostError
+from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.maps import Format
+
+
+def checked_cost_model(model: Any) -> CheckedCosts:
+    """``model`` with its answers checked; :class:`CostError` if it has not the methods of a cost model."""
+    for name in ("run", "convert"):
+        if not callable(getattr(model, name, None)):
+            raise CostError(f"cost_model must have the methods run and convert, got {model!r}")
+    return CheckedCosts(model)
+
+
+class CheckedCosts:
+    """Seconds may be infinite, which forbids, never negative or no number."""
+
+    def __init__(self, model: Any):
+        self._model = model
+
+    def run(
+        self,
+        op: Signature,
+        operands: Sequence[Format | None],
+        results: Sequence[Format | None],
+        *,
+        fused: frozenset[int] = frozenset(),
+    ) -> float:
+        """As the model says."""
+        return self._asked(f"run of {op.name}", "run", op, operands, results, fused=fused)
+
+    def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
+        """As the model says."""
+        what = f"convert of a tensor of shape {tensor.shape} from {source} to {target}"
+        return self._asked(what, "convert", tensor, source, target, fused=fused)
+
+    def constant(self, tensor: TensorType, fmt: Format) -> float:
+        """As the model says; copies are free where it says nothing."""
+        if getattr(self._model, "constant", None) is None:
+            return 0.0
+        return self._asked(f"constant of shape {tensor.shape}", "constant", tensor, fmt)
+
+    def _asked(self, what: str, method: str, *args: Any, **kwargs: Any) -> float:
+        try:
+            seconds = getattr(self._model, method)(*args, **kwargs)
+        except Exception as error:
+            raise CostError(f"cost_model: {what} raised {type(error).__name__}: {error}") from error
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float | np.number) or not float(seconds) >= 0:
+            raise CostError(f"cost_model: {what} must be a number of seconds, got {seconds!r}")
+        return float(seconds)
