@@ -1,6 +1,7 @@
 """The command line ``eqsat-layout``. In: arguments. Out: reports on the console, optimised modules in files.
 
-Exit codes: 0 done, 1 the demo's numbers disagree, 2 wrong arguments, a file that can't be read, or a refused module.
+Exit codes: 0 done, 1 the demo's numbers disagree or a rule is wrong, 2 wrong arguments, a file that can't be read, or
+a refused module.
 TVM is imported by the commands, not here, so that ``--help`` answers at once.
 """
 
@@ -204,6 +205,30 @@ def calibrate(
         from eqsat_layout.cli_calibrate import run_calibrate
 
         run_calibrate(_parse_target(target), quick, output, console)
+
+
+@app.command()
+def fuzz(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", help="Rule files of yours. Default: those of the package.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(min=0.0, help="How long; instead of --cases.")] = None,
+    cases: Annotated[int, typer.Option(min=1, help="Instances of every rule, at least.")] = 1000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same instances.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    prove: Annotated[bool, typer.Option("--prove/--no-prove", help="Also try to prove each rule, with z3.")] = True,
+    debug: DebugOption = False,
+) -> None:
+    """Look for instances in which a rule is wrong. Exit code 1: there are some, or a rule could not be checked."""
+    console = _console()
+    with _errors(debug):
+        from eqsat_layout.cli_fuzz import FuzzOptions, run_fuzz
+        from eqsat_layout.soundness.rule_fuzzer import Effort
+
+        effort = Effort(seconds=seconds, cases=cases)
+        sound = run_fuzz(FuzzOptions(files or [], effort, seed, jobs, prove), console)
+    if not sound:
+        raise typer.Exit(1)
 
 
 def _parse_layouts(options: Sequence[str]) -> dict[str, list[str]]:

@@ -153,7 +153,7 @@ class Prover:
         given = scope
         scope = dict(given)
         for action in rule.actions:
-            if action[0] == "let":
+            if isinstance(action, tuple) and action[0] == "let":
                 _, name, term = action
                 scope[str(name)] = self._logic.term(term, scope)
                 yield action, self._logic.defined(term, scope)

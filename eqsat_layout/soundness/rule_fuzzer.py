@@ -29,6 +29,8 @@ ASKED = 3
 """Questions of one rule in one model that are put to the host, to see that it can answer."""
 TOGETHER_EVERY = 5
 """Models in one of which all rules run together."""
+PATIENCE = 3
+"""How many times the models asked for are made so that rare rules have their instances too."""
 VOCABULARIES = 3
 """Vocabularies per family of shapes."""
 
@@ -84,7 +86,7 @@ class FuzzReport:
 
 @dataclass(frozen=True)
 class Effort:
-    """When to stop: after ``seconds``, or when every rule had ``cases`` instances and ``models`` were made."""
+    """When to stop: after ``seconds``; or when ``models`` were made and every rule that has instances had ``cases``."""
 
     seconds: float | None = None
     cases: int = 1000
@@ -151,7 +153,7 @@ class Fuzzer:
                 break
             model = self.model(models)
             self.check(model)
-            if models % TOGETHER_EVERY == 0 and not self._until_caught:
+            if models % TOGETHER_EVERY == 0 and not any(r.failures for r in self.reports):
                 compared, wrong = self._matcher.together(model)
                 self._compared += compared
                 self._false_merges += [f"{line} (seed {self._seed}, model {models})" for line in wrong[:3]]
@@ -168,9 +170,13 @@ class Fuzzer:
     def _share(self, effort: Effort, models: int, seconds: float) -> float:
         if effort.seconds is not None:
             return seconds / effort.seconds
-        least = min((r.instances for r in self.reports if not r.trouble), default=effort.cases)
-        enough = min(1.0, least / max(effort.cases, 1)) if models < 5 * effort.models else 1.0
-        return min(models / effort.models, enough) if models < effort.models else enough
+        if models < effort.models:
+            return models / (effort.models * PATIENCE)
+        waiting = [r for r in self.reports if r.instances and not r.trouble and not r.failures]
+        least = min((r.instances for r in waiting), default=effort.cases)
+        if least >= effort.cases or models >= effort.models * PATIENCE:
+            return 1.0
+        return max(models / (effort.models * PATIENCE), least / effort.cases)
 
     def model(self, number: int) -> Model:
         """The model of that number: the same for the same seed."""
