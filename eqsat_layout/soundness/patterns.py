@@ -61,6 +61,17 @@ class Pattern:
     def _all_names(self) -> list[str]:
         return [*self.model.values.parts, *self.model.vocabulary.signatures]
 
+    def _fitting(self, operands: Expr) -> list[str]:
+        """Ops of as many operands as the pattern has."""
+        count, rest = 0, operands
+        while isinstance(rest, tuple) and rest[0] == "Arg":
+            count, rest = count + 1, rest[2]
+        exact = isinstance(rest, tuple)
+        signatures = self.model.vocabulary.signatures
+        arity = {**dict.fromkeys(self.model.values.parts, 1), **{k: len(s.operands) for k, s in signatures.items()}}
+        fitting = [k for k, n in arity.items() if n == count or (n > count and not exact)]
+        return fitting or self._all_names()
+
     def _value(self, term: Expr) -> Any:
         model = self.model
         if isinstance(term, str):
@@ -72,7 +83,8 @@ class Pattern:
             self.scope.setdefault(str(parts[0]), model.rng.choice(list(model.values.constants)))
         if head != "Op":
             return model.evaluator.term(term, self.scope)
-        key = self.scope.get(str(parts[0])) or self.scope.setdefault(str(parts[0]), model.rng.choice(self._all_names()))
+        name = str(parts[0])
+        key = self.scope.get(name) or self.scope.setdefault(name, model.rng.choice(self._fitting(parts[1])))
         operands = model.operands_for(key) or ()
         chosen: list[int] = []
         rest: Expr = parts[1]

@@ -24,6 +24,8 @@ from eqsat_layout.soundness.values import Array, Evaluator, Values, taken_shape
 
 WORLDS = 3
 TERMS = 40
+TRIES = 4
+"""How often the terms of each rule are looked for; not every draw of ops and tensors fits together."""
 
 
 def make_model(lexicon: Lexicon, base: RuleBase, seed: int) -> Model:
@@ -33,7 +35,7 @@ def make_model(lexicon: Lexicon, base: RuleBase, seed: int) -> Model:
     model = Model(lexicon, base, values, Evaluator(values, base), rng)
     _leaves(model, np.random.default_rng(seed))
     for rule in base.rules:
-        for _ in range(2):
+        for _ in range(TRIES):
             Pattern(model, rule.body).build()
     _terms(model)
     for relation, rows in lexicon.rows.items():
@@ -80,6 +82,11 @@ def _terms(model: Model) -> None:
         if inverse is not None and made and model.rng.random() < 0.3:  # a constant that is a view of something
             array = np.stack([inverse.apply(a) for a in model.values.array(made[0])])
             model.apply(name, (model.leaf(array),))
+    for key, signature in model.vocabulary.signatures.items():
+        if len(signature.operands) == 1 and not signature.is_tuple and model.rng.random() < 0.3:
+            (ty,) = signature.operands
+            for c in [c for c in constants if ty is not None and model.is_of(c, ty.shape)][:1]:
+                model.apply(key, (c,))
     for k, _, r in model.lexicon.rows.get("fold", ()):
         if model.is_of(model.values.constants[r], taken_shape(model.values.parts[k])):
             model.apply(k, (model.values.constants[r],))

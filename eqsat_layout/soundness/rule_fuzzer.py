@@ -25,6 +25,8 @@ from eqsat_layout.soundness.vocabulary import FAMILIES, make_vocabulary
 
 CHECKED = 400
 """Instances of one rule that are checked in one model; which, is drawn."""
+DESCRIBED = 5
+"""Counterexamples of one rule in one model that are put into words; the smallest is kept."""
 ASKED = 3
 """Questions of one rule in one model that are put to the host, to see that it can answer."""
 TOGETHER_EVERY = 5
@@ -90,7 +92,7 @@ class Effort:
 
     seconds: float | None = None
     cases: int = 1000
-    models: int = 20
+    models: int = 10
 
 
 def fuzz_rules(
@@ -193,27 +195,31 @@ class Fuzzer:
         found = self._matcher.matches(model)
         for report, (watched, rows) in zip(self.reports, found.items(), strict=True):
             report.matches += len(rows)
-            if report.trouble or (self._until_caught and report.failures):
+            if not report.trouble and not (self._until_caught and report.failures):
+                self._check_rule(model, report, [name for name, _ in watched.variables], rows)
+
+    def _check_rule(self, model: Model, report: RuleReport, names: Sequence[str], rows: Sequence[Row]) -> None:
+        check = _Check(model, report.rule)
+        described = 0
+        for row in rows if len(rows) <= CHECKED else model.rng.sample(rows, CHECKED):
+            scope = dict(zip(names, row, strict=False))
+            try:
+                wrong = check.wrong(scope)
+            except MeaninglessError as error:
+                report.trouble = str(error)
+                return
+            report.instances += 1
+            if wrong is None:
                 continue
-            picked = rows if len(rows) <= CHECKED else model.rng.sample(rows, CHECKED)
-            names = [name for name, _ in watched.variables]
-            check = _Check(model, watched.rule)
-            for row in picked:
-                scope = dict(zip(names, row, strict=False))
-                try:
-                    wrong = check.wrong(scope)
-                except MeaninglessError as error:
-                    report.trouble = str(error)
-                    break
-                report.instances += 1
-                if wrong is not None:
-                    report.failures += 1
-                    found_here = describe(model, watched.rule, scope, *wrong, seed=self._seed)
-                    best = report.counterexample
-                    if best is None or found_here.size < best.size:
-                        report.counterexample = found_here
-                    if self._until_caught:
-                        break
+            report.failures += 1
+            if described < DESCRIBED:
+                described += 1
+                shown = describe(model, report.rule, scope, *wrong, seed=self._seed)
+                best = report.counterexample
+                if best is None or shown.size < best.size:
+                    report.counterexample = shown
+            if self._until_caught:
+                return
 
     def _why_none(self, rule: Rule) -> str:
         for name in _named_ops_of(rule):

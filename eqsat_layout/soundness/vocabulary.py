@@ -63,6 +63,7 @@ def make_vocabulary(shape: Shape, seed: int, wanted: Iterable[str] = ()) -> Voca
     for name in wanted:
         found = _calls_by_name(name, shape)
         calls += found
+        calls += _calls_by_name(name, wide) if found else []
         if not found:
             missing[name] = "no such op, or it does not take tensors only"
     signatures = _signatures(calls)
