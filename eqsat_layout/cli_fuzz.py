@@ -66,6 +66,7 @@ def fuzz_summary(report: FuzzReport, proofs: dict[tuple[str, int, str], str]) ->
     lines.append(
         Text(
             f"\n{sound} of {len(report.rules)} rules without a counterexample in {report.instances:,} instances; "
+            f"{report.answers:,} answers of the host checked, "
             f"{report.compared:,} e-classes and rows compared after all rules ran together "
             f"({report.models} models, {report.seconds:.0f} s, {rate:,.0f} instances per second, seed {report.seed})"
         )
@@ -82,6 +83,7 @@ def _verdict(rule: RuleReport) -> Text:
 def _troubles(report: FuzzReport) -> list[str]:
     return [
         *(f"not fuzzed: {line}" for line in report.unread),
+        *(f"a wrong answer: {line}" for line in report.wrong_answers[:10]),
         *(f"all rules together: {line}" for line in report.false_merges[:10]),
         *(f"a question that has no answer: {line}" for line in report.crashes[:10]),
     ]

@@ -99,6 +99,8 @@ def _merged(reports: Sequence[FuzzReport], seed: int) -> FuzzReport:
         seed,
         total("models"),
         max(r.seconds for r in reports),
+        total("answers"),
+        total("wrong_answers"),
         total("compared"),
         total("false_merges"),
         list(dict.fromkeys(total("crashes"))),

@@ -21,8 +21,7 @@ from eqsat_layout.egraph.offers import Offers
 from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.constants import Applied, Constant
 from eqsat_layout.maps import IndexMap
-from eqsat_layout.soundness.kernels import Kernels
-from eqsat_layout.soundness.values import taken_shape
+from eqsat_layout.soundness.values import run_op, taken_shape
 from eqsat_layout.soundness.vocabulary import Vocabulary
 
 QUESTIONS = 120
@@ -37,7 +36,6 @@ class Lexicon:
     """``constants``: elements by name. ``graphs``: terms of graphs that replace ops, by number."""
 
     vocabulary: Vocabulary
-    kernels: Kernels
     names: Names
     answers: Answers
     parts: dict[str, Part]
@@ -53,11 +51,11 @@ class Lexicon:
 
 
 def make_lexicon(vocabulary: Vocabulary, seed: int) -> Lexicon:
-    """The lexicon of a vocabulary: builds its kernels and asks the host."""
+    """The lexicon of a vocabulary: asks the host."""
     names = Names()
     answers = Answers(vocabulary.signatures, names, offers=Offers())
     parts = {answers.part_name(part): part for part in vocabulary.parts}
-    lexicon = Lexicon(vocabulary, Kernels(vocabulary.signatures), names, answers, parts)
+    lexicon = Lexicon(vocabulary, names, answers, parts)
     rng = random.Random(f"{vocabulary.shape} {seed}")
     _add_constants(lexicon, np.random.default_rng(seed))
     for relation, row in answers.facts():
@@ -156,7 +154,7 @@ def _elements(lexicon: Lexicon, constant: Constant) -> Array:
     """What the host means by a constant, worked out anew."""
     if isinstance(constant.source, Applied):
         operands = [_elements(lexicon, operand)[None] for operand in constant.source.operands]
-        (array,) = (result[0] for result in lexicon.kernels.run(constant.source.signature, operands))
+        (array,) = (result[0] for result in run_op(constant.source.signature, operands))
     else:
         array = constant.source.value.numpy()
     for view in constant.views:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from eqsat_layout.soundness.model import Model
+from eqsat_layout.soundness.values import IllTypedError
 
 
 def add_graphs(model: Model) -> None:
@@ -29,9 +30,17 @@ def add_graphs(model: Model) -> None:
     for key, name in [row for row in model.rows("alternative") if row[1] not in values.graphs]:
         values.graphs[name] = model.lexicon.graphs[name]
         for (k, a), y in list(model.ops.items()):
-            if k == key:
+            if k == key and _gives(model, name, a, y):
                 model.add("replaces", a, name, y)
                 _graph_rows(model, name, a)
+
+
+def _gives(model: Model, name: str, operands: tuple[int, ...], number: int) -> bool:
+    """Whether the graph gives this tensor; if the host was wrong, it does not, and that is said of its answer."""
+    try:
+        return model.values.equal(model.values.graph(name, operands), number)
+    except IllTypedError:
+        return False
 
 
 def _random_graph(model: Model) -> dict[tuple[str, int], tuple[Any, ...]]:

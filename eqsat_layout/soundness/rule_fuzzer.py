@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from eqsat_layout.egraph.rules import Command, read_commands
 from eqsat_layout.soundness.counterexample import Counterexample, describe
+from eqsat_layout.soundness.host_answers import check_answers
 from eqsat_layout.soundness.lexicon import Lexicon, make_lexicon
 from eqsat_layout.soundness.matching import Matcher
 from eqsat_layout.soundness.model import Model, Row
@@ -61,14 +62,16 @@ class RuleReport:
 class FuzzReport:
     """What came of it all.
 
-    ``compared``: e-classes and rows checked after all rules ran together; ``false_merges`` among them. ``crashes``:
-    questions that the host could not answer.
+    ``answers``: rows of the host checked; ``wrong_answers`` among them. ``compared``: e-classes and rows checked after
+    all rules ran together; ``false_merges`` among them. ``crashes``: questions that the host could not answer.
     """
 
     rules: list[RuleReport]
     seed: int
     models: int = 0
     seconds: float = 0.0
+    answers: int = 0
+    wrong_answers: list[str] = field(default_factory=list)
     compared: int = 0
     false_merges: list[str] = field(default_factory=list)
     crashes: list[str] = field(default_factory=list)
@@ -82,7 +85,7 @@ class FuzzReport:
     @property
     def is_clean(self) -> bool:
         """Every rule was checked and none failed, alone or together."""
-        trouble = self.unread or self.false_merges or self.crashes
+        trouble = self.unread or self.wrong_answers or self.false_merges or self.crashes
         return not trouble and all(r.is_sound for r in self.rules)
 
 
@@ -132,8 +135,7 @@ class Fuzzer:
     ):
         self._base, self._seed, self._until_caught = base, seed, until_caught
         self._matcher = Matcher(base, commands, rules)
-        self._compared = 0
-        self._false_merges: list[str] = []
+        self._found = FuzzReport([], seed)
         self._lexicons: dict[Any, Lexicon] = {}
         self._wanted = sorted(_named_ops(base))
         self.reports = [RuleReport(watched.rule) for watched in self._matcher.watched]
@@ -155,10 +157,14 @@ class Fuzzer:
                 break
             model = self.model(models)
             self.check(model)
+            if not self._until_caught:
+                answers, wrong = check_answers(model)
+                self._found.answers += answers
+                self._found.wrong_answers += [f"{line} (seed {self._seed}, model {models})" for line in wrong]
             if models % TOGETHER_EVERY == 0 and not any(r.failures for r in self.reports):
                 compared, wrong = self._matcher.together(model)
-                self._compared += compared
-                self._false_merges += [f"{line} (seed {self._seed}, model {models})" for line in wrong[:3]]
+                self._found.compared += compared
+                self._found.false_merges += [f"{line} (seed {self._seed}, model {models})" for line in wrong[:3]]
             models += 1
         for report in self.reports:
             if not report.instances and not report.trouble:
@@ -167,7 +173,7 @@ class Fuzzer:
         reports = sorted([*self.reports, *self._refused], key=lambda r: (r.rule.file, r.rule.line, r.rule.name))
         crashes = [crash for lexicon in self._lexicons.values() for crash in lexicon.crashes]
         seconds = time.perf_counter() - start
-        return FuzzReport(reports, self._seed, models, seconds, self._compared, self._false_merges, crashes, unread)
+        return replace(self._found, rules=reports, models=models, seconds=seconds, crashes=crashes, unread=unread)
 
     def _share(self, effort: Effort, models: int, seconds: float) -> float:
         if effort.seconds is not None:

@@ -21,11 +21,9 @@ from eqsat_layout.graph.graph import Signature
 from eqsat_layout.maps import UNDEF, Format, IndexMap
 from eqsat_layout.soundness.meanings import free_variables, sorts_in
 from eqsat_layout.soundness.rule_text import Expr, RuleBase, literal_sort, show, variables
+from eqsat_layout.soundness.tir_interpreter import Masked, run_prim_func
 
 Array = npt.NDArray[Any]
-Run = Callable[[Signature, Sequence[Array]], list[Array]]
-"""An op on operands with worlds in front; one array per result."""
-
 TOLERANCE = 1e-4
 """Relative to the largest element: kernels may add in another order."""
 
@@ -63,7 +61,6 @@ class Values:
     names: Names
     signatures: Mapping[str, Signature]
     parts: Mapping[str, Part]
-    run: Run
     tensors: list[Array | tuple[int, ...]] = field(default_factory=list)
     params: dict[str, int] = field(default_factory=dict)
     constants: dict[str, int] = field(default_factory=dict)
@@ -123,7 +120,7 @@ class Values:
         expected = [(t.shape, np.dtype(t.dtype)) for t in signature.operands if t is not None]
         if [(a.shape[1:], a.dtype) for a in arrays] != expected:
             raise IllTypedError(f"{signature.name} does not take these operands")
-        results = self.run(signature, arrays)
+        results = run_op(signature, arrays)
         if not signature.is_tuple:
             return self.intern(results[0], made_by)
         return self.intern(tuple(self.intern(r, ("Result", i, made_by)) for i, r in enumerate(results)), made_by)
@@ -358,6 +355,11 @@ class Evaluator:
             return self.term(term, scope)
         except IllTypedError:
             return None
+
+
+def run_op(signature: Signature, operands: Sequence[Array]) -> list[Array]:
+    """An op on operands with worlds in front; one array per result."""
+    return [result.values for result in run_prim_func(signature.func, [Masked.of(a) for a in operands])]
 
 
 def lay(fmt: Format, array: Array) -> Buffer:
