@@ -70,6 +70,8 @@ class Model:
     def operands_for(self, name: str) -> tuple[int, ...] | None:
         """Some operands that an op takes, if there are any."""
         part = self.values.parts.get(name)
+        if part is None and name not in self.vocabulary.signatures:
+            return None
         if part is not None:
             wanted: list[Any] = [taken_shape(part)]
         else:
