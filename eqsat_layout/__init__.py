@@ -9,14 +9,31 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eqsat_layout.errors import EqsatError
+    from eqsat_layout.egraph.limits import Limits
+    from eqsat_layout.errors import EqsatError, ValidationError
     from eqsat_layout.pipeline import OptimizeLayout, compile, optimize, plan
     from eqsat_layout.report import Plan
     from eqsat_layout.transform import transform_layout
 
-__all__ = ["EqsatError", "OptimizeLayout", "Plan", "compile", "optimize", "plan", "transform_layout"]
+__all__ = [
+    "EqsatError",
+    "Limits",
+    "OptimizeLayout",
+    "Plan",
+    "ValidationError",
+    "compile",
+    "optimize",
+    "plan",
+    "transform_layout",
+]
 
-_HOMES = {"EqsatError": "errors", "Plan": "report", "transform_layout": "transform"}
+_HOMES = {
+    "EqsatError": "errors",
+    "Limits": "egraph.limits",
+    "Plan": "report",
+    "ValidationError": "errors",
+    "transform_layout": "transform",
+}
 
 
 def __getattr__(name: str) -> Any:

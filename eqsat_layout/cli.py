@@ -124,6 +124,9 @@ def optimize(
     validate: Annotated[
         bool, typer.Option("--validate", help="Run both modules on random inputs and compare.")
     ] = False,
+    fallback: Annotated[
+        bool, typer.Option("--fallback", help="As --validate; where they differ, write the input and say so.")
+    ] = False,
     plan: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the plan too: .json, or text under any other name.")
     ] = None,
@@ -168,6 +171,7 @@ def optimize(
                 desired_layouts=layouts or None,
                 time_limit=time_limit,
                 validate=validate,
+                fallback=fallback,
                 candidates=candidates,
                 approx=approx,
             )

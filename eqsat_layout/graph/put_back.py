@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from eqsat_layout.graph.graph import Lifted, Signature
-from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Operand, Part, Run, Step, Steps
+from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Operand, Run, Step, Steps
 from eqsat_layout.maps import IndexMap
 
 
@@ -79,7 +79,4 @@ def _map(step: Convert) -> IndexMap | None:
 def _reads(step: Step) -> tuple[Operand, ...]:
     if isinstance(step, Run):
         return step.operands
-    if isinstance(step, Part | Convert):
-        return (step.source,)
-    assert isinstance(step, Given)
-    return ()
+    return () if isinstance(step, Given) else (step.source,)

@@ -6,7 +6,7 @@ have no meaning are first filled by the rules that conclude nothing else, so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,11 +15,13 @@ from eqsat_layout.egraph.database import Database, Tables
 from eqsat_layout.egraph.rules import Command
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness.model import Model, Row
-from eqsat_layout.soundness.rule_text import Rule, RuleBase, show
+from eqsat_layout.soundness.rule_text import Expr, Rule, RuleBase, show, variables
 from eqsat_layout.soundness.values import IllTypedError
 
 SORTS = ("Tensor", "Args", "String", "i64")
 DERIVING_ROUNDS = 4
+FEW = 12
+"""Tensors and lists that a body of unrelated facts is matched with."""
 TOGETHER_ROUNDS = 3
 MOST_ROWS = 500
 _HANDLES = {"Tensor": "FuzzTensor", "Args": "FuzzArgs"}
@@ -69,7 +71,7 @@ class Matcher:
             self.refused.append((rule, f"there are no random instances of sort {strange[0]!r}"))
             return
         name = f"fuzz-match-{len(self.watched)}"
-        body = " ".join(map(show, rule.body))
+        body = " ".join(map(show, (*rule.body, *_thinning(rule, sorts))))
         columns = " ".join(sorts.values()) or "i64"
         row = " ".join(sorts) or "0"
         try:
@@ -89,6 +91,8 @@ class Matcher:
         for sort, handle in _HANDLES.items():
             command(f"(constructor {handle} (i64) {sort} :unextractable) (relation fuzz-{sort} (i64))")
             command(f"(rule ((fuzz-{sort} n)) (({handle} n)) :ruleset fuzz-refs)")
+            command(f"(relation fuzz-few-{sort} ({sort})) (relation fuzz-few-number-{sort} (i64))")
+            command(f"(rule ((fuzz-few-number-{sort} n) (= v ({handle} n))) ((fuzz-few-{sort} v)) :ruleset fuzz-load)")
         tables = {name: (columns, "") for name, columns in self._base.relations.items()}
         tables |= self._base.constructors
         for name, (columns, result) in tables.items():
@@ -149,6 +153,8 @@ class Matcher:
         rows: dict[str, list[Row]] = {
             "fuzz-Tensor": [(i,) for i in range(len(values.tensors))],
             "fuzz-Args": [(n,) for n in number.values()],
+            "fuzz-few-number-Tensor": [(i,) for i in _few(model, len(values.tensors))],
+            "fuzz-few-number-Args": [(n,) for n in _few(model, len(number))],
             "fuzz-row-Ref": list(enumerate(values.refs)),
             "fuzz-row-ARef": [(n, number[a]) for n, a in enumerate(values.lists)],
             "fuzz-row-Op": [(k, number[a], y) for (k, a), y in model.ops.items()],
@@ -186,6 +192,24 @@ class Matcher:
                     rows.append(tuple(cells))
             found[watched] = rows
         return found
+
+
+def _few(model: Model, count: int) -> list[int]:
+    return sorted(model.rng.sample(range(count), min(FEW, count)))
+
+
+def _thinning(rule: Rule, sorts: Mapping[str, str]) -> list[Expr]:
+    """Facts that leave few matches of a body whose facts have nothing to do with each other: products explode."""
+    parts: list[set[str]] = []
+    for fact in rule.body:
+        mine = set(variables(fact))
+        joined = [part for part in parts if part & mine]
+        parts = [part for part in parts if not part & mine] + [mine.union(*joined)]
+    few: list[Expr] = []
+    for part in parts if len(parts) > 1 else []:
+        name = next((n for n in sorts if n in part and sorts[n] in _HANDLES), None)
+        few += [] if name is None else [(f"fuzz-few-{sorts[name]}", name)]
+    return few
 
 
 class _Merged:

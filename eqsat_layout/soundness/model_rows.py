@@ -107,7 +107,8 @@ def _program(model: Model) -> None:
     number = {a: n for n, a in enumerate(values.lists)}
     _lists(model, refs, number)
     for (k, a), y in model.ops.items():
-        model.add("row-op", ref[y], k, number[a])
+        for n in refs[y]:
+            model.add("row-op", n, k, number[a])
     for (i, y), z in model.gets.items():
         for n in refs[z]:
             for m in refs[y]:
@@ -146,6 +147,9 @@ def _number(model: Model) -> None:
         values.refs.insert(n, values.lists[n][0])  # a list and its first operand
     for n in [n for n, a in enumerate(values.lists) if a and 4 < number[a[1:]] < 40][:3]:
         values.refs[number[values.lists[n][1:]]] = values.lists[n][0]  # a first operand and the rest
+    for (_, a), y in rng.sample(list(model.ops.items()), min(3, len(model.ops))):
+        if 4 < number[a] < len(values.refs):
+            values.refs[number[a]] = y  # the result of an op and its operand list
     values.refs += [y for y in range(len(values.tensors)) if y not in set(values.refs)]
 
 

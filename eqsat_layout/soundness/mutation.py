@@ -6,15 +6,18 @@ counterexample, or sound all the same, with z3's proof as the explanation. What 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from eqsat_layout.egraph.rules import Command
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness.prover import Prover
-from eqsat_layout.soundness.rule_fuzzer import Effort, Fuzzer, Progress
+from eqsat_layout.soundness.rule_fuzzer import Effort, Fuzzer, FuzzReport
 from eqsat_layout.soundness.rule_text import Expr, Rule, RuleBase, is_variable, literal_sort
 
+ROUND = 10
+"""Models after which the mutants that were caught are let go."""
 KINDS = ('"view"', '"pad"', '"crop"')
 
 
@@ -49,24 +52,33 @@ def judge(
     base: RuleBase,
     commands: Sequence[Command],
     mutants: Iterable[Mutant],
-    effort: Effort,
+    seconds: float,
     seed: int = 0,
-    progress: Progress = lambda instances, share: None,
 ) -> Verdict:
-    """Proves what can be proved of the mutants and fuzzes the rest, all in the same models."""
+    """Proves what can be proved of the mutants and fuzzes the rest, all in the same models, for ``seconds`` at most."""
     prover = Prover(base)
     sound: list[Mutant] = []
     doubtful: list[Mutant] = []
     for mutant in mutants:
         (sound if prover.prove(mutant.rule).proved else doubtful).append(mutant)
-    fuzzer = Fuzzer(base, commands, [m.rule for m in doubtful], seed, until_caught=True)
+    left, caught = doubtful, []
+    start, models = time.perf_counter(), 0
+    while left and (time.perf_counter() < start + seconds):
+        report = _round(base, commands, left, seed, models)
+        wrong = {r.rule.name for r in report.rules if r.failures}
+        caught += [m for m in left if m.rule.name in wrong]
+        left = [m for m in left if m.rule.name not in wrong]
+        models += ROUND
+    return Verdict(tuple(caught), tuple(sound), tuple(left))
+
+
+def _round(base: RuleBase, commands: Sequence[Command], mutants: Sequence[Mutant], seed: int, first: int) -> FuzzReport:
+    """A few models; those that are left after it are fewer, so the next ones are cheaper."""
+    fuzzer = Fuzzer(base, commands, [m.rule for m in mutants], seed, until_caught=True)
     try:
-        report = fuzzer.run(effort, progress)
+        return fuzzer.run(Effort(cases=0, models=ROUND), first=first)
     finally:
         fuzzer.close()
-    wrong = {r.rule.name for r in report.rules if r.failures}
-    caught = tuple(m for m in doubtful if m.rule.name in wrong)
-    return Verdict(caught, tuple(sound), tuple(m for m in doubtful if m.rule.name not in wrong))
 
 
 def mutants_of(rule: Rule, base: RuleBase) -> Iterator[Mutant]:

@@ -145,8 +145,8 @@ class Fuzzer:
         """Frees the scratch files."""
         self._matcher.close()
 
-    def run(self, effort: Effort, progress: Progress = lambda instances, share: None) -> FuzzReport:
-        """Makes and checks models until the effort is spent."""
+    def run(self, effort: Effort, progress: Progress = lambda instances, share: None, first: int = 0) -> FuzzReport:
+        """Makes and checks models, from number ``first`` on, until the effort is spent."""
         start = time.perf_counter()
         models = 0
         while True:
@@ -155,7 +155,7 @@ class Fuzzer:
             progress(sum(r.instances for r in self.reports), share)
             if share >= 1:
                 break
-            model = self.model(models)
+            model = self.model(first + models)
             self.check(model)
             if not self._until_caught:
                 answers, wrong = check_answers(model)

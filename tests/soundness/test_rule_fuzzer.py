@@ -161,7 +161,7 @@ def test_mutants_are_caught() -> None:
     mutants = [
         m for rule in base.rules if rule.name in ("compose", "view", "crop-of-pad") for m in mutants_of(rule, base)
     ]
-    verdict = judge(base, commands, mutants, Effort(cases=50, models=12))
+    verdict = judge(base, commands, mutants, seconds=60)
     assert len(mutants) > 60
     assert [str(m) for m in verdict.survivors] == []
     assert len(verdict.caught) > 15
