@@ -60,7 +60,8 @@ def saturate(
     ``stops`` and ``notes`` say which, and the tables hold what was found until then.
     """
     size = sum(1 + len(node.inputs) for node in graph.nodes)
-    budget = Budget(limits or Limits(), size, is_guarded=not all(map(is_own, commands)))
+    one_per_file = {command.file: command for command in commands}
+    budget = Budget(limits or Limits(), size, is_guarded=not all(map(is_own, one_per_file.values())))
     database = Database(commands)
     try:
         saturation = _Saturation(database, graph, signatures, spokesmen, offers or Offers(), budget)
