@@ -235,6 +235,27 @@ def fuzz(
         raise typer.Exit(1)
 
 
+@app.command()
+def fuzz_programs(
+    seconds: Annotated[float | None, typer.Option(min=0.0, help="How long; instead of --cases.")] = None,
+    cases: Annotated[int, typer.Option(min=1, help="Programs.")] = 200,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same programs.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    rules: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Rule file to use besides the shipped ones. Repeatable.")
+    ] = None,
+    debug: DebugOption = False,
+) -> None:
+    """Optimise random programs, run them before and after, and compare. Exit code 1: one went wrong."""
+    console = _console()
+    with _errors(debug):
+        from eqsat_layout.cli_fuzz import run_fuzz_programs
+
+        right = run_fuzz_programs(seconds, None if seconds is not None else cases, seed, jobs, rules or [], console)
+    if not right:
+        raise typer.Exit(1)
+
+
 def _parse_layouts(options: Sequence[str]) -> dict[str, list[str]]:
     layouts: dict[str, list[str]] = {}
     for option in options:

@@ -1,6 +1,6 @@
-"""The command ``fuzz``: fuzzes rules and tries to prove them. Room: the command line.
+"""The commands ``fuzz`` and ``fuzz-programs``. Room: the command line.
 
-In: rule files. Out: a table on the console, counterexamples, and whether all is well.
+In: rule files, or how many programs. Out: a table on the console, counterexamples, and whether all is well.
 """
 
 from __future__ import annotations
@@ -48,6 +48,26 @@ def run_fuzz(options: FuzzOptions, console: Console) -> bool:
             lambda instances, share: bar.update(task, completed=min(share, 1.0), instances=f"{instances:,}"),
         )
     console.print(fuzz_summary(report, proofs))
+    return report.is_clean
+
+
+def run_fuzz_programs(
+    seconds: float | None, cases: int | None, seed: int, jobs: int, rules: Sequence[Path], console: Console
+) -> bool:
+    """Fuzzes programs, prints, and says whether all came out right."""
+    from eqsat_layout.soundness.program_fuzzer import fuzz_programs
+
+    with _progress(console, "programs") as bar:
+        task = bar.add_task("fuzz", total=1.0, instances="0")
+        report = fuzz_programs(
+            seconds,
+            cases,
+            seed,
+            jobs,
+            lambda found, share: bar.update(task, completed=min(share, 1.0), instances=f"{found.programs:,}"),
+            rules,
+        )
+    console.print(str(report), highlight=False, soft_wrap=True)
     return report.is_clean
 
 
@@ -103,6 +123,6 @@ def _key(rule: Rule) -> tuple[str, int, str]:
     return rule.file, rule.line, rule.name
 
 
-def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[instances]} instances"))
+def _progress(console: Console, what: str = "instances") -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(f"{{task.fields[instances]}} {what}"))
     return Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
