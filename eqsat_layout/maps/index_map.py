@@ -254,6 +254,8 @@ def _slice_digits(digits: Sequence[Digit], stride: int, extent: Extent) -> list[
     """The digits of ``value // stride % extent``, value being the number that ``digits`` write; None if cut."""
     if isinstance(extent, str):
         return list(digits) if len(digits) == 1 and digits[0].extent == extent else _whole(digits, extent)
+    if extent == 0 or any(digit.extent == 0 for digit in digits):  # no element says which digit is which
+        return list(digits) if stride == 1 and extent_product(d.extent for d in digits) == extent else None
     weight = 1
     low, high = stride, stride * extent
     found: list[Digit] = []
