@@ -8,10 +8,9 @@ from __future__ import annotations
 import gc
 import math
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -20,6 +19,7 @@ import tvm
 from tvm import relax
 
 from eqsat_layout.checks import check_limits, check_rules, check_time_limit, unmet_desires
+from eqsat_layout.clock import Clock
 from eqsat_layout.egraph.implementations import UserCandidates, check_user_candidates, make_offers
 from eqsat_layout.egraph.limits import Limits
 from eqsat_layout.egraph.offers import Offers
@@ -103,7 +103,7 @@ def _plan(mod: Any, target: Any, options: Options, left_out: frozenset[Command] 
     checked = normalize_target(target)
     rules, limits = check_rules(options.get("rules")), check_limits(options.get("limits"))
     time_limit, own_model = check_time_limit(options.get("time_limit")), options.get("cost_model")
-    clock = _Clock()
+    clock = Clock()
     with clock.stage("rules"):
         commands = [command for path in rule_files(rules) for command in read_commands(path)]
         commands = [command for command in commands if command not in left_out]
@@ -224,19 +224,6 @@ def OptimizeLayout(target: Any = None, **options: Unpack[Options]) -> Any:
     return transform
 
 
-@dataclass
-class _Clock:
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-
-
 @dataclass(frozen=True)
 class _Search:
     """What the planning of every region is given."""
@@ -246,7 +233,7 @@ class _Search:
     costs: CostModel
     time_limit: float | None
     limits: Limits
-    clock: _Clock
+    clock: Clock
     spokesmen: Mapping[str, Spokesman]
     offers: Offers
 

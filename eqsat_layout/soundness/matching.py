@@ -6,7 +6,8 @@ have no meaning are first filled by the rules that conclude nothing else, so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -112,34 +113,32 @@ class Matcher:
 
     def matches(self, model: Model) -> dict[Watched, list[Row]]:
         """All matches in a model."""
-        database = self._database
-        database.command("(push)")
-        try:
-            numbers = self._load(model)
-            database.step("fuzz-refs")
-            database.step("fuzz-load")
+        with self._filled(model) as lists:
             for _ in range(DERIVING_ROUNDS):
-                database.step("fuzz-derive")
-            database.step("fuzz-match")
-            return self._read(numbers)
-        finally:
-            database.command("(pop)")
+                self._database.step("fuzz-derive")
+            self._database.step("fuzz-match")
+            return self._read(lists)
 
     def together(self, model: Model) -> tuple[int, list[str]]:
         """Runs all rules of the base on a model; how many e-classes were compared, and the false merges and rows."""
-        database = self._database
         rulesets = dict.fromkeys(r.ruleset for r in self._base.rules if r.ruleset not in ("handles", "load"))
-        database.command("(push)")
-        try:
-            lists = self._load(model)
-            database.step("fuzz-refs")
-            database.step("fuzz-load")
+        with self._filled(model) as lists:
             for _ in range(TOGETHER_ROUNDS):
                 for ruleset in rulesets:
-                    database.step(ruleset) if ruleset else database.command("(run 1)")
-            return _Merged(model, self._base, database.tables(), lists).check()
+                    self._database.step(ruleset) if ruleset else self._database.command("(run 1)")
+            return _Merged(model, self._base, self._database.tables(), lists).check()
+
+    @contextmanager
+    def _filled(self, model: Model) -> Iterator[list[tuple[int, ...]]]:
+        """The e-graph with a model in it, which is taken out again afterwards; gives the operand lists by number."""
+        self._database.command("(push)")
+        try:
+            lists = self._load(model)
+            self._database.step("fuzz-refs")
+            self._database.step("fuzz-load")
+            yield lists
         finally:
-            database.command("(pop)")
+            self._database.command("(pop)")
 
     def _load(self, model: Model) -> list[tuple[int, ...]]:
         values = model.values

@@ -211,7 +211,8 @@ def machine_of(mod: Any) -> Any:
     optimises whatever the target says.
     """
     executable = tvm.compile(mod, tvm.target.Target(_TARGET))
-    if shutil.which("ld") is not None:
+    has_kernels = any(m.kind == "llvm" for m in executable.mod.imports)
+    if has_kernels and shutil.which("ld") is not None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "program.so"
             try:

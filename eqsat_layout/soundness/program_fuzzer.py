@@ -7,11 +7,9 @@ seed of its own, which is all that it takes to see it again: ``python -m eqsat_l
 from __future__ import annotations
 
 import sys
-import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import tvm_ffi
 
+from eqsat_layout.clock import Clock
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.soundness.program_check import Case, Pair, difference, interface_difference
 from eqsat_layout.soundness.programs import Choices, Program, make_program
@@ -152,7 +151,7 @@ def fuzz_programs(
 
 def check(choices: Choices, seed: int, rules: Sequence[str | Path] = ()) -> Outcome:
     """Makes a program, optimises it and compares; ``seed`` is for its inputs, ``rules`` are further files."""
-    clock = _Clock()
+    clock = Clock()
     try:
         with clock.stage("make"):
             program = make_program(choices)
@@ -165,13 +164,13 @@ def check(choices: Choices, seed: int, rules: Sequence[str | Path] = ()) -> Outc
     return _finished(choices, program, clock, found)
 
 
-def _finished(choices: Choices, program: Program | None, clock: _Clock, found: Outcome) -> Outcome:
+def _finished(choices: Choices, program: Program | None, clock: Clock, found: Outcome) -> Outcome:
     text = program.text() if program is not None and found.kind == FAILED else ""
     record, spans = tuple(choices.record), tuple(choices.spans)
     return Outcome(found.kind, found.why, found.text, record, spans, text, found.asked, clock.seconds)
 
 
-def _checked(program: Program, seed: int, clock: _Clock, rules: Sequence[str | Path]) -> Outcome:
+def _checked(program: Program, seed: int, clock: Clock, rules: Sequence[str | Path]) -> Outcome:
     import eqsat_layout
 
     mod = program.module
@@ -269,19 +268,6 @@ def _last_line(error: BaseException) -> str:
 
 def _without_numbers(text: str) -> str:
     return "".join("#" if c.isdigit() else c for c in text)
-
-
-@dataclass
-class _Clock:
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
 def main(seeds: Sequence[str]) -> int:

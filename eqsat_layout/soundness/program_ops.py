@@ -123,7 +123,11 @@ def compare(w: FunctionWriter, x: Any) -> Any:
     if w.known(other).is_rough:
         return None
     flags = w.emit(w.choices.choice((R.greater, R.less_equal, R.equal, R.not_equal))(x, other))
-    return w.emit(R.where(flags, x, partner(w, x)), rough=w.known(x).is_rough) if w.choices.chance(60) else flags
+    if not w.choices.chance(60):
+        return flags
+    third = partner(w, x)
+    third = third if broadcasts(shape_of(flags), shape_of(third)) else other
+    return w.emit(R.where(flags, x, third), rough=False)
 
 
 def select(w: FunctionWriter, x: Any) -> Any:
@@ -132,6 +136,8 @@ def select(w: FunctionWriter, x: Any) -> Any:
     shape = tuple(e if isinstance(e, int) else 1 for e in shape_of(x))
     flag = w.choices.choice(flags) if flags and w.choices.chance(70) else w.constant(shape, "bool")
     other = partner(w, x)
+    if not broadcasts(shape_of(flag), shape_of(other)):
+        other = x
     return w.emit(R.where(flag, x, other), rough=False)
 
 

@@ -16,7 +16,7 @@ from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.soundness.tir_interpreter import InterpreterError, Masked, run_prim_func
+from eqsat_layout.soundness.tir_interpreter import Interpreter, InterpreterError, Masked
 
 Value = Any
 """An array, a shape (a tuple of numbers in a :class:`Shape`), or a list of values for a tuple."""
@@ -31,7 +31,11 @@ class Shape(tuple[int, ...]):
 
 
 def run_function(mod: Any, name: str, inputs: Sequence[Value]) -> Value:
-    """What function ``name`` gives: an array, or a list for a tuple. Raises :class:`NotInterpretable`."""
+    """What function ``name`` gives: an array, a :class:`Shape`, or a list for a tuple.
+
+    ``inputs`` are arrays, lists or tuples of them for tuples, and tuples of numbers for shapes. Raises
+    :class:`NotInterpretable` for what is no PrimFunc, and for inputs or casts whose sizes contradict each other.
+    """
     return _Frame(legalize(mod)).call(name, inputs)
 
 
@@ -40,6 +44,7 @@ class _Frame:
 
     def __init__(self, mod: Any) -> None:
         self._mod = mod
+        self._kernels: dict[Any, Interpreter] = {}
 
     def call(self, name: str, inputs: Sequence[Value]) -> Value:
         """Runs one function; others that it calls have scopes of their own."""
@@ -65,6 +70,8 @@ class _Frame:
         if kind is relax.If:
             condition = self._value(expr.cond, scope, sizes)
             return self._value(expr.true_branch if bool(condition) else expr.false_branch, dict(scope), sizes)
+        if type(expr.ty) is tvm.ir.PrimType and kind is not tvm.ir.Call:
+            return _size(expr, sizes)
         if hasattr(expr, "value") and hasattr(expr.value, "numpy"):
             return expr.value.numpy()
         if kind is tvm.ir.Call:
@@ -82,7 +89,7 @@ class _Frame:
         if isinstance(call.op, tvm.ir.GlobalVar):
             return self.call(str(call.op.name_hint), [self._value(a, scope, sizes) for a in call.args])
         name = str(getattr(call.op, "name", call.op))
-        if name == "relax.call_tir":
+        if name in ("relax.call_tir", "relax.call_tir_inplace"):
             return self._call_tir(call, scope, sizes)
         if name == "relax.shape_of":
             return Shape(np.shape(self._value(call.args[0], scope, sizes)))
@@ -90,15 +97,23 @@ class _Frame:
 
     def _call_tir(self, call: Any, scope: dict[Any, Value], sizes: dict[Any, int]) -> Value:
         func = self._mod[call.args[0]]
-        arguments = self._value(call.args[1], scope, sizes)
-        operands = [Masked.of(np.asarray(a)[None]) for a in arguments]
-        given = list(self._value(call.args[2], scope, sizes)) if len(call.args) > 2 else []
-        plain = [p for p in func.params if type(p.ty) is not tirx.BufferType]
-        names = {str(p.name): n for p, n in zip(plain, given, strict=False)}
+        kernel = self._kernels.setdefault(call.args[0], Interpreter(func))
+        operands: list[Masked] = []
+        names: dict[str, int] = {}
+        for param, argument in zip(func.params, self._value(call.args[1], scope, sizes), strict=False):
+            if type(param.ty) is tirx.BufferType:
+                operands.append(Masked.of(np.asarray(argument)[None]))
+            else:
+                names[str(param.name)] = int(argument)
+        in_place = [int(i) for i in getattr(call.attrs, "inplace_indices", ())]
         try:
-            results = [r.values[0] for r in run_prim_func(func, operands, {**_sizes_of(call, func, sizes), **names})]
+            known = names if in_place else {**_sizes_of(call, func, sizes), **names}
+            tensors = kernel.run_in_place(operands, known)
         except InterpreterError as error:
             raise NotInterpretable(str(error)) from error
+        fresh = iter(tensors[len(operands) :])
+        chosen = [tensors[i] if i >= 0 else next(fresh) for i in in_place] if in_place else list(fresh)
+        results = [np.asarray(tensor.values[0]) for tensor in chosen]
         return results if isinstance(call.ty_args[0], relax.TupleType) else results[0]
 
 
@@ -116,26 +131,33 @@ def _sizes_of(call: Any, func: Any, sizes: Mapping[Any, int]) -> dict[str, int]:
 
 
 def _bind(var: Any, value: Value, scope: dict[Any, Value], sizes: dict[Any, int], ty: Any = None) -> None:
-    """Binds a variable, and the sizes that its type names."""
-    scope[var] = value
-    ty = var.ty if ty is None else ty
+    """Binds a variable, and the sizes that its type (or the type it is cast to) names."""
+    scope[var] = _typed(var.ty if ty is None else ty, value, sizes)
+    if isinstance(var.ty, tvm.ir.PrimType):
+        sizes[var] = int(value)
+
+
+def _typed(ty: Any, value: Value, sizes: dict[Any, int]) -> Value:
+    """``value`` as one of ``ty``, whose symbols get their sizes; raises where they have others."""
     if isinstance(ty, relax.TupleType):
-        for field, part in zip(ty.fields, value, strict=True):
-            _bind_sizes(field, part, sizes)
+        return [_typed(field, part, sizes) for field, part in zip(ty.fields, value, strict=True)]
+    if isinstance(ty, relax.ShapeType):
+        value = Shape(int(n) for n in value)
+        extents, actual = ty.values, tuple(value)
+    elif isinstance(ty, relax.TensorType):
+        extents, actual = getattr(ty.shape, "values", None), np.shape(value)
     else:
-        _bind_sizes(ty, value, sizes)
-
-
-def _bind_sizes(ty: Any, value: Value, sizes: dict[Any, int]) -> None:
-    if isinstance(ty, relax.TupleType):
-        for field, part in zip(ty.fields, value, strict=True):
-            _bind_sizes(field, part, sizes)
-        return
-    extents = ty.values if isinstance(ty, relax.ShapeType) else getattr(getattr(ty, "shape", None), "values", None)
-    actual = value if isinstance(value, Shape) else np.shape(value)
-    for extent, size in zip(extents or (), actual, strict=False):
+        return value
+    if extents is None:
+        return value
+    if len(extents) != len(actual):
+        raise NotInterpretable(f"a value of shape {list(actual)} is no {ty}")
+    for extent, size in zip(extents, actual, strict=True):
         if isinstance(extent, tvm.ir.Var):
             sizes.setdefault(extent, int(size))
+    if any(_size(extent, sizes) != size for extent, size in zip(extents, actual, strict=True)):
+        raise NotInterpretable(f"a value of shape {list(actual)} is no {ty}")
+    return value
 
 
 def _size(expr: Any, sizes: Mapping[Any, int]) -> int:

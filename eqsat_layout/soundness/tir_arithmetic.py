@@ -10,6 +10,32 @@ import numpy as np
 from tvm import tirx
 
 
+def _max(a: Any, b: Any) -> Any:
+    """As LLVM compares: the second where one is NaN."""
+    return np.where(a > b, a, b)
+
+
+def _min(a: Any, b: Any) -> Any:
+    return np.where(a < b, a, b)
+
+
+def _not_equal(a: Any, b: Any) -> Any:
+    """False where one is NaN, as TVM's LLVM has it."""
+    if np.issubdtype(np.result_type(a, b), np.floating):
+        return (a < b) | (a > b)
+    return np.not_equal(a, b)
+
+
+def _power(a: Any, b: Any) -> Any:
+    if np.issubdtype(np.result_type(a, b), np.integer):
+        return np.power(np.asarray(a, "float64"), b)
+    return np.power(a, b)
+
+
+def _popcount(a: Any) -> Any:
+    return np.bitwise_count(a.view(f"u{a.dtype.itemsize}"))
+
+
 def _truncated_div(a: Any, b: Any) -> Any:
     if np.issubdtype(np.result_type(a, b), np.floating):
         return a / b
@@ -37,10 +63,10 @@ BINARY: Mapping[Any, Callable[[Any, Any], Any]] = {
     tirx.Mod: _truncated_mod,
     tirx.FloorDiv: _floor_div,
     tirx.FloorMod: _floor_mod,
-    tirx.Min: np.minimum,
-    tirx.Max: np.maximum,
+    tirx.Min: _min,
+    tirx.Max: _max,
     tirx.EQ: np.equal,
-    tirx.NE: np.not_equal,
+    tirx.NE: _not_equal,
     tirx.LT: np.less,
     tirx.LE: np.less_equal,
     tirx.GT: np.greater,
@@ -68,6 +94,7 @@ CALLS: Mapping[str, Callable[..., Any]] = {
     "bitwise_or": np.bitwise_or,
     "bitwise_xor": np.bitwise_xor,
     "ceil": np.ceil,
+    "copysign": np.copysign,
     "cos": np.cos,
     "cosh": np.cosh,
     "erf": np.vectorize(math.erf, otypes=[float]),
@@ -81,14 +108,17 @@ CALLS: Mapping[str, Callable[..., Any]] = {
     "isfinite": np.isfinite,
     "isinf": np.isinf,
     "isnan": np.isnan,
+    "ldexp": np.ldexp,
     "likely": lambda x: x,
     "log": np.log,
     "log10": np.log10,
     "log1p": np.log1p,
     "log2": np.log2,
     "nearbyint": np.rint,
-    "pow": np.power,
-    "power": np.power,
+    "nextafter": np.nextafter,
+    "popcount": _popcount,
+    "pow": _power,
+    "power": _power,
     "round": np.rint,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "shift_left": np.left_shift,

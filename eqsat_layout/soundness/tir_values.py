@@ -1,0 +1,153 @@
+"""What the interpreter of TIR computes with (soundness room): elements with a mask of what is defined, and code.
+
+Arrays have the worlds in front, then an axis per loop that runs as an array. A pair of elements and mask has ``None``
+for a mask where all is defined, which is the common case and costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eqsat_layout.errors import EqsatError
+
+Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+Pair = tuple[Array, Mask | None]
+
+
+class InterpreterError(EqsatError):
+    """TIR that the interpreter has no words for, or that reads or stores where nothing is."""
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Elements and whether they are defined, worlds in front. What is not defined may be anything, NaN too."""
+
+    values: Array
+    defined: Mask
+
+    @staticmethod
+    def of(values: Array, defined: Mask | None = None) -> Masked:
+        """All defined, unless ``defined`` says otherwise."""
+        return Masked(values, np.ones(values.shape, bool) if defined is None else defined)
+
+
+@dataclass(slots=True)
+class Frame:
+    """The state of one run: buffers by number, C-contiguous ``(worlds, *shape)``, and variables by slot."""
+
+    worlds: int
+    values: list[Array]
+    masks: list[Mask | None]
+    scope: list[Pair]
+    hoisted: list[Pair] = field(default_factory=list)
+    """What of a reduction's body does not read its result, for all of its iterations."""
+    slices: list[Pair] = field(default_factory=list)
+    """The same for the iteration that runs."""
+
+
+Run = Callable[[Frame, Mask | None], Pair]
+"""The value of an expression; the mask says in which lanes it is asked for (``None``: in all)."""
+Step = Callable[[Frame, Mask | None], None]
+"""A statement, done in these lanes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A compiled expression. ``known`` is its value, world axis 1, where that is the same in every run."""
+
+    run: Run
+    known: Array | None = None
+    unsafe: bool = False
+    """Whether it may read out of bounds in lanes that do not ask for it."""
+
+    @staticmethod
+    def constant(value: Array) -> Code:
+        """The same value in every run."""
+        return Code(lambda frame, taken: (value, None), value)
+
+
+def scalar(value: float, dtype: str) -> Array:
+    """One element that broadcasts against every grid."""
+    return np.asarray(value).astype(dtype).reshape(1)
+
+
+def meet(a: Mask | None, b: Mask | None) -> Mask | None:
+    """Where both hold; ``None`` is everywhere."""
+    if a is None:
+        return b
+    return a if b is None else a & b
+
+
+def lifted(function: Callable[..., Array], codes: Sequence[Code]) -> Code:
+    """``function`` of what ``codes`` give: undefined where one of them is."""
+    if all(code.known is not None for code in codes):
+        with np.errstate(all="ignore"):
+            return Code.constant(function(*(code.known for code in codes)))
+    unsafe = any(code.unsafe for code in codes)
+    if len(codes) == 2:
+        first, second = codes[0].run, codes[1].run
+
+        def run_two(frame: Frame, taken: Mask | None) -> Pair:
+            x, p = first(frame, taken)
+            y, q = second(frame, taken)
+            return function(x, y), meet(p, q)
+
+        return Code(run_two, None, unsafe)
+    runs = [code.run for code in codes]
+
+    def run(frame: Frame, taken: Mask | None) -> Pair:
+        pairs = [r(frame, taken) for r in runs]
+        defined: Mask | None = None
+        for _, mask in pairs:
+            defined = meet(defined, mask)
+        return function(*(values for values, _ in pairs)), defined
+
+    return Code(run, None, unsafe)
+
+
+def chosen(condition: Code, yes: Code, no: Code) -> Code:
+    """``yes`` where the condition holds, ``no`` elsewhere; each is asked for where it is chosen only."""
+    test, left, right = condition.run, yes.run, no.run
+    asks_left, asks_right = yes.unsafe, no.unsafe
+
+    def run(frame: Frame, taken: Mask | None) -> Pair:
+        c, known = test(frame, taken)
+        c = c.astype(bool, copy=False)
+        a, p = left(frame, meet(taken, c) if asks_left else None)
+        b, q = right(frame, meet(taken, ~c) if asks_right else None)
+        defined = known
+        if p is not None or q is not None:
+            defined = meet(known, np.where(c, True if p is None else p, True if q is None else q))
+        return np.where(c, a, b), defined
+
+    if condition.known is not None and yes.known is not None and no.known is not None:
+        return Code.constant(np.where(condition.known.astype(bool), yes.known, no.known))
+    return Code(run, None, condition.unsafe or yes.unsafe or no.unsafe)
+
+
+def decided(first: Code, second: Code, absorbing: bool) -> Code:
+    """``or`` (absorbing: true) and ``and``: one side may decide; the second is asked where the first does not."""
+    left, right, asks = first.run, second.run, second.unsafe
+    function = np.logical_or if absorbing else np.logical_and
+
+    def run(frame: Frame, taken: Mask | None) -> Pair:
+        x, p = left(frame, taken)
+        x = x.astype(bool, copy=False)
+        y, q = right(frame, meet(taken, ~x if absorbing else x) if asks else None)
+        y = y.astype(bool, copy=False)
+        if p is None and q is None:
+            return function(x, y), None
+        known_x: Any = True if p is None else p
+        known_y: Any = True if q is None else q
+        sure = (known_x & (x == absorbing)) | (known_y & (y == absorbing))
+        return np.where(sure, absorbing, function(x, y)), sure | (known_x & known_y)
+
+    if first.known is not None and second.known is not None:
+        return Code.constant(function(first.known, second.known))
+    return Code(run, None, first.unsafe or second.unsafe)
