@@ -21,6 +21,7 @@ from eqsat_layout.egraph.offers import Offers
 from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.constants import Applied, Constant
 from eqsat_layout.maps import IndexMap
+from eqsat_layout.soundness.tir_interpreter import Interpreter
 from eqsat_layout.soundness.values import run_op, taken_shape
 from eqsat_layout.soundness.vocabulary import Vocabulary
 
@@ -39,6 +40,7 @@ class Lexicon:
     names: Names
     answers: Answers
     parts: dict[str, Part]
+    interpreters: dict[str, Interpreter] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
     base_constants: list[str] = field(default_factory=list)
     graphs: dict[str, dict[tuple[str, int], tuple[Any, ...]]] = field(default_factory=dict)
@@ -154,7 +156,7 @@ def _elements(lexicon: Lexicon, constant: Constant) -> Array:
     """What the host means by a constant, worked out anew."""
     if isinstance(constant.source, Applied):
         operands = [_elements(lexicon, operand)[None] for operand in constant.source.operands]
-        (array,) = (result[0] for result in run_op(constant.source.signature, operands))
+        (array,) = (result[0] for result in run_op(constant.source.signature, operands, lexicon.interpreters))
     else:
         array = constant.source.value.numpy()
     for view in constant.views:

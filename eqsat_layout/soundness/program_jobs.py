@@ -29,12 +29,15 @@ from eqsat_layout.soundness.program_fuzzer import (
 )
 from eqsat_layout.soundness.programs import Choices, make_program
 
-PATIENCE: Final = 120.0
+PATIENCE: Final = 60.0
 """Seconds after which a program hangs."""
+IMPATIENCE: Final = 6.0
+"""The same while a program that hangs is made smaller."""
 _ENVIRONMENT: Final = {"TVM_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """One thread per process; and below, no costs that were measured on this machine, so that a seed says it all."""
 
 
+_HANGS: Final = "no answer: it hangs, or takes very long"
 Rules = tuple[str | Path, ...]
 
 
@@ -126,7 +129,9 @@ class _Fuzzing:
             self._on_progress(self.report, min(self._share(), 1.0))
             self._known |= {outcome.why} if is_new else set()
         if is_new:  # one of a kind is made smaller, and shown
+            worker.patience = IMPATIENCE if outcome.why == _HANGS else PATIENCE
             smallest = shrunk(outcome, seed, worker.ask)
+            worker.patience = PATIENCE
             failure = ProgramFailure(seed, smallest.why, smallest.text, smallest.program, smallest.record)
             with self._lock:
                 self.report.failures.append(failure)
@@ -136,24 +141,21 @@ class Worker:
     """A process that checks programs, one at a time; started when it is needed, and again when it has died."""
 
     def __init__(self, rules: Rules = ()) -> None:
+        self.patience = PATIENCE
         self._rules = rules
         self._process: Any = None
         self._pipe: Any = None
 
     def ask(self, record: Sequence[int] | None, seed: int) -> Outcome:
         """What comes of the program of ``record``, by default that of ``seed``."""
-        if self._process is None:
-            context = multiprocessing.get_context("spawn")
-            self._pipe, other = context.Pipe()
-            self._process = context.Process(target=_serve, args=(other,), daemon=True)
-            self._process.start()
-            other.close()
         try:
+            if self._process is None:
+                self._start()
             self._pipe.send((record, seed, self._rules))
-            if self._pipe.poll(PATIENCE):
+            if self._pipe.poll(self.patience):
                 outcome: Outcome = self._pipe.recv()
                 return outcome
-            why = f"no answer within {PATIENCE:.0f} s"
+            why = _HANGS
         except (EOFError, BrokenPipeError, ConnectionResetError):
             self._process.join(5)
             why = f"the process died of {_cause(self._process.exitcode)}"
@@ -161,6 +163,15 @@ class Worker:
         choices = Choices.of_seed(seed) if record is None else Choices.of_record(record)
         program = make_program(choices)
         return Outcome(FAILED, why, "", tuple(choices.record), tuple(choices.spans), program.text())
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other,), daemon=True)
+        self._process.start()
+        other.close()
+        self._pipe.poll(PATIENCE)  # until it is ready
+        self._pipe.recv()
 
     def close(self) -> None:
         """Ends the process."""
@@ -181,6 +192,7 @@ def _serve(pipe: Any) -> None:
     """Answers until the other end is gone. What TVM writes is nobody's to read."""
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)
+    pipe.send("ready")
     while True:
         try:
             record, seed, rules = pipe.recv()

@@ -31,7 +31,7 @@ TRIES = 4
 def make_model(lexicon: Lexicon, base: RuleBase, seed: int) -> Model:
     """A model of ``base`` over the lexicon."""
     rng = random.Random(f"{lexicon.vocabulary.shape} {seed}")
-    values = Values(lexicon.names, lexicon.vocabulary.signatures, lexicon.parts)
+    values = Values(lexicon.names, lexicon.vocabulary.signatures, lexicon.parts, lexicon.interpreters)
     model = Model(lexicon, base, values, Evaluator(values, base), rng)
     _leaves(model, np.random.default_rng(seed))
     for rule in base.rules:

@@ -21,7 +21,7 @@ from eqsat_layout.graph.graph import Signature
 from eqsat_layout.maps import UNDEF, Format, IndexMap
 from eqsat_layout.soundness.meanings import free_variables, sorts_in
 from eqsat_layout.soundness.rule_text import Expr, RuleBase, literal_sort, show, variables
-from eqsat_layout.soundness.tir_interpreter import Masked, run_prim_func
+from eqsat_layout.soundness.tir_interpreter import Interpreter, Masked
 
 Array = npt.NDArray[Any]
 TOLERANCE = 1e-4
@@ -61,6 +61,7 @@ class Values:
     names: Names
     signatures: Mapping[str, Signature]
     parts: Mapping[str, Part]
+    interpreters: dict[str, Interpreter] = field(default_factory=dict)
     tensors: list[Array | tuple[int, ...]] = field(default_factory=list)
     params: dict[str, int] = field(default_factory=dict)
     constants: dict[str, int] = field(default_factory=dict)
@@ -120,7 +121,7 @@ class Values:
         expected = [(t.shape, np.dtype(t.dtype)) for t in signature.operands if t is not None]
         if [(a.shape[1:], a.dtype) for a in arrays] != expected:
             raise IllTypedError(f"{signature.name} does not take these operands")
-        results = run_op(signature, arrays)
+        results = run_op(signature, arrays, self.interpreters)
         if not signature.is_tuple:
             return self.intern(results[0], made_by)
         return self.intern(tuple(self.intern(r, ("Result", i, made_by)) for i, r in enumerate(results)), made_by)
@@ -357,9 +358,12 @@ class Evaluator:
             return None
 
 
-def run_op(signature: Signature, operands: Sequence[Array]) -> list[Array]:
-    """An op on operands with worlds in front; one array per result."""
-    return [result.values for result in run_prim_func(signature.func, [Masked.of(a) for a in operands])]
+def run_op(signature: Signature, operands: Sequence[Array], interpreters: dict[str, Interpreter]) -> list[Array]:
+    """An op on operands with worlds in front; one array per result. ``interpreters`` keeps what is worked out once."""
+    interpreter = interpreters.get(signature.key)
+    if interpreter is None:
+        interpreter = interpreters[signature.key] = Interpreter(signature.func)
+    return [result.values for result in interpreter.run([Masked.of(a) for a in operands])]
 
 
 def lay(fmt: Format, array: Array) -> Buffer:
