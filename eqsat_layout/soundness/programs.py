@@ -20,6 +20,7 @@ from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
+from eqsat_layout.soundness.contrary import Contrary
 
 T = TypeVar("T")
 
@@ -190,6 +191,8 @@ class _ModuleWriter:
     def _options(self) -> dict[str, Any]:
         choices = self.choices
         options: dict[str, Any] = {"candidates": choices.chance(50), "approx": choices.chance(50)}
+        if choices.chance(30):
+            options["cost_model"] = Contrary(choices.below(1000))
         if self.desirable and choices.chance(40):
             desired = {name: list(choices.choice(layouts)) for name, layouts in self.desirable.items()}
             options["desired_layouts"] = desired
