@@ -14,7 +14,7 @@ Matrix = tuple[tuple[float, ...], ...]
 Choice = tuple[tuple[int, int], ...]
 """Made stores, each with the index of its node in the problem."""
 
-COMBINATIONS = 20_000
+COMBINATIONS = 2_000
 """Ways to supply one demand that are looked at; beyond them the answer is only a bound (see `Transitions.exact`)."""
 EXACT_SUPPLIERS = 6
 """Repair costs look at all sets of this many made stores, and are looser beyond."""

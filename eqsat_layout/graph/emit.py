@@ -238,13 +238,15 @@ class _Rewriter:
     def _made(self, ty: TensorType, before: Format, after: Format) -> Any:
         result = relax_type(ty, after, self._symbols)
         source = relax.Var("x", relax_type(ty, before, self._symbols))
+        is_empty = 0 in ty.shape  # Relax's reshape takes a 0 for "as it was"
         if before.serves_as(after):
             if before.physical_shape == after.physical_shape:
                 return None
-            return self._builder.normalize(relax.op.reshape(source, result.shape))
+            if not is_empty:
+                return self._builder.normalize(relax.op.reshape(source, result.shape))
         rewrite = LayoutRewrite.between(before, after)
         assert rewrite is not None, "a fused symbolic axis is never the source of a copy"
-        calls = write_relax(rewrite, ty.dtype, self._symbols)
+        calls = [] if is_empty else write_relax(rewrite, ty.dtype, self._symbols)
         if len(calls) == 1 and not (ty.dtype == "bool" and calls[0].op.name == "relax.layout_transform"):
             return calls[0]  # TVM can't legalise a layout_transform of bool
         global_var = self._funcs.added(write_primfunc(rewrite, ty.dtype), "layout_rewrite")
