@@ -17,7 +17,7 @@ os.environ.setdefault("TVM_NUM_THREADS", "1")
 from rich.console import Console
 from rich.table import Table
 
-from eqsat_layout.egraph.rules import read_commands, rule_files
+from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness.jobs import fuzz_in_processes
 from eqsat_layout.soundness.mutation import Verdict, judge, mutants_of
 from eqsat_layout.soundness.prover import prove_all
@@ -53,9 +53,8 @@ def main() -> int:
 
 def mutants(base: RuleBase, seconds: float, seed: int) -> Verdict:
     """What becomes of all mutants of all rules."""
-    commands = [command for path in rule_files() for command in read_commands(path)]
     found = [mutant for rule in base.rules for mutant in mutants_of(rule, base)]
-    return judge(base, commands, found, seconds, seed)
+    return judge(base, found, seconds, seed)
 
 
 def rules_table(report: FuzzReport, base: RuleBase, proved: int, seconds: float, jobs: int) -> Table:

@@ -242,12 +242,12 @@ def _planned(graph: Graph, search: _Search) -> Region | None:
     """The region; without the user's rules where no whole program can be had with them; None where not even without."""
     notes = search.program.notes
     saturated = _saturated(graph, search)
-    own = [command for command in search.commands if is_own(command)]
     try:
         return _extracted(graph, saturated, search)
     except CostError:
         raise
     except (ExtractionError, LookupError, AssertionError, ValueError) as error:
+        own = [command for command in search.commands if is_own(command)]
         if not saturated.stops and len(own) == len(search.commands):
             if isinstance(error, ExtractionError):
                 raise EqsatError(f"{graph.function}: no program has a finite cost: {error}") from error

@@ -13,6 +13,7 @@ from tvm import relax
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.soundness.inputs import flat, random_inputs
+from eqsat_layout.soundness.results import public_functions
 
 TARGET = {"kind": "llvm", "opt-level": 0}
 
@@ -43,10 +44,7 @@ def assert_same_results(before: Any, after: Any, sizes: tuple[int, ...] = (3,)) 
     """All public functions give the same numbers. Fails if there is none that can be run."""
     machines = [machine(mod) for mod in (before, after)]
     count = 0
-    for global_var, function in before.functions_items():
-        name = str(global_var.name_hint)
-        if not isinstance(function, relax.Function) or function.attrs is None or "global_symbol" not in function.attrs:
-            continue
+    for name, function in public_functions(before):
         for size in sizes:
             inputs = inputs_for(function, size)
             expected, got = (flat(vm[name](*inputs)) for vm in machines)

@@ -7,7 +7,7 @@ A rule puts a row ``(ask-NAME in...)``; the method ``answer_NAME`` (dashes as un
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,6 +93,12 @@ class Answers:
         self.refused = 0
         self.refusals: list[Refused] = []
 
+    def answerer(self, question: str) -> Callable[..., Sequence[Row]] | None:
+        """The method that answers rows of relation ``question`` (``ask-NAME``); None if nobody does."""
+        name = question.removeprefix("ask-").replace("-", "_")
+        found: Callable[..., Sequence[Row]] | None = getattr(self, f"answer_{name}", None)
+        return found
+
     # ---- naming ops -------------------------------------------------------------------------------------------------
 
     def op_names(self, signature: Signature) -> list[str]:
@@ -157,8 +163,7 @@ class Answers:
 
     def answer_fold(self, view: str, constant: str) -> list[Row]:
         """The constant under a view, a pad or a crop; its elements are computed when the plan is emitted."""
-        part = self._views[view] if view in self._views else self._borders[view]
-        folded = self._names.constants[constant].under(part)
+        folded = self._names.constants[constant].under(self.part(view))
         return [("fold", (view, constant, self._names.constant(folded)))]
 
     def answer_fold_op(self, key: str, operands: str) -> list[Row]:

@@ -277,11 +277,10 @@ class _Saturation:
             raise RuleError(f"rules ask ({table} {asked}), which makes no sense of its types: {reason}") from error
 
     def _answer_function(self, table: str) -> Callable[..., Any]:
-        name = table.removeprefix("ask-")
-        answer = getattr(self._answers, "answer_" + name.replace("-", "_"), None)
+        answer = self._answers.answerer(table)
         if answer is None:
-            raise RuleError(f"rules ask ({table} ...), but nothing answers {name!r}")
-        return answer  # type: ignore[no-any-return]
+            raise RuleError(f"rules ask ({table} ...), but nothing answers {table.removeprefix('ask-')!r}")
+        return answer
 
 
 def _unique(rows: Sequence[Row]) -> list[Row]:

@@ -17,6 +17,7 @@ from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.graph.steps import Convert, Run, Steps
 from eqsat_layout.maps import Format
 from eqsat_layout.soundness.poison import held_tensors, poisoned
+from eqsat_layout.soundness.results import difference, machine_of, run
 from eqsat_layout.summary import Region
 
 
@@ -45,8 +46,6 @@ def _first_of_region(
     mod: Any, region: Region, signatures: Mapping[str, Signature], inputs: Sequence[Any], poison: str | None
 ) -> tuple[int, int, str] | None:
     """The node, the store that it is found in, and in what it differs."""
-    from eqsat_layout.soundness.validate import difference, machine_of, run
-
     probes = _probes(region)
     graph, steps = region.graph, region.steps if poison is None else poisoned(region, signatures, poison)
     found = {node: relax.Var(f"probe{i}", graph.nodes[node].var.ty) for i, (node, *_) in enumerate(probes)}

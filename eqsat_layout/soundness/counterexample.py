@@ -34,13 +34,14 @@ def describe(
     model: Model, rule: Rule, scope: Mapping[str, Any], action: Expr, why: str, *, seed: int
 ) -> Counterexample:
     """The counterexample that the variables in ``scope`` are."""
-    names = _Namer(model)
+    names, sorts = _Namer(model), model.base.variables(rule)
     lines = [f"{rule.file}:{rule.line}: rule {rule.name!r} is not sound", f"  {show(action)}: {why}", "with"]
     for name, value in scope.items():
-        lines.append(f"  {name} = {names.value(value, rule, name, model)}")
+        lines.append(f"  {name} = {names.value(value, sorts.get(name))}")
     for side in _sides(model, action, scope):
         lines.append(f"  {side}")
-    lines += ["where", *(f"  {line}" for line in names.lines())] if names.lines() else []
+    tensors = names.lines()
+    lines += ["where", *(f"  {line}" for line in tensors)] if tensors else []
     lines.append(f"seed {seed}, shapes around {model.vocabulary.shape}")
     return Counterexample(rule, names.size, seed, "\n".join(lines))
 
@@ -62,13 +63,13 @@ class _Namer:
         """One line per tensor, operands first."""
         return list(self._lines.values())
 
-    def value(self, value: Any, rule: Rule, name: str, model: Model) -> str:
-        sort = model.base.variables(rule).get(name)
+    def value(self, value: Any, sort: str | None) -> str:
+        """What a variable of that sort stands for."""
         if sort == "Tensor":
             return self.tensor(value)
         if sort == "Args":
             return "(" + ", ".join(map(self.tensor, value)) + ")"
-        return _named(model, value) if isinstance(value, str) else str(value)
+        return _named(self._model, value) if isinstance(value, str) else str(value)
 
     def tensor(self, number: int) -> str:
         """The tensor's name."""
@@ -76,7 +77,6 @@ class _Namer:
             made = self._made_by(self._model.values.made_by[number])
             value = self._model.values.tensors[number]
             shape = "tuple" if isinstance(value, tuple) else f"{value.shape[1:]} {_elements(value[0])}"
-            self._lines.pop(number, None)
             self._lines[number] = f"t{number} = {made}: {shape}"
         return f"t{number}"
 

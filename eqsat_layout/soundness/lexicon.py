@@ -101,25 +101,25 @@ def _ask_all(lexicon: Lexicon, rng: random.Random) -> None:
     results = [(k, i, t) for k, s in ops.items() for i, t in enumerate(s.results) if t is not None]
     shapes = {name: array.shape for name, array in lexicon.constants.items()}
     asked: dict[str, list[Row]] = {
-        "compose": [(k, j) for k in views for j in views if taken_shape(parts[k]) == parts[j].result_shape],
-        "fold": [(k, c) for k in parts for c in shapes if taken_shape(parts[k]) == shapes[c]],
-        "fold_op": [(k, f"{c},") for k, _, t in operands for c in shapes if _takes_only(ops[k], t, shapes[c])],
-        "cancel": [(c, k) for c in crops for k in pads],
-        "rim": [(k, i, p) for k, i, t in operands for p in pads if t.shape == parts[p].result_shape],
-        "view": [(k, f) for k in views for f in made(k)],
-        "viewed": [(k, f) for k in views for f in taken(k)],
-        "pad_view": [(k, f) for k in pads for f in made(k)],
-        "pad_viewed": [(k, f) for k in pads for f in taken(k)],
-        "peek": [(k, f) for k in crops for f in taken(k)],
-        "peeked": [(k, f) for k in crops for f in made(k)],
-        "impls": [(k,) for k in ops],
-        "back": [(k, f) for k, _, t in results if not ops[k].is_tuple for f in of(t.shape)],
-        "results": [(k, i, f) for k, i, t in results if ops[k].is_tuple for f in of(t.shape)],
-        "fwd": [(k, i, f) for k, i, t in operands for f in of(t.shape)],
+        "ask-compose": [(k, j) for k in views for j in views if taken_shape(parts[k]) == parts[j].result_shape],
+        "ask-fold": [(k, c) for k in parts for c in shapes if taken_shape(parts[k]) == shapes[c]],
+        "ask-fold-op": [(k, f"{c},") for k, _, t in operands for c in shapes if _takes_only(ops[k], t, shapes[c])],
+        "ask-cancel": [(c, k) for c in crops for k in pads],
+        "ask-rim": [(k, i, p) for k, i, t in operands for p in pads if t.shape == parts[p].result_shape],
+        "ask-view": [(k, f) for k in views for f in made(k)],
+        "ask-viewed": [(k, f) for k in views for f in taken(k)],
+        "ask-pad-view": [(k, f) for k in pads for f in made(k)],
+        "ask-pad-viewed": [(k, f) for k in pads for f in taken(k)],
+        "ask-peek": [(k, f) for k in crops for f in taken(k)],
+        "ask-peeked": [(k, f) for k in crops for f in made(k)],
+        "ask-impls": [(k,) for k in ops],
+        "ask-back": [(k, f) for k, _, t in results if not ops[k].is_tuple for f in of(t.shape)],
+        "ask-results": [(k, i, f) for k, i, t in results if ops[k].is_tuple for f in of(t.shape)],
+        "ask-fwd": [(k, i, f) for k, i, t in operands for f in of(t.shape)],
     }
-    for name, questions in asked.items():
+    for table, questions in asked.items():
         for question in rng.sample(questions, min(QUESTIONS, len(questions))):
-            _ask(lexicon, name, question)
+            _ask(lexicon, table, question)
     for signature in ops.values():
         if signature.is_tuple:
             _add_lists(lexicon, [t.shape for t in signature.results if t is not None], rng)
@@ -134,11 +134,13 @@ def _add_lists(lexicon: Lexicon, shapes: list[Any], rng: random.Random) -> None:
         lexicon.names.result([rng.choice(formats[shape]).key for shape in kinds])
 
 
-def _ask(lexicon: Lexicon, name: str, question: Row) -> None:
+def _ask(lexicon: Lexicon, table: str, question: Row) -> None:
+    answer = lexicon.answers.answerer(table)
+    assert answer is not None, table
     try:
-        rows: Iterable[tuple[str, Row]] = list(getattr(lexicon.answers, f"answer_{name}")(*question))
+        rows: Iterable[tuple[str, Row]] = list(answer(*question))
     except Exception as error:
-        lexicon.crashes.append(f"ask-{name.replace('_', '-')} {question}: {type(error).__name__}: {error}")
+        lexicon.crashes.append(f"{table} {question}: {type(error).__name__}: {error}")
         return
     for relation, row in rows:
         if relation in ("fold", "fold-op"):

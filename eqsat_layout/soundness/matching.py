@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from eqsat_layout.egraph.database import Database, Tables
-from eqsat_layout.egraph.rules import Command
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness.model import Model, Row
 from eqsat_layout.soundness.rule_text import Expr, Rule, RuleBase, show, variables
@@ -40,9 +39,9 @@ class Watched:
 class Matcher:
     """An e-graph with the declarations of a rule base, ready to be filled with one model after the other."""
 
-    def __init__(self, base: RuleBase, commands: Sequence[Command], rules: Iterable[Rule]):
+    def __init__(self, base: RuleBase, rules: Iterable[Rule]):
         self._base = base
-        self._database = Database(commands)
+        self._database = Database(base.commands)
         self.watched: list[Watched] = []
         self.refused: list[tuple[Rule, str]] = []
         self._database.command("(ruleset fuzz-refs) (ruleset fuzz-load) (ruleset fuzz-derive) (ruleset fuzz-match)")

@@ -44,7 +44,7 @@ class Model:
 
     def cannot_answer(self, relation: str, row: Sequence[Any]) -> str:
         """What the host raises when asked; empty if it answers, with rows or without."""
-        answer = getattr(self.lexicon.answers, "answer_" + relation.removeprefix("ask-").replace("-", "_"), None)
+        answer = self.lexicon.answers.answerer(relation)
         if answer is None:
             return "nobody answers this"
         try:

@@ -150,7 +150,8 @@ def _number(model: Model) -> None:
     for (_, a), y in rng.sample(list(model.ops.items()), min(3, len(model.ops))):
         if 4 < number[a] < len(values.refs):
             values.refs[number[a]] = y  # the result of an op and its operand list
-    values.refs += [y for y in range(len(values.tensors)) if y not in set(values.refs)]
+    known = set(values.refs)
+    values.refs += [y for y in range(len(values.tensors)) if y not in known]
 
 
 def _grouped(rows: Iterable[Row]) -> dict[Any, list[Row]]:

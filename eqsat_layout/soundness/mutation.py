@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from eqsat_layout.egraph.rules import Command
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness.prover import Prover
 from eqsat_layout.soundness.rule_fuzzer import Effort, Fuzzer, FuzzReport
@@ -50,7 +49,6 @@ class Verdict:
 
 def judge(
     base: RuleBase,
-    commands: Sequence[Command],
     mutants: Iterable[Mutant],
     seconds: float,
     seed: int = 0,
@@ -64,7 +62,7 @@ def judge(
     left, caught = doubtful, []
     start, models = time.perf_counter(), 0
     while left and (time.perf_counter() < start + seconds):
-        report = _round(base, commands, left, seed, models)
+        report = _round(base, left, seed, models)
         wrong = {r.rule.name for r in report.rules if r.failures}
         caught += [m for m in left if m.rule.name in wrong]
         left = [m for m in left if m.rule.name not in wrong]
@@ -72,9 +70,9 @@ def judge(
     return Verdict(tuple(caught), tuple(sound), tuple(left))
 
 
-def _round(base: RuleBase, commands: Sequence[Command], mutants: Sequence[Mutant], seed: int, first: int) -> FuzzReport:
+def _round(base: RuleBase, mutants: Sequence[Mutant], seed: int, first: int) -> FuzzReport:
     """A few models; those that are left after it are fewer, so the next ones are cheaper."""
-    fuzzer = Fuzzer(base, commands, [m.rule for m in mutants], seed, until_caught=True)
+    fuzzer = Fuzzer(base, [m.rule for m in mutants], seed, until_caught=True)
     try:
         return fuzzer.run(Effort(cases=0, models=ROUND), first=first)
     finally:

@@ -22,6 +22,7 @@ from tvm import relax, tirx
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.soundness.inputs import flat, random_inputs
+from eqsat_layout.soundness.results import is_public, last_line, public_functions
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -41,7 +42,7 @@ def interface_difference(before: Any, after: Any) -> str:
     try:
         relax.analysis.well_formed(after)
     except Exception as error:
-        return f"is not well formed: {_last_line(error)}"
+        return f"is not well formed: {last_line(error)}"
     names = {str(gv.name_hint) for gv in after.functions}
     for global_var, function in before.functions_items():
         name = str(global_var.name_hint)
@@ -60,7 +61,7 @@ def _function_difference(function: Any, other: Any) -> str:
         return "its parameters have other names"
     if not tvm_ffi.structural_equal(function.ty, other.ty):
         return f"its type is {other.ty} instead of {function.ty}"
-    if _is_public(function) != _is_public(other) or function.is_pure != other.is_pure:
+    if is_public(function) != is_public(other) or function.is_pure != other.is_pure:
         return "it is not as public or as pure as it was"
     return "" if _result_names(function) == _result_names(other) else "its results have other names"
 
@@ -69,17 +70,6 @@ def _result_names(function: Any) -> list[str]:
     result = function.body.body
     fields = result.fields if isinstance(result, relax.Tuple) else [result]
     return [str(getattr(f, "name", "")) for f in fields]
-
-
-def _is_public(function: Any) -> bool:
-    return function.attrs is not None and "global_symbol" in function.attrs
-
-
-def public_functions(mod: Any) -> Iterator[tuple[str, Any]]:
-    """The Relax functions that can be called from outside, by name."""
-    for global_var, function in mod.functions_items():
-        if isinstance(function, relax.Function) and _is_public(function):
-            yield str(global_var.name_hint), function
 
 
 @dataclass(frozen=True)
@@ -176,7 +166,7 @@ def joined(modules: Sequence[Any]) -> Any:
             name = str(global_var.name_hint)
             key = None
             if isinstance(function, tirx.PrimFunc):
-                if function.attrs is not None and "global_symbol" in function.attrs:
+                if is_public(function):
                     function = function.without_attr("global_symbol")
                 key = tvm_ffi.StructuralKey(function)
                 if key in kernels:
@@ -201,7 +191,7 @@ def _renamed(function: Any, name: str, names: dict[str, Any]) -> Any:
     if not isinstance(function, relax.Function):
         return function
     renamed = tvm_ffi.structural_map(function, (tvm.ir.GlobalVar, lambda v: names.get(str(v.name_hint), v)))
-    return renamed.with_attr("global_symbol", name) if _is_public(function) else renamed
+    return renamed.with_attr("global_symbol", name) if is_public(function) else renamed
 
 
 def machine_of(mod: Any) -> Any:
@@ -236,8 +226,3 @@ def _packed(module: Any, _system_lib: bool, prefix: str, folder: str) -> str:
     path = str(Path(folder) / "packed.o")
     blob.write_to_file(path)
     return path
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

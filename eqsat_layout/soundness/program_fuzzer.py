@@ -21,6 +21,8 @@ from eqsat_layout.clock import Clock
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.soundness.program_check import Case, Pair, difference, interface_difference
 from eqsat_layout.soundness.programs import Choices, Program, make_program
+from eqsat_layout.soundness.relax_interpreter import NotInterpretable, run_function
+from eqsat_layout.soundness.results import last_line
 
 SAME, UNCHANGED, NOISY, REFUSED, UNRUN, FAILED = "same", "unchanged", "noisy", "refused", "unrun", "failed"
 """What may come of a program: compared and the same; given back as it was; different by rounding that the program
@@ -197,7 +199,7 @@ def _checked(program: Program, seed: int, clock: Clock, rules: Sequence[str | Pa
         try:
             Pair(mod, mod)
         except Exception as own:
-            return Outcome(UNRUN, text=_without_numbers(f"TVM can't build the input: {_last_line(own)[:150]}"))
+            return Outcome(UNRUN, text=_without_numbers(f"TVM can't build the input: {last_line(own)[:150]}"))
         return _raised("building the optimised module", error)
     with clock.stage("run"):
         return _compared(program, pair, seed)
@@ -226,10 +228,6 @@ def _compared(program: Program, pair: Pair, seed: int) -> Outcome:
 def _opinion(program: Program, case: Case) -> tuple[str, str, list[Any]]:
     """What the reference interpreter says of the input module: a word for the statistics, a sentence, its results."""
     try:
-        from eqsat_layout.soundness.relax_interpreter import NotInterpretable, run_function
-    except ImportError:
-        return "has no interpreter", "", []
-    try:
         results = _flat(run_function(program.module, case.function, [_plain(x) for x in case.inputs]))
     except NotInterpretable:
         return "can't say", "", []
@@ -254,12 +252,7 @@ def _raised(where: str, error: BaseException) -> Outcome:
     own = [f for f in traceback.extract_tb(error.__traceback__) if "eqsat_layout" in Path(f.filename).parts]
     place = f"{Path(own[-1].filename).name}:{own[-1].name}" if own else "?"
     why = f"{where} raised {type(error).__name__} in {place}"
-    return Outcome(FAILED, why, _last_line(error) + "\n" + "".join(traceback.format_tb(error.__traceback__)[-4:]))
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    return Outcome(FAILED, why, last_line(error) + "\n" + "".join(traceback.format_tb(error.__traceback__)[-4:]))
 
 
 def _without_numbers(text: str) -> str:

@@ -150,8 +150,7 @@ class Prover:
         return Proof(rule, True)
 
     def _goals(self, rule: Rule, scope: dict[str, Any]) -> Iterable[tuple[Expr, Any]]:
-        given = scope
-        scope = dict(given)
+        scope = dict(scope)
         for action in rule.actions:
             if isinstance(action, tuple) and action[0] == "let":
                 _, name, term = action

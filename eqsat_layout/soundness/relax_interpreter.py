@@ -97,7 +97,9 @@ class _Frame:
 
     def _call_tir(self, call: Any, scope: dict[Any, Value], sizes: dict[Any, int]) -> Value:
         func = self._mod[call.args[0]]
-        kernel = self._kernels.setdefault(call.args[0], Interpreter(func))
+        kernel = self._kernels.get(call.args[0])
+        if kernel is None:
+            kernel = self._kernels[call.args[0]] = Interpreter(func)
         operands: list[Masked] = []
         names: dict[str, int] = {}
         for param, argument in zip(func.params, self._value(call.args[1], scope, sizes), strict=False):

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from eqsat_layout.egraph.rules import Command, read_commands
 from eqsat_layout.soundness.counterexample import Counterexample, describe
 from eqsat_layout.soundness.host_answers import check_answers
 from eqsat_layout.soundness.lexicon import Lexicon, make_lexicon
@@ -110,8 +109,7 @@ def fuzz_rules(
     ``only`` picks those that are reported. Raises :class:`~eqsat_layout.errors.RuleError` for files that can't be read.
     """
     base = read_rule_base(paths)
-    commands = [command for path in paths for command in read_commands(path)]
-    fuzzer = Fuzzer(base, commands, [rule for rule in base.rules if only(rule)], seed)
+    fuzzer = Fuzzer(base, [rule for rule in base.rules if only(rule)], seed)
     try:
         return fuzzer.run(effort or Effort(), progress)
     finally:
@@ -127,14 +125,13 @@ class Fuzzer:
     def __init__(
         self,
         base: RuleBase,
-        commands: Sequence[Command],
         rules: Iterable[Rule],
         seed: int = 0,
         *,
         until_caught: bool = False,
     ):
         self._base, self._seed, self._until_caught = base, seed, until_caught
-        self._matcher = Matcher(base, commands, rules)
+        self._matcher = Matcher(base, rules)
         self._found = FuzzReport([], seed)
         self._lexicons: dict[Any, Lexicon] = {}
         self._wanted = sorted(_named_ops(base))

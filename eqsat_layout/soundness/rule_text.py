@@ -77,6 +77,7 @@ class RuleBase:
     meanings: dict[str, Meaning] = field(default_factory=dict)
     rules: list[Rule] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
 
     def variables(self, rule: Rule) -> dict[str, str]:
         """The variables of the body with their sorts, in order; :class:`RuleError` where one has none."""
@@ -115,6 +116,7 @@ def read_rule_base(paths: Iterable[Path]) -> RuleBase:
     base = RuleBase()
     for path in paths:
         commands = read_commands(path)
+        base.commands += commands
         for command in commands:
             _read(command, base)
         for meaning in _meanings(path.read_text(encoding="utf-8"), str(path)):

@@ -11,27 +11,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
-import tvm
-from tvm import relax
 
 from eqsat_layout.errors import EqsatError, ValidationError
 from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import Program
 from eqsat_layout.soundness.blame import first_difference
-from eqsat_layout.soundness.inputs import NoInputsError, flat, random_inputs
+from eqsat_layout.soundness.inputs import NoInputsError, random_inputs
 from eqsat_layout.soundness.poison import POISONS, has_undef, poisoned
+from eqsat_layout.soundness.results import difference, last_line, machine_of, public_functions, run
 from eqsat_layout.summary import Region
-from eqsat_layout.targets import lower
 
 __all__ = ["ValidationError", "check_equal", "validate"]
 
 ROUNDS = 2
 _FIRST_SIZE = 2
-
-_TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
-"""Of the largest element of a result: layouts change the order of no reduction, but the kernels' schedules do."""
 
 
 def validate(before: Any, after: Any, regions: Sequence[Region], program: Program, seed: int = 0) -> list[str]:
@@ -41,7 +35,7 @@ def validate(before: Any, after: Any, regions: Sequence[Region], program: Progra
     """
     notes: list[str] = []
     reference = _Reference(before, seed, notes)
-    variants = [(_Variant(after, "", None))]
+    variants = [_Variant(after, "", None)]
     signatures = program.signatures
     if any(has_undef(r, signatures) for r in regions):
         for kind in POISONS:
@@ -97,10 +91,10 @@ class _Reference:
         try:
             machine = machine_of(mod)
         except Exception as error:  # whatever TVM's build meets
-            notes.append(f"validation: the input module can't be built here: {_line(error)}")
+            notes.append(f"validation: the input module can't be built here: {last_line(error)}")
             return
-        for name in _public_names(mod):
-            self._run(machine, mod[name], name, seed)
+        for name, function in sorted(public_functions(mod), key=lambda item: item[0]):
+            self._run(machine, function, name, seed)
 
     def _run(self, machine: Any, function: Any, name: str, seed: int) -> None:
         for round_ in range(ROUNDS):
@@ -113,7 +107,7 @@ class _Reference:
                 except NoInputsError as error:
                     reasons.append(str(error))
                 except Exception as error:  # sizes that do not fit one another, among others
-                    reasons.append(_line(error))
+                    reasons.append(last_line(error))
             else:
                 note = f"validation: function {name!r} was not run: {reasons[0]}"
                 self._notes += [note] if note not in self._notes else []
@@ -125,13 +119,13 @@ class _Reference:
         try:
             machine = machine_of(variant.module)
         except Exception as error:
-            text = f"the optimised module{variant.what} can't be built, but the input can: {_line(error)}"
+            text = f"the optimised module{variant.what} can't be built, but the input can: {last_line(error)}"
             raise ValidationError(text) from error
         for case in self.cases:
             try:
                 found = run(machine, case.function, case.inputs)
             except Exception as error:
-                text = f"{case.function}: fails{variant.what}, but the input does not: {_line(error)}"
+                text = f"{case.function}: fails{variant.what}, but the input does not: {last_line(error)}"
                 return _Difference(case.function, case.inputs, text)
             for i, (expected, got) in enumerate(zip(case.results, found, strict=True)):
                 text = difference(expected, got)
@@ -139,47 +133,3 @@ class _Reference:
                     text = f"{case.function}: result {i} {text}{variant.what}"
                     return _Difference(case.function, case.inputs, text)
         return None
-
-
-def machine_of(mod: Any) -> Any:
-    """A virtual machine that runs ``mod`` here."""
-    return relax.VirtualMachine(lower(mod), tvm.cpu())
-
-
-def run(machine: Any, name: str, inputs: Sequence[Any]) -> list[npt.NDArray[Any]]:
-    """The arrays that function ``name`` gives."""
-    return list(flat(machine[name](*inputs)))
-
-
-def difference(expected: npt.NDArray[Any], got: npt.NDArray[Any]) -> str:
-    """In what two results differ, in words; empty if they are the same up to rounding."""
-    if expected.shape != got.shape or expected.dtype != got.dtype:
-        return f"is {got.dtype}{got.shape} instead of {expected.dtype}{expected.shape}"
-    share = _TOLERANCES.get(str(expected.dtype))
-    if share is None:
-        return "" if np.array_equal(expected, got, equal_nan=expected.dtype.kind == "f") else "differs"
-    expected, got = expected.astype("float64"), got.astype("float64")
-    finite = expected[np.isfinite(expected)]
-    tolerance = share * float(np.abs(finite).max(initial=1.0))
-    if np.allclose(got, expected, rtol=share, atol=tolerance, equal_nan=True):
-        return ""
-    with np.errstate(invalid="ignore"):
-        worst = np.abs(expected - got)
-    wrong = int(np.count_nonzero(~np.isfinite(got) & np.isfinite(expected)))
-    if wrong:
-        return f"has {wrong} elements that are no numbers but should be"
-    return f"differs by up to {float(np.nanmax(worst)):.3g}, tolerance {tolerance:.3g}"
-
-
-def _public_names(mod: Any) -> list[str]:
-    return sorted(
-        str(gv.name_hint)
-        for gv, f in mod.functions_items()
-        if isinstance(f, relax.Function) and f.attrs is not None and f.attrs.get("global_symbol") is not None
-    )
-
-
-def _line(error: BaseException) -> str:
-    """The last line of what TVM says, which is the message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

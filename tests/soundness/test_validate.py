@@ -31,7 +31,8 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.steps import Convert, Steps
 from eqsat_layout.maps import UNDEF
 from eqsat_layout.soundness.inputs import NoInputsError, random_inputs
-from eqsat_layout.soundness.validate import check_equal, difference, validate
+from eqsat_layout.soundness.results import difference
+from eqsat_layout.soundness.validate import check_equal, validate
 from eqsat_layout.summary import Region
 
 FROZEN = {"relax.nn.conv2d": ["NCHW16c", "OIHW16i16o"]}
