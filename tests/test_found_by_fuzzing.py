@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from compare import assert_same_fast, assert_same_interface
-from programs import program
+from programs import constant, program
+from tvm import relax
 from tvm.relax import op as R
 
 import eqsat_layout
@@ -20,6 +21,18 @@ def test_a_view_of_an_empty_tensor_is_written() -> None:
 
     mod = program(body, (0, 1, 1))  # TVM can't build it, before or after: its own passes trip over the 0
     assert_same_interface(mod, eqsat_layout.optimize(mod, candidates=False))
+
+
+def test_an_empty_tensor_gets_no_layout_of_its_own() -> None:
+    """Its copy from (0, 8) to (8, 1, 1, 0), which cost nothing, is what TVM can't build: it could build the input."""
+
+    def body(bb: Any, x: Any) -> Any:
+        some = bb.emit(R.add(bb.emit(R.abs(constant(2, 1, 1, 1))), relax.const(0.5, "float32")))
+        bb.emit(R.divide(bb.emit(R.abs(x)), some))
+        return bb.emit(R.nn.relu(bb.emit(R.permute_dims(x, axes=[1, 0]))))
+
+    mod = program(body, (0, 8))
+    assert_same_fast(mod, eqsat_layout.optimize(mod, candidates=False, approx=False))
 
 
 def test_a_tensor_with_many_formats_does_not_stop_the_extraction() -> None:

@@ -50,8 +50,9 @@ class SignatureTable:
         """The key of ``call``; equal for calls that do the same to operands of the same types. ``where`` names it."""
         variables = tuple(hash(var) for _, var in symbols)
         name = str(call.op.name) if isinstance(call.op, ir.Op) else "call"
-        if None in operands or None in results or not isinstance(call.op, ir.Op):
-            return self.key_of_opaque(call, name, operands, results)
+        is_empty = frozen is None and any(t is not None and 0 in t.shape for t in (*operands, *results))
+        if is_empty or None in operands or None in results or not isinstance(call.op, ir.Op):
+            return self.key_of_opaque(call, name, operands, results)  # TVM builds no copy of an empty tensor
         args = list(call.args)
         if name == "relax.call_tir":
             if len(args) != 2:
