@@ -40,21 +40,35 @@ class Model:
     """How an architecture is made and what it is given."""
 
     make: Callable[[], nn.Module]
-    sample: Callable[[], tuple[torch.Tensor, ...]]
+    sample: Callable[[int], tuple[torch.Tensor, ...]]
     title: str
 
 
-def load(name: str, way: str) -> Imported:
+def load(name: str, way: str, batch: int = 1) -> Imported:
     """Makes model ``name`` and imports it by ``way``, "export" or "onnx"."""
+    network, sample = network_of(name, batch)
+    with torch.no_grad(), _quiet():
+        expected = tuple(t.numpy() for t in tensors(network(*sample)))
+        module = _from_export(network, sample) if way == "export" else _from_onnx(network, sample)
+    return Imported(module, tuple(t.numpy() for t in sample), expected)
+
+
+def network_of(name: str, batch: int = 1) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Model ``name`` and a sample of that many inputs: the same in every process."""
     model = MODELS[name]
     torch.manual_seed(SEED)
     network = model.make().eval()
-    sample = model.sample()
+    sample = model.sample(batch)
     with torch.no_grad(), _quiet():
         _settle(network, sample)
-        expected = tuple(t.numpy() for t in _tensors(network(*sample)))
-        module = _from_export(network, sample) if way == "export" else _from_onnx(network, sample)
-    return Imported(module, tuple(t.numpy() for t in sample), expected)
+    return network, sample
+
+
+def save_onnx(name: str, batch: int, path: Path) -> None:
+    """Writes model ``name`` as an ONNX file."""
+    network, sample = network_of(name, batch)
+    with torch.no_grad(), _quiet():
+        torch.onnx.export(network, sample, path, dynamo=True, external_data=False, verbose=False)
 
 
 def _from_export(network: nn.Module, sample: tuple[torch.Tensor, ...]) -> tvm.IRModule:
@@ -93,14 +107,15 @@ def _settle(network: nn.Module, sample: tuple[torch.Tensor, ...]) -> None:
         norm.eval()
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    """All tensors of what a network gives, in order."""
     if isinstance(value, torch.Tensor):
         yield value
     elif hasattr(value, "values"):
-        yield from _tensors(tuple(value.values()))
+        yield from tensors(tuple(value.values()))
     elif isinstance(value, tuple | list):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors(item)
 
 
 @contextlib.contextmanager
@@ -119,12 +134,12 @@ def _quiet() -> Iterator[None]:
 # ---- architectures ----------------------------------------------------------------------------------------------
 
 
-def _image(size: int) -> Callable[[], tuple[torch.Tensor, ...]]:
-    return lambda: (torch.randn(1, 3, size, size),)
+def _image(size: int) -> Callable[[int], tuple[torch.Tensor, ...]]:
+    return lambda batch: (torch.randn(batch, 3, size, size),)
 
 
-def _tokens(length: int) -> Callable[[], tuple[torch.Tensor, ...]]:
-    return lambda: (torch.randint(0, 30000, (1, length)),)
+def _tokens(length: int) -> Callable[[int], tuple[torch.Tensor, ...]]:
+    return lambda batch: (torch.randint(0, 30000, (batch, length)),)
 
 
 def _vision(name: str) -> Callable[[], nn.Module]:

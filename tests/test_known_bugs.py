@@ -1,7 +1,7 @@
 """Patterns on which layout passes of TVM were wrong or crashed, as Relax programs with the layouts in question.
 
-Numbers are those of apache/tvm's issues and pull requests. Two of the list, #12008 and #12852, could not be looked up;
-#8759 and #10528, which are of the same kind, stand in for them. The passes were Relay's ``AlterOpLayout`` and
+Numbers are those of apache/tvm's issues and pull requests. One of the list, #12008, could not be looked up; #8759 and
+#10528, which are of the same kind, stand in for it. The passes were Relay's ``AlterOpLayout`` and
 ``ConvertLayout``; here the layouts are frozen, so that the rewrites must find their way through what stands around.
 """
 
@@ -83,6 +83,14 @@ def squeeze_of_channels(b: Any, x: Any) -> Any:
     return b.emit(R.squeeze(y, [1])), b.emit(R.nn.relu(y))
 
 
+def axes_of_extent_1(b: Any, x: Any) -> Any:
+    """#12852: the layout of a buffer with an axis of extent 1 was looked up by an iterator that had been simplified."""
+    y = b.emit(R.nn.conv2d(x, constant(8, 8, 6, 1)))
+    y = b.emit(R.nn.conv2d(y, constant(1, 8, 1, 6, seed=1)))
+    z = b.emit(R.nn.conv2d(y, constant(8, 1, 1, 1, seed=2)))
+    return z, b.emit(R.add(b.emit(R.permute_dims(y, [1, 0, 3, 2])), constant(2, 1, 1)))
+
+
 PATTERNS = (
     argmin_over_channels,
     transpose_between_convolutions,
@@ -92,6 +100,7 @@ PATTERNS = (
     resize_behind_a_reduction,
     slices_over_several_axes,
     squeeze_of_channels,
+    axes_of_extent_1,
 )
 
 
