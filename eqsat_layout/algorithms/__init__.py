@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from eqsat_layout.algorithms.convolution import Convolution, convolution_of
 from eqsat_layout.algorithms.im2col import im2col
+from eqsat_layout.algorithms.transposed import transposed
 from eqsat_layout.algorithms.winograd import winograd
 from eqsat_layout.tir.computation import Computation
 
@@ -28,6 +29,7 @@ ALGORITHMS: Final = (
     Algorithm("winograd F(2,3)", True, lambda conv: winograd(conv, 2)),
     Algorithm("winograd F(4,3)", True, lambda conv: winograd(conv, 4)),
     Algorithm("im2col", False, im2col),
+    Algorithm("transposed", False, transposed),
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eqsat_layout.algorithms.sources import source_of
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation, Value
 
@@ -20,6 +21,8 @@ class Convolution:
 
     ``data``, ``kernel`` and ``result`` give the positions of (n, i, h, w), (o, i, r, q) and (n, o, h, w) in the shapes
     of operand ``data_operand``, of the other operand, and of the result. ``padding``: (before, after) per window axis.
+    ``stretches``: that many places for every element of ``x``, with zeros between them, padding not counted; and
+    ``flipped``: the windows of ``k`` from the end: what a transposed convolution does.
     """
 
     data_operand: int
@@ -35,6 +38,13 @@ class Convolution:
     dilation: Pair
     padding: tuple[Pair, Pair]
     dtype: str
+    stretches: Pair = (1, 1)
+    flipped: tuple[bool, bool] = (False, False)
+
+    @property
+    def is_transposed(self) -> bool:
+        """There is more to it than padding, strides and dilation."""
+        return self.stretches != (1, 1) or any(self.flipped)
 
 
 def convolution_of(computation: Computation) -> Convolution | None:
@@ -50,7 +60,7 @@ def convolution_of(computation: Computation) -> Convolution | None:
 
 
 def _only_block(computation: Computation) -> Block | None:
-    """The block that adds up, if all others together only pad."""
+    """The block that adds up, if there is one."""
     hearts = [b for b in computation.blocks if b.is_contraction]
     if len(hearts) != 1 or len(computation.operands) != 2 or len(computation.results) != 1:
         return None
@@ -67,13 +77,15 @@ def _is_sum_of_products(value: Value) -> bool:
 
 
 def _read_as_data(computation: Computation, block: Block, data: Access, kernel: Access) -> Convolution | None:
-    source = _source(computation, block, data)
-    if source is None or kernel.buffer not in computation.operands or len(block.writes[0].indices) != 4:
-        return None
-    number, padding = source
+    sources = [source_of(computation, access.buffer) for access in (data, kernel)]
     out = [_plain(block, index) for index in block.writes[0].indices]
     weights = [_plain(block, index) for index in kernel.indices]
-    if None in out or None in weights or len(weights) != 4 or len(data.indices) != 4:
+    if any(s is None for s in sources) or None in out or None in weights:
+        return None
+    x, k = (source for source in sources if source is not None)
+    if not len(out) == len(weights) == len(data.indices) == 4 or len(computation.blocks) != 1 + len(
+        x.blocks + k.blocks
+    ):
         return None
     plain = {_plain(block, index): axis for axis, index in enumerate(data.indices)}
     slides = {axis: pair for axis, index in enumerate(data.indices) if (pair := _window(block, index)) is not None}
@@ -86,25 +98,33 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
     if any(slides[a][0] not in out or slides[a][2] not in weights for a in axes):
         return None
     (n,), (i,), (o,) = batch, inputs, [v for v in outputs if v is not None]
-    extents = [e if isinstance(e, int) else 0 for e in block.extents]
-    operand = computation.operands.index(number)
-    shape = [e if isinstance(e, int) else 0 for e in computation.buffers[number].shape]
     h, w = (slides[a] for a in axes)
+    windows = [k.axes[weights.index(slide[2])] for slide in (h, w)]
+    borders = [x.axes[axis] for axis in axes]
+    others = [x.axes[plain[n]], x.axes[plain[i]], k.axes[weights.index(o)], k.axes[weights.index(i)]]
+    if not all(axis.is_plain for axis in others) or any(axis.flipped for axis in borders):
+        return None
+    if any(axis.before or axis.after or axis.stretch != 1 for axis in windows):
+        return None
+    extents = [e if isinstance(e, int) else 0 for e in block.extents]
+    shape = [e if isinstance(e, int) else 0 for e in computation.buffers[x.buffer].shape]
     place = {variable: axis for axis, variable in enumerate(out)}
     return Convolution(
-        data_operand=operand,
-        data=(plain[n], plain[i], axes[0], axes[1]),
-        kernel=(weights.index(o), weights.index(i), weights.index(h[2]), weights.index(w[2])),
+        data_operand=computation.operands.index(x.buffer),
+        data=(others[0].axis, others[1].axis, borders[0].axis, borders[1].axis),
+        kernel=(others[2].axis, others[3].axis, windows[0].axis, windows[1].axis),
         result=(place[n], place[o], place[h[0]], place[w[0]]),
         batch=extents[n],
         channels=(extents[i], extents[o]),
-        size=(shape[axes[0]], shape[axes[1]]),
+        size=(shape[borders[0].axis], shape[borders[1].axis]),
         windows=(extents[h[2]], extents[w[2]]),
         out_size=(extents[h[0]], extents[w[0]]),
         strides=(h[1], w[1]),
         dilation=(h[3], w[3]),
-        padding=(padding[axes[0]], padding[axes[1]]),
+        padding=((borders[0].before, borders[0].after), (borders[1].before, borders[1].after)),
         dtype=computation.buffers[computation.results[0]].dtype,
+        stretches=(borders[0].stretch, borders[1].stretch),
+        flipped=(windows[0].flipped, windows[1].flipped),
     )
 
 
@@ -123,34 +143,3 @@ def _window(block: Block, index: object) -> tuple[int, int, int, int] | None:
     if len(spatial) != 1 or len(reduced) != 1:
         return None
     return spatial[0].iter, spatial[0].weight, reduced[0].iter, reduced[0].weight
-
-
-def _source(computation: Computation, block: Block, data: Access) -> tuple[int, list[Pair]] | None:
-    """The operand behind ``data``, and how much 0 a block in between puts around it."""
-    rank = len(data.indices)
-    if data.buffer in computation.operands:
-        return (data.buffer, [(0, 0)] * rank) if len(computation.blocks) == 1 else None
-    writers = [b for b in computation.blocks if b is not block]
-    if len(writers) != 1 or len(writers[0].reads) != 1 or writers[0].writes[0].buffer != data.buffer:
-        return None
-    (pad,) = writers
-    read = pad.reads[0]
-    if read.buffer not in computation.operands or not _pads_with_0(pad.stores[0].value):
-        return None
-    outer, inner = computation.buffers[data.buffer].shape, computation.buffers[read.buffer].shape
-    found: list[Pair] = []
-    for axis, index in enumerate(read.indices):
-        written = _plain(pad, pad.writes[0].indices[axis])
-        if not isinstance(index, Affine) or written is None or index.shift_of(pad.extents) != written:
-            return None
-        before = -index.constant
-        found.append((before, int(outer[axis]) - int(inner[axis]) - before))
-    return (read.buffer, found) if all(lo >= 0 and hi >= 0 for lo, hi in found) else None
-
-
-def _pads_with_0(value: Value) -> bool:
-    """``load if inside else 0``."""
-    if value.op != "prim.if_then_else" or len(value.args) != 3:
-        return value.op == "load"
-    _, inside, outside = value.args
-    return inside.op == "load" and outside.op == "const" and float.fromhex(str(outside.literal)) == 0.0

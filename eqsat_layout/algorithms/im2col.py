@@ -18,7 +18,7 @@ from eqsat_layout.algorithms.winograd import placed
 
 def im2col(conv: Convolution) -> tvm.IRModule | None:
     """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` for windows of one element."""
-    if math.prod(conv.windows) == 1:
+    if math.prod(conv.windows) == 1 or conv.is_transposed:
         return None
     builder = relax.BlockBuilder()
     channels, outputs = conv.channels

@@ -56,7 +56,7 @@ def _array(rows: Sequence[Sequence[Fraction]]) -> Matrix:
 
 def applies(conv: Convolution) -> bool:
     """3x3, dense, float32."""
-    plain = conv.windows == (3, 3) and conv.strides == (1, 1) and conv.dilation == (1, 1)
+    plain = conv.windows == (3, 3) and conv.strides == (1, 1) and conv.dilation == (1, 1) and not conv.is_transposed
     return plain and conv.dtype == "float32" and min(conv.channels) >= 4
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from eqsat_layout.extract.vectorise import padded_work, vector_efficiency
+from eqsat_layout.extract.vectorise import GATHERED, padded_work, vector_efficiency
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
 
@@ -55,15 +55,17 @@ RESULT: Final = -1
 class Roofline:
     """Launch overhead plus the slower of memory traffic and arithmetic (Williams et al. 2009).
 
-    ``bandwidth`` is bytes a second of a kernel that streams, ``rewrite_bandwidth`` of one that permutes, ``flops``
-    operations a second at full vectors of ``vector_bytes``. The defaults are those of one core of a current server CPU;
-    they decide proportions, not absolute times. ``eqsat-layout calibrate`` measures them.
+    ``bandwidth`` is bytes a second of a kernel that streams, ``rewrite_bandwidth`` of one that permutes, ``gather``
+    seconds an element where elements are copied one by one, ``flops`` operations a second at full vectors of
+    ``vector_bytes``. The defaults are those of one core of a current server CPU; they decide proportions, not absolute
+    times. ``eqsat-layout calibrate`` measures them.
     """
 
     bandwidth: float = 25e9
     rewrite_bandwidth: float = 12e9
     flops: float = 100e9
     launch: float = 1e-6
+    gather: float = 1.5e-9
     symbolic_extent: int = 64
     vector_bytes: int = 32
 
@@ -98,12 +100,14 @@ class Roofline:
 
     def _arithmetic(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
         computation = op.computation
-        if computation is None or not computation.flops:
+        if computation is None:
             return 0.0
         sizes = [dtype_bytes(ty.dtype) for ty in op.results if ty is not None]
         lanes = max(1, int(self.vector_bytes / max(sizes, default=4.0)))
-        work = computation.flops * padded_work(computation, operands, results)
-        return work / (self.flops * vector_efficiency(computation, operands, results, lanes))
+        efficiency = vector_efficiency(computation, operands, results, lanes)
+        if not computation.flops:
+            return self.gather * computation.iterations if efficiency <= GATHERED else 0.0
+        return computation.flops * padded_work(computation, operands, results) / (self.flops * efficiency)
 
     def _bytes(self, tensor: TensorType, fmt: Format) -> float:
         return fmt.elements(self.symbolic_extent) * dtype_bytes(tensor.dtype)

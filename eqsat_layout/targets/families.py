@@ -13,11 +13,12 @@ from typing import Any
 from tvm import tirx
 
 from eqsat_layout.targets.base import Machine
-from eqsat_layout.targets.stages import Access, Stage, divisors, stage_of
+from eqsat_layout.targets.stages import Stage, divisors, stage_of
 from eqsat_layout.targets.tiles import Tile, lane_tile, register_tile
 
 _SMALL = 4096  # iterations below which starting threads costs more than it saves
-_UNROLLED = 4  # steps of the innermost reduction axis that are written out
+_UNROLLED = 16  # steps of the innermost reduction axis that are written out
+_BODY = 256  # multiply-adds beyond which fewer steps are
 _REDUCE = tirx.IterVar.CommReduce
 _WINDOW = 25  # largest window that is written out whole (depthwise, pooling)
 
@@ -253,45 +254,57 @@ def _extent(sch: Any, loop: Any) -> int:
 
 
 def _outer_order(stage: Stage) -> list[int]:
-    """Order of the tiles: axes of every load first (batch), then those of the largest load, so it streams once."""
+    """Order of the tiles: axes of every load first (batch), then those of the load in vectors, which stays in cache."""
     loads = list(stage.loads)
     spatial = stage.spatial
     if len(loads) < 2:
         return list(range(len(spatial)))
-    largest = max(loads, key=_elements)
+    held = next((load for load in loads if load.stride(spatial[-1].var)), loads[0])
 
     def rank(position: int) -> tuple[int, int]:
         var = spatial[position].var
         if all(load.uses(var) for load in loads):
             return (0, position)
-        return (1 if largest.uses(var) else 2, position)
+        return (1 if held.uses(var) else 2, position)
 
     return sorted(range(len(spatial)), key=rank)
-
-
-def _elements(load: Access) -> int:
-    return math.prod(e or 64 for e in load.shape)
 
 
 def _tile_reduction(
     sch: Any, block: Any, stage: Stage, inner: Sequence[Any], lane: Any, reduced: Sequence[Any]
 ) -> None:
     """Inside a tile: reduction loops outside, the tile written out, lanes innermost, initialisation apart."""
-    reduced = list(reduced)
+    reduced = _streamed_order(stage, reduced)
+    held = math.prod(_extent(sch, loop) for loop in inner)
+    small = math.prod(a.extent or 64 for a in stage.reduced) <= _WINDOW
+    left = _WINDOW if small else max(1, min(_UNROLLED, _BODY // held))
     written: list[Any] = []
-    if math.prod(a.extent or 64 for a in stage.reduced) <= _WINDOW:
-        written = list(reduced)
-    else:
-        steps = max(divisors(stage.reduced[-1].extent or 1, _UNROLLED))
-        if steps > 1:
-            head, tail = sch.split(reduced[-1], [None, steps])
-            reduced = [*reduced[:-1], head, tail]
-            written = [tail]
-    sch.reorder(*reduced, *inner, lane)
+    while reduced and left > 1:
+        extent = _extent(sch, reduced[-1])
+        steps = max(divisors(extent, left))
+        if steps == extent:
+            written.insert(0, reduced.pop())
+        elif steps > 1:
+            head, tail = sch.split(reduced.pop(), [None, steps])
+            reduced.append(head)
+            written.insert(0, tail)
+        left = left // steps if steps == extent else 1
+    sch.reorder(*reduced, *written, *inner, lane)
     for loop in (*written, *inner):
         sch.unroll(loop)
     sch.vectorize(lane)
-    sch.decompose_reduction(block, reduced[0])
+    sch.decompose_reduction(block, (*reduced, *written)[0])
+
+
+def _streamed_order(stage: Stage, reduced: Sequence[Any]) -> list[Any]:
+    """The reduction loops in the order in which the load in vectors lies in memory, if that is known."""
+    lane = stage.spatial[-1].var
+    held = next((load for load in stage.loads if load.stride(lane)), None)
+    strides = [held.stride(axis.var) for axis in stage.reduced] if held is not None else []
+    if not strides or None in strides:
+        return list(reduced)
+    order = sorted(range(len(reduced)), key=lambda i: -abs(strides[i] or 0))
+    return [reduced[i] for i in order]
 
 
 def _axis_loops(loops: Sequence[Any], stage: Stage) -> tuple[list[Any], list[Any]]:

@@ -22,7 +22,10 @@ from eqsat_layout.targets.families import (
     schedule_tile,
     schedule_tile_relaid,
 )
+from eqsat_layout.targets.functions import expand_functions
+from eqsat_layout.targets.joined_axes import join_axes
 from eqsat_layout.targets.stages import Stage, divisors, new_schedule, stage_of, stages_of
+from eqsat_layout.targets.tiles import joined_tile
 
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined into it
 _WORTH_PADDING = 8  # multiply-adds per element of the operands from which padded copies of them pay
@@ -43,7 +46,7 @@ def schedule_primfunc(func: Any, machine: Machine) -> Any:
     """``func`` scheduled for ``machine``; as it was where TVM can't schedule it at all."""
     try:
         sch = new_schedule(func)
-        scheduled = _schedule(sch, machine).mod["main"].with_attr(_SCHEDULED, True)
+        scheduled = expand_functions(_schedule(sch, machine).mod["main"]).with_attr(_SCHEDULED, True)
     except Exception:
         return func
     name = func.attrs.get("global_symbol") if func.attrs else None
@@ -55,7 +58,7 @@ def _is_scheduled(func: Any) -> bool:
 
 
 def _schedule(sch: Any, machine: Machine) -> Any:
-    sch = _pad_awkward(_inline_producers(sch), machine)
+    sch = _join_tiles(_pad_awkward(_inline_producers(sch), machine), machine)
     stages = stages_of(sch)
     done: list[Any] = []
     for stage in stages:
@@ -96,8 +99,9 @@ def _epilogue(sch: Any, stage: Stage) -> Stage | None:
     if not stage.is_reduction or len(consumers) != 1 or _is_parameter(sch, stage):
         return None
     consumer = stage_of(sch, consumers[0])
-    whole = consumer.simple and not consumer.is_reduction and consumer.is_plain
-    return consumer if whole and consumer.domain == math.prod(a.extent or 64 for a in stage.spatial) else None
+    if not consumer.simple or consumer.is_reduction or not (consumer.is_plain or _in_place(stage, consumer)):
+        return None
+    return consumer if consumer.domain == math.prod(a.extent or 64 for a in stage.spatial) else None
 
 
 def _in_place(stage: Stage, epilogue: Stage) -> bool:
@@ -169,6 +173,30 @@ def _may_inline(stage: Stage, consumer: Stage) -> bool:
     reused = any(not read.uses(axis.var) for read in reads for axis in consumer.spatial)
     lane = stage.axes[-1].var
     return not reused and not stage.branches_on(lane)
+
+
+def _join_tiles(sch: Any, machine: Machine) -> Any:
+    """Reductions over tiles of several axes at once, where such tiles use the registers better."""
+    for number in range(len(stages_of(sch))):
+        stage = stages_of(sch)[number]
+        if not (stage.simple and stage.is_plain and stage.is_reduction):
+            continue
+        tile = joined_tile(stage, machine)
+        if tile is None:
+            continue
+        trial = sch.copy()
+        try:
+            epilogue = _epilogue(trial, stage)
+            if epilogue is None:
+                epilogue = stage_of(trial, trial.cache_write(stage.block, 0, "global"))
+                stage = stage_of(trial, stage.block)
+            if not _in_place(stage, epilogue):
+                continue
+            trial = join_axes(trial, stage, epilogue, tile)
+        except Exception:
+            continue
+        sch = trial
+    return sch
 
 
 def _pad_awkward(sch: Any, machine: Machine) -> Any:

@@ -15,7 +15,9 @@ from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.stages import Access, Axis, Stage, divisors
 
 _LATENCY = 4.0  # cycles of a fused multiply-add; two start every cycle
+_LOADS = 1.5  # loads and broadcasts a cycle, beside the arithmetic (measured on AVX2: 1.45 to 1.5)
 _LARGEST = 28  # accumulators along one axis
+_GAIN = 0.97  # cost that tiles over joined axes must get below, since their addresses take more to compute
 
 
 @dataclass(frozen=True)
@@ -27,46 +29,66 @@ class Tile:
     sizes: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class JoinedTile:
+    """``size`` elements at a time of the spatial axes ``first`` to ``last`` (not included) taken as one axis.
+
+    ``size`` need not divide their number: the last tile overlaps the one before.
+    """
+
+    first: int
+    last: int
+    size: int
+
+
 def register_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> Tile | None:
     """The best tile of ``stage`` with its last spatial axis in vectors; ``None`` if that axis does not vectorise.
 
     ``whole``: only tiles that hold all of that axis.
     """
-    spatial = stage.spatial
-    return _best(stage, spatial, spatial[-1].extent, machine, whole) if spatial else None
+    found = _register_tile(stage, machine, whole)
+    return found[1] if found else None
 
 
 def lane_tile(stage: Stage, machine: Machine) -> Tile | None:
     """The best tile with the last reduction axis in vectors: ``sizes`` has one entry more, 1, for that axis."""
-    return _best(stage, (*stage.spatial, stage.reduced[-1]), None, machine) if stage.reduced else None
+    if not stage.reduced:
+        return None
+    axes = (*stage.spatial, stage.reduced[-1])
+    found = _best(stage, _loads_of(stage, axes), [a.extent for a in axes], axes[-1], None, machine)
+    return found[1] if found else None
 
 
-def _best(stage: Stage, axes: Sequence[Axis], tiled: int | None, machine: Machine, whole: bool = False) -> Tile | None:
-    """The cheapest tile over ``axes``, the last in vectors; ``tiled``: its extent if several vectors may be held."""
-    vector = len(axes) - 1
-    extent = axes[vector].extent
-    loads = [_load_of(access, stage, axes) for access in stage.loads]
-    if extent is None or extent < 2 or not any(load.strides[vector] for load in loads):
+def joined_tile(stage: Stage, machine: Machine) -> JoinedTile | None:
+    """The best tile over joined axes; ``None`` where none beats the best tile of single axes."""
+    if stage.spatial and any(axis.extent is None for axis in stage.spatial):
         return None
-    if any(load.strides[vector] not in (0, 1, 2) for load in loads):
+    plain = _register_tile(stage, machine, False)
+    if plain is None:
         return None
-    width = machine.lanes(stage.write.element_bytes)
-    periods = [period for access in stage.loads if (period := access.period(axes[vector].var))]
-    best: tuple[float, Tile] | None = None
-    for lanes in divisors(extent, 4 * width):
-        if lanes > width and lanes % width:
-            continue  # LLVM cuts such vectors up badly
-        if any(period % lanes for period in periods):
-            continue  # a vector would lie in two blocks
-        extents = [*(a.extent for a in axes[:-1]), (tiled or lanes) // lanes]
-        for sizes in _sizes(extents, machine.registers):
-            if whole and lanes * sizes[-1] != extent:
+    best: tuple[float, JoinedTile | None] = (plain[0] * _GAIN, None)
+    loads = _loads_of(stage, stage.spatial)
+    for first, last in _runs(stage, loads):
+        elements = math.prod(a.extent or 1 for a in stage.spatial[first:last])
+        joined = [_Load(_joined(load.strides, first, last), load.steps, load.element_bytes) for load in loads]
+        extents = [a.extent for a in stage.spatial]
+        for size in range(2, min(elements, machine.registers) + 1):
+            given = [*extents[:first], size, *extents[last:]]
+            found = _best(stage, joined, given, stage.spatial[-1], extents[-1], machine, held=first)
+            if found is None:
                 continue
-            tile = Tile(vector, lanes, sizes)
-            cycles = _cycles(loads, tile, width, machine)
-            if cycles is not None and (best is None or cycles < best[0] - 1e-9):
-                best = (cycles, tile)
-    return best[1] if best else None
+            cost = found[0] * math.ceil(elements / size) * size / elements
+            if cost < best[0] - 1e-9:
+                best = (cost, JoinedTile(first, last, size))
+    return best[1]
+
+
+def _register_tile(stage: Stage, machine: Machine, whole: bool) -> tuple[float, Tile] | None:
+    spatial = stage.spatial
+    if not spatial:
+        return None
+    last = spatial[-1].extent
+    return _best(stage, _loads_of(stage, spatial), [a.extent for a in spatial], spatial[-1], last, machine, whole=whole)
 
 
 @dataclass(frozen=True)
@@ -81,14 +103,78 @@ class _Load:
         return self.strides[axis] != 0
 
 
-def _load_of(access: Access, stage: Stage, axes: Sequence[Axis]) -> _Load:
-    steps = math.prod(a.extent or 64 for a in stage.reduced if access.uses(a.var))
-    return _Load(tuple(access.stride(a.var) for a in axes), steps, access.element_bytes)
+def _loads_of(stage: Stage, axes: Sequence[Axis]) -> list[_Load]:
+    found: list[_Load] = []
+    for access in stage.loads:
+        steps = math.prod(a.extent or 64 for a in stage.reduced if access.uses(a.var))
+        found.append(_Load(tuple(_stride(access, a) for a in axes), steps, access.element_bytes))
+    return found
 
 
-def _sizes(extents: Sequence[int | None], registers: int) -> Iterator[tuple[int, ...]]:
+def _stride(access: Access, axis: Axis) -> int | None:
+    return access.stride(axis.var)
+
+
+def _runs(stage: Stage, loads: Sequence[_Load]) -> Iterator[tuple[int, int]]:
+    """Runs of neighbouring axes that move the same loads, none of which has the vector axis: those hold one operand."""
+    vector = len(stage.spatial) - 1
+    kinds = [tuple(load.moves(axis) for load in loads) for axis in range(vector)]
+    streams = [not any(load.moves(axis) and load.moves(vector) for load in loads) for axis in range(vector)]
+    for first, last in itertools.combinations(range(vector + 1), 2):
+        if all(streams[first:last]) and len(set(kinds[first:last])) == 1 and any(kinds[first]):
+            yield first, last
+
+
+def _joined(strides: tuple[int | None, ...], first: int, last: int) -> tuple[int | None, ...]:
+    middle = None if any(s != 0 for s in strides[first:last]) else 0
+    return (*strides[:first], middle, *strides[last:])
+
+
+def _best(
+    stage: Stage,
+    loads: Sequence[_Load],
+    axes: Sequence[int | None],
+    last: Axis,
+    tiled: int | None,
+    machine: Machine,
+    *,
+    whole: bool = False,
+    held: int | None = None,
+) -> tuple[float, Tile] | None:
+    """The cheapest tile over ``axes``, given by their extents, the last one in vectors; and its cycles.
+
+    ``tiled``: the extent of the last axis if several vectors may be held. ``held``: an axis that is held as a whole.
+    """
+    vector = len(axes) - 1
+    extent = last.extent
+    if extent is None or extent < 2 or not any(load.strides[vector] for load in loads):
+        return None
+    if any(load.strides[vector] not in (0, 1, 2) for load in loads):
+        return None
+    width = machine.lanes(stage.write.element_bytes)
+    periods = [period for access in stage.loads if (period := access.period(last.var))]
+    best: tuple[float, Tile] | None = None
+    for lanes in divisors(extent, 4 * width):
+        if lanes > width and lanes % width:
+            continue  # LLVM cuts such vectors up badly
+        if any(period % lanes for period in periods):
+            continue  # a vector would lie in two blocks
+        extents = [*axes[:-1], (tiled or lanes) // lanes]
+        for sizes in _sizes(extents, machine.registers, held):
+            if whole and lanes * sizes[-1] != extent:
+                continue
+            tile = Tile(vector, lanes, sizes)
+            cycles = _cycles(loads, tile, width, machine)
+            if cycles is not None and (best is None or cycles < best[0] - 1e-9):
+                best = (cycles, tile)
+    return best
+
+
+def _sizes(extents: Sequence[int | None], registers: int, held: int | None) -> Iterator[tuple[int, ...]]:
     """Tiles of divisors of the extents, with at most ``registers`` accumulators."""
     choices = [[1] if extent is None else list(divisors(extent, _LARGEST)) for extent in extents]
+    if held is not None:
+        choices[held] = choices[held][-1:]
     for sizes in itertools.product(*choices):
         if math.prod(sizes) <= registers:
             yield sizes
@@ -113,6 +199,6 @@ def _cycles(loads: Sequence[_Load], tile: Tile, width: int, machine: Machine) ->
     spare = 0 if machine.broadcast_operand else 1
     if accumulators + min(held) + spare > machine.registers:
         return None
-    cycles = max(accumulators / 2, issued / 2, streamed, _LATENCY)
+    cycles = max(accumulators / 2, issued / _LOADS, streamed, _LATENCY)
     small = sum(1 for axis, size in enumerate(tile.sizes) if size > 1 and axis != tile.vector)
     return (cycles + 0.1 * streamed + 0.02 * issued + 0.05 * small) / (tile.lanes * count)

@@ -9,7 +9,7 @@ import pytest
 import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.relax import op
 
 from eqsat_layout.algorithms import ALGORITHMS, convolution_of
@@ -27,6 +27,12 @@ def called(shape: tuple[int, ...], kernel: tuple[int, ...], **attrs: Any) -> tup
     x = relax.Var("x", relax.TensorType([shape["NCHW".index(a)] for a in data_layout], "float32"))
     w = relax.Var("w", relax.TensorType([kernel["OIHW".index(a)] for a in kernel_layout], "float32"))
     return relax.BlockBuilder().normalize(op.nn.conv2d(x, w, **attrs)), [x, w]
+
+
+def called_transposed(shape: tuple[int, ...], kernel: tuple[int, ...], **attrs: Any) -> tuple[Any, list[Any]]:
+    """A call of conv2d_transpose over variables."""
+    x, w = (relax.Var(name, relax.TensorType(s, "float32")) for name, s in (("x", shape), ("w", kernel)))
+    return relax.BlockBuilder().normalize(op.nn.conv2d_transpose(x, w, **attrs)), [x, w]
 
 
 def recognised(call: Any) -> Any:
@@ -97,6 +103,54 @@ def test_any_shape(size: Any, channels: Any, padding: Any, batch: int, algorithm
     assert found is None or found < 3e-5
 
 
+@given(
+    size=st.tuples(st.integers(2, 6), st.integers(2, 6)),
+    window=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    stretch=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    data=st.data(),
+)
+@settings(max_examples=20, deadline=None)
+def test_transposed_convolutions_of_any_shape(size: Any, window: Any, stretch: Any, data: Any) -> None:
+    padding = [data.draw(st.integers(0, w - 1)) for w in (*window, *window)]
+    more = [data.draw(st.integers(0, s - 1)) for s in stretch]
+    attrs = {"strides": list(stretch), "padding": padding, "output_padding": more}
+    call, params = called_transposed((2, 3, *size), (3, 5, *window), **attrs)
+    if min(int(e) for e in call.ty.shape) < 1:
+        return
+    (own,) = [a for a in ALGORITHMS if a.name == "transposed"]
+    found = error(call, params, own)
+    assert found is None or found < 1e-5
+
+
+def test_a_transposed_convolution_has_no_zeros_left() -> None:
+    call, _ = called_transposed((1, 8, 5, 5), (8, 4, 2, 2), strides=[2, 2])
+    conv = recognised(call)
+    assert (conv.stretches, conv.flipped, conv.padding) == ((2, 2), (True, True), ((1, 1), (1, 1)))
+    (own,) = [a for a in ALGORITHMS if a.name == "transposed"]
+    assert "transposed_pad" not in own.build(conv).script()
+    assert [a.name for a in ALGORITHMS if a.build(conv) is not None] == ["transposed"]
+
+
+@pytest.mark.parametrize("condition", ["inside", "odd columns too", "less"])
+def test_only_zeros_around_the_data_are_padding(condition: str) -> None:
+    """What a block zeroes is evaluated: conditions were taken for those of padding, whatever they said."""
+    data = te.placeholder((1, 4, 6, 6), name="x")
+    kernel = te.placeholder((4, 4, 3, 3), name="w")
+
+    def padded(n: Any, c: Any, h: Any, w: Any) -> Any:
+        inside = [h >= 1, h < 7, w >= 1, w < 7]
+        inside += {"inside": [], "odd columns too": [tirx.floormod(w, 2) == 0], "less": [h < 6]}[condition]
+        return tirx.if_then_else(tirx.all(*inside), data[n, c, h - 1, w - 1], tirx.const(0.0, "float32"))
+
+    around = te.compute((1, 4, 8, 8), padded, name="around")
+    c, r, q = te.reduce_axis((0, 4), "c"), te.reduce_axis((0, 3), "r"), te.reduce_axis((0, 3), "q")
+    result = te.compute(
+        (1, 4, 6, 6), lambda n, o, h, w: te.sum(around[n, c, h + r, w + q] * kernel[o, c, r, q], axis=[c, r, q])
+    )
+    computation = analyse(te.create_prim_func([data, kernel, result], index_dtype_override="int64"))
+    assert (convolution_of(computation) is not None) == (condition == "inside")
+
+
 def test_strides_and_dilation_are_seen() -> None:
     call, _ = called((1, 4, 20, 21), (6, 4, 3, 2), strides=[2, 1], dilation=[1, 3], padding=[1, 2, 0, 1])
     conv = recognised(call)
@@ -114,7 +168,7 @@ def test_what_is_no_convolution_is_not_taken_for_one() -> None:
         op.matmul(var(8, 8), var(8, 8)),
         op.nn.conv2d(var(1, 8, 8, 8), var(8, 1, 3, 3), groups=8),
         op.nn.conv2d(var(1, 8, 8, 8), var(8, 4, 3, 3), groups=2),
-        op.nn.conv2d_transpose(var(1, 8, 8, 8), var(8, 8, 3, 3)),
+        op.nn.conv2d_transpose(var(1, 8, 8, 8), var(8, 4, 3, 3), groups=2),
         op.nn.max_pool2d(var(1, 8, 8, 8), [3, 3]),
         op.nn.conv2d(var(1, 2, 8, 8, 4), var(2, 2, 3, 3, 4, 4), data_layout="NCHW4c", kernel_layout="OIHW4i4o"),
     ]

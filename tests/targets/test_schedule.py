@@ -175,6 +175,40 @@ def test_matmul_of_any_size(make_module, run, arrays, rows, columns, depth, tran
     np.testing.assert_allclose(got, np.maximum(x @ (y.T if transposed else y), 0), atol=1e-3)
 
 
+@given(
+    size=st.tuples(st.integers(1, 13), st.integers(1, 13)),
+    batch=st.integers(1, 2),
+    window=st.sampled_from([1, 2, 3]),
+    stride=st.sampled_from([1, 2]),
+    layout=st.sampled_from(["NCHW16c", "NCHW8c", "NHWC"]),
+    machine=st.sampled_from(MACHINES),
+)
+@settings(max_examples=30)
+def test_convolutions_of_any_size(make_module, unscheduled, run, arrays, size, batch, window, stride, layout, machine):
+    """Tiles run over height and width at once, and the last one overlaps."""
+    block = {"NCHW16c": 16, "NCHW8c": 8, "NHWC": 0}[layout]
+    height, width = ((s - 1) * stride + window for s in size)
+    kernel = f"OIHW{block}i{block}o" if block else "HWIO"
+
+    def body(emit, x, w, r):
+        y = emit(nn.conv2d(x, w, strides=stride, data_layout=layout, kernel_layout=kernel))
+        return emit(nn.relu(emit(op.add(y, r))))
+
+    if block:
+        shapes = (batch, 2, height, width, block), (2, 2, window, window, block, block), (batch, 2, *size, block)
+    else:
+        shapes = (batch, height, width, 12), (window, window, 12, 16), (batch, *size, 16)
+    mod, inputs = make_module(body, *shapes), arrays(*shapes)
+    got = run(build_scheduled(scheduled(mod, machine), normalize_target()), *inputs)
+    np.testing.assert_allclose(got, unscheduled(legalize(mod), *inputs), atol=1e-3)
+
+
+def test_a_tile_of_seven_by_seven_pixels_overlaps(make_module):
+    body, *shapes = CASES["conv packed with epilogue"]
+    text = scheduled(make_module(body, *shapes), AVX2).script()
+    assert "T.min(v_t * T.int64(" in text or "T.min(t * T.int64(" in text
+
+
 @pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
 @pytest.mark.parametrize("block", [4, 8, 16])
 @pytest.mark.parametrize("channels_last", [True, False])

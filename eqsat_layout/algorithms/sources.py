@@ -1,0 +1,198 @@
+"""Where what a block reads comes from: an operand, with zeros put around and between its elements (algorithms room).
+
+In: a computation and a buffer that a block of it reads. Out: :class:`Source`, or None where blocks in between do
+anything else. Conditions and indices are evaluated at every place of an axis, not known by their form.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final
+
+from eqsat_layout.tir.affine import Affine
+from eqsat_layout.tir.computation import Block, Computation, Index, Value
+
+
+@dataclass(frozen=True)
+class SourceAxis:
+    """Place ``i`` is element ``(i - before) / stretch`` of axis ``axis`` of the operand, or 0 where that is no integer.
+
+    ``after`` zeros follow the last element; ``flipped``: counted from the end.
+    """
+
+    axis: int
+    before: int = 0
+    after: int = 0
+    stretch: int = 1
+    flipped: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """As it stands in the operand."""
+        return self == SourceAxis(self.axis)
+
+
+@dataclass(frozen=True)
+class Source:
+    """``buffer`` is an operand, ``axes`` are those of what is read; ``blocks`` make the one of the other."""
+
+    buffer: int
+    axes: tuple[SourceAxis, ...]
+    blocks: tuple[Block, ...] = ()
+
+
+def source_of(computation: Computation, buffer: int) -> Source | None:
+    """The operand behind ``buffer``."""
+    shape = computation.buffers[buffer].shape
+    source = Source(buffer, tuple(SourceAxis(i) for i in range(len(shape))))
+    while source.buffer not in computation.operands:
+        writers = [b for b in computation.blocks if any(w.buffer == source.buffer for w in b.writes)]
+        step = _step(computation, writers[0]) if len(writers) == 1 else None
+        if step is None:
+            return None
+        axes = [_composed(outer, step.axes[outer.axis]) for outer in source.axes]
+        if any(axis is None for axis in axes):
+            return None
+        source = Source(step.buffer, tuple(a for a in axes if a is not None), (*source.blocks, *step.blocks))
+    return source
+
+
+def _composed(outer: SourceAxis, inner: SourceAxis) -> SourceAxis | None:
+    """First ``outer``, then ``inner``; ``None`` for orders that no convolution has."""
+    if inner.is_plain:
+        return replace(outer, axis=inner.axis)
+    if outer.is_plain:
+        return inner
+    stretches_padded = outer.stretch == 1 and not (outer.flipped or inner.flipped or inner.before or inner.after)
+    return replace(outer, axis=inner.axis, stretch=inner.stretch) if stretches_padded else None
+
+
+def _step(computation: Computation, block: Block) -> Source | None:
+    """What one block does."""
+    if len(block.stores) != 1 or block.inits or len(block.reads) != 1:
+        return None
+    read, write = block.reads[0], block.writes[0]
+    written = {v: axis for axis, index in enumerate(write.indices) if (v := _plain(block, index)) is not None}
+    if len(written) != len(write.indices) or len(read.indices) != len(write.indices):
+        return None
+    outer, inner = computation.buffers[write.buffer].shape, computation.buffers[read.buffer].shape
+    inside = _inside(block)
+    if inside is None:
+        return None
+    axes: dict[int, SourceAxis] = {}
+    for axis, (index, size) in enumerate(zip(read.indices, inner, strict=True)):
+        (variable, *others) = index.iters or (None,)
+        extent = outer[written[variable]] if variable in written and not others else None
+        if variable is None or not isinstance(extent, int) or not isinstance(size, int):
+            return None
+        places = sorted(inside.get(variable, range(extent)))
+        found = _axis(index, axis, size, extent, places)
+        if found is None:
+            return None
+        axes[written[variable]] = found
+    if len(axes) != len(write.indices):
+        return None
+    return Source(read.buffer, tuple(axes[i] for i in range(len(axes))), (block,))
+
+
+def _plain(block: Block, index: object) -> int | None:
+    return index.iters[0] if isinstance(index, Affine) and index.is_plain(block.extents) else None
+
+
+def _axis(index: Index, axis: int, size: int, extent: int, places: Sequence[int]) -> SourceAxis | None:
+    """What is done along one axis, if the ``places`` that have elements have all ``size`` of them in order."""
+    try:
+        elements = [_index(index, place) for place in places]
+    except _NotUnderstoodError:
+        return None
+    if not places:
+        return None
+    if elements == list(range(size))[::-1] and size == extent > 1:
+        return SourceAxis(axis, flipped=True)
+    steps = {after - before for before, after in pairwise(places)}
+    if elements != list(range(size)) or len(steps) > 1:
+        return None
+    return SourceAxis(axis, places[0], extent - 1 - places[-1], steps.pop() if steps else 1)
+
+
+def _index(index: Index, place: int) -> int:
+    """The value of an index of one variable at ``place``."""
+    if isinstance(index, Affine):
+        return index.constant + sum(t.weight * (place // t.stride % int(t.extent)) for t in index.terms)
+    return int(_evaluated(index.value, place))
+
+
+def _inside(block: Block) -> Mapping[int, frozenset[int]] | None:
+    """By variable: where the block copies an element, if it stores 0 elsewhere; ``None`` if it does anything else."""
+    value = block.stores[0].value
+    if value.op == "load":
+        return {}
+    if value.op != "prim.if_then_else" or len(value.args) != 3:
+        return None
+    condition, inside, outside = value.args
+    zero = outside.op == "const" and float.fromhex(str(outside.literal)) == 0.0
+    if inside.op != "load" or not zero:
+        return None
+    found: dict[int, frozenset[int]] = {}
+    for part in _conjuncts(condition):
+        variables = {int(v.literal) for v in part.walk() if v.op == "iter"}
+        if len(variables) != 1:
+            return None
+        (variable,) = variables
+        extent = block.extents[variable]
+        if not isinstance(extent, int):
+            return None
+        try:
+            places = frozenset(i for i in range(extent) if _evaluated(part, i))
+        except _NotUnderstoodError:
+            return None
+        found[variable] = found.get(variable, places) & places
+    return found
+
+
+def _conjuncts(condition: Value) -> Iterator[Value]:
+    if condition.op == "And":
+        for part in condition.args:
+            yield from _conjuncts(part)
+    else:
+        yield condition
+
+
+class _NotUnderstoodError(Exception):
+    """A condition of another kind."""
+
+
+_OPERATIONS: Final[Mapping[str, Callable[..., Any]]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "FloorMod": operator.mod,
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+    "EQ": operator.eq,
+    "NE": operator.ne,
+    "And": lambda a, b: a and b,
+    "Or": lambda a, b: a or b,
+    "Not": operator.not_,
+}
+
+
+def _evaluated(value: Value, place: int) -> Any:
+    """An integer expression of one variable at ``place``."""
+    if value.op == "iter":
+        return place
+    if value.op == "const" and isinstance(value.literal, int):
+        return value.literal
+    operation = _OPERATIONS.get(value.op)
+    if operation is None:
+        raise _NotUnderstoodError(value.op)
+    return operation(*(_evaluated(arg, place) for arg in value.args))
+
+
+__all__ = ["Source", "SourceAxis", "source_of"]
