@@ -13,26 +13,34 @@ if TYPE_CHECKING:
     from eqsat_layout.errors import EqsatError, ValidationError
     from eqsat_layout.pipeline import OptimizeLayout, compile, optimize, plan
     from eqsat_layout.report import Plan
+    from eqsat_layout.targets.remote import Remote
     from eqsat_layout.transform import transform_layout
+    from eqsat_layout.tuning import TuneReport, tune
 
 __all__ = [
     "EqsatError",
     "Limits",
     "OptimizeLayout",
     "Plan",
+    "Remote",
+    "TuneReport",
     "ValidationError",
     "compile",
     "optimize",
     "plan",
     "transform_layout",
+    "tune",
 ]
 
 _HOMES = {
     "EqsatError": "errors",
     "Limits": "egraph.limits",
     "Plan": "report",
+    "Remote": "targets.remote",
+    "TuneReport": "tuning",
     "ValidationError": "errors",
     "transform_layout": "transform",
+    "tune": "tuning",
 }
 
 

@@ -1,7 +1,7 @@
 """The command line ``eqsat-layout``. In: arguments. Out: reports on the console, optimised modules in files.
 
 Exit codes: 0 done, 1 the demo's numbers disagree or a rule is wrong, 2 wrong arguments, a file that can't be read, or
-a refused module.
+a refused module, 130 tuning was interrupted.
 TVM is imported by the commands, not here, so that ``--help`` answers at once.
 """
 
@@ -209,6 +209,44 @@ def calibrate(
         from eqsat_layout.cli_calibrate import run_calibrate
 
         run_calibrate(_parse_target(target), quick, output, console)
+
+
+@app.command()
+def tune(
+    model: Annotated[
+        Path | None, typer.Argument(metavar="MODEL", help="What `optimize` takes. Default: the demo's ResNet-50.")
+    ] = None,
+    target: TargetOption = None,
+    seconds: Annotated[float | None, typer.Option(min=0.0, help="Start no kernel after that time.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            "--database",
+            metavar="DIR",
+            help="Directory of the database. Default: $EQSAT_LAYOUT_CACHE, or eqsat_layout in the user's caches.",
+        ),
+    ] = None,
+    tracker: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Measure on a device that this RPC tracker lends.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="What the tracker knows the device by.")] = None,
+    approx: Annotated[
+        bool, typer.Option("--approx/--exact", help="Also algorithms that round differently, such as Winograd.")
+    ] = True,
+    debug: DebugOption = False,
+) -> None:
+    """Measure the kernels that decide how MODEL is best compiled, and keep them. Run again, it goes on."""
+    console = _console()
+    with _errors(debug):
+        if key is not None and tracker is None:
+            raise EqsatError("--key is what an RPC tracker knows a device by: give --tracker HOST:PORT too")
+        from eqsat_layout.cli_tune import TuneOptions, run_tune
+
+        finished = run_tune(TuneOptions(model, _parse_target(target), seconds, output, tracker, key, approx), console)
+    if not finished:
+        raise typer.Exit(130)
 
 
 @app.command()

@@ -93,13 +93,13 @@ def plan(mod: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
         raise TypeError(
             f"plan() got an unexpected option {unknown[0]!r}; there are {', '.join(Options.__annotations__)}"
         )
-    with _collector_paused():
+    with collector_paused():
         return _plan(mod, target, options)
 
 
 def _plan(mod: Any, target: Any, options: Options, left_out: frozenset[Command] = frozenset()) -> Plan:
     """The plan that the rules without those ``left_out`` give."""
-    _check_module(mod)
+    check_module(mod)
     checked = normalize_target(target)
     rules, limits = check_rules(options.get("rules")), check_limits(options.get("limits"))
     time_limit, own_model = check_time_limit(options.get("time_limit")), options.get("cost_model")
@@ -114,7 +114,7 @@ def _plan(mod: Any, target: Any, options: Options, left_out: frozenset[Command] 
         spoken = user_flows(callbacks, program.signatures)
     program.notes += [*spoken.notes, *unmet_desires(options.get("desired_layouts"), program)]
     with clock.stage("candidates"):
-        offers = _offers(program, checked, options, spoken.by_key)
+        offers = offers_for(program, checked, options, spoken.by_key)
         costs = _own_costs(program, checked) if own_model is None else checked_cost_model(own_model)
     search = _Search(program, commands, costs, time_limit, limits, clock, spoken.by_key, offers)
     regions = [region for graph in program.graphs if (region := _planned(graph, search)) is not None]
@@ -185,7 +185,7 @@ def _own_costs(program: Program, target: Any) -> CostModel:
     return known_costs(target, program.signatures.values(), known)
 
 
-def _offers(program: Program, target: Any, options: Options, spoken_for: Iterable[str]) -> Offers:
+def offers_for(program: Program, target: Any, options: Options, spoken_for: Iterable[str]) -> Offers:
     candidates = options.get("candidates", True)
     if candidates is False:
         return Offers()
@@ -195,7 +195,7 @@ def _offers(program: Program, target: Any, options: Options, spoken_for: Iterabl
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """Planning makes millions of small objects that all stay alive; looking for cycles among them doubles its time."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -283,7 +283,7 @@ def _extracted(graph: Graph, saturated: Saturated, search: _Search) -> Region:
     return Region(graph, saturated, selection, solution, decoder, steps, input_cost, rewrites, annotated)
 
 
-def _check_module(mod: Any) -> None:
+def check_module(mod: Any) -> None:
     """Structure only: types are checked once per distinct op when the module is read."""
     if not isinstance(mod, tvm.IRModule):
         raise MalformedModuleError(f"expected a tvm.IRModule, got {type(mod).__name__}")

@@ -50,9 +50,9 @@ def test_the_readme_has_an_example() -> None:
 
 
 def test_the_public_names_are_there_and_no_others() -> None:
-    errors, classes = ["EqsatError", "ValidationError"], ["Limits", "OptimizeLayout", "Plan"]
+    errors, classes = ["EqsatError", "ValidationError"], ["Limits", "OptimizeLayout", "Plan", "Remote", "TuneReport"]
     assert sorted(eqsat_layout.__all__) == sorted(
-        errors + classes + ["compile", "optimize", "plan", "transform_layout"]
+        errors + classes + ["compile", "optimize", "plan", "transform_layout", "tune"]
     )
     for name in eqsat_layout.__all__:
         assert name in README, name

@@ -53,10 +53,10 @@ class _Stages:
         self._elements = tuple(-(-size // s) for size, s in zip(conv.out_size, conv.stretches, strict=True))
 
     def taps(self, kernel: te.Tensor) -> te.Tensor:
-        """(o, i, a, b, r, q): element r of the window's elements that place a needs; 0 where it needs fewer."""
+        """(a, b, r, q, i, o): element r of the window's elements that place a needs; 0 where it needs fewer."""
         conv = self._conv
 
-        def element(o: Any, i: Any, a: Any, b: Any, r: Any, q: Any) -> Any:
+        def element(a: Any, b: Any, r: Any, q: Any, i: Any, o: Any) -> Any:
             numbers = [
                 self._first(axis, place) + step * conv.stretches[axis] for axis, place, step in ((0, a, r), (1, b, q))
             ]
@@ -65,14 +65,14 @@ class _Stages:
             value = kernel(*placed(conv.kernel, (o, i, *own)))
             return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, conv.dtype))
 
-        shape = (conv.channels[1], conv.channels[0], *conv.stretches, *self._count)
+        shape = (*conv.stretches, *self._count, *conv.channels)
         return te.compute(shape, element, name="transposed_kernel")
 
     def _first(self, axis: int, place: Any) -> Any:
         return tirx.floormod(self._before[axis] - place, self._conv.stretches[axis])
 
     def places(self, data: te.Tensor, taps: te.Tensor) -> te.Tensor:
-        """(n, o, a, b, h, w): the result at place (a, b) of element (h, w)."""
+        """(n, o, h, a, w, b): the result at place (a, b) of element (h, w), which is where it comes to lie."""
         conv = self._conv
         before, after = [0] * 4, [0] * 4
         for axis, offsets in enumerate(self._offsets):
@@ -85,12 +85,13 @@ class _Stages:
             te.reduce_axis((0, e), name) for e, name in zip((conv.channels[0], *self._count), "crq", strict=True)
         )
 
-        def element(n: Any, o: Any, a: Any, b: Any, h: Any, w: Any) -> Any:
+        def element(n: Any, o: Any, h: Any, a: Any, w: Any, b: Any) -> Any:
             starts = [self._start(0, a) + shift[0], self._start(1, b) + shift[1]]
             index = placed(conv.data, (n, c, h + starts[0] + r, w + starts[1] + q))
-            return te.sum(padded(*index) * taps[o, c, a, b, r, q], axis=[c, r, q])
+            return te.sum(padded(*index) * taps[a, b, r, q, c, o], axis=[c, r, q])
 
-        shape = (conv.batch, conv.channels[1], *conv.stretches, *self._elements)
+        rows, columns = zip(self._elements, conv.stretches, strict=True)
+        shape = (conv.batch, conv.channels[1], *rows, *columns)
         return te.compute(shape, element, name="transposed_product")
 
     @property
@@ -113,6 +114,6 @@ class _Stages:
 
         def element(*indices: Any) -> Any:
             n, o, y, x = (indices[axis] for axis in conv.result)
-            return places[n, o, y % s, x % t, y // s, x // t]
+            return places[n, o, y // s, y % s, x // t, x % t]
 
         return te.compute(placed(conv.result, (conv.batch, conv.channels[1], *conv.out_size)), element, name="places")

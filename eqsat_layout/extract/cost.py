@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from eqsat_layout.extract.vectorise import GATHERED, padded_work, vector_efficiency
+from eqsat_layout.extract.vectorise import padded_work, vector_efficiency
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
 
@@ -46,6 +46,9 @@ class CostModel(Protocol):
         """One copy of a constant in ``fmt``, shared by its users in that format. May be missing: copies are free."""
         ...
 
+
+_SHORT: Final = 0.5
+"""Copies that fill less of a vector than that are made element by element."""
 
 RESULT: Final = -1
 """The number of an op's result where operands are numbered too."""
@@ -106,7 +109,7 @@ class Roofline:
         lanes = max(1, int(self.vector_bytes / max(sizes, default=4.0)))
         efficiency = vector_efficiency(computation, operands, results, lanes)
         if not computation.flops:
-            return self.gather * computation.iterations if efficiency <= GATHERED else 0.0
+            return self.gather * computation.iterations if efficiency < _SHORT else 0.0
         return computation.flops * padded_work(computation, operands, results) / (self.flops * efficiency)
 
     def _bytes(self, tensor: TensorType, fmt: Format) -> float:

@@ -22,7 +22,7 @@ _NEAR = 64
 """Elements up to which the next step's vector counts as near."""
 _STRIDED = 0.25
 """Share of peak where lanes are two elements apart: two loads and a shuffle."""
-GATHERED = 0.03
+_GATHERED = 0.03
 """Share of peak where lanes are further apart: element by element, no tile of registers (measured: 1/37 to 1/40)."""
 _DOT = 0.3
 """Share of peak of dot products: vectors along the reduction, their lanes to be added up."""
@@ -44,7 +44,7 @@ def vector_efficiency(
     dots = _DOT if block.is_contraction and _is_dot(computation, block, formats, lanes) else 0.0
     step = _lane_step(block, block.writes[0], written)
     if step is None:
-        return max(dots, GATHERED)
+        return max(dots, _GATHERED)
     variable, stride, extent = step
     share = extent / (math.ceil(extent / lanes) * lanes)
     count = min(extent, lanes)
@@ -57,13 +57,13 @@ def vector_efficiency(
         if moved == 0:
             continue
         if moved is None or _moved(block, read, fmt, variable, stride, count - 1) != moved * (count - 1):
-            share = min(share, GATHERED)
+            share = min(share, _GATHERED)
         elif moved == 1:
             slides = block.is_contraction and _slides(read, variable)
             share *= _UNALIGNED if slides else 1.0
             far = far or (block.is_contraction and not slides and not _steps_near(block, read, fmt))
         else:
-            share = min(share, _STRIDED if moved == 2 else GATHERED)
+            share = min(share, _STRIDED if moved == 2 else _GATHERED)
     return max(dots, share * (_FAR if far else 1.0))
 
 

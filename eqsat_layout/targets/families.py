@@ -56,8 +56,9 @@ def schedule_tile(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machi
         out = epilogue.block
     outer, inner, lane = _split_tiles(sch, sch.get_loops(out), tile, stage)
     sch.vectorize(lane)
-    for loop in inner:
-        sch.unroll(loop)
+    if epilogue is None or not epilogue.is_costly:  # all at once, the constants of exp would not fit the registers
+        for loop in inner:
+            sch.unroll(loop)
     at = _parallel_tiles(sch, outer, machine, stage.domain)
     sch.compute_at(stage.block, at, preserve_unit_loops=True)
     spatial, reduced = _axis_loops(sch.get_loops(stage.block), stage)

@@ -22,6 +22,7 @@ _SHIFT: Final = 12582912.0
 _SHIFT_BITS: Final = 0x4B400000
 _EXP: Final = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 """Of exp(r) = 1 + r + r^2 p(r) for |r| <= ln(2) / 2 (Cephes, expf)."""
+_SIGMOID_RANGE: Final = (-87.0, 88.0)
 _EXP_RANGE: Final = (-104.0, 89.0)
 """Beyond, the result is 0 or infinity in any case."""
 
@@ -69,19 +70,28 @@ def expand_functions(func: Any) -> Any:
 
 
 def _exp(x: Any) -> Any:
-    """2^n exp(r) with x = n ln 2 + r; the power in two halves, which reaches denormal results and infinity."""
+    """The power in two halves, which reaches denormal results and infinity."""
+
+    def scaled(value: Any, n: Any) -> Any:
+        return _named(n >> _i(1), lambda half: value * _power(half) * _power(n - half))
+
+    return _exp_of(x, _EXP_RANGE, scaled)
+
+
+def _exp_of(x: Any, bounds: tuple[float, float], scaled: Callable[[Any, Any], Any]) -> Any:
+    """2^n exp(r) with x = n ln 2 + r; ``scaled`` multiplies by 2^n."""
 
     def of_bounded(x: Any) -> Any:
-        def of_shifted(shifted: Any) -> Any:
-            n = shifted - _f(_SHIFT)
-            r = x - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW)
-            bits = tirx.reinterpret("int32", shifted) - _i(_SHIFT_BITS)
-            value = _named(r, lambda r: _polynomial(_EXP, r) * (r * r) + r + _f(1.0))
-            return _named(bits, lambda n: _named(n >> _i(1), lambda half: value * _power(half) * _power(n - half)))
+        return _named(x * _f(_LOG2_E) + _f(_SHIFT), lambda shifted: of_shifted(x, shifted))
 
-        return _named(x * _f(_LOG2_E) + _f(_SHIFT), of_shifted)
+    def of_shifted(x: Any, shifted: Any) -> Any:
+        n = shifted - _f(_SHIFT)
+        r = x - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW)
+        bits = tirx.reinterpret("int32", shifted) - _i(_SHIFT_BITS)
+        value = _named(r, lambda r: _polynomial(_EXP, r) * (r * r) + r + _f(1.0))
+        return _named(bits, lambda n: scaled(value, n))
 
-    return _named(_bounded(x, *_EXP_RANGE), of_bounded)
+    return _named(_bounded(x, *bounds), of_bounded)
 
 
 def _power(n: Any) -> Any:
@@ -90,7 +100,9 @@ def _power(n: Any) -> Any:
 
 
 def _sigmoid(x: Any) -> Any:
-    return _f(1.0) / (_f(1.0) + _exp(_f(0.0) - x))
+    """Results below 1e-38 come out as that."""
+    exp = _exp_of(_f(0.0) - x, _SIGMOID_RANGE, lambda value, n: value * _power(n))
+    return _f(1.0) / (_f(1.0) + exp)
 
 
 def _erf(x: Any) -> Any:
@@ -117,10 +129,10 @@ def _bounded(x: Any, low: float, high: float) -> Any:
     """Unlike ``min`` and ``max``, this lets NaN pass."""
 
     def from_above(x: Any) -> Any:
-        return _named(tirx.Select(x > _f(high), _f(high), x), from_below)
+        return _named(tirx.Select(_f(high) < x, _f(high), x), from_below)
 
     def from_below(x: Any) -> Any:
-        return tirx.Select(x < _f(low), _f(low), x)
+        return tirx.Select(_f(low) > x, _f(low), x)
 
     return _named(x, from_above)
 

@@ -24,11 +24,11 @@ from eqsat_layout.targets.families import (
 )
 from eqsat_layout.targets.functions import expand_functions
 from eqsat_layout.targets.joined_axes import join_axes
-from eqsat_layout.targets.stages import Stage, divisors, new_schedule, stage_of, stages_of
+from eqsat_layout.targets.stages import Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.targets.tiles import joined_tile
 
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined into it
-_WORTH_PADDING = 8  # multiply-adds per element of the operands from which padded copies of them pay
+_JOINS = 2  # of the vector axis, and of others
 _SCHEDULED = "tirx.is_scheduled"
 
 
@@ -58,7 +58,7 @@ def _is_scheduled(func: Any) -> bool:
 
 
 def _schedule(sch: Any, machine: Machine) -> Any:
-    sch = _join_tiles(_pad_awkward(_inline_producers(sch), machine), machine)
+    sch = _join_tiles(_inline_producers(sch), machine)
     stages = stages_of(sch)
     done: list[Any] = []
     for stage in stages:
@@ -176,60 +176,28 @@ def _may_inline(stage: Stage, consumer: Stage) -> bool:
 
 
 def _join_tiles(sch: Any, machine: Machine) -> Any:
-    """Reductions over tiles of several axes at once, where such tiles use the registers better."""
+    """Reductions over tiles of several axes at once, or that overlap, where such tiles use the registers better."""
     for number in range(len(stages_of(sch))):
-        stage = stages_of(sch)[number]
-        if not (stage.simple and stage.is_plain and stage.is_reduction):
-            continue
-        tile = joined_tile(stage, machine)
-        if tile is None:
-            continue
-        trial = sch.copy()
-        try:
-            epilogue = _epilogue(trial, stage)
-            if epilogue is None:
-                epilogue = stage_of(trial, trial.cache_write(stage.block, 0, "global"))
-                stage = stage_of(trial, stage.block)
-            if not _in_place(stage, epilogue):
-                continue
-            trial = join_axes(trial, stage, epilogue, tile)
-        except Exception:
-            continue
-        sch = trial
+        for _ in range(_JOINS):
+            joined = _joined(sch, stages_of(sch)[number], machine)
+            if joined is None:
+                break
+            sch = joined
     return sch
 
 
-def _pad_awkward(sch: Any, machine: Machine) -> Any:
-    """Contractions whose extents have no useful divisors (197), over padded copies of their operands."""
-    for stage in stages_of(sch):
-        padding = _padding(stage, machine)
-        if padding is None:
-            continue
-        trial = sch.copy()
-        try:
-            trial.pad_einsum(stage.block, padding)
-        except Exception:
-            continue
-        sch = trial
-    return sch
-
-
-def _padding(stage: Stage, machine: Machine) -> list[int] | None:
-    """Multiples to pad the axes of ``stage`` to; ``None`` if it is fine as it is, or too small to pay for copies."""
-    if not (stage.simple and stage.is_plain and stage.is_reduction) or len(stage.loads) < 2:
+def _joined(sch: Any, stage: Stage, machine: Machine) -> Any:
+    if not (stage.simple and stage.is_plain and stage.is_reduction):
         return None
-    extent = stage.spatial[-1].extent
-    width = machine.lanes(stage.write.element_bytes)
-    moved = sum(math.prod(e or 64 for e in access.shape) for access in (*stage.loads, stage.write))
-    if extent is None or extent < 2 * width or stage.domain < _WORTH_PADDING * moved:
+    tile = joined_tile(stage, machine)
+    if tile is None:
         return None
-    if max(d for d in divisors(extent, width)) * 2 > width:
+    trial = sch.copy()
+    try:
+        epilogue = _epilogue(trial, stage)
+        if epilogue is None:
+            epilogue = stage_of(trial, trial.cache_write(stage.block, 0, "global"))
+            stage = stage_of(trial, stage.block)
+        return join_axes(trial, stage, epilogue, tile) if _in_place(stage, epilogue) else None
+    except Exception:
         return None
-    padding = [1 if axis.extent is None or axis.reduce else _useful(axis.extent) for axis in stage.axes]
-    padding[len(stage.spatial) - 1] = width
-    return padding
-
-
-def _useful(extent: int) -> int:
-    """1 if ``extent`` has a divisor that makes a tile, else what it is to be padded to a multiple of."""
-    return 1 if extent < 16 or any(extent % d == 0 for d in (3, 4, 5, 6, 7)) else 4

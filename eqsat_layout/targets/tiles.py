@@ -55,40 +55,68 @@ def lane_tile(stage: Stage, machine: Machine) -> Tile | None:
     if not stage.reduced:
         return None
     axes = (*stage.spatial, stage.reduced[-1])
-    found = _best(stage, _loads_of(stage, axes), [a.extent for a in axes], axes[-1], None, machine)
+    extents = [a.extent for a in axes]
+    found = _best(stage, _loads_of(stage, axes), extents, axes[-1], machine, one_vector=True)
     return found[1] if found else None
 
 
 def joined_tile(stage: Stage, machine: Machine) -> JoinedTile | None:
-    """The best tile over joined axes; ``None`` where none beats the best tile of single axes."""
-    if stage.spatial and any(axis.extent is None for axis in stage.spatial):
+    """The best tile over joined axes, or over an axis that it does not divide; ``None`` where a plain one is as good.
+
+    That of the vector axis comes first, if both it and others are to be cut so: ask again after.
+    """
+    if not stage.spatial or any(axis.extent is None for axis in stage.spatial):
         return None
-    plain = _register_tile(stage, machine, False)
-    if plain is None:
-        return None
-    best: tuple[float, JoinedTile | None] = (plain[0] * _GAIN, None)
     loads = _loads_of(stage, stage.spatial)
+    extents = [a.extent or 1 for a in stage.spatial]
+    vector = len(extents) - 1
+    width = machine.lanes(stage.write.element_bytes)
+    plain = _best(stage, loads, extents, stage.spatial[-1], machine)
+    best: _Costed = (plain[0] * _GAIN if plain else math.inf, None)
+    best = min(best, _joined(stage, loads, extents, machine), key=_cost)
+    for size in (width, 2 * width, 4 * width):
+        if width < 2 or size > extents[vector] or extents[vector] % size == 0:
+            continue
+        cut = [*extents[:vector], size]
+        inside = _best(stage, loads, cut, stage.spatial[-1], machine)
+        cost = min(inside[0] if inside else math.inf, _joined(stage, loads, cut, machine)[0])
+        best = min(best, (cost * _waste(extents[vector], size), JoinedTile(vector, vector + 1, size)), key=_cost)
+    return best[1]
+
+
+_Costed = tuple[float, JoinedTile | None]
+
+
+def _cost(costed: _Costed) -> float:
+    return round(costed[0], 9)
+
+
+def _joined(stage: Stage, loads: Sequence[_Load], extents: Sequence[int], machine: Machine) -> _Costed:
+    """The best tile over axes other than that in vectors, and its cycles."""
+    best: _Costed = (math.inf, None)
     for first, last in _runs(stage, loads):
-        elements = math.prod(a.extent or 1 for a in stage.spatial[first:last])
-        joined = [_Load(_joined(load.strides, first, last), load.steps, load.element_bytes) for load in loads]
-        extents = [a.extent for a in stage.spatial]
+        elements = math.prod(extents[first:last])
+        joined = [_Load(_together(load.strides, first, last), load.steps, load.element_bytes) for load in loads]
         for size in range(2, min(elements, machine.registers) + 1):
             given = [*extents[:first], size, *extents[last:]]
-            found = _best(stage, joined, given, stage.spatial[-1], extents[-1], machine, held=first)
-            if found is None:
-                continue
-            cost = found[0] * math.ceil(elements / size) * size / elements
-            if cost < best[0] - 1e-9:
-                best = (cost, JoinedTile(first, last, size))
-    return best[1]
+            found = _best(stage, joined, given, stage.spatial[-1], machine, held=first)
+            if found is not None:
+                costed = (found[0] * _waste(elements, size), JoinedTile(first, last, size))
+                best = min(best, costed, key=_cost)
+    return best
+
+
+def _waste(elements: int, size: int) -> float:
+    """How many times as many elements are computed by tiles of ``size`` that overlap."""
+    return math.ceil(elements / size) * size / elements
 
 
 def _register_tile(stage: Stage, machine: Machine, whole: bool) -> tuple[float, Tile] | None:
     spatial = stage.spatial
     if not spatial:
         return None
-    last = spatial[-1].extent
-    return _best(stage, _loads_of(stage, spatial), [a.extent for a in spatial], spatial[-1], last, machine, whole=whole)
+    loads = _loads_of(stage, spatial)
+    return _best(stage, loads, [a.extent for a in spatial], spatial[-1], machine, whole=whole)
 
 
 @dataclass(frozen=True)
@@ -125,7 +153,7 @@ def _runs(stage: Stage, loads: Sequence[_Load]) -> Iterator[tuple[int, int]]:
             yield first, last
 
 
-def _joined(strides: tuple[int | None, ...], first: int, last: int) -> tuple[int | None, ...]:
+def _together(strides: tuple[int | None, ...], first: int, last: int) -> tuple[int | None, ...]:
     middle = None if any(s != 0 for s in strides[first:last]) else 0
     return (*strides[:first], middle, *strides[last:])
 
@@ -135,18 +163,18 @@ def _best(
     loads: Sequence[_Load],
     axes: Sequence[int | None],
     last: Axis,
-    tiled: int | None,
     machine: Machine,
     *,
     whole: bool = False,
+    one_vector: bool = False,
     held: int | None = None,
 ) -> tuple[float, Tile] | None:
-    """The cheapest tile over ``axes``, given by their extents, the last one in vectors; and its cycles.
+    """The cheapest tile over ``axes``, given by their extents, ``last`` in vectors; and its cycles.
 
-    ``tiled``: the extent of the last axis if several vectors may be held. ``held``: an axis that is held as a whole.
+    ``whole``: all of the last axis, ``one_vector``: one vector of it. ``held``: an axis that is held as a whole.
     """
     vector = len(axes) - 1
-    extent = last.extent
+    extent = axes[vector]
     if extent is None or extent < 2 or not any(load.strides[vector] for load in loads):
         return None
     if any(load.strides[vector] not in (0, 1, 2) for load in loads):
@@ -159,7 +187,7 @@ def _best(
             continue  # LLVM cuts such vectors up badly
         if any(period % lanes for period in periods):
             continue  # a vector would lie in two blocks
-        extents = [*axes[:-1], (tiled or lanes) // lanes]
+        extents = [*axes[:-1], 1 if one_vector else extent // lanes]
         for sizes in _sizes(extents, machine.registers, held):
             if whole and lanes * sizes[-1] != extent:
                 continue

@@ -1,0 +1,383 @@
+"""Tuning: the kernels that plans of a program are made of, measured and kept. Room: beside the pipeline.
+
+In: a module as ``compile`` takes it, and where to measure: this machine or a device elsewhere. Out: measured kernels in
+the database, each as soon as it is known, and :class:`TuneReport`. The next ``compile`` plans with them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Unpack
+
+from eqsat_layout.errors import EqsatError, TargetError
+from eqsat_layout.extract.cost import CostModel
+from eqsat_layout.extract.database import Database
+from eqsat_layout.extract.kernel_key import KernelKey, copy_key
+from eqsat_layout.extract.measured import MeasuredCosts
+from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.graph.steps import Convert, Run
+from eqsat_layout.interrupts import watched_interrupts
+from eqsat_layout.maps import Format
+from eqsat_layout.pictures.picture import layout_name
+from eqsat_layout.pipeline import Options
+from eqsat_layout.plan_space import Choice, PlanSpace
+from eqsat_layout.targets.calibrate import with_constants
+from eqsat_layout.targets.costs import default_costs
+from eqsat_layout.targets.measure import Kernel, copy_kernel, op_kernel, package_version, record_of
+from eqsat_layout.targets.probe import Here, Runner
+from eqsat_layout.targets.remote import Remote
+
+_DOUBT: Final = 0.8
+"""What has not been measured may take that much less than it is modelled to."""
+_WORTH: Final = 0.005
+"""The least share of a plan's time that it is worth measuring kernels for."""
+
+
+@dataclass(frozen=True)
+class TuneState:
+    """How far tuning is: ``done`` kernels of the ``total`` that are known to be wanted so far.
+
+    ``kernel`` is the one that is measured now, "" where the next ones are looked for; ``seconds`` since the start.
+    """
+
+    done: int
+    total: int
+    kernel: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A kernel that could not be built or run."""
+
+    kernel: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class TuneReport:
+    """What tuning did. ``known`` kernels were in the database before, ``left`` are those that time was too short for.
+
+    ``cost`` is what one run of the best plan takes now, in seconds, ``cost_before`` what the plan takes that was best
+    before, both by what is measured now; None where tuning was interrupted. ``modelled`` names the kernels of the best
+    plan that have no measured time. ``costs`` is the cost model to plan with where the database is not the usual one or
+    the device is elsewhere: ``compile(mod, target, cost_model=report.costs)``.
+    """
+
+    machine: str
+    measured: int
+    known: int
+    left: int
+    failures: tuple[Failure, ...]
+    seconds: float
+    cost_before: float | None = None
+    cost: float | None = None
+    modelled: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    costs: CostModel | None = field(default=None, repr=False, compare=False)
+
+
+class TuneInterrupt(KeyboardInterrupt):
+    """Tuning was interrupted. ``report`` says what was done until then, all of which is in the database."""
+
+    def __init__(self, report: TuneReport):
+        super().__init__(f"tuning was interrupted after {report.measured} kernels")
+        self.report = report
+
+
+def tune(
+    mod: Any,
+    target: Any = None,
+    *,
+    database: Database | str | Path | None = None,
+    seconds: float | None = None,
+    remote: Remote | None = None,
+    progress: Callable[[TuneState], None] | None = None,
+    **options: Unpack[Options],
+) -> TuneReport:
+    """Measures the kernels that decide how ``mod`` is best compiled for ``target``, each once per machine.
+
+    First every contraction in every layout that it could have, also inside of other algorithms for it, those of the
+    heaviest ops first; then whatever else the best plan is made of, and plans that could turn out to be better, until
+    the best one is made of measured kernels. What the database holds is not measured again, so that a second run goes
+    on where one was stopped.
+
+    ``database``: or its directory; default is the one that ``compile`` reads. ``seconds``: start no kernel after that
+    time. ``remote``: measure on that device. ``progress`` is called as every kernel starts. ``options`` are those of
+    ``compile``. Raises :class:`TuneInterrupt` on Ctrl-C, :class:`~eqsat_layout.errors.TargetError` where the target
+    can't be run or the device is lost, and what ``compile`` raises for a malformed module or option.
+    """
+    _check_seconds(seconds)
+    runner: Runner = Here(target) if remote is None else remote.runner(target)
+    own = database if isinstance(database, Database) else Database(database)
+    with watched_interrupts() as check:
+        bench = _Bench(own, runner, seconds, progress or (lambda _: None), check)
+        try:
+            try:
+                return _tuned(PlanSpace(mod, runner.target, options), bench)
+            except Exception:
+                check()
+                raise
+        except KeyboardInterrupt as interrupt:
+            raise TuneInterrupt(bench.report()) from interrupt
+
+
+def _tuned(space: PlanSpace, bench: _Bench) -> TuneReport:
+    costs = bench.costs(space)
+    first = space.best(costs)
+    goes_on = bench.run(_contractions(space, costs))
+    while True:
+        costs = bench.costs(space)
+        last = space.best(costs)
+        jobs = _jobs_of(last, space, costs)
+        bench.want(jobs)
+        if not goes_on:
+            break
+        hoped = space.best(_Doubtful(costs, bench))
+        is_worth_it = _cost(hoped) < _cost(last) * (1 - _WORTH)
+        wanted = [*jobs, *_jobs_of(hoped, space, costs)] if is_worth_it else jobs
+        if not bench.any_open(wanted):
+            break
+        goes_on = bench.run(wanted)
+    modelled = [job.label for job in jobs if not bench.is_known(job.kernel.key)]
+    return bench.report(
+        cost_before=space.cost_under(first, last),
+        cost=_cost(last),
+        modelled=(*modelled, *_without_one_time(last, space)),
+        notes=tuple(space.notes),
+        costs=costs,
+    )
+
+
+def _without_one_time(plan: Sequence[Choice], space: PlanSpace) -> Iterator[str]:
+    """The ops of a plan that can't be measured: those of symbolic sizes, and what is not understood."""
+    steps = [step for choice in plan for step in choice.steps.steps if isinstance(step, Run)]
+    signatures = [space.signatures[key] for key in dict.fromkeys(step.signature for step in steps)]
+    yield from (s.name for s in signatures if not s.parts and _op_job(s, *_as_written(s)) is None)
+
+
+def _cost(plan: Sequence[Choice]) -> float:
+    return sum(choice.solution.cost for choice in plan)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A kernel to be measured; ``label``: what a person knows it by."""
+
+    kernel: Kernel
+    label: str
+
+
+def _contractions(space: PlanSpace, costs: CostModel) -> list[_Job]:
+    """Every contraction in every layout: the heaviest ops first, of one op what looks best first."""
+    weighed: list[tuple[float, float, int, _Job]] = []
+    for key, times in space.times.items():
+        signature = space.signatures[key]
+        own: list[tuple[float, _Job]] = []
+        for candidate in space.offers.layouts.get(key, ()):
+            flow = candidate.flow
+            job = _op_job(signature, flow.operands, flow.results)
+            if job is not None:
+                own.append((costs.run(signature, flow.operands, flow.results), job))
+        heaviness = times * min((seconds for seconds, _ in own), default=0.0)
+        weighed += [(-heaviness, seconds, len(weighed) + i, job) for i, (seconds, job) in enumerate(own)]
+    return [job for *_, job in sorted(weighed, key=lambda entry: entry[:3])]
+
+
+def _jobs_of(choices: Iterable[Choice], space: PlanSpace, costs: CostModel) -> list[_Job]:
+    """The kernels of a plan, what takes most of its time first."""
+    seconds: dict[KernelKey, float] = {}
+    times: Counter[KernelKey] = Counter()
+    jobs: dict[KernelKey, _Job] = {}
+    for step in (step for choice in choices for step in choice.steps.steps):
+        job: _Job | None = None
+        taken = 0.0
+        if isinstance(step, Run):
+            signature, flow = space.signatures[step.signature], step.flow
+            operands, results = (flow.operands, flow.results) if flow is not None else _as_written(signature)
+            job = _op_job(signature, operands, results)
+            taken = 0.0 if job is None else costs.run(signature, operands, results)
+        elif isinstance(step, Convert) and not step.before.serves_as(step.after):
+            job = _copy_job(step.type, step.before, step.after)
+            taken = costs.convert(step.type, step.before, step.after)
+        if job is not None:
+            jobs.setdefault(job.kernel.key, job)
+            seconds[job.kernel.key] = taken
+            times[job.kernel.key] += 1
+    return sorted(jobs.values(), key=lambda job: -seconds[job.kernel.key] * times[job.kernel.key])
+
+
+Formats = Sequence[Format | None]
+
+
+def _as_written(signature: Signature) -> tuple[Formats, Formats]:
+    operands = [None if t is None else Format.row_major(t.shape) for t in signature.operands]
+    return operands, [None if t is None else Format.row_major(t.shape) for t in signature.results]
+
+
+def _op_job(signature: Signature, operands: Formats, results: Formats) -> _Job | None:
+    kernel = op_kernel(signature, operands, results)
+    if kernel is None:
+        return None
+    shapes = [_sizes(t) for t in signature.results if t is not None]
+    layouts = [layout_name(f) for f in results]
+    label = f"{signature.name.removeprefix('relax.')} {' '.join(shapes)} {' '.join(layouts)}"
+    return _Job(kernel, label)
+
+
+def _copy_job(tensor: TensorType, before: Format, after: Format) -> _Job | None:
+    kernel = copy_kernel(tensor, before, after)
+    label = f"copy {_sizes(tensor)} {layout_name(before)} to {layout_name(after)}"
+    return None if kernel is None else _Job(kernel, label)
+
+
+def _sizes(tensor: TensorType) -> str:
+    return "x".join(map(str, tensor.shape))
+
+
+class _Bench:
+    """What is measured, what can't be and what is wanted; measures and stores."""
+
+    def __init__(
+        self,
+        database: Database,
+        runner: Runner,
+        limit: float | None,
+        progress: Callable[[TuneState], None],
+        check: Callable[[], None],
+    ):
+        """``check`` raises what interrupts have been swallowed."""
+        self._database, self._runner, self._progress, self._check = database, runner, progress, check
+        self._start = time.monotonic()
+        self._limit = math.inf if limit is None else limit
+        self._release = package_version()
+        self._known = database.read()
+        self._wanted: dict[KernelKey, bool] = {}
+        self._measured: set[KernelKey] = set()
+        self._failed: dict[KernelKey, Failure] = {}
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._start
+
+    def costs(self, space: PlanSpace) -> MeasuredCosts:
+        """Costs by all that is measured so far."""
+        known, machine = self._database.read(), self._runner.machine
+        base: CostModel | None = space.own_costs
+        if base is None:
+            constants = known.constants.get(machine)
+            base = default_costs(self._runner.target)
+            base = base if constants is None else with_constants(base, constants.values)
+        return MeasuredCosts(known, base, machine, self._release, space.signatures.values())
+
+    def is_known(self, key: KernelKey) -> bool:
+        """It was measured, now or before."""
+        return key in self._measured or self._was_known(key)
+
+    def is_open(self, key: KernelKey) -> bool:
+        """It could be measured and is not."""
+        return key not in self._failed and not self.is_known(key)
+
+    def any_open(self, jobs: Iterable[_Job]) -> bool:
+        """Some of the jobs could be done and are not."""
+        return any(self.is_open(job.kernel.key) for job in jobs)
+
+    def want(self, jobs: Iterable[_Job]) -> None:
+        """Notes what has to be known; the value says whether it was known from the start."""
+        for job in jobs:
+            if job.kernel.key not in self._wanted:
+                self._wanted[job.kernel.key] = self._was_known(job.kernel.key)
+
+    def run(self, jobs: Sequence[_Job]) -> bool:
+        """Measures what is open, in this order; False if time is up before it is done."""
+        self.want(jobs)
+        for job in jobs:
+            if not self.is_open(job.kernel.key):
+                continue
+            if self.seconds >= self._limit:
+                return False
+            self._say(job.label)
+            self._measure(job)
+        self._say("")
+        return True
+
+    def report(self, **found: Any) -> TuneReport:
+        """What was done until now, and what was ``found``."""
+        return TuneReport(
+            machine=self._runner.machine,
+            measured=len(self._measured),
+            known=sum(self._wanted.values()),
+            left=sum(map(self.is_open, self._wanted)),
+            failures=tuple(self._failed.values()),
+            seconds=self.seconds,
+            **found,
+        )
+
+    def _measure(self, job: _Job) -> None:
+        try:
+            timing = job.kernel.measure(self._runner)
+        except TargetError:
+            raise
+        except Exception as error:  # rewriting and building meet whatever TVM raises
+            self._check()
+            reason = str(error) if isinstance(error, EqsatError) else f"{type(error).__name__}: {error}"
+            self._failed[job.kernel.key] = Failure(job.label, reason)
+            return
+        self._database.add(record_of(job.kernel, timing, self._runner))
+        self._measured.add(job.kernel.key)
+        self._check()
+
+    def _was_known(self, key: KernelKey) -> bool:
+        return self._known.kernel(self._runner.machine, self._release, key) is not None
+
+    def _say(self, kernel: str) -> None:
+        done = sum(not self.is_open(key) for key in self._wanted)
+        self._progress(TuneState(done, len(self._wanted), kernel, self.seconds))
+
+
+class _Doubtful:
+    """Costs that give what is not measured, but could be, the benefit of the doubt.
+
+    The best plan under them is no dearer than any plan will turn out to be whose kernels take that much less than they
+    are modelled to. So when it is no better than a plan of measured kernels, nothing that could matter is left out.
+    """
+
+    def __init__(self, costs: MeasuredCosts, bench: _Bench):
+        self._costs, self._bench = costs, bench
+        self._known: dict[tuple[str, Any], bool] = {}
+
+    def run(self, op: Signature, operands: Formats, results: Formats, *, fused: frozenset[int] = frozenset()) -> float:
+        """As measured, or less than modelled."""
+        seconds = self._costs.run(op, operands, results, fused=fused)
+        return seconds * self._doubt((op.key, (*operands, *results)), lambda: _key_of(op, operands, results))
+
+    def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
+        """As measured, or less than modelled."""
+        seconds = self._costs.convert(tensor, source, target, fused=fused)
+        return seconds * self._doubt(("", (tensor, source, target)), lambda: copy_key(tensor, source, target))
+
+    def constant(self, tensor: TensorType, fmt: Format) -> float:
+        """As modelled: constants are laid out when compiling."""
+        return self._costs.constant(tensor, fmt)
+
+    def _doubt(self, question: tuple[str, Any], key_of: Callable[[], KernelKey | None]) -> float:
+        if question not in self._known:
+            key = key_of()
+            self._known[question] = key is None or not self._bench.is_open(key)
+        return 1.0 if self._known[question] else _DOUBT
+
+
+def _key_of(op: Signature, operands: Formats, results: Formats) -> KernelKey | None:
+    kernel = op_kernel(op, operands, results)
+    return None if kernel is None else kernel.key
+
+
+def _check_seconds(given: Any) -> None:
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0):
+        raise EqsatError(f"seconds must be a number of seconds, got {given!r}")
