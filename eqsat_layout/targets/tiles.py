@@ -16,6 +16,7 @@ from eqsat_layout.targets.stages import Access, Axis, Stage, divisors
 
 _LATENCY = 4.0  # cycles of a fused multiply-add; two start every cycle
 _LOADS = 1.5  # loads and broadcasts a cycle, beside the arithmetic (measured on AVX2: 1.45 to 1.5)
+_SPARE = 1  # registers left to LLVM, which else spills accumulators inside the loop
 _LARGEST = 28  # accumulators along one axis
 _GAIN = 0.97  # cost that tiles over joined axes must get below, since their addresses take more to compute
 
@@ -224,9 +225,10 @@ def _cycles(loads: Sequence[_Load], tile: Tile, width: int, machine: Machine) ->
         touched = moved * (tile.lanes * stride if stride else 1) * load.element_bytes
         if touched * load.steps > machine.l1_bytes // 2:
             streamed += touched / machine.vector_bytes
-    spare = 0 if machine.broadcast_operand else 1
+    spare = _SPARE + (0 if machine.broadcast_operand else 1)
     if accumulators + min(held) + spare > machine.registers:
         return None
     cycles = max(accumulators / 2, issued / _LOADS, streamed, _LATENCY)
     small = sum(1 for axis, size in enumerate(tile.sizes) if size > 1 and axis != tile.vector)
-    return (cycles + 0.1 * streamed + 0.02 * issued + 0.05 * small) / (tile.lanes * count)
+    rows = math.prod(tile.sizes[: max(0, tile.vector - 1)])  # of the result, far from each other
+    return (cycles + 0.1 * streamed + 0.02 * issued + 0.05 * small + 0.04 * rows) / (tile.lanes * count)
