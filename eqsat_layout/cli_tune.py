@@ -82,6 +82,9 @@ def report_table(report: TuneReport) -> Table:
     if report.failures:
         table.add_row("failed", str(len(report.failures)), "could not be built or run")
     table.add_row("left", str(report.left), "run it again to go on" if report.left else "")
+    if report.ranks is not None:
+        own = "" if report.layout_ranks is None else f"{report.layout_ranks:.2f} among the layouts of one op"
+        table.add_row("rank correlation of the model", f"{report.ranks:.2f}", own)
     if report.cost is not None:
         if report.cost_before is not None:
             table.add_row("plan before", format_seconds(report.cost_before), "by the measured costs")

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Unpack
+
+import numpy as np
 
 from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.extract.cost import CostModel
@@ -66,7 +69,8 @@ class TuneReport:
     ``cost`` is what one run of the best plan takes now, in seconds, ``cost_before`` what the plan takes that was best
     before, both by what is measured now; None where tuning was interrupted. ``modelled`` names the kernels of the best
     plan that have no measured time. ``costs`` is the cost model to plan with where the database is not the usual one or
-    the device is elsewhere: ``compile(mod, target, cost_model=report.costs)``.
+    the device is elsewhere: ``compile(mod, target, cost_model=report.costs)``. ``ranks`` is the rank correlation of
+    measured and modelled times of all contractions (Spearman 1904), ``layout_ranks`` its mean among layouts of one op.
     """
 
     machine: str
@@ -80,6 +84,8 @@ class TuneReport:
     modelled: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     costs: CostModel | None = field(default=None, repr=False, compare=False)
+    ranks: float | None = None
+    layout_ranks: float | None = None
 
 
 class TuneInterrupt(KeyboardInterrupt):
@@ -145,13 +151,50 @@ def _tuned(space: PlanSpace, bench: _Bench) -> TuneReport:
             break
         goes_on = bench.run(wanted)
     modelled = [job.label for job in jobs if not bench.is_known(job.kernel.key)]
+    ranks, layout_ranks = _ranks(space, bench)
     return bench.report(
+        ranks=ranks,
+        layout_ranks=layout_ranks,
         cost_before=space.cost_under(first, last),
         cost=_cost(last),
         modelled=(*modelled, *_without_one_time(last, space)),
         notes=tuple(space.notes),
         costs=costs,
     )
+
+
+def _ranks(space: PlanSpace, bench: _Bench) -> tuple[float | None, float | None]:
+    """How well the model without measurements ranks the contractions that were measured: all, and those of one op."""
+    model, seconds_of = bench.unmeasured(space), bench.measured()
+    by_op: list[list[tuple[float, float]]] = []
+    for key in space.times:
+        signature = space.signatures[key]
+        pairs: list[tuple[float, float]] = []
+        for candidate in space.offers.layouts.get(key, ()):
+            operands, results = candidate.flow.operands, candidate.flow.results
+            kernel = op_kernel(signature, operands, results)
+            seconds = None if kernel is None else seconds_of(kernel.key)
+            if seconds is not None:
+                pairs.append((model.run(signature, operands, results), seconds))
+        by_op.append(pairs)
+    own = [r for pairs in by_op if len(pairs) > 2 and (r := rank_correlation(pairs)) is not None]
+    return rank_correlation([pair for pairs in by_op for pair in pairs]), sum(own) / len(own) if own else None
+
+
+def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Spearman's rank correlation, equal values having the mean of their ranks; None for less than two ranks."""
+    if len(pairs) < 2:
+        return None
+    ranks = [_mean_ranks(column) for column in zip(*pairs, strict=True)]
+    if any(len(set(column)) < 2 for column in ranks):
+        return None
+    matrix: Any = np.corrcoef(ranks)
+    return float(matrix[0, 1])
+
+
+def _mean_ranks(values: Sequence[float]) -> list[float]:
+    ordered = sorted(values)
+    return [(bisect_left(ordered, v) + bisect_right(ordered, v) - 1) / 2 for v in values]
 
 
 def _without_one_time(plan: Sequence[Choice], space: PlanSpace) -> Iterator[str]:
@@ -269,12 +312,25 @@ class _Bench:
     def costs(self, space: PlanSpace) -> MeasuredCosts:
         """Costs by all that is measured so far."""
         known, machine = self._database.read(), self._runner.machine
-        base: CostModel | None = space.own_costs
-        if base is None:
-            constants = known.constants.get(machine)
-            base = default_costs(self._runner.target)
-            base = base if constants is None else with_constants(base, constants.values)
-        return MeasuredCosts(known, base, machine, self._release, space.signatures.values())
+        return MeasuredCosts(known, self.unmeasured(space), machine, self._release, space.signatures.values())
+
+    def unmeasured(self, space: PlanSpace) -> CostModel:
+        """Costs without any measured kernel."""
+        if space.own_costs is not None:
+            return space.own_costs
+        constants = self._database.read().constants.get(self._runner.machine)
+        base = default_costs(self._runner.target)
+        return base if constants is None else with_constants(base, constants.values)
+
+    def measured(self) -> Callable[[KernelKey], float | None]:
+        """What a kernel was measured to take, as far as it is known by now."""
+        known = self._database.read()
+
+        def seconds(key: KernelKey) -> float | None:
+            found = known.kernel(self._runner.machine, self._release, key)
+            return None if found is None else found.seconds
+
+        return seconds
 
     def is_known(self, key: KernelKey) -> bool:
         """It was measured, now or before."""

@@ -36,7 +36,7 @@ from eqsat_layout.targets import normalize_target, prepare
 from eqsat_layout.targets.measure import Kernel, copy_kernel, machine_name, op_kernel, package_version
 from eqsat_layout.targets.probe import Here, Loaded, Probe
 from eqsat_layout.targets.remote import Remote
-from eqsat_layout.tuning import TuneInterrupt, TuneReport, TuneState, tune
+from eqsat_layout.tuning import TuneInterrupt, TuneReport, TuneState, rank_correlation, tune
 
 
 def convolution(window: int = 3) -> tvm.IRModule:
@@ -434,3 +434,18 @@ def test_what_was_made_by_this_version_is_what_counts(tuned: Tuned) -> None:
     computation = stored(tuned.directory)[0][0]
     assert snapshot.kernels(machine_name(), package_version(), computation)
     assert not snapshot.kernels(machine_name(), "0.0", computation)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "wanted"),
+    [
+        ([(1.0, 10.0), (2.0, 20.0), (3.0, 30.0)], 1.0),
+        ([(1.0, 3.0), (2.0, 2.0), (3.0, 1.0)], -1.0),
+        ([(1.0, 1.0), (1.0, 2.0), (2.0, 3.0)], 0.866),
+        ([(1.0, 1.0), (1.0, 2.0)], None),
+        ([], None),
+    ],
+)
+def test_ranks_are_compared(pairs: list[tuple[float, float]], wanted: float | None) -> None:
+    found = rank_correlation(pairs)
+    assert found == (None if wanted is None else pytest.approx(wanted, abs=1e-3))
