@@ -277,19 +277,21 @@ def _tile_reduction(
     """Inside a tile: reduction loops outside, the tile written out, lanes innermost, initialisation apart."""
     reduced = _streamed_order(stage, reduced)
     held = math.prod(_extent(sch, loop) for loop in inner)
-    small = math.prod(a.extent or 64 for a in stage.reduced) <= _WINDOW
-    left = _WINDOW if small else max(1, min(_UNROLLED, _BODY // held))
+    steps = math.prod(a.extent or 64 for a in stage.reduced)
+    is_window = steps <= _WINDOW and all(load.stride(stage.spatial[-1].var) for load in stage.loads)
+    # of a product of matrices a loop must be left: in straight code LLVM moves loads ahead until registers spill
+    left = _WINDOW if is_window else max(1, min(_UNROLLED, _BODY // held, steps // 2))
     written: list[Any] = []
     while reduced and left > 1:
         extent = _extent(sch, reduced[-1])
-        steps = max(divisors(extent, left))
-        if steps == extent:
+        part = max(divisors(extent, left))
+        if part == extent:
             written.insert(0, reduced.pop())
-        elif steps > 1:
-            head, tail = sch.split(reduced.pop(), [None, steps])
+        elif part > 1:
+            head, tail = sch.split(reduced.pop(), [None, part])
             reduced.append(head)
             written.insert(0, tail)
-        left = left // steps if steps == extent else 1
+        left = left // part if part == extent else 1
     sch.reorder(*reduced, *written, *inner, lane)
     for loop in (*written, *inner):
         sch.unroll(loop)

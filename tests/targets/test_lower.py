@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tvm
 from tvm import relax, tirx
 
+import eqsat_layout
 from eqsat_layout.errors import TargetError
 from eqsat_layout.models import resnet50
 from eqsat_layout.targets import lower, machine_of, normalize_target, prepare
@@ -192,3 +194,33 @@ def test_a_target_that_cannot_be_built_for_is_named(target, text):
     with pytest.raises(TargetError) as error:
         normalize_target(target)
     assert text in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "int8", "float64"])
+def test_weights_of_any_dtype_compile_and_run(kind):
+    """int8: weights that are scaled to floats in the program."""
+    dtype = "float32" if kind == "int8" else kind
+    rng = np.random.default_rng(0)
+    numpy_dtype = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    builder = relax.BlockBuilder()
+    data = relax.Var("x", relax.TensorType((1, 16, 12, 12), dtype))
+
+    def weight(*shape):
+        if kind == "int8":
+            levels = relax.const(rng.integers(-100, 100, shape).astype("int8"))
+            return builder.emit(op.multiply(builder.emit(op.astype(levels, dtype)), relax.const(0.002, dtype)))
+        return relax.const(tvm.runtime.tensor((0.1 * rng.standard_normal(shape)).astype(numpy_dtype)))
+
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            y = builder.emit(op.nn.relu(builder.emit(op.nn.conv2d(data, weight(32, 16, 3, 3), padding=1))))
+            y = builder.emit(op.nn.gelu(builder.emit(op.nn.conv2d(y, weight(32, 32, 3, 3), padding=1))))
+            y = builder.emit(op.nn.conv2d(y, weight(32, 1, 3, 3), padding=1, groups=32))
+            y = builder.emit(op.matmul(builder.emit(op.mean(y, [2, 3])), weight(32, 10)))
+            output = builder.emit_output(op.nn.softmax(y))
+        builder.emit_func_output(output)
+    mod = builder.get()
+    sample = tvm.runtime.tensor(rng.standard_normal((1, 16, 12, 12)).astype(numpy_dtype))
+    builds = tvm.compile(mod, tvm.target.Target({"kind": "llvm"})), eqsat_layout.compile(mod)
+    wanted, got = (relax.VirtualMachine(b, tvm.cpu())["main"](sample).numpy().astype("float64") for b in builds)
+    np.testing.assert_allclose(got, wanted, atol={"float16": 1e-3, "bfloat16": 5e-3}.get(kind, 1e-6))
