@@ -110,9 +110,7 @@ def _polynomial(expr: Any) -> Polynomial:
     if kind is tirx.Mul:
         return _multiplied(_polynomial(expr.a), _polynomial(expr.b))
     if kind in _DIVISIONS:
-        sides = [str(_factored(_polynomial(side))) for side in (expr.a, expr.b)]
-        dividend, divisor = (s if s.isalnum() else f"({s})" for s in sides)
-        return {(f"{dividend} {_DIVISIONS[kind]} {divisor}",): 1}
+        return _divided(_polynomial(expr.a), _polynomial(expr.b), _DIVISIONS[kind])
     if kind in (tirx.Min, tirx.Max):
         name = "min" if kind is tirx.Min else "max"
         first, *rest = sorted({str(_factored(p)): p for p in _sides(expr, kind)}.items())
@@ -144,6 +142,24 @@ def _multiplied(a: Polynomial, b: Polynomial) -> Polynomial:
     for left, factor in a.items():
         total = _added(total, {tuple(sorted(left + right)): factor * other for right, other in b.items()}, 1)
     return total
+
+
+def _divided(dividend: Polynomial, divisor: Polynomial, sign: str) -> Polynomial:
+    """The quotient (``//``) or remainder (``%``). What a number divides is taken out of the division first."""
+    number = divisor.get((), 0) if len(divisor) == 1 else 0
+    whole: Polynomial = {}
+    if number > 0:
+        whole = {monomial: factor // number for monomial, factor in dividend.items() if factor % number == 0}
+        dividend = {monomial: factor for monomial, factor in dividend.items() if factor % number}
+    if number > 0 and not dividend.keys() - {()}:
+        left = dividend.get((), 0)
+        rest: Polynomial = {(): left // number if sign == "//" else left % number}
+        rest = {monomial: factor for monomial, factor in rest.items() if factor}
+    else:
+        texts = [str(_factored(side)) for side in (dividend, divisor)]
+        above, below = (t if t.isalnum() else f"({t})" for t in texts)
+        rest = {(f"{above} {sign} {below}",): 1}
+    return _added(whole, rest, 1) if sign == "//" else rest
 
 
 def _factored(polynomial: Polynomial) -> Extent:
