@@ -26,8 +26,10 @@ class Algorithm:
 
 
 ALGORITHMS: Final = (
-    Algorithm("winograd F(2,3)", True, lambda conv: winograd(conv, 2)),
-    Algorithm("winograd F(4,3)", True, lambda conv: winograd(conv, 4)),
+    Algorithm("winograd F(2,3)", True, lambda conv: winograd(conv, 2, 3)),
+    Algorithm("winograd F(4,3)", True, lambda conv: winograd(conv, 4, 3)),
+    Algorithm("winograd F(2,5)", True, lambda conv: winograd(conv, 2, 5)),
+    Algorithm("winograd F(2,7)", True, lambda conv: winograd(conv, 2, 7)),
     Algorithm("im2col", False, im2col),
     Algorithm("transposed", False, transposed),
 )

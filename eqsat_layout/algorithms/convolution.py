@@ -90,6 +90,12 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
     plain = {_plain(block, index): axis for axis, index in enumerate(data.indices)}
     slides = {axis: pair for axis, index in enumerate(data.indices) if (pair := _window(block, index)) is not None}
     batch = [v for v in plain if v is not None and v in out and v not in weights]
+    units = [v for v in weights if v is not None and v not in plain and v not in out and block.extents[v] == 1]
+    if len(slides) == 1 and len(batch) == 2 and len(units) == 1:
+        # an axis with a window of one element is like a batch: take the one that is padded, else the last
+        v = max(batch, key=lambda v: (not x.axes[plain[v]].is_plain, plain[v]))
+        batch.remove(v)
+        slides[plain[v]] = (v, 1, units[0], 1)
     inputs = [v for v in plain if v is not None and v in weights and v not in out]
     outputs = [v for v in weights if v in out and v not in plain]
     if not (len(batch) == len(inputs) == len(outputs) == 1 and len(slides) == 2):

@@ -70,11 +70,11 @@ def error(call: Any, params: list[Any], algorithm: Any) -> float | None:
     return float(np.max(np.abs(wanted - got)) / np.max(np.abs(wanted)))
 
 
-@pytest.mark.parametrize("tile", [2, 4])
-def test_the_matrices_filter(tile: int) -> None:
+@pytest.mark.parametrize(("tile", "window"), [(2, 3), (4, 3), (2, 5), (4, 5), (2, 7)])
+def test_the_matrices_filter(tile: int, window: int) -> None:
     rng = np.random.default_rng(tile)
-    d, g = rng.standard_normal(tile + 2), rng.standard_normal(3)
-    back, weigh, forth = matrices(tile)
+    d, g = rng.standard_normal(tile + window - 1), rng.standard_normal(window)
+    back, weigh, forth = matrices(tile, window)
     np.testing.assert_allclose(back @ ((weigh @ g) * (forth @ d)), np.correlate(d, g, "valid"), rtol=1e-5, atol=1e-5)
 
 
@@ -83,6 +83,29 @@ def test_the_matrices_filter(tile: int) -> None:
 def test_the_result_is_the_convolution(algorithm: str, bound: float, layouts: tuple[str, str]) -> None:
     attrs = {"padding": [1, 0, 2, 1], "data_layout": layouts[0], "kernel_layout": layouts[1]}
     call, params = called((2, 8, 9, 14), (12, 8, 3, 3), **attrs)
+    (own,) = [a for a in ALGORITHMS if algorithm in a.name]
+    found = error(call, params, own)
+    assert found is not None
+    assert found < bound
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "window", "bound"),
+    [
+        ("F(2,3)", (1, 3), 3e-6),
+        ("F(4,3)", (3, 1), 3e-5),
+        ("F(2,5)", (5, 5), 3e-5),
+        ("F(2,5)", (5, 1), 3e-5),
+        ("F(2,7)", (1, 7), 3e-5),
+        ("F(2,7)", (7, 1), 3e-5),
+    ],
+)
+@pytest.mark.parametrize("layouts", LAYOUTS[:2])
+def test_windows_of_other_sizes(
+    algorithm: str, window: tuple[int, int], bound: float, layouts: tuple[str, str]
+) -> None:
+    attrs = {"padding": [w // 2 for w in window], "data_layout": layouts[0], "kernel_layout": layouts[1]}
+    call, params = called((2, 8, 9, 14), (12, 8, *window), **attrs)
     (own,) = [a for a in ALGORITHMS if algorithm in a.name]
     found = error(call, params, own)
     assert found is not None
