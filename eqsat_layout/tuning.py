@@ -177,7 +177,7 @@ def _ranks(space: PlanSpace, bench: _Bench) -> tuple[float | None, float | None]
             if seconds is not None:
                 pairs.append((model.run(signature, operands, results), seconds))
         by_op.append(pairs)
-    own = [r for pairs in by_op if len(pairs) > 2 and (r := rank_correlation(pairs)) is not None]
+    own = [r for pairs in by_op if (r := rank_correlation(pairs)) is not None]
     return rank_correlation([pair for pairs in by_op for pair in pairs]), sum(own) / len(own) if own else None
 
 

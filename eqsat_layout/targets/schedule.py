@@ -28,6 +28,7 @@ from eqsat_layout.targets.stages import Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.targets.tiles import joined_tile
 
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined into it
+_FEW_STEPS = 16  # of a product, so few that LLVM writes them out and mixes them with what follows
 _JOINS = 2  # of the vector axis, and of others
 _SCHEDULED = "tirx.is_scheduled"
 
@@ -100,6 +101,9 @@ def _epilogue(sch: Any, stage: Stage) -> Stage | None:
         return None
     consumer = stage_of(sch, consumers[0])
     if not consumer.simple or consumer.is_reduction or not (consumer.is_plain or _in_place(stage, consumer)):
+        return None
+    is_product = bool(stage.spatial) and any(load.stride(stage.spatial[-1].var) == 0 for load in stage.loads)
+    if consumer.is_costly and is_product and math.prod(a.extent or 64 for a in stage.reduced) <= _FEW_STEPS:
         return None
     return consumer if consumer.domain == math.prod(a.extent or 64 for a in stage.spatial) else None
 

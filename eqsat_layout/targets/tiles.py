@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from eqsat_layout.targets.base import Machine
-from eqsat_layout.targets.stages import Access, Axis, Stage, divisors
+from eqsat_layout.targets.stages import Axis, Stage, divisors
 
 _LATENCY = 4.0  # cycles of a fused multiply-add; two start every cycle
 _LOADS = 1.5  # loads and broadcasts a cycle, beside the arithmetic (measured on AVX2: 1.45 to 1.5)
@@ -47,7 +47,10 @@ def register_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> Til
 
     ``whole``: only tiles that hold all of that axis.
     """
-    found = _register_tile(stage, machine, whole)
+    spatial = stage.spatial
+    if not spatial:
+        return None
+    found = _best(stage, _loads_of(stage, spatial), [a.extent for a in spatial], spatial[-1], machine, whole=whole)
     return found[1] if found else None
 
 
@@ -112,14 +115,6 @@ def _waste(elements: int, size: int) -> float:
     return math.ceil(elements / size) * size / elements
 
 
-def _register_tile(stage: Stage, machine: Machine, whole: bool) -> tuple[float, Tile] | None:
-    spatial = stage.spatial
-    if not spatial:
-        return None
-    loads = _loads_of(stage, spatial)
-    return _best(stage, loads, [a.extent for a in spatial], spatial[-1], machine, whole=whole)
-
-
 @dataclass(frozen=True)
 class _Load:
     """Strides along the spatial axes, the steps of the reduction that touch new elements, bytes of an element."""
@@ -136,12 +131,8 @@ def _loads_of(stage: Stage, axes: Sequence[Axis]) -> list[_Load]:
     found: list[_Load] = []
     for access in stage.loads:
         steps = math.prod(a.extent or 64 for a in stage.reduced if access.uses(a.var))
-        found.append(_Load(tuple(_stride(access, a) for a in axes), steps, access.element_bytes))
+        found.append(_Load(tuple(access.stride(a.var) for a in axes), steps, access.element_bytes))
     return found
-
-
-def _stride(access: Access, axis: Axis) -> int | None:
-    return access.stride(axis.var)
 
 
 def _runs(stage: Stage, loads: Sequence[_Load]) -> Iterator[tuple[int, int]]:
