@@ -78,16 +78,16 @@ def _is_sum_of_products(value: Value) -> bool:
 
 def _read_as_data(computation: Computation, block: Block, data: Access, kernel: Access) -> Convolution | None:
     sources = [source_of(computation, access.buffer) for access in (data, kernel)]
-    out = [_plain(block, index) for index in block.writes[0].indices]
-    weights = [_plain(block, index) for index in kernel.indices]
+    out = [block.variable(index) for index in block.writes[0].indices]
+    weights = [block.variable(index) for index in kernel.indices]
     if any(s is None for s in sources) or None in out or None in weights:
         return None
     x, k = (source for source in sources if source is not None)
-    if not len(out) == len(weights) == len(data.indices) == 4 or len(computation.blocks) != 1 + len(
-        x.blocks + k.blocks
-    ):
+    if not len(out) == len(weights) == len(data.indices) == 4:
         return None
-    plain = {_plain(block, index): axis for axis, index in enumerate(data.indices)}
+    if len(computation.blocks) != 1 + len(x.blocks) + len(k.blocks):
+        return None
+    plain = {block.variable(index): axis for axis, index in enumerate(data.indices)}
     slides = {axis: pair for axis, index in enumerate(data.indices) if (pair := _window(block, index)) is not None}
     batch = [v for v in plain if v is not None and v in out and v not in weights]
     units = [v for v in weights if v is not None and v not in plain and v not in out and block.extents[v] == 1]
@@ -132,10 +132,6 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
         stretches=(borders[0].stretch, borders[1].stretch),
         flipped=(windows[0].flipped, windows[1].flipped),
     )
-
-
-def _plain(block: Block, index: object) -> int | None:
-    return index.iters[0] if isinstance(index, Affine) and index.is_plain(block.extents) else None
 
 
 def _window(block: Block, index: object) -> tuple[int, int, int, int] | None:

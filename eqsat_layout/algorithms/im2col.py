@@ -10,10 +10,10 @@ import math
 from typing import Any
 
 import tvm
-from tvm import relax, te, topi
+from tvm import relax, te
 
 from eqsat_layout.algorithms.convolution import Convolution
-from eqsat_layout.algorithms.winograd import placed
+from eqsat_layout.algorithms.graphs import operands, padded, placed
 
 
 def im2col(conv: Convolution) -> tvm.IRModule | None:
@@ -21,11 +21,8 @@ def im2col(conv: Convolution) -> tvm.IRModule | None:
     if math.prod(conv.windows) == 1 or conv.is_transposed:
         return None
     builder = relax.BlockBuilder()
+    data, kernel, params = operands(conv)
     channels, outputs = conv.channels
-    data = relax.Var("data", relax.TensorType(placed(conv.data, (conv.batch, channels, *conv.size)), conv.dtype))
-    shape = placed(conv.kernel, (outputs, channels, *conv.windows))
-    kernel = relax.Var("kernel", relax.TensorType(shape, conv.dtype))
-    params = [data, kernel] if conv.data_operand == 0 else [kernel, data]
     depth = channels * math.prod(conv.windows)
     with builder.function("main", params):
         with builder.dataflow():
@@ -42,13 +39,11 @@ def im2col(conv: Convolution) -> tvm.IRModule | None:
 
 
 def _gather(data: te.Tensor, conv: Convolution) -> te.Tensor:
-    before, after = [0] * 4, [0] * 4
-    for axis, (low, high) in zip(conv.data[2:], conv.padding, strict=True):
-        before[axis], after[axis] = low, high
-    padded = topi.nn.pad(data, before, after, name="im2col_pad") if any(before + after) else data
+    before, after = zip(*conv.padding, strict=True)
+    around = padded(data, conv, before, after, "im2col_pad")
     (sh, sw), (dh, dw) = conv.strides, conv.dilation
 
     def element(n: Any, y: Any, x: Any, c: Any, r: Any, q: Any) -> Any:
-        return padded(*placed(conv.data, (n, c, y * sh + r * dh, x * sw + q * dw)))
+        return around(*placed(conv.data, (n, c, y * sh + r * dh, x * sw + q * dw)))
 
     return te.compute((conv.batch, *conv.out_size, conv.channels[0], *conv.windows), element, name="im2col")

@@ -6,14 +6,19 @@ anything else. Conditions and indices are evaluated at every place of an axis, n
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any, Final
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Block, Computation, Index, Value
+from eqsat_layout.tir.index_values import values_at
+
+Places = npt.NDArray[np.int64]
+"""Along one axis, ascending."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ def _step(computation: Computation, block: Block) -> Source | None:
     if len(block.stores) != 1 or block.inits or len(block.reads) != 1:
         return None
     read, write = block.reads[0], block.writes[0]
-    written = {v: axis for axis, index in enumerate(write.indices) if (v := _plain(block, index)) is not None}
+    written = {v: axis for axis, index in enumerate(write.indices) if (v := block.variable(index)) is not None}
     if len(written) != len(write.indices) or len(read.indices) != len(write.indices):
         return None
     outer, inner = computation.buffers[write.buffer].shape, computation.buffers[read.buffer].shape
@@ -88,8 +93,7 @@ def _step(computation: Computation, block: Block) -> Source | None:
         extent = outer[written[variable]] if variable in written and not others else None
         if variable is None or not isinstance(extent, int) or not isinstance(size, int):
             return None
-        places = sorted(inside.get(variable, range(extent)))
-        found = _axis(index, axis, size, extent, places)
+        found = _axis(index, axis, size, extent, inside.get(variable, np.arange(extent)))
         if found is None:
             return None
         axes[written[variable]] = found
@@ -98,34 +102,28 @@ def _step(computation: Computation, block: Block) -> Source | None:
     return Source(read.buffer, tuple(axes[i] for i in range(len(axes))), (block,))
 
 
-def _plain(block: Block, index: object) -> int | None:
-    return index.iters[0] if isinstance(index, Affine) and index.is_plain(block.extents) else None
-
-
-def _axis(index: Index, axis: int, size: int, extent: int, places: Sequence[int]) -> SourceAxis | None:
+def _axis(index: Index, axis: int, size: int, extent: int, places: Places) -> SourceAxis | None:
     """What is done along one axis, if the ``places`` that have elements have all ``size`` of them in order."""
-    try:
-        elements = [_index(index, place) for place in places]
-    except _NotUnderstoodError:
+    elements = _elements(index, places)
+    if elements is None or not len(places):
         return None
-    if not places:
-        return None
-    if elements == list(range(size))[::-1] and size == extent > 1:
+    if size == extent > 1 and np.array_equal(elements, np.arange(size)[::-1]):
         return SourceAxis(axis, flipped=True)
-    steps = {after - before for before, after in pairwise(places)}
-    if elements != list(range(size)) or len(steps) > 1:
+    steps = set(np.diff(places).tolist())
+    if not np.array_equal(elements, np.arange(size)) or len(steps) > 1:
         return None
-    return SourceAxis(axis, places[0], extent - 1 - places[-1], steps.pop() if steps else 1)
+    first, last = int(places[0]), int(places[-1])
+    return SourceAxis(axis, first, extent - 1 - last, steps.pop() if steps else 1)
 
 
-def _index(index: Index, place: int) -> int:
-    """The value of an index of one variable at ``place``."""
+def _elements(index: Index, places: Places) -> Any:
+    """The values of an index of one variable; ``None`` where it is not understood."""
     if isinstance(index, Affine):
-        return index.constant + sum(t.weight * (place // t.stride % int(t.extent)) for t in index.terms)
-    return int(_evaluated(index.value, place))
+        return index.constant + sum(t.weight * (places // t.stride % int(t.extent)) for t in index.terms)
+    return values_at(index.value, {index.iters[0]: places})
 
 
-def _inside(block: Block) -> Mapping[int, frozenset[int]] | None:
+def _inside(block: Block) -> Mapping[int, Places] | None:
     """By variable: where the block copies an element, if it stores 0 elsewhere; ``None`` if it does anything else."""
     value = block.stores[0].value
     if value.op == "load":
@@ -136,21 +134,18 @@ def _inside(block: Block) -> Mapping[int, frozenset[int]] | None:
     zero = outside.op == "const" and float.fromhex(str(outside.literal)) == 0.0
     if inside.op != "load" or not zero:
         return None
-    found: dict[int, frozenset[int]] = {}
+    found: dict[int, Any] = {}
     for part in _conjuncts(condition):
         variables = {int(v.literal) for v in part.walk() if v.op == "iter"}
-        if len(variables) != 1:
+        extents = [block.extents[v] for v in variables]
+        if len(extents) != 1 or not isinstance(extents[0], int):
             return None
         (variable,) = variables
-        extent = block.extents[variable]
-        if not isinstance(extent, int):
+        holds = values_at(part, {variable: np.arange(extents[0])})
+        if holds is None:
             return None
-        try:
-            places = frozenset(i for i in range(extent) if _evaluated(part, i))
-        except _NotUnderstoodError:
-            return None
-        found[variable] = found.get(variable, places) & places
-    return found
+        found[variable] = found.get(variable, True) & holds
+    return {variable: np.flatnonzero(holds) for variable, holds in found.items()}
 
 
 def _conjuncts(condition: Value) -> Iterator[Value]:
@@ -159,40 +154,6 @@ def _conjuncts(condition: Value) -> Iterator[Value]:
             yield from _conjuncts(part)
     else:
         yield condition
-
-
-class _NotUnderstoodError(Exception):
-    """A condition of another kind."""
-
-
-_OPERATIONS: Final[Mapping[str, Callable[..., Any]]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mul": operator.mul,
-    "FloorDiv": operator.floordiv,
-    "FloorMod": operator.mod,
-    "LT": operator.lt,
-    "LE": operator.le,
-    "GT": operator.gt,
-    "GE": operator.ge,
-    "EQ": operator.eq,
-    "NE": operator.ne,
-    "And": lambda a, b: a and b,
-    "Or": lambda a, b: a or b,
-    "Not": operator.not_,
-}
-
-
-def _evaluated(value: Value, place: int) -> Any:
-    """An integer expression of one variable at ``place``."""
-    if value.op == "iter":
-        return place
-    if value.op == "const" and isinstance(value.literal, int):
-        return value.literal
-    operation = _OPERATIONS.get(value.op)
-    if operation is None:
-        raise _NotUnderstoodError(value.op)
-    return operation(*(_evaluated(arg, place) for arg in value.args))
 
 
 __all__ = ["Source", "SourceAxis", "source_of"]

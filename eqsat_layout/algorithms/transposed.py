@@ -11,10 +11,10 @@ from itertools import pairwise
 from typing import Any
 
 import tvm
-from tvm import relax, te, tirx, topi
+from tvm import relax, te, tirx
 
 from eqsat_layout.algorithms.convolution import Convolution
-from eqsat_layout.algorithms.winograd import placed
+from eqsat_layout.algorithms.graphs import operands, padded, placed
 
 
 def transposed(conv: Convolution) -> tvm.IRModule | None:
@@ -22,12 +22,7 @@ def transposed(conv: Convolution) -> tvm.IRModule | None:
     if conv.stretches == (1, 1) or conv.strides != (1, 1) or conv.dilation != (1, 1):
         return None
     builder = relax.BlockBuilder()
-    data = relax.Var(
-        "data", relax.TensorType(placed(conv.data, (conv.batch, conv.channels[0], *conv.size)), conv.dtype)
-    )
-    shape = placed(conv.kernel, (conv.channels[1], conv.channels[0], *conv.windows))
-    kernel = relax.Var("kernel", relax.TensorType(shape, conv.dtype))
-    params = [data, kernel] if conv.data_operand == 0 else [kernel, data]
+    data, kernel, params = operands(conv)
     stages = _Stages(conv)
     with builder.function("main", params):
         with builder.dataflow():
@@ -74,21 +69,22 @@ class _Stages:
     def places(self, data: te.Tensor, taps: te.Tensor) -> te.Tensor:
         """(n, o, h, a, w, b): the result at place (a, b) of element (h, w), which is where it comes to lie."""
         conv = self._conv
-        before, after = [0] * 4, [0] * 4
-        for axis, offsets in enumerate(self._offsets):
-            last = self._elements[axis] - 1 + max(offsets) + self._count[axis] - 1
-            before[conv.data[axis + 2]] = max(0, -min(offsets))
-            after[conv.data[axis + 2]] = max(0, last - conv.size[axis] + 1)
-        padded = topi.nn.pad(data, before, after, name="transposed_pad") if any(before + after) else data
-        shift = [before[conv.data[axis + 2]] for axis in (0, 1)]
+        before = [max(0, -min(offsets)) for offsets in self._offsets]
+        after = [
+            max(0, elements + max(offsets) + count - 1 - size)
+            for elements, offsets, count, size in zip(
+                self._elements, self._offsets, self._count, conv.size, strict=True
+            )
+        ]
+        around = padded(data, conv, before, after, "transposed_pad")
         c, r, q = (
             te.reduce_axis((0, e), name) for e, name in zip((conv.channels[0], *self._count), "crq", strict=True)
         )
 
         def element(n: Any, o: Any, h: Any, a: Any, w: Any, b: Any) -> Any:
-            starts = [self._start(0, a) + shift[0], self._start(1, b) + shift[1]]
+            starts = [self._start(0, a) + before[0], self._start(1, b) + before[1]]
             index = placed(conv.data, (n, c, h + starts[0] + r, w + starts[1] + q))
-            return te.sum(padded(*index) * taps[a, b, r, q, c, o], axis=[c, r, q])
+            return te.sum(around(*index) * taps[a, b, r, q, c, o], axis=[c, r, q])
 
         rows, columns = zip(self._elements, conv.stretches, strict=True)
         shape = (conv.batch, conv.channels[1], *rows, *columns)

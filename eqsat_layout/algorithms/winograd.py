@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tvm
-from tvm import relax, te, topi
+from tvm import relax, te
 
 from eqsat_layout.algorithms.convolution import Convolution
+from eqsat_layout.algorithms.graphs import operands, padded, placed
 
 Matrix = npt.NDArray[np.float32]
 
@@ -74,10 +75,7 @@ def winograd(conv: Convolution, tile: int, window: int) -> tvm.IRModule | None:
     if any(size < t for size, t in zip(conv.out_size, tiles, strict=True)):
         return None
     builder = relax.BlockBuilder()
-    data = relax.Var("data", relax.TensorType(placed(conv.data, (conv.batch, conv.channels[0], *conv.size)), "float32"))
-    shape = placed(conv.kernel, (conv.channels[1], conv.channels[0], *conv.windows))
-    kernel = relax.Var("kernel", relax.TensorType(shape, "float32"))
-    params = [data, kernel] if conv.data_operand == 0 else [kernel, data]
+    data, kernel, params = operands(conv)
     back, weigh, forth = (relax.const(m) for m in matrices(tile, window))
     stages = _Stages(conv, tiles)
     with builder.function("main", params):
@@ -136,22 +134,24 @@ class _Stages:
 
     def _padded(self, data: te.Tensor) -> te.Tensor:
         """Zeros around the data, so that all tiles are whole."""
-        conv, before, after = self._conv, [0] * 4, [0] * 4
-        for axis in (0, 1):
-            wanted = self._tiles[axis] * self._tile[axis] + conv.windows[axis] - 1
-            low = conv.padding[axis][0]
-            before[conv.data[axis + 2]] = low
-            after[conv.data[axis + 2]] = max(0, wanted - low - conv.size[axis])
-        return topi.nn.pad(data, before, after, name="winograd_pad")
+        conv = self._conv
+        before = [low for low, _ in conv.padding]
+        after = [
+            max(0, tiles * tile + window - 1 - low - size)
+            for tiles, tile, window, low, size in zip(
+                self._tiles, self._tile, conv.windows, before, conv.size, strict=True
+            )
+        ]
+        return padded(data, conv, before, after, "winograd_pad")
 
     def _data_rows(self, data: te.Tensor, forth: te.Tensor) -> te.Tensor:
         """(a, n, c, y, x) if columns follow, else (a, 1, n, c, y, x)."""
         conv, points, tile = self._conv, self._points[0], self._tile[0]
-        padded = self._padded(data)
+        around = self._padded(data)
         r = te.reduce_axis((0, points), "r")
 
         def element(a: Any, n: Any, c: Any, y: Any, x: Any) -> Any:
-            return te.sum(padded(*placed(conv.data, (n, c, y * tile + r, x))) * forth[a, r], axis=r)
+            return te.sum(around(*placed(conv.data, (n, c, y * tile + r, x))) * forth[a, r], axis=r)
 
         width = self._tiles[1] * self._tile[1] + conv.windows[1] - 1
         shape = (conv.batch, conv.channels[0], self._tiles[0], width)
@@ -163,12 +163,12 @@ class _Stages:
         """(a, b, n, c, y, x) of (a, n, c, y, x), or of the data itself."""
         conv, points, tile = self._conv, self._points[1], self._tile[1]
         q = te.reduce_axis((0, points), "q")
-        padded = None if self._points[0] > 1 else self._padded(rows)
+        around = None if self._points[0] > 1 else self._padded(rows)
 
         def element(a: Any, b: Any, n: Any, c: Any, y: Any, x: Any) -> Any:
-            if padded is None:
+            if around is None:
                 return te.sum(rows[a, n, c, y, x * tile + q] * forth[b, q], axis=q)
-            return te.sum(padded(*placed(conv.data, (n, c, y, x * tile + q))) * forth[b, q], axis=q)
+            return te.sum(around(*placed(conv.data, (n, c, y, x * tile + q))) * forth[b, q], axis=q)
 
         return te.compute((*self._points, conv.batch, conv.channels[0], *self._tiles), element, name="winograd_data")
 
@@ -212,11 +212,3 @@ class _Stages:
     @property
     def _shape(self) -> tuple[Any, ...]:
         return placed(self._conv.result, (self._conv.batch, self._conv.channels[1], *self._conv.out_size))
-
-
-def placed(axes: Sequence[int], values: Sequence[Any]) -> tuple[Any, ...]:
-    """``values`` at the positions ``axes``."""
-    found: list[Any] = [None] * len(axes)
-    for axis, value in zip(axes, values, strict=True):
-        found[axis] = value
-    return tuple(found)

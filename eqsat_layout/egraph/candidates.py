@@ -70,7 +70,7 @@ class _Heart:
         (block,) = blocks
         if block.writes[0].buffer != computation.results[0]:
             return None
-        axes = {_plain(block, index): axis for axis, index in enumerate(block.writes[0].indices)}
+        axes = {block.variable(index): axis for axis, index in enumerate(block.writes[0].indices)}
         pairs = [pair for pair in block.pairs if pair[0] in axes]
         if len({operand for _, _, operand in pairs}) < len(pairs):
             return None  # channels in several axes: in blocks already
@@ -127,7 +127,7 @@ class _Heart:
 
     def _is_weight(self, read: Access) -> bool:
         """It varies along the lanes, and does not slide: each element is used for many elements of the result."""
-        plain = [_plain(self.block, index) for index in read.indices]
+        plain = [self.block.variable(index) for index in read.indices]
         slides = any(isinstance(i, Affine) and len(i.iters) > 1 for i in read.indices)
         written = {v for index in self.block.writes[0].indices for v in _iters(index)}
         used = {v for index in read.indices for v in _iters(index)}
@@ -143,7 +143,7 @@ class _Heart:
     def _packed(self, read: Access, block: int, data_block: int) -> Format:
         """The lanes last, in ``block``; the partner's ``data_block`` before them."""
         shape = self.computation.buffers[read.buffer].shape
-        plain = [_plain(self.block, index) for index in read.indices]
+        plain = [self.block.variable(index) for index in read.indices]
         axis = plain.index(self.lane)
         inner: list[tuple[int, int]] = []
         if data_block and self.partner in plain:
@@ -183,20 +183,13 @@ def _in_blocks(shape: Sequence[Extent], inner: Sequence[tuple[int, int]], front:
     return Format.make(IndexMap.make(padded, dims), padding=pads, fill=0.0)
 
 
-def _plain(block: Block, index: object) -> int | None:
-    """The variable that an index is, as it stands."""
-    if not isinstance(index, Affine) or not index.is_plain(block.extents):
-        return None
-    return index.iters[0]
-
-
 def _iters(index: object) -> tuple[int, ...]:
     return tuple(getattr(index, "iters", ()))
 
 
 def _is_shared(block: Block, variable: int) -> bool:
     """Every operand and the result have this variable as an axis, and it is no batch that all loops could skip."""
-    plain = [[_plain(block, index) for index in read.indices] for read in block.reads]
+    plain = [[block.variable(index) for index in read.indices] for read in block.reads]
     windows = any(isinstance(i, Affine) and len(i.iters) > 1 for read in block.reads for i in read.indices)
     return windows and block.extents[variable] != 1 and all(variable in axes for axes in plain)
 

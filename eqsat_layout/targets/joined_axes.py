@@ -17,6 +17,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.targets.stages import Stage, new_schedule
 from eqsat_layout.targets.tiles import JoinedTile
+from eqsat_layout.tir.rewrite import substitute
 
 
 def join_axes(sch: Any, stage: Stage, epilogue: Stage, tile: JoinedTile) -> Any:
@@ -116,7 +117,7 @@ class _Joiner:
 
         def moved(statement: Any) -> Any:
             moved = tvm_ffi.structural_map(statement, ((tvm.ir.TensorLoad, load), (tirx.BufferStore, store)))
-            return _substitute(moved, values)
+            return substitute(moved, values)
 
         return moved
 
@@ -125,7 +126,7 @@ class _Joiner:
             one = self._int(1)
             indices = self._placed([r.min for r in region.region], inner)
             return tirx.BufferRegion(self.after, [tvm.ir.Range.from_min_extent(i, one) for i in indices])
-        ranges = [tvm.ir.Range.from_min_extent(_substitute(r.min, values), r.extent) for r in region.region]
+        ranges = [tvm.ir.Range.from_min_extent(substitute(r.min, values), r.extent) for r in region.region]
         return tirx.BufferRegion(region.source, ranges)
 
     def _placed(self, indices: list[Any], inner: Sequence[Any]) -> list[Any]:
@@ -134,7 +135,3 @@ class _Joiner:
 
     def _int(self, value: int) -> Any:
         return tirx.IntImm(self.dtype, value)
-
-
-def _substitute(node: Any, values: Mapping[Any, Any]) -> Any:
-    return tvm_ffi.structural_map(node, (tvm.ir.Var, lambda var: values.get(var, var)))

@@ -163,6 +163,10 @@ class Block:
         shifts = (i.shift_of(self.extents) for i in access.indices if isinstance(i, Affine) and not i.constant)
         return [v for v in shifts if v is not None and self.extents[v] != 1]
 
+    def variable(self, index: Index) -> int | None:
+        """The iteration variable that ``index`` is, as it stands."""
+        return index.iters[0] if isinstance(index, Affine) and index.is_plain(self.extents) else None
+
     def is_spatial(self, number: int) -> bool:
         """Variable ``number`` is not reduced over."""
         return self.iters[number].kind is IterKind.SPATIAL

@@ -125,7 +125,7 @@ class _BlockRewriter:
         moved = tvm_ffi.structural_map(
             statement, ((tvm.ir.expr.TensorLoad, self._load), (tirx.BufferStore, self._store))
         )
-        moved = _substitute(moved, self.values)
+        moved = substitute(moved, self.values)
         return moved if self.is_renaming else tvm_ffi.structural_map(moved, (_COMPARISONS, self._comparison))
 
     def _load(self, load: Any) -> Any:
@@ -174,7 +174,7 @@ class _BlockRewriter:
 
     def _composed(self, fmt: Format, indices: Sequence[Any]) -> list[Any]:
         """As :meth:`_physical`, by composing expressions."""
-        moved = [_substitute(self._spelled(e) if self.drops_units else e, self.values) for e in indices]
+        moved = [substitute(self._spelled(e) if self.drops_units else e, self.values) for e in indices]
         logical = [e + before if before else e for e, (before, _) in zip(moved, fmt.padding, strict=True)]
         physical = physical_indices(fmt.index_map, logical, self.function.symbols)
         return [self.new.reader.simplify(e) for e in physical]
@@ -219,7 +219,8 @@ class _BlockRewriter:
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
-def _substitute(node: Any, values: Mapping[Any, Any]) -> Any:
+def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
+    """An expression or statement with ``values`` in the place of variables."""
     return tvm_ffi.structural_map(node, (tvm.ir.Var, lambda var: values.get(var, var)))
 
 
