@@ -13,7 +13,7 @@ from typing import Any
 from tvm import tirx
 
 from eqsat_layout.targets.base import Machine
-from eqsat_layout.targets.stages import Stage, divisors, stage_of
+from eqsat_layout.targets.stages import Access, Stage, divisors, stage_of
 from eqsat_layout.targets.tiles import Tile, lane_tile, register_tile
 
 _SMALL = 4096  # iterations below which starting threads costs more than it saves
@@ -63,8 +63,8 @@ def schedule_tile(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machi
     sch.compute_at(stage.block, at, preserve_unit_loops=True)
     spatial, reduced = _axis_loops(sch.get_loops(stage.block), stage)
     middle, lane = sch.split(spatial[tile.vector], [None, tile.lanes])
-    inner = [loop for position, loop in enumerate(spatial) if position != tile.vector]
-    _tile_reduction(sch, stage.block, stage, [*inner, middle], lane, reduced)
+    spatial[tile.vector] = middle
+    _tile_reduction(sch, stage.block, stage, _held_last(stage, tile, spatial), lane, reduced)
 
 
 def schedule_tile_relaid(sch: Any, stage: Stage, epilogue: Stage, machine: Machine) -> None:
@@ -297,6 +297,23 @@ def _tile_reduction(
         sch.unroll(loop)
     sch.vectorize(lane)
     sch.decompose_reduction(block, (*reduced, *written)[0])
+
+
+def _held_last(stage: Stage, tile: Tile, loops: Sequence[Any]) -> list[Any]:
+    """The ``loops`` inside a tile, in the order that keeps the fewest operands: those along which these move are last.
+
+    LLVM issues the products as they are written. Whatever it meets again it keeps, and if it must, on the stack.
+    """
+    held = min(stage.loads, key=lambda load: _registers_of(load, stage, tile))
+    moves = [held.stride(axis.var) != 0 for axis in stage.spatial]
+    order = sorted(range(len(loops)), key=lambda position: (moves[position], position))
+    return [loops[position] for position in order]
+
+
+def _registers_of(load: Access, stage: Stage, tile: Tile) -> int:
+    """Different vectors, or elements that are broadcast, of a load in one step of a tile."""
+    sizes = zip(stage.spatial, tile.sizes, strict=True)
+    return math.prod(size for axis, size in sizes if load.stride(axis.var) != 0)
 
 
 def _streamed_order(stage: Stage, reduced: Sequence[Any]) -> list[Any]:
