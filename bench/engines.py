@@ -1,7 +1,8 @@
 """What a network can be run by: eqsat_layout, stock TVM, and other runtimes, each behind one interface.
 
 ``python bench/engines.py prepare|build|serve ...`` is what ``bench/latency.py`` starts, a process per engine, so that
-thread pools, allocators and crashes keep apart. ``serve`` reads ``run N`` from its input and answers seconds as JSON.
+thread pools, allocators and crashes keep apart; its environment says how many threads libraries may have. ``serve``
+reads numbers of runs from its input and answers seconds as JSON.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np
+from results import difference, flat, magnitude
 
 Run = Callable[[], list[np.ndarray]]
 """One inference of the prepared input; gives the results."""
@@ -89,7 +91,7 @@ def _library(engine: str, job: Job) -> Run:
     vm = relax.VirtualMachine(tvm.runtime.load_module(str(job.library(engine))), tvm.cpu())
     inputs = [tvm.runtime.tensor(array) for array in job.inputs()]
     main = vm["main"]
-    return lambda: _flat(main(*inputs))
+    return lambda: flat(main(*inputs))
 
 
 def _onnxruntime(job: Job) -> Run:
@@ -146,12 +148,6 @@ def start(engine: str, job: Job) -> Run:
     return others[engine]()
 
 
-def _flat(value: Any) -> list[np.ndarray]:
-    if hasattr(value, "numpy"):
-        return [value.numpy()]
-    return [array for item in value for array in _flat(item)]
-
-
 # ---- the process ------------------------------------------------------------------------------------------------
 
 
@@ -204,12 +200,9 @@ def serve(engine: str, job: Job, answer: Callable[[Any], None]) -> None:
     results = run()
     seconds = time.perf_counter() - begun
     expected = job.expected()
-    pairs = list(zip(expected, results, strict=False))
-    same = len(expected) == len(results) and all(a.shape == b.shape for a, b in pairs)
-    difference = float(max(np.max(np.abs(a.astype("float64") - b)) for a, b in pairs)) if same else float("nan")
-    largest = float(max(np.max(np.abs(a)) for a in expected))
-    del results, pairs, expected
-    answer({"start seconds": seconds, "difference": difference, "magnitude": largest})
+    off, largest = difference(expected, results), magnitude(expected)
+    del results, expected
+    answer({"start seconds": seconds, "difference": off, "magnitude": largest})
     for line in sys.stdin:
         taken = []
         for _ in range(int(line)):
@@ -228,8 +221,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     given = parser.parse_args()
-    for name in ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(given.threads)
     job = Job(given.folder, given.model, given.batch, given.threads)
     channel = os.fdopen(os.dup(1), "w")  # what libraries print goes elsewhere
     os.dup2(2, 1)

@@ -169,6 +169,7 @@ class _EngineError(Exception):
 def _process(what: str, engine: str, case: Case, folder: Path) -> subprocess.Popen[str]:
     command = [sys.executable, str(Path(__file__).with_name("engines.py")), what, "--engine", engine]
     command += ["--model", case.model, "--batch", str(case.batch), "--threads", str(case.threads)]
+    threads = dict.fromkeys(("TVM_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(case.threads))
     errors = (folder / "errors.txt").open("w")
     with errors:
         return subprocess.Popen(
@@ -177,7 +178,7 @@ def _process(what: str, engine: str, case: Case, folder: Path) -> subprocess.Pop
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=os.environ | {"TVM_NUM_THREADS": str(case.threads), "OMP_NUM_THREADS": str(case.threads)},
+            env=os.environ | threads,
             cwd=folder,
         )
 

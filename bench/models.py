@@ -19,7 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
 import numpy as np
+from results import difference, flat, magnitude
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -62,7 +65,6 @@ def main() -> None:
 
 def measure(spec: str, layout: str, repeat: int, run: bool) -> dict[str, Any]:
     """One model, in this process. Times in seconds; ``spec`` is ``NAME:WAY``."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent))
     import tvm
     import zoo
     from tvm import relax
@@ -86,12 +88,12 @@ def measure(spec: str, layout: str, repeat: int, run: bool) -> dict[str, Any]:
     with _timed(seconds, "build plan"):
         after = relax.VirtualMachine(lower(plan.module), tvm.cpu())
     inputs = [tvm.runtime.tensor(array) for array in model.inputs]
-    wanted, got = (_flat(vm["main"](*inputs)) for vm in (before, after))
+    wanted, got = (flat(vm["main"](*inputs)) for vm in (before, after))
     times = [(_time(before, inputs), _time(after, inputs)) for _ in range(repeat)]
     return result | {
-        "difference": _difference(wanted, got),
-        "from torch": _difference(list(model.expected), wanted),
-        "magnitude": _magnitude(wanted),
+        "difference": difference(wanted, got),
+        "from torch": difference(list(model.expected), wanted),
+        "magnitude": magnitude(wanted),
         "agrees": _agrees(wanted, got) and _agrees(list(model.expected), wanted),
         "times": [statistics.median(column) for column in zip(*times, strict=True)] if times else [],
     }
@@ -112,26 +114,9 @@ def _warm_up() -> Any:
     return resnet50(1, 32, 10, width=16, blocks=(1,))
 
 
-def _flat(value: Any) -> list[np.ndarray]:
-    if hasattr(value, "numpy"):
-        return [value.numpy()]
-    return [array for item in value for array in _flat(item)]
-
-
-def _difference(wanted: list[np.ndarray], got: list[np.ndarray]) -> float:
-    """Largest absolute difference; NaN if a result is missing, of another shape, or NaN itself."""
-    if [a.shape for a in wanted] != [a.shape for a in got]:
-        return float("nan")
-    return float(np.max([np.max(np.abs(a.astype("float64") - b)) for a, b in zip(wanted, got, strict=True)]))
-
-
 def _agrees(wanted: list[np.ndarray], got: list[np.ndarray]) -> bool:
     """The difference is rounding; results that are all 0 show nothing, so they don't count as agreeing."""
-    return _difference(wanted, got) < TOLERANCE * _magnitude(wanted)
-
-
-def _magnitude(arrays: list[np.ndarray]) -> float:
-    return max(float(np.max(np.abs(array))) for array in arrays)
+    return difference(wanted, got) < TOLERANCE * magnitude(wanted)
 
 
 def _time(vm: Any, inputs: list[Any]) -> float:
@@ -259,7 +244,6 @@ def _options() -> argparse.Namespace:
 
 def _specs(wanted: tuple[str, ...] | list[str]) -> list[str]:
     """``NAME:WAY`` for each; a name alone stands for both ways."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent))
     from zoo import MODELS, WAYS
 
     specs = []

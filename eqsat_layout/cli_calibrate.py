@@ -19,7 +19,7 @@ from eqsat_layout.extract.cost import Roofline
 from eqsat_layout.extract.database import Database
 from eqsat_layout.targets import default_costs, normalize_target
 from eqsat_layout.targets.calibrate import MachineConstants, calibrate, store, with_constants
-from eqsat_layout.targets.measure import machine_name
+from eqsat_layout.targets.probe import machine_name
 
 _ROWS = (
     ("bandwidth", "streaming", 1e9, "GB/s"),

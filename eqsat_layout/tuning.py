@@ -8,32 +8,29 @@ from __future__ import annotations
 
 import math
 import time
-from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Unpack
-
-import numpy as np
 
 from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.extract.cost import CostModel
 from eqsat_layout.extract.database import Database
 from eqsat_layout.extract.kernel_key import KernelKey, copy_key
 from eqsat_layout.extract.measured import MeasuredCosts
+from eqsat_layout.extract.ranks import rank_correlation
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.graph.steps import Convert, Run
 from eqsat_layout.interrupts import watched_interrupts
 from eqsat_layout.maps import Format
-from eqsat_layout.pictures.picture import layout_name
-from eqsat_layout.pipeline import Options
-from eqsat_layout.plan_space import Choice, PlanSpace
+from eqsat_layout.options import Options
+from eqsat_layout.plan_space import PlanSpace
+from eqsat_layout.summary import Region
 from eqsat_layout.targets.calibrate import with_constants
 from eqsat_layout.targets.costs import default_costs
-from eqsat_layout.targets.measure import Kernel, copy_kernel, op_kernel, package_version, record_of
+from eqsat_layout.targets.measure import op_kernel, package_version, record_of
 from eqsat_layout.targets.probe import Here, Runner
 from eqsat_layout.targets.remote import Remote
+from eqsat_layout.tuning_jobs import Formats, Job, contractions, ops_without_job, plan_jobs
 
 _DOUBT: Final = 0.8
 """What has not been measured may take that much less than it is modelled to."""
@@ -136,17 +133,17 @@ def tune(
 def _tuned(space: PlanSpace, bench: _Bench) -> TuneReport:
     costs = bench.costs(space)
     first = space.best(costs)
-    goes_on = bench.run(_contractions(space, costs))
+    goes_on = bench.run(contractions(space, costs))
     while True:
         costs = bench.costs(space)
         last = space.best(costs)
-        jobs = _jobs_of(last, space, costs)
+        jobs = plan_jobs(last, space, costs)
         bench.want(jobs)
         if not goes_on:
             break
         hoped = space.best(_Doubtful(costs, bench))
         is_worth_it = _cost(hoped) < _cost(last) * (1 - _WORTH)
-        wanted = [*jobs, *_jobs_of(hoped, space, costs)] if is_worth_it else jobs
+        wanted = [*jobs, *plan_jobs(hoped, space, costs)] if is_worth_it else jobs
         if not bench.any_open(wanted):
             break
         goes_on = bench.run(wanted)
@@ -157,7 +154,7 @@ def _tuned(space: PlanSpace, bench: _Bench) -> TuneReport:
         layout_ranks=layout_ranks,
         cost_before=space.cost_under(first, last),
         cost=_cost(last),
-        modelled=(*modelled, *_without_one_time(last, space)),
+        modelled=(*modelled, *ops_without_job(last, space)),
         notes=tuple(space.notes),
         costs=costs,
     )
@@ -181,106 +178,8 @@ def _ranks(space: PlanSpace, bench: _Bench) -> tuple[float | None, float | None]
     return rank_correlation([pair for pairs in by_op for pair in pairs]), sum(own) / len(own) if own else None
 
 
-def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Spearman's rank correlation, equal values having the mean of their ranks; None for less than two ranks."""
-    if len(pairs) < 2:
-        return None
-    ranks = [_mean_ranks(column) for column in zip(*pairs, strict=True)]
-    if any(len(set(column)) < 2 for column in ranks):
-        return None
-    matrix: Any = np.corrcoef(ranks)
-    return float(matrix[0, 1])
-
-
-def _mean_ranks(values: Sequence[float]) -> list[float]:
-    ordered = sorted(values)
-    return [(bisect_left(ordered, v) + bisect_right(ordered, v) - 1) / 2 for v in values]
-
-
-def _without_one_time(plan: Sequence[Choice], space: PlanSpace) -> Iterator[str]:
-    """The ops of a plan that can't be measured: those of symbolic sizes, and what is not understood."""
-    steps = [step for choice in plan for step in choice.steps.steps if isinstance(step, Run)]
-    signatures = [space.signatures[key] for key in dict.fromkeys(step.signature for step in steps)]
-    yield from (s.name for s in signatures if not s.parts and _op_job(s, *_as_written(s)) is None)
-
-
-def _cost(plan: Sequence[Choice]) -> float:
-    return sum(choice.solution.cost for choice in plan)
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A kernel to be measured; ``label``: what a person knows it by."""
-
-    kernel: Kernel
-    label: str
-
-
-def _contractions(space: PlanSpace, costs: CostModel) -> list[_Job]:
-    """Every contraction in every layout: the heaviest ops first, of one op what looks best first."""
-    weighed: list[tuple[float, float, int, _Job]] = []
-    for key, times in space.times.items():
-        signature = space.signatures[key]
-        own: list[tuple[float, _Job]] = []
-        for candidate in space.offers.layouts.get(key, ()):
-            flow = candidate.flow
-            job = _op_job(signature, flow.operands, flow.results)
-            if job is not None:
-                own.append((costs.run(signature, flow.operands, flow.results), job))
-        heaviness = times * min((seconds for seconds, _ in own), default=0.0)
-        weighed += [(-heaviness, seconds, len(weighed) + i, job) for i, (seconds, job) in enumerate(own)]
-    return [job for *_, job in sorted(weighed, key=lambda entry: entry[:3])]
-
-
-def _jobs_of(choices: Iterable[Choice], space: PlanSpace, costs: CostModel) -> list[_Job]:
-    """The kernels of a plan, what takes most of its time first."""
-    seconds: dict[KernelKey, float] = {}
-    times: Counter[KernelKey] = Counter()
-    jobs: dict[KernelKey, _Job] = {}
-    for step in (step for choice in choices for step in choice.steps.steps):
-        job: _Job | None = None
-        taken = 0.0
-        if isinstance(step, Run):
-            signature, flow = space.signatures[step.signature], step.flow
-            operands, results = (flow.operands, flow.results) if flow is not None else _as_written(signature)
-            job = _op_job(signature, operands, results)
-            taken = 0.0 if job is None else costs.run(signature, operands, results)
-        elif isinstance(step, Convert) and not step.before.serves_as(step.after):
-            job = _copy_job(step.type, step.before, step.after)
-            taken = costs.convert(step.type, step.before, step.after)
-        if job is not None:
-            jobs.setdefault(job.kernel.key, job)
-            seconds[job.kernel.key] = taken
-            times[job.kernel.key] += 1
-    return sorted(jobs.values(), key=lambda job: -seconds[job.kernel.key] * times[job.kernel.key])
-
-
-Formats = Sequence[Format | None]
-
-
-def _as_written(signature: Signature) -> tuple[Formats, Formats]:
-    operands = [None if t is None else Format.row_major(t.shape) for t in signature.operands]
-    return operands, [None if t is None else Format.row_major(t.shape) for t in signature.results]
-
-
-def _op_job(signature: Signature, operands: Formats, results: Formats) -> _Job | None:
-    kernel = op_kernel(signature, operands, results)
-    if kernel is None:
-        return None
-    shapes = [_sizes(t) for t in signature.results if t is not None]
-    layouts = [layout_name(f) for f in results]
-    label = f"{signature.name.removeprefix('relax.')} {' '.join(shapes)} {' '.join(layouts)}"
-    return _Job(kernel, label)
-
-
-def _copy_job(tensor: TensorType, before: Format, after: Format) -> _Job | None:
-    kernel = copy_kernel(tensor, before, after)
-    label = f"copy {_sizes(tensor)} {layout_name(before)} to {layout_name(after)}"
-    return None if kernel is None else _Job(kernel, label)
-
-
-def _sizes(tensor: TensorType) -> str:
-    return "x".join(map(str, tensor.shape))
+def _cost(plan: Sequence[Region]) -> float:
+    return sum(region.solution.cost for region in plan)
 
 
 class _Bench:
@@ -340,17 +239,17 @@ class _Bench:
         """It could be measured and is not."""
         return key not in self._failed and not self.is_known(key)
 
-    def any_open(self, jobs: Iterable[_Job]) -> bool:
+    def any_open(self, jobs: Iterable[Job]) -> bool:
         """Some of the jobs could be done and are not."""
         return any(self.is_open(job.kernel.key) for job in jobs)
 
-    def want(self, jobs: Iterable[_Job]) -> None:
+    def want(self, jobs: Iterable[Job]) -> None:
         """Notes what has to be known; the value says whether it was known from the start."""
         for job in jobs:
             if job.kernel.key not in self._wanted:
                 self._wanted[job.kernel.key] = self._was_known(job.kernel.key)
 
-    def run(self, jobs: Sequence[_Job]) -> bool:
+    def run(self, jobs: Sequence[Job]) -> bool:
         """Measures what is open, in this order; False if time is up before it is done."""
         self.want(jobs)
         for job in jobs:
@@ -375,7 +274,7 @@ class _Bench:
             **found,
         )
 
-    def _measure(self, job: _Job) -> None:
+    def _measure(self, job: Job) -> None:
         try:
             timing = job.kernel.measure(self._runner)
         except TargetError:

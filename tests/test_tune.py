@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 
 import eqsat_layout
 from eqsat_layout.cli import app
+from eqsat_layout.egraph.limits import Limits
 from eqsat_layout.errors import EqsatError, MalformedModuleError, TargetError
 from eqsat_layout.extract.database import LOCATION, Database
 from eqsat_layout.graph.graph import Signature, TensorType
@@ -33,10 +34,10 @@ from eqsat_layout.models import resnet50
 from eqsat_layout.plan_space import PlanSpace
 from eqsat_layout.readers import write_module
 from eqsat_layout.targets import normalize_target, prepare
-from eqsat_layout.targets.measure import Kernel, copy_kernel, machine_name, op_kernel, package_version
-from eqsat_layout.targets.probe import Here, Loaded, Probe
+from eqsat_layout.targets.measure import Kernel, copy_kernel, op_kernel, package_version
+from eqsat_layout.targets.probe import Here, Loaded, Probe, machine_name
 from eqsat_layout.targets.remote import Remote
-from eqsat_layout.tuning import TuneInterrupt, TuneReport, TuneState, rank_correlation, tune
+from eqsat_layout.tuning import TuneInterrupt, TuneReport, TuneState, tune
 
 
 def convolution(window: int = 3) -> tvm.IRModule:
@@ -295,7 +296,18 @@ def test_bad_arguments_are_refused(tmp_path: Path) -> None:
         tune(product(), database=tmp_path, approximate=True)  # type: ignore[call-arg]
     with pytest.raises(TargetError, match="this machine does not run it"):
         tune(product(), {"kind": "llvm", "mtriple": "riscv64-unknown-linux-gnu", "mcpu": "generic-rv64"})
+    with pytest.raises(TargetError, match="2 groups of physical axes, but global memory of target 'llvm' holds 1"):
+        tune(convolution(), database=tmp_path, desired_layouts={"relax.nn.conv2d": ["NCHW|4c", "OIHW4i4o"]})
     assert os.listdir(tmp_path) == []
+
+
+def test_notes_are_those_of_planning(tmp_path: Path) -> None:
+    """Of rules that are stopped before there is a program, and of layouts for an op that is not there."""
+    options: dict[str, Any] = {"limits": Limits(nodes=1), "desired_layouts": {"relax.nn.conv1d": ["NCW", "OIW"]}}
+    report = tune(product(), database=tmp_path / "cache", seconds=0, **options)
+    assert report.notes == eqsat_layout.plan(prepare(product()), **options).notes
+    for part in ("'relax.nn.conv1d' have nothing to be given to", "limit of 1 new nodes", "main: stays as it is"):
+        assert any(part in note for note in report.notes), report.notes
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
@@ -434,18 +446,3 @@ def test_what_was_made_by_this_version_is_what_counts(tuned: Tuned) -> None:
     computation = stored(tuned.directory)[0][0]
     assert snapshot.kernels(machine_name(), package_version(), computation)
     assert not snapshot.kernels(machine_name(), "0.0", computation)
-
-
-@pytest.mark.parametrize(
-    ("pairs", "wanted"),
-    [
-        ([(1.0, 10.0), (2.0, 20.0), (3.0, 30.0)], 1.0),
-        ([(1.0, 3.0), (2.0, 2.0), (3.0, 1.0)], -1.0),
-        ([(1.0, 1.0), (1.0, 2.0), (2.0, 3.0)], 0.866),
-        ([(1.0, 1.0), (1.0, 2.0)], None),
-        ([], None),
-    ],
-)
-def test_ranks_are_compared(pairs: list[tuple[float, float]], wanted: float | None) -> None:
-    found = rank_correlation(pairs)
-    assert found == (None if wanted is None else pytest.approx(wanted, abs=1e-3))

@@ -61,7 +61,7 @@ class Roofline:
     ``bandwidth`` is bytes a second of a kernel that streams, ``rewrite_bandwidth`` of one that permutes, ``gather``
     seconds an element where elements are copied one by one, ``flops`` operations a second at full vectors of
     ``vector_bytes``. The defaults are those of one core of a current server CPU; they decide proportions, not absolute
-    times. ``eqsat-layout calibrate`` measures them.
+    times. ``eqsat-layout calibrate`` measures ``bandwidth``, ``rewrite_bandwidth``, ``flops`` and ``launch``.
     """
 
     bandwidth: float = 25e9

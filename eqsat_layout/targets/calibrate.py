@@ -21,7 +21,8 @@ from eqsat_layout.extract.measured import MeasuredCosts
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.targets.base import Progress, machine_of, normalize_target
 from eqsat_layout.targets.costs import default_costs
-from eqsat_layout.targets.measure import Probe, last_cache_bytes, machine_name, package_version, require_host
+from eqsat_layout.targets.measure import package_version
+from eqsat_layout.targets.probe import Probe, last_cache_bytes, machine_name, require_host
 
 _CHAIN: Final = 100
 _SERIAL, _PARALLEL = 16, 8192

@@ -26,7 +26,7 @@ from eqsat_layout.extract.database import Database, Measured, now
 from eqsat_layout.extract.kernel_key import KernelKey, copy_key, kernel_key
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
-from eqsat_layout.targets.probe import Here, Probe, Runner, last_cache_bytes, machine_name, require_host
+from eqsat_layout.targets.probe import Here, Probe, Runner
 from eqsat_layout.tir.flow import Flow, complete
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 from eqsat_layout.tir.rewrite import relayout
@@ -228,20 +228,3 @@ def _physical(tensor: TensorType | None, fmt: Format | None) -> relax.TensorType
 
 def _bytes_of(ty: Any) -> int:
     return math.prod(int(e) for e in ty.shape) * ((int(tvm.DataType(str(ty.dtype)).bits) + 7) // 8)
-
-
-__all__ = [
-    "Kernel",
-    "Probe",
-    "Timing",
-    "copy_kernel",
-    "last_cache_bytes",
-    "machine_name",
-    "measure_copy",
-    "measure_kernel",
-    "measure_missing",
-    "op_kernel",
-    "package_version",
-    "record_of",
-    "require_host",
-]

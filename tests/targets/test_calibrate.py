@@ -23,13 +23,12 @@ from eqsat_layout.targets import default_costs, machine_of, normalize_target
 from eqsat_layout.targets.calibrate import known_costs, roofline_for, with_constants
 from eqsat_layout.targets.measure import (
     Timing,
-    last_cache_bytes,
-    machine_name,
     measure_copy,
     measure_kernel,
     measure_missing,
     package_version,
 )
+from eqsat_layout.targets.probe import last_cache_bytes, machine_name
 
 ELSEWHERE = {"kind": "llvm", "mtriple": "riscv64-unknown-linux-gnu", "mcpu": "generic-rv64"}
 

@@ -23,8 +23,8 @@ from eqsat_layout.graph.graph import Signature
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.readers import write_module
 from eqsat_layout.targets import normalize_target
-from eqsat_layout.targets.measure import machine_name, measure_kernel, op_kernel, package_version
-from eqsat_layout.targets.probe import Probe
+from eqsat_layout.targets.measure import measure_kernel, op_kernel, package_version
+from eqsat_layout.targets.probe import Probe, machine_name
 from eqsat_layout.targets.remote import Remote, RemoteRunner, _copied
 from eqsat_layout.tuning import tune
 
