@@ -26,7 +26,7 @@ class Machine:
 
     ``vector_bytes``: width of a vector register; ``registers``: their number; ``cores``: threads of a parallel loop;
     ``broadcast_operand``: an arithmetic instruction can broadcast a scalar from memory (no register of its own);
-    ``l1_bytes``: data cache of a core.
+    ``l1_bytes``: data cache of a core, ``l2_bytes``: its second one.
     """
 
     vector_bytes: int
@@ -34,6 +34,7 @@ class Machine:
     cores: int
     broadcast_operand: bool = False
     l1_bytes: int = 32768
+    l2_bytes: int = 524288
 
     def lanes(self, element_bytes: int) -> int:
         """Elements in a vector register."""

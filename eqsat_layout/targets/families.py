@@ -13,14 +13,19 @@ from typing import Any
 from tvm import tirx
 
 from eqsat_layout.targets.base import Machine
-from eqsat_layout.targets.stages import Access, Stage, divisors, stage_of
-from eqsat_layout.targets.tiles import Tile, lane_tile, register_tile
+from eqsat_layout.targets.stages import Stage, divisors, stage_of
+from eqsat_layout.targets.tile_loops import (
+    axis_loops,
+    extent_of,
+    outer_order,
+    reduce_in_tile,
+    split_tiles,
+    tile_reduction,
+)
+from eqsat_layout.targets.tiles import lane_tile, register_tile
 
 _SMALL = 4096  # iterations below which starting threads costs more than it saves
-_UNROLLED = 16  # steps of the innermost reduction axis that are written out
-_BODY = 256  # multiply-adds beyond which fewer steps are
 _REDUCE = tirx.IterVar.CommReduce
-_WINDOW = 25  # largest window that is written out whole (depthwise, pooling)
 
 
 def schedule_elementwise(sch: Any, stage: Stage, machine: Machine) -> None:
@@ -33,7 +38,7 @@ def schedule_elementwise(sch: Any, stage: Stage, machine: Machine) -> None:
         run = 0
     if run:
         extent = math.prod(a.extent or 1 for a in stage.axes[len(stage.axes) - run :])
-        lanes = _lanes(extent, machine.lanes(stage.write.element_bytes))
+        lanes = vector_lanes(extent, machine.lanes(stage.write.element_bytes))
         if lanes > 1:
             fused = sch.fuse(*loops[-run:]) if run > 1 else loops[-1]
             outer, inner = sch.split(fused, [None, lanes])
@@ -54,17 +59,14 @@ def schedule_tile(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machi
     else:
         sch.set_scope(stage.block, 0, "local")
         out = epilogue.block
-    outer, inner, lane = _split_tiles(sch, sch.get_loops(out), tile, stage)
+    outer, inner, lane = split_tiles(sch, sch.get_loops(out), tile, stage)
     sch.vectorize(lane)
     if epilogue is None or not epilogue.is_costly:  # all at once, the constants of exp would not fit the registers
         for loop in inner:
             sch.unroll(loop)
     at = _parallel_tiles(sch, outer, machine, stage.domain)
     sch.compute_at(stage.block, at, preserve_unit_loops=True)
-    spatial, reduced = _axis_loops(sch.get_loops(stage.block), stage)
-    middle, lane = sch.split(spatial[tile.vector], [None, tile.lanes])
-    spatial[tile.vector] = middle
-    _tile_reduction(sch, stage.block, stage, _held_last(stage, tile, spatial), lane, reduced)
+    reduce_in_tile(sch, stage, tile)
 
 
 def schedule_tile_relaid(sch: Any, stage: Stage, epilogue: Stage, machine: Machine) -> None:
@@ -75,18 +77,18 @@ def schedule_tile_relaid(sch: Any, stage: Stage, epilogue: Stage, machine: Machi
     tile = register_tile(stage, machine, whole=True)
     if tile is None:
         raise ValueError("no tile that holds all of the vector axis")
-    spatial, reduced = _axis_loops(sch.get_loops(stage.block), stage)
-    outer, inner, lane = _split_tiles(sch, spatial, tile, stage)
+    spatial, reduced = axis_loops(sch, stage)
+    outer, inner, lane = split_tiles(sch, spatial, tile, stage)
     at = _parallel_tiles(sch, outer, machine, stage.domain)
     sch.reverse_compute_at(epilogue.block, at, preserve_unit_loops=True)
     sch.set_scope(stage.block, 0, "local")
     own = sch.get_loops(epilogue.block)[-len(epilogue.axes) :]
     held = tile.lanes * math.prod(tile.sizes)
-    if math.prod(_extent(sch, loop) for loop in own) != held:
+    if math.prod(extent_of(sch, loop) for loop in own) != held:
         raise ValueError("the tile is not a block of the epilogue's result")
-    _tile_reduction(sch, stage.block, stage, inner, lane, reduced)
-    common = math.gcd(_extent(sch, own[-1]), stage.spatial[-1].extent or 1)  # vectors that stay inside a block
-    outer, lane = sch.split(own[-1], [None, _lanes(common, machine.lanes(stage.write.element_bytes))])
+    tile_reduction(sch, stage, inner, lane, reduced)
+    common = math.gcd(extent_of(sch, own[-1]), stage.spatial[-1].extent or 1)  # vectors that stay inside a block
+    outer, lane = sch.split(own[-1], [None, vector_lanes(common, machine.lanes(stage.write.element_bytes))])
     for loop in (*own[:-1], outer):
         sch.unroll(loop)
     sch.vectorize(lane)
@@ -98,7 +100,7 @@ def schedule_lanes(sch: Any, stage: Stage, machine: Machine) -> None:
     if tile is None or tile.lanes < 2:
         raise ValueError("no vector axis")
     count = len(stage.spatial)
-    _, reduced = _axis_loops(sch.get_loops(stage.block), stage)
+    _, reduced = axis_loops(sch, stage)
     _, lane = sch.split(reduced[-1], [None, tile.lanes])
     partial = sch.rfactor(lane, count)
     sch.set_scope(partial, 0, "local")
@@ -109,7 +111,7 @@ def schedule_lanes(sch: Any, stage: Stage, machine: Machine) -> None:
         head, small = sch.split(loop, [None, size])
         outer.append(head)
         inner.append(small)
-    order = _outer_order(stage)
+    order = outer_order(stage)
     outer = [outer[i] for i in order]
     sch.reorder(*outer, *inner, *across[count:])
     for loop in (*inner, *across[count:]):
@@ -155,7 +157,7 @@ def _parallel(sch: Any, loops: Sequence[Any], machine: Machine, work: int) -> No
     taken, tasks = 0, 1
     for loop in loops:
         taken += 1
-        tasks *= _extent(sch, loop)
+        tasks *= extent_of(sch, loop)
         if tasks >= 8 * machine.cores:
             break
     fused = sch.fuse(*loops[:taken]) if taken > 1 else loops[0]
@@ -163,7 +165,7 @@ def _parallel(sch: Any, loops: Sequence[Any], machine: Machine, work: int) -> No
         sch.parallel(fused)
 
 
-def _lanes(extent: int, width: int) -> int:
+def vector_lanes(extent: int, width: int) -> int:
     """Elements of a vector that divides ``extent``: whole registers, up to four, or most of one; else 1."""
     whole = [d for d in divisors(extent, 4 * width) if d % width == 0]
     part = [d for d in divisors(extent, width) if 2 * d >= width]
@@ -203,7 +205,7 @@ def _decompose_pad(sch: Any, stage: Stage, machine: Machine) -> bool:
     for block in (fill, stage.block):
         part = stage_of(sch, block)
         own = sch.get_loops(block)
-        lanes = _lanes(_extent(sch, own[-1]), machine.lanes(part.write.element_bytes))
+        lanes = vector_lanes(extent_of(sch, own[-1]), machine.lanes(part.write.element_bytes))
         if lanes > 1:
             outer, inner = sch.split(own[-1], [None, lanes])
             sch.vectorize(inner)
@@ -212,122 +214,20 @@ def _decompose_pad(sch: Any, stage: Stage, machine: Machine) -> bool:
     return True
 
 
-def _split_tiles(sch: Any, loops: Sequence[Any], tile: Tile, stage: Stage) -> tuple[list[Any], list[Any], Any]:
-    """The spatial ``loops`` as tiles, in order: (loops over tiles, loops inside one, its lanes)."""
-    outer: list[Any] = []
-    inner: list[Any] = []
-    lane = None
-    for position, loop in enumerate(loops):
-        if position == tile.vector:
-            head, middle, lane = sch.split(loop, [None, tile.sizes[position], tile.lanes])
-            inner.append(middle)
-        else:
-            head, small = sch.split(loop, [None, tile.sizes[position]])
-            inner.append(small)
-        outer.append(head)
-    outer = [outer[position] for position in _outer_order(stage)]
-    sch.reorder(*outer, *inner, lane)
-    return outer, inner, lane
-
-
 def _parallel_tiles(sch: Any, outer: Sequence[Any], machine: Machine, work: int) -> Any:
     """Parallel over leading tiles; at least one loop stays inside. The innermost outer loop comes back."""
     leading = list(outer[:-1])
     wanted = 8 * machine.cores
-    tasks = math.prod(_extent(sch, loop) for loop in leading)
+    tasks = math.prod(extent_of(sch, loop) for loop in leading)
     if tasks < wanted:
         leading = list(outer)
     taken, tasks = 0, 1
     for loop in leading:
         taken += 1
-        tasks *= _extent(sch, loop)
+        tasks *= extent_of(sch, loop)
         if tasks >= wanted:
             break
     fused = sch.fuse(*leading[:taken]) if taken > 1 else leading[0]
     if work >= _SMALL and machine.cores > 1:
         sch.parallel(fused)
     return fused if taken == len(outer) else outer[-1]
-
-
-def _extent(sch: Any, loop: Any) -> int:
-    extent = sch.get(loop).extent
-    return int(extent) if hasattr(extent, "value") else 64
-
-
-def _outer_order(stage: Stage) -> list[int]:
-    """Order of the tiles: axes of every load first (batch), then those of the load in vectors, which stays in cache."""
-    loads = list(stage.loads)
-    spatial = stage.spatial
-    if len(loads) < 2:
-        return list(range(len(spatial)))
-    held = next((load for load in loads if load.stride(spatial[-1].var)), loads[0])
-
-    def rank(position: int) -> tuple[int, int]:
-        var = spatial[position].var
-        if all(load.uses(var) for load in loads):
-            return (0, position)
-        return (1 if held.uses(var) else 2, position)
-
-    return sorted(range(len(spatial)), key=rank)
-
-
-def _tile_reduction(
-    sch: Any, block: Any, stage: Stage, inner: Sequence[Any], lane: Any, reduced: Sequence[Any]
-) -> None:
-    """Inside a tile: reduction loops outside, the tile written out, lanes innermost, initialisation apart."""
-    reduced = _streamed_order(stage, reduced)
-    held = math.prod(_extent(sch, loop) for loop in inner)
-    steps = math.prod(a.extent or 64 for a in stage.reduced)
-    is_window = steps <= _WINDOW and all(load.stride(stage.spatial[-1].var) for load in stage.loads)
-    # of a product of matrices a loop must be left: in straight code LLVM moves loads ahead until registers spill
-    left = _WINDOW if is_window else max(1, min(_UNROLLED, _BODY // held, steps // 2))
-    written: list[Any] = []
-    while reduced and left > 1:
-        extent = _extent(sch, reduced[-1])
-        part = max(divisors(extent, left))
-        if part == extent:
-            written.insert(0, reduced.pop())
-        elif part > 1:
-            head, tail = sch.split(reduced.pop(), [None, part])
-            reduced.append(head)
-            written.insert(0, tail)
-        left = left // part if part == extent else 1
-    sch.reorder(*reduced, *written, *inner, lane)
-    for loop in (*written, *inner):
-        sch.unroll(loop)
-    sch.vectorize(lane)
-    sch.decompose_reduction(block, (*reduced, *written)[0])
-
-
-def _held_last(stage: Stage, tile: Tile, loops: Sequence[Any]) -> list[Any]:
-    """The ``loops`` inside a tile, in the order that keeps the fewest operands: those along which these move are last.
-
-    LLVM issues the products as they are written. Whatever it meets again it keeps, and if it must, on the stack.
-    """
-    held = min(stage.loads, key=lambda load: _registers_of(load, stage, tile))
-    moves = [held.stride(axis.var) != 0 for axis in stage.spatial]
-    order = sorted(range(len(loops)), key=lambda position: (moves[position], position))
-    return [loops[position] for position in order]
-
-
-def _registers_of(load: Access, stage: Stage, tile: Tile) -> int:
-    """Different vectors, or elements that are broadcast, of a load in one step of a tile."""
-    sizes = zip(stage.spatial, tile.sizes, strict=True)
-    return math.prod(size for axis, size in sizes if load.stride(axis.var) != 0)
-
-
-def _streamed_order(stage: Stage, reduced: Sequence[Any]) -> list[Any]:
-    """The reduction loops in the order in which the load in vectors lies in memory, if that is known."""
-    lane = stage.spatial[-1].var
-    held = next((load for load in stage.loads if load.stride(lane)), None)
-    strides = [held.stride(axis.var) for axis in stage.reduced] if held is not None else []
-    if not strides or None in strides:
-        return list(reduced)
-    order = sorted(range(len(reduced)), key=lambda i: -abs(strides[i] or 0))
-    return [reduced[i] for i in order]
-
-
-def _axis_loops(loops: Sequence[Any], stage: Stage) -> tuple[list[Any], list[Any]]:
-    """The last loops, one per axis of ``stage``, as (spatial, reduced)."""
-    own = list(zip(loops[-len(stage.axes) :], stage.axes, strict=True))
-    return [loop for loop, axis in own if not axis.reduce], [loop for loop, axis in own if axis.reduce]

@@ -16,6 +16,7 @@ from tvm.tirx import compilation_pipeline
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.targets.base import Progress, machine_of
+from eqsat_layout.targets.chains import join_chains
 from eqsat_layout.targets.fold import fold_constants
 from eqsat_layout.targets.schedule import schedule_module
 
@@ -35,9 +36,10 @@ def build_unfolded(mod: tvm.IRModule, target: tvm.target.Target, *, progress: Pr
     """Like :func:`build_llvm`, with constant expressions left as they are."""
     say = progress or (lambda _: None)
     say("fuse")
-    mod = fuse(legalize(mod))
+    machine = machine_of(target)
+    mod = join_chains(fuse(legalize(mod)), machine)
     say("schedule")
-    scheduled = schedule_module(mod, machine_of(target))
+    scheduled = schedule_module(mod, machine)
     say("build")
     try:
         return build_scheduled(scheduled, target)

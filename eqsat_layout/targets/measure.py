@@ -62,7 +62,20 @@ def package_version() -> str:
     return f"{version('eqsat-layout')}+{digest.hexdigest()[:8]}"
 
 
-_SCHEDULING: Final = ("families", "functions", "joined_axes", "llvm", "schedule", "stages", "tiles")
+_SCHEDULING: Final = (
+    "chains",
+    "epilogues",
+    "families",
+    "functions",
+    "joined_axes",
+    "llvm",
+    "nested",
+    "nests",
+    "schedule",
+    "stages",
+    "tile_loops",
+    "tiles",
+)
 
 
 @dataclass(frozen=True)

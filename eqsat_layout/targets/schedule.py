@@ -6,15 +6,14 @@ blocks and accesses only; what can't be scheduled comes back as it was.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.targets.base import Machine
+from eqsat_layout.targets.epilogues import epilogue_of, is_in_place, is_parameter, is_relaid
 from eqsat_layout.targets.families import (
     schedule_elementwise,
     schedule_fallback,
@@ -24,11 +23,12 @@ from eqsat_layout.targets.families import (
 )
 from eqsat_layout.targets.functions import expand_functions
 from eqsat_layout.targets.joined_axes import join_axes
+from eqsat_layout.targets.nested import schedule_nest
+from eqsat_layout.targets.nests import NestModel, chain_of
 from eqsat_layout.targets.stages import Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.targets.tiles import joined_tile
 
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined into it
-_FEW_STEPS = 16  # of a product, so few that LLVM writes them out and mixes them with what follows
 _JOINS = 2  # of the vector axis, and of others
 _SCHEDULED = "tirx.is_scheduled"
 
@@ -45,11 +45,23 @@ def schedule_module(mod: tvm.IRModule, machine: Machine) -> tvm.IRModule:
 
 def schedule_primfunc(func: Any, machine: Machine) -> Any:
     """``func`` scheduled for ``machine``; as it was where TVM can't schedule it at all."""
+    return _finished(func, lambda sch: _schedule(sch, machine)) or func
+
+
+def nested_primfunc(func: Any, machine: Machine) -> Any:
+    """``func`` scheduled as one nest over all its stages; ``None`` where that is not faster, or TVM can't do it."""
+    return _finished(func, lambda sch: _nested(inline_producers(sch), machine))
+
+
+def _finished(func: Any, schedule: Callable[[Any], Any]) -> Any:
+    """``func`` under its own name with what ``schedule`` makes of it; ``None`` where that fails."""
     try:
-        sch = new_schedule(func)
-        scheduled = expand_functions(_schedule(sch, machine).mod["main"]).with_attr(_SCHEDULED, True)
+        sch = schedule(new_schedule(func))
+        if sch is None:
+            return None
+        scheduled = expand_functions(sch.mod["main"]).with_attr(_SCHEDULED, True)
     except Exception:
-        return func
+        return None
     name = func.attrs.get("global_symbol") if func.attrs else None
     return scheduled.with_attr("global_symbol", name) if name else scheduled.without_attr("global_symbol")
 
@@ -59,7 +71,11 @@ def _is_scheduled(func: Any) -> bool:
 
 
 def _schedule(sch: Any, machine: Machine) -> Any:
-    sch = _join_tiles(_inline_producers(sch), machine)
+    sch = inline_producers(sch)
+    nested = _nested(sch, machine)
+    if nested is not None:
+        return nested
+    sch = _join_tiles(sch, machine)
     stages = stages_of(sch)
     done: list[Any] = []
     for stage in stages:
@@ -70,12 +86,26 @@ def _schedule(sch: Any, machine: Machine) -> Any:
     return sch
 
 
+def _nested(sch: Any, machine: Machine) -> Any:
+    """All stages in one nest, where that is faster and TVM can do it."""
+    chain, model = chain_of(stages_of(sch)), NestModel(machine)
+    nest = model.faster(chain, model.apart(chain)) if chain.is_regular else None
+    if nest is None:
+        return None
+    trial = sch.copy()
+    try:
+        schedule_nest(trial, nest.tile, machine)
+    except Exception:
+        return None
+    return trial
+
+
 def _schedule_stage(sch: Any, stage: Stage, machine: Machine) -> tuple[Any, list[Any]]:
     """The schedule after the best family that works, and the other blocks that it took along."""
-    epilogue = _epilogue(sch, stage)
+    epilogue = epilogue_of(sch, stage)
     attempts: list[tuple[Callable[[Any], None], list[Any]]] = []
     if stage.simple and stage.is_plain and stage.is_reduction:
-        if epilogue is not None and _in_place(stage, epilogue):
+        if epilogue is not None and is_in_place(stage, epilogue):
             attempts.append((lambda s: schedule_tile(s, stage, epilogue, machine), [epilogue.block]))
         elif epilogue is not None:
             attempts.append((lambda s: _schedule_relaid(s, stage, epilogue, machine), [epilogue.block]))
@@ -94,58 +124,17 @@ def _schedule_stage(sch: Any, stage: Stage, machine: Machine) -> tuple[Any, list
     return sch, []
 
 
-def _epilogue(sch: Any, stage: Stage) -> Stage | None:
-    """The one elementwise consumer that can run on the accumulators of ``stage``."""
-    consumers = sch.get_consumers(stage.block)
-    if not stage.is_reduction or len(consumers) != 1 or _is_parameter(sch, stage):
-        return None
-    consumer = stage_of(sch, consumers[0])
-    if not consumer.simple or consumer.is_reduction or not (consumer.is_plain or _in_place(stage, consumer)):
-        return None
-    is_product = bool(stage.spatial) and any(load.stride(stage.spatial[-1].var) == 0 for load in stage.loads)
-    if consumer.is_costly and is_product and math.prod(a.extent or 64 for a in stage.reduced) <= _FEW_STEPS:
-        return None
-    return consumer if consumer.domain == math.prod(a.extent or 64 for a in stage.spatial) else None
-
-
-def _in_place(stage: Stage, epilogue: Stage) -> bool:
-    """The epilogue reads the elements of ``stage`` at the indices at which it writes."""
-    own = [load for load in epilogue.loads if load.buffer.same_as(stage.write.buffer)]
-    return all(
-        len(load.indices) == len(epilogue.axes)
-        and all(index.same_as(axis.var) for index, axis in zip(load.indices, epilogue.axes, strict=True))
-        for load in own
-    ) and [a.extent for a in epilogue.axes] == [a.extent for a in stage.spatial]
-
-
 def _schedule_relaid(sch: Any, stage: Stage, epilogue: Stage, machine: Machine) -> None:
-    if not _relays(stage, epilogue):
+    if not is_relaid(stage, epilogue):
         raise ValueError("the epilogue mixes elements of a tile with others")
     schedule_tile_relaid(sch, stage, epilogue, machine)
 
 
-def _relays(stage: Stage, epilogue: Stage) -> bool:
-    """The epilogue reads every element of ``stage`` for one element of its own, always at the same indices."""
-    own = [load for load in epilogue.loads if load.buffer.same_as(stage.write.buffer)]
-    first = list(own[0].indices)
-    if any(not tvm_ffi.structural_equal(list(load.indices), first) for load in own):
-        return False
-    ranges = {axis.var: tvm.ir.Range(0, axis.extent or 64) for axis in epilogue.axes}
-    level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
-    return len(tvm.sym.detect_iter_map(first, ranges, check_level=level).indices) == len(first)
-
-
-def _is_parameter(sch: Any, stage: Stage) -> bool:
-    """The stage writes a buffer of the function's signature."""
-    buffers = sch.get(sch.get_sblock("root")).alloc_buffers
-    return not any(stage.write.buffer.same_as(buffer) for buffer in buffers)
-
-
-def _inline_producers(sch: Any) -> Any:
+def inline_producers(sch: Any) -> Any:
     """Inlines elementwise stages into their readers where that costs no work."""
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         stage = stage_of(sch, block)
-        if not stage.simple or stage.is_reduction or _is_parameter(sch, stage):
+        if not stage.simple or stage.is_reduction or is_parameter(sch, stage):
             continue
         consumers = [stage_of(sch, c) for c in sch.get_consumers(block)]
         if not consumers or not all(_may_inline(stage, consumer) for consumer in consumers):
@@ -198,10 +187,10 @@ def _joined(sch: Any, stage: Stage, machine: Machine) -> Any:
         return None
     trial = sch.copy()
     try:
-        epilogue = _epilogue(trial, stage)
+        epilogue = epilogue_of(trial, stage)
         if epilogue is None:
             epilogue = stage_of(trial, trial.cache_write(stage.block, 0, "global"))
             stage = stage_of(trial, stage.block)
-        return join_axes(trial, stage, epilogue, tile) if _in_place(stage, epilogue) else None
+        return join_axes(trial, stage, epilogue, tile) if is_in_place(stage, epilogue) else None
     except Exception:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,7 +40,7 @@ class Access:
         """Extents of the buffer; ``None`` where symbolic."""
         return tuple(_int(e) for e in self.buffer.ty.shape)
 
-    @property
+    @cached_property
     def element_bytes(self) -> int:
         """Bytes of an element."""
         bits = int(tvm.DataType(str(self.buffer.ty.dtype)).bits)
@@ -51,6 +51,15 @@ class Access:
 
         Within a block of :meth:`period` elements, where the buffer is laid out in blocks.
         """
+        if var not in self._strides:
+            self._strides[var] = self._stride(var)
+        return self._strides[var]
+
+    @cached_property
+    def _strides(self) -> dict[Any, int | None]:
+        return {}
+
+    def _stride(self, var: Any) -> int | None:
         total, weight = 0, 1
         for index, extent in zip(reversed(self.indices), reversed(self.shape), strict=True):
             step = _step(index, var)
@@ -118,6 +127,22 @@ class Stage:
     def domain(self) -> int:
         """Iterations; a symbolic axis counts as 64."""
         return math.prod(64 if axis.extent is None else axis.extent for axis in self.axes)
+
+    @property
+    def vector_load(self) -> Access | None:
+        """The first load that moves along the last axis of the result."""
+        return next((load for load in self.loads if load.stride(self.spatial[-1].var)), None)
+
+    @property
+    def steps(self) -> int:
+        """Iterations for one element of the result; a symbolic axis counts as 64."""
+        return math.prod(64 if axis.extent is None else axis.extent for axis in self.reduced)
+
+    def within(self, extents: Sequence[int]) -> Stage:
+        """The stage over so many elements of every spatial axis."""
+        sizes = iter(extents)
+        axes = tuple(axis if axis.reduce else replace(axis, extent=next(sizes)) for axis in self.axes)
+        return replace(self, axes=axes)
 
     def branches_on(self, var: Any) -> bool:
         """A condition inside depends on ``var``."""

@@ -88,6 +88,23 @@ def joined_tile(stage: Stage, machine: Machine) -> JoinedTile | None:
     return best[1]
 
 
+def tile_cycles(stage: Stage, machine: Machine, *, joined: bool = False) -> float | None:
+    """Cycles per step and element with the best register tile; ``None`` if the last spatial axis does not vectorise.
+
+    ``joined``: with tiles over joined axes too.
+    """
+    if not stage.spatial:
+        return None
+    loads = _loads_of(stage, stage.spatial)
+    extents = [a.extent for a in stage.spatial]
+    found = _best(stage, loads, extents, stage.spatial[-1], machine)
+    costs = [found[0]] if found else []
+    if joined and None not in extents:
+        costs.append(_joined(stage, loads, [extent or 1 for extent in extents], machine)[0])
+    best = min(costs, default=math.inf)
+    return best if best < math.inf else None
+
+
 _Costed = tuple[float, JoinedTile | None]
 
 

@@ -1,0 +1,237 @@
+"""Kernels joined into one where tiles of all of them stay in the cache (targets room).
+
+In: a Relax module of ``call_tir`` calls. Out: the same, in which a call whose result only the next one reads is part of
+that one's PrimFunc, scheduled as one nest, where that is faster (:mod:`nests`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from eqsat_layout.targets.base import Machine
+from eqsat_layout.targets.nests import Chain, NestModel, chain_of
+from eqsat_layout.targets.schedule import inline_producers, nested_primfunc
+from eqsat_layout.targets.stages import new_schedule, stages_of
+
+_LONGEST = 6  # calls in one kernel
+
+
+def join_chains(mod: tvm.IRModule, machine: Machine) -> tvm.IRModule:
+    """``mod`` with calls joined; ``mod`` itself where nothing is gained."""
+    builder = relax.BlockBuilder(mod)
+    joiner = _Joiner(mod, machine, NestModel(machine), builder)
+    is_changed = False
+    for name, function in mod.functions.items():
+        calls = joiner.joined(function) if isinstance(function, relax.Function) else {}
+        if calls:
+            builder.update_func(name, _Rewriter(mod, calls).visit_expr(function))
+            is_changed = True
+    return relax.transform.DeadCodeElimination()(builder.get()) if is_changed else mod
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A PrimFunc: its stages, its parameters as they stand in these, and nanoseconds alone."""
+
+    chain: Chain
+    params: tuple[Any, ...]
+    nanoseconds: float
+
+
+@dataclass(frozen=True)
+class _Call:
+    """``var = call_tir(callee, args)``."""
+
+    var: Any
+    callee: Any
+    args: tuple[Any, ...]
+    ty: Any
+
+
+@dataclass
+class _Joiner:
+    mod: tvm.IRModule
+    machine: Machine
+    model: NestModel
+    builder: Any
+    _parts: dict[Any, _Part | None] = field(default_factory=dict)
+    _gains: dict[Any, float] = field(default_factory=dict)
+    _made: dict[Any, Any] = field(default_factory=dict)
+
+    def joined(self, function: Any) -> dict[Any, Any]:
+        """By variable the call that gives it from now on; ``None``: it is not needed any more."""
+        found: dict[Any, Any] = {}
+        for run in _runs(function):
+            for window in self._windows(run):
+                joined = self._join(window)
+                if joined is not None:
+                    found |= {call.var: None for call in window[:-1]} | {window[-1].var: joined}
+        return found
+
+    def _windows(self, run: Sequence[_Call]) -> Iterator[Sequence[_Call]]:
+        """The parts of a run to join that save the most time in all."""
+        saved = [0.0] * (len(run) + 1)  # by all calls from this one on
+        ends = list(range(1, len(run) + 1))
+        for start in range(len(run) - 1, -1, -1):
+            choices = [(saved[start + 1], start + 1)]
+            for end in range(start + 2, min(len(run), start + _LONGEST) + 1):
+                gain = self._gain(run[start:end])
+                if gain > 0:
+                    choices.append((gain + saved[end], end))
+            saved[start], ends[start] = max(choices, key=lambda choice: choice[0])
+        start = 0
+        while start < len(run):
+            if ends[start] > start + 1:
+                yield run[start : ends[start]]
+            start = ends[start]
+
+    def _gain(self, window: Sequence[_Call]) -> float:
+        """Nanoseconds that one nest saves, 0 if none."""
+        key = _key(window)
+        if key not in self._gains:
+            self._gains[key] = self._new_gain(window)
+        return self._gains[key]
+
+    def _new_gain(self, window: Sequence[_Call]) -> float:
+        parts = [part for call in window if (part := self._part(call.callee)) is not None]
+        if len(parts) < len(window):
+            return 0.0
+        chain = parts[0].chain
+        for (before, call), part in zip(pairwise(window), parts[1:], strict=True):
+            chain = chain.then(part.chain, part.params[_position(before.var, call.args)])
+        alone = sum(part.nanoseconds for part in parts)
+        nest = self.model.faster(chain, alone)
+        return alone - nest.nanoseconds if nest is not None else 0.0
+
+    def _part(self, callee: Any) -> _Part | None:
+        if callee not in self._parts:
+            self._parts[callee] = self._new_part(self.mod[callee])
+        return self._parts[callee]
+
+    def _new_part(self, function: Any) -> _Part | None:
+        try:
+            sch = inline_producers(new_schedule(function))
+            chain = chain_of(stages_of(sch))
+        except Exception:  # blocks of a kind that has no schedule
+            return None
+        if not chain.is_regular:
+            return None
+        alone = self.model.apart(chain)
+        nest = self.model.faster(chain, alone)
+        return _Part(chain, tuple(sch.mod["main"].params), nest.nanoseconds if nest else alone)
+
+    def _join(self, window: Sequence[_Call]) -> Any:
+        """The call of one function that does what those of a window do; ``None`` if there is none that is faster."""
+        key = _key(window)
+        if key not in self._made:
+            function = _one_function(self.mod, window)
+            nested = None if function is None else nested_primfunc(function, self.machine)
+            name = "_".join(dict.fromkeys(call.callee.name_hint for call in window))
+            self._made[key] = None if nested is None else self.builder.add_func(nested, name)
+        callee = self._made[key]
+        return callee and relax.call_tir(callee, relax.Tuple(_arguments(window)), window[-1].ty)
+
+
+def _runs(function: Any) -> Iterator[list[_Call]]:
+    """Calls each of which is the only reader of the one before."""
+    calls: dict[Any, _Call] = {}
+    readers: Counter[Any] = Counter()
+    blocks = function.body.blocks if isinstance(function.body, relax.SeqExpr) else ()
+    for block in blocks:
+        for binding in block.bindings:
+            call = _call_of(binding) if isinstance(block, relax.DataflowBlock) else None
+            if call is not None:
+                calls[call.var] = call
+            readers.update(call.args if call is not None else relax.analysis.free_vars(binding.value))
+    after: dict[Any, _Call] = {}
+    followers: set[Any] = set()
+    for call in calls.values():
+        source = next(
+            (a for a in call.args if a in calls and isinstance(a, relax.DataflowVar) and readers[a] == 1), None
+        )
+        if source is not None:
+            after[source] = call
+            followers.add(call.var)
+    for var, call in calls.items():
+        if var not in followers:
+            run = [call]
+            while run[-1].var in after:
+                run.append(after[run[-1].var])
+            yield run
+
+
+def _call_of(binding: Any) -> _Call | None:
+    value = binding.value
+    if not isinstance(binding, relax.VarBinding) or not isinstance(value, tvm.ir.Call):
+        return None
+    if value.op != tvm.ir.Op.get("relax.call_tir") or len(value.args) != 2:
+        return None  # another operator, or symbolic variables
+    callee, args = value.args
+    if not isinstance(args, relax.Tuple) or not isinstance(binding.var.ty, relax.TensorType):
+        return None
+    return _Call(binding.var, callee, tuple(args.fields), binding.var.ty)
+
+
+def _key(window: Sequence[_Call]) -> Any:
+    links = [_position(a.var, b.args) for a, b in pairwise(window)]
+    return tuple(call.callee for call in window), tuple(links)
+
+
+def _position(var: Any, args: Sequence[Any]) -> int:
+    return next(number for number, arg in enumerate(args) if var.same_as(arg))
+
+
+def _arguments(window: Sequence[_Call]) -> list[Any]:
+    inner = [call.var for call in window[:-1]]
+    return [arg for call in window for arg in call.args if not any(var.same_as(arg) for var in inner)]
+
+
+def _one_function(mod: tvm.IRModule, window: Sequence[_Call]) -> Any:
+    """One PrimFunc of all calls, merged by TVM's FuseTIR; ``None`` where that fails (int32 shapes, for one)."""
+    given = [relax.Var(f"p{number}", arg.ty) for number, arg in enumerate(_arguments(window))]
+    remaining = iter(given)
+    values: dict[Any, Any] = {}
+    builder = relax.BlockBuilder(tvm.IRModule({call.callee: mod[call.callee] for call in window}))
+    with builder.function("joined", given, attrs={"Primitive": 1}):
+        with builder.dataflow():
+            for call in window:
+                args = [values[arg] if arg in values else next(remaining) for arg in call.args]
+                value = relax.call_tir(call.callee, relax.Tuple(args), call.ty)
+                last = call is window[-1]
+                values[call.var] = builder.emit_output(value) if last else builder.emit(value)
+        builder.emit_func_output(values[window[-1].var])
+    outer = [relax.Var(f"q{number}", var.ty) for number, var in enumerate(given)]
+    with builder.function("main", outer):
+        with builder.dataflow():
+            result = builder.emit_output(tvm.ir.Call(builder.get().get_global_var("joined"), outer))
+        builder.emit_func_output(result)
+    try:
+        fused = relax.transform.DeadCodeElimination()(relax.transform.FuseTIR()(builder.get()))
+    except Exception:
+        return None
+    (function,) = (f for f in fused.functions.values() if isinstance(f, tirx.PrimFunc))
+    return function
+
+
+@relax.expr_functor.mutator
+class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
+    """Puts calls in the place of others."""
+
+    def __init__(self, mod: tvm.IRModule, calls: Mapping[Any, Any]) -> None:
+        super().__init__(mod)
+        self.calls = calls
+
+    def visit_var_binding_(self, binding: Any) -> None:
+        if binding.var in self.calls:
+            call = self.calls[binding.var]
+            if call is None:
+                return
+            binding = relax.VarBinding(binding.var, call)
+        super().visit_var_binding_(binding)

@@ -1,0 +1,57 @@
+"""Elementwise stages that run on the accumulators of a reduction (targets room).
+
+In: a schedule and a reduction. Out: its epilogue, if it has one, and how that reads what the reduction makes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tvm
+import tvm_ffi
+
+from eqsat_layout.targets.stages import Stage, stage_of
+
+_FEW_STEPS = 16  # of a product, so few that LLVM writes them out and mixes them with what follows
+
+
+def epilogue_of(sch: Any, stage: Stage) -> Stage | None:
+    """The one elementwise consumer that can run on the accumulators of ``stage``."""
+    consumers = sch.get_consumers(stage.block)
+    if not stage.is_reduction or len(consumers) != 1 or is_parameter(sch, stage):
+        return None
+    consumer = stage_of(sch, consumers[0])
+    if not consumer.simple or consumer.is_reduction or not (consumer.is_plain or is_in_place(stage, consumer)):
+        return None
+    is_product = bool(stage.spatial) and any(load.stride(stage.spatial[-1].var) == 0 for load in stage.loads)
+    if consumer.is_costly and is_product and stage.steps <= _FEW_STEPS:
+        return None
+    return consumer if consumer.domain == math.prod(a.extent or 64 for a in stage.spatial) else None
+
+
+def is_in_place(stage: Stage, epilogue: Stage) -> bool:
+    """The epilogue reads the elements of ``stage`` at the indices at which it writes."""
+    own = [load for load in epilogue.loads if load.buffer.same_as(stage.write.buffer)]
+    return all(
+        len(load.indices) == len(epilogue.axes)
+        and all(index.same_as(axis.var) for index, axis in zip(load.indices, epilogue.axes, strict=True))
+        for load in own
+    ) and [a.extent for a in epilogue.axes] == [a.extent for a in stage.spatial]
+
+
+def is_relaid(stage: Stage, epilogue: Stage) -> bool:
+    """The epilogue reads every element of ``stage`` for one element of its own, always at the same indices."""
+    own = [load for load in epilogue.loads if load.buffer.same_as(stage.write.buffer)]
+    first = list(own[0].indices)
+    if any(not tvm_ffi.structural_equal(list(load.indices), first) for load in own):
+        return False
+    ranges = {axis.var: tvm.ir.Range(0, axis.extent or 64) for axis in epilogue.axes}
+    level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
+    return len(tvm.sym.detect_iter_map(first, ranges, check_level=level).indices) == len(first)
+
+
+def is_parameter(sch: Any, stage: Stage) -> bool:
+    """The stage writes a buffer of the function's signature."""
+    buffers = sch.get(sch.get_sblock("root")).alloc_buffers
+    return not any(stage.write.buffer.same_as(buffer) for buffer in buffers)

@@ -1,0 +1,206 @@
+"""Kernels joined into one nest keep numbers, and only those are joined of which nothing else reads what is between."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tvm import relax, te, tirx
+
+from eqsat_layout.targets import Machine, normalize_target
+from eqsat_layout.targets.chains import join_chains
+from eqsat_layout.targets.llvm import build_scheduled, fuse
+from eqsat_layout.targets.nested import schedule_nest
+from eqsat_layout.targets.nests import NestModel, chain_of
+from eqsat_layout.targets.schedule import inline_producers, schedule_module
+from eqsat_layout.targets.stages import divisors, new_schedule, stages_of
+
+AVX512 = Machine(64, 32, 2, broadcast_operand=True)
+AVX2 = Machine(32, 16, 2)
+NEON = Machine(16, 32, 4, broadcast_operand=True)
+
+
+def forth(data, matrix, *, padding=1):
+    """Six results of every four rows and the two after them."""
+    count, height, width, lanes = (int(e) for e in data.shape)
+    zero = tirx.const(0, data.dtype)
+
+    def element(c, y, x, i):
+        inside = tirx.all(y >= padding, y < height + padding)
+        return tirx.if_then_else(inside, data[c, y - padding, x, i], zero)
+
+    padded = te.compute((count, height + 2 * padding, width, lanes), element, name="pad") if padding else data
+    r = te.reduce_axis((0, 6), "r")
+    shape = (6, count, (height + 2 * padding - 2) // 4, width, lanes)
+    return te.compute(
+        shape, lambda a, c, y, x, i: te.sum(padded[c, y * 4 + r, x, i] * matrix[a, r], axis=r), name="rows"
+    )
+
+
+def back(rows, matrix):
+    """Four rows of every six results."""
+    _, count, height, width, lanes = (int(e) for e in rows.shape)
+    a = te.reduce_axis((0, 6), "a")
+    shape = (count, height * 4, width, lanes)
+    return te.compute(
+        shape, lambda c, y, x, i: te.sum(rows[a, c, y // 4, x, i] * matrix[y % 4, a], axis=a), name="back"
+    )
+
+
+def relu(x):
+    return te.compute(x.shape, lambda *i: te.max(x(*i), tirx.const(0, "float32")), name="relu")
+
+
+def module_of(make_body, *shapes):
+    builder = relax.BlockBuilder()
+    params = [relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            output = builder.emit_output(make_body(builder.emit_te, *params))
+        builder.emit_func_output(output)
+    return fuse(builder.get())
+
+
+def calls_of(mod):
+    return [
+        b.value.args[0].name_hint for block in mod["main"].body.blocks for b in block.bindings if "call_tir" in str(b)
+    ]
+
+
+LARGE = (4, 128, 64, 16), (6, 6), (4, 6)
+
+
+def there_and_back(emit, x, b, a):
+    return emit(relu, emit(back, emit(forth, x, b), a))
+
+
+@pytest.mark.parametrize("machine", [AVX512, AVX2, NEON], ids=["avx512", "avx2", "neon"])
+def test_calls_become_one(run, unscheduled, arrays, machine):
+    mod = module_of(there_and_back, *LARGE)
+    assert len(calls_of(mod)) > 1
+    joined = join_chains(mod, machine)
+    assert len(calls_of(joined)) == 1
+    assert "T.parallel" in joined.script()
+    inputs = arrays(*LARGE)
+    got = run(build_scheduled(schedule_module(joined, machine), normalize_target()), *inputs)
+    np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-4)
+
+
+def test_equal_chains_are_joined_once(arrays, run, unscheduled):
+    def twice(emit, x, b, a):
+        return there_and_back(emit, there_and_back(emit, x, b, a), b, a)
+
+    mod = module_of(twice, *LARGE)
+    joined = join_chains(mod, AVX2)
+    names = calls_of(joined)
+    assert len(names) == 2
+    assert len(set(names)) == 1
+    inputs = arrays(*LARGE)
+    got = run(build_scheduled(schedule_module(joined, AVX2), normalize_target()), *inputs)
+    np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-2)
+
+
+def test_what_is_read_twice_stays(arrays, run, unscheduled):
+    def body(emit, x, b, a):
+        rows = emit(forth, x, b)
+        other = emit(lambda t: te.compute(t.shape[1:], lambda *i: t(0, *i), name="first"), rows)
+        result = emit(back, rows, a)
+        return emit(
+            lambda r, o: te.compute(r.shape, lambda c, y, x, i: r[c, y, x, i] + o[c, y // 4, x, i]), result, other
+        )
+
+    mod = module_of(body, *LARGE)
+    joined = join_chains(mod, AVX2)
+    assert any(name.startswith("forth") for name in calls_of(joined))
+    inputs = arrays(*LARGE)
+    got = run(build_scheduled(schedule_module(joined, AVX2), normalize_target()), *inputs)
+    np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-4)
+
+
+def test_a_result_stays():
+    builder = relax.BlockBuilder()
+    params = [relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(LARGE)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            rows = builder.emit_output(builder.call_te(forth, *params[:2]))
+            output = builder.emit_output(builder.call_te(back, rows, params[2]))
+        builder.emit_func_output(relax.Tuple([rows, output]))
+    mod = fuse(builder.get())
+    assert join_chains(mod, AVX2) is mod
+
+
+def test_what_is_small_stays():
+    mod = module_of(lambda emit, x, b, a: there_and_back(emit, x, b, a), (1, 6, 8, 16), (6, 6), (4, 6))
+    assert join_chains(mod, AVX2) is mod
+
+
+def test_a_pad_of_what_was_just_made_is_irregular():
+    def body(x, b, a):
+        return forth(back(forth(x, b), a), b)
+
+    params = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(LARGE)]
+    func = te.create_prim_func([*params, body(*params)], index_dtype_override="int64")
+    assert not chain_of(stages_of(inline_producers(new_schedule(func)))).is_regular
+
+
+def test_tiles_are_whole_and_fit_the_cache():
+    x, b, a = params = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(LARGE)]
+    func = te.create_prim_func([*params, back(forth(x, b), a)], index_dtype_override="int64")
+    chain, model = chain_of(stages_of(inline_producers(new_schedule(func)))), NestModel(AVX2)
+    nest = model.faster(chain, model.apart(chain))
+    assert nest is not None
+    count, rows, width, lanes = nest.tile
+    assert rows % 4 == 0
+    between = count * (rows + 2) * width * lanes + 6 * count * (rows // 4) * width * lanes
+    assert 4 * between < AVX2.l2_bytes
+    everything = model.nanoseconds(chain, (1, 128, 64, 16))
+    assert everything is not None
+    assert everything > 1.2 * nest.nanoseconds
+
+
+@given(
+    count=st.integers(1, 3),
+    tiles=st.integers(1, 4),
+    width=st.integers(1, 9),
+    lanes=st.sampled_from([8, 16, 24]),
+    padding=st.sampled_from([0, 1]),
+    machine=st.sampled_from([AVX512, AVX2, NEON]),
+    data=st.data(),
+)
+@settings(max_examples=25)
+def test_nests_of_any_tile(run, arrays, count, tiles, width, lanes, padding, machine, data):
+    shapes = (count, 4 * tiles + 2 - 2 * padding, width, lanes), (6, 6), (4, 6)
+    assume(shapes[0][1] > 0)
+    params = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(shapes)]
+    result = relu(back(forth(*params[:2], padding=padding), params[2]))
+    func = te.create_prim_func([*params, result], index_dtype_override="int64")
+    full = [int(e) for e in result.shape]
+    wholes = (1, 4, 1)  # rows come in fours
+    tile = [
+        whole * data.draw(st.sampled_from(divisors(extent // whole, extent)))
+        for extent, whole in zip(full, wholes, strict=False)
+    ]
+    sch = inline_producers(new_schedule(func))
+    schedule_nest(sch, (*tile, lanes), machine)
+    blocks = math.prod(extent // size for extent, size in zip(full, (*tile, lanes), strict=True))
+    assert f"T.parallel(T.int64({blocks}))" in sch.mod.script()
+
+    builder = relax.BlockBuilder()
+    variables = [relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes)]
+    callee = builder.add_func(sch.mod["main"].without_attr("global_symbol"), "nest")
+    with builder.function("main", variables):
+        with builder.dataflow():
+            call = relax.call_tir(callee, relax.Tuple(variables), relax.TensorType(full, "float32"))
+            output = builder.emit_output(call)
+        builder.emit_func_output(output)
+    inputs = arrays(*shapes)
+    got = run(build_scheduled(builder.get(), normalize_target()), *inputs)
+    x, b, a = inputs
+    padded = np.pad(x, [(0, 0), (padding, padding), (0, 0), (0, 0)])
+    windows = np.stack([padded[:, r : r + 4 * (tiles - 1) + 1 : 4] for r in range(6)])
+    rows = np.einsum("ar,rcyxi->acyxi", b, windows)
+    expected = np.einsum("pa,acyxi->cypxi", a, rows).reshape(full)
+    np.testing.assert_allclose(got, np.maximum(expected, 0), atol=1e-3)
