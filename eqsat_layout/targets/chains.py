@@ -1,7 +1,7 @@
 """Kernels joined into one where tiles of all of them stay in the cache (targets room).
 
 In: a Relax module of ``call_tir`` calls. Out: the same, in which a call whose result only the next one reads is part of
-that one's PrimFunc, scheduled as one nest, where that is faster (:mod:`nests`).
+that one's PrimFunc where that is faster: as one nest (:mod:`nests`), or on the accumulators of a reduction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tvm import relax, tirx
 
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.nests import Chain, NestModel, chain_of
-from eqsat_layout.targets.schedule import inline_producers, nested_primfunc
+from eqsat_layout.targets.schedule import inline_producers, joined_primfunc
 from eqsat_layout.targets.stages import new_schedule, stages_of
 
 _LONGEST = 6  # calls in one kernel
@@ -108,7 +108,11 @@ class _Joiner:
             chain = chain.then(part.chain, part.params[_position(before.var, call.args)])
         alone = sum(part.nanoseconds for part in parts)
         nest = self.model.faster(chain, alone)
-        return alone - nest.nanoseconds if nest is not None else 0.0
+        if nest is not None:
+            return alone - nest.nanoseconds
+        if chain.is_regular and chain.passes == parts[0].chain.passes:  # the others are epilogues
+            return max(0.0, alone - self.model.apart(chain))
+        return 0.0
 
     def _part(self, callee: Any) -> _Part | None:
         if callee not in self._parts:
@@ -132,9 +136,9 @@ class _Joiner:
         key = _key(window)
         if key not in self._made:
             function = _one_function(self.mod, window)
-            nested = None if function is None else nested_primfunc(function, self.machine)
+            scheduled = None if function is None else joined_primfunc(function, self.machine)
             name = "_".join(dict.fromkeys(call.callee.name_hint for call in window))
-            self._made[key] = None if nested is None else self.builder.add_func(nested, name)
+            self._made[key] = None if scheduled is None else self.builder.add_func(scheduled, name)
         callee = self._made[key]
         return callee and relax.call_tir(callee, relax.Tuple(_arguments(window)), window[-1].ty)
 

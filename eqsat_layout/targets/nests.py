@@ -95,6 +95,11 @@ class Chain:
                     found.add(number)
         return frozenset(found)
 
+    @property
+    def passes(self) -> int:
+        """Stages that have loops of their own."""
+        return len(self.stages) - len(self.epilogues)
+
     def then(self, other: Chain, operand: Any) -> Chain:
         """Both, where ``other`` reads the result of this one as its parameter ``operand``."""
         before = len(self.stages)
@@ -145,8 +150,7 @@ class NestModel:
         """The fastest nest, if it takes clearly less time than so much."""
         between = sum(math.prod(_full(stage)) * stage.write.element_bytes for stage in chain.stages[:-1])
         most = 2 * between / _MEMORY + len(chain.stages) * _LAUNCH  # that it can save
-        passes = len(chain.stages) - len(chain.epilogues)
-        if most < (1 - _GAIN) * nanoseconds or nanoseconds < _SHORTEST or passes < 2 or not chain.is_regular:
+        if most < (1 - _GAIN) * nanoseconds or nanoseconds < _SHORTEST or chain.passes < 2 or not chain.is_regular:
             return None
         bounds = ((self._bound(chain, tile), tile) for tile in _tiles(chain.last))
         best: Nest | None = None

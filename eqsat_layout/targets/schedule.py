@@ -48,9 +48,21 @@ def schedule_primfunc(func: Any, machine: Machine) -> Any:
     return _finished(func, lambda sch: _schedule(sch, machine)) or func
 
 
-def nested_primfunc(func: Any, machine: Machine) -> Any:
-    """``func`` scheduled as one nest over all its stages; ``None`` where that is not faster, or TVM can't do it."""
-    return _finished(func, lambda sch: _nested(inline_producers(sch), machine))
+def joined_primfunc(func: Any, machine: Machine) -> Any:
+    """``func`` scheduled so that its last stages share a nest or registers; ``None`` where that is not to be had."""
+
+    def joined(sch: Any) -> Any:
+        sch = inline_producers(sch)
+        return _nested(sch, machine) or (_schedule(sch, machine) if _has_epilogue(sch) else None)
+
+    return _finished(func, joined)
+
+
+def _has_epilogue(sch: Any) -> bool:
+    """The last stage runs on the accumulators of the one before, whatever their tile."""
+    stages = stages_of(sch)
+    epilogue = epilogue_of(sch, stages[-2]) if stages[1:] else None
+    return epilogue is not None and is_in_place(stages[-2], epilogue)
 
 
 def _finished(func: Any, schedule: Callable[[Any], Any]) -> Any:
