@@ -55,6 +55,8 @@ ROUNDS, QUICK_ROUNDS = 15, 7
 SLOW = 2.0
 """An engine whose runs take longer takes part in the first rounds only: as many as fit into :data:`PATIENCE`."""
 PATIENCE = 20.0
+REST = 0.3
+"""Seconds before every turn: threads of the engine before go on spinning, on cores that the next is bound to."""
 TOLERANCE = 1e-3
 WIDTH = 170
 
@@ -150,6 +152,7 @@ def _take_turns(
             assert isinstance(figures, Figures)
             if figures.seconds > SLOW and spent[engine] > PATIENCE:
                 continue
+            time.sleep(REST)
             answer = _ask(running[engine], counts[engine])
             taken = statistics.median(answer["seconds"])
             spent[engine] += sum(answer["seconds"])

@@ -24,6 +24,7 @@ from eqsat_layout.targets.tile_loops import (
 )
 from eqsat_layout.targets.tiles import lane_tile, register_tile
 
+_ROWS = 8  # results side by side: an addition takes four cycles, and two start in each
 _SMALL = 4096  # iterations below which starting threads costs more than it saves
 _REDUCE = tirx.IterVar.CommReduce
 
@@ -127,6 +128,30 @@ def schedule_lanes(sch: Any, stage: Stage, machine: Machine) -> None:
         sch.unroll(loop)
     sch.vectorize(spatial[-1])
     sch.decompose_reduction(partial, steps[0])
+
+
+def schedule_rows(sch: Any, stage: Stage, machine: Machine) -> None:
+    """A reduction that no vector divides: results side by side, so that none waits for the sum of the one before."""
+    left = _ROWS
+    sizes: list[int] = []
+    for axis in reversed(stage.spatial):
+        sizes.insert(0, max(divisors(axis.extent or 1, left)))
+        left //= sizes[0]
+    if left == _ROWS:
+        raise ValueError("no results side by side")
+    out = sch.cache_write(stage.block, 0, "local")
+    pairs = [sch.split(loop, [None, size]) for loop, size in zip(sch.get_loops(out), sizes, strict=True)]
+    outer, inner = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    sch.reorder(*outer, *inner)
+    for loop in inner:
+        sch.unroll(loop)
+    at = _parallel_tiles(sch, outer, machine, stage.domain)
+    sch.compute_at(stage.block, at, preserve_unit_loops=True)
+    spatial, reduced = axis_loops(sch, stage)
+    sch.reorder(*reduced, *spatial)
+    for loop in spatial:
+        sch.unroll(loop)
+    sch.decompose_reduction(stage.block, reduced[0])
 
 
 def schedule_fallback(sch: Any, stage: Stage, machine: Machine) -> None:

@@ -18,6 +18,7 @@ from eqsat_layout.targets.families import (
     schedule_elementwise,
     schedule_fallback,
     schedule_lanes,
+    schedule_rows,
     schedule_tile,
     schedule_tile_relaid,
 )
@@ -123,6 +124,7 @@ def _schedule_stage(sch: Any, stage: Stage, machine: Machine) -> tuple[Any, list
             attempts.append((lambda s: _schedule_relaid(s, stage, epilogue, machine), [epilogue.block]))
         attempts.append((lambda s: schedule_tile(s, stage, None, machine), []))
         attempts.append((lambda s: schedule_lanes(s, stage, machine), []))
+        attempts.append((lambda s: schedule_rows(s, stage, machine), []))
     elif stage.simple and not stage.is_reduction:
         attempts.append((lambda s: schedule_elementwise(s, stage, machine), []))
     attempts.append((lambda s: schedule_fallback(s, stage, machine), []))
