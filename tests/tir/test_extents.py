@@ -72,6 +72,15 @@ def test_multiples_of_the_divisor_have_one_text() -> None:
     assert extent_of(tirx.FloorDiv(N * 4 + 2, tirx.IntImm("int64", 4))) == "n"
 
 
+def test_factors_above_the_divisor_have_one_text() -> None:
+    """Of (n + 3)**2 % 2 TVM left a 9 or a 1, by how the expression was built."""
+    two = tirx.IntImm("int64", 2)
+    assert extent_of(tirx.FloorMod((N + 3) * (N + 3), two)) == extent_of(tirx.FloorMod(N * N + 1, two))
+    assert extent_of(tirx.FloorDiv(N * 5 + 9, tirx.IntImm("int64", 4))) == extent_of(
+        N + 2 + tirx.FloorDiv(N + 1, tirx.IntImm("int64", 4))
+    )
+
+
 def test_nested_maxima_have_one_text() -> None:
     """TVM itself drops what is repeated when an expression is built again, so the text must not depend on it."""
     nested = tirx.Max(tirx.Max(N * 2, tirx.Max(N, M)), N)
