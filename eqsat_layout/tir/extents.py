@@ -149,7 +149,7 @@ def _divided(dividend: Polynomial, divisor: Polynomial, sign: str) -> Polynomial
     number = divisor.get((), 0) if len(divisor) == 1 else 0
     whole: Polynomial = {}
     if number > 0:
-        parts = {m: divmod(f, number) if f > 0 or f % number == 0 else (0, f) for m, f in dividend.items()}
+        parts = {m: divmod(f, number) if m == () or f % number == 0 else (0, f) for m, f in dividend.items()}
         whole = {monomial: quotient for monomial, (quotient, _) in parts.items() if quotient}
         dividend = {monomial: left for monomial, (_, left) in parts.items() if left}
     if number > 0 and not dividend.keys() - {()}:

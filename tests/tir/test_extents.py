@@ -72,12 +72,12 @@ def test_multiples_of_the_divisor_have_one_text() -> None:
     assert extent_of(tirx.FloorDiv(N * 4 + 2, tirx.IntImm("int64", 4))) == "n"
 
 
-def test_factors_above_the_divisor_have_one_text() -> None:
+def test_numbers_above_the_divisor_have_one_text() -> None:
     """Of (n + 3)**2 % 2 TVM left a 9 or a 1, by how the expression was built."""
     two = tirx.IntImm("int64", 2)
     assert extent_of(tirx.FloorMod((N + 3) * (N + 3), two)) == extent_of(tirx.FloorMod(N * N + 1, two))
     assert extent_of(tirx.FloorDiv(N * 5 + 9, tirx.IntImm("int64", 4))) == extent_of(
-        N + 2 + tirx.FloorDiv(N + 1, tirx.IntImm("int64", 4))
+        2 + tirx.FloorDiv(N * 5 + 1, tirx.IntImm("int64", 4))
     )
 
 
