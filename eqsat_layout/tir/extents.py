@@ -37,6 +37,16 @@ def extent_of(expr: Any) -> Extent:
         return int(expr.value)
     if kind is tvm.ir.Var:
         return str(expr.name)
+    symbols = {str(variable.name): variable for variable in tirx.analysis.undefined_vars(expr)}
+    seen: list[Extent] = []
+    extent = _normalised(expr)
+    while extent not in seen:
+        seen.append(extent)
+        extent = _normalised(expr_of(extent, symbols, str(expr.ty.dtype)))
+    return min(seen[seen.index(extent) :], key=str)  # mostly one; TVM can turn some texts in a circle
+
+
+def _normalised(expr: Any) -> Extent:
     extent = _factored(_polynomial(expr))
     if isinstance(extent, str) and ("min(" in extent or "max(" in extent):
         return extent  # what TVM makes of nested minima and maxima depends on their order
