@@ -7,6 +7,7 @@ In: an extent of a shape or of an iteration variable, possibly symbolic. Out: a 
 from __future__ import annotations
 
 import ast
+import keyword
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -27,8 +28,8 @@ Polynomial = dict[Monomial, int]
 def extent_of(expr: Any) -> Extent:
     """The extent that ``expr`` (a TVM integer expression, an int, or an extent already) stands for.
 
-    Polynomials have one text each: common factors are pulled out, terms and factors are sorted. Raises
-    :class:`LayoutError` for an expression that is no arithmetic of sizes.
+    Polynomials have one text each: common factors are pulled out, terms and factors are sorted. Any text is what its
+    own expression gives again. Raises :class:`LayoutError` for an expression that is no arithmetic of sizes.
     """
     if isinstance(expr, int | str):
         return expr
@@ -37,9 +38,11 @@ def extent_of(expr: Any) -> Extent:
         return int(expr.value)
     if kind is tvm.ir.Var:
         return str(expr.name)
-    symbols = {str(variable.name): variable for variable in tirx.analysis.undefined_vars(expr)}
-    seen: list[Extent] = []
     extent = _normalised(expr)
+    symbols = {str(variable.name): variable for variable in tirx.analysis.undefined_vars(expr)}
+    if not all(name.isidentifier() and not keyword.iskeyword(name) for name in symbols):
+        return extent  # a text that can't be read again
+    seen: list[Extent] = []
     while extent not in seen:
         seen.append(extent)
         extent = _normalised(expr_of(extent, symbols, str(expr.ty.dtype)))
