@@ -26,6 +26,7 @@ from eqsat_layout.targets.functions import expand_functions
 from eqsat_layout.targets.joined_axes import join_axes
 from eqsat_layout.targets.nested import schedule_nest
 from eqsat_layout.targets.nests import NestModel, chain_of
+from eqsat_layout.targets.prefetch import prefetch_panels
 from eqsat_layout.targets.stages import Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.targets.tiles import joined_tile
 
@@ -46,7 +47,7 @@ def schedule_module(mod: tvm.IRModule, machine: Machine) -> tvm.IRModule:
 
 def schedule_primfunc(func: Any, machine: Machine) -> Any:
     """``func`` scheduled for ``machine``; as it was where TVM can't schedule it at all."""
-    return _finished(func, lambda sch: _schedule(sch, machine)) or func
+    return _finished(func, lambda sch: _schedule(sch, machine), machine) or func
 
 
 def joined_primfunc(func: Any, machine: Machine) -> Any:
@@ -56,7 +57,7 @@ def joined_primfunc(func: Any, machine: Machine) -> Any:
         sch = inline_producers(sch)
         return _nested(sch, machine) or (_schedule(sch, machine) if _has_epilogue(sch) else None)
 
-    return _finished(func, joined)
+    return _finished(func, joined, machine)
 
 
 def _has_epilogue(sch: Any) -> bool:
@@ -66,13 +67,13 @@ def _has_epilogue(sch: Any) -> bool:
     return epilogue is not None and is_in_place(stages[-2], epilogue)
 
 
-def _finished(func: Any, schedule: Callable[[Any], Any]) -> Any:
+def _finished(func: Any, schedule: Callable[[Any], Any], machine: Machine) -> Any:
     """``func`` under its own name with what ``schedule`` makes of it; ``None`` where that fails."""
     try:
         sch = schedule(new_schedule(func))
         if sch is None:
             return None
-        scheduled = expand_functions(sch.mod["main"]).with_attr(_SCHEDULED, True)
+        scheduled = prefetch_panels(expand_functions(sch.mod["main"]), machine).with_attr(_SCHEDULED, True)
     except Exception:
         return None
     name = func.attrs.get("global_symbol") if func.attrs else None

@@ -1,0 +1,108 @@
+"""While the tiles of one panel compute, every line of the next one is fetched, and none beyond the operand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import te, tirx
+
+from eqsat_layout.targets import Machine, normalize_target
+from eqsat_layout.targets.llvm import build_scheduled
+from eqsat_layout.targets.schedule import schedule_primfunc
+from eqsat_layout.tir.rewrite import substitute
+
+SMALL_CACHES = Machine(32, 16, 1, l1_bytes=4096, l2_bytes=16384)
+LINE = 16  # floats
+
+
+def product(rows, steps, panels, lanes=16, *, packed=True):
+    """Rows times weights in panels of ``lanes`` columns, each in one piece or not."""
+    data = te.placeholder((rows, steps), name="data")
+    shape = (panels, steps, lanes) if packed else (steps, panels, lanes)
+    weights = te.placeholder(shape, name="weights")
+    k = te.reduce_axis((0, steps), "k")
+
+    def element(o, n, i):
+        return te.sum(data[n, k] * (weights[o, k, i] if packed else weights[k, o, i]), axis=k)
+
+    result = te.compute((panels, rows, lanes), element, name="product")
+    function = te.create_prim_func([data, weights, result], index_dtype_override="int64")
+    return schedule_primfunc(function, SMALL_CACHES)
+
+
+def fetches(function):
+    """(indices, loops around them) of all prefetches."""
+    found = []
+
+    def visit(node, loops):
+        if isinstance(node, tirx.For):
+            visit(node.body, [*loops, node])
+        elif isinstance(node, tirx.SeqStmt):
+            for statement in node.seq:
+                visit(statement, loops)
+        elif isinstance(node, tvm.s_tir.SBlockRealize):
+            visit(node.block.body, loops)
+        elif isinstance(node, tirx.Evaluate) and "prefetch" in str(node.value):
+            loads = []
+            tvm_ffi.structural_walk(node, (tvm.ir.TensorLoad, loads.append))
+            found.append((list(loads[0].indices), loops))
+
+    visit(function.body, [])
+    return found
+
+
+def addresses(function, shape):
+    """By panel in use: the elements at which fetched lines start."""
+    analyzer = tvm.sym.Analyzer()
+    lines = {}
+    for indices, loops in fetches(function):
+        for values in itertools.product(*(range(int(loop.extent)) for loop in loops)):
+            at = {loop.loop_var: tirx.IntImm("int64", v) for loop, v in zip(loops, values, strict=True)}
+            place = [int(analyzer.simplify(substitute(index, at))) for index in indices]
+            flat = sum(p * math.prod(shape[n + 1 :]) for n, p in enumerate(place))
+            panel = next(v for loop, v in zip(loops, values, strict=True) if int(loop.extent) == shape[0])
+            lines.setdefault(panel, set()).add(flat)
+    return lines
+
+
+@pytest.mark.parametrize(("rows", "steps", "panels"), [(4, 32, 9), (8, 48, 13), (7, 64, 11), (12, 40, 17)])
+def test_the_next_panel_is_fetched_whole(rows, steps, panels):
+    function = product(rows, steps, panels)
+    size = steps * 16
+    for panel, found in addresses(function, (panels, steps, 16)).items():
+        following = min(panel + 1, panels - 1) * size
+        assert found == set(range(following, following + size, LINE))
+    assert fetches(function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda: product(400, 32, 9), id="many tiles share a panel"),
+        pytest.param(lambda: product(4, 32, 9, packed=False), id="panels in pieces"),
+        pytest.param(lambda: product(4, 16, 2), id="weights that stay in the cache"),
+        pytest.param(lambda: product(4, 256, 9), id="panels that would fill the cache"),
+    ],
+)
+def test_no_fetches_where_nothing_is_gained(function):
+    assert not fetches(function())
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 70), st.integers(1, 12))
+def test_results_are_those_without(rows, steps, panels):
+    rng = np.random.default_rng(0)
+    data, weights = (rng.standard_normal(shape).astype("float32") for shape in ((rows, steps), (panels, steps, 16)))
+    built = build_scheduled(
+        tvm.IRModule({"main": product(rows, steps, panels).with_attr("global_symbol", "main")}), normalize_target()
+    )
+    result = tvm.runtime.tensor(np.zeros((panels, rows, 16), "float32"))
+    built["main"](tvm.runtime.tensor(data), tvm.runtime.tensor(weights), result)
+    np.testing.assert_allclose(result.numpy(), np.einsum("nk,oki->oni", data, weights), rtol=1e-4, atol=1e-4)
