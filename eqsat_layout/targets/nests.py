@@ -27,6 +27,7 @@ _NEAR = 50.0  # of each core within a tile, from the second cache
 _SHARED = 25.0  # of each core for what every tile reads again, from the third
 _FAR = 8.0  # of each core for what lies between stages and does not fit there
 _GAIN = 0.75  # of the time apart that a nest must stay below: the model flatters it where work is in registers
+_JUMP = 256.0  # bytes that could be moved in the time of going on elsewhere
 _OVERLAP = 0.5  # of the shorter one of arithmetic and traffic is not hidden behind the other
 _BRANCH = 4.0  # cycles of a condition
 _SHORTEST = 20000.0  # nanoseconds of what is worth the trouble
@@ -187,14 +188,14 @@ class NestModel:
             for stage, extents in zip(chain.stages[:-1], needed, strict=False)
         )
         own = 2 * between / (_NEAR if between <= _FILL * cache else _FAR)
-        moved = math.prod(full) * chain.last.write.element_bytes
+        moved = math.prod(full) * chain.last.write.element_bytes * _scatter(tile, chain.last.write)
         for stage, links, extents in zip(chain.stages, chain.links, needed, strict=True):
             for link, region in zip(links, self._regions_of(stage, extents), strict=True):
                 if link.source is not None:
                     continue
                 size, whole = math.prod(region) * link.access.element_bytes, _all_bytes(link.access)
                 if size * tiles <= 2 * whole:
-                    moved += size * tiles
+                    moved += size * tiles * _scatter(region, link.access)
                 else:
                     moved += whole
                     own += size / (_NEAR if size <= cache // 4 else _SHARED)
@@ -287,6 +288,16 @@ def _cycles(stage: Stage, extents: Extents, machine: Machine, *, joined: bool = 
 
 def _full(stage: Stage) -> Extents:
     return tuple(axis.extent or 1 for axis in stage.spatial)
+
+
+def _scatter(region: Extents, access: Access) -> float:
+    """How many times as long it takes to move a region as one piece of memory of its size."""
+    run = access.element_bytes
+    for size, whole in zip(reversed(region), reversed(access.shape), strict=True):
+        run *= size
+        if size != whole:
+            break
+    return 1 + _JUMP / run
 
 
 def _all_bytes(access: Access) -> int:
