@@ -136,7 +136,9 @@ class _Joiner:
         key = _key(window)
         if key not in self._made:
             function = _one_function(self.mod, window)
-            scheduled = None if function is None else joined_primfunc(function, self.machine)
+            parts = [part for call in window if (part := self._part(call.callee)) is not None]
+            alone, passes = sum(part.nanoseconds for part in parts), parts[0].chain.passes
+            scheduled = function and joined_primfunc(function, self.machine, passes=passes, nanoseconds=alone)
             name = "_".join(dict.fromkeys(call.callee.name_hint for call in window))
             self._made[key] = None if scheduled is None else self.builder.add_func(scheduled, name)
         callee = self._made[key]

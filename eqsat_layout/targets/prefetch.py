@@ -88,6 +88,8 @@ class _TileNest:
         mover, sharing = users[-1], tiles[len(users) :]
         if tiles[: len(users)] != users:  # read again and again, from the cache
             return []
+        if not tvm.sym.detect_linear_equation(_flat(indices, load), [mover.loop_var]):  # several loops fused
+            return []
         turns = [*sharing, *self.steps]
         count, lines = _iterations(turns), panel // _LINE
         work = _iterations([loop for loop in self.inside if loop.kind == tirx.ForKind.UNROLLED])
@@ -109,11 +111,8 @@ class _TileNest:
 
     def _panel(self, indices: Sequence[Any], load: Access) -> int:
         """Elements that one tile reads in all its steps; 0: they are not one piece of memory."""
-        flat: Any = tirx.IntImm("int64", 0)
-        for index, extent in zip(indices, load.shape, strict=True):
-            flat = flat * (extent or 0) + index
         loops = [*self.inside, *self.steps]
-        strides = tvm.sym.detect_linear_equation(flat, [loop.loop_var for loop in loops])[:-1]
+        strides = tvm.sym.detect_linear_equation(_flat(indices, load), [loop.loop_var for loop in loops])[:-1]
         if not all(isinstance(stride, tirx.IntImm) for stride in strides):
             return 0
         moves = sorted((int(s), _iterations([loop])) for s, loop in zip(strides, loops, strict=False) if int(s))
@@ -123,6 +122,13 @@ class _TileNest:
                 return 0
             size *= extent
         return size if moves else 0
+
+
+def _flat(indices: Sequence[Any], load: Access) -> Any:
+    flat: Any = tirx.IntImm("int64", 0)
+    for index, extent in zip(indices, load.shape, strict=True):
+        flat = flat * (extent or 0) + index
+    return flat
 
 
 def _fetch(element: Any) -> Any:

@@ -50,12 +50,16 @@ def schedule_primfunc(func: Any, machine: Machine) -> Any:
     return _finished(func, lambda sch: _schedule(sch, machine), machine) or func
 
 
-def joined_primfunc(func: Any, machine: Machine) -> Any:
-    """``func`` scheduled so that its last stages share a nest or registers; ``None`` where that is not to be had."""
+def joined_primfunc(func: Any, machine: Machine, *, passes: int, nanoseconds: float) -> Any:
+    """``func`` scheduled as one nest; ``None`` where none is faster than its parts, which take ``nanoseconds``.
+
+    With no more than ``passes`` over the data, one whose last stage runs on accumulators is as good.
+    """
 
     def joined(sch: Any) -> Any:
         sch = inline_producers(sch)
-        return _nested(sch, machine) or (_schedule(sch, machine) if _has_epilogue(sch) else None)
+        is_short = chain_of(stages_of(sch)).passes <= passes and _has_epilogue(sch)
+        return _nested(sch, machine, nanoseconds) or (_schedule(sch, machine) if is_short else None)
 
     return _finished(func, joined, machine)
 
@@ -100,10 +104,10 @@ def _schedule(sch: Any, machine: Machine) -> Any:
     return sch
 
 
-def _nested(sch: Any, machine: Machine) -> Any:
-    """All stages in one nest, where that is faster and TVM can do it."""
+def _nested(sch: Any, machine: Machine, nanoseconds: float | None = None) -> Any:
+    """All stages in one nest, where TVM can do it and that is faster than apart (in ``nanoseconds``, if known)."""
     chain, model = chain_of(stages_of(sch)), NestModel(machine)
-    nest = model.faster(chain, model.apart(chain)) if chain.is_regular else None
+    nest = model.faster(chain, nanoseconds or model.apart(chain)) if chain.is_regular else None
     if nest is None:
         return None
     trial = sch.copy()

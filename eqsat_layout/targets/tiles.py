@@ -12,13 +12,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from eqsat_layout.targets.base import Machine
-from eqsat_layout.targets.stages import Axis, Stage, divisors
+from eqsat_layout.targets.stages import Access, Axis, Stage, divisors
 
 _LATENCY = 4.0  # cycles of a fused multiply-add; two start every cycle
 _LOADS = 1.5  # loads and broadcasts a cycle, beside the arithmetic (measured on AVX2: 1.45 to 1.5)
-_SPARE = 1  # registers left to LLVM, which else spills accumulators inside the loop
+_ISSUED = 2.75  # instructions a cycle in all (measured on AVX2, the neighbours of a shared machine included)
+_SPARE = 1  # registers for the operand that is not held
+_LONG = 32  # steps of a product so long that LLVM does not write it out
 _LARGEST = 28  # accumulators along one axis
-_GAIN = 0.97  # cost that tiles over joined axes must get below, since their addresses take more to compute
+_ADDRESSES = 200.0  # cycles to compute those of a tile over joined axes
+_WINDOW_ADDRESSES = 1.1  # times as long as other tiles take where these change with every element of a window
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def joined_tile(stage: Stage, machine: Machine) -> JoinedTile | None:
     vector = len(extents) - 1
     width = machine.lanes(stage.write.element_bytes)
     plain = _best(stage, loads, extents, stage.spatial[-1], machine)
-    best: _Costed = (plain[0] * _GAIN if plain else math.inf, None)
+    best: _Costed = (plain[0] if plain else math.inf, None)
     best = min(best, _joined(stage, loads, extents, machine), key=_cost)
     for size in (width, 2 * width, 4 * width):
         if width < 2 or size > extents[vector] or extents[vector] % size == 0:
@@ -115,6 +118,7 @@ def _cost(costed: _Costed) -> float:
 def _joined(stage: Stage, loads: Sequence[_Load], extents: Sequence[int], machine: Machine) -> _Costed:
     """The best tile over axes other than that in vectors, and its cycles."""
     best: _Costed = (math.inf, None)
+    has_window = _has_window(stage)
     for first, last in _runs(stage, loads):
         elements = math.prod(extents[first:last])
         joined = [_Load(_together(load.strides, first, last), load.steps, load.element_bytes) for load in loads]
@@ -122,8 +126,10 @@ def _joined(stage: Stage, loads: Sequence[_Load], extents: Sequence[int], machin
             given = [*extents[:first], size, *extents[last:]]
             found = _best(stage, joined, given, stage.spatial[-1], machine, held=first)
             if found is not None:
-                costed = (found[0] * _waste(elements, size), JoinedTile(first, last, size))
-                best = min(best, costed, key=_cost)
+                cycles, tile = found
+                cycles *= _waste(elements, size) * (_WINDOW_ADDRESSES if has_window else 1)
+                cycles += _ADDRESSES / (stage.steps * tile.lanes * math.prod(tile.sizes))
+                best = min(best, (cycles, JoinedTile(first, last, size)), key=_cost)
     return best
 
 
@@ -190,6 +196,7 @@ def _best(
         return None
     width = machine.lanes(stage.write.element_bytes)
     periods = [period for access in stage.loads if (period := access.period(last.var))]
+    spare = _spare(stage, machine)
     best: tuple[float, Tile] | None = None
     for lanes in divisors(extent, 4 * width):
         if lanes > width and lanes % width:
@@ -198,10 +205,13 @@ def _best(
             continue  # a vector would lie in two blocks
         extents = [*axes[:-1], 1 if one_vector else extent // lanes]
         for sizes in _sizes(extents, machine.registers, held):
-            if whole and lanes * sizes[-1] != extent:
+            held_lanes = lanes * sizes[-1]
+            if whole and held_lanes != extent:
                 continue
+            if any(period % held_lanes and held_lanes % period for period in periods):
+                continue  # it would begin in the middle of a block
             tile = Tile(vector, lanes, sizes)
-            cycles = _cycles(loads, tile, width, machine)
+            cycles = _cycles(loads, tile, width, machine, spare)
             if cycles is not None and (best is None or cycles < best[0] - 1e-9):
                 best = (cycles, tile)
     return best
@@ -217,7 +227,23 @@ def _sizes(extents: Sequence[int | None], registers: int, held: int | None) -> I
             yield sizes
 
 
-def _cycles(loads: Sequence[_Load], tile: Tile, width: int, machine: Machine) -> float | None:
+def _spare(stage: Stage, machine: Machine) -> int:
+    """Registers besides accumulators and the operand that is held; LLVM needs one more to itself, else it spills.
+
+    Not so in long products of matrices, whose addresses and operands are the same in every step.
+    """
+    is_product = stage.steps >= _LONG and not _has_window(stage)
+    return _SPARE if machine.broadcast_operand or is_product else _SPARE + 1
+
+
+def _has_window(stage: Stage) -> bool:
+    """An index moves along an axis of the result and along one that is reduced."""
+    moving = [axis for axis in stage.axes if axis.extent != 1]
+    indices = [Access(load.buffer, (index,)) for load in stage.loads for index in load.indices]
+    return any(len({axis.reduce for axis in moving if index.uses(axis.var)}) > 1 for index in indices)
+
+
+def _cycles(loads: Sequence[_Load], tile: Tile, width: int, machine: Machine, spare: int) -> float | None:
     """Cycles per useful multiply-add lane; ``None`` if the tile does not fit the registers."""
     vectors = math.ceil(tile.lanes / width)
     pieces = tile.lanes // width + (tile.lanes % width).bit_count()
@@ -233,10 +259,9 @@ def _cycles(loads: Sequence[_Load], tile: Tile, width: int, machine: Machine) ->
         touched = moved * (tile.lanes * stride if stride else 1) * load.element_bytes
         if touched * load.steps > machine.l1_bytes // 2:
             streamed += touched / machine.vector_bytes
-    spare = _SPARE + (0 if machine.broadcast_operand else 1)
     if accumulators + min(held) + spare > machine.registers:
         return None
-    cycles = max(accumulators / 2, issued / _LOADS, streamed, _LATENCY)
+    cycles = max(accumulators / 2, issued / _LOADS, (accumulators + issued) / _ISSUED, streamed, _LATENCY)
     small = sum(1 for axis, size in enumerate(tile.sizes) if size > 1 and axis != tile.vector)
     rows = math.prod(tile.sizes[: max(0, tile.vector - 1)])  # of the result, far from each other
     return (cycles + 0.1 * streamed + 0.02 * issued + 0.05 * small + 0.04 * rows) / (tile.lanes * count)
