@@ -72,7 +72,7 @@ def addresses(function, shape):
     return lines
 
 
-@pytest.mark.parametrize(("rows", "steps", "panels"), [(4, 32, 9), (8, 48, 13), (7, 64, 11), (12, 40, 17)])
+@pytest.mark.parametrize(("rows", "steps", "panels"), [(4, 32, 11), (8, 48, 13), (10, 64, 29), (12, 40, 17)])
 def test_the_next_panel_is_fetched_whole(rows, steps, panels):
     function = product(rows, steps, panels)
     size = steps * 16

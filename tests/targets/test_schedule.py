@@ -204,8 +204,9 @@ def test_convolutions_of_any_size(make_module, unscheduled, run, arrays, size, b
 
 
 def test_a_tile_of_seven_by_seven_pixels_overlaps(make_module):
-    body, *shapes = CASES["conv packed with epilogue"]
-    text = scheduled(make_module(body, *shapes), AVX2).script()
+    lanes, channels = 8, 32  # blocks of them: in short reductions the addresses of such tiles cost too much
+    shapes = (1, channels, 7, 7, lanes), (4, channels, 3, 3, lanes, lanes), (1, 4, 1, 1, lanes), (1, 4, 7, 7, lanes)
+    text = scheduled(make_module(conv_relu_residual, *shapes), AVX2).script()
     assert "T.min(v_t * T.int64(" in text or "T.min(t * T.int64(" in text
 
 
