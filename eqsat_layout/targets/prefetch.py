@@ -96,7 +96,7 @@ class _TileNest:
         each = max(-(-lines // count), min(work // _PACE, lines))
         if each > _MOST or lines * _PACE < _SHARE * count * work:
             return []
-        start = {loop.loop_var: tirx.IntImm("int64", 0) for loop in (*self.inside, *turns)}
+        start = {loop.loop_var: tirx.const(0, loop.loop_var.ty.dtype) for loop in (*self.inside, *turns)}
         start[mover.loop_var] = tirx.min(mover.loop_var + 1, mover.extent - 1)
         *outer, last = (substitute(index, start) for index in indices)
         turn: Any = 0
@@ -125,8 +125,8 @@ class _TileNest:
 
 
 def _flat(indices: Sequence[Any], load: Access) -> Any:
-    flat: Any = tirx.IntImm("int64", 0)
-    for index, extent in zip(indices, load.shape, strict=True):
+    flat, *rest = indices
+    for index, extent in zip(rest, load.shape[1:], strict=True):
         flat = flat * (extent or 0) + index
     return flat
 

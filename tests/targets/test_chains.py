@@ -15,7 +15,7 @@ from eqsat_layout.targets.chains import join_chains
 from eqsat_layout.targets.llvm import build_scheduled, fuse
 from eqsat_layout.targets.nested import schedule_nest
 from eqsat_layout.targets.nests import NestModel, chain_of
-from eqsat_layout.targets.schedule import inline_producers, schedule_module
+from eqsat_layout.targets.schedule import inline_producers, joined_primfunc, schedule_module
 from eqsat_layout.targets.stages import divisors, new_schedule, stages_of
 
 AVX512 = Machine(64, 32, 2, broadcast_operand=True)
@@ -171,6 +171,15 @@ def test_a_pad_of_what_was_just_made_is_irregular():
     params = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(LARGE)]
     func = te.create_prim_func([*params, body(*params)], index_dtype_override="int64")
     assert not chain_of(stages_of(inline_producers(new_schedule(func)))).is_regular
+
+
+def test_parts_that_make_no_nest_stay_apart():
+    """One after the other in one function, the last passes of Winograd's filter took 16 times as long as apart."""
+    x, b, a = params = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(LARGE)]
+    func = te.create_prim_func([*params, relu(back(forth(x, b), a))], index_dtype_override="int64")
+    assert joined_primfunc(func, AVX2, passes=1, nanoseconds=1.0) is None
+    assert joined_primfunc(func, AVX2, passes=1, nanoseconds=math.inf) is not None
+    assert joined_primfunc(func, AVX2, passes=9, nanoseconds=1.0) is not None  # an epilogue of many passes
 
 
 def test_tiles_are_whole_and_fit_the_cache():
