@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,15 @@ from eqsat_layout.targets.measure import Kernel, copy_kernel, op_kernel, package
 from eqsat_layout.targets.probe import Here, Loaded, Probe, machine_name
 from eqsat_layout.targets.remote import Remote
 from eqsat_layout.tuning import TuneInterrupt, TuneReport, TuneState, tune
+
+
+@pytest.fixture(autouse=True)
+def _interrupts() -> Iterator[None]:
+    """A shell starts what it runs in the background with interrupts ignored, and programs inherit that."""
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def convolution(window: int = 3) -> tvm.IRModule:

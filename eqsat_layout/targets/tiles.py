@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.stages import Access, Axis, Stage, divisors
@@ -19,8 +19,11 @@ _LOADS = 1.5  # loads and broadcasts a cycle, beside the arithmetic (measured on
 _ISSUED = 2.75  # instructions a cycle in all (measured on AVX2, the neighbours of a shared machine included)
 _SPARE = 1  # registers for the operand that is not held
 _LONG = 32  # steps of a product so long that LLVM does not write it out
+_LINE = 64  # bytes of a cache line
 _LARGEST = 28  # accumulators along one axis
 _ADDRESSES = 200.0  # cycles to compute those of a tile over joined axes
+_EDGE = 60.0  # the same for a tile along one axis that it does not divide
+_STREAMED = 0.1  # of the cycles that moving memory to the first cache takes is not hidden
 _WINDOW_ADDRESSES = 1.1  # times as long as other tiles take where these change with every element of a window
 
 
@@ -121,14 +124,16 @@ def _joined(stage: Stage, loads: Sequence[_Load], extents: Sequence[int], machin
     has_window = _has_window(stage)
     for first, last in _runs(stage, loads):
         elements = math.prod(extents[first:last])
-        joined = [_Load(_together(load.strides, first, last), load.steps, load.element_bytes) for load in loads]
+        joined = [replace(load, strides=_together(load.strides, first, last)) for load in loads]
         for size in range(2, min(elements, machine.registers) + 1):
             given = [*extents[:first], size, *extents[last:]]
             found = _best(stage, joined, given, stage.spatial[-1], machine, held=first)
             if found is not None:
                 cycles, tile = found
                 cycles *= _waste(elements, size) * (_WINDOW_ADDRESSES if has_window else 1)
-                cycles += _ADDRESSES / (stage.steps * tile.lanes * math.prod(tile.sizes))
+                cycles += (_EDGE if last == first + 1 else _ADDRESSES) / (
+                    stage.steps * tile.lanes * math.prod(tile.sizes)
+                )
                 best = min(best, (cycles, JoinedTile(first, last, size)), key=_cost)
     return best
 
@@ -140,11 +145,15 @@ def _waste(elements: int, size: int) -> float:
 
 @dataclass(frozen=True)
 class _Load:
-    """Strides along the spatial axes, the steps of the reduction that touch new elements, bytes of an element."""
+    """Strides along the spatial axes, the steps of the reduction that touch new elements, bytes of an element.
+
+    ``run``: elements along the last axis before memory goes on elsewhere.
+    """
 
     strides: tuple[int | None, ...]
     steps: int
     element_bytes: int
+    run: int
 
     def moves(self, axis: int) -> bool:
         return self.strides[axis] != 0
@@ -154,7 +163,8 @@ def _loads_of(stage: Stage, axes: Sequence[Axis]) -> list[_Load]:
     found: list[_Load] = []
     for access in stage.loads:
         steps = math.prod(a.extent or 64 for a in stage.reduced if access.uses(a.var))
-        found.append(_Load(tuple(access.stride(a.var) for a in axes), steps, access.element_bytes))
+        run = access.period(axes[-1].var) or axes[-1].extent or 1
+        found.append(_Load(tuple(access.stride(a.var) for a in axes), steps, access.element_bytes, run))
     return found
 
 
@@ -257,6 +267,8 @@ def _cycles(loads: Sequence[_Load], tile: Tile, width: int, machine: Machine, sp
         held.append(moved * (vectors if stride else 1))
         issued += moved * (1, pieces, 2 * tile.lanes)[stride]
         touched = moved * (tile.lanes * stride if stride else 1) * load.element_bytes
+        if stride and tile.lanes * tile.sizes[tile.vector] < load.run:  # the rest of a line is of no use yet
+            touched = max(touched, moved // tile.sizes[tile.vector] * _LINE)
         if touched * load.steps > machine.l1_bytes // 2:
             streamed += touched / machine.vector_bytes
     if accumulators + min(held) + spare > machine.registers:
@@ -264,4 +276,4 @@ def _cycles(loads: Sequence[_Load], tile: Tile, width: int, machine: Machine, sp
     cycles = max(accumulators / 2, issued / _LOADS, (accumulators + issued) / _ISSUED, streamed, _LATENCY)
     small = sum(1 for axis, size in enumerate(tile.sizes) if size > 1 and axis != tile.vector)
     rows = math.prod(tile.sizes[: max(0, tile.vector - 1)])  # of the result, far from each other
-    return (cycles + 0.1 * streamed + 0.02 * issued + 0.05 * small + 0.04 * rows) / (tile.lanes * count)
+    return (cycles + _STREAMED * streamed + 0.02 * issued + 0.05 * small + 0.04 * rows) / (tile.lanes * count)

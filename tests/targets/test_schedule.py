@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import tvm
@@ -208,6 +210,16 @@ def test_a_tile_of_seven_by_seven_pixels_overlaps(make_module):
     shapes = (1, channels, 7, 7, lanes), (4, channels, 3, 3, lanes, lanes), (1, 4, 1, 1, lanes), (1, 4, 7, 7, lanes)
     text = scheduled(make_module(conv_relu_residual, *shapes), AVX2).script()
     assert "T.min(v_t * T.int64(" in text or "T.min(t * T.int64(" in text
+
+
+def test_a_product_that_no_tile_divides_is_cut_along_rows_and_vectors(make_module, run, arrays):
+    """Attention over 197 tokens: single rows times strips of 8 lanes moved every line of memory twice."""
+    body, shapes = lambda emit, q, k: emit(op.matmul(q, k)), ((2, 197, 64), (2, 64, 197))
+    mod = scheduled(make_module(body, *shapes), AVX2)
+    tiles = {int(extent) for extent in re.findall(r"min\(\w+ \* T.int64\((\d+)\)", mod.script())}
+    assert {3, 32} <= tiles or {6, 16} <= tiles
+    q, k = arrays(*shapes)
+    np.testing.assert_allclose(run(build_scheduled(mod, normalize_target()), q, k), q @ k, atol=1e-3)
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
