@@ -18,11 +18,12 @@ from eqsat_layout.targets.tile_loops import (
     axis_loops,
     extent_of,
     outer_order,
+    panel_axes,
     reduce_in_tile,
     split_tiles,
     tile_reduction,
 )
-from eqsat_layout.targets.tiles import lane_tile, register_tile
+from eqsat_layout.targets.tiles import Tile, lane_tile, reduction_pieces, register_tile
 
 _ROWS = 8  # results side by side: an addition takes four cycles, and two start in each
 _SMALL = 4096  # iterations below which starting threads costs more than it saves
@@ -68,6 +69,36 @@ def schedule_tile(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machi
     at = _parallel_tiles(sch, outer, machine, stage.domain)
     sch.compute_at(stage.block, at, preserve_unit_loops=True)
     reduce_in_tile(sch, stage, tile)
+
+
+def schedule_pieces(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machine) -> None:
+    """A reduction whose panels of operands overflow the second cache, piece after piece for all tiles of a panel."""
+    tile = register_tile(stage, machine)
+    if tile is None:
+        raise ValueError("no vector axis")
+    pieces = reduction_pieces(stage, tile, machine)
+    shared = panel_axes(stage)
+    if pieces < 2 or shared == len(stage.spatial):
+        raise ValueError("one piece is as good")
+    _, reduced = axis_loops(sch, stage)
+    piece, _ = sch.split(reduced[0], [pieces, None])
+    part = sch.rfactor(piece, 0)
+    sch.set_scope(part, 0, "local")
+    *spatial, piece = sch.get_loops(stage.block)
+    outer, inner, lane = split_tiles(sch, spatial, tile, stage)
+    at = _parallel_tiles(sch, outer[:shared], machine, stage.domain)
+    sch.reorder(piece, *outer[shared:], *inner, lane)
+    for loop in inner:
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    sch.compute_at(part, outer[-1], preserve_unit_loops=True)
+    reduce_in_tile(sch, stage_of(sch, part), Tile(tile.vector + 1, tile.lanes, (1, *tile.sizes)))
+    sch.decompose_reduction(stage.block, piece)
+    if epilogue is not None:
+        sch.reverse_compute_at(epilogue.block, at, preserve_unit_loops=True)
+        last = sch.get_loops(epilogue.block)[-1]
+        _, lane = sch.split(last, [None, vector_lanes(extent_of(sch, last), machine.lanes(stage.write.element_bytes))])
+        sch.vectorize(lane)
 
 
 def schedule_tile_relaid(sch: Any, stage: Stage, epilogue: Stage, machine: Machine) -> None:

@@ -18,6 +18,7 @@ from eqsat_layout.targets.families import (
     schedule_elementwise,
     schedule_fallback,
     schedule_lanes,
+    schedule_pieces,
     schedule_rows,
     schedule_tile,
     schedule_tile_relaid,
@@ -124,9 +125,12 @@ def _schedule_stage(sch: Any, stage: Stage, machine: Machine) -> tuple[Any, list
     attempts: list[tuple[Callable[[Any], None], list[Any]]] = []
     if stage.simple and stage.is_plain and stage.is_reduction:
         if epilogue is not None and is_in_place(stage, epilogue):
+            attempts.append((lambda s: schedule_pieces(s, stage, epilogue, machine), [epilogue.block]))
             attempts.append((lambda s: schedule_tile(s, stage, epilogue, machine), [epilogue.block]))
         elif epilogue is not None:
             attempts.append((lambda s: _schedule_relaid(s, stage, epilogue, machine), [epilogue.block]))
+        else:
+            attempts.append((lambda s: schedule_pieces(s, stage, None, machine), []))
         attempts.append((lambda s: schedule_tile(s, stage, None, machine), []))
         attempts.append((lambda s: schedule_lanes(s, stage, machine), []))
         attempts.append((lambda s: schedule_rows(s, stage, machine), []))

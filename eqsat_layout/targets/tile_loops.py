@@ -15,6 +15,7 @@ from eqsat_layout.targets.tiles import Tile
 
 _UNROLLED = 16  # steps of the innermost reduction axes that are written out
 _BODY = 256  # multiply-adds beyond which fewer steps are
+_SHARING = 2  # rank of an axis along which the load in vectors is read again
 _WINDOW = 25  # largest window that is written out whole (depthwise, pooling)
 
 
@@ -38,19 +39,27 @@ def split_tiles(sch: Any, loops: Sequence[Any], tile: Tile, stage: Stage) -> tup
 
 def outer_order(stage: Stage) -> list[int]:
     """Order of the tiles: axes of every load first (batch), then those of the load in vectors, which stays in cache."""
+    ranks = _ranks(stage)
+    return sorted(range(len(ranks)), key=lambda position: (ranks[position], position))
+
+
+def panel_axes(stage: Stage) -> int:
+    """How many axes come first in that order: all tiles along the others read the same of the load in vectors."""
+    return sum(rank < _SHARING for rank in _ranks(stage))
+
+
+def _ranks(stage: Stage) -> list[int]:
     loads = list(stage.loads)
-    spatial = stage.spatial
     if len(loads) < 2:
-        return list(range(len(spatial)))
+        return [0] * len(stage.spatial)
     held = stage.vector_load or loads[0]
 
-    def rank(position: int) -> tuple[int, int]:
-        var = spatial[position].var
+    def rank(var: Any) -> int:
         if all(load.uses(var) for load in loads):
-            return (0, position)
-        return (1 if held.uses(var) else 2, position)
+            return 0
+        return 1 if held.uses(var) else _SHARING
 
-    return sorted(range(len(spatial)), key=rank)
+    return [rank(axis.var) for axis in stage.spatial]
 
 
 def reduce_in_tile(sch: Any, stage: Stage, tile: Tile) -> None:

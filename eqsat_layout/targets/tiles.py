@@ -19,6 +19,8 @@ _LOADS = 1.5  # loads and broadcasts a cycle, beside the arithmetic (measured on
 _ISSUED = 2.75  # instructions a cycle in all (measured on AVX2, the neighbours of a shared machine included)
 _SPARE = 1  # registers for the operand that is not held
 _LONG = 32  # steps of a product so long that LLVM does not write it out
+_PANEL = 0.5  # of the second cache, for what one panel of a reduction reads
+_PIECE = 0.25  # the same where it must be cut, so that the next piece has room
 _LINE = 64  # bytes of a cache line
 _LARGEST = 28  # accumulators along one axis
 _ADDRESSES = 200.0  # cycles to compute those of a tile over joined axes
@@ -109,6 +111,17 @@ def tile_cycles(stage: Stage, machine: Machine, *, joined: bool = False) -> floa
         costs.append(_joined(stage, loads, [extent or 1 for extent in extents], machine)[0])
     best = min(costs, default=math.inf)
     return best if best < math.inf else None
+
+
+def reduction_pieces(stage: Stage, tile: Tile, machine: Machine) -> int:
+    """In how many pieces the outermost axis of a reduction is done, for a panel of them to fit the second cache."""
+    loads = _loads_of(stage, stage.spatial)
+    panel = max((_touched(load, tile) * load.steps for load in loads if load.strides[tile.vector]), default=0)
+    outermost = stage.reduced[0].extent or 1
+    if panel <= _PANEL * machine.l2_bytes:
+        return 1
+    fit = [d for d in divisors(outermost, outermost) if panel <= d * _PIECE * machine.l2_bytes]
+    return min(fit, default=1)
 
 
 _Costed = tuple[float, JoinedTile | None]
@@ -266,9 +279,7 @@ def _cycles(loads: Sequence[_Load], tile: Tile, width: int, machine: Machine, sp
         stride = load.strides[tile.vector] or 0
         held.append(moved * (vectors if stride else 1))
         issued += moved * (1, pieces, 2 * tile.lanes)[stride]
-        touched = moved * (tile.lanes * stride if stride else 1) * load.element_bytes
-        if stride and tile.lanes * tile.sizes[tile.vector] < load.run:  # the rest of a line is of no use yet
-            touched = max(touched, moved // tile.sizes[tile.vector] * _LINE)
+        touched = _touched(load, tile)
         if touched * load.steps > machine.l1_bytes // 2:
             streamed += touched / machine.vector_bytes
     if accumulators + min(held) + spare > machine.registers:
@@ -277,3 +288,13 @@ def _cycles(loads: Sequence[_Load], tile: Tile, width: int, machine: Machine, sp
     small = sum(1 for axis, size in enumerate(tile.sizes) if size > 1 and axis != tile.vector)
     rows = math.prod(tile.sizes[: max(0, tile.vector - 1)])  # of the result, far from each other
     return (cycles + _STREAMED * streamed + 0.02 * issued + 0.05 * small + 0.04 * rows) / (tile.lanes * count)
+
+
+def _touched(load: _Load, tile: Tile) -> int:
+    """Bytes that a step of a tile moves to the first cache."""
+    moved = math.prod(size for axis, size in enumerate(tile.sizes) if load.moves(axis))
+    stride = load.strides[tile.vector] or 0
+    touched = moved * (tile.lanes * stride if stride else 1) * load.element_bytes
+    if stride and tile.lanes * tile.sizes[tile.vector] < load.run:  # the rest of a line is of no use yet
+        return max(touched, moved // tile.sizes[tile.vector] * _LINE)
+    return touched

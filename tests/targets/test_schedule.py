@@ -205,6 +205,30 @@ def test_convolutions_of_any_size(make_module, unscheduled, run, arrays, size, b
     np.testing.assert_allclose(got, unscheduled(legalize(mod), *inputs), atol=1e-3)
 
 
+@pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
+@pytest.mark.parametrize("rows", [8, 13])
+@pytest.mark.parametrize("epilogue", [False, True])
+def test_a_long_reduction_is_done_in_pieces(make_module, run, arrays, rows, epilogue, machine):
+    """Where a panel of one operand overflows the second cache, its pieces are added up."""
+
+    def body(emit, x, w, b):
+        y = emit(op.matmul(x, w))
+        return emit(nn.relu(emit(op.add(y, b)))) if epilogue else emit(op.add(y, b))
+
+    shapes = (rows, 9000), (9000, 64), (64,)
+    mod = scheduled(make_module(body, *shapes), machine)
+    assert "_rf" in mod.script()
+    x, w, b = (a.astype("float32") / 10 for a in arrays(*shapes))
+    wanted = x.astype("float64") @ w + b
+    got = run(build_scheduled(mod, normalize_target()), x, w, b)
+    np.testing.assert_allclose(got, np.maximum(wanted, 0) if epilogue else wanted, atol=1e-3)
+
+
+def test_a_reduction_whose_panels_fit_is_done_at_once(make_module):
+    mod = make_module(lambda emit, x, w: emit(op.matmul(x, w)), (8, 1000), (1000, 64))
+    assert "_rf" not in scheduled(mod, AVX2).script()
+
+
 def test_a_tile_of_seven_by_seven_pixels_overlaps(make_module):
     lanes, channels = 8, 32  # blocks of them: in short reductions the addresses of such tiles cost too much
     shapes = (1, channels, 7, 7, lanes), (4, channels, 3, 3, lanes, lanes), (1, 4, 1, 1, lanes), (1, 4, 7, 7, lanes)
