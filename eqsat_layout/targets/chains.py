@@ -17,7 +17,7 @@ from tvm import relax, tirx
 
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.nests import Chain, NestModel, chain_of
-from eqsat_layout.targets.schedule import inline_producers, joined_primfunc
+from eqsat_layout.targets.schedule import joined_primfunc, simplified
 from eqsat_layout.targets.stages import new_schedule, stages_of
 
 _LONGEST = 6  # calls in one kernel
@@ -121,7 +121,7 @@ class _Joiner:
 
     def _new_part(self, function: Any) -> _Part | None:
         try:
-            sch = inline_producers(new_schedule(function))
+            sch = simplified(new_schedule(function))
             chain = chain_of(stages_of(sch))
         except Exception:  # blocks of a kind that has no schedule
             return None

@@ -10,8 +10,9 @@ from typing import Any
 
 import tvm
 import tvm_ffi
+from tvm import tirx
 
-from eqsat_layout.targets.stages import Stage, stage_of
+from eqsat_layout.targets.stages import Axis, Stage, stage_of
 
 _FEW_STEPS = 16  # of a product, so few that LLVM writes them out and mixes them with what follows
 
@@ -35,9 +36,13 @@ def is_in_place(stage: Stage, epilogue: Stage) -> bool:
     own = [load for load in epilogue.loads if load.buffer.same_as(stage.write.buffer)]
     return all(
         len(load.indices) == len(epilogue.axes)
-        and all(index.same_as(axis.var) for index, axis in zip(load.indices, epilogue.axes, strict=True))
+        and all(_is_axis(index, axis) for index, axis in zip(load.indices, epilogue.axes, strict=True))
         for load in own
     ) and [a.extent for a in epilogue.axes] == [a.extent for a in stage.spatial]
+
+
+def _is_axis(index: Any, axis: Axis) -> bool:
+    return bool(index.same_as(axis.var)) or (axis.extent == 1 and isinstance(index, tirx.IntImm))
 
 
 def is_relaid(stage: Stage, epilogue: Stage) -> bool:

@@ -85,7 +85,7 @@ class Chain:
     @cached_property
     def epilogues(self) -> frozenset[int]:
         """Elementwise stages of which each runs on the accumulators of a reduction that nothing else reads."""
-        readers = Counter(link.source for links in self.links for link in links if link.source is not None)
+        readers = Counter(source for links in self.links for source in {link.source for link in links})
         found: set[int] = set()
         for number, (stage, links) in enumerate(zip(self.stages, self.links, strict=True)):
             sources = {link.source for link in links if link.source is not None}

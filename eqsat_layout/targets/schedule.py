@@ -58,7 +58,7 @@ def joined_primfunc(func: Any, machine: Machine, *, passes: int, nanoseconds: fl
     """
 
     def joined(sch: Any) -> Any:
-        sch = inline_producers(sch)
+        sch = simplified(sch)
         is_short = chain_of(stages_of(sch)).passes <= passes and _has_epilogue(sch)
         return _nested(sch, machine, nanoseconds) or (_schedule(sch, machine) if is_short else None)
 
@@ -90,7 +90,7 @@ def _is_scheduled(func: Any) -> bool:
 
 
 def _schedule(sch: Any, machine: Machine) -> Any:
-    sch = inline_producers(sch)
+    sch = simplified(sch)
     nested = _nested(sch, machine)
     if nested is not None:
         return nested
@@ -153,7 +153,39 @@ def _schedule_relaid(sch: Any, stage: Stage, epilogue: Stage, machine: Machine) 
     schedule_tile_relaid(sch, stage, epilogue, machine)
 
 
-def inline_producers(sch: Any) -> Any:
+def simplified(sch: Any) -> Any:
+    """The same in fewer stages, and epilogues over the axes of their reductions."""
+    return _align_epilogues(new_schedule(_inline_producers(sch).mod["main"]))
+
+
+def _align_epilogues(sch: Any) -> Any:
+    """Epilogues that see rows as several axes, or axes of one element, take those of their reductions instead."""
+    for number in range(len(stages_of(sch))):
+        sch = _aligned(sch, number) or sch
+    return sch
+
+
+def _aligned(sch: Any, number: int) -> Any:
+    stage = stages_of(sch)[number]
+    epilogue = epilogue_of(sch, stage)
+    if epilogue is None or is_in_place(stage, epilogue) or not is_relaid(stage, epilogue):
+        return None
+    own = next(load for load in epilogue.loads if load.buffer.same_as(stage.write.buffer))
+    if not own.indices[-1].same_as(epilogue.axes[-1].var):  # its vectors would be torn apart
+        return None
+    trial = sch.copy()
+    try:
+        axes = tirx.IndexMap([axis.var for axis in epilogue.axes], list(own.indices), None)
+        trial.transform_block_layout(epilogue.block, axes)
+        trial = new_schedule(trial.mod["main"])
+        stage = stages_of(trial)[number]
+        aligned = epilogue_of(trial, stage)
+        return trial if aligned is not None and is_in_place(stage, aligned) else None
+    except Exception:
+        return None
+
+
+def _inline_producers(sch: Any) -> Any:
     """Inlines elementwise stages into their readers where that costs no work."""
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         stage = stage_of(sch, block)

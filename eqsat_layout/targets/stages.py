@@ -271,5 +271,28 @@ def divisors(number: int, limit: int) -> Sequence[int]:
 
 
 def new_schedule(func: Any) -> Any:
-    """A schedule over ``func`` as ``main``."""
-    return s_tir.Schedule(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), error_render_level="none")
+    """A schedule over ``func`` as ``main``, the indices simplified by the extents of the axes."""
+    plain = tvm_ffi.structural_map(func.body, [(s_tir.SBlock, _with_simple_indices)], order="post")
+    func = func.with_body(plain).with_attr("global_symbol", "main")
+    return s_tir.Schedule(tvm.IRModule({"main": func}), error_render_level="none")
+
+
+def _with_simple_indices(block: Any) -> Any:
+    analyzer = tvm.sym.Analyzer()
+    axes = [axis for axis in block.iter_vars if _int(axis.dom.extent) != 1]  # those stay in indices, for all to see
+    if not axes:
+        return block
+    for axis in axes:
+        analyzer.bind(axis.var, axis.dom)
+
+    def on_load(load: Any) -> Any:
+        return tirx.BufferLoad(load.source, [analyzer.simplify(index) for index in load.indices])
+
+    def on_store(store: Any) -> Any:
+        return tirx.BufferStore(store.buffer, store.value, [analyzer.simplify(index) for index in store.indices])
+
+    def on_range(region: Any) -> Any:
+        return tvm.ir.Range.from_min_extent(analyzer.simplify(region.min), region.extent)
+
+    rules = [(tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store), (tvm.ir.Range, on_range)]
+    return tvm_ffi.structural_map(block, rules, order="post")
