@@ -34,12 +34,12 @@ def schedule_elementwise(sch: Any, stage: Stage, machine: Machine) -> None:
     """Outer loops parallel, the innermost contiguous run vectorised (by LLVM, where vectors don't divide it)."""
     loops = list(sch.get_loops(stage.block))
     run = _contiguous_run(stage)
+    extent = math.prod(a.extent or 1 for a in stage.axes[len(stage.axes) - run :])
     if run and stage.branches_on(stage.axes[-1].var):
         if _decompose_pad(sch, stage, machine):
             return
-        run = 0
+        extent = math.gcd(extent, stage.branch_block(stage.axes[-1].var))  # a concat: vectors lie in one part
     if run:
-        extent = math.prod(a.extent or 1 for a in stage.axes[len(stage.axes) - run :])
         lanes = vector_lanes(extent, machine.lanes(stage.write.element_bytes))
         if lanes > 1:
             fused = sch.fuse(*loops[-run:]) if run > 1 else loops[-1]
@@ -239,7 +239,7 @@ def _contiguous_run(stage: Stage) -> int:
     run = 1
     for position in range(len(axes) - 2, -1, -1):
         after = axes[position + 1].extent
-        joined = after is not None and axes[position].extent is not None and not stage.branch_vars
+        joined = after is not None and axes[position].extent is not None and not stage.conditions
         if not joined or not all(_joins(row[position], row[position + 1], after) for row in strides):
             break
         run += 1

@@ -78,7 +78,7 @@ class Chain:
             and all(s.simple and s.is_plain and all(a.extent for a in s.axes) for s in self.stages)
             and all(s.is_reduction or _is_in_vectors(s) for s in self.stages)
             # what feeds a pad would have a tile of its own size at every border, and conditions inside
-            and not any(s.branch_vars and any(link.source is not None for link in links) for s, links in pairs)
+            and not any(s.conditions and any(link.source is not None for link in links) for s, links in pairs)
             and all(number in used for number in range(len(self.stages) - 1))
         )
 
@@ -280,7 +280,7 @@ def _cycles(stage: Stage, extents: Extents, machine: Machine, *, joined: bool = 
     """Cycles of one core for so many elements of a stage, from the first cache."""
     elements = math.prod(extents)
     if not stage.is_reduction:
-        branches = _BRANCH if stage.branch_vars else 0
+        branches = _BRANCH if stage.conditions else 0
         return elements * (max(1, stage.size) + branches) / machine.lanes(stage.write.element_bytes)
     cycles = tile_cycles(stage.within(extents), machine, joined=joined)
     return None if cycles is None else cycles * elements * stage.steps

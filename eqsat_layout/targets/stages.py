@@ -82,7 +82,7 @@ class Access:
 class Stage:
     """One block, with what its schedule needs to know. ``simple``: loops and axes correspond one to one, one store.
 
-    ``size``: loads and calls of an iteration. ``branch_vars``: variables that its ``if_then_else`` conditions read.
+    ``size``: loads and calls of an iteration. ``conditions``: those of its ``if_then_else`` and ``Select``.
     """
 
     block: Any
@@ -94,7 +94,7 @@ class Stage:
     size: int
     is_costly: bool
     is_copy: bool
-    branch_vars: tuple[Any, ...]
+    conditions: tuple[Any, ...]
 
     @property
     def write(self) -> Access:
@@ -146,7 +146,19 @@ class Stage:
 
     def branches_on(self, var: Any) -> bool:
         """A condition inside depends on ``var``."""
-        return any(v.same_as(var) for v in self.branch_vars)
+        return any(_contains(condition, var) for condition in self.conditions)
+
+    def branch_block(self, var: Any) -> int:
+        """Conditions on ``var`` are the same within blocks of so many elements; 1 if there is nothing to be known."""
+        found: list[int] = []
+        for condition in self.conditions:
+            if not _contains(condition, var):
+                continue
+            bound = _bound_on(condition, var)
+            if bound is None:
+                return 1
+            found.append(bound)
+        return math.gcd(*found) if found else 1
 
 
 def stages_of(sch: Any) -> list[Stage]:
@@ -161,12 +173,12 @@ def stage_of(sch: Any, block: Any) -> Stage:
     axes = tuple(
         Axis(iv.var, _int(iv.dom.extent), int(iv.iter_type) == tirx.IterVar.CommReduce) for iv in node.iter_vars
     )
-    stores, loads, size, costly, branch_vars = _scan(node.body)
+    stores, loads, size, costly, conditions = _scan(node.body)
     own = [s.buffer for s in stores]
     reads = tuple(a for a in loads if not any(a.buffer.same_as(b) for b in own))
     copy = isinstance(node.body, tirx.BufferStore) and isinstance(node.body.value, tvm.ir.TensorLoad)
     simple = len(stores) == 1 and _one_to_one(sch, loops, axes)
-    return Stage(block, str(node.name_hint), axes, tuple(stores), reads, simple, size, costly, copy, branch_vars)
+    return Stage(block, str(node.name_hint), axes, tuple(stores), reads, simple, size, costly, copy, conditions)
 
 
 def _one_to_one(sch: Any, loops: Sequence[Any], axes: Sequence[Axis]) -> bool:
@@ -191,7 +203,7 @@ def _scan(body: Any) -> tuple[list[Access], list[Access], int, bool, tuple[Any, 
     stores: list[Access] = []
     loads: list[Access] = []
     calls: list[str] = []
-    branch_vars: list[Any] = []
+    conditions: list[Any] = []
 
     def on_store(node: Any) -> None:
         stores.append(Access(node.buffer, tuple(node.indices)))
@@ -203,10 +215,10 @@ def _scan(body: Any) -> tuple[list[Access], list[Access], int, bool, tuple[Any, 
         name = str(getattr(node.op, "name", node.op)).rsplit(".", 1)[-1]
         calls.append(name)
         if name == "if_then_else":
-            tvm_ffi.structural_walk(node.args[0], [(tirx.Var, branch_vars.append)])
+            conditions.append(node.args[0])
 
     def on_select(node: Any) -> None:
-        tvm_ffi.structural_walk(node.condition, [(tirx.Var, branch_vars.append)])
+        conditions.append(node.condition)
 
     tvm_ffi.structural_walk(
         body,
@@ -218,7 +230,20 @@ def _scan(body: Any) -> tuple[list[Access], list[Access], int, bool, tuple[Any, 
         ],
     )
     costly = any(name in _COSTLY for name in calls)
-    return stores, loads, len(loads) + len(calls), costly, tuple(branch_vars)
+    return stores, loads, len(loads) + len(calls), costly, tuple(conditions)
+
+
+def _bound_on(condition: Any, var: Any) -> int | None:
+    """Where a comparison of ``var`` with a number changes; ``None`` for any other condition."""
+    if not isinstance(condition, tirx.LT | tirx.LE | tirx.GT | tirx.GE):
+        return None
+    difference = tvm.sym.Analyzer().simplify(condition.a - condition.b)
+    factor, number = map(_int, tvm.sym.detect_linear_equation(difference, [var]) or (None, None))
+    if factor not in (1, -1) or number is None:
+        return None
+    # v + n < 0 and v + n >= 0 change at -n, v + n <= 0 and v + n > 0 one later; with -v the other way round
+    is_early = isinstance(condition, tirx.LT | tirx.GE) == (factor == 1)
+    return -number * factor + (0 if is_early else 1)
 
 
 def _int(value: Any) -> int | None:
