@@ -155,18 +155,20 @@ def _schedule_relaid(sch: Any, stage: Stage, epilogue: Stage, machine: Machine) 
 
 def simplified(sch: Any) -> Any:
     """The same in fewer stages, and epilogues over the axes of their reductions."""
-    return _align_epilogues(new_schedule(_inline_producers(sch).mod["main"]))
+    inlined = _inline_producers(sch)
+    return _align_epilogues(sch if inlined is sch else new_schedule(inlined.mod["main"]))
 
 
 def _align_epilogues(sch: Any) -> Any:
     """Epilogues that see rows as several axes, or axes of one element, take those of their reductions instead."""
-    for number in range(len(stages_of(sch))):
-        sch = _aligned(sch, number) or sch
+    for number, stage in enumerate(stages_of(sch)):
+        aligned = _aligned(sch, stage, number)
+        if aligned is not None:
+            return _align_epilogues(aligned)
     return sch
 
 
-def _aligned(sch: Any, number: int) -> Any:
-    stage = stages_of(sch)[number]
+def _aligned(sch: Any, stage: Stage, number: int) -> Any:
     epilogue = epilogue_of(sch, stage)
     if epilogue is None or is_in_place(stage, epilogue) or not is_relaid(stage, epilogue):
         return None
