@@ -144,9 +144,8 @@ def _joined(stage: Stage, loads: Sequence[_Load], extents: Sequence[int], machin
             if found is not None:
                 cycles, tile = found
                 cycles *= _waste(elements, size) * (_WINDOW_ADDRESSES if has_window else 1)
-                cycles += (_EDGE if last == first + 1 else _ADDRESSES) / (
-                    stage.steps * tile.lanes * math.prod(tile.sizes)
-                )
+                addresses = _EDGE if last == first + 1 else _ADDRESSES
+                cycles += addresses / (stage.steps * tile.lanes * math.prod(tile.sizes))
                 best = min(best, (cycles, JoinedTile(first, last, size)), key=_cost)
     return best
 

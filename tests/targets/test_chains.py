@@ -167,6 +167,33 @@ def test_an_epilogue_under_other_axes_takes_those_of_its_reduction(run, unschedu
     np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-4)
 
 
+def test_an_epilogue_over_pixels_takes_the_axes_of_rows_and_columns(run, unscheduled, arrays):
+    """One axis of the reduction has one element, which the epilogue reads at 0 and not at an axis of its own."""
+
+    def convolution(x, w):
+        k = te.reduce_axis((0, 96), "k")
+
+        def element(n, h, w_, o):
+            return te.sum(x[n, h, w_, k] * w[o // 16, k, o % 16], axis=k)
+
+        return te.compute((1, 7, 15, 1024), element, name="convolution")
+
+    def flat(y, b):
+        def element(n, i, j):
+            return te.max(y[0, i // 15, i % 15, j] + b[n, j], tirx.const(0, "float32"))
+
+        return te.compute((1, 105, 1024), element, name="flat")
+
+    shapes = (1, 7, 15, 96), (64, 96, 16), (1, 1024)
+    mod = module_of(lambda emit, x, w, b: emit(flat, emit(convolution, x, w), b), *shapes)
+    assert len(calls_of(mod)) == 2
+    joined = join_chains(mod, AVX2)
+    assert len(calls_of(joined)) == 1
+    inputs = arrays(*shapes)
+    got = run(build_scheduled(schedule_module(joined, AVX2), normalize_target()), *inputs)
+    np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-4)
+
+
 def test_an_epilogue_that_transposes_stays():
     def turned(y):
         return te.compute((1024, 98), lambda j, i: te.max(y[i, j], tirx.const(0, "float32")), name="turned")

@@ -16,6 +16,7 @@ from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.targets import Machine, normalize_target
 from eqsat_layout.targets.llvm import build_scheduled, fuse
 from eqsat_layout.targets.schedule import schedule_module, schedule_primfunc
+from eqsat_layout.targets.stages import new_schedule, stages_of
 
 AVX512 = Machine(64, 32, 2, broadcast_operand=True)
 AVX2 = Machine(32, 16, 2)
@@ -235,6 +236,42 @@ def test_a_long_reduction_is_done_in_pieces(make_module, run, arrays, rows, epil
 def test_a_reduction_whose_panels_fit_is_done_at_once(make_module):
     mod = make_module(lambda emit, x, w: emit(op.matmul(x, w)), (8, 1000), (1000, 64))
     assert "_rf" not in scheduled(mod, AVX2).script()
+
+
+COMPARISONS = {
+    tirx.LT: lambda a, b: a < b,
+    tirx.LE: lambda a, b: a <= b,
+    tirx.GT: lambda a, b: a > b,
+    tirx.GE: lambda a, b: a >= b,
+}
+
+
+@given(
+    kind=st.sampled_from(list(COMPARISONS)),
+    offset=st.integers(-40, 40),
+    number=st.integers(-40, 100),
+    turned=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_conditions_hold_for_blocks(kind, offset, number, turned):
+    """All elements of a block of ``branch_block`` take the same branch."""
+    extent = 64
+
+    def sides(value):
+        return (number, value + offset) if turned else (value + offset, number)
+
+    def element(i):
+        left, right = (tirx.const(s, i.ty.dtype) if isinstance(s, int) else s for s in sides(i))
+        return tirx.if_then_else(kind(left, right), x[i], ZERO)
+
+    x = te.placeholder((extent,), name="x")
+    func = te.create_prim_func([x, te.compute((extent,), element, name="y")], index_dtype_override="int64")
+    (stage,) = stages_of(new_schedule(func))
+    block = stage.branch_block(stage.axes[0].var) if stage.conditions else extent
+    taken = [COMPARISONS[kind](*sides(i)) for i in range(extent)]
+    size = abs(block) or extent
+    for start in range(0, extent, size):
+        assert len(set(taken[start : start + size])) == 1
 
 
 def test_a_tile_of_seven_by_seven_pixels_overlaps(make_module):
