@@ -26,7 +26,8 @@ class Machine:
 
     ``vector_bytes``: width of a vector register; ``registers``: their number; ``cores``: threads of a parallel loop;
     ``broadcast_operand``: an arithmetic instruction can broadcast a scalar from memory (no register of its own);
-    ``l1_bytes``: data cache of a core, ``l2_bytes``: its second one.
+    ``l1_bytes``: data cache of a core, ``l2_bytes``: its second one;
+    ``line_bytes``: what moves between caches at once.
     """
 
     vector_bytes: int
@@ -35,6 +36,7 @@ class Machine:
     broadcast_operand: bool = False
     l1_bytes: int = 32768
     l2_bytes: int = 524288
+    line_bytes: int = 64
 
     def lanes(self, element_bytes: int) -> int:
         """Elements in a vector register."""

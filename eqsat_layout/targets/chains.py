@@ -100,7 +100,7 @@ class _Joiner:
         return self._gains[key]
 
     def _new_gain(self, window: Sequence[_Call]) -> float:
-        parts = [part for call in window if (part := self._part(call.callee)) is not None]
+        parts = self._parts_of(window)
         if len(parts) < len(window):
             return 0.0
         chain = parts[0].chain
@@ -113,6 +113,10 @@ class _Joiner:
         if chain.is_regular and chain.passes == parts[0].chain.passes:  # the others are epilogues
             return max(0.0, alone - self.model.apart(chain))
         return 0.0
+
+    def _parts_of(self, window: Sequence[_Call]) -> list[_Part]:
+        """Those that are regular."""
+        return [part for call in window if (part := self._part(call.callee)) is not None]
 
     def _part(self, callee: Any) -> _Part | None:
         if callee not in self._parts:
@@ -136,7 +140,7 @@ class _Joiner:
         key = _key(window)
         if key not in self._made:
             function = _one_function(self.mod, window)
-            parts = [part for call in window if (part := self._part(call.callee)) is not None]
+            parts = self._parts_of(window)
             alone, passes = sum(part.nanoseconds for part in parts), parts[0].chain.passes
             scheduled = function and joined_primfunc(function, self.machine, passes=passes, nanoseconds=alone)
             name = "_".join(dict.fromkeys(call.callee.name_hint for call in window))

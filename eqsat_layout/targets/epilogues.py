@@ -12,7 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from eqsat_layout.targets.stages import Axis, Stage, stage_of
+from eqsat_layout.targets.stages import Access, Axis, Stage, new_schedule, stage_of, stages_of
 
 _FEW_STEPS = 16  # of a product, so few that LLVM writes them out and mixes them with what follows
 
@@ -33,12 +33,16 @@ def epilogue_of(sch: Any, stage: Stage) -> Stage | None:
 
 def is_in_place(stage: Stage, epilogue: Stage) -> bool:
     """The epilogue reads the elements of ``stage`` at the indices at which it writes."""
-    own = [load for load in epilogue.loads if load.buffer.same_as(stage.write.buffer)]
     return all(
         len(load.indices) == len(epilogue.axes)
         and all(_is_axis(index, axis) for index, axis in zip(load.indices, epilogue.axes, strict=True))
-        for load in own
+        for load in _reads(epilogue, stage)
     ) and [a.extent for a in epilogue.axes] == [a.extent for a in stage.spatial]
+
+
+def _reads(epilogue: Stage, stage: Stage) -> list[Access]:
+    """What the epilogue reads of the stage's result."""
+    return [load for load in epilogue.loads if load.buffer.same_as(stage.write.buffer)]
 
 
 def _is_axis(index: Any, axis: Axis) -> bool:
@@ -47,13 +51,41 @@ def _is_axis(index: Any, axis: Axis) -> bool:
 
 def is_relaid(stage: Stage, epilogue: Stage) -> bool:
     """The epilogue reads every element of ``stage`` for one element of its own, always at the same indices."""
-    own = [load for load in epilogue.loads if load.buffer.same_as(stage.write.buffer)]
+    own = _reads(epilogue, stage)
     first = list(own[0].indices)
     if any(not tvm_ffi.structural_equal(list(load.indices), first) for load in own):
         return False
     ranges = {axis.var: tvm.ir.Range(0, axis.extent or 64) for axis in epilogue.axes}
     level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
     return len(tvm.sym.detect_iter_map(first, ranges, check_level=level).indices) == len(first)
+
+
+def align_epilogues(sch: Any) -> Any:
+    """Epilogues that see rows as several axes, or axes of one element, take those of their reductions instead."""
+    for number, stage in enumerate(stages_of(sch)):
+        aligned = _aligned(sch, stage, number)
+        if aligned is not None:
+            return align_epilogues(aligned)
+    return sch
+
+
+def _aligned(sch: Any, stage: Stage, number: int) -> Any:
+    epilogue = epilogue_of(sch, stage)
+    if epilogue is None or is_in_place(stage, epilogue) or not is_relaid(stage, epilogue):
+        return None
+    own = _reads(epilogue, stage)[0]
+    if not own.indices[-1].same_as(epilogue.axes[-1].var):  # its vectors would be torn apart
+        return None
+    trial = sch.copy()
+    try:
+        axes = tirx.IndexMap([axis.var for axis in epilogue.axes], list(own.indices), None)
+        trial.transform_block_layout(epilogue.block, axes)
+        trial = new_schedule(trial.mod["main"])
+        stage = stages_of(trial)[number]
+        aligned = epilogue_of(trial, stage)
+        return trial if aligned is not None and is_in_place(stage, aligned) else None
+    except Exception:
+        return None
 
 
 def is_parameter(sch: Any, stage: Stage) -> bool:

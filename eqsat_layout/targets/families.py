@@ -96,9 +96,7 @@ def schedule_pieces(sch: Any, stage: Stage, epilogue: Stage | None, machine: Mac
     sch.decompose_reduction(stage.block, piece)
     if epilogue is not None:
         sch.reverse_compute_at(epilogue.block, at, preserve_unit_loops=True)
-        last = sch.get_loops(epilogue.block)[-1]
-        _, lane = sch.split(last, [None, vector_lanes(extent_of(sch, last), machine.lanes(stage.write.element_bytes))])
-        sch.vectorize(lane)
+        in_vectors(sch, sch.get_loops(epilogue.block)[-1], machine.lanes(stage.write.element_bytes))
 
 
 def schedule_tile_relaid(sch: Any, stage: Stage, epilogue: Stage, machine: Machine) -> None:
@@ -221,6 +219,16 @@ def _parallel(sch: Any, loops: Sequence[Any], machine: Machine, work: int) -> No
         sch.parallel(fused)
 
 
+def in_vectors(sch: Any, loop: Any, width: int) -> list[Any]:
+    """The loop in vectors, where any divides it: the loops outside of them, if so."""
+    lanes = vector_lanes(extent_of(sch, loop), width)
+    if lanes < 2:
+        return []
+    outer, lane = sch.split(loop, [None, lanes])
+    sch.vectorize(lane)
+    return [outer]
+
+
 def vector_lanes(extent: int, width: int) -> int:
     """Elements of a vector that divides ``extent``: whole registers, up to four, or most of one; else 1."""
     whole = [d for d in divisors(extent, 4 * width) if d % width == 0]
@@ -259,14 +267,9 @@ def _decompose_pad(sch: Any, stage: Stage, machine: Machine) -> bool:
         return False
     fill = sch.decompose_padding(stage.block, loops[0])
     for block in (fill, stage.block):
-        part = stage_of(sch, block)
-        own = sch.get_loops(block)
-        lanes = vector_lanes(extent_of(sch, own[-1]), machine.lanes(part.write.element_bytes))
-        if lanes > 1:
-            outer, inner = sch.split(own[-1], [None, lanes])
-            sch.vectorize(inner)
-            own = [*own[:-1], outer, inner]
-        _parallel(sch, own[:-1], machine, stage.domain)
+        *outer, last = sch.get_loops(block)
+        outer += in_vectors(sch, last, machine.lanes(stage_of(sch, block).write.element_bytes))
+        _parallel(sch, outer, machine, stage.domain)
     return True
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.epilogues import epilogue_of, is_in_place
-from eqsat_layout.targets.families import vector_lanes
+from eqsat_layout.targets.families import in_vectors
 from eqsat_layout.targets.stages import Stage, stage_of, stages_of
 from eqsat_layout.targets.tile_loops import extent_of, reduce_in_tile, split_tiles
 from eqsat_layout.targets.tiles import register_tile
@@ -98,7 +98,5 @@ def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, ma
 def _elementwise(sch: Any, block: Any, loops: Sequence[Any] | None, machine: Machine) -> None:
     stage = stage_of(sch, block)
     loops = loops or sch.get_loops(block)[-len(stage.axes) :]
-    lanes = vector_lanes(extent_of(sch, loops[-1]), machine.lanes(stage.write.element_bytes))
-    if lanes > 1 and not stage.branches_on(stage.axes[-1].var):
-        _, lane = sch.split(loops[-1], [None, lanes])
-        sch.vectorize(lane)
+    if not stage.branches_on(stage.axes[-1].var):
+        in_vectors(sch, loops[-1], machine.lanes(stage.write.element_bytes))

@@ -20,7 +20,6 @@ from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.stages import Access
 from eqsat_layout.tir.rewrite import substitute
 
-_LINE = 64  # bytes of a cache line
 _PACE = 32  # products of vectors in the time that a line takes from memory
 _SHARE = 0.25  # of the time of its tiles that a panel takes from memory, below which fetching costs more than it saves
 _MOST = 32  # lines that one step fetches
@@ -83,7 +82,7 @@ class _TileNest:
         users = [loop for loop in tiles if _uses(indices, loop)]
         panel = self._panel(indices, load) * load.element_bytes
         whole = math.prod(extent or 0 for extent in load.shape) * load.element_bytes
-        if not users or not _LINE <= panel <= machine.l2_bytes // 4 or whole <= machine.l2_bytes // 2:
+        if not users or not machine.line_bytes <= panel <= machine.l2_bytes // 4 or whole <= machine.l2_bytes // 2:
             return []
         mover, sharing = users[-1], tiles[len(users) :]
         if tiles[: len(users)] != users:  # read again and again, from the cache
@@ -91,7 +90,7 @@ class _TileNest:
         if not tvm.sym.detect_linear_equation(_flat(indices, load), [mover.loop_var]):  # several loops fused
             return []
         turns = [*sharing, *self.steps]
-        count, lines = _iterations(turns), panel // _LINE
+        count, lines = _iterations(turns), panel // machine.line_bytes
         work = _iterations([loop for loop in self.inside if loop.kind == tirx.ForKind.UNROLLED])
         each = max(-(-lines // count), min(work // _PACE, lines))
         if each > _MOST or lines * _PACE < _SHARE * count * work:
@@ -104,7 +103,7 @@ class _TileNest:
             turn = turn * loop.extent + loop.loop_var
         begin = max(0, count - -(-lines // each))  # late: what is fetched early drives out what is in use
         first = tirx.max(turn - begin, 0) * each
-        step = _LINE // load.element_bytes
+        step = machine.line_bytes // load.element_bytes
         return [
             _fetch(load.buffer[(*outer, last + tirx.min(first + number, lines - 1) * step)]) for number in range(each)
         ]

@@ -13,7 +13,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.targets.base import Machine
-from eqsat_layout.targets.epilogues import epilogue_of, is_in_place, is_parameter, is_relaid
+from eqsat_layout.targets.epilogues import align_epilogues, epilogue_of, is_in_place, is_parameter, is_relaid
 from eqsat_layout.targets.families import (
     schedule_elementwise,
     schedule_fallback,
@@ -156,35 +156,7 @@ def _schedule_relaid(sch: Any, stage: Stage, epilogue: Stage, machine: Machine) 
 def simplified(sch: Any) -> Any:
     """The same in fewer stages, and epilogues over the axes of their reductions."""
     inlined = _inline_producers(sch)
-    return _align_epilogues(sch if inlined is sch else new_schedule(inlined.mod["main"]))
-
-
-def _align_epilogues(sch: Any) -> Any:
-    """Epilogues that see rows as several axes, or axes of one element, take those of their reductions instead."""
-    for number, stage in enumerate(stages_of(sch)):
-        aligned = _aligned(sch, stage, number)
-        if aligned is not None:
-            return _align_epilogues(aligned)
-    return sch
-
-
-def _aligned(sch: Any, stage: Stage, number: int) -> Any:
-    epilogue = epilogue_of(sch, stage)
-    if epilogue is None or is_in_place(stage, epilogue) or not is_relaid(stage, epilogue):
-        return None
-    own = next(load for load in epilogue.loads if load.buffer.same_as(stage.write.buffer))
-    if not own.indices[-1].same_as(epilogue.axes[-1].var):  # its vectors would be torn apart
-        return None
-    trial = sch.copy()
-    try:
-        axes = tirx.IndexMap([axis.var for axis in epilogue.axes], list(own.indices), None)
-        trial.transform_block_layout(epilogue.block, axes)
-        trial = new_schedule(trial.mod["main"])
-        stage = stages_of(trial)[number]
-        aligned = epilogue_of(trial, stage)
-        return trial if aligned is not None and is_in_place(stage, aligned) else None
-    except Exception:
-        return None
+    return align_epilogues(sch if inlined is sch else new_schedule(inlined.mod["main"]))
 
 
 def _inline_producers(sch: Any) -> Any:

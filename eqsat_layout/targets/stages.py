@@ -138,6 +138,13 @@ class Stage:
         """Iterations for one element of the result; a symbolic axis counts as 64."""
         return math.prod(64 if axis.extent is None else axis.extent for axis in self.reduced)
 
+    @cached_property
+    def has_window(self) -> bool:
+        """An index moves along an axis of the result and along one that is reduced."""
+        moving = [axis for axis in self.axes if axis.extent != 1]
+        indices = [Access(load.buffer, (index,)) for load in self.loads for index in load.indices]
+        return any(len({axis.reduce for axis in moving if index.uses(axis.var)}) > 1 for index in indices)
+
     def within(self, extents: Sequence[int]) -> Stage:
         """The stage over so many elements of every spatial axis."""
         sizes = iter(extents)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from eqsat_layout.targets.base import Machine
-from eqsat_layout.targets.stages import Access, Axis, Stage, divisors
+from eqsat_layout.targets.stages import Axis, Stage, divisors
 
 _LATENCY = 4.0  # cycles of a fused multiply-add; two start every cycle
 _LOADS = 1.5  # loads and broadcasts a cycle, beside the arithmetic (measured on AVX2: 1.45 to 1.5)
@@ -21,7 +21,6 @@ _SPARE = 1  # registers for the operand that is not held
 _LONG = 32  # steps of a product so long that LLVM does not write it out
 _PANEL = 0.5  # of the second cache, for what one panel of a reduction reads
 _PIECE = 0.25  # the same where it must be cut, so that the next piece has room
-_LINE = 64  # bytes of a cache line
 _LARGEST = 28  # accumulators along one axis
 _ADDRESSES = 200.0  # cycles to compute those of a tile over joined axes
 _EDGE = 60.0  # the same for a tile along one axis that it does not divide
@@ -118,10 +117,10 @@ def reduction_pieces(stage: Stage, tile: Tile, machine: Machine) -> int:
 
     One for windows: 512 channels at 3x3 with strides of 2 gain a tenth for one image and lose a third for eight.
     """
-    if _has_window(stage):
+    if stage.has_window:
         return 1
     loads = _loads_of(stage, stage.spatial)
-    panel = max((_touched(load, tile) * load.steps for load in loads if load.strides[tile.vector]), default=0)
+    panel = max((_touched(load, tile, machine) * load.steps for load in loads if load.strides[tile.vector]), default=0)
     outermost = stage.reduced[0].extent or 1
     if panel <= _PANEL * machine.l2_bytes:
         return 1
@@ -139,7 +138,6 @@ def _cost(costed: _Costed) -> float:
 def _joined(stage: Stage, loads: Sequence[_Load], extents: Sequence[int], machine: Machine) -> _Costed:
     """The best tile over axes other than that in vectors, and its cycles."""
     best: _Costed = (math.inf, None)
-    has_window = _has_window(stage)
     for first, last in _runs(stage, loads):
         elements = math.prod(extents[first:last])
         joined = [replace(load, strides=_together(load.strides, first, last)) for load in loads]
@@ -148,7 +146,7 @@ def _joined(stage: Stage, loads: Sequence[_Load], extents: Sequence[int], machin
             found = _best(stage, joined, given, stage.spatial[-1], machine, held=first)
             if found is not None:
                 cycles, tile = found
-                cycles *= _waste(elements, size) * (_WINDOW_ADDRESSES if has_window else 1)
+                cycles *= _waste(elements, size) * (_WINDOW_ADDRESSES if stage.has_window else 1)
                 addresses = _EDGE if last == first + 1 else _ADDRESSES
                 cycles += addresses / (stage.steps * tile.lanes * math.prod(tile.sizes))
                 best = min(best, (cycles, JoinedTile(first, last, size)), key=_cost)
@@ -174,6 +172,10 @@ class _Load:
 
     def moves(self, axis: int) -> bool:
         return self.strides[axis] != 0
+
+    def moved(self, tile: Tile) -> int:
+        """Elements that a step of a tile reads, vectors counted as one."""
+        return math.prod(size for axis, size in enumerate(tile.sizes) if self.moves(axis))
 
 
 def _loads_of(stage: Stage, axes: Sequence[Axis]) -> list[_Load]:
@@ -259,15 +261,8 @@ def _spare(stage: Stage, machine: Machine) -> int:
 
     Not so in long products of matrices, whose addresses and operands are the same in every step.
     """
-    is_product = stage.steps >= _LONG and not _has_window(stage)
+    is_product = stage.steps >= _LONG and not stage.has_window
     return _SPARE if machine.broadcast_operand or is_product else _SPARE + 1
-
-
-def _has_window(stage: Stage) -> bool:
-    """An index moves along an axis of the result and along one that is reduced."""
-    moving = [axis for axis in stage.axes if axis.extent != 1]
-    indices = [Access(load.buffer, (index,)) for load in stage.loads for index in load.indices]
-    return any(len({axis.reduce for axis in moving if index.uses(axis.var)}) > 1 for index in indices)
 
 
 def _cycles(loads: Sequence[_Load], tile: Tile, width: int, machine: Machine, spare: int) -> float | None:
@@ -279,11 +274,11 @@ def _cycles(loads: Sequence[_Load], tile: Tile, width: int, machine: Machine, sp
     held: list[int] = []
     issued, streamed = 0.0, 0.0
     for load in loads:
-        moved = math.prod(size for axis, size in enumerate(tile.sizes) if load.moves(axis))
+        moved = load.moved(tile)
         stride = load.strides[tile.vector] or 0
         held.append(moved * (vectors if stride else 1))
         issued += moved * (1, pieces, 2 * tile.lanes)[stride]
-        touched = _touched(load, tile)
+        touched = _touched(load, tile, machine)
         if touched * load.steps > machine.l1_bytes // 2:
             streamed += touched / machine.vector_bytes
     if accumulators + min(held) + spare > machine.registers:
@@ -294,11 +289,11 @@ def _cycles(loads: Sequence[_Load], tile: Tile, width: int, machine: Machine, sp
     return (cycles + _STREAMED * streamed + 0.02 * issued + 0.05 * small + 0.04 * rows) / (tile.lanes * count)
 
 
-def _touched(load: _Load, tile: Tile) -> int:
+def _touched(load: _Load, tile: Tile, machine: Machine) -> int:
     """Bytes that a step of a tile moves to the first cache."""
-    moved = math.prod(size for axis, size in enumerate(tile.sizes) if load.moves(axis))
+    moved = load.moved(tile)
     stride = load.strides[tile.vector] or 0
     touched = moved * (tile.lanes * stride if stride else 1) * load.element_bytes
     if stride and tile.lanes * tile.sizes[tile.vector] < load.run:  # the rest of a line is of no use yet
-        return max(touched, moved // tile.sizes[tile.vector] * _LINE)
+        return max(touched, moved // tile.sizes[tile.vector] * machine.line_bytes)
     return touched

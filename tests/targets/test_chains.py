@@ -70,6 +70,24 @@ def calls_of(mod):
     ]
 
 
+@pytest.fixture
+def joined_of_two(run, unscheduled, arrays):
+    """Two calls joined into one for AVX2, scheduled; the numbers are those of the two."""
+
+    def join(make_body, *shapes):
+        mod = module_of(make_body, *shapes)
+        assert len(calls_of(mod)) == 2
+        joined = join_chains(mod, AVX2)
+        assert len(calls_of(joined)) == 1
+        scheduled = schedule_module(joined, AVX2)
+        inputs = arrays(*shapes)
+        got = run(build_scheduled(scheduled, normalize_target()), *inputs)
+        np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-4)
+        return scheduled
+
+    return join
+
+
 LARGE = (4, 128, 64, 16), (6, 6), (4, 6)
 
 
@@ -120,15 +138,8 @@ def test_what_is_read_twice_stays(arrays, run, unscheduled):
     np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-4)
 
 
-def test_an_epilogue_that_tvm_leaves_alone_is_joined(run, unscheduled, arrays):
-    shapes = (6, 4, 32, 64, 16), (4, 6)
-    mod = module_of(lambda emit, rows, a: emit(relu, emit(back, rows, a)), *shapes)
-    assert len(calls_of(mod)) == 2
-    joined = join_chains(mod, AVX2)
-    assert len(calls_of(joined)) == 1
-    inputs = arrays(*shapes)
-    got = run(build_scheduled(schedule_module(joined, AVX2), normalize_target()), *inputs)
-    np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-4)
+def test_an_epilogue_that_tvm_leaves_alone_is_joined(joined_of_two):
+    joined_of_two(lambda emit, rows, a: emit(relu, emit(back, rows, a)), (6, 4, 32, 64, 16), (4, 6))
 
 
 def _product_of_rows(x, w):
@@ -144,7 +155,7 @@ OTHER_AXES = {
 
 
 @pytest.mark.parametrize("axes", OTHER_AXES)
-def test_an_epilogue_under_other_axes_takes_those_of_its_reduction(run, unscheduled, arrays, axes):
+def test_an_epilogue_under_other_axes_takes_those_of_its_reduction(joined_of_two, axes):
     """Its reduction would lose tiles that run over 98 rows: twice the time (ViT, apart until its axes were aligned)."""
     shape, row = OTHER_AXES[axes]
 
@@ -156,18 +167,11 @@ def test_an_epilogue_under_other_axes_takes_those_of_its_reduction(run, unschedu
         return te.compute(shape, element, name="above")
 
     shapes = (98, 96), (64, 96, 16), (1024,)
-    mod = module_of(lambda emit, x, w, b: emit(above, emit(_product_of_rows, x, w), b), *shapes)
-    assert len(calls_of(mod)) == 2
-    joined = join_chains(mod, AVX2)
-    assert len(calls_of(joined)) == 1
-    scheduled = schedule_module(joined, AVX2)
+    scheduled = joined_of_two(lambda emit, x, w, b: emit(above, emit(_product_of_rows, x, w), b), *shapes)
     assert "T.min(" in scheduled.script()
-    inputs = arrays(*shapes)
-    got = run(build_scheduled(scheduled, normalize_target()), *inputs)
-    np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-4)
 
 
-def test_an_epilogue_over_pixels_takes_the_axes_of_rows_and_columns(run, unscheduled, arrays):
+def test_an_epilogue_over_pixels_takes_the_axes_of_rows_and_columns(joined_of_two):
     """One axis of the reduction has one element, which the epilogue reads at 0 and not at an axis of its own."""
 
     def convolution(x, w):
@@ -185,13 +189,7 @@ def test_an_epilogue_over_pixels_takes_the_axes_of_rows_and_columns(run, unsched
         return te.compute((1, 105, 1024), element, name="flat")
 
     shapes = (1, 7, 15, 96), (64, 96, 16), (1, 1024)
-    mod = module_of(lambda emit, x, w, b: emit(flat, emit(convolution, x, w), b), *shapes)
-    assert len(calls_of(mod)) == 2
-    joined = join_chains(mod, AVX2)
-    assert len(calls_of(joined)) == 1
-    inputs = arrays(*shapes)
-    got = run(build_scheduled(schedule_module(joined, AVX2), normalize_target()), *inputs)
-    np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-4)
+    joined_of_two(lambda emit, x, w, b: emit(flat, emit(convolution, x, w), b), *shapes)
 
 
 def test_an_epilogue_that_transposes_stays():

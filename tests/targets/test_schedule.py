@@ -269,9 +269,11 @@ def test_conditions_hold_for_blocks(kind, offset, number, turned):
     (stage,) = stages_of(new_schedule(func))
     block = stage.branch_block(stage.axes[0].var) if stage.conditions else extent
     taken = [COMPARISONS[kind](*sides(i)) for i in range(extent)]
-    size = abs(block) or extent
-    for start in range(0, extent, size):
-        assert len(set(taken[start : start + size])) == 1
+    changes = [i for i in range(1, extent) if taken[i] != taken[i - 1]]
+    if changes:
+        assert [block] == changes
+    for start in range(0, extent, block or extent):
+        assert len(set(taken[start : start + (block or extent)])) == 1
 
 
 def test_a_tile_of_seven_by_seven_pixels_overlaps(make_module):
