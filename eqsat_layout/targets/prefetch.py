@@ -3,7 +3,8 @@
 In: a scheduled PrimFunc. Out: the same, in which tiles that read one panel of a large operand fetch the next panel,
 each a part of it. Without that only the first tile waits for memory, which is idle while the others compute. What a
 panel is and which tiles share it is read off the indices; panels that are not one piece of memory are left alone, as
-are those that so many tiles share that nothing would be gained.
+are those that so many tiles share that nothing would be gained. Of an operand whose elements are broadcast, each tile
+fetches what the next one reads.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from eqsat_layout.tir.rewrite import substitute
 _PACE = 32  # products of vectors in the time that a line takes from memory
 _SHARE = 0.25  # of the time of its tiles that a panel takes from memory, below which fetching costs more than it saves
 _MOST = 32  # lines that one step fetches
+_FEW = 16  # products of vectors for each line of the next tile
 _READ, _SECOND_CACHE, _DATA = 0, 2, 1
 
 _INSIDE = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
@@ -68,17 +70,41 @@ class _TileNest:
 
     def __init__(self, realize: Any, loops: Sequence[Any]) -> None:
         axes = list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
-        reduced = [value for axis, value in axes if int(axis.iter_type) == tirx.IterVar.CommReduce]
+        self._reduced = [value for axis, value in axes if int(axis.iter_type) == tirx.IterVar.CommReduce]
         self._values = {axis.var: value for axis, value in axes}
         self.inside = [loop for loop in loops if loop.kind in _INSIDE]
+        self._written = [loop for loop in self.inside if loop.kind == tirx.ForKind.UNROLLED]
         outside = [loop for loop in loops if loop.kind not in _INSIDE] if self.inside else []
-        self.steps = [loop for loop in outside if _uses(reduced, loop)]
-        self.tiles = [loop for loop in outside if not _uses(reduced, loop)]
+        self.steps = [loop for loop in outside if _uses(self._reduced, loop)]
+        self.tiles = [loop for loop in outside if not _uses(self._reduced, loop)]
 
     def fetches(self, load: Access, machine: Machine) -> list[Any]:
-        """The part of the load's next panel that is due in a step; empty where that gains nothing."""
+        """What is due of the load in a step; empty where that gains nothing."""
         indices = [substitute(index, self._values) for index in load.indices]
         tiles = [loop for loop in self.tiles if _iterations([loop]) > 1]
+        in_vectors = any(_uses(indices, loop) for loop in self.inside if loop.kind == tirx.ForKind.VECTORIZED)
+        if tiles and _uses(indices, tiles[-1]) and not in_vectors:
+            return self._next_rows(indices, load, tiles, machine)
+        return self._next_panel(indices, load, tiles, machine)
+
+    def _next_rows(self, indices: Sequence[Any], load: Access, tiles: Sequence[Any], machine: Machine) -> list[Any]:
+        """What the next tile reads in the same step: a line of every row."""
+        if _read_first(indices, load, tiles) <= machine.l2_bytes:
+            return []
+        mover = tiles[-1]
+        rows: list[dict[Any, Any]] = [{mover.loop_var: tirx.min(mover.loop_var + 1, mover.extent - 1)}]
+        for loop in self._written:
+            count = 1 if _uses(self._reduced, loop) else int(loop.extent)
+            places = [tirx.const(place, loop.loop_var.ty.dtype) for place in range(count)]
+            if _uses(indices, loop):
+                rows = [{**row, loop.loop_var: place} for row in rows for place in places]
+        few = len(rows) * _FEW > _iterations(self._written)
+        if few or _moved_first(indices, load, mover) < len(rows) * machine.line_bytes:
+            return []
+        return [_fetch(load.buffer[tuple(substitute(index, row) for index in indices)]) for row in rows]
+
+    def _next_panel(self, indices: Sequence[Any], load: Access, tiles: Sequence[Any], machine: Machine) -> list[Any]:
+        """A part of what the tiles after these share."""
         users = [loop for loop in tiles if _uses(indices, loop)]
         panel = self._panel(indices, load) * load.element_bytes
         whole = math.prod(extent or 0 for extent in load.shape) * load.element_bytes
@@ -91,7 +117,7 @@ class _TileNest:
             return []
         turns = [*sharing, *self.steps]
         count, lines = _iterations(turns), panel // machine.line_bytes
-        work = _iterations([loop for loop in self.inside if loop.kind == tirx.ForKind.UNROLLED])
+        work = _iterations(self._written)
         each = max(-(-lines // count), min(work // _PACE, lines))
         if each > _MOST or lines * _PACE < _SHARE * count * work:
             return []
@@ -121,6 +147,30 @@ class _TileNest:
                 return 0
             size *= extent
         return size if moves else 0
+
+
+def _read_first(indices: Sequence[Any], load: Access, tiles: Sequence[Any]) -> int:
+    """Bytes that tiles in turn read before they read any of them again."""
+    moved = Access(load.buffer, tuple(indices))
+    whole = count = math.prod(extent or 64 for extent in load.shape) * load.element_bytes
+    for loop in tiles:
+        is_linear = bool(tvm.sym.detect_linear_equation(_flat(indices, load), [loop.loop_var]))
+        if not (is_linear or moved.stride(loop.loop_var) == 0) or not _uses(indices, loop):
+            return count
+        count //= _iterations([loop])
+        if not is_linear:  # several loops fused, and what is read moves with the outer ones only
+            return count
+    return whole
+
+
+def _moved_first(indices: Sequence[Any], load: Access, mover: Any) -> int:
+    """Bytes between the first elements that the first two tiles read."""
+    flat = _flat(indices, load)
+    variables = tirx.analysis.undefined_vars(flat)
+    zeros = {var: tirx.const(0, var.ty.dtype) for var in variables}
+    ones = zeros | {mover.loop_var: tirx.const(1, mover.loop_var.ty.dtype)}
+    moved = tvm.sym.Analyzer().simplify(substitute(flat, ones) - substitute(flat, zeros))
+    return abs(int(moved)) * load.element_bytes
 
 
 def _flat(indices: Sequence[Any], load: Access) -> Any:

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.stages import Axis, Stage, divisors
@@ -22,10 +23,9 @@ _LONG = 32  # steps of a product so long that LLVM does not write it out
 _PANEL = 0.5  # of the second cache, for what one panel of a reduction reads
 _PIECE = 0.25  # the same where it must be cut, so that the next piece has room
 _LARGEST = 28  # accumulators along one axis
-_ADDRESSES = 200.0  # cycles to compute those of a tile over joined axes
-_EDGE = 60.0  # the same for a tile along one axis that it does not divide
+_ADDRESSES = 60.0  # cycles to compute those of a tile over joined axes, or that overlaps
+_FRESH = 1.0  # cycles that a vector from beyond the second cache takes where every tile needs others
 _STREAMED = 0.1  # of the cycles that moving memory to the first cache takes is not hidden
-_WINDOW_ADDRESSES = 1.1  # times as long as other tiles take where these change with every element of a window
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def register_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> Til
     spatial = stage.spatial
     if not spatial:
         return None
-    found = _best(stage, _loads_of(stage, spatial), [a.extent for a in spatial], spatial[-1], machine, whole=whole)
+    found = _best(_problem_of(stage, spatial, machine), tuple(a.extent for a in spatial), machine, whole=whole)
     return found[1] if found else None
 
 
@@ -66,8 +66,8 @@ def lane_tile(stage: Stage, machine: Machine) -> Tile | None:
     if not stage.reduced:
         return None
     axes = (*stage.spatial, stage.reduced[-1])
-    extents = [a.extent for a in axes]
-    found = _best(stage, _loads_of(stage, axes), extents, axes[-1], machine, one_vector=True)
+    extents = tuple(a.extent for a in axes)
+    found = _best(_problem_of(stage, axes, machine), extents, machine, one_vector=True)
     return found[1] if found else None
 
 
@@ -78,19 +78,18 @@ def joined_tile(stage: Stage, machine: Machine) -> JoinedTile | None:
     """
     if not stage.spatial or any(axis.extent is None for axis in stage.spatial):
         return None
-    loads = _loads_of(stage, stage.spatial)
-    extents = [a.extent or 1 for a in stage.spatial]
-    vector = len(extents) - 1
-    width = machine.lanes(stage.write.element_bytes)
-    plain = _best(stage, loads, extents, stage.spatial[-1], machine)
+    problem = _problem_of(stage, stage.spatial, machine)
+    extents = tuple(a.extent or 1 for a in stage.spatial)
+    vector, width = len(extents) - 1, problem.width
+    plain = _best(problem, extents, machine)
     best: _Costed = (plain[0] if plain else math.inf, None)
-    best = min(best, _joined(stage, loads, extents, machine), key=_cost)
+    best = min(best, _joined(problem, extents, machine), key=_cost)
     for size in (width, 2 * width, 4 * width):
         if width < 2 or size > extents[vector] or extents[vector] % size == 0:
             continue
-        cut = [*extents[:vector], size]
-        inside = _best(stage, loads, cut, stage.spatial[-1], machine)
-        cost = min(inside[0] if inside else math.inf, _joined(stage, loads, cut, machine)[0])
+        cut = (*extents[:vector], size)
+        inside = _best(problem, cut, machine)
+        cost = min(inside[0] if inside else math.inf, _joined(problem, cut, machine)[0])
         best = min(best, (cost * _waste(extents[vector], size), JoinedTile(vector, vector + 1, size)), key=_cost)
     return best[1]
 
@@ -102,12 +101,12 @@ def tile_cycles(stage: Stage, machine: Machine, *, joined: bool = False) -> floa
     """
     if not stage.spatial:
         return None
-    loads = _loads_of(stage, stage.spatial)
-    extents = [a.extent for a in stage.spatial]
-    found = _best(stage, loads, extents, stage.spatial[-1], machine)
+    problem = _problem_of(stage, stage.spatial, machine)
+    extents = tuple(a.extent for a in stage.spatial)
+    found = _best(problem, extents, machine)
     costs = [found[0]] if found else []
     if joined and None not in extents:
-        costs.append(_joined(stage, loads, [extent or 1 for extent in extents], machine)[0])
+        costs.append(_joined(problem, tuple(extent or 1 for extent in extents), machine)[0])
     best = min(costs, default=math.inf)
     return best if best < math.inf else None
 
@@ -119,7 +118,7 @@ def reduction_pieces(stage: Stage, tile: Tile, machine: Machine) -> int:
     """
     if stage.has_window:
         return 1
-    loads = _loads_of(stage, stage.spatial)
+    loads = _problem_of(stage, stage.spatial, machine).loads
     panel = max((_touched(load, tile, machine) * load.steps for load in loads if load.strides[tile.vector]), default=0)
     outermost = stage.reduced[0].extent or 1
     if panel <= _PANEL * machine.l2_bytes:
@@ -135,21 +134,21 @@ def _cost(costed: _Costed) -> float:
     return round(costed[0], 9)
 
 
-def _joined(stage: Stage, loads: Sequence[_Load], extents: Sequence[int], machine: Machine) -> _Costed:
+def _joined(problem: _Problem, extents: tuple[int, ...], machine: Machine) -> _Costed:
     """The best tile over axes other than that in vectors, and its cycles."""
     best: _Costed = (math.inf, None)
-    for first, last in _runs(stage, loads):
+    for first, last in _runs(problem.loads, len(extents) - 1):
         elements = math.prod(extents[first:last])
-        joined = [replace(load, strides=_together(load.strides, first, last)) for load in loads]
+        loads = tuple(replace(load, strides=_together(load.strides, first, last)) for load in problem.loads)
         for size in range(2, min(elements, machine.registers) + 1):
-            given = [*extents[:first], size, *extents[last:]]
-            found = _best(stage, joined, given, stage.spatial[-1], machine, held=first)
+            given = (*extents[:first], size, *extents[last:])
+            found = _best(replace(problem, loads=loads), given, machine, held=first)
             if found is not None:
                 cycles, tile = found
-                cycles *= _waste(elements, size) * (_WINDOW_ADDRESSES if stage.has_window else 1)
-                addresses = _EDGE if last == first + 1 else _ADDRESSES
-                cycles += addresses / (stage.steps * tile.lanes * math.prod(tile.sizes))
-                best = min(best, (cycles, JoinedTile(first, last, size)), key=_cost)
+                addresses = _ADDRESSES / (problem.steps * tile.lanes * math.prod(tile.sizes))
+                best = min(
+                    best, (cycles * _waste(elements, size) + addresses, JoinedTile(first, last, size)), key=_cost
+                )
     return best
 
 
@@ -162,13 +161,14 @@ def _waste(elements: int, size: int) -> float:
 class _Load:
     """Strides along the spatial axes, the steps of the reduction that touch new elements, bytes of an element.
 
-    ``run``: elements along the last axis before memory goes on elsewhere.
+    ``run``: elements along the last axis before memory goes on elsewhere. ``total``: bytes that all tiles read.
     """
 
     strides: tuple[int | None, ...]
     steps: int
     element_bytes: int
     run: int
+    total: int
 
     def moves(self, axis: int) -> bool:
         return self.strides[axis] != 0
@@ -178,18 +178,39 @@ class _Load:
         return math.prod(size for axis, size in enumerate(tile.sizes) if self.moves(axis))
 
 
-def _loads_of(stage: Stage, axes: Sequence[Axis]) -> list[_Load]:
-    found: list[_Load] = []
+@dataclass(frozen=True)
+class _Problem:
+    """What tiles of a reduction are judged by.
+
+    ``width``: elements of a vector register; ``spare``: registers besides accumulators and the operand that is held;
+    ``periods``: of blocks of the axis in vectors, which no vector may cross.
+    """
+
+    loads: tuple[_Load, ...]
+    steps: int
+    width: int
+    spare: int
+    periods: tuple[int, ...]
+    has_window: bool
+
+
+def _problem_of(stage: Stage, axes: Sequence[Axis], machine: Machine) -> _Problem:
+    """For tiles over ``axes``, the last one in vectors."""
+    last = axes[-1]
+    batch = math.prod(a.extent or 64 for a in axes if all(access.uses(a.var) for access in stage.loads))
+    loads: list[_Load] = []
     for access in stage.loads:
         steps = math.prod(a.extent or 64 for a in stage.reduced if access.uses(a.var))
-        run = access.period(axes[-1].var) or axes[-1].extent or 1
-        found.append(_Load(tuple(access.stride(a.var) for a in axes), steps, access.element_bytes, run))
-    return found
+        run = access.period(last.var) or last.extent or 1
+        total = math.prod(extent or 64 for extent in access.shape) * access.element_bytes // batch
+        loads.append(_Load(tuple(access.stride(a.var) for a in axes), steps, access.element_bytes, run, total))
+    width = machine.lanes(stage.write.element_bytes)
+    periods = tuple(period for access in stage.loads if (period := access.period(last.var)))
+    return _Problem(tuple(loads), stage.steps, width, _spare(stage, machine), periods, stage.has_window)
 
 
-def _runs(stage: Stage, loads: Sequence[_Load]) -> Iterator[tuple[int, int]]:
+def _runs(loads: Sequence[_Load], vector: int) -> Iterator[tuple[int, int]]:
     """Runs of neighbouring axes that move the same loads, none of which has the vector axis: those hold one operand."""
-    vector = len(stage.spatial) - 1
     kinds = [tuple(load.moves(axis) for load in loads) for axis in range(vector)]
     streams = [not any(load.moves(axis) and load.moves(vector) for load in loads) for axis in range(vector)]
     for first, last in itertools.combinations(range(vector + 1), 2):
@@ -202,45 +223,40 @@ def _together(strides: tuple[int | None, ...], first: int, last: int) -> tuple[i
     return (*strides[:first], middle, *strides[last:])
 
 
+@cache
 def _best(
-    stage: Stage,
-    loads: Sequence[_Load],
-    axes: Sequence[int | None],
-    last: Axis,
+    problem: _Problem,
+    axes: tuple[int | None, ...],
     machine: Machine,
     *,
     whole: bool = False,
     one_vector: bool = False,
     held: int | None = None,
 ) -> tuple[float, Tile] | None:
-    """The cheapest tile over ``axes``, given by their extents, ``last`` in vectors; and its cycles.
+    """The cheapest tile over ``axes``, given by their extents, the last one in vectors; and its cycles.
 
     ``whole``: all of the last axis, ``one_vector``: one vector of it. ``held``: an axis that is held as a whole.
     """
-    vector = len(axes) - 1
+    vector, width = len(axes) - 1, problem.width
     extent = axes[vector]
-    if extent is None or extent < 2 or not any(load.strides[vector] for load in loads):
+    strides = [load.strides[vector] for load in problem.loads]
+    if extent is None or extent < 2 or not any(strides) or any(stride not in (0, 1, 2) for stride in strides):
         return None
-    if any(load.strides[vector] not in (0, 1, 2) for load in loads):
-        return None
-    width = machine.lanes(stage.write.element_bytes)
-    periods = [period for access in stage.loads if (period := access.period(last.var))]
-    spare = _spare(stage, machine)
     best: tuple[float, Tile] | None = None
     for lanes in divisors(extent, 4 * width):
         if lanes > width and lanes % width:
             continue  # LLVM cuts such vectors up badly
-        if any(period % lanes for period in periods):
+        if any(period % lanes for period in problem.periods):
             continue  # a vector would lie in two blocks
         extents = [*axes[:-1], 1 if one_vector else extent // lanes]
         for sizes in _sizes(extents, machine.registers, held):
             held_lanes = lanes * sizes[-1]
             if whole and held_lanes != extent:
                 continue
-            if any(period % held_lanes and held_lanes % period for period in periods):
+            if any(period % held_lanes and held_lanes % period for period in problem.periods):
                 continue  # it would begin in the middle of a block
             tile = Tile(vector, lanes, sizes)
-            cycles = _cycles(loads, tile, width, machine, spare)
+            cycles = _cycles(problem, tile, machine)
             if cycles is not None and (best is None or cycles < best[0] - 1e-9):
                 best = (cycles, tile)
     return best
@@ -259,34 +275,39 @@ def _sizes(extents: Sequence[int | None], registers: int, held: int | None) -> I
 def _spare(stage: Stage, machine: Machine) -> int:
     """Registers besides accumulators and the operand that is held; LLVM needs one more to itself, else it spills.
 
-    Not so in long products of matrices, whose addresses and operands are the same in every step.
+    Not so in long products, whose addresses and operands are the same in every step.
     """
-    is_product = stage.steps >= _LONG and not stage.has_window
+    is_product = stage.steps >= _LONG and any(load.stride(stage.spatial[-1].var) == 0 for load in stage.loads)
     return _SPARE if machine.broadcast_operand or is_product else _SPARE + 1
 
 
-def _cycles(loads: Sequence[_Load], tile: Tile, width: int, machine: Machine, spare: int) -> float | None:
+def _cycles(problem: _Problem, tile: Tile, machine: Machine) -> float | None:
     """Cycles per useful multiply-add lane; ``None`` if the tile does not fit the registers."""
+    width = problem.width
     vectors = math.ceil(tile.lanes / width)
     pieces = tile.lanes // width + (tile.lanes % width).bit_count()
     count = math.prod(tile.sizes)
     accumulators = vectors * count
     held: list[int] = []
-    issued, streamed = 0.0, 0.0
-    for load in loads:
+    issued, streamed, fresh = 0.0, 0.0, 0.0
+    for load in problem.loads:
         moved = load.moved(tile)
         stride = load.strides[tile.vector] or 0
         held.append(moved * (vectors if stride else 1))
         issued += moved * (1, pieces, 2 * tile.lanes)[stride]
         touched = _touched(load, tile, machine)
-        if touched * load.steps > machine.l1_bytes // 2:
+        panel = touched * load.steps
+        if panel > machine.l1_bytes // 2:
             streamed += touched / machine.vector_bytes
-    if accumulators + min(held) + spare > machine.registers:
+        if (load.total if not stride else panel * problem.has_window) > machine.l2_bytes:  # others are cut in pieces
+            fresh += touched / machine.vector_bytes
+    if accumulators + min(held) + problem.spare > machine.registers:
         return None
     cycles = max(accumulators / 2, issued / _LOADS, (accumulators + issued) / _ISSUED, streamed, _LATENCY)
+    cycles += _FRESH * fresh + _STREAMED * streamed + 0.02 * issued
     small = sum(1 for axis, size in enumerate(tile.sizes) if size > 1 and axis != tile.vector)
     rows = math.prod(tile.sizes[: max(0, tile.vector - 1)])  # of the result, far from each other
-    return (cycles + _STREAMED * streamed + 0.02 * issued + 0.05 * small + 0.04 * rows) / (tile.lanes * count)
+    return (cycles + 0.05 * small + 0.04 * rows) / (tile.lanes * count)
 
 
 def _touched(load: _Load, tile: Tile, machine: Machine) -> int:

@@ -1,4 +1,7 @@
-"""While the tiles of one panel compute, every line of the next one is fetched, and none beyond the operand."""
+"""While the tiles of one panel compute, every line of the next one is fetched, and none beyond the operand.
+
+While one tile computes, the rows of the next one are fetched.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,8 @@ def product(rows, steps, panels, lanes=16, *, packed=True):
     return schedule_primfunc(function, SMALL_CACHES)
 
 
-def fetches(function):
-    """(indices, loops around them) of all prefetches."""
+def fetches(function, name="weights"):
+    """(indices, loops around them) of all prefetches of an operand."""
     found = []
 
     def visit(node, loops):
@@ -52,23 +55,24 @@ def fetches(function):
         elif isinstance(node, tirx.Evaluate) and "prefetch" in str(node.value):
             loads = []
             tvm_ffi.structural_walk(node, (tvm.ir.TensorLoad, loads.append))
-            found.append((list(loads[0].indices), loops))
+            if str(loads[0].source.name) == name:
+                found.append((list(loads[0].indices), loops))
 
     visit(function.body, [])
     return found
 
 
-def addresses(function, shape):
-    """By panel in use: the elements at which fetched lines start."""
+def addresses(function, shape, count, name="weights"):
+    """By panel (or tile) in use, that is by the loop of ``count`` iterations: where fetched lines start."""
     analyzer = tvm.sym.Analyzer()
     lines = {}
-    for indices, loops in fetches(function):
+    for indices, loops in fetches(function, name):
         for values in itertools.product(*(range(int(loop.extent)) for loop in loops)):
             at = {loop.loop_var: tirx.IntImm("int64", v) for loop, v in zip(loops, values, strict=True)}
             place = [int(analyzer.simplify(substitute(index, at))) for index in indices]
             flat = sum(p * math.prod(shape[n + 1 :]) for n, p in enumerate(place))
-            panel = next(v for loop, v in zip(loops, values, strict=True) if int(loop.extent) == shape[0])
-            lines.setdefault(panel, set()).add(flat)
+            place = next(v for loop, v in zip(loops, values, strict=True) if int(loop.extent) == count)
+            lines.setdefault(place, set()).add(flat)
     return lines
 
 
@@ -76,7 +80,7 @@ def addresses(function, shape):
 def test_the_next_panel_is_fetched_whole(rows, steps, panels):
     function = product(rows, steps, panels)
     size = steps * 16
-    for panel, found in addresses(function, (panels, steps, 16)).items():
+    for panel, found in addresses(function, (panels, steps, 16), panels).items():
         following = min(panel + 1, panels - 1) * size
         assert found == set(range(following, following + size, LINE))
     assert fetches(function)
@@ -95,8 +99,28 @@ def test_no_fetches_where_nothing_is_gained(function):
     assert not fetches(function())
 
 
+@pytest.mark.parametrize(("rows", "steps", "panels"), [(400, 32, 9), (396, 48, 8), (128, 64, 11)])
+def test_rows_of_the_next_tile_are_fetched(rows, steps, panels):
+    """After the last tile of a panel comes the first one of the next panel, where one loop runs over both."""
+    function = product(rows, steps, panels)
+    found = fetches(function, "data")
+    size, tiles = len(found), int(found[0][1][-2].extent)
+    assert rows % size == 0
+    for tile, lines in addresses(function, (rows, steps), tiles, "data").items():
+        first = min(tile + 1, tiles - 1) % (rows // size) * size
+        assert lines == set(range(first * steps, (first + size) * steps, LINE))
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps"),
+    [pytest.param(100, 32, id="they stay in the cache"), pytest.param(2000, 8, id="they share lines")],
+)
+def test_no_rows_are_fetched_where(rows, steps):
+    assert not fetches(product(rows, steps, 9), "data")
+
+
 @settings(max_examples=15, deadline=None)
-@given(st.integers(1, 12), st.integers(1, 70), st.integers(1, 12))
+@given(st.sampled_from([1, 5, 8, 12, 97, 400]), st.integers(1, 70), st.integers(1, 12))
 def test_results_are_those_without(rows, steps, panels):
     rng = np.random.default_rng(0)
     data, weights = (rng.standard_normal(shape).astype("float32") for shape in ((rows, steps), (panels, steps, 16)))
