@@ -192,10 +192,12 @@ def _one_to_one(sch: Any, loops: Sequence[Any], axes: Sequence[Axis]) -> bool:
     """Loop ``i`` runs axis ``i``, no more and no less."""
     if not loops or len(loops) != len(axes):
         return False
-    realize = sch.get(loops[-1]).body
-    if not isinstance(realize, s_tir.SBlockRealize) or not _is_true(realize.predicate):
+    nodes = [sch.get(loops[0])]
+    while isinstance(nodes[-1].body, tirx.For):
+        nodes.append(nodes[-1].body)
+    realize = nodes[-1].body
+    if not isinstance(realize, s_tir.SBlockRealize) or not _is_true(realize.predicate) or len(nodes) != len(loops):
         return False
-    nodes = [sch.get(loop) for loop in loops]
     return all(
         value.same_as(node.loop_var) and _int(node.extent) == axis.extent and _int(node.min) == 0
         for value, node, axis in zip(realize.iter_values, nodes, axes, strict=True)

@@ -1,0 +1,67 @@
+"""Register tiles are those with the fewest instructions that memory can keep up with."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from tvm import te
+
+from eqsat_layout.targets import Machine
+from eqsat_layout.targets.stages import new_schedule, stages_of
+from eqsat_layout.targets.tiles import joined_tile, register_tile, tile_cycles
+
+AVX2 = Machine(32, 16, 2)
+LANES = 16
+
+
+def convolution(channels, size, *, kernel=1, stride=1, outputs=8):
+    """The stage of a convolution of blocks of 16 channels, all sides ``size`` before it."""
+    data = te.placeholder((1, channels // LANES, size, size, LANES), name="data")
+    weights = te.placeholder((outputs, channels // LANES, kernel, kernel, LANES, LANES), name="weights")
+    c, y, x, i = (te.reduce_axis((0, extent)) for extent in (channels // LANES, kernel, kernel, LANES))
+    after = (size - kernel) // stride + 1
+
+    def element(n, o, h, w, j):
+        return te.sum(data[n, c, h * stride + y, w * stride + x, i] * weights[o, c, y, x, i, j], axis=[c, y, x, i])
+
+    result = te.compute((1, outputs, after, after, LANES), element, name="convolution")
+    (stage,) = stages_of(new_schedule(te.create_prim_func([data, weights, result], index_dtype_override="int64")))
+    return stage
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        pytest.param(lambda: convolution(256, 56), id="1x1"),
+        pytest.param(lambda: convolution(256, 56, stride=2), id="1x1 with strides"),
+        pytest.param(lambda: convolution(128, 58, kernel=3, stride=2), id="3x3 with strides"),
+        pytest.param(lambda: convolution(1024, 14), id="that 196 is not divisible by"),
+    ],
+)
+def test_three_pixels_by_two_blocks(stage):
+    """Four pixels by one block need 1.75 instructions a product, these 1.58: a tenth of the time (ResNet-50)."""
+    stage = stage()
+    tile = joined_tile(stage, AVX2)
+    assert tile is not None
+    assert (tile.first, tile.last, tile.size) == (2, 4, 3)
+    assert tile_cycles(stage, AVX2, joined=True) < 0.95 * tile_cycles(stage, AVX2)
+
+
+def test_blocks_whose_weights_overflow_the_second_cache_are_done_one_at_a_time():
+    """512 channels at 3x3: two blocks took 30 % longer than one where memory was busy (ResNet-50)."""
+    stage = convolution(512, 9, kernel=3, outputs=32)
+    tile = joined_tile(stage, AVX2)
+    assert tile is not None
+    assert tile.size > 3
+    larger = Machine(32, 16, 2, l2_bytes=2 * AVX2.l2_bytes)
+    assert joined_tile(stage, larger).size == 3
+
+
+@pytest.mark.parametrize("machine", [AVX2, Machine(64, 32, 2, broadcast_operand=True), Machine(16, 32, 4)])
+@pytest.mark.parametrize("stage", [convolution(64, 56), convolution(16, 15, kernel=3), convolution(48, 9, stride=2)])
+def test_accumulators_and_operands_fit_the_registers(stage, machine):
+    tile = register_tile(stage, machine)
+    vectors = math.prod(tile.sizes) * math.ceil(tile.lanes * 4 / machine.vector_bytes)
+    held = 0 if machine.broadcast_operand else 1
+    assert vectors + 1 + held <= machine.registers
