@@ -26,6 +26,7 @@ from eqsat_layout.targets.tile_loops import (
 from eqsat_layout.targets.tiles import Tile, lane_tile, reduction_pieces, register_tile
 
 _ROWS = 8  # results side by side: an addition takes four cycles, and two start in each
+_LONG_RUN = 256  # elements in a loop that LLVM puts into vectors
 _SMALL = 4096  # iterations below which starting threads costs more than it saves
 _REDUCE = tirx.IterVar.CommReduce
 
@@ -34,21 +35,35 @@ def schedule_elementwise(sch: Any, stage: Stage, machine: Machine) -> None:
     """Outer loops parallel, the innermost contiguous run vectorised (by LLVM, where vectors don't divide it)."""
     loops = list(sch.get_loops(stage.block))
     run = _contiguous_run(stage)
-    extent = math.prod(a.extent or 1 for a in stage.axes[len(stage.axes) - run :])
+    extents = [a.extent or 1 for a in stage.axes[len(stage.axes) - run :]]
     if run and stage.branches_on(stage.axes[-1].var):
         if _decompose_pad(sch, stage, machine):
             return
-        extent = math.gcd(extent, stage.branch_block(stage.axes[-1].var))  # a concat: vectors lie in one part
-    if run:
-        lanes = vector_lanes(extent, machine.lanes(stage.write.element_bytes))
-        if lanes > 1:
-            fused = sch.fuse(*loops[-run:]) if run > 1 else loops[-1]
-            outer, inner = sch.split(fused, [None, lanes])
-            sch.vectorize(inner)
-            loops = [*loops[:-run], outer, inner]
+        extents[-1] = math.gcd(extents[-1], stage.branch_block(stage.axes[-1].var))  # a concat: vectors lie in one part
+    width = machine.lanes(stage.write.element_bytes)
+    lanes = _lanes_of_run(extents, width) if run else 1
+    if lanes > 1 and (lanes >= width or run == 1):
+        fused = sch.fuse(*loops[-run:]) if run > 1 else loops[-1]
+        outer, inner = sch.split(fused, [None, lanes])
+        sch.vectorize(inner)
+        loops = [*loops[:-run], outer, inner]
+    elif run > 1:
+        taken = next((k for k in range(1, run) if math.prod(extents[-k:]) >= _LONG_RUN), run)
+        loops = [*loops[:-taken], sch.fuse(*loops[-taken:]) if taken > 1 else loops[-1]]
     if len(loops) == 1:
         loops = list(sch.split(loops[0], [4 * machine.cores, None]))
     _parallel(sch, loops[:-1], machine, stage.domain)
+
+
+def _lanes_of_run(extents: Sequence[int], width: int) -> int:
+    """Elements of a vector over axes that are one run.
+
+    The innermost axis and the vector divide one another or have no common factor: else TVM may not see that a vector
+    is one piece of memory (32 elements along 64 x 56 x 56).
+    """
+    lanes = vector_lanes(math.prod(extents), width)
+    common = math.gcd(lanes, extents[-1])
+    return lanes if common in (1, lanes) else vector_lanes(common, width)
 
 
 def schedule_tile(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machine) -> None:

@@ -368,3 +368,17 @@ def test_an_opaque_body_comes_back_unchanged():
             b[i] = a[7 - i]
 
     assert tvm_ffi.structural_equal(schedule_primfunc(opaque, AVX2).body, opaque.body)
+
+
+@pytest.mark.parametrize("shape", [(1, 64, 56, 56), (1, 32, 28, 28), (64, 7, 7), (12, 197, 197), (40, 3, 20), (3, 5)])
+def test_elementwise_code_reads_memory_in_one_piece(make_module, unscheduled, run, arrays, shape):
+    """Vectors of 32 elements over axes of 56 were put together from single ones: 4 times as long as memory takes."""
+    mod = make_module(lambda emit, x, y: emit(op.add(x, y)), shape, shape)
+    built = build_scheduled(scheduled(mod, AVX2), normalize_target())
+    sources = [part.inspect_source("ll") for part in (built.mod, *built.mod.imports) if part.kind == "llvm"]
+    assert any("fadd" in source for source in sources)
+    assert not any("insertelement" in source for source in sources)
+    inputs = arrays(shape, shape)
+    got = run(built, *inputs)
+    np.testing.assert_allclose(got, inputs[0] + inputs[1], rtol=1e-6)
+    np.testing.assert_allclose(got, unscheduled(mod, *inputs), rtol=1e-6)
