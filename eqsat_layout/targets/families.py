@@ -50,7 +50,7 @@ def schedule_elementwise(sch: Any, stage: Stage, machine: Machine) -> None:
     elif run > 1:
         taken = next((k for k in range(1, run) if math.prod(extents[-k:]) >= _LONG_RUN), run)
         loops = [*loops[:-taken], sch.fuse(*loops[-taken:]) if taken > 1 else loops[-1]]
-    if len(loops) == 1:
+    if len(loops) == 1 and stage.domain >= _SMALL:
         loops = list(sch.split(loops[0], [4 * machine.cores, None]))
     _parallel(sch, loops[:-1], machine, stage.domain)
 
