@@ -164,13 +164,13 @@ def _read_first(indices: Sequence[Any], load: Access, tiles: Sequence[Any]) -> i
 
 
 def _moved_first(indices: Sequence[Any], load: Access, mover: Any) -> int:
-    """Bytes between the first elements that the first two tiles read."""
+    """Bytes between the first elements that the first two tiles read; 0 where that depends on data."""
     flat = _flat(indices, load)
     variables = tirx.analysis.undefined_vars(flat)
     zeros = {var: tirx.const(0, var.ty.dtype) for var in variables}
     ones = zeros | {mover.loop_var: tirx.const(1, mover.loop_var.ty.dtype)}
     moved = tvm.sym.Analyzer().simplify(substitute(flat, ones) - substitute(flat, zeros))
-    return abs(int(moved)) * load.element_bytes
+    return abs(int(moved)) * load.element_bytes if isinstance(moved, tirx.IntImm) else 0
 
 
 def _flat(indices: Sequence[Any], load: Access) -> Any:

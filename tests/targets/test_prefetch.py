@@ -119,6 +119,18 @@ def test_no_rows_are_fetched_where(rows, steps):
     assert not fetches(product(rows, steps, 9), "data")
 
 
+def test_rows_that_are_looked_up_are_left_alone():
+    """Which rows the next tile reads is not known; the function keeps its schedule."""
+    data, weights = te.placeholder((4000, 32), name="data"), te.placeholder((9, 32, 16), name="weights")
+    numbers = te.placeholder((400,), dtype="int64", name="numbers")
+    k = te.reduce_axis((0, 32), "k")
+    result = te.compute((9, 400, 16), lambda o, n, i: te.sum(data[numbers[n], k] * weights[o, k, i], axis=k))
+    function = te.create_prim_func([data, weights, numbers, result], index_dtype_override="int64")
+    scheduled = schedule_primfunc(function, SMALL_CACHES)
+    assert "T.vectorized" in str(scheduled)
+    assert not fetches(scheduled, "data")
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.sampled_from([1, 5, 8, 12, 97, 400]), st.integers(1, 70), st.integers(1, 12))
 def test_results_are_those_without(rows, steps, panels):
