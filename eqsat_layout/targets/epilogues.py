@@ -25,8 +25,7 @@ def epilogue_of(sch: Any, stage: Stage) -> Stage | None:
     consumer = stage_of(sch, consumers[0])
     if not consumer.simple or consumer.is_reduction or not (consumer.is_plain or is_in_place(stage, consumer)):
         return None
-    is_product = bool(stage.spatial) and any(load.stride(stage.spatial[-1].var) == 0 for load in stage.loads)
-    if consumer.is_costly and is_product and stage.steps <= _FEW_STEPS:
+    if consumer.is_costly and stage.is_product and stage.steps <= _FEW_STEPS:
         return None
     return consumer if consumer.domain == math.prod(a.extent or 64 for a in stage.spatial) else None
 

@@ -113,7 +113,7 @@ class _TileNest:
         mover, sharing = users[-1], tiles[len(users) :]
         if tiles[: len(users)] != users:  # read again and again, from the cache
             return []
-        if not tvm.sym.detect_linear_equation(_flat(indices, load), [mover.loop_var]):  # several loops fused
+        if not _is_linear(indices, load, mover):
             return []
         turns = [*sharing, *self.steps]
         count, lines = _iterations(turns), panel // machine.line_bytes
@@ -152,15 +152,20 @@ class _TileNest:
 def _read_first(indices: Sequence[Any], load: Access, tiles: Sequence[Any]) -> int:
     """Bytes that tiles in turn read before they read any of them again."""
     moved = Access(load.buffer, tuple(indices))
-    whole = count = math.prod(extent or 64 for extent in load.shape) * load.element_bytes
+    count = load.buffer_bytes
     for loop in tiles:
-        is_linear = bool(tvm.sym.detect_linear_equation(_flat(indices, load), [loop.loop_var]))
+        is_linear = _is_linear(indices, load, loop)
         if not (is_linear or moved.stride(loop.loop_var) == 0) or not _uses(indices, loop):
             return count
         count //= _iterations([loop])
-        if not is_linear:  # several loops fused, and what is read moves with the outer ones only
+        if not is_linear:  # what is read moves with the outer ones of the fused loops only
             return count
-    return whole
+    return load.buffer_bytes
+
+
+def _is_linear(indices: Sequence[Any], load: Access, loop: Any) -> bool:
+    """The address grows by the same with every iteration; not so where the loop is several loops fused."""
+    return bool(tvm.sym.detect_linear_equation(_flat(indices, load), [loop.loop_var]))
 
 
 def _moved_first(indices: Sequence[Any], load: Access, mover: Any) -> int:

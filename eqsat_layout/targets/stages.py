@@ -46,6 +46,11 @@ class Access:
         bits = int(tvm.DataType(str(self.buffer.ty.dtype)).bits)
         return max(1, (bits + 7) // 8)
 
+    @cached_property
+    def buffer_bytes(self) -> int:
+        """Bytes of the whole buffer; a symbolic extent counts as 64."""
+        return math.prod(extent or 64 for extent in self.shape) * self.element_bytes
+
     def stride(self, var: Any) -> int | None:
         """Elements that the address moves by when ``var`` grows by one; ``None`` if that is not a constant.
 
@@ -137,6 +142,11 @@ class Stage:
     def steps(self) -> int:
         """Iterations for one element of the result; a symbolic axis counts as 64."""
         return math.prod(64 if axis.extent is None else axis.extent for axis in self.reduced)
+
+    @property
+    def is_product(self) -> bool:
+        """Some load stays where it is along the last axis of the result: its elements are broadcast."""
+        return bool(self.spatial) and any(load.stride(self.spatial[-1].var) == 0 for load in self.loads)
 
     @cached_property
     def has_window(self) -> bool:

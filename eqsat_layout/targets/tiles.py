@@ -140,15 +140,15 @@ def _joined(problem: _Problem, extents: tuple[int, ...], machine: Machine) -> _C
     for first, last in _runs(problem.loads, len(extents) - 1):
         elements = math.prod(extents[first:last])
         loads = tuple(replace(load, strides=_together(load.strides, first, last)) for load in problem.loads)
+        together = replace(problem, loads=loads)
         for size in range(2, min(elements, machine.registers) + 1):
             given = (*extents[:first], size, *extents[last:])
-            found = _best(replace(problem, loads=loads), given, machine, held=first)
+            found = _best(together, given, machine, held=first)
             if found is not None:
                 cycles, tile = found
-                addresses = _ADDRESSES / (problem.steps * tile.lanes * math.prod(tile.sizes))
-                best = min(
-                    best, (cycles * _waste(elements, size) + addresses, JoinedTile(first, last, size)), key=_cost
-                )
+                cycles *= _waste(elements, size)
+                cycles += _ADDRESSES / (problem.steps * tile.lanes * math.prod(tile.sizes))
+                best = min(best, (cycles, JoinedTile(first, last, size)), key=_cost)
     return best
 
 
@@ -198,15 +198,16 @@ def _problem_of(stage: Stage, axes: Sequence[Axis], machine: Machine) -> _Proble
     """For tiles over ``axes``, the last one in vectors."""
     last = axes[-1]
     batch = math.prod(a.extent or 64 for a in axes if all(access.uses(a.var) for access in stage.loads))
+    periods = [access.period(last.var) for access in stage.loads]
     loads: list[_Load] = []
-    for access in stage.loads:
+    for access, period in zip(stage.loads, periods, strict=True):
         steps = math.prod(a.extent or 64 for a in stage.reduced if access.uses(a.var))
-        run = access.period(last.var) or last.extent or 1
-        total = math.prod(extent or 64 for extent in access.shape) * access.element_bytes // batch
-        loads.append(_Load(tuple(access.stride(a.var) for a in axes), steps, access.element_bytes, run, total))
+        strides = tuple(access.stride(a.var) for a in axes)
+        run = period or last.extent or 1
+        loads.append(_Load(strides, steps, access.element_bytes, run, access.buffer_bytes // batch))
     width = machine.lanes(stage.write.element_bytes)
-    periods = tuple(period for access in stage.loads if (period := access.period(last.var)))
-    return _Problem(tuple(loads), stage.steps, width, _spare(stage, machine), periods, stage.has_window)
+    blocks = tuple(period for period in periods if period)
+    return _Problem(tuple(loads), stage.steps, width, _spare(stage, machine), blocks, stage.has_window)
 
 
 def _runs(loads: Sequence[_Load], vector: int) -> Iterator[tuple[int, int]]:
@@ -277,8 +278,8 @@ def _spare(stage: Stage, machine: Machine) -> int:
 
     Not so in long products, whose addresses and operands are the same in every step.
     """
-    is_product = stage.steps >= _LONG and any(load.stride(stage.spatial[-1].var) == 0 for load in stage.loads)
-    return _SPARE if machine.broadcast_operand or is_product else _SPARE + 1
+    is_long = stage.steps >= _LONG and stage.is_product
+    return _SPARE if machine.broadcast_operand or is_long else _SPARE + 1
 
 
 def _cycles(problem: _Problem, tile: Tile, machine: Machine) -> float | None:
@@ -299,7 +300,9 @@ def _cycles(problem: _Problem, tile: Tile, machine: Machine) -> float | None:
         panel = touched * load.steps
         if panel > machine.l1_bytes // 2:
             streamed += touched / machine.vector_bytes
-        if (load.total if not stride else panel * problem.has_window) > machine.l2_bytes:  # others are cut in pieces
+        new_rows = not stride and load.total > machine.l2_bytes
+        new_panel = stride and problem.has_window and panel > machine.l2_bytes  # others are cut in pieces
+        if new_rows or new_panel:
             fresh += touched / machine.vector_bytes
     if accumulators + min(held) + problem.spare > machine.registers:
         return None

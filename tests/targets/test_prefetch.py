@@ -71,8 +71,8 @@ def addresses(function, shape, count, name="weights"):
             at = {loop.loop_var: tirx.IntImm("int64", v) for loop, v in zip(loops, values, strict=True)}
             place = [int(analyzer.simplify(substitute(index, at))) for index in indices]
             flat = sum(p * math.prod(shape[n + 1 :]) for n, p in enumerate(place))
-            place = next(v for loop, v in zip(loops, values, strict=True) if int(loop.extent) == count)
-            lines.setdefault(place, set()).add(flat)
+            in_use = next(v for loop, v in zip(loops, values, strict=True) if int(loop.extent) == count)
+            lines.setdefault(in_use, set()).add(flat)
     return lines
 
 
@@ -132,7 +132,7 @@ def test_rows_that_are_looked_up_are_left_alone():
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.sampled_from([1, 5, 8, 12, 97, 400]), st.integers(1, 70), st.integers(1, 12))
+@given(st.integers(1, 12) | st.sampled_from([97, 400]), st.integers(1, 70), st.integers(1, 12))
 def test_results_are_those_without(rows, steps, panels):
     rng = np.random.default_rng(0)
     data, weights = (rng.standard_normal(shape).astype("float32") for shape in ((rows, steps), (panels, steps, 16)))

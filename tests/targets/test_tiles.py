@@ -59,9 +59,9 @@ def test_blocks_whose_weights_overflow_the_second_cache_are_done_one_at_a_time()
 
 
 @pytest.mark.parametrize("machine", [AVX2, Machine(64, 32, 2, broadcast_operand=True), Machine(16, 32, 4)])
-@pytest.mark.parametrize("stage", [convolution(64, 56), convolution(16, 15, kernel=3), convolution(48, 9, stride=2)])
-def test_accumulators_and_operands_fit_the_registers(stage, machine):
-    tile = register_tile(stage, machine)
+@pytest.mark.parametrize(("channels", "size", "kernel", "stride"), [(64, 56, 1, 1), (16, 15, 3, 1), (48, 9, 1, 2)])
+def test_accumulators_and_operands_fit_the_registers(channels, size, kernel, stride, machine):
+    tile = register_tile(convolution(channels, size, kernel=kernel, stride=stride), machine)
     vectors = math.prod(tile.sizes) * math.ceil(tile.lanes * 4 / machine.vector_bytes)
     held = 0 if machine.broadcast_operand else 1
     assert vectors + 1 + held <= machine.registers
