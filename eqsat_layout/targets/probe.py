@@ -259,8 +259,18 @@ def _runs_here(target: tvm.target.Target) -> bool:
     if triple.split("-")[0] != str(codegen.llvm_get_system_triple()).split("-")[0]:
         return False
     host = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu())})
-    own = set(map(str, codegen.llvm_get_cpu_features(host)))
-    return set(map(str, codegen.llvm_get_cpu_features(target))) <= own
+    return _instruction_sets(target) <= _instruction_sets(host)
+
+
+def _instruction_sets(target: tvm.target.Target) -> set[str]:
+    """The features of a target without those that only say what is fast on it."""
+    return {name for name in map(str, codegen.llvm_get_cpu_features(target)) if name.split("-")[0] not in _TUNING}
+
+
+_TUNING: Final = frozenset(
+    "allow branchfusion false fast faster idivl idivq lea macrofusion no pad prefer sbb slow tuning use vzeroupper".split()
+)
+"""First words of LLVM's names of them for x86, where an older CPU may have some that a newer one has not."""
 
 
 def _cpu_name() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import platform
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ from eqsat_layout.targets.measure import (
     measure_missing,
     package_version,
 )
-from eqsat_layout.targets.probe import last_cache_bytes, machine_name
+from eqsat_layout.targets.probe import last_cache_bytes, machine_name, require_host
 
 ELSEWHERE = {"kind": "llvm", "mtriple": "riscv64-unknown-linux-gnu", "mcpu": "generic-rv64"}
 
@@ -179,6 +180,18 @@ def test_what_can_not_be_measured_says_why(make_module, conv: Signature, tmp_pat
         measure_missing(Database(tmp_path), [(conv, None)], target=ELSEWHERE)
     assert measure_missing(Database(tmp_path), [(symbolic, None)]) == 0
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
+@pytest.mark.parametrize("level", ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_a_machine_measures_for_older_ones_of_its_kind(level: str) -> None:
+    """Also where LLVM says of the older one that, say, a lea of three operands is slow on it."""
+    wanted = {"x86-64": "sse2", "x86-64-v2": "sse4_2", "x86-64-v3": "avx2", "x86-64-v4": "avx512f"}[level]
+    if wanted not in Path("/proc/cpuinfo").read_text().split():
+        with pytest.raises(TargetError, match="does not run it"):
+            require_host({"kind": "llvm", "mcpu": level})
+    else:
+        assert dict(require_host({"kind": "llvm", "mcpu": level}).attrs)["mcpu"] == level
 
 
 def test_a_timing_is_the_median_and_the_quartiles() -> None:
