@@ -15,6 +15,9 @@ from eqsat_layout.soundness.validate import check_equal
 
 Shape = Sequence[Any]
 
+AVX2 = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3", "num-cores": 2}
+"""To plan for, where what is best depends on the machine: small extents fill its vectors, not those of AVX-512."""
+
 
 def program(
     body: Callable[..., Any], *shapes: Shape, frozen: dict[str, list[str]] | None = None, dtype: str = "float32"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from programs import assert_same, assert_untouched, constant, ops, program, transforms
+from programs import AVX2, assert_same, assert_untouched, constant, ops, program, transforms
 from tvm import relax
 from tvm.relax import op
 from tvm.script import tirx as T
@@ -133,7 +133,7 @@ def test_attention_needs_no_transforms() -> None:
         return op.matmul(builder.emit(op.reshape(mixed, (1, 16, 96))), constant(96, 96, seed=4))
 
     mod = program(body, (1, 16, 96))
-    plan = eqsat_layout.plan(mod)
+    plan = eqsat_layout.plan(mod, AVX2)
     assert (len(plan.input_transforms), len(plan.transforms)) == (4, 0)
     assert_same(mod, plan.module)
 

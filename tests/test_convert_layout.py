@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from programs import assert_same, constant, program
+from programs import AVX2, assert_same, constant, program
 from tvm import relax
 from tvm.relax import op
 from tvm.script import tirx as T
@@ -101,7 +101,7 @@ def test_an_op_between_two_convolutions(name: str, layout: str) -> None:
         return op.nn.conv2d(x, constant(32, int(x.ty.shape[1]), 1, 1, seed=1))
 
     mod = program(body, (1, 32, 8, 8))
-    plan = eqsat_layout.plan(mod, desired_layouts={"relax.nn.conv2d": LAYOUTS[layout]})
+    plan = eqsat_layout.plan(mod, AVX2, desired_layouts={"relax.nn.conv2d": LAYOUTS[layout]})
     assert len(plan.transforms) <= 2 + ((name, "") in ONE_MORE or (name, layout) in ONE_MORE), str(plan)
     assert plan.is_optimal
     assert_same(mod, plan.module)

@@ -253,7 +253,7 @@ def test_a_kernel_that_fails_is_noted_and_not_tried_again(tmp_path: Path) -> Non
     assert len({failure.kernel for failure in report.failures}) == len(report.failures) == len(device.met) >= 1
     assert "nn.conv2d 1x16x12x12 NHWC" in {failure.kernel for failure in report.failures}
     assert report.left == 0
-    assert report.measured == len(stored(tmp_path)) > 3
+    assert report.measured == len(stored(tmp_path)) > 1, "the others were"
     assert states[-1].done == states[-1].total
 
 

@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.tir.structural import structural_map
 
 _MOST = 8
 """Integers are small and not negative: they may be indices, and sums of them must not overflow."""
@@ -95,7 +96,7 @@ class _Maker:
         def sized(var: Any) -> Any:
             return tirx.IntImm(str(var.ty.dtype), self._symbols[var])
 
-        return int(tvm.sym.Analyzer().simplify(tvm_ffi.structural_map(extent, (tvm.ir.Var, sized))))
+        return int(tvm.sym.Analyzer().simplify(structural_map(extent, (tvm.ir.Var, sized))))
 
 
 def _bits(dtype: str) -> int:

@@ -23,6 +23,7 @@ from tvm import relax, tirx
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.soundness.inputs import flat, random_inputs
 from eqsat_layout.soundness.results import is_public, last_line, public_functions
+from eqsat_layout.tir.structural import structural_map
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -190,7 +191,7 @@ def _variable(name: str, like: Any) -> Any:
 def _renamed(function: Any, name: str, names: dict[str, Any]) -> Any:
     if not isinstance(function, relax.Function):
         return function
-    renamed = tvm_ffi.structural_map(function, (tvm.ir.GlobalVar, lambda v: names.get(str(v.name_hint), v)))
+    renamed = structural_map(function, (tvm.ir.GlobalVar, lambda v: names.get(str(v.name_hint), v)))
     return renamed.with_attr("global_symbol", name) if is_public(function) else renamed
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import tvm
-import tvm_ffi
 from tvm import tirx
+
+from eqsat_layout.tir.structural import structural_map
 
 _LOG2_E: Final = 1.44269504088896
 _LN2_HIGH: Final = 0.693359375
@@ -66,7 +67,7 @@ def expand_functions(func: Any) -> Any:
             return call
         return expansion(call.args[0])
 
-    return func.with_body(tvm_ffi.structural_map(func.body, [(tvm.ir.Call, on_call)], order="post"))
+    return func.with_body(structural_map(func.body, (tvm.ir.Call, on_call)))
 
 
 def _exp(x: Any) -> Any:

@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import s_tir, tirx
 
 from eqsat_layout.targets.stages import Stage, new_schedule
 from eqsat_layout.targets.tiles import JoinedTile
-from eqsat_layout.tir.rewrite import substitute
+from eqsat_layout.tir.structural import structural_map, substitute
 
 
 def join_axes(sch: Any, stage: Stage, epilogue: Stage, tile: JoinedTile) -> Any:
@@ -116,7 +115,7 @@ class _Joiner:
             return tirx.BufferStore(self.after, node.value, self._placed(list(node.indices), inner))
 
         def moved(statement: Any) -> Any:
-            moved = tvm_ffi.structural_map(statement, ((tvm.ir.TensorLoad, load), (tirx.BufferStore, store)))
+            moved = structural_map(statement, (tvm.ir.TensorLoad, load), (tirx.BufferStore, store))
             return substitute(moved, values)
 
         return moved

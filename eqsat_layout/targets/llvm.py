@@ -10,7 +10,6 @@ import math
 from typing import Any, Final
 
 import tvm
-import tvm_ffi
 from tvm import relax, s_tir, tirx
 from tvm.tirx import compilation_pipeline
 
@@ -19,6 +18,7 @@ from eqsat_layout.targets.base import Progress, machine_of
 from eqsat_layout.targets.chains import join_chains
 from eqsat_layout.targets.fold import fold_constants
 from eqsat_layout.targets.schedule import schedule_module
+from eqsat_layout.tir.structural import structural_map
 
 _PIPELINE: Final = "eqsat_layout.llvm"
 _LARGEST_ON_STACK: Final = 1 << 14
@@ -84,7 +84,7 @@ def _keep_on_stack() -> Any:
         return tirx.AllocBuffer(allocation.buffer, annotations)
 
     def transform(func: Any, _mod: Any, _ctx: Any) -> Any:
-        return func.with_body(tvm_ffi.structural_map(func.body, [(tirx.AllocBuffer, mark)], order="post"))
+        return func.with_body(structural_map(func.body, (tirx.AllocBuffer, mark)))
 
     return tirx.transform.prim_func_pass(transform, opt_level=0, name="eqsat_layout.KeepOnStack")
 

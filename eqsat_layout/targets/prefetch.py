@@ -19,7 +19,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.stages import Access
-from eqsat_layout.tir.rewrite import substitute
+from eqsat_layout.tir.structural import structural_map, substitute
 
 _PACE = 32  # products of vectors in the time that a line takes from memory
 _SHARE = 0.25  # of the time of its tiles that a panel takes from memory, below which fetching costs more than it saves
@@ -42,7 +42,7 @@ def prefetch_panels(func: Any, machine: Machine) -> Any:
         body = tirx.SeqStmt([*fetches[loop.loop_var], loop.body])
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
 
-    return func.with_body(tvm_ffi.structural_map(func.body, [(tirx.For, on_loop)], order="post"))
+    return func.with_body(structural_map(func.body, (tirx.For, on_loop)))
 
 
 def _fetches(node: Any, loops: list[Any], params: Sequence[Any], machine: Machine) -> list[tuple[Any, list[Any]]]:

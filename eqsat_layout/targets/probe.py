@@ -268,9 +268,12 @@ def _instruction_sets(target: tvm.target.Target) -> set[str]:
 
 
 _TUNING: Final = frozenset(
-    "allow branchfusion false fast faster idivl idivq lea macrofusion no pad prefer sbb slow tuning use vzeroupper".split()
+    (
+        *("allow", "branchfusion", "false", "fast", "faster", "idivl", "idivq", "lea", "macrofusion"),
+        *("no", "pad", "prefer", "sbb", "slow", "tuning", "use", "vzeroupper"),
+    )
 )
-"""First words of LLVM's names of them for x86, where an older CPU may have some that a newer one has not."""
+"""First words of LLVM's names of them for x86, where an older CPU has some that a newer one has not."""
 
 
 def _cpu_name() -> str:

@@ -16,6 +16,8 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from eqsat_layout.tir.structural import structural_map, substitute
+
 _COSTLY = ("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "tan", "atan", "sqrt", "rsqrt", "call_extern")
 
 
@@ -289,10 +291,7 @@ def _step(index: Any, var: Any) -> int | None:
         return 0
     periods = _divisors_of(index, var)
     here = var * math.lcm(*periods) if periods else var  # the first element of some block
-    first, second = (
-        tvm_ffi.structural_map(index, [(tirx.Var, lambda v, at=at: at if v.same_as(var) else v)])
-        for at in (here, here + 1)
-    )
+    first, second = (substitute(index, {var: at}) for at in (here, here + 1))
     return _int(tvm.sym.Analyzer().simplify(second - first))
 
 
@@ -316,7 +315,7 @@ def divisors(number: int, limit: int) -> Sequence[int]:
 
 def new_schedule(func: Any) -> Any:
     """A schedule over ``func`` as ``main``, the indices simplified by the extents of the axes."""
-    plain = tvm_ffi.structural_map(func.body, [(s_tir.SBlock, _with_simple_indices)], order="post")
+    plain = structural_map(func.body, (s_tir.SBlock, _with_simple_indices))
     func = func.with_body(plain).with_attr("global_symbol", "main")
     return s_tir.Schedule(tvm.IRModule({"main": func}), error_render_level="none")
 
@@ -338,5 +337,4 @@ def _with_simple_indices(block: Any) -> Any:
     def on_range(region: Any) -> Any:
         return tvm.ir.Range.from_min_extent(analyzer.simplify(region.min), region.extent)
 
-    rules = [(tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store), (tvm.ir.Range, on_range)]
-    return tvm_ffi.structural_map(block, rules, order="post")
+    return structural_map(block, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store), (tvm.ir.Range, on_range))

@@ -7,11 +7,10 @@ arithmetic and the order of every reduction stay, so the results are the same bi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import s_tir, tirx
 
 from eqsat_layout.maps import Format
@@ -22,6 +21,7 @@ from eqsat_layout.tir.extents import expr_of, extent_of
 from eqsat_layout.tir.flow import Flow
 from eqsat_layout.tir.index_map import physical_indices
 from eqsat_layout.tir.padding import plan_block
+from eqsat_layout.tir.structural import structural_map, substitute
 
 
 def relayout(func: Any, computation: Computation, flow: Flow) -> Any:
@@ -122,11 +122,9 @@ class _BlockRewriter:
         return statement
 
     def _statement(self, statement: Any) -> Any:
-        moved = tvm_ffi.structural_map(
-            statement, ((tvm.ir.expr.TensorLoad, self._load), (tirx.BufferStore, self._store))
-        )
+        moved = structural_map(statement, (tvm.ir.expr.TensorLoad, self._load), (tirx.BufferStore, self._store))
         moved = substitute(moved, self.values)
-        return moved if self.is_renaming else tvm_ffi.structural_map(moved, (_COMPARISONS, self._comparison))
+        return moved if self.is_renaming else structural_map(moved, (_COMPARISONS, self._comparison))
 
     def _load(self, load: Any) -> Any:
         number = self.function.numbers[load.source]
@@ -145,7 +143,7 @@ class _BlockRewriter:
         number = self.function.numbers[region.source]
         var = self.function.vars[number]
         if all(extent_of(r.extent) == 1 for r in region.region):
-            starts = [tvm_ffi.structural_map(r.min, (tvm.ir.expr.TensorLoad, self._load)) for r in region.region]
+            starts = [structural_map(r.min, (tvm.ir.expr.TensorLoad, self._load)) for r in region.region]
             indices = self._physical(number, starts)
             ranges = [tvm.ir.Range.from_min_extent(i, tirx.IntImm(str(i.ty.dtype), 1)) for i in indices]
         else:
@@ -217,11 +215,6 @@ class _BlockRewriter:
 
 
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
-
-
-def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
-    """An expression or statement with ``values`` in the place of variables."""
-    return tvm_ffi.structural_map(node, (tvm.ir.Var, lambda var: values.get(var, var)))
 
 
 def _symbols(func: Any) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-import tvm_ffi
 from compare import assert_same_fast, assert_same_interface
 from programs import assert_untouched, ops, program, transforms
 from tvm import relax, tirx
@@ -17,6 +16,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import eqsat_layout
+from eqsat_layout.tir.structural import structural_map
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -65,7 +65,7 @@ def renamed(mod: Any, old: str, new: str) -> Any:
     after = relax.BlockBuilder().add_func(mod[before], new)
     for gv, f in mod.functions_items():
         key = after if gv.same_as(before) else gv
-        functions[key] = tvm_ffi.structural_map(f, (tvm.ir.GlobalVar, lambda v: after if v.same_as(before) else v))
+        functions[key] = structural_map(f, (tvm.ir.GlobalVar, lambda v: after if v.same_as(before) else v))
     return tvm.IRModule(functions)
 
 

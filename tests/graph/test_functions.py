@@ -11,6 +11,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import eqsat_layout
+from eqsat_layout.tir.structural import substitute
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -160,12 +161,11 @@ class ReusedName:
 
 def test_one_name_for_two_symbols_of_a_function() -> None:
     import tvm
-    import tvm_ffi
     from tvm import relax, tirx
 
     new = tirx.Var("m", "int64")
     k = ReusedName["main"].body.blocks[1].bindings[0].var.ty.shape.values[0]
-    function = tvm_ffi.structural_map(ReusedName["main"], (tvm.ir.Var, lambda v: new if v.same_as(k) else v))
+    function = substitute(ReusedName["main"], {k: new})
     mod = tvm.IRModule({ReusedName.get_global_var("main"): function})
     relax.analysis.well_formed(mod)
     optimized = eqsat_layout.optimize(mod)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from compare import assert_same_fast
-from programs import assert_untouched, constant, ops, program, transforms
+from programs import AVX2, assert_untouched, constant, ops, program, transforms
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -103,7 +103,7 @@ class Shapes:
 
 
 def test_shapes_as_values_and_arguments() -> None:
-    optimized = eqsat_layout.optimize(Shapes)
+    optimized = eqsat_layout.optimize(Shapes, AVX2)
     assert transforms(optimized) == 0
     assert ops(optimized).count("zeros") == 1
     assert_same_fast(Shapes, optimized, SIZES)

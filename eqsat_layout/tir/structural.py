@@ -1,0 +1,33 @@
+"""Mapping of expressions and statements whose callbacks may fail (tir room).
+
+In: a node of the IR and callbacks by type. Out: the mapped node, or what a callback raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import tvm
+import tvm_ffi
+
+Rule: TypeAlias = tuple[Any, Callable[[Any], Any]]
+"""Nodes of which types, or of which one, are replaced by what."""
+
+
+def structural_map(node: Any, *rules: Rule) -> Any:
+    """A copy of ``node`` with nodes replaced, each after the nodes inside of it; raises what a callback raises.
+
+    Not by ``tvm_ffi.structural_map``: when a callback raises there after one inside of its node replaced something,
+    tvm-ffi 0.1.14 frees the replacement twice.
+    """
+    return tvm_ffi.structural_mutate(node, [(kind, _after_children(callback)) for kind, callback in rules])
+
+
+def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
+    """An expression or statement with ``values`` in the place of variables."""
+    return structural_map(node, (tvm.ir.Var, lambda var: values.get(var, var)))
+
+
+def _after_children(callback: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda node, mutator: callback(mutator.default_mutate(node))
