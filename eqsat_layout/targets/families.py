@@ -10,8 +10,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import tirx
-
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.stages import Stage, divisors, stage_of
 from eqsat_layout.targets.tile_loops import (
@@ -20,6 +18,8 @@ from eqsat_layout.targets.tile_loops import (
     outer_order,
     panel_axes,
     reduce_in_tile,
+    reduce_lanes,
+    reduce_side_by_side,
     split_tiles,
     tile_reduction,
 )
@@ -28,7 +28,6 @@ from eqsat_layout.targets.tiles import Tile, lane_tile, reduction_pieces, regist
 _ROWS = 8  # results side by side: an addition takes four cycles, and two start in each
 _LONG_RUN = 256  # elements in a loop that LLVM puts into vectors
 _SMALL = 4096  # iterations below which starting threads costs more than it saves
-_REDUCE = tirx.IterVar.CommReduce
 
 
 def schedule_elementwise(sch: Any, stage: Stage, machine: Machine) -> None:
@@ -163,15 +162,7 @@ def schedule_lanes(sch: Any, stage: Stage, machine: Machine) -> None:
         sch.unroll(loop)
     at = _parallel_tiles(sch, outer, machine, stage.domain)
     sch.compute_at(partial, at, preserve_unit_loops=True)
-    own = sch.get_loops(partial)[-(len(stage.axes) + 1) :]
-    node = sch.get(partial)
-    steps = [loop for loop, iv in zip(own, node.iter_vars, strict=True) if int(iv.iter_type) == _REDUCE]
-    spatial = [loop for loop, iv in zip(own, node.iter_vars, strict=True) if int(iv.iter_type) != _REDUCE]
-    sch.reorder(*steps, *spatial)
-    for loop in spatial[:-1]:
-        sch.unroll(loop)
-    sch.vectorize(spatial[-1])
-    sch.decompose_reduction(partial, steps[0])
+    reduce_lanes(sch, partial)
 
 
 def schedule_rows(sch: Any, stage: Stage, machine: Machine) -> None:
@@ -191,11 +182,7 @@ def schedule_rows(sch: Any, stage: Stage, machine: Machine) -> None:
         sch.unroll(loop)
     at = _parallel_tiles(sch, outer, machine, stage.domain)
     sch.compute_at(stage.block, at, preserve_unit_loops=True)
-    spatial, reduced = axis_loops(sch, stage)
-    sch.reorder(*reduced, *spatial)
-    for loop in spatial:
-        sch.unroll(loop)
-    sch.decompose_reduction(stage.block, reduced[0])
+    reduce_side_by_side(sch, stage.block)
 
 
 def schedule_fallback(sch: Any, stage: Stage, machine: Machine) -> None:

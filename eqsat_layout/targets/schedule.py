@@ -28,6 +28,7 @@ from eqsat_layout.targets.joined_axes import join_axes
 from eqsat_layout.targets.nested import schedule_nest
 from eqsat_layout.targets.nests import NestModel, chain_of
 from eqsat_layout.targets.prefetch import prefetch_panels
+from eqsat_layout.targets.row_nests import schedule_row_nest
 from eqsat_layout.targets.stages import Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.targets.tiles import joined_tile
 
@@ -91,7 +92,7 @@ def _is_scheduled(func: Any) -> bool:
 
 def _schedule(sch: Any, machine: Machine) -> Any:
     sch = simplified(sch)
-    nested = _nested(sch, machine)
+    nested = _nested(sch, machine) or _in_rows(sch, machine)
     if nested is not None:
         return nested
     sch = _join_tiles(sch, machine)
@@ -114,6 +115,16 @@ def _nested(sch: Any, machine: Machine, nanoseconds: float | None = None) -> Any
     trial = sch.copy()
     try:
         schedule_nest(trial, nest.tile, machine)
+    except Exception:
+        return None
+    return trial
+
+
+def _in_rows(sch: Any, machine: Machine) -> Any:
+    """All stages a few rows at a time; ``None`` where they don't work in rows."""
+    trial = sch.copy()
+    try:
+        schedule_row_nest(trial, machine)
     except Exception:
         return None
     return trial

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from eqsat_layout.targets.stages import Access, Stage, divisors
+from eqsat_layout.targets.stages import Access, Stage, divisors, stage_of
 from eqsat_layout.targets.tiles import Tile
 
 _UNROLLED = 16  # steps of the innermost reduction axes that are written out
@@ -84,6 +84,43 @@ def axis_loops(sch: Any, stage: Stage) -> tuple[list[Any], list[Any]]:
     """The innermost loops, one per axis of ``stage``, as (spatial, reduced)."""
     own = list(zip(sch.get_loops(stage.block)[-len(stage.axes) :], stage.axes, strict=True))
     return [loop for loop, axis in own if not axis.reduce], [loop for loop, axis in own if axis.reduce]
+
+
+def across_lanes(sch: Any, stage: Stage, lanes: int) -> list[Any]:
+    """A reduction as one of vectors of ``lanes`` partial results, a power of two, and of halves of these: their blocks.
+
+    Two results are left for the block of the stage itself.
+    """
+    count = len(stage.spatial)
+    blocks: list[Any] = []
+    while lanes > 1:
+        _, lane = sch.split(sch.get_loops(stage.block)[-1], [None, lanes])
+        blocks.append(sch.rfactor(lane, count))
+        lanes //= 2
+    return blocks
+
+
+def reduce_lanes(sch: Any, block: Any) -> None:
+    """Inside a tile: the steps of a reduction outside, its partial results written out, their lanes in vectors."""
+    stage = stage_of(sch, block)
+    lane = stage.write.indices[-1]  # rfactor puts it last in the buffer, and first among the axes
+    spatial, steps = axis_loops(sch, stage)
+    is_lane = [axis.var.same_as(lane) for axis in stage.spatial]
+    lanes = spatial.pop(is_lane.index(True))
+    sch.reorder(*steps, *spatial, lanes)
+    for loop in spatial:
+        sch.unroll(loop)
+    sch.vectorize(lanes)
+    sch.decompose_reduction(block, steps[0])
+
+
+def reduce_side_by_side(sch: Any, block: Any) -> None:
+    """Inside a tile: the steps of a reduction outside, its results written out."""
+    spatial, steps = axis_loops(sch, stage_of(sch, block))
+    sch.reorder(*steps, *spatial)
+    for loop in spatial:
+        sch.unroll(loop)
+    sch.decompose_reduction(block, steps[0])
 
 
 def extent_of(sch: Any, loop: Any) -> int:

@@ -16,7 +16,8 @@ from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.targets import Machine, normalize_target
 from eqsat_layout.targets.llvm import build_scheduled, fuse
 from eqsat_layout.targets.schedule import schedule_module, schedule_primfunc
-from eqsat_layout.targets.stages import new_schedule, stages_of
+from eqsat_layout.targets.stages import Access, new_schedule, stages_of
+from eqsat_layout.tir.structural import substitute
 
 AVX512 = Machine(64, 32, 2, broadcast_operand=True)
 AVX2 = Machine(32, 16, 2)
@@ -212,6 +213,72 @@ def test_convolutions_of_any_size(make_module, unscheduled, run, arrays, size, b
     mod, inputs = make_module(body, *shapes), arrays(*shapes)
     got = run(build_scheduled(scheduled(mod, machine), normalize_target()), *inputs)
     np.testing.assert_allclose(got, unscheduled(legalize(mod), *inputs), atol=1e-3)
+
+
+ROWS = {
+    "softmax": lambda emit, x: emit(nn.softmax(x)),
+    "log softmax": lambda emit, x: emit(nn.log_softmax(x)),
+    "softmax of scores": lambda emit, x: emit(op.multiply(emit(nn.softmax(emit(op.multiply(x, x)))), x)),
+    "softmax of columns": lambda emit, x: emit(nn.softmax(x, axis=-2)),
+    "norm": lambda emit, x: emit(
+        op.divide(x, emit(op.sqrt(emit(op.sum(emit(op.multiply(x, x)), axis=[-1], keepdims=True)))))
+    ),
+    "centred rows turned": lambda emit, x: emit(
+        op.permute_dims(emit(op.subtract(x, emit(op.mean(x, axis=[-1], keepdims=True)))), [0, 2, 1])
+    ),
+}
+
+
+@given(
+    name=st.sampled_from(list(ROWS)),
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 18), st.integers(1, 50) | st.sampled_from([64, 96, 128, 200])),
+    machine=st.sampled_from(MACHINES),
+)
+@settings(max_examples=40)
+def test_rows_of_any_length(make_module, unscheduled, run, arrays, name, shape, machine):
+    """All stages of a row together, where vectors divide it; in loops of their own elsewhere."""
+    mod, (x,) = make_module(ROWS[name], shape), arrays(shape)
+    got = run(build_scheduled(scheduled(mod, machine), normalize_target()), x)
+    np.testing.assert_allclose(got, unscheduled(legalize(mod), x), rtol=1e-4, atol=1e-4)
+
+
+def kernel_of(mod):
+    (func,) = (f for f in mod.functions.values() if isinstance(f, tirx.PrimFunc))
+    return func
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer norm"])
+def test_all_stages_of_a_row_are_one_loop(make_module, name):
+    body, *_ = CASES[name]
+    shapes = ((2, 24, 128), *[(128,)] * (2 * (name == "layer norm")))
+    func = kernel_of(scheduled(make_module(body, *shapes), AVX2))
+    text = func.script()
+    assert text.count("T.parallel") == 1
+    assert text.count('scope="local"') == text.count("sblock_alloc_buffer") > 4, "all but the result"
+
+
+def test_rows_longer_than_the_cache_are_no_nest(make_module):
+    mod = make_module(CASES["softmax"][0], (4, 1 << 17))
+    assert scheduled(mod, AVX2).script().count("T.parallel") > 1
+
+
+def test_partial_sums_are_in_vectors_along_memory(make_module):
+    """They were along the rows, where rfactor puts the axis of partial sums before these."""
+    func = kernel_of(scheduled(make_module(lambda emit, x: emit(op.sum(x, axis=[-1])), (64, 256)), AVX2))
+    found: list[int | None] = []
+
+    def on_loop(loop):
+        def on_load(load):
+            if load.source.same_as(func.params[0]):
+                found.append(Access(load.source, tuple(load.indices)).stride(loop.loop_var))
+
+        if loop.kind == tirx.ForKind.VECTORIZED:
+            block = loop.body.block
+            values = dict(zip((axis.var for axis in block.iter_vars), loop.body.iter_values, strict=True))
+            tvm_ffi.structural_walk(substitute(block.body, values), (tvm.ir.TensorLoad, on_load))
+
+    tvm_ffi.structural_walk(func.body, (tirx.For, on_loop))
+    assert found == [1]
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])

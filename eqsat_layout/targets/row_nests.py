@@ -1,0 +1,109 @@
+"""The schedule of softmax, norms and their kin: all stages of a few rows while these are in the first cache.
+
+In: a schedule over stages that reduce the last axis of a tensor and use what they found along it (targets room). Out:
+the schedule changed in place. Raises ``ValueError`` for other stages; the caller works on a copy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from eqsat_layout.targets.base import Machine
+from eqsat_layout.targets.families import in_vectors
+from eqsat_layout.targets.stages import Stage, divisors, stage_of, stages_of
+from eqsat_layout.targets.tile_loops import across_lanes, extent_of, reduce_lanes, reduce_side_by_side
+
+_ROWS = 4  # at once, so that the additions of one wait less for each other
+_SCALAR_ROWS = 8  # the same where rows are added up element by element
+_FILL = 0.5  # of the second cache, for what lies between stages
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A block of the nest, and what is done to its loops inside of one."""
+
+    block: Any
+    finish: Callable[[Any, Any], None]
+
+
+def schedule_row_nest(sch: Any, machine: Machine) -> None:
+    """Few rows of the last stage's result at a time, in parallel; all that they need is made just before them."""
+    *earlier, last = stages_of(sch)
+    count = _row_axes(earlier, last)
+    width = machine.lanes(last.write.element_bytes)
+    lanes = {stage.name: _lanes(stage, width) for stage in earlier if stage.is_reduction}
+    size = max(divisors(last.axes[count - 1].extent or 1, _ROWS if all(lanes.values()) else _SCALAR_ROWS))
+    rows = math.prod(axis.extent or 1 for axis in last.axes[:count])
+    between = sum(stage.domain * stage.write.element_bytes for stage in earlier if not stage.is_reduction)
+    if rows // size < machine.cores or between * size // rows > _FILL * machine.l2_bytes:
+        raise ValueError("too few rows, or too long ones")
+    if not all(lanes.values()) and size * 2 < _SCALAR_ROWS:
+        raise ValueError("no rows side by side")
+    parts: list[_Part] = []
+    for stage in earlier:
+        parts += _parts_of(sch, stage, lanes.get(stage.name), width)
+    at = _split(sch, last, count, size, machine)
+    _in_vectors(sch, last.block, width)
+    domains = [math.prod(axis.extent or 1 for axis in stage_of(sch, part.block).axes) for part in parts]
+    for part in reversed(parts):
+        sch.compute_at(part.block, at, preserve_unit_loops=True)
+        sch.set_scope(part.block, 0, "local")
+    for part, domain in zip(parts, domains, strict=True):
+        own = sch.get_loops(part.block)[-len(sch.get(part.block).iter_vars) :]
+        if math.prod(extent_of(sch, loop) for loop in own) * rows != domain * size:
+            raise ValueError("rows that need others: these would be made again and again")
+        part.finish(sch, part.block)
+
+
+def _row_axes(earlier: Sequence[Stage], last: Stage) -> int:
+    """How many axes of the last stage number the rows: those that every reduction keeps."""
+    reductions = [stage for stage in earlier if stage.is_reduction]
+    if not reductions or last.is_reduction or not all(stage.simple and stage.is_plain for stage in (*earlier, last)):
+        raise ValueError("no reductions that something is made of")
+    kept = [_extents(stage) for stage in reductions]
+    for count in range(1, len(last.axes)):
+        rows = [axis.extent for axis in last.axes[:count] if axis.extent != 1]
+        if all(extents == rows for extents in kept):
+            return count
+    raise ValueError("the last stage has no more axes than a reduction keeps")
+
+
+def _extents(stage: Stage) -> list[int | None]:
+    return [axis.extent for axis in stage.spatial if axis.extent != 1]
+
+
+def _lanes(stage: Stage, width: int) -> int:
+    """Partial results side by side, a power of two; 0: no vector divides the row."""
+    if stage.is_product or len(stage.reduced) != 1 or stage.reduced[0].extent is None:
+        raise ValueError("no sum along one axis")
+    if any(load.stride(stage.reduced[0].var) not in (0, 1) for load in stage.loads):
+        raise ValueError("the axis does not run along memory")
+    lanes = math.gcd(stage.reduced[0].extent, width)
+    return lanes if 4 * lanes >= width and lanes > 1 else 0
+
+
+def _parts_of(sch: Any, stage: Stage, lanes: int | None, width: int) -> list[_Part]:
+    if lanes is None:
+        return [_Part(stage.block, partial(_in_vectors, width=width))]
+    partial_results = across_lanes(sch, stage, lanes) if lanes else []
+    return [*(_Part(block, reduce_lanes) for block in partial_results), _Part(stage.block, reduce_side_by_side)]
+
+
+def _split(sch: Any, last: Stage, count: int, size: int, machine: Machine) -> Any:
+    """The loop over groups of rows."""
+    loops = sch.get_loops(last.block)[:count]
+    head, _ = sch.split(loops[-1], [None, size])
+    at = sch.fuse(*loops[:-1], head) if count > 1 else head
+    if machine.cores > 1:
+        sch.parallel(at)
+    return at
+
+
+def _in_vectors(sch: Any, block: Any, width: int) -> None:
+    stage = stage_of(sch, block)
+    if not stage.branches_on(stage.axes[-1].var):
+        in_vectors(sch, sch.get_loops(block)[-1], width)
