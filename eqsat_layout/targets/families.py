@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat_layout.targets.base import Machine
-from eqsat_layout.targets.stages import Stage, divisors, stage_of
+from eqsat_layout.targets.stages import Access, Axis, Stage, divisors, stage_of
 from eqsat_layout.targets.tile_loops import (
     axis_loops,
     extent_of,
@@ -185,6 +185,34 @@ def schedule_rows(sch: Any, stage: Stage, machine: Machine) -> None:
     reduce_side_by_side(sch, stage.block)
 
 
+def schedule_several(sch: Any, stage: Stage, machine: Machine) -> None:
+    """A reduction to several results, as a sum and one of squares: vectors of partial results, then across these."""
+    count = len(stage.spatial)
+    loops = sch.get_loops(stage.block)
+    if len(stage.stores) < 2 or len(loops) != len(stage.axes) or _leading(stage) != count:
+        raise ValueError("no reduction to several results")
+    width = machine.lanes(max(store.element_bytes for store in stage.stores))
+    choices = [_lanes_of_last(stage.reduced, run, width) for run in range(1, _run_of(stage.reduced, stage.loads) + 1)]
+    lanes = max(choices, default=1)
+    if lanes < 2:
+        raise ValueError("no vector axis")
+    run = choices.index(lanes) + 1
+    _, lane = sch.split(sch.fuse(*loops[-run:]) if run > 1 else loops[-1], [None, lanes])
+    partial = sch.rfactor(lane, count)
+    *own, across = sch.get_loops(stage.block)
+    _parallel(sch, own, machine, stage.domain)
+    sch.unroll(across)
+    sch.compute_at(partial, sch.get_loops(stage.block)[-2], preserve_unit_loops=True)
+    for number in range(len(stage.stores)):
+        sch.set_scope(partial, number, "local")
+    reduce_lanes(sch, partial)
+
+
+def _lanes_of_last(axes: Sequence[Axis], count: int, width: int) -> int:
+    """Lanes of a vector along so many of the last axes."""
+    return vector_lanes(math.prod(axis.extent or 1 for axis in axes[-count:]), width)
+
+
 def schedule_fallback(sch: Any, stage: Stage, machine: Machine) -> None:
     """Outer spatial loops fused and parallel; nothing else."""
     loops = sch.get_loops(stage.block)
@@ -240,17 +268,20 @@ def vector_lanes(extent: int, width: int) -> int:
 
 def _contiguous_run(stage: Stage) -> int:
     """How many of the last axes are one contiguous run in the store and in every load (or broadcast there)."""
-    accesses = [stage.write, *stage.loads]
-    axes = stage.axes
-    strides = [[access.stride(axis.var) for axis in axes] for access in accesses]
-    last = [row[-1] for row in strides]
-    if axes[-1].extent is None or last[0] != 1:
+    if stage.write.stride(stage.axes[-1].var) != 1:
+        return 0
+    return _run_of(stage.axes, [stage.write, *stage.loads], joins=not stage.conditions)
+
+
+def _run_of(axes: Sequence[Axis], accesses: Sequence[Access], *, joins: bool = True) -> int:
+    """How many of the last axes are one run, of equal strides, in every access; just one if none ``joins`` another."""
+    if axes[-1].extent is None:
         return 0
     run = 1
-    for position in range(len(axes) - 2, -1, -1):
-        after = axes[position + 1].extent
-        joined = after is not None and axes[position].extent is not None and not stage.conditions
-        if not joined or not all(_joins(row[position], row[position + 1], after) for row in strides):
+    while joins and run < len(axes):
+        outer, inner = axes[-run - 1], axes[-run]
+        strides = [(access.stride(outer.var), access.stride(inner.var)) for access in accesses]
+        if outer.extent is None or not all(_joins(*pair, inner.extent) for pair in strides):
             break
         run += 1
     return run

@@ -20,6 +20,7 @@ from eqsat_layout.targets.families import (
     schedule_lanes,
     schedule_pieces,
     schedule_rows,
+    schedule_several,
     schedule_tile,
     schedule_tile_relaid,
 )
@@ -147,6 +148,8 @@ def _schedule_stage(sch: Any, stage: Stage, machine: Machine) -> tuple[Any, list
         attempts.append((lambda s: schedule_rows(s, stage, machine), []))
     elif stage.simple and not stage.is_reduction:
         attempts.append((lambda s: schedule_elementwise(s, stage, machine), []))
+    elif stage.is_reduction:
+        attempts.append((lambda s: schedule_several(s, stage, machine), []))
     attempts.append((lambda s: schedule_fallback(s, stage, machine), []))
     for attempt, used in attempts:
         trial = sch.copy()

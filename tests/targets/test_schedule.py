@@ -242,6 +242,48 @@ def test_rows_of_any_length(make_module, unscheduled, run, arrays, name, shape, 
     np.testing.assert_allclose(got, unscheduled(legalize(mod), x), rtol=1e-4, atol=1e-4)
 
 
+@given(
+    shape=st.tuples(st.integers(1, 3), st.sampled_from([4, 8, 24]), st.integers(1, 17), st.integers(1, 17)),
+    groups=st.sampled_from([1, 2, 4]),
+    machine=st.sampled_from(MACHINES),
+)
+@settings(max_examples=20)
+def test_group_norms_of_any_size(make_module, unscheduled, run, arrays, shape, groups, machine):
+    """Sums and sums of squares are found at once."""
+
+    def body(emit, x, g, b):
+        return emit(nn.group_norm(x, g, b, num_groups=groups, channel_axis=1, axes=[2, 3]))
+
+    shapes = shape, shape[1:2], shape[1:2]
+    mod, inputs = make_module(body, *shapes), arrays(*shapes)
+    got = run(build_scheduled(scheduled(mod, machine), normalize_target()), *inputs)
+    # a group of few elements may have no variance to speak of: what is left is the error of the difference
+    np.testing.assert_allclose(got, unscheduled(legalize(mod), *inputs), rtol=1e-3, atol=1e-3)
+
+
+@given(
+    shape=st.tuples(st.integers(1, 9), st.integers(1, 40) | st.sampled_from([64, 128])),
+    last=st.booleans(),
+    least=st.booleans(),
+    machine=st.sampled_from(MACHINES),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=20)
+def test_the_first_of_equal_extremes_is_found(make_module, run, shape, last, least, machine, seed):
+    """In vectors too, whose lanes meet the elements in another order."""
+    axis = -1 if last else 0
+    mod = make_module(lambda emit, x: emit((op.argmin if least else op.argmax)(x, axis=axis)), shape)
+    x = np.random.default_rng(seed).integers(0, 3, shape).astype("float32")
+    got = run(build_scheduled(scheduled(mod, machine), normalize_target()), x)
+    assert (got == (x.argmin if least else x.argmax)(axis)).all()
+
+
+def test_two_sums_at_once_are_in_vectors(make_module):
+    body, *_ = CASES["group norm"]
+    text = scheduled(make_module(body, (1, 8, 56, 56), (8,), (8,)), AVX2).script()
+    assert re.search(r"vectorized\(T.int64\(32\)\):\s+with T.sblock\(\"x0_red_temp_rf_update", text)
+
+
 def kernel_of(mod):
     (func,) = (f for f in mod.functions.values() if isinstance(f, tirx.PrimFunc))
     return func
