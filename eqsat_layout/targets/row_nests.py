@@ -36,7 +36,8 @@ def schedule_row_nest(sch: Any, machine: Machine) -> None:
     count = _row_axes(earlier, last)
     width = machine.lanes(last.write.element_bytes)
     lanes = {stage.name: _lanes(stage, width) for stage in earlier if stage.is_reduction}
-    size = max(divisors(last.axes[count - 1].extent or 1, _ROWS if all(lanes.values()) else _SCALAR_ROWS))
+    most = _ROWS if all(lanes.values()) else _SCALAR_ROWS
+    size, axis = max((max(divisors(a.extent or 1, most)), i) for i, a in enumerate(last.axes[:count]))
     rows = math.prod(axis.extent or 1 for axis in last.axes[:count])
     between = sum(stage.domain * stage.write.element_bytes for stage in earlier if not stage.is_reduction)
     if rows // size < machine.cores or between * size // rows > _FILL * machine.l2_bytes:
@@ -46,7 +47,7 @@ def schedule_row_nest(sch: Any, machine: Machine) -> None:
     parts: list[_Part] = []
     for stage in earlier:
         parts += _parts_of(sch, stage, lanes.get(stage.name), width)
-    at = _split(sch, last, count, size, machine)
+    at = _split(sch, sch.get_loops(last.block)[:count], axis, size, machine)
     _in_vectors(sch, last.block, width)
     domains = [math.prod(axis.extent or 1 for axis in stage_of(sch, part.block).axes) for part in parts]
     for part in reversed(parts):
@@ -93,11 +94,12 @@ def _parts_of(sch: Any, stage: Stage, lanes: int | None, width: int) -> list[_Pa
     return [*(_Part(block, reduce_lanes) for block in partial_results), _Part(stage.block, reduce_side_by_side)]
 
 
-def _split(sch: Any, last: Stage, count: int, size: int, machine: Machine) -> Any:
-    """The loop over groups of rows."""
-    loops = sch.get_loops(last.block)[:count]
-    head, _ = sch.split(loops[-1], [None, size])
-    at = sch.fuse(*loops[:-1], head) if count > 1 else head
+def _split(sch: Any, loops: Sequence[Any], axis: int, size: int, machine: Machine) -> Any:
+    """The loop over groups of rows, ``size`` of them along one axis."""
+    head, tail = sch.split(loops[axis], [None, size])
+    outer = [*loops[:axis], head, *loops[axis + 1 :]]
+    sch.reorder(*outer, tail)
+    at = sch.fuse(*outer) if outer[1:] else head
     if machine.cores > 1:
         sch.parallel(at)
     return at
