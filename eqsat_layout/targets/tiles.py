@@ -25,6 +25,7 @@ _PIECE = 0.25  # the same where it must be cut, so that the next piece has room
 _LARGEST = 28  # accumulators along one axis
 _ADDRESSES = 60.0  # cycles to compute those of a tile over joined axes, or that overlaps
 _FRESH = 1.0  # cycles that a vector from beyond the second cache takes where every tile needs others
+_ELSEWHERE = 1.0  # cycles of reading on in another place, where every accumulator has a vector of its own
 _STREAMED = 0.1  # of the cycles that moving memory to the first cache takes is not hidden
 
 
@@ -84,7 +85,10 @@ def joined_tile(stage: Stage, machine: Machine) -> JoinedTile | None:
     plain = _best(problem, extents, machine)
     best: _Costed = (plain[0] if plain else math.inf, None)
     best = min(best, _joined(problem, extents, machine), key=_cost)
-    for size in (width, 2 * width, 4 * width):
+    is_depthwise = problem.has_window and any(
+        all(extent == 1 or load.moves(axis) for axis, extent in enumerate(extents)) for load in problem.loads
+    )
+    for size in () if is_depthwise else (width, 2 * width, 4 * width):
         if width < 2 or size > extents[vector] or extents[vector] % size == 0:
             continue
         cut = (*extents[:vector], size)
@@ -290,7 +294,7 @@ def _cycles(problem: _Problem, tile: Tile, machine: Machine) -> float | None:
     count = math.prod(tile.sizes)
     accumulators = vectors * count
     held: list[int] = []
-    issued, streamed, fresh = 0.0, 0.0, 0.0
+    issued, streamed, fresh, elsewhere = 0.0, 0.0, 0.0, 0
     for load in problem.loads:
         moved = load.moved(tile)
         stride = load.strides[tile.vector] or 0
@@ -304,10 +308,13 @@ def _cycles(problem: _Problem, tile: Tile, machine: Machine) -> float | None:
         new_panel = stride and problem.has_window and panel > machine.l2_bytes  # others are cut in pieces
         if new_rows or new_panel:
             fresh += touched / machine.vector_bytes
+        is_own = problem.has_window and stride and moved == count  # depthwise
+        if is_own and tile.lanes * tile.sizes[tile.vector] < load.run:
+            elsewhere += moved // tile.sizes[tile.vector]
     if accumulators + min(held) + problem.spare > machine.registers:
         return None
     cycles = max(accumulators / 2, issued / _LOADS, (accumulators + issued) / _ISSUED, streamed, _LATENCY)
-    cycles += _FRESH * fresh + _STREAMED * streamed + 0.02 * issued
+    cycles += _FRESH * fresh + _STREAMED * streamed + _ELSEWHERE * elsewhere + 0.02 * issued
     small = sum(1 for axis, size in enumerate(tile.sizes) if size > 1 and axis != tile.vector)
     rows = math.prod(tile.sizes[: max(0, tile.vector - 1)])  # of the result, far from each other
     return (cycles + 0.05 * small + 0.04 * rows) / (tile.lanes * count)

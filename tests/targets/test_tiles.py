@@ -65,3 +65,32 @@ def test_accumulators_and_operands_fit_the_registers(channels, size, kernel, str
     vectors = math.prod(tile.sizes) * math.ceil(tile.lanes * 4 / machine.vector_bytes)
     held = 0 if machine.broadcast_operand else 1
     assert vectors + 1 + held <= machine.registers
+
+
+def depthwise(channels, size):
+    """The stage of a depthwise convolution of 3x3, channels last, ``size`` before it."""
+    data = te.placeholder((1, size, size, channels), name="data")
+    weights = te.placeholder((3, 3, channels), name="weights")
+    y, x = te.reduce_axis((0, 3)), te.reduce_axis((0, 3))
+
+    def element(n, h, w, c):
+        return te.sum(data[n, h + y, w + x, c] * weights[y, x, c], axis=[y, x])
+
+    result = te.compute((1, size - 2, size - 2, channels), element, name="depthwise")
+    (stage,) = stages_of(new_schedule(te.create_prim_func([data, weights, result], index_dtype_override="int64")))
+    return stage
+
+
+@pytest.mark.parametrize("channels", [32, 96, 144])
+def test_depthwise_tiles_hold_all_channels_of_a_pixel(channels):
+    """28 pixels by one vector took twice as long (MobileNetV2): lines of memory that lie far apart."""
+    stage = depthwise(channels, 58)
+    wide = register_tile(stage, Machine(64, 32, 2, broadcast_operand=True))
+    assert wide.lanes * wide.sizes[-1] == channels
+    narrow = register_tile(stage, AVX2)
+    assert narrow.sizes[-1] > 1
+
+
+def test_depthwise_tiles_do_not_overlap_along_channels():
+    """144 channels as five pieces of 32 took three times as long as 9 of 16."""
+    assert joined_tile(depthwise(144, 58), AVX2) is None
