@@ -91,6 +91,7 @@ def test_depthwise_tiles_hold_all_channels_of_a_pixel(channels):
     assert narrow.sizes[-1] > 1
 
 
-def test_depthwise_tiles_do_not_overlap_along_channels():
-    """144 channels as five pieces of 32 took three times as long as 9 of 16."""
-    assert joined_tile(depthwise(144, 58), AVX2) is None
+@pytest.mark.parametrize("channels", [120, 336])
+def test_depthwise_tiles_do_not_overlap_along_channels(channels):
+    """144 channels as five pieces of 32 took three times as long as 9 of 16 (AVX2)."""
+    assert joined_tile(depthwise(channels, 30), AVX2) is None
