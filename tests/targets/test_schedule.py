@@ -299,6 +299,14 @@ def test_all_stages_of_a_row_are_one_loop(make_module, name):
     assert text.count('scope="local"') == text.count("sblock_alloc_buffer") > 4, "all but the result"
 
 
+def test_rows_that_need_all_others_are_no_nest(make_module, run, arrays):
+    """Every row is centred by the means of all rows: in a nest each would find them again."""
+    mod = make_module(lambda emit, x: emit(op.subtract(x, emit(op.mean(x, axis=[-1])))), (128, 128))
+    done, (x,) = scheduled(mod, AVX2), arrays((128, 128))
+    assert kernel_of(done).script().count("T.parallel") > 1
+    np.testing.assert_allclose(run(build_scheduled(done, normalize_target()), x), x - x.mean(-1), atol=1e-5)
+
+
 def test_rows_longer_than_the_cache_are_no_nest(make_module):
     mod = make_module(CASES["softmax"][0], (4, 1 << 17))
     assert scheduled(mod, AVX2).script().count("T.parallel") > 1
