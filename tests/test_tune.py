@@ -248,12 +248,12 @@ def test_a_kernel_that_fails_is_noted_and_not_tried_again(tmp_path: Path) -> Non
 
     device = Picky((1, 12, 12, 16), refuse)  # a convolution in NHWC
     states: list[TuneState] = []
-    report = tune(convolution(1), database=tmp_path, remote=lent(device), progress=states.append)
+    report = tune(convolution(), database=tmp_path, remote=lent(device), progress=states.append)
     assert {failure.reason for failure in report.failures} == {"no unit for this"}
     assert len({failure.kernel for failure in report.failures}) == len(report.failures) == len(device.met) >= 1
     assert "nn.conv2d 1x16x12x12 NHWC" in {failure.kernel for failure in report.failures}
     assert report.left == 0
-    assert report.measured == len(stored(tmp_path)) > 1, "the others were"
+    assert report.measured == len(stored(tmp_path)) > 3
     assert states[-1].done == states[-1].total
 
 
