@@ -104,7 +104,7 @@ def peaks() -> tuple[float, float]:
         return builder.emit(builder.call_te(tile, *given))
 
     operands = [np.ones((rows, depth), "float32"), np.ones((depth, 2 * lanes), "float32")]
-    with Probe("peak of arithmetic", hot, operands, 4, None) as probe:
+    with Probe("peak of arithmetic", hot, operands, 4 * tasks * rows * 2 * lanes, None) as probe:
         flops = 2.0 * tasks * rounds * rows * 2 * lanes * depth / min(probe.times(15))
     elements = 4 * last_cache_bytes() // 4
     source = np.ones((elements,), "float32")

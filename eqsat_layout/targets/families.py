@@ -13,6 +13,7 @@ from typing import Any
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.stages import Access, Axis, Stage, divisors, stage_of
 from eqsat_layout.targets.tile_loops import (
+    SIDE_BY_SIDE,
     axis_loops,
     extent_of,
     outer_order,
@@ -25,7 +26,6 @@ from eqsat_layout.targets.tile_loops import (
 )
 from eqsat_layout.targets.tiles import Tile, lane_tile, reduction_pieces, register_tile
 
-_ROWS = 8  # results side by side: an addition takes four cycles, and two start in each
 _LONG_RUN = 256  # elements in a loop that LLVM puts into vectors
 _SMALL = 4096  # iterations below which starting threads costs more than it saves
 
@@ -167,12 +167,12 @@ def schedule_lanes(sch: Any, stage: Stage, machine: Machine) -> None:
 
 def schedule_rows(sch: Any, stage: Stage, machine: Machine) -> None:
     """A reduction that no vector divides: results side by side, so that none waits for the sum of the one before."""
-    left = _ROWS
+    left = SIDE_BY_SIDE
     sizes: list[int] = []
     for axis in reversed(stage.spatial):
         sizes.insert(0, max(divisors(axis.extent or 1, left)))
         left //= sizes[0]
-    if left == _ROWS:
+    if left == SIDE_BY_SIDE:
         raise ValueError("no results side by side")
     out = sch.cache_write(stage.block, 0, "local")
     pairs = [sch.split(loop, [None, size]) for loop, size in zip(sch.get_loops(out), sizes, strict=True)]

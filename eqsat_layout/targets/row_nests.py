@@ -1,7 +1,7 @@
 """The schedule of softmax, norms and their kin: all stages of a few rows while these are in the first cache.
 
 In: a schedule over stages that reduce the last axis of a tensor and use what they found along it (targets room). Out:
-the schedule changed in place. Raises ``ValueError`` for other stages; the caller works on a copy.
+the schedule changed in place. May raise where that gains nothing or TVM refuses; the caller works on a copy.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.families import in_vectors
-from eqsat_layout.targets.stages import Stage, divisors, stage_of, stages_of
-from eqsat_layout.targets.tile_loops import across_lanes, extent_of, reduce_lanes, reduce_side_by_side
+from eqsat_layout.targets.stages import Axis, Stage, divisors, stage_of
+from eqsat_layout.targets.tile_loops import SIDE_BY_SIDE, across_lanes, extent_of, reduce_lanes, reduce_side_by_side
 
-_ROWS = 4  # at once, so that the additions of one wait less for each other
-_SCALAR_ROWS = 8  # the same where rows are added up element by element
+_ROWS = 4  # at once, where vectors divide a row: the additions of one wait less for each other
 _FILL = 0.5  # of the second cache, for what lies between stages
 
 
@@ -30,19 +29,31 @@ class _Part:
     finish: Callable[[Any, Any], None]
 
 
-def schedule_row_nest(sch: Any, machine: Machine) -> None:
-    """Few rows of the last stage's result at a time, in parallel; all that they need is made just before them."""
-    *earlier, last = stages_of(sch)
-    count = _row_axes(earlier, last)
+def row_axes(stages: Sequence[Stage]) -> int:
+    """How many axes of the last stage number the rows: those that every reduction keeps. 0: there are no rows."""
+    *earlier, last = stages
+    kept = [_extents(stage.spatial) for stage in earlier if stage.is_reduction]
+    if not kept or last.is_reduction or not all(stage.simple and stage.is_plain for stage in stages):
+        return 0
+    counts = range(1, len(last.axes))
+    return next((n for n in counts if all(extents == _extents(last.axes[:n]) for extents in kept)), 0)
+
+
+def schedule_row_nest(sch: Any, stages: Sequence[Stage], count: int, machine: Machine) -> None:
+    """Few rows of the last stage's result at a time, in parallel; all that they need is made just before them.
+
+    ``count``: of its axes number the rows.
+    """
+    *earlier, last = stages
     width = machine.lanes(last.write.element_bytes)
     lanes = {stage.name: _lanes(stage, width) for stage in earlier if stage.is_reduction}
-    most = _ROWS if all(lanes.values()) else _SCALAR_ROWS
+    most = _ROWS if all(lanes.values()) else SIDE_BY_SIDE
     size, axis = max((max(divisors(a.extent or 1, most)), i) for i, a in enumerate(last.axes[:count]))
     rows = math.prod(axis.extent or 1 for axis in last.axes[:count])
     between = sum(stage.domain * stage.write.element_bytes for stage in earlier if not stage.is_reduction)
     if rows // size < machine.cores or between * size // rows > _FILL * machine.l2_bytes:
         raise ValueError("too few rows, or too long ones")
-    if not all(lanes.values()) and size * 2 < _SCALAR_ROWS:
+    if not all(lanes.values()) and size * 2 < SIDE_BY_SIDE:
         raise ValueError("no rows side by side")
     parts: list[_Part] = []
     for stage in earlier:
@@ -60,21 +71,8 @@ def schedule_row_nest(sch: Any, machine: Machine) -> None:
         part.finish(sch, part.block)
 
 
-def _row_axes(earlier: Sequence[Stage], last: Stage) -> int:
-    """How many axes of the last stage number the rows: those that every reduction keeps."""
-    reductions = [stage for stage in earlier if stage.is_reduction]
-    if not reductions or last.is_reduction or not all(stage.simple and stage.is_plain for stage in (*earlier, last)):
-        raise ValueError("no reductions that something is made of")
-    kept = [_extents(stage) for stage in reductions]
-    for count in range(1, len(last.axes)):
-        rows = [axis.extent for axis in last.axes[:count] if axis.extent != 1]
-        if all(extents == rows for extents in kept):
-            return count
-    raise ValueError("the last stage has no more axes than a reduction keeps")
-
-
-def _extents(stage: Stage) -> list[int | None]:
-    return [axis.extent for axis in stage.spatial if axis.extent != 1]
+def _extents(axes: Sequence[Axis]) -> list[int | None]:
+    return [axis.extent for axis in axes if axis.extent != 1]
 
 
 def _lanes(stage: Stage, width: int) -> int:

@@ -7,6 +7,7 @@ blocks and accesses only; what can't be scheduled comes back as it was.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import methodcaller
 from typing import Any
 
 import tvm
@@ -29,7 +30,7 @@ from eqsat_layout.targets.joined_axes import join_axes
 from eqsat_layout.targets.nested import schedule_nest
 from eqsat_layout.targets.nests import NestModel, chain_of
 from eqsat_layout.targets.prefetch import prefetch_panels
-from eqsat_layout.targets.row_nests import schedule_row_nest
+from eqsat_layout.targets.row_nests import row_axes, schedule_row_nest
 from eqsat_layout.targets.stages import Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.targets.tiles import joined_tile
 
@@ -113,19 +114,21 @@ def _nested(sch: Any, machine: Machine, nanoseconds: float | None = None) -> Any
     nest = model.faster(chain, nanoseconds or model.apart(chain)) if chain.is_regular else None
     if nest is None:
         return None
-    trial = sch.copy()
-    try:
-        schedule_nest(trial, nest.tile, machine)
-    except Exception:
-        return None
-    return trial
+    return _tried(sch, lambda s: schedule_nest(s, nest.tile, machine))
 
 
 def _in_rows(sch: Any, machine: Machine) -> Any:
     """All stages a few rows at a time; ``None`` where they don't work in rows."""
+    stages = stages_of(sch)
+    count = row_axes(stages)
+    return _tried(sch, lambda s: schedule_row_nest(s, stages, count, machine)) if count else None
+
+
+def _tried(sch: Any, change: Callable[[Any], None]) -> Any:
+    """A copy with the change made; ``None`` where that fails."""
     trial = sch.copy()
     try:
-        schedule_row_nest(trial, machine)
+        change(trial)
     except Exception:
         return None
     return trial
@@ -152,12 +155,9 @@ def _schedule_stage(sch: Any, stage: Stage, machine: Machine) -> tuple[Any, list
         attempts.append((lambda s: schedule_several(s, stage, machine), []))
     attempts.append((lambda s: schedule_fallback(s, stage, machine), []))
     for attempt, used in attempts:
-        trial = sch.copy()
-        try:
-            attempt(trial)
-        except Exception:
-            continue
-        return trial, used
+        trial = _tried(sch, attempt)
+        if trial is not None:
+            return trial, used
     return sch, []
 
 
@@ -184,12 +184,7 @@ def _inline_producers(sch: Any) -> Any:
             continue
         if stage.is_costly and sum(consumer.domain for consumer in consumers) > stage.domain:
             continue
-        trial = sch.copy()
-        try:
-            trial.compute_inline(block)
-        except Exception:
-            continue
-        sch = trial
+        sch = _tried(sch, methodcaller("compute_inline", block)) or sch
     return sch
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from eqsat_layout.targets.stages import Access, Stage, divisors, stage_of
 from eqsat_layout.targets.tiles import Tile
 
+SIDE_BY_SIDE = 8  # sums of single elements: an addition takes four cycles, and two start in each
 _UNROLLED = 16  # steps of the innermost reduction axes that are written out
 _BODY = 256  # multiply-adds beyond which fewer steps are
 _SHARING = 2  # rank of an axis along which the load in vectors is read again

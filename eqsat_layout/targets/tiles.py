@@ -85,10 +85,7 @@ def joined_tile(stage: Stage, machine: Machine) -> JoinedTile | None:
     plain = _best(problem, extents, machine)
     best: _Costed = (plain[0] if plain else math.inf, None)
     best = min(best, _joined(problem, extents, machine), key=_cost)
-    is_depthwise = problem.has_window and any(
-        all(extent == 1 or load.moves(axis) for axis, extent in enumerate(extents)) for load in problem.loads
-    )
-    for size in () if is_depthwise else (width, 2 * width, 4 * width):
+    for size in () if problem.is_depthwise else (width, 2 * width, 4 * width):
         if width < 2 or size > extents[vector] or extents[vector] % size == 0:
             continue
         cut = (*extents[:vector], size)
@@ -187,7 +184,8 @@ class _Problem:
     """What tiles of a reduction are judged by.
 
     ``width``: elements of a vector register; ``spare``: registers besides accumulators and the operand that is held;
-    ``periods``: of blocks of the axis in vectors, which no vector may cross.
+    ``periods``: of blocks of the axis in vectors, which no vector may cross. ``is_depthwise``: of a window, where every
+    element of the result is made of others.
     """
 
     loads: tuple[_Load, ...]
@@ -196,6 +194,7 @@ class _Problem:
     spare: int
     periods: tuple[int, ...]
     has_window: bool
+    is_depthwise: bool
 
 
 def _problem_of(stage: Stage, axes: Sequence[Axis], machine: Machine) -> _Problem:
@@ -211,7 +210,9 @@ def _problem_of(stage: Stage, axes: Sequence[Axis], machine: Machine) -> _Proble
         loads.append(_Load(strides, steps, access.element_bytes, run, access.buffer_bytes // batch))
     width = machine.lanes(stage.write.element_bytes)
     blocks = tuple(period for period in periods if period)
-    return _Problem(tuple(loads), stage.steps, width, _spare(stage, machine), blocks, stage.has_window)
+    is_own = any(all(a.extent == 1 or load.moves(i) for i, a in enumerate(axes)) for load in loads)
+    is_depthwise = stage.has_window and is_own
+    return _Problem(tuple(loads), stage.steps, width, _spare(stage, machine), blocks, stage.has_window, is_depthwise)
 
 
 def _runs(loads: Sequence[_Load], vector: int) -> Iterator[tuple[int, int]]:
@@ -308,7 +309,7 @@ def _cycles(problem: _Problem, tile: Tile, machine: Machine) -> float | None:
         new_panel = stride and problem.has_window and panel > machine.l2_bytes  # others are cut in pieces
         if new_rows or new_panel:
             fresh += touched / machine.vector_bytes
-        is_own = problem.has_window and stride and moved == count  # depthwise
+        is_own = problem.is_depthwise and stride and moved == count
         if is_own and tile.lanes * tile.sizes[tile.vector] < load.run:
             elsewhere += moved // tile.sizes[tile.vector]
     if accumulators + min(held) + problem.spare > machine.registers:

@@ -468,7 +468,7 @@ def test_padding_of_a_packed_convolution_is_not_inlined(make_module):
 
 def test_a_scheduled_function_is_left_alone(make_module):
     mod = fuse(legalize(make_module(lambda emit, x: emit(nn.relu(x)), (64, 64))))
-    function = next(f for f in mod.functions.values() if isinstance(f, tirx.PrimFunc))
+    function = kernel_of(mod)
     marked = function.with_attr("tirx.is_scheduled", True)
     name = next(g for g, f in mod.functions.items() if isinstance(f, tirx.PrimFunc))
     mod = tvm.IRModule({**dict(mod.functions.items()), name: marked})

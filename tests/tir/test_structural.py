@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import tvm
@@ -68,6 +69,6 @@ def test_what_a_callback_raises_comes_out() -> None:
 
 def test_callbacks_that_raise_do_not_corrupt_memory() -> None:
     """tvm-ffi 0.1.14 frees twice what callbacks before the one that raised have put in: seen as an abort in malloc."""
-    code = f"import sys; sys.path.insert(0, {str(__file__).rpartition('/')[0]!r})\n{FAILING}"
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n{FAILING}"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
