@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat_layout.targets.base import Machine
+from eqsat_layout.targets.sharing import piece_axes, pieces_of
 from eqsat_layout.targets.stages import Access, Axis, Stage, divisors, stage_of
 from eqsat_layout.targets.tile_loops import (
     SIDE_BY_SIDE,
@@ -80,7 +81,7 @@ def schedule_tile(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machi
     if epilogue is None or not epilogue.is_costly:  # all at once, the constants of exp would not fit the registers
         for loop in inner:
             sch.unroll(loop)
-    at = _parallel_tiles(sch, outer, machine, stage.domain)
+    at = _parallel_pieces(sch, outer, machine, stage)
     sch.compute_at(stage.block, at, preserve_unit_loops=True)
     reduce_in_tile(sch, stage, tile)
 
@@ -123,7 +124,7 @@ def schedule_tile_relaid(sch: Any, stage: Stage, epilogue: Stage, machine: Machi
         raise ValueError("no tile that holds all of the vector axis")
     spatial, reduced = axis_loops(sch, stage)
     outer, inner, lane = split_tiles(sch, spatial, tile, stage)
-    at = _parallel_tiles(sch, outer, machine, stage.domain)
+    at = _parallel_pieces(sch, outer, machine, stage)
     sch.reverse_compute_at(epilogue.block, at, preserve_unit_loops=True)
     sch.set_scope(stage.block, 0, "local")
     own = sch.get_loops(epilogue.block)[-len(epilogue.axes) :]
@@ -306,10 +307,27 @@ def _decompose_pad(sch: Any, stage: Stage, machine: Machine) -> bool:
     return True
 
 
-def _parallel_tiles(sch: Any, outer: Sequence[Any], machine: Machine, work: int) -> Any:
-    """Parallel over leading tiles; at least one loop stays inside. The innermost outer loop comes back."""
+def _parallel_pieces(sch: Any, outer: Sequence[Any], machine: Machine, stage: Stage) -> Any:
+    """Parallel over pieces of an axis, where cores are to share it, else over leading tiles (in their order)."""
+    order = outer_order(stage)
+    for place in map(order.index, piece_axes(stage)):
+        if math.prod(extent_of(sch, loop) for loop in outer[:place]) == 1:
+            break  # they take pieces anyway
+        count = pieces_of(extent_of(sch, outer[place]), machine)
+        if count < 2:
+            continue
+        piece, rest = sch.split(outer[place], [count, None])
+        outer = [piece, *outer[:place], rest, *outer[place + 1 :]]
+        sch.reorder(*outer)
+        wanted = count if count == machine.cores else None
+        return _parallel_tiles(sch, outer, machine, stage.domain, wanted)
+    return _parallel_tiles(sch, outer, machine, stage.domain)
+
+
+def _parallel_tiles(sch: Any, outer: Sequence[Any], machine: Machine, work: int, wanted: int | None = None) -> Any:
+    """Parallel over leading tiles, ``wanted`` or more; at least one loop stays inside. The innermost one comes back."""
     leading = list(outer[:-1])
-    wanted = 8 * machine.cores
+    wanted = wanted or 8 * machine.cores
     tasks = math.prod(extent_of(sch, loop) for loop in leading)
     if tasks < wanted:
         leading = list(outer)

@@ -52,10 +52,9 @@ class _Joiner:
         self.before = before
         self.extents = [a.extent or 1 for a in stage.spatial[tile.first : tile.last]]
         self.elements = math.prod(self.extents)
-        self.tiles = -(-self.elements // tile.size)
         shape = list(before.ty.shape)
         self.dtype = str(shape[0].ty.dtype)
-        shape[tile.first : tile.last] = [self._int(self.tiles), self._int(tile.size)]
+        shape[tile.first : tile.last] = [self._int(tile.count), self._int(tile.size)]
         self.after = tirx.decl_buffer(shape, before.ty.dtype, before.name, scope=before.scope(), layout=None)
 
     def nest(self, nest: Any) -> Any:
@@ -64,7 +63,7 @@ class _Joiner:
         first, last = self.tile.first, self.tile.last
         iters = list(block.iter_vars)
         joined = iters[first:last]
-        new = [self._axis("t", self.tiles), self._axis("r", self.tile.size)]
+        new = [self._axis("t", self.tile.count), self._axis("r", self.tile.size)]
         spread = self._spread(new[0].var, new[1].var)
         values = {old.var: value for old, value in zip(joined, spread, strict=True)}
         inner = [axis.var for axis in new]
@@ -92,7 +91,7 @@ class _Joiner:
     def _spread(self, number: Any, place: Any) -> list[Any]:
         """The old axes of element ``place`` of tile ``number``."""
         start: Any = number * self.tile.size
-        if self.elements % self.tile.size:
+        if self.elements < self.tile.count * self.tile.size:
             start = tirx.min(start, self._int(self.elements - self.tile.size))
         flat = start + place
         found: list[Any] = []

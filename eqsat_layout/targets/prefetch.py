@@ -105,6 +105,8 @@ class _TileNest:
 
     def _next_panel(self, indices: Sequence[Any], load: Access, tiles: Sequence[Any], machine: Machine) -> list[Any]:
         """A part of what the tiles after these share."""
+        if tiles and tiles[0].kind == tirx.ForKind.PARALLEL and not _uses(indices, tiles[0]):
+            tiles = tiles[1:]  # every core reads all
         users = [loop for loop in tiles if _uses(indices, loop)]
         panel = self._panel(indices, load) * load.element_bytes
         whole = math.prod(extent or 0 for extent in load.shape) * load.element_bytes

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from eqsat_layout.targets.base import Machine
+from eqsat_layout.targets.sharing import piece_axes, shared_tiles
 from eqsat_layout.targets.stages import Axis, Stage, divisors
 
 _LATENCY = 4.0  # cycles of a fused multiply-add; two start every cycle
@@ -42,12 +43,13 @@ class Tile:
 class JoinedTile:
     """``size`` elements at a time of the spatial axes ``first`` to ``last`` (not included) taken as one axis.
 
-    ``size`` need not divide their number: the last tile overlaps the one before.
+    ``size`` need not divide their number: the last tiles overlap the one before. ``count``: of tiles.
     """
 
     first: int
     last: int
     size: int
+    count: int
 
 
 def register_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> Tile | None:
@@ -91,8 +93,13 @@ def joined_tile(stage: Stage, machine: Machine) -> JoinedTile | None:
         cut = (*extents[:vector], size)
         inside = _best(problem, cut, machine)
         cost = min(inside[0] if inside else math.inf, _joined(problem, cut, machine)[0])
-        best = min(best, (cost * _waste(extents[vector], size), JoinedTile(vector, vector + 1, size)), key=_cost)
-    return best[1]
+        count = math.ceil(extents[vector] / size)
+        tile = JoinedTile(vector, vector + 1, size, count)
+        best = min(best, (cost * _waste(extents[vector], size), tile), key=_cost)
+    found = best[1]
+    if found is not None and any(found.first <= axis < found.last for axis in piece_axes(stage)):
+        return replace(found, count=shared_tiles(found.count, machine))
+    return found
 
 
 def tile_cycles(stage: Stage, machine: Machine, *, joined: bool = False) -> float | None:
@@ -149,7 +156,7 @@ def _joined(problem: _Problem, extents: tuple[int, ...], machine: Machine) -> _C
                 cycles, tile = found
                 cycles *= _waste(elements, size)
                 cycles += _ADDRESSES / (problem.steps * tile.lanes * math.prod(tile.sizes))
-                best = min(best, (cycles, JoinedTile(first, last, size)), key=_cost)
+                best = min(best, (cycles, JoinedTile(first, last, size, math.ceil(elements / size))), key=_cost)
     return best
 
 

@@ -1,0 +1,114 @@
+"""Cores share the rows of the data where these are more than the weights, else the weights; whatever the sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import relax, tirx
+
+from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.targets import Machine, normalize_target
+from eqsat_layout.targets.llvm import build_scheduled, fuse
+from eqsat_layout.targets.schedule import schedule_module
+from eqsat_layout.targets.sharing import shared_tiles
+
+nn, op = relax.op.nn, relax.op
+
+
+def machine_with(cores):
+    return Machine(64, 32, cores, broadcast_operand=True)
+
+
+def packed(emit, x, w):
+    return emit(nn.conv2d(x, w, data_layout="NCHW16c", kernel_layout="OIHW16i16o"))
+
+
+def packed_relu(emit, x, w):
+    return emit(nn.relu(packed(emit, x, w)))
+
+
+def depthwise(emit, x, w):
+    return emit(nn.conv2d(x, w, groups=64, data_layout="NHWC", kernel_layout="HWOI"))
+
+
+def scheduled(mod, cores):
+    return schedule_module(fuse(legalize(mod)), machine_with(cores))
+
+
+def the_parallel_loop(mod):
+    """Its extent, and of every parameter: do the indices at which it is read inside depend on the loop?"""
+    (func,) = [f for f in mod.functions.values() if isinstance(f, tirx.PrimFunc)]
+    loops: list[tirx.For] = []
+    tvm_ffi.structural_walk(func.body, (tirx.For, lambda loop: loops.append(loop)))
+    (parallel,) = [loop for loop in loops if loop.kind == tirx.ForKind.PARALLEL]
+    read = [False] * len(func.params)
+    blocks: list[tvm.s_tir.SBlockRealize] = []
+    tvm_ffi.structural_walk(parallel.body, (tvm.s_tir.SBlockRealize, blocks.append))
+    for realize in blocks:
+        pairs = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        moved = {axis.var for axis, value in pairs if contains(value, parallel.loop_var)}
+        loads: list[tvm.ir.TensorLoad] = []
+        tvm_ffi.structural_walk(realize.block.body, (tvm.ir.TensorLoad, loads.append))
+        for load in loads:
+            for number, param in enumerate(func.params):
+                if load.source.same_as(param):
+                    read[number] |= any(contains(index, var) for index in load.indices for var in moved)
+    return int(parallel.extent), read
+
+
+def contains(value, var):
+    found: list[bool] = []
+    tvm_ffi.structural_walk(value, (tvm.ir.Var, lambda node: found.append(node.same_as(var))))
+    return any(found)
+
+
+@pytest.mark.parametrize("cores", [2, 4, 7])
+def test_cores_take_rows_of_much_data(make_module, cores):
+    mod = make_module(packed_relu, (1, 4, 28, 28, 16), (8, 4, 1, 1, 16, 16))
+    extent, (data, weights, _) = the_parallel_loop(scheduled(mod, cores))
+    assert (extent, data, weights) == (cores, True, False)
+
+
+def test_cores_take_panels_of_large_weights(make_module):
+    mod = make_module(packed_relu, (1, 8, 7, 7, 16), (16, 8, 1, 1, 16, 16))
+    _, (_, weights, _) = the_parallel_loop(scheduled(mod, 2))
+    assert weights
+
+
+def test_data_that_a_stride_skips_does_not_count(make_module):
+    """Every fourth pixel of 28 x 28 is less than the weights, all of them are more."""
+
+    def strided(emit, x, w):
+        return emit(nn.conv2d(x, w, strides=2, data_layout="NCHW16c", kernel_layout="OIHW16i16o"))
+
+    mod = make_module(strided, (1, 8, 28, 28, 16), (16, 8, 1, 1, 16, 16))
+    _, (_, weights, _) = the_parallel_loop(scheduled(mod, 2))
+    assert weights
+
+
+@pytest.mark.parametrize(
+    ("count", "cores", "wanted"), [(131, 2, 132), (33, 4, 36), (10, 2, 10), (9, 2, 9), (11, 2, 12), (5, 64, 5)]
+)
+def test_tiles_are_as_many_for_every_core(count, cores, wanted):
+    assert shared_tiles(count, machine_with(cores)) == wanted
+
+
+@given(
+    body=st.sampled_from([packed, packed_relu, depthwise]),
+    size=st.tuples(st.integers(3, 40), st.integers(3, 40)),
+    window=st.sampled_from([1, 3]),
+    cores=st.integers(1, 9),
+)
+@settings(max_examples=30)
+def test_every_element_is_computed(make_module, unscheduled, run, arrays, body, size, window, cores):
+    if body is depthwise:
+        shapes = (1, *size, 64), (window, window, 64, 1)
+    else:
+        shapes = (1, 1, *size, 16), (3, 1, window, window, 16, 16)
+    mod, inputs = make_module(body, *shapes), arrays(*shapes)
+    got = run(build_scheduled(scheduled(mod, cores), normalize_target()), *inputs)
+    np.testing.assert_allclose(got, unscheduled(legalize(mod), *inputs), atol=1e-3)
