@@ -73,7 +73,7 @@ def machine_of(target: tvm.target.Target) -> Machine:
     cores = int(dict(target.attrs).get("num-cores", 1))
     features = set(map(str, codegen.llvm_get_cpu_features(target)))
     if "avx512f" in features:
-        return Machine(64, 32, cores, broadcast_operand=True)
+        return Machine(64, 32, cores, broadcast_operand=True, l2_bytes=1048576)
     if "avx" in features:
         return Machine(32, 16, cores)
     if "neon" in features or "sve" in features:

@@ -10,7 +10,8 @@ fetches what the next one reads.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -22,9 +23,11 @@ from eqsat_layout.targets.stages import Access
 from eqsat_layout.tir.structural import structural_map, substitute
 
 _PACE = 32  # products of vectors in the time that a line takes from memory
-_SHARE = 0.25  # of the time of its tiles that a panel takes from memory, below which fetching costs more than it saves
+_PASSES = 16  # over operands that stay in the second cache, where they come from that of another core:
+_SHARE = 0.05  # of the time of its tiles that a panel takes from memory, below which fetching costs more than it saves
 _MOST = 32  # lines that one step fetches
-_FEW = 16  # products of vectors for each line of the next tile
+_FEW = 8  # products of vectors for each line of the next tile
+_STREAM = 256  # bytes of a row in one piece, which the hardware fetches by itself
 _READ, _SECOND_CACHE, _DATA = 0, 2, 1
 
 _INSIDE = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
@@ -56,11 +59,12 @@ def _fetches(node: Any, loops: list[Any], params: Sequence[Any], machine: Machin
     if not isinstance(node.block.body, tirx.BufferStore):
         return _fetches(node.block.body, loops, params, machine)
     nest = _TileNest(node, loops)
-    if not nest.steps:
+    if not nest.steps or nest.is_inside_out:
         return []
     loads: list[Any] = []
     tvm_ffi.structural_walk(node.block.body.value, (tvm.ir.TensorLoad, loads.append))
-    given = [load for load in loads if any(load.source.same_as(param) for param in params)]
+    operands = [param for param in params if not param.same_as(node.block.body.buffer)]
+    given = [load for load in loads if any(load.source.same_as(operand) for operand in operands)]
     found = [fetch for load in given for fetch in nest.fetches(Access(load.source, tuple(load.indices)), machine)]
     return [(nest.steps[-1].loop_var, found)] if found else []
 
@@ -77,10 +81,14 @@ class _TileNest:
         outside = [loop for loop in loops if loop.kind not in _INSIDE] if self.inside else []
         self.steps = [loop for loop in outside if _uses(self._reduced, loop)]
         self.tiles = [loop for loop in outside if not _uses(self._reduced, loop)]
+        self.is_inside_out = outside[-len(self.steps) :] != self.steps
+        self._ranges = tvm.sym.Analyzer()
+        for loop in loops:
+            self._ranges.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
 
     def fetches(self, load: Access, machine: Machine) -> list[Any]:
         """What is due of the load in a step; empty where that gains nothing."""
-        indices = [substitute(index, self._values) for index in load.indices]
+        indices = [self._ranges.simplify(substitute(index, self._values)) for index in load.indices]
         tiles = [loop for loop in self.tiles if _iterations([loop]) > 1]
         in_vectors = any(_uses(indices, loop) for loop in self.inside if loop.kind == tirx.ForKind.VECTORIZED)
         if tiles and _uses(indices, tiles[-1]) and not in_vectors:
@@ -90,7 +98,9 @@ class _TileNest:
     def _next_rows(self, indices: Sequence[Any], load: Access, tiles: Sequence[Any], machine: Machine) -> list[Any]:
         """What the next tile reads in the same step: a line of every row."""
         if _read_first(indices, load, tiles) <= machine.l2_bytes:
-            return []
+            stream = self._run(indices, load, [*self._written, *self.steps])
+            if stream >= _STREAM or _passes(indices, tiles, machine) > _PASSES:
+                return []
         mover = tiles[-1]
         rows: list[dict[Any, Any]] = [{mover.loop_var: tirx.min(mover.loop_var + 1, mover.extent - 1)}]
         for loop in self._written:
@@ -98,57 +108,116 @@ class _TileNest:
             places = [tirx.const(place, loop.loop_var.ty.dtype) for place in range(count)]
             if _uses(indices, loop):
                 rows = [{**row, loop.loop_var: place} for row in rows for place in places]
-        few = len(rows) * _FEW > _iterations(self._written)
+        again = machine.line_bytes / min(machine.line_bytes, self._run(indices, load, self._written))
+        few = len(rows) * again * _FEW > _iterations(self._written)
         if few or _moved_first(indices, load, mover) < len(rows) * machine.line_bytes:
             return []
         return [_fetch(load.buffer[tuple(substitute(index, row) for index in indices)]) for row in rows]
+
+    def _run(self, indices: Sequence[Any], load: Access, loops: Sequence[Any]) -> int:
+        """Bytes of a row that are read by such loops over the reduction, as far as they are one piece of memory."""
+        moved = Access(load.buffer, tuple(indices))
+        reducing = [loop for loop in loops if _uses(self._reduced, loop)]
+        strides = [(moved.stride(loop.loop_var) or 0, _iterations([loop])) for loop in reducing]
+        run = load.element_bytes
+        for stride, extent in sorted(strides):
+            run *= extent if stride * load.element_bytes == run else 1
+        return run
 
     def _next_panel(self, indices: Sequence[Any], load: Access, tiles: Sequence[Any], machine: Machine) -> list[Any]:
         """A part of what the tiles after these share."""
         if tiles and tiles[0].kind == tirx.ForKind.PARALLEL and not _uses(indices, tiles[0]):
             tiles = tiles[1:]  # every core reads all
         users = [loop for loop in tiles if _uses(indices, loop)]
-        panel = self._panel(indices, load) * load.element_bytes
-        whole = math.prod(extent or 0 for extent in load.shape) * load.element_bytes
-        if not users or not machine.line_bytes <= panel <= machine.l2_bytes // 4 or whole <= machine.l2_bytes // 2:
+        panel = self._panel(Access(load.buffer, tuple(indices)), machine)
+        if not users or panel is None or load.buffer_bytes <= machine.l2_bytes // 2:
             return []
-        mover, sharing = users[-1], tiles[len(users) :]
         if tiles[: len(users)] != users:  # read again and again, from the cache
             return []
-        if not _is_linear(indices, load, mover):
+        if not _is_linear(indices, load, users[-1]):
             return []
-        turns = [*sharing, *self.steps]
-        count, lines = _iterations(turns), panel // machine.line_bytes
-        work = _iterations(self._written)
-        each = max(-(-lines // count), min(work // _PACE, lines))
-        if each > _MOST or lines * _PACE < _SHARE * count * work:
+        turns = [*tiles[len(users) :], *self.steps]
+        count, work = _iterations(turns), _iterations(self._written)
+        each = -(-panel.lines // count)
+        if each > _MOST or panel.lines * _PACE < _SHARE * count * work:
             return []
+        begin = max(0, count - -(-panel.lines // each))
+        first = tirx.max(_numbered(turns) - begin, 0) * each
         start = {loop.loop_var: tirx.const(0, loop.loop_var.ty.dtype) for loop in (*self.inside, *turns)}
-        start[mover.loop_var] = tirx.min(mover.loop_var + 1, mover.extent - 1)
-        *outer, last = (substitute(index, start) for index in indices)
-        turn: Any = 0
-        for loop in turns:
-            turn = turn * loop.extent + loop.loop_var
-        begin = max(0, count - -(-lines // each))  # late: what is fetched early drives out what is in use
-        first = tirx.max(turn - begin, 0) * each
-        step = machine.line_bytes // load.element_bytes
-        return [
-            _fetch(load.buffer[(*outer, last + tirx.min(first + number, lines - 1) * step)]) for number in range(each)
-        ]
+        start |= _following(users)
+        return [panel.fetch(tirx.min(first + number, panel.lines - 1), start) for number in range(each)]
 
-    def _panel(self, indices: Sequence[Any], load: Access) -> int:
-        """Elements that one tile reads in all its steps; 0: they are not one piece of memory."""
+    def _panel(self, load: Access, machine: Machine) -> _Panel | None:
+        """What one tile reads in all its steps; ``None`` if that lies in small pieces, or would fill the cache."""
         loops = [*self.inside, *self.steps]
-        strides = tvm.sym.detect_linear_equation(_flat(indices, load), [loop.loop_var for loop in loops])[:-1]
-        if not all(isinstance(stride, tirx.IntImm) for stride in strides):
-            return 0
-        moves = sorted((int(s), _iterations([loop])) for s, loop in zip(strides, loops, strict=False) if int(s))
-        size = 1
-        for stride, extent in moves:
-            if extent > 1 and stride != size:
-                return 0
-            size *= extent
-        return size if moves else 0
+        equation = tvm.sym.detect_linear_equation(_flat(load.indices, load), [loop.loop_var for loop in loops])
+        if not equation or not all(isinstance(stride, tirx.IntImm) for stride in equation[:-1]):
+            return None
+        strides = sorted((int(stride), number) for number, stride in enumerate(equation[:-1]))
+        size, runs = 1, list[Any]()
+        for loop, stride in [(loops[number], stride) for stride, number in strides if stride]:
+            extent = _iterations([loop])
+            if stride == size:
+                size *= extent
+            elif extent > 1:
+                runs.append(loop)
+        lines = size * load.element_bytes // machine.line_bytes
+        if not lines or lines * _iterations(runs) * machine.line_bytes > machine.l2_bytes // 4:
+            return None
+        if any(loop not in self._written or _uses(self._reduced, loop) for loop in runs):
+            return None
+        return _Panel(load, lines, tuple(runs), machine.line_bytes // load.element_bytes)
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """For every iteration of ``runs`` one piece of memory, of ``size`` lines with ``step`` elements each."""
+
+    load: Access
+    size: int
+    runs: tuple[Any, ...]
+    step: int
+
+    @property
+    def lines(self) -> int:
+        """Of all pieces together."""
+        return self.size * _iterations(self.runs)
+
+    def fetch(self, number: Any, start: Mapping[Any, Any]) -> Any:
+        """The fetch of one line of a panel, whose place is that of the loops at ``start``."""
+        if self.runs:
+            start = {**start, **_places(self.runs, number // self.size)}
+            number = number % self.size
+        *outer, last = (substitute(index, start) for index in self.load.indices)
+        return _fetch(self.load.buffer[(*outer, last + number * self.step)])
+
+
+def _numbered(loops: Sequence[Any]) -> Any:
+    """The number of an iteration of all loops together, in their order."""
+    number: Any = 0
+    for loop in loops:
+        number = number * loop.extent + loop.loop_var
+    return number
+
+
+def _places(loops: Sequence[Any], number: Any) -> dict[Any, Any]:
+    """The iteration of every loop that has this number."""
+    places: dict[Any, Any] = {}
+    for loop in reversed(loops):
+        places[loop.loop_var] = tirx.floormod(number, loop.extent)
+        number = tirx.floordiv(number, loop.extent)
+    return places
+
+
+def _following(loops: Sequence[Any]) -> dict[Any, Any]:
+    """The iteration of every loop after this one; no more than the last one of the outermost."""
+    first, *rest = loops
+    places: dict[Any, Any] = {}
+    carry: Any = 1
+    for loop in reversed(rest):
+        places[loop.loop_var] = tirx.floormod(loop.loop_var + carry, loop.extent)
+        carry = tirx.floordiv(loop.loop_var + carry, loop.extent)
+    return {**places, first.loop_var: tirx.min(first.loop_var + carry, first.extent - 1)}
 
 
 def _read_first(indices: Sequence[Any], load: Access, tiles: Sequence[Any]) -> int:
@@ -163,6 +232,13 @@ def _read_first(indices: Sequence[Any], load: Access, tiles: Sequence[Any]) -> i
         if not is_linear:  # what is read moves with the outer ones of the fused loops only
             return count
     return load.buffer_bytes
+
+
+def _passes(indices: Sequence[Any], tiles: Sequence[Any], machine: Machine) -> int:
+    """How many times a core reads all that it reads."""
+    others = [loop for loop in tiles if not _uses(indices, loop)]
+    shared = [loop for loop in others if loop.kind == tirx.ForKind.PARALLEL]
+    return _iterations(others) // min(machine.cores, _iterations(shared))
 
 
 def _is_linear(indices: Sequence[Any], load: Access, loop: Any) -> bool:

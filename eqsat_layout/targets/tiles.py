@@ -21,13 +21,13 @@ _LOADS = 1.5  # loads and broadcasts a cycle, beside the arithmetic (measured on
 _ISSUED = 2.75  # instructions a cycle in all (measured on AVX2, the neighbours of a shared machine included)
 _SPARE = 1  # registers for the operand that is not held
 _LONG = 32  # steps of a product so long that LLVM does not write it out
-_PANEL = 0.5  # of the second cache, for what one panel of a reduction reads
-_PIECE = 0.25  # the same where it must be cut, so that the next piece has room
+_PANEL = 0.25  # of the second cache, for what one panel of a reduction reads: the next one must have room
 _LARGEST = 28  # accumulators along one axis
 _ADDRESSES = 60.0  # cycles to compute those of a tile over joined axes, or that overlaps
 _FRESH = 1.0  # cycles that a vector from beyond the second cache takes where every tile needs others
 _ELSEWHERE = 1.0  # cycles of reading on in another place, where every accumulator has a vector of its own
-_STREAMED = 0.1  # of the cycles that moving memory to the first cache takes is not hidden
+_SECOND_CACHE = 32.0  # bytes a cycle that come from it
+_STREAMED = 0.1  # of the cycles that these take is not hidden
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def reduction_pieces(stage: Stage, tile: Tile, machine: Machine) -> int:
     outermost = stage.reduced[0].extent or 1
     if panel <= _PANEL * machine.l2_bytes:
         return 1
-    fit = [d for d in divisors(outermost, outermost) if panel <= d * _PIECE * machine.l2_bytes]
+    fit = [d for d in divisors(outermost, outermost) if panel <= d * _PANEL * machine.l2_bytes]
     return min(fit, default=1)
 
 
@@ -311,7 +311,7 @@ def _cycles(problem: _Problem, tile: Tile, machine: Machine) -> float | None:
         touched = _touched(load, tile, machine)
         panel = touched * load.steps
         if panel > machine.l1_bytes // 2:
-            streamed += touched / machine.vector_bytes
+            streamed += touched / _SECOND_CACHE
         new_rows = not stride and load.total > machine.l2_bytes
         new_panel = stride and problem.has_window and panel > machine.l2_bytes  # others are cut in pieces
         if new_rows or new_panel:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,10 +24,11 @@ from eqsat_layout.targets.schedule import schedule_primfunc
 from eqsat_layout.tir.rewrite import substitute
 
 SMALL_CACHES = Machine(32, 16, 1, l1_bytes=4096, l2_bytes=16384)
+WIDE = Machine(64, 32, 1, broadcast_operand=True, l1_bytes=4096, l2_bytes=16384)
 LINE = 16  # floats
 
 
-def product(rows, steps, panels, lanes=16, *, packed=True):
+def product(rows, steps, panels, lanes=16, *, packed=True, machine=SMALL_CACHES):
     """Rows times weights in panels of ``lanes`` columns, each in one piece or not."""
     data = te.placeholder((rows, steps), name="data")
     shape = (panels, steps, lanes) if packed else (steps, panels, lanes)
@@ -37,7 +40,16 @@ def product(rows, steps, panels, lanes=16, *, packed=True):
 
     result = te.compute((panels, rows, lanes), element, name="product")
     function = te.create_prim_func([data, weights, result], index_dtype_override="int64")
-    return schedule_primfunc(function, SMALL_CACHES)
+    return schedule_primfunc(function, machine)
+
+
+def matmul(rows, steps, panels):
+    """The same with columns that are one axis of the result."""
+    data, weights = te.placeholder((rows, steps), name="data"), te.placeholder((panels, steps, 16), name="weights")
+    k = te.reduce_axis((0, steps), "k")
+    result = te.compute((rows, panels * 16), lambda n, j: te.sum(data[n, k] * weights[j // 16, k, j % 16], axis=k))
+    function = te.create_prim_func([data, weights, result], index_dtype_override="int64")
+    return schedule_primfunc(function, WIDE)
 
 
 def fetches(function, name="weights"):
@@ -86,6 +98,74 @@ def test_the_next_panel_is_fetched_whole(rows, steps, panels):
     assert fetches(function)
 
 
+class Numbers:
+    """What the text of an index means."""
+
+    int64 = staticmethod(int)
+    min, max = staticmethod(min), staticmethod(max)
+    Add, Mul = staticmethod(operator.add), staticmethod(operator.mul)
+
+
+def in_turns(found, steps, count):
+    """The lines of weights at ``(indices, loops around)``: a list of those of each iteration of the first loops."""
+    turns = [set() for _ in range(math.prod(int(loop.extent) for loop in found[0][1][:count]))]
+    for (outer, step, inner), loops in found:
+        names = [f"loop{number}" for number in range(len(loops))]  # the loops' own may be the same
+        own = {loop.loop_var: tirx.Var(name, "int64") for loop, name in zip(loops, names, strict=True)}
+        texts = [compile(str(substitute(index, own)), "index", "eval") for index in (outer, step, inner)]
+        extents = [int(loop.extent) for loop in loops]
+        for values in itertools.product(*map(range, extents)):
+            at = {"T": Numbers, **dict(zip(names, values, strict=True))}
+            panel, row, column = (eval(text, at) for text in texts)
+            turn = 0
+            for value, extent in zip(values[:count], extents[:count], strict=True):
+                turn = turn * extent + value
+            turns[turn].add(((panel * steps + row) * 16 + column) // LINE)
+    return turns
+
+
+def reads(function):
+    """The load of weights and all loops around it."""
+    found = []
+
+    def visit(node, loops):
+        if isinstance(node, tirx.For):
+            visit(node.body, [*loops, node])
+        elif isinstance(node, tirx.SeqStmt):
+            for statement in node.seq:
+                visit(statement, loops)
+        elif isinstance(node, tvm.s_tir.SBlockRealize):
+            axes = zip((axis.var for axis in node.block.iter_vars), node.iter_values, strict=True)
+            values = dict(axes)
+            if not isinstance(node.block.body, tirx.BufferStore):
+                return visit(node.block.body, loops)
+            loads = []
+            tvm_ffi.structural_walk(node.block.body, (tvm.ir.TensorLoad, loads.append))
+            for load in loads:
+                if str(load.source.name) == "weights":
+                    found.append(([substitute(index, values) for index in load.indices], loops))
+        return None
+
+    visit(function.body, [])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("make", "rows", "steps", "panels", "count"),
+    [
+        pytest.param(matmul, 8, 16, 24, 1, id="columns are one axis"),
+        pytest.param(matmul, 16, 128, 6, 2, id="panels in pieces"),
+        pytest.param(partial(product, machine=WIDE), 16, 192, 6, 2, id="panels of blocks in pieces"),
+    ],
+)
+def test_what_the_next_turn_reads_is_fetched(make, rows, steps, panels, count):
+    function = make(rows, steps, panels)
+    read, fetched = (in_turns(found, steps, count) for found in (reads(function), fetches(function)))
+    assert len(read) > 2
+    assert fetched[:-1] == read[1:]
+    assert fetched[-1] <= set().union(*read)
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -108,15 +188,25 @@ def test_rows_of_the_next_tile_are_fetched(rows, steps, panels):
     assert rows % size == 0
     for tile, lines in addresses(function, (rows, steps), tiles, "data").items():
         first = min(tile + 1, tiles - 1) % (rows // size) * size
-        assert lines == set(range(first * steps, (first + size) * steps, LINE))
+        starts = {place // LINE * LINE for place in lines}  # a step may need half a line
+        assert starts == set(range(first * steps, (first + size) * steps, LINE))
 
 
 @pytest.mark.parametrize(
-    ("rows", "steps"),
-    [pytest.param(100, 32, id="they stay in the cache"), pytest.param(2000, 8, id="they share lines")],
+    ("rows", "steps", "panels"),
+    [
+        pytest.param(100, 32, 400, id="they stay in the cache, and are read often"),
+        pytest.param(24, 128, 9, id="they stay in the cache, and come in long pieces"),
+        pytest.param(2000, 8, 9, id="they share lines"),
+    ],
 )
-def test_no_rows_are_fetched_where(rows, steps):
-    assert not fetches(product(rows, steps, 9), "data")
+def test_no_rows_are_fetched_where(rows, steps, panels):
+    assert not fetches(product(rows, steps, panels), "data")
+
+
+def test_rows_that_another_core_has_made_are_fetched():
+    """They would stay in the cache, but each core reads them only once or twice."""
+    assert fetches(product(100, 32, 9), "data")
 
 
 def test_rows_that_are_looked_up_are_left_alone():
