@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import eqsat_layout
 from eqsat_layout.egraph.candidates import layout_candidates
 from eqsat_layout.errors import CandidateError
 from eqsat_layout.extract.cost import Roofline
-from eqsat_layout.extract.vectorise import vector_efficiency
+from eqsat_layout.extract.vectorise import heaviest
 from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.maps import Format
 from eqsat_layout.pictures.picture import layout_name
@@ -74,14 +75,31 @@ def test_weights_are_packed_for_vectors() -> None:
 def test_vectors_decide_what_a_layout_is_worth() -> None:
     conv = computation(op.nn.conv2d(var(1, 32, 14, 14), var(32, 32, 3, 3), padding=1))
     plain = [Format.row_major(conv.buffers[n].shape) for n in (*conv.operands, *conv.results)]
-    shares = {
-        layout_name(c.flow.results[0]): vector_efficiency(conv, c.flow.operands, c.flow.results, 8)
-        for c in layout_candidates(conv, (4, 8, 16))
-    }
-    written = vector_efficiency(conv, plain[:2], plain[2:], 8)
+
+    def efficiency(operands: Sequence[Format], results: Sequence[Format]) -> float:
+        heavy = heaviest(conv, operands, results)
+        assert heavy is not None
+        return heavy.efficiency(8)
+
+    candidates = layout_candidates(conv, (4, 8, 16))
+    shares = {layout_name(c.flow.results[0]): efficiency(c.flow.operands, c.flow.results) for c in candidates}
+    written = efficiency(plain[:2], plain[2:])
     assert shares["NCHW16c"] == shares["NCHW8c"] == shares["NHWC"] == 1.0
     assert shares["NCHW4c"] == 0.5
     assert written < 0.7
+
+
+def test_one_row_reads_its_weights_in_one_piece() -> None:
+    """1000 classes fill no blocks of 16, and read as they are every step of the product opens another page."""
+    names = {c.name: c for c in layout_candidates(computation(op.matmul(var(1, 256), var(256, 1000))), (4, 8, 16))}
+    assert names["dot products"].flow.operands[1].physical_shape == (1000, 256)
+    several = layout_candidates(computation(op.matmul(var(2, 256), var(256, 1000))), (4, 8, 16))
+    assert "dot products" not in {c.name for c in several}
+    weights = constant(256, 1000)
+    mod = program(lambda builder, x: builder.emit(op.matmul(x, weights)), (1, 256))
+    plan = eqsat_layout.plan(mod, {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
+    assert any("dot products" in choice.origin for choice in plan.explain().choices)
+    assert_same(mod, plan.module)
 
 
 # ---- what is chosen --------------------------------------------------------------------------------------------------

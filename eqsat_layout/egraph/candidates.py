@@ -44,6 +44,9 @@ def layout_candidates(computation: Computation, blocks: Sequence[int]) -> tuple[
             candidate = heart.candidate(name, fmt, block, flow)
             if candidate is not None:
                 found.setdefault(candidate.flow, candidate)
+    dots = heart.dots()
+    if dots is not None:
+        found.setdefault(dots.flow, dots)
     return tuple(found.values())
 
 
@@ -115,8 +118,30 @@ class _Heart:
             if len(reads) == 1 and self._is_weight(reads[0]):
                 data_block = block if name.startswith("blocks") and self._blocks_data(operands, i, block) else 0
                 operands[i] = self._packed(reads[0], block, data_block)
+        return self._completed(name, operands, fmt)
+
+    def dots(self) -> Candidate | None:
+        """One row of the result as dot products: the weights of each are one piece of memory, read only once."""
+        if self.partner is None or any(e != 1 for axis, e in enumerate(self.shape) if axis != self.axis):
+            return None
+        operands: list[Format | None] = [None] * self._operands
+        for i, number in enumerate(self.computation.operands):
+            reads = [r for r in self.block.reads if r.buffer == number]
+            if len(reads) == 1 and self._is_weight(reads[0]):
+                operands[i] = self._partner_last(reads[0])
+        return self._completed("dot products", operands, Format.row_major(self.shape))
+
+    def _partner_last(self, read: Access) -> Format | None:
+        plain = [self.block.variable(index) for index in read.indices]
+        if self.partner not in plain:
+            return None
+        axis = plain.index(self.partner)
+        order = [i for i in range(len(plain)) if i != axis] + [axis]
+        return Format.make(IndexMap.permutation(self.computation.buffers[read.buffer].shape, order))
+
+    def _completed(self, name: str, operands: Sequence[Format | None], result: Format) -> Candidate | None:
         try:
-            whole = complete(self.computation, operands, [fmt])
+            whole = complete(self.computation, operands, [result])
         except LayoutError:
             return None
         return None if all(f.is_row_major for f in (*whole.operands, *whole.results)) else Candidate(name, whole)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from eqsat_layout.extract.vectorise import padded_work, vector_efficiency
+from eqsat_layout.extract.vectorise import Heaviest, heaviest, padded_work
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
 
@@ -50,6 +50,9 @@ class CostModel(Protocol):
 _SHORT: Final = 0.5
 """Copies that fill less of a vector than that are made element by element."""
 
+_SCATTERED: Final = 2.0
+"""Reading vectors here and there takes so many times as long: no hardware fetches them ahead (measured: 1.9)."""
+
 RESULT: Final = -1
 """The number of an op's result where operands are numbered too."""
 
@@ -83,12 +86,17 @@ class Roofline:
         """Every operand is read once and every result written once, at the speed that the innermost axis allows."""
         if op.parts:
             return 0.0
+        heavy = heaviest(op.computation, operands, results) if op.computation is not None else None
+        scattered = heavy.scattered_operands if heavy is not None else frozenset[int]()
         types = (*op.operands, *op.results)
         formats = [None if i in fused else f for i, f in enumerate(operands)]
         formats += [None if RESULT in fused else f for f in results]
-        traffic = sum(self._bytes(t, f) for t, f in zip(types, formats, strict=True) if t is not None and f is not None)
+        traffic = 0.0
+        for number, (tensor, fmt) in enumerate(zip(types, formats, strict=True)):
+            if tensor is not None and fmt is not None:
+                traffic += self._bytes(tensor, fmt) * (_SCATTERED if number in scattered else 1.0)
         launch = 0.0 if any(i >= 0 for i in fused) else self.launch
-        return launch + max(traffic / self.bandwidth, self._arithmetic(op, operands, results))
+        return launch + max(traffic / self.bandwidth, self._arithmetic(op, heavy, operands, results))
 
     def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
         """Both buffers pass through memory once. A fused copy permutes what would stream."""
@@ -101,13 +109,19 @@ class Roofline:
         """A copy is read from memory once more, cold."""
         return self._bytes(tensor, fmt) / self.bandwidth
 
-    def _arithmetic(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
+    def _arithmetic(
+        self,
+        op: Signature,
+        heavy: Heaviest | None,
+        operands: Sequence[Format | None],
+        results: Sequence[Format | None],
+    ) -> float:
         computation = op.computation
         if computation is None:
             return 0.0
         sizes = [dtype_bytes(ty.dtype) for ty in op.results if ty is not None]
         lanes = max(1, int(self.vector_bytes / max(sizes, default=4.0)))
-        efficiency = vector_efficiency(computation, operands, results, lanes)
+        efficiency = heavy.efficiency(lanes) if heavy is not None else 1.0
         if not computation.flops:
             return self.gather * computation.iterations if efficiency < _SHORT else 0.0
         return computation.flops * padded_work(computation, operands, results) / (self.flops * efficiency)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.affine import Affine
@@ -28,54 +30,86 @@ _DOT = 0.3
 """Share of peak of dot products: vectors along the reduction, their lanes to be added up."""
 
 
-def vector_efficiency(
-    computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None], lanes: int
-) -> float:
-    """Share of peak arithmetic, in (0, 1], of the heaviest block; ``lanes`` elements fit a vector register."""
+@dataclass(frozen=True)
+class Heaviest:
+    """The block of a computation that has the most iterations, under given formats.
+
+    ``reads``: those whose formats are known, ``is_known``: that is all of them. ``step``: between neighbouring lanes of
+    the result: the variable, how far it moves, and how often.
+    """
+
+    block: Block
+    operands: tuple[int, ...]
+    reads: tuple[tuple[Access, Format], ...]
+    is_known: bool
+    step: tuple[int, int, int] | None
+
+    def efficiency(self, lanes: int) -> float:
+        """Share of peak arithmetic, in (0, 1]; ``lanes`` elements fit a vector register."""
+        block = self.block
+        dots = _DOT if block.is_contraction and self._is_dot(lanes) else 0.0
+        if self.step is None:
+            return max(dots, _GATHERED)
+        variable, stride, extent = self.step
+        share = extent / (math.ceil(extent / lanes) * lanes)
+        count = min(extent, lanes)
+        for read, fmt in self.reads:
+            moved = _moved(block, read, fmt, variable, stride, 1)
+            if moved == 0:
+                continue
+            if moved is None or _moved(block, read, fmt, variable, stride, count - 1) != moved * (count - 1):
+                share = min(share, _GATHERED)
+            elif moved == 1:
+                share *= _UNALIGNED if block.is_contraction and _slides(read, variable) else 1.0
+            else:
+                share = min(share, _STRIDED if moved == 2 else _GATHERED)
+        return max(dots, share * (_FAR if self._far else 1.0))
+
+    @property
+    def scattered_operands(self) -> frozenset[int]:
+        """Numbers of the operands of which every step reads vectors elsewhere, and each element only once."""
+        once = {read.buffer for read, fmt in self._far if self.block.iterations <= fmt.elements(SYMBOL_SIZE)}
+        return frozenset(i for i, number in enumerate(self.operands) if number in once)
+
+    @cached_property
+    def _far(self) -> list[tuple[Access, Format]]:
+        return [(read, fmt) for read, fmt in self.reads if self._is_far(read, fmt)]
+
+    def _is_far(self, read: Access, fmt: Format) -> bool:
+        if self.step is None or not self.block.is_contraction or _slides(read, self.step[0]):
+            return False
+        variable, stride, _ = self.step
+        return _moved(self.block, read, fmt, variable, stride, 1) == 1 and not _steps_near(self.block, read, fmt)
+
+    def _is_dot(self, lanes: int) -> bool:
+        """All operands lie contiguous along one long variable of the reduction."""
+        block = self.block
+        for variable, extent in enumerate(block.extents):
+            if block.is_spatial(variable) or not isinstance(extent, int) or extent < 4 * lanes:
+                continue
+            if self.is_known and all(_moved(block, r, f, variable, 1, lanes - 1) == lanes - 1 for r, f in self.reads):
+                return True
+        return False
+
+
+def heaviest(
+    computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]
+) -> Heaviest | None:
+    """The block of ``computation`` that has the most iterations; ``None`` if its result has no known format."""
     formats = dict(zip(computation.operands, operands, strict=True))
     formats |= dict(zip(computation.results, results, strict=True))
     block = max(computation.blocks, key=lambda b: b.iterations, default=None)
-    if block is not None and any(_format_of(computation, read, formats) is None for read in block.reads):
+    if block is None:
+        return None
+    if any(_format_of(computation, read, formats) is None for read in block.reads):
         whole = complete(computation, operands, results)  # what is made on the way lies as its makers find natural
         formats |= dict(zip(computation.internal, whole.internal, strict=True))
-    written = None if block is None or len(block.stores) != 1 else _format_of(computation, block.writes[0], formats)
-    if block is None or written is None:
-        return 1.0
-    dots = _DOT if block.is_contraction and _is_dot(computation, block, formats, lanes) else 0.0
+    written = None if len(block.stores) != 1 else _format_of(computation, block.writes[0], formats)
+    if written is None:
+        return None
+    known = [(read, fmt) for read in block.reads if (fmt := _format_of(computation, read, formats)) is not None]
     step = _lane_step(block, block.writes[0], written)
-    if step is None:
-        return max(dots, _GATHERED)
-    variable, stride, extent = step
-    share = extent / (math.ceil(extent / lanes) * lanes)
-    count = min(extent, lanes)
-    far = False
-    for read in block.reads:
-        fmt = _format_of(computation, read, formats)
-        if fmt is None:
-            continue
-        moved = _moved(block, read, fmt, variable, stride, 1)
-        if moved == 0:
-            continue
-        if moved is None or _moved(block, read, fmt, variable, stride, count - 1) != moved * (count - 1):
-            share = min(share, _GATHERED)
-        elif moved == 1:
-            slides = block.is_contraction and _slides(read, variable)
-            share *= _UNALIGNED if slides else 1.0
-            far = far or (block.is_contraction and not slides and not _steps_near(block, read, fmt))
-        else:
-            share = min(share, _STRIDED if moved == 2 else _GATHERED)
-    return max(dots, share * (_FAR if far else 1.0))
-
-
-def _is_dot(computation: Computation, block: Block, formats: dict[int, Format | None], lanes: int) -> bool:
-    """All operands lie contiguous along one long variable of the reduction."""
-    for variable, extent in enumerate(block.extents):
-        if block.is_spatial(variable) or not isinstance(extent, int) or extent < 4 * lanes:
-            continue
-        read = [(r, _format_of(computation, r, formats)) for r in block.reads]
-        if all(f is not None and _moved(block, r, f, variable, 1, lanes - 1) == lanes - 1 for r, f in read):
-            return True
-    return False
+    return Heaviest(block, tuple(computation.operands), tuple(known), len(known) == len(block.reads), step)
 
 
 def padded_work(computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
