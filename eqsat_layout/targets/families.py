@@ -101,6 +101,8 @@ def schedule_pieces(sch: Any, stage: Stage, epilogue: Stage | None, machine: Mac
     sch.set_scope(part, 0, "local")
     *spatial, piece = sch.get_loops(stage.block)
     outer, inner, lane = split_tiles(sch, spatial, tile, stage)
+    if math.prod(extent_of(sch, loop) for loop in outer[:shared]) < machine.cores:
+        raise ValueError("too few panels")
     at = _parallel_tiles(sch, outer[:shared], machine, stage.domain)
     sch.reorder(piece, *outer[shared:], *inner, lane)
     for loop in inner:

@@ -341,7 +341,7 @@ def test_a_long_reduction_is_done_in_pieces(make_module, run, arrays, rows, epil
         y = emit(op.matmul(x, w))
         return emit(nn.relu(emit(op.add(y, b)))) if epilogue else emit(op.add(y, b))
 
-    shapes = (rows, 9000), (9000, 64), (64,)
+    shapes = (rows, 9000), (9000, 256), (256,)
     mod = scheduled(make_module(body, *shapes), machine)
     assert "_rf" in mod.script()
     x, w, b = (a.astype("float32") / 10 for a in arrays(*shapes))

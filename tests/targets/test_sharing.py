@@ -79,6 +79,13 @@ def test_cores_take_panels_of_large_weights(make_module):
     assert weights
 
 
+def test_one_panel_that_is_long_leaves_no_core_idle(make_module):
+    """Seven blocks of 672 channels are one panel, and too long to be done at once where others follow it."""
+    mod = make_module(packed_relu, (1, 42, 14, 14, 16), (7, 42, 1, 1, 16, 16))
+    extent, _ = the_parallel_loop(scheduled(mod, 2))
+    assert extent > 1
+
+
 def test_data_that_a_stride_skips_does_not_count(make_module):
     """Every fourth pixel of 28 x 28 is less than the weights, all of them are more."""
 
