@@ -129,11 +129,11 @@ def test_nothing_is_offered_where_the_user_says_so() -> None:
 
 def test_winograd_is_chosen_where_rounding_may_differ_and_folded_into_the_weights() -> None:
     mod = program(chain, (1, 32, 28, 28))
-    plan = eqsat_layout.plan(mod)
+    plan = eqsat_layout.plan(mod, AVX2)
     chosen = [c.op for c in plan.explain().choices]
     assert any("winograd_product" in name for name in chosen)
     assert not any("winograd_kernel" in name for name in chosen)  # constants are transformed when compiling
-    assert plan.cost < eqsat_layout.plan(mod, approx=False).cost
+    assert plan.cost < eqsat_layout.plan(mod, AVX2, approx=False).cost
     assert_same(mod, plan.module)
 
 

@@ -63,7 +63,8 @@ class Roofline:
 
     ``bandwidth`` is bytes a second of a kernel that streams, ``rewrite_bandwidth`` of one that permutes, ``gather``
     seconds an element where elements are copied one by one, ``flops`` operations a second at full vectors of
-    ``vector_bytes``. The defaults are those of one core of a current server CPU; they decide proportions, not absolute
+    ``vector_bytes``, ``weights`` how many times as long it takes to read those: they come from memory, data from a
+    cache. The defaults are those of one core of a current server CPU; they decide proportions, not absolute
     times. ``eqsat-layout calibrate`` measures ``bandwidth``, ``rewrite_bandwidth``, ``flops`` and ``launch``.
     """
 
@@ -72,6 +73,7 @@ class Roofline:
     flops: float = 100e9
     launch: float = 1e-6
     gather: float = 1.5e-9
+    weights: float = 1.6
     symbolic_extent: int = 64
     vector_bytes: int = 32
 
@@ -88,13 +90,15 @@ class Roofline:
             return 0.0
         heavy = heaviest(op.computation, operands, results) if op.computation is not None else None
         scattered = heavy.scattered_operands if heavy is not None else frozenset[int]()
+        weights = heavy.weights if heavy is not None else frozenset[int]()
         types = (*op.operands, *op.results)
         formats = [None if i in fused else f for i, f in enumerate(operands)]
         formats += [None if RESULT in fused else f for f in results]
         traffic = 0.0
         for number, (tensor, fmt) in enumerate(zip(types, formats, strict=True)):
             if tensor is not None and fmt is not None:
-                traffic += self._bytes(tensor, fmt) * (_SCATTERED if number in scattered else 1.0)
+                slower = (_SCATTERED if number in scattered else 1.0) * (self.weights if number in weights else 1.0)
+                traffic += self._bytes(tensor, fmt) * slower
         launch = 0.0 if any(i >= 0 for i in fused) else self.launch
         return launch + max(traffic / self.bandwidth, self._arithmetic(op, heavy, operands, results))
 

@@ -66,6 +66,11 @@ class Heaviest:
         return max(dots, share * (_FAR if self._far else 1.0))
 
     @property
+    def weights(self) -> frozenset[int]:
+        """Numbers of the operands of a contraction that are no data: by convention these are the first operand."""
+        return frozenset(range(1, len(self.operands))) if self.block.is_contraction else frozenset()
+
+    @property
     def scattered_operands(self) -> frozenset[int]:
         """Numbers of the operands of which every step reads vectors elsewhere, and each element only once."""
         once = {read.buffer for read, fmt in self._far if self.block.iterations <= fmt.elements(SYMBOL_SIZE)}

@@ -1,10 +1,12 @@
 """Operands fetched from memory before their tiles need them (targets room).
 
 In: a scheduled PrimFunc. Out: the same, in which tiles that read one panel of a large operand fetch the next panel,
-each a part of it. Without that only the first tile waits for memory, which is idle while the others compute. What a
-panel is and which tiles share it is read off the indices; panels that are not one piece of memory are left alone, as
-are those that so many tiles share that nothing would be gained. Of an operand whose elements are broadcast, each tile
-fetches what the next one reads.
+each an equal part of it. Without that only the first tile waits for memory, which is idle while the others compute.
+What a panel is and which tiles share it is read off the indices. A panel may lie in several pieces of memory, but not
+in pieces that a single step reads; those that so many tiles share that nothing would be gained are left alone.
+
+Of an operand whose elements are broadcast, each tile fetches what the next one reads: where it comes from memory or,
+since each core reads it only a few times, from the cache of the core that made it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from eqsat_layout.targets.stages import Access
 from eqsat_layout.tir.structural import structural_map, substitute
 
 _PACE = 32  # products of vectors in the time that a line takes from memory
-_PASSES = 16  # over operands that stay in the second cache, where they come from that of another core:
+_PASSES = 16  # over data that fit the second cache, up to which it counts that the first one reads another core's
 _SHARE = 0.05  # of the time of its tiles that a panel takes from memory, below which fetching costs more than it saves
 _MOST = 32  # lines that one step fetches
 _FEW = 8  # products of vectors for each line of the next tile
