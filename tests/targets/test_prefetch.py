@@ -52,26 +52,34 @@ def matmul(rows, steps, panels):
     return schedule_primfunc(function, WIDE)
 
 
+def leaves(node, loops=()):
+    """Every statement that holds no others, or the block that holds just a store: with the loops around it."""
+    if isinstance(node, tirx.For):
+        yield from leaves(node.body, (*loops, node))
+    elif isinstance(node, tirx.SeqStmt):
+        for statement in node.seq:
+            yield from leaves(statement, loops)
+    elif isinstance(node, tvm.s_tir.SBlockRealize) and not isinstance(node.block.body, tirx.BufferStore):
+        yield from leaves(node.block.body, loops)
+    else:
+        yield node, list(loops)
+
+
+def loads_of(node, name):
+    """What a statement reads of an operand."""
+    found = []
+    tvm_ffi.structural_walk(node, (tvm.ir.TensorLoad, found.append))
+    return [load for load in found if str(load.source.name) == name]
+
+
 def fetches(function, name="weights"):
     """(indices, loops around them) of all prefetches of an operand."""
-    found = []
-
-    def visit(node, loops):
-        if isinstance(node, tirx.For):
-            visit(node.body, [*loops, node])
-        elif isinstance(node, tirx.SeqStmt):
-            for statement in node.seq:
-                visit(statement, loops)
-        elif isinstance(node, tvm.s_tir.SBlockRealize):
-            visit(node.block.body, loops)
-        elif isinstance(node, tirx.Evaluate) and "prefetch" in str(node.value):
-            loads = []
-            tvm_ffi.structural_walk(node, (tvm.ir.TensorLoad, loads.append))
-            if str(loads[0].source.name) == name:
-                found.append((list(loads[0].indices), loops))
-
-    visit(function.body, [])
-    return found
+    return [
+        (list(load.indices), loops)
+        for node, loops in leaves(function.body)
+        if isinstance(node, tirx.Evaluate) and "prefetch" in str(node.value)
+        for load in loads_of(node, name)[:1]
+    ]
 
 
 def addresses(function, shape, count, name="weights"):
@@ -125,28 +133,13 @@ def in_turns(found, steps, count):
 
 
 def reads(function):
-    """The load of weights and all loops around it."""
+    """The same of all that tiles read of the weights."""
     found = []
-
-    def visit(node, loops):
-        if isinstance(node, tirx.For):
-            visit(node.body, [*loops, node])
-        elif isinstance(node, tirx.SeqStmt):
-            for statement in node.seq:
-                visit(statement, loops)
-        elif isinstance(node, tvm.s_tir.SBlockRealize):
-            axes = zip((axis.var for axis in node.block.iter_vars), node.iter_values, strict=True)
-            values = dict(axes)
-            if not isinstance(node.block.body, tirx.BufferStore):
-                return visit(node.block.body, loops)
-            loads = []
-            tvm_ffi.structural_walk(node.block.body, (tvm.ir.TensorLoad, loads.append))
-            for load in loads:
-                if str(load.source.name) == "weights":
-                    found.append(([substitute(index, values) for index in load.indices], loops))
-        return None
-
-    visit(function.body, [])
+    for node, loops in leaves(function.body):
+        if isinstance(node, tvm.s_tir.SBlockRealize):
+            values = dict(zip((axis.var for axis in node.block.iter_vars), node.iter_values, strict=True))
+            for load in loads_of(node.block.body, "weights"):
+                found.append(([substitute(index, values) for index in load.indices], loops))
     return found
 
 
