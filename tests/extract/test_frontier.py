@@ -80,6 +80,14 @@ def test_the_weakened_sweep_alone_is_a_bound_and_the_beam_a_solution(problem: Pr
     assert reduced.lower_bound() <= truth + TINY
 
 
+def test_presolve_does_not_lose_the_optimum() -> None:
+    """HiGHS 1.15.1 with presolve proves 17 to be optimal."""
+    problem = seeded_problem(3116, 4, cyclic=True)
+    found = improve(reduce(problem), None, math.inf)
+    assert found is not None
+    assert (found.cost, found.lower_bound) == (pytest.approx(5.0), pytest.approx(5.0))
+
+
 @settings(max_examples=60)
 @given(problems(cyclic=True))
 def test_the_integer_program_agrees(problem: Problem) -> None:
