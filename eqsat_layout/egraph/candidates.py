@@ -100,8 +100,7 @@ class _Heart:
         if all(e == 1 for e in shape[axis + 1 :]):  # the last that counts: a 1x1 image is a vector of channels
             yield "as written", Format.row_major(shape), widest
             return
-        order = [i for i in range(len(shape)) if i != axis] + [axis]
-        yield "last", Format.make(IndexMap.permutation(shape, order)), widest
+        yield "last", _axis_last(shape, axis), widest
         for block in blocks:
             padding = -extent % block
             if padding and (any(extent % b == 0 and b >= 8 for b in blocks) or extent + padding > extent * _MOST_WASTE):
@@ -113,11 +112,9 @@ class _Heart:
         operands: list[Format | None] = list(flow.operands) if flow is not None else [None] * self._operands
         if flow is None and not fmt.is_row_major:
             return None
-        for i, number in enumerate(self.computation.operands):
-            reads = [r for r in self.block.reads if r.buffer == number]
-            if len(reads) == 1 and self._is_weight(reads[0]):
-                data_block = block if name.startswith("blocks") and self._blocks_data(operands, i, block) else 0
-                operands[i] = self._packed(reads[0], block, data_block)
+        for i, read in self._weights():
+            data_block = block if name.startswith("blocks") and self._blocks_data(operands, i, block) else 0
+            operands[i] = self._packed(read, block, data_block)
         return self._completed(name, operands, fmt)
 
     def dots(self) -> Candidate | None:
@@ -125,19 +122,18 @@ class _Heart:
         if self.partner is None or any(e != 1 for axis, e in enumerate(self.shape) if axis != self.axis):
             return None
         operands: list[Format | None] = [None] * self._operands
+        for i, read in self._weights():
+            plain = [self.block.variable(index) for index in read.indices]
+            if self.partner in plain:
+                operands[i] = _axis_last(self.computation.buffers[read.buffer].shape, plain.index(self.partner))
+        return self._completed("dot products", operands, Format.row_major(self.shape))
+
+    def _weights(self) -> Iterator[tuple[int, Access]]:
+        """The operands that are weights, by number, and how they are read."""
         for i, number in enumerate(self.computation.operands):
             reads = [r for r in self.block.reads if r.buffer == number]
             if len(reads) == 1 and self._is_weight(reads[0]):
-                operands[i] = self._partner_last(reads[0])
-        return self._completed("dot products", operands, Format.row_major(self.shape))
-
-    def _partner_last(self, read: Access) -> Format | None:
-        plain = [self.block.variable(index) for index in read.indices]
-        if self.partner not in plain:
-            return None
-        axis = plain.index(self.partner)
-        order = [i for i in range(len(plain)) if i != axis] + [axis]
-        return Format.make(IndexMap.permutation(self.computation.buffers[read.buffer].shape, order))
+                yield i, reads[0]
 
     def _completed(self, name: str, operands: Sequence[Format | None], result: Format) -> Candidate | None:
         try:
@@ -176,8 +172,12 @@ class _Heart:
         extent = shape[axis]
         if block and isinstance(extent, int):
             return _in_blocks(shape, [*inner, (axis, block)], front=axis if not inner else None)
-        order = [i for i in range(len(shape)) if i != axis] + [axis]
-        return Format.make(IndexMap.permutation(shape, order))
+        return _axis_last(shape, axis)
+
+
+def _axis_last(shape: Sequence[Extent], axis: int) -> Format:
+    order = [i for i in range(len(shape)) if i != axis] + [axis]
+    return Format.make(IndexMap.permutation(shape, order))
 
 
 def _blocked(shape: Sequence[Extent], axis: int, block: int) -> Format:

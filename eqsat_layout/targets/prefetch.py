@@ -90,53 +90,50 @@ class _TileNest:
 
     def fetches(self, load: Access, machine: Machine) -> list[Any]:
         """What is due of the load in a step; empty where that gains nothing."""
-        indices = [self._ranges.simplify(substitute(index, self._values)) for index in load.indices]
+        indices = (self._ranges.simplify(substitute(index, self._values)) for index in load.indices)
+        load = Access(load.buffer, tuple(indices))
         tiles = [loop for loop in self.tiles if _iterations([loop]) > 1]
-        in_vectors = any(_uses(indices, loop) for loop in self.inside if loop.kind == tirx.ForKind.VECTORIZED)
-        if tiles and _uses(indices, tiles[-1]) and not in_vectors:
-            return self._next_rows(indices, load, tiles, machine)
-        return self._next_panel(indices, load, tiles, machine)
+        in_vectors = any(load.uses(loop.loop_var) for loop in self.inside if loop.kind == tirx.ForKind.VECTORIZED)
+        if tiles and load.uses(tiles[-1].loop_var) and not in_vectors:
+            return self._next_rows(load, tiles, machine)
+        return self._next_panel(load, tiles, machine)
 
-    def _next_rows(self, indices: Sequence[Any], load: Access, tiles: Sequence[Any], machine: Machine) -> list[Any]:
+    def _next_rows(self, load: Access, tiles: Sequence[Any], machine: Machine) -> list[Any]:
         """What the next tile reads in the same step: a line of every row."""
-        if _read_first(indices, load, tiles) <= machine.l2_bytes:
-            stream = self._run(indices, load, [*self._written, *self.steps])
-            if stream >= _STREAM or _passes(indices, tiles, machine) > _PASSES:
+        if _read_first(load, tiles) <= machine.l2_bytes:
+            stream = self._run(load, [*self._written, *self.steps])
+            if stream >= _STREAM or _passes(load, tiles, machine) > _PASSES:
                 return []
         mover = tiles[-1]
         rows: list[dict[Any, Any]] = [{mover.loop_var: tirx.min(mover.loop_var + 1, mover.extent - 1)}]
         for loop in self._written:
             count = 1 if _uses(self._reduced, loop) else int(loop.extent)
             places = [tirx.const(place, loop.loop_var.ty.dtype) for place in range(count)]
-            if _uses(indices, loop):
+            if load.uses(loop.loop_var):
                 rows = [{**row, loop.loop_var: place} for row in rows for place in places]
-        again = machine.line_bytes / min(machine.line_bytes, self._run(indices, load, self._written))
+        again = machine.line_bytes / min(machine.line_bytes, self._run(load, self._written))
         few = len(rows) * again * _FEW > _iterations(self._written)
-        if few or _moved_first(indices, load, mover) < len(rows) * machine.line_bytes:
+        if few or _moved_first(load, mover) < len(rows) * machine.line_bytes:
             return []
-        return [_fetch(load.buffer[tuple(substitute(index, row) for index in indices)]) for row in rows]
+        return [_fetch(load.buffer[tuple(substitute(index, row) for index in load.indices)]) for row in rows]
 
-    def _run(self, indices: Sequence[Any], load: Access, loops: Sequence[Any]) -> int:
+    def _run(self, load: Access, loops: Sequence[Any]) -> int:
         """Bytes of a row that are read by such loops over the reduction, as far as they are one piece of memory."""
-        moved = Access(load.buffer, tuple(indices))
         reducing = [loop for loop in loops if _uses(self._reduced, loop)]
-        strides = [(moved.stride(loop.loop_var) or 0, _iterations([loop])) for loop in reducing]
-        run = load.element_bytes
-        for stride, extent in sorted(strides):
-            run *= extent if stride * load.element_bytes == run else 1
-        return run
+        elements, _ = _in_one_piece([(load.stride(loop.loop_var) or 0, loop) for loop in reducing])
+        return elements * load.element_bytes
 
-    def _next_panel(self, indices: Sequence[Any], load: Access, tiles: Sequence[Any], machine: Machine) -> list[Any]:
+    def _next_panel(self, load: Access, tiles: Sequence[Any], machine: Machine) -> list[Any]:
         """A part of what the tiles after these share."""
-        if tiles and tiles[0].kind == tirx.ForKind.PARALLEL and not _uses(indices, tiles[0]):
+        if tiles and tiles[0].kind == tirx.ForKind.PARALLEL and not load.uses(tiles[0].loop_var):
             tiles = tiles[1:]  # every core reads all
-        users = [loop for loop in tiles if _uses(indices, loop)]
-        panel = self._panel(Access(load.buffer, tuple(indices)), machine)
+        users = [loop for loop in tiles if load.uses(loop.loop_var)]
+        panel = self._panel(load, machine)
         if not users or panel is None or load.buffer_bytes <= machine.l2_bytes // 2:
             return []
         if tiles[: len(users)] != users:  # read again and again, from the cache
             return []
-        if not _is_linear(indices, load, users[-1]):
+        if not _is_linear(load, users[-1]):
             return []
         turns = [*tiles[len(users) :], *self.steps]
         count, work = _iterations(turns), _iterations(self._written)
@@ -152,17 +149,10 @@ class _TileNest:
     def _panel(self, load: Access, machine: Machine) -> _Panel | None:
         """What one tile reads in all its steps; ``None`` if that lies in small pieces, or would fill the cache."""
         loops = [*self.inside, *self.steps]
-        equation = tvm.sym.detect_linear_equation(_flat(load.indices, load), [loop.loop_var for loop in loops])
+        equation = tvm.sym.detect_linear_equation(_flat(load), [loop.loop_var for loop in loops])
         if not equation or not all(isinstance(stride, tirx.IntImm) for stride in equation[:-1]):
             return None
-        strides = sorted((int(stride), number) for number, stride in enumerate(equation[:-1]))
-        size, runs = 1, list[Any]()
-        for loop, stride in [(loops[number], stride) for stride, number in strides if stride]:
-            extent = _iterations([loop])
-            if stride == size:
-                size *= extent
-            elif extent > 1:
-                runs.append(loop)
+        size, runs = _in_one_piece(list(zip(map(int, equation[:-1]), loops, strict=True)))
         lines = size * load.element_bytes // machine.line_bytes
         if not lines or lines * _iterations(runs) * machine.line_bytes > machine.l2_bytes // 4:
             return None
@@ -194,6 +184,18 @@ class _Panel:
         return _fetch(self.load.buffer[(*outer, last + number * self.step)])
 
 
+def _in_one_piece(strides: Sequence[tuple[int, Any]]) -> tuple[int, list[Any]]:
+    """Elements that loops with such strides read in one piece of memory, and the loops over other pieces."""
+    size, apart = 1, list[Any]()
+    for stride, loop in sorted(strides, key=lambda pair: pair[0]):
+        extent = _iterations([loop])
+        if stride == size:
+            size *= extent
+        elif stride and extent > 1:
+            apart.append(loop)
+    return size, apart
+
+
 def _numbered(loops: Sequence[Any]) -> Any:
     """The number of an iteration of all loops together, in their order."""
     number: Any = 0
@@ -222,13 +224,12 @@ def _following(loops: Sequence[Any]) -> dict[Any, Any]:
     return {**places, first.loop_var: tirx.min(first.loop_var + carry, first.extent - 1)}
 
 
-def _read_first(indices: Sequence[Any], load: Access, tiles: Sequence[Any]) -> int:
+def _read_first(load: Access, tiles: Sequence[Any]) -> int:
     """Bytes that tiles in turn read before they read any of them again."""
-    moved = Access(load.buffer, tuple(indices))
     count = load.buffer_bytes
     for loop in tiles:
-        is_linear = _is_linear(indices, load, loop)
-        if not (is_linear or moved.stride(loop.loop_var) == 0) or not _uses(indices, loop):
+        is_linear = _is_linear(load, loop)
+        if not (is_linear or load.stride(loop.loop_var) == 0) or not load.uses(loop.loop_var):
             return count
         count //= _iterations([loop])
         if not is_linear:  # what is read moves with the outer ones of the fused loops only
@@ -236,21 +237,21 @@ def _read_first(indices: Sequence[Any], load: Access, tiles: Sequence[Any]) -> i
     return load.buffer_bytes
 
 
-def _passes(indices: Sequence[Any], tiles: Sequence[Any], machine: Machine) -> int:
+def _passes(load: Access, tiles: Sequence[Any], machine: Machine) -> int:
     """How many times a core reads all that it reads."""
-    others = [loop for loop in tiles if not _uses(indices, loop)]
+    others = [loop for loop in tiles if not load.uses(loop.loop_var)]
     shared = [loop for loop in others if loop.kind == tirx.ForKind.PARALLEL]
     return _iterations(others) // min(machine.cores, _iterations(shared))
 
 
-def _is_linear(indices: Sequence[Any], load: Access, loop: Any) -> bool:
+def _is_linear(load: Access, loop: Any) -> bool:
     """The address grows by the same with every iteration; not so where the loop is several loops fused."""
-    return bool(tvm.sym.detect_linear_equation(_flat(indices, load), [loop.loop_var]))
+    return bool(tvm.sym.detect_linear_equation(_flat(load), [loop.loop_var]))
 
 
-def _moved_first(indices: Sequence[Any], load: Access, mover: Any) -> int:
+def _moved_first(load: Access, mover: Any) -> int:
     """Bytes between the first elements that the first two tiles read; 0 where that depends on data."""
-    flat = _flat(indices, load)
+    flat = _flat(load)
     variables = tirx.analysis.undefined_vars(flat)
     zeros = {var: tirx.const(0, var.ty.dtype) for var in variables}
     ones = zeros | {mover.loop_var: tirx.const(1, mover.loop_var.ty.dtype)}
@@ -258,8 +259,8 @@ def _moved_first(indices: Sequence[Any], load: Access, mover: Any) -> int:
     return abs(int(moved)) * load.element_bytes if isinstance(moved, tirx.IntImm) else 0
 
 
-def _flat(indices: Sequence[Any], load: Access) -> Any:
-    flat, *rest = indices
+def _flat(load: Access) -> Any:
+    flat, *rest = load.indices
     for index, extent in zip(rest, load.shape[1:], strict=True):
         flat = flat * (extent or 0) + index
     return flat

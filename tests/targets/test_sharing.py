@@ -15,6 +15,8 @@ from eqsat_layout.targets import Machine, normalize_target
 from eqsat_layout.targets.llvm import build_scheduled, fuse
 from eqsat_layout.targets.schedule import schedule_module
 from eqsat_layout.targets.sharing import shared_tiles
+from eqsat_layout.targets.stages import Access
+from eqsat_layout.tir.structural import substitute
 
 nn, op = relax.op.nn, relax.op
 
@@ -49,21 +51,15 @@ def the_parallel_loop(mod):
     blocks: list[tvm.s_tir.SBlockRealize] = []
     tvm_ffi.structural_walk(parallel.body, (tvm.s_tir.SBlockRealize, blocks.append))
     for realize in blocks:
-        pairs = zip(realize.block.iter_vars, realize.iter_values, strict=True)
-        moved = {axis.var for axis, value in pairs if contains(value, parallel.loop_var)}
+        values = dict(zip((axis.var for axis in realize.block.iter_vars), realize.iter_values, strict=True))
         loads: list[tvm.ir.TensorLoad] = []
         tvm_ffi.structural_walk(realize.block.body, (tvm.ir.TensorLoad, loads.append))
         for load in loads:
+            placed = Access(load.source, tuple(substitute(index, values) for index in load.indices))
             for number, param in enumerate(func.params):
                 if load.source.same_as(param):
-                    read[number] |= any(contains(index, var) for index in load.indices for var in moved)
+                    read[number] |= placed.uses(parallel.loop_var)
     return int(parallel.extent), read
-
-
-def contains(value, var):
-    found: list[bool] = []
-    tvm_ffi.structural_walk(value, (tvm.ir.Var, lambda node: found.append(node.same_as(var))))
-    return any(found)
 
 
 @pytest.mark.parametrize("cores", [2, 4, 7])
