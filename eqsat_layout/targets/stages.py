@@ -90,6 +90,7 @@ class Stage:
     """One block, with what its schedule needs to know. ``simple``: loops and axes correspond one to one, one store.
 
     ``size``: loads and calls of an iteration. ``conditions``: those of its ``if_then_else`` and ``Select``.
+    ``is_part``: one of several parts, which read the same operands again.
     """
 
     block: Any
@@ -102,6 +103,7 @@ class Stage:
     is_costly: bool
     is_copy: bool
     conditions: tuple[Any, ...]
+    is_part: bool = False
 
     @property
     def write(self) -> Access:
@@ -158,10 +160,10 @@ class Stage:
         return any(len({axis.reduce for axis in moving if index.uses(axis.var)}) > 1 for index in indices)
 
     def within(self, extents: Sequence[int]) -> Stage:
-        """The stage over so many elements of every spatial axis."""
+        """A part of the stage: so many elements of every spatial axis."""
         sizes = iter(extents)
         axes = tuple(axis if axis.reduce else replace(axis, extent=next(sizes)) for axis in self.axes)
-        return replace(self, axes=axes)
+        return replace(self, axes=axes, is_part=True)
 
     def branches_on(self, var: Any) -> bool:
         """A condition inside depends on ``var``."""

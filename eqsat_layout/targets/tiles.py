@@ -14,7 +14,7 @@ from functools import cache
 
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.sharing import piece_axes, shared_tiles
-from eqsat_layout.targets.stages import Axis, Stage, divisors
+from eqsat_layout.targets.stages import Access, Axis, Stage, divisors
 
 _LATENCY = 4.0  # cycles of a fused multiply-add; two start every cycle
 _LOADS = 1.5  # loads and broadcasts a cycle, beside the arithmetic (measured on AVX2: 1.45 to 1.5)
@@ -28,6 +28,7 @@ _FRESH = 1.0  # cycles that a vector from beyond the second cache takes where ev
 _ELSEWHERE = 1.0  # cycles of reading on in another place, where every accumulator has a vector of its own
 _SECOND_CACHE = 32.0  # bytes a cycle that come from it
 _STREAMED = 0.1  # of the cycles that these take is not hidden
+_MEMORY = 6.0  # bytes a cycle that come from memory or the last cache, while a core does nothing else
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,7 @@ class _Load:
     """Strides along the spatial axes, the steps of the reduction that touch new elements, bytes of an element.
 
     ``run``: elements along the last axis before memory goes on elsewhere. ``total``: bytes that all tiles read.
+    ``readings``: for how many elements of the result each is read, where they come from memory; else 0.
     """
 
     strides: tuple[int | None, ...]
@@ -177,6 +179,7 @@ class _Load:
     element_bytes: int
     run: int
     total: int
+    readings: int
 
     def moves(self, axis: int) -> bool:
         return self.strides[axis] != 0
@@ -184,6 +187,10 @@ class _Load:
     def moved(self, tile: Tile) -> int:
         """Elements that a step of a tile reads, vectors counted as one."""
         return math.prod(size for axis, size in enumerate(tile.sizes) if self.moves(axis))
+
+    def shared(self, tile: Tile) -> int:
+        """For how many elements of a tile each is read."""
+        return math.prod(size for axis, size in enumerate(tile.sizes) if not self.moves(axis))
 
 
 @dataclass(frozen=True)
@@ -214,12 +221,22 @@ def _problem_of(stage: Stage, axes: Sequence[Axis], machine: Machine) -> _Proble
         steps = math.prod(a.extent or 64 for a in stage.reduced if access.uses(a.var))
         strides = tuple(access.stride(a.var) for a in axes)
         run = period or last.extent or 1
-        loads.append(_Load(strides, steps, access.element_bytes, run, access.buffer_bytes // batch))
+        total, readings = access.buffer_bytes // batch, _readings(stage, access, machine)
+        loads.append(_Load(strides, steps, access.element_bytes, run, total, readings))
     width = machine.lanes(stage.write.element_bytes)
     blocks = tuple(period for period in periods if period)
     is_own = any(all(a.extent == 1 or load.moves(i) for i, a in enumerate(axes)) for load in loads)
     is_depthwise = stage.has_window and is_own
     return _Problem(tuple(loads), stage.steps, width, _spare(stage, machine), blocks, stage.has_window, is_depthwise)
+
+
+def _readings(stage: Stage, access: Access, machine: Machine) -> int:
+    """For how many elements each one of a panel of weights is read; 0 if those are not streamed from memory."""
+    if stage.is_part or access is not stage.vector_load or not stage.is_product or stage.has_window:
+        return 0
+    if access.buffer_bytes <= machine.l2_bytes // 2:
+        return 0
+    return math.prod(axis.extent or 64 for axis in stage.spatial if not access.uses(axis.var))
 
 
 def _runs(loads: Sequence[_Load], vector: int) -> Iterator[tuple[int, int]]:
@@ -302,7 +319,7 @@ def _cycles(problem: _Problem, tile: Tile, machine: Machine) -> float | None:
     count = math.prod(tile.sizes)
     accumulators = vectors * count
     held: list[int] = []
-    issued, streamed, fresh, elsewhere = 0.0, 0.0, 0.0, 0
+    issued, streamed, fresh, supply, elsewhere = 0.0, 0.0, 0.0, 0.0, 0
     for load in problem.loads:
         moved = load.moved(tile)
         stride = load.strides[tile.vector] or 0
@@ -312,6 +329,8 @@ def _cycles(problem: _Problem, tile: Tile, machine: Machine) -> float | None:
         panel = touched * load.steps
         if panel > machine.l1_bytes // 2:
             streamed += touched / _SECOND_CACHE
+        if load.readings:  # to the second cache for all tiles that share a panel, from there for each
+            supply += touched * load.shared(tile) / load.readings / _MEMORY + touched / _SECOND_CACHE
         new_rows = not stride and load.total > machine.l2_bytes
         new_panel = stride and problem.has_window and panel > machine.l2_bytes  # others are cut in pieces
         if new_rows or new_panel:
@@ -321,7 +340,7 @@ def _cycles(problem: _Problem, tile: Tile, machine: Machine) -> float | None:
             elsewhere += moved // tile.sizes[tile.vector]
     if accumulators + min(held) + problem.spare > machine.registers:
         return None
-    cycles = max(accumulators / 2, issued / _LOADS, (accumulators + issued) / _ISSUED, streamed, _LATENCY)
+    cycles = max(accumulators / 2, issued / _LOADS, (accumulators + issued) / _ISSUED, streamed, supply, _LATENCY)
     cycles += _FRESH * fresh + _STREAMED * streamed + _ELSEWHERE * elsewhere + 0.02 * issued
     small = sum(1 for axis, size in enumerate(tile.sizes) if size > 1 and axis != tile.vector)
     rows = math.prod(tile.sizes[: max(0, tile.vector - 1)])  # of the result, far from each other
