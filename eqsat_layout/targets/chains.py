@@ -16,6 +16,7 @@ import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.targets.base import Machine
+from eqsat_layout.targets.literals import knowing
 from eqsat_layout.targets.nests import Chain, NestModel, chain_of
 from eqsat_layout.targets.schedule import joined_primfunc, simplified
 from eqsat_layout.targets.stages import new_schedule, stages_of
@@ -227,7 +228,7 @@ def _one_function(mod: tvm.IRModule, window: Sequence[_Call]) -> Any:
     except Exception:
         return None
     (function,) = (f for f in fused.functions.values() if isinstance(f, tirx.PrimFunc))
-    return function
+    return knowing(function, _arguments(window))
 
 
 @relax.expr_functor.mutator

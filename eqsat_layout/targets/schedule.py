@@ -14,6 +14,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.targets.base import Machine
+from eqsat_layout.targets.combinations import write_out_combinations
 from eqsat_layout.targets.epilogues import align_epilogues, epilogue_of, is_in_place, is_parameter, is_relaid
 from eqsat_layout.targets.families import (
     schedule_elementwise,
@@ -81,7 +82,8 @@ def _finished(func: Any, schedule: Callable[[Any], Any], machine: Machine) -> An
         sch = schedule(new_schedule(func))
         if sch is None:
             return None
-        scheduled = prefetch_panels(expand_functions(sch.mod["main"]), machine).with_attr(_SCHEDULED, True)
+        written = write_out_combinations(expand_functions(sch.mod["main"]))
+        scheduled = prefetch_panels(written, machine).with_attr(_SCHEDULED, True)
     except Exception:
         return None
     name = func.attrs.get("global_symbol") if func.attrs else None

@@ -16,6 +16,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from eqsat_layout.targets.literals import Elements, literals_of
 from eqsat_layout.tir.structural import structural_map, substitute
 
 _COSTLY = ("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "tan", "atan", "sqrt", "rsqrt", "call_extern")
@@ -86,11 +87,20 @@ class Access:
 
 
 @dataclass(frozen=True)
+class Matrix:
+    """A load of a matrix whose elements are known."""
+
+    load: Access
+    elements: Elements
+
+
+@dataclass(frozen=True)
 class Stage:
     """One block, with what its schedule needs to know. ``simple``: loops and axes correspond one to one, one store.
 
     ``size``: loads and calls of an iteration. ``conditions``: those of its ``if_then_else`` and ``Select``.
-    ``is_part``: one of several parts, which read the same operands again.
+    ``matrix``: of a product of one load and a known matrix. ``is_part``: one of several parts, which read the same
+    operands again.
     """
 
     block: Any
@@ -103,6 +113,7 @@ class Stage:
     is_costly: bool
     is_copy: bool
     conditions: tuple[Any, ...]
+    matrix: Matrix | None = None
     is_part: bool = False
 
     @property
@@ -199,7 +210,18 @@ def stage_of(sch: Any, block: Any) -> Stage:
     reads = tuple(a for a in loads if not any(a.buffer.same_as(b) for b in own))
     copy = isinstance(node.body, tirx.BufferStore) and isinstance(node.body.value, tvm.ir.TensorLoad)
     simple = len(stores) == 1 and _one_to_one(sch, loops, axes)
-    return Stage(block, str(node.name_hint), axes, tuple(stores), reads, simple, size, costly, copy, conditions)
+    name, matrix = str(node.name_hint), _matrix(sch, reads)
+    return Stage(block, name, axes, tuple(stores), reads, simple, size, costly, copy, conditions, matrix)
+
+
+def _matrix(sch: Any, loads: Sequence[Access]) -> Matrix | None:
+    if len(loads) != 2:
+        return None
+    for buffer, elements in literals_of(sch.mod["main"]):
+        for load in loads:
+            if load.buffer.same_as(buffer):
+                return Matrix(load, elements)
+    return None
 
 
 def _one_to_one(sch: Any, loops: Sequence[Any], axes: Sequence[Axis]) -> bool:

@@ -135,7 +135,8 @@ def _written_out(sch: Any, stage: Stage, reduced: list[Any], accumulators: int) 
     steps = math.prod(a.extent or 64 for a in stage.reduced)
     is_window = steps <= _WINDOW and all(load.stride(stage.spatial[-1].var) for load in stage.loads)
     # of a product of matrices a loop must be left: in straight code LLVM moves loads ahead until registers spill
-    left = _WINDOW if is_window else max(1, min(_UNROLLED, _BODY // accumulators, steps // 2))
+    is_whole = stage.matrix is not None or is_window
+    left = max(steps, _WINDOW) if is_whole else max(1, min(_UNROLLED, _BODY // accumulators, steps // 2))
     written: list[Any] = []
     while reduced:
         extent = extent_of(sch, reduced[-1])

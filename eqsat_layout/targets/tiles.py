@@ -21,6 +21,7 @@ _LOADS = 1.5  # loads and broadcasts a cycle, beside the arithmetic (measured on
 _ISSUED = 2.75  # instructions a cycle in all (measured on AVX2, the neighbours of a shared machine included)
 _SPARE = 1  # registers for the operand that is not held
 _LONG = 32  # steps of a product so long that LLVM does not write it out
+_STORES = 1.0  # vectors a cycle that are written
 _PANEL = 0.25  # of the second cache, for what one panel of a reduction reads: the next one must have room
 _LARGEST = 28  # accumulators along one axis
 _ADDRESSES = 60.0  # cycles to compute those of a tile over joined axes, or that overlaps
@@ -61,6 +62,8 @@ def register_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> Til
     spatial = stage.spatial
     if not spatial:
         return None
+    if (known := _matrix_tile(stage, machine, whole=whole)) is not None:
+        return known[1]
     found = _best(_problem_of(stage, spatial, machine), tuple(a.extent for a in spatial), machine, whole=whole)
     return found[1] if found else None
 
@@ -81,6 +84,8 @@ def joined_tile(stage: Stage, machine: Machine) -> JoinedTile | None:
     That of the vector axis comes first, if both it and others are to be cut so: ask again after.
     """
     if not stage.spatial or any(axis.extent is None for axis in stage.spatial):
+        return None
+    if _matrix_tile(stage, machine) is not None:
         return None
     problem = _problem_of(stage, stage.spatial, machine)
     extents = tuple(a.extent or 1 for a in stage.spatial)
@@ -110,6 +115,8 @@ def tile_cycles(stage: Stage, machine: Machine, *, joined: bool = False) -> floa
     """
     if not stage.spatial:
         return None
+    if (known := _matrix_tile(stage, machine)) is not None:
+        return known[0]
     problem = _problem_of(stage, stage.spatial, machine)
     extents = tuple(a.extent for a in stage.spatial)
     found = _best(problem, extents, machine)
@@ -125,15 +132,41 @@ def reduction_pieces(stage: Stage, tile: Tile, machine: Machine) -> int:
 
     One for windows: 512 channels at 3x3 with strides of 2 gain a tenth for one image and lose a third for eight.
     """
-    if stage.has_window:
+    if stage.has_window or stage.matrix is not None:
         return 1
     loads = _problem_of(stage, stage.spatial, machine).loads
     panel = max((_touched(load, tile, machine) * load.steps for load in loads if load.strides[tile.vector]), default=0)
     outermost = stage.reduced[0].extent or 1
     if panel <= _PANEL * machine.l2_bytes:
         return 1
-    fit = [d for d in divisors(outermost, outermost) if panel <= d * _PANEL * machine.l2_bytes]
-    return min(fit, default=1)
+    fit = next((d for d in divisors(outermost, outermost) if panel <= d * _PANEL * machine.l2_bytes), 1)
+    return fit if stage.steps // fit >= _LONG else 1
+
+
+def _matrix_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> tuple[float, Tile] | None:
+    """The tile that holds all rows of a known matrix, and its cycles; ``None`` if there is none."""
+    if stage.matrix is None:
+        return None
+    spatial, matrix = stage.spatial, stage.matrix.load
+    vector = len(spatial) - 1
+    extent, width = spatial[vector].extent, machine.lanes(stage.write.element_bytes)
+    data = next(load for load in stage.loads if load is not matrix)
+    if extent is None or matrix.uses(spatial[vector].var) or data.stride(spatial[vector].var) not in (0, 1):
+        return None
+    period = data.period(spatial[vector].var) or extent
+    lanes = max(d for d in divisors(math.gcd(extent, period), width))
+    sizes = [matrix.period(axis.var) or axis.extent if matrix.uses(axis.var) else 1 for axis in spatial]
+    if any(size is None or (axis.extent or 0) % size for size, axis in zip(sizes, spatial, strict=True)):
+        return None
+    sizes[vector] = extent // lanes if whole else 1
+    tile = Tile(vector, lanes, tuple(size or 1 for size in sizes))
+    count = math.prod(tile.sizes)
+    if lanes < min(width, extent) // 2 or count > _LARGEST:
+        return None
+    rows = math.prod(tile.sizes[:vector])
+    operations = max(0, int((stage.matrix.elements != 0).sum()) - rows)
+    issued = operations + stage.steps + rows
+    return max(operations / 2, issued / _ISSUED, rows / _STORES) / (lanes * rows * stage.steps), tile
 
 
 _Costed = tuple[float, JoinedTile | None]

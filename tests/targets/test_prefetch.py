@@ -165,7 +165,7 @@ def test_what_the_next_turn_reads_is_fetched(make, rows, steps, panels, count):
         pytest.param(lambda: product(400, 32, 9), id="many tiles share a panel"),
         pytest.param(lambda: product(4, 32, 9, packed=False), id="panels in pieces"),
         pytest.param(lambda: product(4, 16, 2), id="weights that stay in the cache"),
-        pytest.param(lambda: product(4, 256, 9), id="panels that would fill the cache"),
+        pytest.param(lambda: product(4, 257, 9), id="panels that would fill the cache"),
     ],
 )
 def test_no_fetches_where_nothing_is_gained(function):
