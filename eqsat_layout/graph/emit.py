@@ -13,6 +13,7 @@ from typing import Any
 from tvm import ir, relax
 
 from eqsat_layout.graph.constants import ConstantPool
+from eqsat_layout.graph.cuts import cut_alike
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.graph.put_back import put_back
@@ -34,7 +35,7 @@ def emit_module(mod: Any, regions: Sequence[tuple[Graph, Steps]], signatures: Ma
     funcs = _PrimFuncs(result, signatures)
     by_function: dict[str, list[tuple[Graph, Steps]]] = {}
     for graph, steps in regions:
-        by_function.setdefault(graph.function, []).append((graph, put_back(steps, signatures)))
+        by_function.setdefault(graph.function, []).append((graph, cut_alike(put_back(steps, signatures), signatures)))
     for name, own in by_function.items():
         funcs.prepare([s for _, s in own])
         global_var = result.get_global_var(name)
