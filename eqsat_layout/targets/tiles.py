@@ -24,6 +24,7 @@ _LONG = 32  # steps of a product so long that LLVM does not write it out
 _STORES = 1.0  # vectors a cycle that are written
 _PANEL = 0.25  # of the second cache, for what one panel of a reduction reads: the next one must have room
 _LARGEST = 28  # accumulators along one axis
+_FEW_ROWS = 320  # elements that share a panel of a window, up to which that is cut in pieces
 _ADDRESSES = 60.0  # cycles to compute those of a tile over joined axes, or that overlaps
 _FRESH = 1.0  # cycles that a vector from beyond the second cache takes where every tile needs others
 _ELSEWHERE = 1.0  # cycles of reading on in another place, where every accumulator has a vector of its own
@@ -130,9 +131,9 @@ def tile_cycles(stage: Stage, machine: Machine, *, joined: bool = False) -> floa
 def reduction_pieces(stage: Stage, tile: Tile, machine: Machine) -> int:
     """In how many pieces the outermost axis of a reduction is done, for a panel of them to fit the second cache.
 
-    One for windows: 512 channels at 3x3 with strides of 2 gain a tenth for one image and lose a third for eight.
+    One for windows of many rows: 512 channels at 3x3 gain a fifth for one image of 7x7 and lose a third for eight.
     """
-    if stage.has_window or stage.matrix is not None:
+    if stage.matrix is not None or _is_long_window(stage):
         return 1
     loads = _problem_of(stage, stage.spatial, machine).loads
     panel = max((_touched(load, tile, machine) * load.steps for load in loads if load.strides[tile.vector]), default=0)
@@ -141,6 +142,12 @@ def reduction_pieces(stage: Stage, tile: Tile, machine: Machine) -> int:
         return 1
     fit = next((d for d in divisors(outermost, outermost) if panel <= d * _PANEL * machine.l2_bytes), 1)
     return fit if stage.steps // fit >= _LONG else 1
+
+
+def _is_long_window(stage: Stage) -> bool:
+    """A reduction over a window for so many elements that its panels are not cut in pieces."""
+    weights = stage.vector_load
+    return stage.has_window and (weights is None or _readings(stage, weights) > _FEW_ROWS)
 
 
 def _matrix_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> tuple[float, Tile] | None:
@@ -254,7 +261,8 @@ def _problem_of(stage: Stage, axes: Sequence[Axis], machine: Machine) -> _Proble
         steps = math.prod(a.extent or 64 for a in stage.reduced if access.uses(a.var))
         strides = tuple(access.stride(a.var) for a in axes)
         run = period or last.extent or 1
-        total, readings = access.buffer_bytes // batch, _readings(stage, access, machine)
+        total = access.buffer_bytes // batch
+        readings = _readings(stage, access) if _is_streamed(stage, access, machine) else 0
         loads.append(_Load(strides, steps, access.element_bytes, run, total, readings))
     width = machine.lanes(stage.write.element_bytes)
     blocks = tuple(period for period in periods if period)
@@ -263,12 +271,14 @@ def _problem_of(stage: Stage, axes: Sequence[Axis], machine: Machine) -> _Proble
     return _Problem(tuple(loads), stage.steps, width, _spare(stage, machine), blocks, stage.has_window, is_depthwise)
 
 
-def _readings(stage: Stage, access: Access, machine: Machine) -> int:
-    """For how many elements each one of a panel of weights is read; 0 if those are not streamed from memory."""
-    if stage.is_part or access is not stage.vector_load or not stage.is_product or stage.has_window:
-        return 0
-    if access.buffer_bytes <= machine.l2_bytes // 2:
-        return 0
+def _is_streamed(stage: Stage, access: Access, machine: Machine) -> bool:
+    """Panels of weights come from memory, one while another is in use."""
+    is_weights = access is stage.vector_load and stage.is_product and not stage.is_part
+    return is_weights and access.buffer_bytes > machine.l2_bytes // 2 and not stage.has_window
+
+
+def _readings(stage: Stage, access: Access) -> int:
+    """For how many elements of the result each one of an operand is read."""
     return math.prod(axis.extent or 64 for axis in stage.spatial if not access.uses(axis.var))
 
 
