@@ -23,8 +23,9 @@ _SPARE = 1  # registers for the operand that is not held
 _LONG = 32  # steps of a product so long that LLVM does not write it out
 _STORES = 1.0  # vectors a cycle that are written
 _PANEL = 0.25  # of the second cache, for what one panel of a reduction reads: the next one must have room
+_PIECE = 0.0625  # of it, for a piece of such a panel that few rows share: the first one is waited for
 _LARGEST = 28  # accumulators along one axis
-_FEW_ROWS = 320  # elements that share a panel of a window, up to which that is cut in pieces
+_FEW_ROWS = 320  # elements that share a panel
 _ADDRESSES = 60.0  # cycles to compute those of a tile over joined axes, or that overlaps
 _FRESH = 1.0  # cycles that a vector from beyond the second cache takes where every tile needs others
 _ELSEWHERE = 1.0  # cycles of reading on in another place, where every accumulator has a vector of its own
@@ -135,13 +136,16 @@ def reduction_pieces(stage: Stage, tile: Tile, machine: Machine) -> int:
     """
     if stage.matrix is not None or _is_long_window(stage):
         return 1
+    weights = stage.vector_load
     loads = _problem_of(stage, stage.spatial, machine).loads
     panel = max((_touched(load, tile, machine) * load.steps for load in loads if load.strides[tile.vector]), default=0)
-    outermost = stage.reduced[0].extent or 1
-    if panel <= _PANEL * machine.l2_bytes:
+    if weights is None or panel < _PANEL * machine.l2_bytes:
         return 1
-    fit = next((d for d in divisors(outermost, outermost) if panel <= d * _PANEL * machine.l2_bytes), 1)
-    return fit if stage.steps // fit >= _LONG else 1
+    most = (_PIECE if _readings(stage, weights) <= _FEW_ROWS else _PANEL) * machine.l2_bytes
+    outermost = stage.reduced[0].extent or 1
+    fit = [d for d in divisors(outermost, outermost) if panel <= d * _PANEL * machine.l2_bytes]
+    long = [d for d in fit if stage.steps // d >= _LONG] or [1]
+    return next((d for d in long if panel <= d * most), long[-1])
 
 
 def _is_long_window(stage: Stage) -> bool:
