@@ -22,10 +22,10 @@ def cut_alike(steps: Steps, signatures: Mapping[str, Signature]) -> Steps:
     free = _free(steps, signatures)
     while True:
         cutter = _Cutter(signatures, free)
-        try:
-            return replace(steps, steps=[cutter.cut(step) for step in steps.steps])
-        except _FixedError as error:
-            free = free - {error.store}
+        made = [cutter.cut(step) for step in steps.steps]
+        if not cutter.fixed:
+            return replace(steps, steps=made)
+        free -= cutter.fixed
 
 
 def _free(steps: Steps, signatures: Mapping[str, Signature]) -> frozenset[int]:
@@ -53,18 +53,13 @@ def _stores(operands: Sequence[Operand]) -> list[int]:
     return [operand for operand in operands if not isinstance(operand, ConstantUse)]
 
 
-class _FixedError(Exception):
-    """A reader of this store can't read it as it was cut."""
-
-    def __init__(self, store: int) -> None:
-        super().__init__(store)
-        self.store = store
-
-
 @dataclass
 class _Cutter:
+    """``fixed``: stores that a reader can't read as they were cut."""
+
     signatures: Mapping[str, Signature]
     free: frozenset[int]
+    fixed: set[int] = field(default_factory=set)
     _shapes: dict[int, tuple[Extent, ...]] = field(default_factory=dict)
 
     def cut(self, step: Step) -> Step:
@@ -90,7 +85,8 @@ class _Cutter:
             return fmt
         found = _in_shape(fmt, self._shapes[operand])
         if found is None or _is_worse(found, fmt):
-            raise _FixedError(operand)
+            self.fixed.add(operand)
+            return fmt
         return found
 
     def _made(self, store: int, fmt: Format, operands: Sequence[Format]) -> Format:

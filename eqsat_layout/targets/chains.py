@@ -16,7 +16,7 @@ import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.targets.base import Machine
-from eqsat_layout.targets.literals import knowing
+from eqsat_layout.targets.literals import knowing, known_operands
 from eqsat_layout.targets.nests import Chain, NestModel, chain_of
 from eqsat_layout.targets.schedule import joined_primfunc, simplified
 from eqsat_layout.targets.stages import new_schedule, stages_of
@@ -199,9 +199,15 @@ def _position(var: Any, args: Sequence[Any]) -> int:
     return next(number for number, arg in enumerate(args) if var.same_as(arg))
 
 
-def _arguments(window: Sequence[_Call]) -> list[Any]:
+def _operands(window: Sequence[_Call]) -> list[tuple[_Call, int, Any]]:
+    """What the calls of a window get from outside: the call, the number of the argument, and this."""
     inner = [call.var for call in window[:-1]]
-    return [arg for call in window for arg in call.args if not any(var.same_as(arg) for var in inner)]
+    given = [(call, number, arg) for call in window for number, arg in enumerate(call.args)]
+    return [operand for operand in given if not any(var.same_as(operand[2]) for var in inner)]
+
+
+def _arguments(window: Sequence[_Call]) -> list[Any]:
+    return [arg for _, _, arg in _operands(window)]
 
 
 def _one_function(mod: tvm.IRModule, window: Sequence[_Call]) -> Any:
@@ -228,7 +234,12 @@ def _one_function(mod: tvm.IRModule, window: Sequence[_Call]) -> Any:
     except Exception:
         return None
     (function,) = (f for f in fused.functions.values() if isinstance(f, tirx.PrimFunc))
-    return knowing(function, _arguments(window))
+    return knowing(function, _known_arguments(mod, window))
+
+
+def _known_arguments(mod: tvm.IRModule, window: Sequence[_Call]) -> list[Any]:
+    """The arguments that every call of the same functions gets; ``None`` for others."""
+    return [arg if n in known_operands(mod[call.callee]) else None for call, n, arg in _operands(window)]
 
 
 @relax.expr_functor.mutator

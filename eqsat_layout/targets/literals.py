@@ -7,12 +7,14 @@ stays, for kernels that don't look.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 
 Elements = npt.NDArray[np.float32]
@@ -23,24 +25,28 @@ _ZEROS = 0.1  # of the elements, for that to be worth the trouble
 
 
 def with_literals(mod: tvm.IRModule) -> tvm.IRModule:
-    """``mod`` with small constants known to the PrimFuncs that get no others. The input is not changed."""
-    found: dict[Any, dict[int, Elements | None]] = {}
+    """``mod`` with small constants known to the PrimFuncs that get no others. The input is not changed.
+
+    Functions that are called in another way than by ``call_tir``, or by anybody from outside, stay as they are.
+    """
+    calls = _Calls()
     for function in mod.functions.values():
-        for callee, args in _calls(function):
-            known = found.setdefault(callee, {})
-            for number, arg in enumerate(args):
-                elements = _elements(arg)
-                same = number not in known or _equal(known[number], elements)
-                known[number] = elements if same else None
+        tvm_ffi.structural_walk(function, [(tvm.ir.Call, calls.add), (tvm.ir.GlobalVar, calls.mention)])
     functions = dict(mod.functions.items())
-    for callee, known in found.items():
-        functions[callee] = _attached(functions[callee], known)
+    for callee, args in calls.complete():
+        if not (functions[callee].attrs and "global_symbol" in functions[callee].attrs):
+            functions[callee] = _attached(functions[callee], [_common(given) for given in zip(*args, strict=True)])
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
 def knowing(func: Any, args: Sequence[Any]) -> Any:
     """``func``, which is called with ``args`` only, with small constants known to it."""
-    return _attached(func, dict(enumerate(map(_elements, args))))
+    return _attached(func, list(map(_elements, args)))
+
+
+def known_operands(func: Any) -> list[int]:
+    """The numbers of the parameters whose elements are known."""
+    return [int(number) for number in (func.attrs.get(_KNOWN, {}) if func.attrs else {})]
 
 
 def literals_of(func: Any) -> list[tuple[Any, Elements]]:
@@ -54,14 +60,32 @@ def literals_of(func: Any) -> list[tuple[Any, Elements]]:
     return found
 
 
-def _calls(function: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
-    """Callees of ``call_tir`` and what they get."""
-    blocks = function.body.blocks if isinstance(getattr(function, "body", None), relax.SeqExpr) else ()
-    for block in blocks:
-        for binding in block.bindings:
-            call = getattr(binding, "value", None)
-            if isinstance(call, tvm.ir.Call) and call.op == tvm.ir.Op.get("relax.call_tir"):
-                yield call.args[0], list(call.args[1].fields)
+class _Calls:
+    """The arguments of every ``call_tir``, by callee, and how often a function is mentioned at all."""
+
+    def __init__(self) -> None:
+        self._args: dict[Any, list[Sequence[Any]]] = {}
+        self._mentions: Counter[Any] = Counter()
+
+    def add(self, call: Any) -> None:
+        if call.op == tvm.ir.Op.get("relax.call_tir") and isinstance(call.args[1], relax.Tuple):
+            self._args.setdefault(call.args[0], []).append(list(call.args[1].fields))
+
+    def mention(self, var: Any) -> None:
+        self._mentions[var] += 1
+
+    def complete(self) -> Iterator[tuple[Any, list[Sequence[Any]]]]:
+        """Functions of which all calls are known."""
+        for callee, args in self._args.items():
+            if self._mentions[callee] == len(args):
+                yield callee, args
+
+
+def _common(given: Sequence[Any]) -> Elements | None:
+    """The matrix that is given everywhere."""
+    first, *others = map(_elements, given)
+    same = first is not None and all(other is not None and np.array_equal(first, other) for other in others)
+    return first if same else None
 
 
 def _elements(arg: Any) -> Elements | None:
@@ -75,10 +99,6 @@ def _elements(arg: Any) -> Elements | None:
     return elements if np.mean(elements == 0) >= _ZEROS else None
 
 
-def _equal(one: Elements | None, other: Elements | None) -> bool:
-    return one is not None and other is not None and np.array_equal(one, other)
-
-
-def _attached(func: Any, known: dict[int, Elements | None]) -> Any:
-    values = {str(n): [float(x) for x in e.flat] for n, e in known.items() if e is not None}
+def _attached(func: Any, known: Sequence[Elements | None]) -> Any:
+    values = {str(n): [float(x) for x in e.flat] for n, e in enumerate(known) if e is not None}
     return func.with_attr(_KNOWN, values) if values and isinstance(func, tirx.PrimFunc) else func

@@ -139,3 +139,55 @@ def test_different_matrices_are_not_known():
 def test_matrices_that_would_not_gain_are_not_known(matrix):
     function = transform(matrix, 16)
     assert not literals_of(knowing(function, [None, relax.const(matrix)]))
+
+
+def test_calls_in_branches_count():
+    """Another matrix that is given in one branch of an If."""
+    function = transform(FORTH, 16)
+    ty = relax.TensorType(list(function.params[2].shape), "float32")
+    x, condition = relax.Var("x", relax.TensorType([22, 16], "float32")), relax.Var("c", relax.TensorType([], "bool"))
+    builder = relax.BlockBuilder()
+    callee = builder.add_func(function, "transform")
+    one, other = (relax.call_tir(callee, relax.Tuple([x, relax.const(m)]), ty) for m in (FORTH, -FORTH))
+    with builder.function("main", [x, condition]):
+        builder.emit_func_output(builder.emit(relax.If(condition, one, other)))
+    mod = with_literals(builder.get())
+    assert not any(literals_of(f) for v, f in mod.functions.items() if v.name_hint != "main")
+
+
+def test_functions_that_others_may_call_stay_as_they_are():
+    mod = module([(transform(FORTH, 16), FORTH)])
+    ((var, function),) = [(v, f) for v, f in mod.functions.items() if v.name_hint != "main"]
+    mod.update_func(var, function.with_attr("global_symbol", "transform"))
+    assert not literals_of(with_literals(mod)[var])
+
+
+def test_joined_kernels_know_only_what_all_their_calls_share():
+    """Two pairs of the same functions, joined into one kernel each, with matrices of their own."""
+    first = transform(FORTH, 4096)
+    rows = te.placeholder((6, 5, 4096), name="rows")
+    given_matrix = te.placeholder((6, 6), name="matrix")
+    k = te.reduce_axis((0, 6), "k")
+    result = te.compute((6, 5, 4096), lambda p, y, x: te.sum(rows[k, y, x] * given_matrix[p, k], axis=k))
+    second = te.create_prim_func([rows, given_matrix, result], index_dtype_override="int64")
+    ty = relax.TensorType([6, 5, 4096], "float32")
+    builder = relax.BlockBuilder()
+    callees = [builder.add_func(f.without_attr("global_symbol"), "transform") for f in (first, second)]
+    x = relax.Var("x", relax.TensorType([22, 4096], "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = []
+            for sign in (1, -1):
+                y = x
+                for callee in callees:
+                    matrix = relax.const(FORTH * np.float32(sign) + np.float32(sign == -1) * np.eye(6, dtype="float32"))
+                    y = builder.emit(relax.call_tir(callee, relax.Tuple([y, matrix]), ty))
+                made.append(y)
+            out = builder.emit_output(relax.Tuple(made))
+        builder.emit_func_output(out)
+    data = np.random.default_rng(0).standard_normal((22, 4096)).astype("float32")
+    results = relax.VirtualMachine(lower(builder.get()), tvm.cpu())["main"](tvm.runtime.tensor(data))
+    windows = np.stack([data[4 * y : 4 * y + 6] for y in range(5)])
+    for matrix, found in zip((FORTH, np.eye(6, dtype="float32") - FORTH), results, strict=True):
+        expected = np.einsum("pk,kyx->pyx", matrix, np.einsum("ak,ykx->ayx", matrix, windows))
+        np.testing.assert_allclose(found.numpy(), expected, atol=1e-2, rtol=1e-3)
