@@ -51,12 +51,17 @@ class _Nest:
     store: Any
     values: Mapping[Any, Any]
 
+    @property
+    def elements(self) -> int:
+        """Iterations."""
+        return math.prod(int(loop.extent) for loop in (*self.loops, self.lane))
+
     def points(self) -> Iterator[Mapping[Any, Any]]:
         """The values of the block's variables in every iteration of the loops that are written out."""
         extents = [int(loop.extent) for loop in self.loops]
         for point in itertools.product(*map(range, extents)):
             places = zip(self.loops, point, strict=True)
-            here = {loop.loop_var: tirx.const(place, loop.loop_var.ty.dtype) for loop, place in places}
+            here = {loop.loop_var: loop.min + place for loop, place in places}
             yield {var: substitute(value, here) for var, value in self.values.items()}
 
 
@@ -78,7 +83,7 @@ def _nest(statement: Any) -> _Nest | None:
             return None
         statement = statement.body
     products = math.prod(_extent(loop) or _MOST + 1 for loop in loops)
-    if lane is None or not isinstance(statement, s_tir.SBlockRealize) or products > _MOST:
+    if lane is None or _extent(lane) is None or products > _MOST or not isinstance(statement, s_tir.SBlockRealize):
         return None
     store = statement.block.body
     is_whole = isinstance(statement.predicate, tirx.IntImm) and bool(int(statement.predicate))
@@ -108,7 +113,10 @@ def _written_out(start: Any, update: Any, known: Sequence[tuple[Any, Elements]])
         if len(place) < elements.ndim:
             return None
         sums.add(_at(target, values), float(elements[tuple(place)]), _at(data, values))
-    stores = [tirx.BufferStore(target.source, value, list(target.indices)) for target, value in sums.values()]
+    made = sums.values()
+    if first.elements != len(made) * int(second.lane.extent):
+        return None  # others are started too
+    stores = [tirx.BufferStore(target.source, value, list(target.indices)) for target, value in made]
     body = tirx.SeqStmt(stores) if len(stores) > 1 else stores[0]
     return tirx.For(second.lane.loop_var, second.lane.min, second.lane.extent, second.lane.kind, body)
 
