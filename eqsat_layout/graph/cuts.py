@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, Part, Run, Step, Steps
-from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.maps import UNDEF, Format, IndexMap
 from eqsat_layout.maps.index_map import Extent
 from eqsat_layout.tir.flow import Flow
 
@@ -36,11 +36,8 @@ def _free(steps: Steps, signatures: Mapping[str, Signature]) -> frozenset[int]:
             bound.add(step.store)
         elif isinstance(step, Part | Inside):
             bound |= {step.store, *_stores([step.source])}
-        elif isinstance(step, Run):
-            if not _is_relaid(step, signatures):
-                bound |= {step.store, *_stores(step.operands)}
-            elif step.flow is not None and len(step.flow.results) > 1:
-                bound.add(step.store)
+        elif isinstance(step, Run) and not _is_relaid(step, signatures):
+            bound |= {step.store, *_stores(step.operands)}
     return frozenset(step.store for step in steps.steps) - bound
 
 
@@ -102,15 +99,14 @@ def _laid(operand: Operand, fmt: Format) -> Operand:
 
 
 def _cut(fmt: Format, others: Sequence[Format]) -> Format:
-    """As one of ``others`` of the same digits is cut, else at every digit."""
+    """As one of ``others`` of the same bytes, whatever its padding holds, is cut, else at every digit."""
     if fmt.separators or fmt.is_row_major:
         return fmt
-    shape, digits = fmt.index_map.shape, fmt.index_map.flat_digits
-    for other in (other.index_map for other in others if not other.separators):
-        if other.shape == shape and other.flat_digits == digits:
-            return replace(fmt, index_map=other)
+    for other in others:
+        if fmt.with_fill(UNDEF).same_bytes(other.with_fill(UNDEF)):
+            return replace(fmt, index_map=other.index_map)
     axes = [axis for row in fmt.index_map.dims for axis in ([[digit] for digit in row] or [[]])]
-    return replace(fmt, index_map=IndexMap.make(shape, axes))
+    return replace(fmt, index_map=IndexMap.make(fmt.padded_shape, axes))
 
 
 def _is_worse(new: Format, old: Format) -> bool:

@@ -19,6 +19,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from eqsat_layout.targets.literals import Elements, literals_of
+from eqsat_layout.targets.stages import as_int, is_true
 from eqsat_layout.tir.structural import structural_map, substitute
 
 _MOST = 1024  # products that are written out
@@ -44,12 +45,11 @@ def write_out_combinations(func: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Nest:
-    """Loops that are written out, one that becomes a vector, and the store of the block inside."""
+    """Loops that are written out, one that becomes a vector, and the store inside, over the variables of loops."""
 
     loops: tuple[Any, ...]
     lane: Any
     store: Any
-    values: Mapping[Any, Any]
 
     @property
     def elements(self) -> int:
@@ -57,12 +57,10 @@ class _Nest:
         return math.prod(int(loop.extent) for loop in (*self.loops, self.lane))
 
     def points(self) -> Iterator[Mapping[Any, Any]]:
-        """The values of the block's variables in every iteration of the loops that are written out."""
+        """The values of the variables in every iteration of the loops that are written out."""
         extents = [int(loop.extent) for loop in self.loops]
         for point in itertools.product(*map(range, extents)):
-            places = zip(self.loops, point, strict=True)
-            here = {loop.loop_var: loop.min + place for loop, place in places}
-            yield {var: substitute(value, here) for var, value in self.values.items()}
+            yield {loop.loop_var: loop.min + place for loop, place in zip(self.loops, point, strict=True)}
 
 
 def _at(load: Any, values: Mapping[Any, Any]) -> Any:
@@ -77,24 +75,20 @@ def _nest(statement: Any) -> _Nest | None:
     while isinstance(statement, tirx.For):
         if statement.kind == tirx.ForKind.VECTORIZED and lane is None:
             lane = statement
-        elif statement.kind == tirx.ForKind.UNROLLED or _extent(statement) == 1:
+        elif statement.kind == tirx.ForKind.UNROLLED or as_int(statement.extent) == 1:
             loops.append(statement)
         else:
             return None
         statement = statement.body
-    products = math.prod(_extent(loop) or _MOST + 1 for loop in loops)
-    if lane is None or _extent(lane) is None or products > _MOST or not isinstance(statement, s_tir.SBlockRealize):
+    products = math.prod(as_int(loop.extent) or _MOST + 1 for loop in loops)
+    is_block = isinstance(statement, s_tir.SBlockRealize)
+    if lane is None or as_int(lane.extent) is None or products > _MOST or not is_block:
         return None
-    store = statement.block.body
-    is_whole = isinstance(statement.predicate, tirx.IntImm) and bool(int(statement.predicate))
-    if not isinstance(store, tirx.BufferStore) or statement.block.init is not None or not is_whole:
+    block = statement.block
+    if not isinstance(block.body, tirx.BufferStore) or block.init is not None or not is_true(statement.predicate):
         return None
-    axes = (axis.var for axis in statement.block.iter_vars)
-    return _Nest(tuple(loops), lane, store, dict(zip(axes, statement.iter_values, strict=True)))
-
-
-def _extent(loop: Any) -> int | None:
-    return int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else None
+    values = zip((axis.var for axis in block.iter_vars), statement.iter_values, strict=True)
+    return _Nest(tuple(loops), lane, substitute(block.body, dict(values)))
 
 
 def _written_out(start: Any, update: Any, known: Sequence[tuple[Any, Elements]]) -> Any:

@@ -41,7 +41,7 @@ class Access:
     @cached_property
     def shape(self) -> tuple[int | None, ...]:
         """Extents of the buffer; ``None`` where symbolic."""
-        return tuple(_int(e) for e in self.buffer.ty.shape)
+        return tuple(as_int(e) for e in self.buffer.ty.shape)
 
     @cached_property
     def element_bytes(self) -> int:
@@ -99,7 +99,7 @@ class Stage:
     """One block, with what its schedule needs to know. ``simple``: loops and axes correspond one to one, one store.
 
     ``size``: loads and calls of an iteration. ``conditions``: those of its ``if_then_else`` and ``Select``.
-    ``matrix``: of a product of one load and a known matrix. ``is_part``: one of several parts, which read the same
+    ``matrix``: of two loads, the one whose elements are known. ``is_part``: one of several parts, which read the same
     operands again.
     """
 
@@ -203,7 +203,7 @@ def stage_of(sch: Any, block: Any) -> Stage:
     node = sch.get(block)
     loops = sch.get_loops(block)
     axes = tuple(
-        Axis(iv.var, _int(iv.dom.extent), int(iv.iter_type) == tirx.IterVar.CommReduce) for iv in node.iter_vars
+        Axis(iv.var, as_int(iv.dom.extent), int(iv.iter_type) == tirx.IterVar.CommReduce) for iv in node.iter_vars
     )
     stores, loads, size, costly, conditions = _scan(node.body)
     own = [s.buffer for s in stores]
@@ -232,15 +232,16 @@ def _one_to_one(sch: Any, loops: Sequence[Any], axes: Sequence[Axis]) -> bool:
     while isinstance(nodes[-1].body, tirx.For):
         nodes.append(nodes[-1].body)
     realize = nodes[-1].body
-    if not isinstance(realize, s_tir.SBlockRealize) or not _is_true(realize.predicate) or len(nodes) != len(loops):
+    if not isinstance(realize, s_tir.SBlockRealize) or not is_true(realize.predicate) or len(nodes) != len(loops):
         return False
     return all(
-        value.same_as(node.loop_var) and _int(node.extent) == axis.extent and _int(node.min) == 0
+        value.same_as(node.loop_var) and as_int(node.extent) == axis.extent and as_int(node.min) == 0
         for value, node, axis in zip(realize.iter_values, nodes, axes, strict=True)
     )
 
 
-def _is_true(predicate: Any) -> bool:
+def is_true(predicate: Any) -> bool:
+    """A condition that always holds."""
     return isinstance(predicate, tirx.IntImm) and bool(int(predicate))
 
 
@@ -283,7 +284,7 @@ def _bound_on(condition: Any, var: Any) -> int | None:
     if not isinstance(condition, tirx.LT | tirx.LE | tirx.GT | tirx.GE):
         return None
     difference = tvm.sym.Analyzer().simplify(condition.a - condition.b)
-    factor, number = map(_int, tvm.sym.detect_linear_equation(difference, [var]) or (None, None))
+    factor, number = map(as_int, tvm.sym.detect_linear_equation(difference, [var]) or (None, None))
     if factor not in (1, -1) or number is None:
         return None
     # v + n < 0 and v + n >= 0 change at -n, v + n <= 0 and v + n > 0 one later; with -v the other way round
@@ -291,7 +292,8 @@ def _bound_on(condition: Any, var: Any) -> int | None:
     return -number * factor + (0 if is_early else 1)
 
 
-def _int(value: Any) -> int | None:
+def as_int(value: Any) -> int | None:
+    """A number that is known; ``None`` for an expression."""
     return int(value) if isinstance(value, int | tirx.IntImm) else None
 
 
@@ -316,7 +318,7 @@ def _step(index: Any, var: Any) -> int | None:
     periods = _divisors_of(index, var)
     here = var * math.lcm(*periods) if periods else var  # the first element of some block
     first, second = (substitute(index, {var: at}) for at in (here, here + 1))
-    return _int(tvm.sym.Analyzer().simplify(second - first))
+    return as_int(tvm.sym.Analyzer().simplify(second - first))
 
 
 def _divisors_of(index: Any, var: Any) -> list[int]:
@@ -324,7 +326,7 @@ def _divisors_of(index: Any, var: Any) -> list[int]:
     found: list[int] = []
 
     def on_division(node: Any) -> None:
-        if node.a.same_as(var) and (divisor := _int(node.b)):
+        if node.a.same_as(var) and (divisor := as_int(node.b)):
             found.append(divisor)
 
     if not isinstance(index, int):
@@ -346,7 +348,7 @@ def new_schedule(func: Any) -> Any:
 
 def _with_simple_indices(block: Any) -> Any:
     analyzer = tvm.sym.Analyzer()
-    axes = [axis for axis in block.iter_vars if _int(axis.dom.extent) != 1]  # those stay in indices, for all to see
+    axes = [axis for axis in block.iter_vars if as_int(axis.dom.extent) != 1]  # those stay in indices, for all to see
     if not axes:
         return block
     for axis in axes:

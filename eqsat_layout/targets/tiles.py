@@ -165,7 +165,7 @@ def _matrix_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> tupl
     if extent is None or matrix.uses(spatial[vector].var) or data.stride(spatial[vector].var) not in (0, 1):
         return None
     period = data.period(spatial[vector].var) or extent
-    lanes = max(d for d in divisors(math.gcd(extent, period), width))
+    lanes = max(divisors(math.gcd(extent, period), width))
     sizes = [matrix.period(axis.var) or axis.extent if matrix.uses(axis.var) else 1 for axis in spatial]
     if any(size is None or (axis.extent or 0) % size for size, axis in zip(sizes, spatial, strict=True)):
         return None
@@ -379,7 +379,7 @@ def _cycles(problem: _Problem, tile: Tile, machine: Machine) -> float | None:
         if load.readings:  # to the second cache for all tiles that share a panel, from there for each
             supply += touched * load.shared(tile) / load.readings / _MEMORY + touched / _SECOND_CACHE
         new_rows = not stride and load.total > machine.l2_bytes
-        new_panel = stride and problem.has_window and panel > machine.l2_bytes  # others are cut in pieces
+        new_panel = stride and problem.has_window and panel > machine.l2_bytes  # with many rows not cut in pieces
         if new_rows or new_panel:
             fresh += touched / machine.vector_bytes
         is_own = problem.is_depthwise and stride and moved == count

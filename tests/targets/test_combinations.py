@@ -80,8 +80,8 @@ def transform(matrix, columns, *, is_back=False):
 def module(functions_and_matrices):
     """Every function called with its matrix, on data of its own."""
     builder = relax.BlockBuilder()
-    params = [relax.Var(f"x{n}", relax.TensorType(list(f.params[0].shape), "float32")) for n, (f, _) in
-              enumerate(functions_and_matrices)]  # fmt: skip
+    shapes = [list(function.params[0].shape) for function, _ in functions_and_matrices]
+    params = [relax.Var(f"x{n}", relax.TensorType(shape, "float32")) for n, shape in enumerate(shapes)]
     with builder.function("main", params):
         with builder.dataflow():
             made = []

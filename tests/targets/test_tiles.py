@@ -135,12 +135,7 @@ def test_windows_of_few_elements_are_cut_in_pieces(size, is_cut):
 def test_pieces_of_panels_that_few_rows_share_are_small(rows, steps):
     """3072 steps for 128 rows: 1.7 ms in pieces of 1024, 1.5 in pieces of 256 (BERT, AVX-512)."""
     avx512 = Machine(64, 32, 2, broadcast_operand=True, l2_bytes=1 << 20)
-    data, weights = te.placeholder((rows, 3072), name="data"), te.placeholder((48, 3072, LANES), name="weights")
-    k = te.reduce_axis((0, 3072))
-    result = te.compute(
-        (rows, 768), lambda n, j: te.sum(data[n, k] * weights[j // LANES, k, j % LANES], axis=k), name="product"
-    )
-    (stage,) = stages_of(new_schedule(te.create_prim_func([data, weights, result], index_dtype_override="int64")))
+    stage = product(rows, 3072, 48)
     pieces = reduction_pieces(stage, register_tile(stage, avx512), avx512)
     assert 3072 // pieces <= steps
     assert 3072 // pieces > steps // 2
