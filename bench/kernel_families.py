@@ -76,11 +76,11 @@ def _convolutions(block: int) -> Iterator[Kernel]:
         def last(x: Any, w: Any) -> Any:
             return _nn().conv2d(x, w, padding=1, data_layout="NHWC", kernel_layout="HWIO")
 
-        shapes = ((1, size, size, channels // 4), (3, 3, channels // 4, channels))
+        given = ((1, size, size, channels // 4), (3, 3, channels // 4, channels))
         flops = 2.0 * 9 * size * size * channels * channels // 4
         torch = _torch_convolution(channels // 4, channels, size, 3, 1, 1, 1)
         name = f"{channels // 4} to {channels}, 3x3, {size}x{size}"
-        yield Kernel("convolution, NHWC", name, last, shapes, (1, size, size, channels), flops, torch)
+        yield Kernel("convolution, NHWC", name, last, given, (1, size, size, channels), flops, torch)
 
 
 def _winograd() -> Iterator[Kernel]:
@@ -113,14 +113,14 @@ def _depthwise(block: int) -> Iterator[Kernel]:
     def grouped(x: Any, w: Any) -> Any:
         return _nn().conv2d(x, w, padding=1, groups=32)
 
-    shapes = ((1, 256, 14, 14), (256, 8, 3, 3))
+    given = ((1, 256, 14, 14), (256, 8, 3, 3))
     torch = _torch_convolution(256, 256, 14, 3, 1, 1, 32)
-    yield Kernel("grouped", "256 in 32 groups, 14x14", grouped, shapes, shapes[0], 18.0 * 8 * 256 * 196, torch)
+    yield Kernel("grouped", "256 in 32 groups, 14x14", grouped, given, given[0], 18.0 * 8 * 256 * 196, torch)
 
     def transposed(x: Any, w: Any) -> Any:
         return _nn().conv2d_transpose(x, w, 2)
 
-    shapes = ((1, 256, 32, 32), (256, 128, 2, 2))
+    given = ((1, 256, 32, 32), (256, 128, 2, 2))
     flops = 2.0 * 256 * 128 * 4 * 1024
 
     def torch_transposed(given: list[Any]) -> Callable[[], Any]:
@@ -129,7 +129,7 @@ def _depthwise(block: int) -> Iterator[Kernel]:
         return lambda: torch.nn.functional.conv_transpose2d(given[0], given[1], stride=2)
 
     result = (1, 128, 64, 64)
-    yield Kernel("transposed", "256 to 128, 2x2", transposed, shapes, result, flops, torch_transposed, whole=True)
+    yield Kernel("transposed", "256 to 128, 2x2", transposed, given, result, flops, torch_transposed, whole=True)
 
 
 def _products(block: int) -> Iterator[Kernel]:
@@ -151,11 +151,11 @@ def _products(block: int) -> Iterator[Kernel]:
         torch = _torch_of(lambda t, x, w: t.matmul(x, w), (rows, depth), (depth, columns))
         yield Kernel("matrix product, packed", name, _te(product), shapes, (rows, columns), flops, torch)
     for heads, rows, depth, columns in ((12, 128, 64, 128), (12, 128, 128, 64), (12, 197, 197, 64)):
-        shapes = ((heads, rows, depth), (heads, depth, columns))
+        given = ((heads, rows, depth), (heads, depth, columns))
         flops = 2.0 * heads * rows * depth * columns
         name = f"{heads} x {rows} x {depth} x {columns}"
-        torch = _torch_of(lambda t, x, y: t.matmul(x, y), *shapes)
-        yield Kernel("matrix products", name, _op("matmul"), shapes, (heads, rows, columns), flops, torch)
+        torch = _torch_of(lambda t, x, y: t.matmul(x, y), *given)
+        yield Kernel("matrix products", name, _op("matmul"), given, (heads, rows, columns), flops, torch)
 
 
 def _others(block: int) -> Iterator[Kernel]:
@@ -236,7 +236,8 @@ def _nn() -> Any:
 def _op(name: str) -> Callable[..., Any]:
     from tvm import relax
 
-    return getattr(relax.op, name)
+    op: Callable[..., Any] = getattr(relax.op, name)
+    return op
 
 
 def _te(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -219,7 +219,8 @@ def _read(process: subprocess.Popen[str]) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(line)
         return answer
     process.wait()
-    folder = Path(process.args[-1])  # type: ignore[index]
+    assert isinstance(process.args, list)
+    folder = Path(process.args[-1])
     lines = [text for text in (folder / "errors.txt").read_text().splitlines() if text.strip()]
     raise _EngineError((lines or [f"exit code {process.returncode}"])[-1][:200])
 

@@ -73,8 +73,9 @@ def measure(spec: str, layout: str, repeat: int, run: bool) -> dict[str, Any]:
     from eqsat_layout.targets import lower, prepare
 
     seconds: dict[str, float] = {}
+    name, way = spec.split(":")
     with _timed(seconds, "import"):
-        model = zoo.load(*spec.split(":"))
+        model = zoo.load(name, way)
     with _timed(seconds, "prepare"):
         prepared = prepare(model.module)
     eqsat_layout.plan(_warm_up())  # first calls load TVM's tables

@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +65,13 @@ System = Callable[[Any], tuple[Any, dict[str, Any]]]
 def systems() -> dict[str, System]:
     """By name: from a prepared module to the module that the system makes of it, and what it knows of itself."""
     found: dict[str, System] = {"input": lambda mod: (mod, {})}
-    found["eqsat_layout"] = lambda mod: _plan(mod)
+    found["eqsat_layout"] = _plan
     found["eqsat_layout exact"] = lambda mod: _plan(mod, approx=False)
     for layout, weight in LAYOUTS.items():
         desired = {"relax.nn.conv2d": [layout, weight]}
-        found[f"eqsat_layout {layout}"] = lambda mod, d=desired: _plan(mod, desired_layouts=d, approx=False)
-        found[f"ConvertLayout {layout}"] = lambda mod, d=desired: (_convert_layout(mod, d), {})
-    found["AlterOpImpl NCHW16c"] = lambda mod: (_alter_op_impl(mod), {})
+        found[f"eqsat_layout {layout}"] = partial(_plan, desired_layouts=desired, approx=False)
+        found[f"ConvertLayout {layout}"] = partial(_convert_layout, desired=desired)
+    found["AlterOpImpl NCHW16c"] = _alter_op_impl
     return found
 
 
@@ -79,13 +80,13 @@ def _plan(mod: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
     return plan.module, {"gap": plan.gap}
 
 
-def _convert_layout(mod: Any, desired: dict[str, list[str]]) -> Any:
+def _convert_layout(mod: Any, desired: dict[str, list[str]]) -> tuple[Any, dict[str, Any]]:
     passes = relax.transform
     own = [passes.ConvertLayout(desired), passes.Normalize(), passes.EliminateCommonSubexpr(), passes.FoldConstant()]
-    return tvm.transform.Sequential(own)(mod)
+    return tvm.transform.Sequential(own)(mod), {}
 
 
-def _alter_op_impl(mod: Any) -> Any:
+def _alter_op_impl(mod: Any) -> tuple[Any, dict[str, Any]]:
     """Every distinct convolution replaced by itself in NCHW16c, where its channels divide."""
     lowered = legalize(mod)
     implementations: dict[str, Any] = {}
@@ -106,7 +107,7 @@ def _alter_op_impl(mod: Any) -> Any:
         transforms[name] = [_tvm_map(m) for m in maps]
     passes = relax.transform
     steps = [passes.AlterOpImpl(implementations, transforms), passes.OptimizeLayoutTransform()]
-    return tvm.transform.Sequential([*steps, passes.DeadCodeElimination(), passes.FoldConstant()])(lowered)
+    return tvm.transform.Sequential([*steps, passes.DeadCodeElimination(), passes.FoldConstant()])(lowered), {}
 
 
 def _tvm_map(index_map: Any) -> Any:
@@ -152,7 +153,8 @@ def load(spec: str) -> tuple[Any, tuple[Any, ...]]:
         return prepare(mod), (np.random.default_rng(0).standard_normal(shape, dtype=np.float32),)
     import zoo
 
-    model = zoo.load(*spec.split(":"))
+    name, way = spec.split(":")
+    model = zoo.load(name, way)
     return prepare(model.module), model.inputs
 
 
@@ -161,7 +163,7 @@ def measure(spec: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     mod, inputs = load(spec)
     reference = None
     for name, system in systems().items():
-        row, outputs = _in_own_process(lambda system=system: _apply(system, mod, inputs, options), options.timeout)
+        row, outputs = _in_own_process(partial(_apply, system, mod, inputs, options), options.timeout)
         if name == "input":
             reference = outputs
         if outputs is not None and reference is not None:

@@ -22,16 +22,17 @@ import synthetic
 from rich.console import Console
 from rich.table import Table
 
-import eqsat_layout
-from eqsat_layout import pipeline
 from eqsat_layout.extract import ilp
+from eqsat_layout.extract.database import Database
 from eqsat_layout.extract.frontier import solve
 from eqsat_layout.extract.greedy import solve_greedy
 from eqsat_layout.extract.problem import ExtractionError, Problem
 from eqsat_layout.extract.reduce import reduce
 from eqsat_layout.models import resnet50
 from eqsat_layout.report import format_seconds
-from eqsat_layout.targets import prepare
+from eqsat_layout.search import collector_paused, plan_regions, search_of
+from eqsat_layout.targets import normalize_target, prepare
+from eqsat_layout.targets.calibrate import known_costs
 
 
 def main() -> None:
@@ -55,19 +56,12 @@ def main() -> None:
 
 
 def problems(mod: Any) -> Iterator[Problem]:
-    """What the pipeline gives to its solver; trivial regions are left out."""
-    caught: list[Problem] = []
-
-    def catch(problem: Problem, **limits: Any) -> Any:
-        caught.append(problem)
-        return solve(problem, **limits)
-
-    original, pipeline.solve = pipeline.solve, catch
-    try:
-        eqsat_layout.plan(mod)
-    finally:
-        pipeline.solve = original
-    return (problem for problem in caught if len(problem.families) > 4)
+    """What ``eqsat_layout.plan`` has to solve; trivial regions are left out."""
+    target = normalize_target(None)
+    search = search_of(mod, target, {}, lambda p: known_costs(target, p.signatures.values(), Database().read()))
+    with collector_paused():
+        regions = plan_regions(search)
+    return (r.selection.problem for r in regions if len(r.selection.problem.families) > 4)
 
 
 def cells(problem: Problem, seconds: float) -> Iterator[str]:
