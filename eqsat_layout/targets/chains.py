@@ -13,10 +13,11 @@ from itertools import pairwise
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.literals import knowing, known_operands
+from eqsat_layout.targets.merged import merged_primfunc
 from eqsat_layout.targets.nests import Chain, NestModel, chain_of
 from eqsat_layout.targets.schedule import joined_primfunc, simplified
 from eqsat_layout.targets.stages import new_schedule, stages_of
@@ -211,30 +212,19 @@ def _arguments(window: Sequence[_Call]) -> list[Any]:
 
 
 def _one_function(mod: tvm.IRModule, window: Sequence[_Call]) -> Any:
-    """One PrimFunc of all calls, merged by TVM's FuseTIR; ``None`` where that fails (int32 shapes, for one)."""
-    given = [relax.Var(f"p{number}", arg.ty) for number, arg in enumerate(_arguments(window))]
-    remaining = iter(given)
-    values: dict[Any, Any] = {}
-    builder = relax.BlockBuilder(tvm.IRModule({call.callee: mod[call.callee] for call in window}))
-    with builder.function("joined", given, attrs={"Primitive": 1}):
-        with builder.dataflow():
-            for call in window:
-                args = [values[arg] if arg in values else next(remaining) for arg in call.args]
-                value = relax.call_tir(call.callee, relax.Tuple(args), call.ty)
-                last = call is window[-1]
-                values[call.var] = builder.emit_output(value) if last else builder.emit(value)
-        builder.emit_func_output(values[window[-1].var])
-    outer = [relax.Var(f"q{number}", var.ty) for number, var in enumerate(given)]
-    with builder.function("main", outer):
-        with builder.dataflow():
-            result = builder.emit_output(tvm.ir.Call(builder.get().get_global_var("joined"), outer))
-        builder.emit_func_output(result)
-    try:
-        fused = relax.transform.DeadCodeElimination()(relax.transform.FuseTIR()(builder.get()))
-    except Exception:
-        return None
-    (function,) = (f for f in fused.functions.values() if isinstance(f, tirx.PrimFunc))
-    return knowing(function, _known_arguments(mod, window))
+    """One PrimFunc of all calls; ``None`` where there is none."""
+
+    def body(builder: Any, given: Sequence[Any]) -> Any:
+        remaining, values = iter(given), dict[Any, Any]()
+        for call in window:
+            args = [values[arg] if arg in values else next(remaining) for arg in call.args]
+            value = relax.call_tir(call.callee, relax.Tuple(args), call.ty)
+            values[call.var] = value if call is window[-1] else builder.emit(value)
+        return values[window[-1].var]
+
+    called = tvm.IRModule({call.callee: mod[call.callee] for call in window})
+    function = merged_primfunc(_arguments(window), body, called)
+    return function and knowing(function, _known_arguments(mod, window))
 
 
 def _known_arguments(mod: tvm.IRModule, window: Sequence[_Call]) -> list[Any]:

@@ -75,7 +75,7 @@ def _is_constant(value: Any, constant: dict[Any, Any]) -> bool:
     inputs = [*variables, *_constants(value)]
     if not inputs or not all(v in constant for v in variables):
         return False
-    size, given = _elements(value), [_elements(v) for v in inputs]
+    size, given = elements(value.ty), [elements(v.ty) for v in inputs]
     if size is None or any(g is None for g in given):
         return False
     return size <= _ALWAYS or size <= _GROWTH * sum(g for g in given if g is not None)
@@ -99,9 +99,9 @@ def _constants(call: Any) -> list[Any]:
     return found
 
 
-def _elements(expr: Any) -> int | None:
+def elements(ty: Any) -> int | None:
     """Elements of a tensor of known shape, else ``None``."""
-    shape = expr.ty.shape if isinstance(expr.ty, relax.TensorType) else None
+    shape = ty.shape if isinstance(ty, relax.TensorType) else None
     if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(e, tirx.IntImm) for e in shape.values):
         return None
     return math.prod(int(e) for e in shape.values)

@@ -1,6 +1,7 @@
 """Inference preparation: what makes an imported model plain before layouts are chosen (targets room).
 
-In: a Relax module as a frontend gives it. Out: batch norms as convolution weights and biases, constant arithmetic done.
+In: a Relax module as a frontend gives it. Out: batch norms as convolution weights and biases, no broadcasts in front of
+calls that do without, constant arithmetic done.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from eqsat_layout.targets.broadcasts import skip_broadcasts
 from eqsat_layout.targets.fold import fold_constants
 
 
@@ -28,7 +30,7 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
                 passes.CanonicalizeBindings(),
             ]
         )(mod)
-        result = fold_constants(prepared)
+        result = fold_constants(skip_broadcasts(prepared))
         relax.analysis.well_formed(result)
         return result
     except Exception:

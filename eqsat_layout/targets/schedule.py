@@ -32,6 +32,7 @@ from eqsat_layout.targets.nested import schedule_nest
 from eqsat_layout.targets.nests import NestModel, chain_of
 from eqsat_layout.targets.prefetch import prefetch_panels
 from eqsat_layout.targets.row_nests import row_axes, schedule_row_nest
+from eqsat_layout.targets.split_axes import split_axes
 from eqsat_layout.targets.stages import Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.targets.tiles import joined_tile
 
@@ -99,7 +100,7 @@ def _schedule(sch: Any, machine: Machine) -> Any:
     nested = _nested(sch, machine) or _in_rows(sch, machine)
     if nested is not None:
         return nested
-    sch = _join_tiles(sch, machine)
+    sch = _join_tiles(split_axes(sch, machine), machine)
     stages = stages_of(sch)
     done: list[Any] = []
     for stage in stages:
