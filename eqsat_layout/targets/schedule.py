@@ -34,7 +34,7 @@ from eqsat_layout.targets.prefetch import prefetch_panels
 from eqsat_layout.targets.row_nests import row_axes, schedule_row_nest
 from eqsat_layout.targets.split_axes import split_axes
 from eqsat_layout.targets.stages import Stage, new_schedule, stage_of, stages_of
-from eqsat_layout.targets.tiles import joined_tile
+from eqsat_layout.targets.tiles import JoinedTile, evenly_shared, joined_tile, reduction_pieces, register_tile
 
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined into it
 _JOINS = 2  # of the vector axis, and of others
@@ -226,6 +226,14 @@ def _joined(sch: Any, stage: Stage, machine: Machine) -> Any:
     tile = joined_tile(stage, machine)
     if tile is None:
         return None
+    joined = _with_joined_axes(sch, stage, tile)
+    even = evenly_shared(stage, tile, machine)
+    if joined is None or even == tile or _is_in_pieces(joined, stage.name, machine):
+        return joined
+    return _with_joined_axes(sch, stage, even)
+
+
+def _with_joined_axes(sch: Any, stage: Stage, tile: JoinedTile) -> Any:
     trial = sch.copy()
     try:
         epilogue = epilogue_of(trial, stage)
@@ -235,3 +243,10 @@ def _joined(sch: Any, stage: Stage, machine: Machine) -> Any:
         return join_axes(trial, stage, epilogue, tile) if is_in_place(stage, epilogue) else None
     except Exception:
         return None
+
+
+def _is_in_pieces(sch: Any, name: str, machine: Machine) -> bool:
+    """A reduction is done in pieces, for which cores take panels."""
+    stage = stage_of(sch, sch.get_sblock(name))
+    tile = register_tile(stage, machine)
+    return tile is not None and reduction_pieces(stage, tile, machine) > 1

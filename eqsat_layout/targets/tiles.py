@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from eqsat_layout.targets.base import Machine
-from eqsat_layout.targets.sharing import piece_axes, shared_tiles
+from eqsat_layout.targets.sharing import is_shared, shared_tiles, wanted_pieces
 from eqsat_layout.targets.stages import Access, Axis, Stage, divisors
 
 _LATENCY = 4.0  # cycles of a fused multiply-add; two start every cycle
@@ -104,10 +104,14 @@ def joined_tile(stage: Stage, machine: Machine) -> JoinedTile | None:
         count = math.ceil(extents[vector] / size)
         tile = JoinedTile(vector, vector + 1, size, count)
         best = min(best, (cost * _waste(extents[vector], size), tile), key=_cost)
-    found = best[1]
-    if found is not None and any(found.first <= axis < found.last for axis in piece_axes(stage)):
-        return replace(found, count=shared_tiles(found.count, machine))
-    return found
+    return best[1]
+
+
+def evenly_shared(stage: Stage, tile: JoinedTile, machine: Machine) -> JoinedTile:
+    """The same with more tiles, where cores are to have as many of them."""
+    if not is_shared(stage, tile.first, tile.last, machine):
+        return tile
+    return replace(tile, count=shared_tiles(tile.count, wanted_pieces(stage, machine), machine))
 
 
 def tile_cycles(stage: Stage, machine: Machine, *, joined: bool = False) -> float | None:

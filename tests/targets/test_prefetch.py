@@ -172,7 +172,7 @@ def test_no_fetches_where_nothing_is_gained(function):
     assert not fetches(function())
 
 
-@pytest.mark.parametrize(("rows", "steps", "panels"), [(400, 32, 9), (396, 48, 8), (128, 64, 11)])
+@pytest.mark.parametrize(("rows", "steps", "panels"), [(40, 128, 9), (36, 144, 8), (128, 64, 11)])
 def test_rows_of_the_next_tile_are_fetched(rows, steps, panels):
     """After the last tile of a panel comes the first one of the next panel, where one loop runs over both."""
     function = product(rows, steps, panels)

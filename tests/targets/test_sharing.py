@@ -69,6 +69,13 @@ def test_cores_take_rows_of_much_data(make_module, cores):
     assert (extent, data, weights) == (cores, True, False)
 
 
+def test_data_beyond_the_second_cache_are_shared_in_pieces_that_fit(make_module):
+    """Every panel of the weights would stream them otherwise: a convolution of eight images took half as long again."""
+    mod = make_module(packed_relu, (8, 16, 28, 28, 16), (16, 16, 1, 1, 16, 16))
+    extent, (data, weights, _) = the_parallel_loop(scheduled(mod, 2))
+    assert (extent, data, weights) == (8, True, False)
+
+
 def test_cores_take_panels_of_large_weights(make_module):
     mod = make_module(packed_relu, (1, 8, 7, 7, 16), (16, 8, 1, 1, 16, 16))
     _, (_, weights, _) = the_parallel_loop(scheduled(mod, 2))
@@ -97,7 +104,13 @@ def test_data_that_a_stride_skips_does_not_count(make_module):
     ("count", "cores", "wanted"), [(131, 2, 132), (33, 4, 36), (10, 2, 10), (9, 2, 9), (11, 2, 12), (5, 64, 5)]
 )
 def test_tiles_are_as_many_for_every_core(count, cores, wanted):
-    assert shared_tiles(count, machine_with(cores)) == wanted
+    assert shared_tiles(count, cores, machine_with(cores)) == wanted
+
+
+@pytest.mark.parametrize(("count", "pieces", "wanted"), [(171, 4, 172), (171, 14, 176), (33, 14, 34), (200, 8, 200)])
+def test_tiles_are_as_many_in_every_piece(count, pieces, wanted):
+    """In more pieces than asked for, if fewer are computed twice then; in two where that is too many."""
+    assert shared_tiles(count, pieces, machine_with(2)) == wanted
 
 
 @given(
