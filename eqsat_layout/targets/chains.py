@@ -19,6 +19,7 @@ from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.literals import knowing, known_operands
 from eqsat_layout.targets.merged import merged_primfunc
 from eqsat_layout.targets.nests import Chain, NestModel, chain_of
+from eqsat_layout.targets.pads import pads_first
 from eqsat_layout.targets.schedule import joined_primfunc, simplified
 from eqsat_layout.targets.stages import new_schedule, stages_of
 
@@ -109,12 +110,20 @@ class _Joiner:
         for (before, call), part in zip(pairwise(window), parts[1:], strict=True):
             chain = chain.then(part.chain, part.params[_position(before.var, call.args)])
         alone = sum(part.nanoseconds for part in parts)
+        if not chain.is_regular:
+            chain = self._with_pads_first(window) or chain
         nest = self.model.faster(chain, alone)
         if nest is not None:
             return alone - nest.nanoseconds
         if chain.is_regular and chain.passes == parts[0].chain.passes:  # the others are epilogues
             return max(0.0, alone - self.model.apart(chain))
         return 0.0
+
+    def _with_pads_first(self, window: Sequence[_Call]) -> Chain | None:
+        """The chain of a window that pads what it has made; ``None`` where the pad can't be moved."""
+        function = _one_function(self.mod, window)
+        sch = function and pads_first(new_schedule(function))
+        return chain_of(stages_of(sch), has_pads=True) if sch else None
 
     def _parts_of(self, window: Sequence[_Call]) -> list[_Part]:
         """Those that are regular."""

@@ -27,6 +27,7 @@ _NEAR = 50.0  # of each core within a tile, from the second cache
 _SHARED = 25.0  # of each core for what every tile reads again, from the third
 _FAR = 8.0  # of each core for what lies between stages and does not fit there
 _GAIN = 0.75  # of the time apart that a nest must stay below: the model flatters it where work is in registers
+_PADDED_GAIN = 0.95  # the same where pads were moved: alone they are conditions in loops, which the model leaves out
 _JUMP = 256.0  # bytes that could be moved in the time of going on elsewhere
 _OVERLAP = 0.5  # of the shorter one of arithmetic and traffic is not hidden behind the other
 _BRANCH = 4.0  # cycles of a condition
@@ -58,10 +59,14 @@ class Link:
 
 @dataclass(frozen=True)
 class Chain:
-    """Stages in order. ``links[i]``: the loads of stage ``i``. The last one makes the result, others only feed it."""
+    """Stages in order. ``links[i]``: the loads of stage ``i``. The last one makes the result, others only feed it.
+
+    ``has_pads``: pads were moved into epilogues, which are to have conditions for that reason.
+    """
 
     stages: tuple[Stage, ...]
     links: tuple[tuple[Link, ...], ...]
+    has_pads: bool = False
 
     @property
     def last(self) -> Stage:
@@ -78,7 +83,12 @@ class Chain:
             and all(s.simple and s.is_plain and all(a.extent for a in s.axes) for s in self.stages)
             and all(s.is_reduction or _is_in_vectors(s) for s in self.stages)
             # what feeds a pad would have a tile of its own size at every border, and conditions inside
-            and not any(s.conditions and any(link.source is not None for link in links) for s, links in pairs)
+            and not any(
+                s.conditions
+                and any(link.source is not None for link in links)
+                and not (self.has_pads and number in self.epilogues)
+                for number, (s, links) in enumerate(pairs)
+            )
             and all(number in used for number in range(len(self.stages) - 1))
         )
 
@@ -114,7 +124,7 @@ class Chain:
         return Chain(self.stages + other.stages, self.links + links)
 
 
-def chain_of(stages: Sequence[Stage]) -> Chain:
+def chain_of(stages: Sequence[Stage], *, has_pads: bool = False) -> Chain:
     """The stages of one function."""
     made = [stage.write.buffer for stage in stages]
 
@@ -122,7 +132,7 @@ def chain_of(stages: Sequence[Stage]) -> Chain:
         return next((number for number, buffer in enumerate(made) if access.buffer.same_as(buffer)), None)
 
     links = tuple(tuple(Link(load, source(load)) for load in stage.loads) for stage in stages)
-    return Chain(tuple(stages), links)
+    return Chain(tuple(stages), links, has_pads)
 
 
 class NestModel:
@@ -151,15 +161,16 @@ class NestModel:
         """The fastest nest, if it takes clearly less time than so much."""
         between = sum(math.prod(_full(stage)) * stage.write.element_bytes for stage in chain.stages[:-1])
         most = 2 * between / _MEMORY + len(chain.stages) * _LAUNCH  # that it can save
-        if most < (1 - _GAIN) * nanoseconds or nanoseconds < _SHORTEST or chain.passes < 2 or not chain.is_regular:
+        share = _PADDED_GAIN if chain.has_pads else _GAIN
+        if most < (1 - share) * nanoseconds or nanoseconds < _SHORTEST or chain.passes < 2 or not chain.is_regular:
             return None
         bounds = ((self._bound(chain, tile), tile) for tile in _tiles(chain.last))
         best: Nest | None = None
         for bound, tile in sorted(bounds):
-            if bound >= (best.nanoseconds if best else _GAIN * nanoseconds):
+            if bound >= (best.nanoseconds if best else share * nanoseconds):
                 break
             cost = self.nanoseconds(chain, tile)
-            if cost is not None and cost < (best.nanoseconds if best else _GAIN * nanoseconds):
+            if cost is not None and cost < (best.nanoseconds if best else share * nanoseconds):
                 best = Nest(tile, cost)
         return best
 

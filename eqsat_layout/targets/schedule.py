@@ -30,6 +30,7 @@ from eqsat_layout.targets.functions import expand_functions
 from eqsat_layout.targets.joined_axes import join_axes
 from eqsat_layout.targets.nested import schedule_nest
 from eqsat_layout.targets.nests import NestModel, chain_of
+from eqsat_layout.targets.pads import pads_first
 from eqsat_layout.targets.prefetch import prefetch_panels
 from eqsat_layout.targets.row_nests import row_axes, schedule_row_nest
 from eqsat_layout.targets.split_axes import split_axes
@@ -63,6 +64,10 @@ def joined_primfunc(func: Any, machine: Machine, *, passes: int, nanoseconds: fl
     """
 
     def joined(sch: Any) -> Any:
+        moved = pads_first(sch)
+        nested = moved and _nested(moved, machine, nanoseconds, has_pads=True)
+        if nested is not None:
+            return nested
         sch = simplified(sch)
         is_short = chain_of(stages_of(sch)).passes <= passes and _has_epilogue(sch)
         return _nested(sch, machine, nanoseconds) or (_schedule(sch, machine) if is_short else None)
@@ -111,9 +116,9 @@ def _schedule(sch: Any, machine: Machine) -> Any:
     return sch
 
 
-def _nested(sch: Any, machine: Machine, nanoseconds: float | None = None) -> Any:
+def _nested(sch: Any, machine: Machine, nanoseconds: float | None = None, *, has_pads: bool = False) -> Any:
     """All stages in one nest, where TVM can do it and that is faster than apart (in ``nanoseconds``, if known)."""
-    chain, model = chain_of(stages_of(sch)), NestModel(machine)
+    chain, model = chain_of(stages_of(sch), has_pads=has_pads), NestModel(machine)
     nest = model.faster(chain, nanoseconds or model.apart(chain)) if chain.is_regular else None
     if nest is None:
         return None

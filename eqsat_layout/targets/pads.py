@@ -1,0 +1,247 @@
+"""Pads of what was just made, moved in front of what makes it (targets room).
+
+In: a schedule over several stages, of which one pads the result of a reduction. Out: a new one in which the reduction
+makes the border too, of operands that are padded first, and its epilogue writes the pad there. So all stages are made
+tile by tile without conditions in their loops: a convolution of 1x1 and the depthwise one after it are one nest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from operator import methodcaller
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from eqsat_layout.targets.epilogues import align_epilogues, is_parameter
+from eqsat_layout.targets.stages import Access, Stage, new_schedule, stage_of, stages_of
+from eqsat_layout.tir.structural import structural_map, substitute
+
+
+def pads_first(sch: Any) -> Any:
+    """The schedule with pads moved; ``None`` where there are none that can be."""
+    try:
+        sch = _joined_elementwise(sch)
+        moved = None
+        for name in [stage.name for stage in stages_of(sch)]:
+            now = moved or sch
+            stage = stage_of(now, now.get_sblock(name))
+            if (found := _pad_after(now, stage)) is not None:
+                moved = _Mover(now, stage, *found).moved() or moved
+        return None if moved is None else align_epilogues(moved)
+    except Exception:  # blocks of one name, or of a kind that has no schedule
+        return None
+
+
+def _joined_elementwise(sch: Any) -> Any:
+    """Elementwise stages inlined into elementwise ones, and copies: what is between reductions is one stage."""
+    for block in sch.get_child_blocks(sch.get_sblock("root")):
+        stage = stage_of(sch, block)
+        readers = [stage_of(sch, reader) for reader in sch.get_consumers(block)]
+        if not stage.simple or stage.is_reduction or is_parameter(sch, stage) or len(readers) != 1:
+            continue
+        if readers[0].simple and (stage.is_copy or not readers[0].is_reduction):
+            sch = _tried(sch, methodcaller("compute_inline", block))
+    return new_schedule(sch.mod["main"])
+
+
+def _tried(sch: Any, change: Any) -> Any:
+    trial = sch.copy()
+    try:
+        change(trial)
+    except Exception:
+        return sch
+    return trial
+
+
+def _pad_after(sch: Any, stage: Stage) -> tuple[Stage, tuple[int, ...]] | None:
+    """The stage that pads the result of a reduction, and by how much in front of each axis."""
+    readers = sch.get_consumers(stage.block)
+    is_plain = stage.is_reduction and stage.simple and stage.is_plain
+    if not is_plain or stage.has_window or stage.conditions or len(readers) != 1:
+        return None
+    pad = stage_of(sch, readers[0])
+    if pad.is_reduction or not pad.simple or not pad.is_plain or not pad.conditions or is_parameter(sch, pad):
+        return None
+    if not str(pad.write.buffer.ty.dtype).startswith("float"):  # a division of integers by what is at the border
+        return None
+    if len(pad.axes) != len(stage.spatial) or any(axis.extent is None for axis in (*pad.axes, *stage.axes)):
+        return None
+    reads = [load for load in pad.loads if load.buffer.same_as(stage.write.buffer)]
+    shifts = {_shift(load, pad) for load in reads}
+    (shift,) = shifts if len(shifts) == 1 else (None,)
+    if shift is None or any(pad.branches_on(axis.var) for axis in pad.axes[-1:]):
+        return None
+    return pad, shift
+
+
+def _shift(load: Access, pad: Stage) -> tuple[int, ...] | None:
+    """``s`` where the load is at the axes of ``pad`` minus ``s``; ``None`` where it is elsewhere."""
+    analyzer = tvm.sym.Analyzer()
+    found = [analyzer.simplify(axis.var - index) for axis, index in zip(pad.axes, load.indices, strict=True)]
+    if not all(isinstance(shift, tirx.IntImm) for shift in found):
+        return None
+    return tuple(map(int, found))
+
+
+class _Mover:
+    """Rewrites the two stages, and adds one for every operand that has no border yet."""
+
+    def __init__(self, sch: Any, stage: Stage, pad: Stage, shift: Sequence[int]) -> None:
+        self._func, self._stage, self._pad = sch.mod["main"], stage, pad
+        made = stage.write.buffer.ty
+        self._wide = tirx.decl_buffer(pad.write.buffer.ty.shape, made.dtype, "wide", layout=None)
+        self._places = {a.var: a.var - s for a, s in zip(stage.spatial, shift, strict=True) if s}
+        self._ranges = tvm.sym.Analyzer()
+        for axis, wide in zip(stage.spatial, pad.axes, strict=True):
+            self._ranges.bind(axis.var, tvm.ir.Range(0, wide.extent))
+        for axis in stage.reduced:
+            self._ranges.bind(axis.var, tvm.ir.Range(0, axis.extent))
+        for axis in pad.axes:
+            self._ranges.bind(axis.var, tvm.ir.Range(0, axis.extent))
+
+    def moved(self) -> Any:
+        """A new schedule; ``None`` where an operand is none that can be padded."""
+        root = self._func.body.block
+        placed = [replace(load, indices=self._moved(load.indices)) for load in self._stage.loads]
+        padded = [_Padded.of(load, border) for load in placed if any(map(any, border := self._border(load)))]
+        is_made_here = any(one.source.same_as(buffer) for one in padded for buffer in root.alloc_buffers)
+        if is_made_here or not self._is_safe():
+            return None
+        nests: list[Any] = []
+        for nest in root.body.seq:
+            name = _block_of(nest).name_hint
+            if name == self._stage.name:
+                nests += [*(one.nest() for one in padded), self._reduction(nest, padded)]
+            else:
+                nests.append(self._epilogue(nest) if name == self._pad.name else nest)
+        kept = [b for b in root.alloc_buffers if not b.same_as(self._stage.write.buffer)]
+        allocated = [*kept, self._wide, *(one.buffer for one in padded)]
+        block = s_tir.SBlock(
+            [], [], [], root.name_hint, tirx.SeqStmt(nests), alloc_buffers=allocated, annotations=root.annotations
+        )
+        func, body = self._func, s_tir.SBlockRealize([], True, block)
+        return new_schedule(tirx.PrimFunc(func.params, body, ret_type=func.ret_type, attrs=func.attrs))
+
+    def _moved(self, indices: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(self._ranges.simplify(substitute(index, self._places)) for index in indices)
+
+    def _border(self, load: Access) -> list[tuple[int, int]]:
+        """For every axis of an operand the elements that are read in front of it and behind it."""
+        bounds = [self._ranges.const_int_bound(index) for index in load.indices]
+        return [
+            (max(0, -int(bound.min_value)), max(0, int(bound.max_value) + 1 - (extent or 0)))
+            for bound, extent in zip(bounds, load.shape, strict=True)
+        ]
+
+    def _is_safe(self) -> bool:
+        """What else the pad reads is there at the border as well."""
+        rest = [load for load in self._pad.loads if not load.buffer.same_as(self._stage.write.buffer)]
+        return not any(any(map(any, self._border(load))) for load in rest)
+
+    def _reduction(self, nest: Any, padded: Sequence[_Padded]) -> Any:
+        block = _block_of(nest)
+        own = self._stage.write.buffer
+        pairs = zip(self._stage.spatial, self._pad.axes, strict=True)
+        extents = {axis.var: _like(wide.extent or 1, axis.var) for axis, wide in pairs}
+
+        def on_load(load: Any) -> Any:
+            if load.source.same_as(own):
+                return tirx.BufferLoad(self._wide, list(load.indices))
+            indices = self._moved(load.indices)
+            copy = next((one for one in padded if one.source.same_as(load.source)), None)
+            return tirx.BufferLoad(copy.buffer, copy.at(indices)) if copy else tirx.BufferLoad(load.source, indices)
+
+        def on_store(store: Any) -> Any:
+            return tirx.BufferStore(self._wide, store.value, list(store.indices))
+
+        def rewritten(statement: Any) -> Any:
+            return structural_map(statement, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
+
+        def widened(axis: Any) -> Any:
+            if axis.var not in extents:
+                return axis
+            return tirx.IterVar(tvm.ir.Range(axis.dom.min, extents[axis.var]), axis.var, axis.iter_type)
+
+        iters = list(map(widened, block.iter_vars))
+        return _nest(iters, block.name_hint, rewritten(block.body), rewritten(block.init))
+
+    def _epilogue(self, nest: Any) -> Any:
+        block = _block_of(nest)
+        at = [axis.var for axis in block.iter_vars]
+
+        def on_load(load: Any) -> Any:
+            return tirx.BufferLoad(self._wide, at) if load.source.same_as(self._stage.write.buffer) else load
+
+        def on_call(call: Any) -> Any:  # both are there, so that no branch is needed
+            name = str(getattr(call.op, "name", call.op))
+            return tirx.Select(*call.args) if name.endswith("if_then_else") else call
+
+        body = structural_map(block.body, (tvm.ir.TensorLoad, on_load), (tvm.ir.Call, on_call))
+        return _nest(list(block.iter_vars), block.name_hint, body)
+
+
+@dataclass(frozen=True)
+class _Padded:
+    """An operand with a border of zeros: ``border[i]`` elements in front of axis ``i`` and behind it."""
+
+    source: Any
+    border: tuple[tuple[int, int], ...]
+    buffer: Any
+
+    @staticmethod
+    def of(load: Access, border: Sequence[tuple[int, int]]) -> _Padded:
+        shape = [extent + sum(more) for extent, more in zip(load.buffer.ty.shape, border, strict=True)]
+        buffer = tirx.decl_buffer(shape, load.buffer.ty.dtype, f"{load.buffer.name}_padded", layout=None)
+        return _Padded(load.buffer, tuple(border), buffer)
+
+    def at(self, indices: Sequence[Any]) -> list[Any]:
+        """Where the element at such indices of the operand lies."""
+        return [index + before if before else index for index, (before, _) in zip(indices, self.border, strict=True)]
+
+    def nest(self) -> Any:
+        """The stage that copies the operand."""
+        shape = list(self.buffer.ty.shape)
+        variables = [tirx.Var(f"p{number}", extent.ty.dtype) for number, extent in enumerate(shape)]
+        ranges = [tvm.ir.Range(_like(0, extent), extent) for extent in shape]
+        iters = [tirx.IterVar(r, var, tirx.IterVar.DataPar) for r, var in zip(ranges, variables, strict=True)]
+        inside: list[Any] = []
+        for var, extent, (before, after) in zip(variables, shape, self.border, strict=True):
+            inside += [var >= before] if before else []
+            inside += [var < extent - after] if after else []
+        element = tirx.BufferLoad(
+            self.source, [v - before if before else v for v, (before, _) in zip(variables, self.border, strict=True)]
+        )
+        value = tirx.if_then_else(tirx.all(*inside), element, tirx.const(0, self.buffer.ty.dtype))
+        return _nest(iters, self.buffer.name, tirx.BufferStore(self.buffer, value, variables))
+
+
+def _nest(iters: Sequence[Any], name: str, body: Any, init: Any = None) -> Any:
+    """A block under one loop for each of its axes."""
+    loads: list[Any] = []
+    tvm_ffi.structural_walk(body, (tvm.ir.TensorLoad, loads.append))
+    own = body.buffer
+    reads = [_point(load.source, load.indices) for load in loads if not load.source.same_as(own)]
+    block = s_tir.SBlock(list(iters), reads, [_point(own, body.indices)], name, body, init)
+    loops = [tvm.ir.Var(f"i{number}", axis.var.ty) for number, axis in enumerate(iters)]
+    statement: Any = s_tir.SBlockRealize(loops, True, block)
+    for loop, axis in zip(reversed(loops), reversed(iters), strict=True):
+        statement = tirx.For(loop, axis.dom.min, axis.dom.extent, tirx.ForKind.SERIAL, statement)
+    return statement
+
+
+def _point(buffer: Any, indices: Sequence[Any]) -> Any:
+    return tirx.BufferRegion(buffer, [tvm.ir.Range.from_min_extent(i, _like(1, i)) for i in indices])
+
+
+def _like(number: int, expr: Any) -> Any:
+    return tirx.IntImm(str(expr.ty.dtype), number)
+
+
+def _block_of(nest: Any) -> Any:
+    while isinstance(nest, tirx.For):
+        nest = nest.body
+    return nest.block
