@@ -7,6 +7,7 @@ tile by tile without conditions in their loops: a convolution of 1x1 and the dep
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import methodcaller
@@ -20,6 +21,8 @@ from eqsat_layout.targets.epilogues import align_epilogues, is_parameter
 from eqsat_layout.targets.stages import Access, Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.tir.structural import structural_map, substitute
 
+_FAR = 1 << 31  # beyond it, an index is not known
+
 
 def pads_first(sch: Any) -> Any:
     """The schedule with pads moved; ``None`` where there are none that can be."""
@@ -32,7 +35,7 @@ def pads_first(sch: Any) -> Any:
             if (found := _pad_after(now, stage)) is not None:
                 moved = _Mover(now, stage, *found).moved() or moved
         return None if moved is None else align_epilogues(moved)
-    except Exception:  # blocks of one name, or of a kind that has no schedule
+    except Exception:  # blocks of one name, of a kind that has no schedule, or that read who knows what
         return None
 
 
@@ -109,7 +112,8 @@ class _Mover:
         placed = [replace(load, indices=self._moved(load.indices)) for load in self._stage.loads]
         padded = [_Padded.of(load, border) for load in placed if any(map(any, border := self._border(load)))]
         is_made_here = any(one.source.same_as(buffer) for one in padded for buffer in root.alloc_buffers)
-        if is_made_here or not self._is_safe():
+        is_read_twice = any(a.buffer.same_as(b.buffer) for a, b in itertools.combinations(placed, 2))
+        if is_made_here or is_read_twice or not self._is_safe():
             return None
         nests: list[Any] = []
         for nest in root.body.seq:
@@ -132,6 +136,8 @@ class _Mover:
     def _border(self, load: Access) -> list[tuple[int, int]]:
         """For every axis of an operand the elements that are read in front of it and behind it."""
         bounds = [self._ranges.const_int_bound(index) for index in load.indices]
+        if None in load.shape or any(max(abs(int(b.min_value)), abs(int(b.max_value))) > _FAR for b in bounds):
+            raise ValueError("an operand of which is not known what is read")
         return [
             (max(0, -int(bound.min_value)), max(0, int(bound.max_value) + 1 - (extent or 0)))
             for bound, extent in zip(bounds, load.shape, strict=True)

@@ -30,6 +30,13 @@ def product(x, w, *, window=1):
     return te.compute(shape, lambda h, v, c: te.sum(x[h + r, v, k] * w[k, c], axis=[k, r]), name="product")
 
 
+def with_itself(x):
+    """Pixels times the first ones of all rows."""
+    height, width, depth = (int(e) for e in x.shape)
+    k = te.reduce_axis((0, depth), "k")
+    return te.compute((height, width, height), lambda h, v, c: te.sum(x[h, v, k] * x[c, 0, k], axis=k), name="product")
+
+
 def ending(y, bias, other=None):
     def element(h, v, c):
         value = te.max(y[h, v, c] + bias[c], tirx.const(0, y.dtype))
@@ -117,6 +124,12 @@ SHAPES = (6, 6, 5), (5, 8), (8,), (3, 3, 8)
             id="made in the same function",
         ),
         pytest.param(lambda x, w, b, f: windows(around(ending(product(x, w), b)), f), SHAPES, "int32", id="integers"),
+        pytest.param(
+            lambda x, b, f: windows(around(ending(with_itself(x), b)), f),
+            ((6, 6, 5), (6,), (3, 3, 6)),
+            "float32",
+            id="an operand read in two ways",
+        ),
         pytest.param(lambda x, w, b: ending(product(x, w), b), SHAPES[:3], "float32", id="no pad"),
         pytest.param(lambda x, w, b: around(ending(product(x, w), b)), SHAPES[:3], "float32", id="the result"),
     ],
