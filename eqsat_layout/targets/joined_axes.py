@@ -14,7 +14,8 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 
-from eqsat_layout.targets.stages import Stage, new_schedule
+from eqsat_layout.targets.rebuilt import block_of, schedule_over, under_loops
+from eqsat_layout.targets.stages import Stage
 from eqsat_layout.targets.tiles import JoinedTile
 from eqsat_layout.tir.structural import structural_map, substitute
 
@@ -27,21 +28,11 @@ def join_axes(sch: Any, stage: Stage, epilogue: Stage, tile: JoinedTile) -> Any:
     joiner = _Joiner(stage, before, tile)
     nests = list(root.body.seq)
     for index, nest in enumerate(nests):
-        name = _block_of(nest).name_hint
+        name = block_of(nest).name_hint
         if name in (stage.name, epilogue.name):
             nests[index] = joiner.nest(nest)
     allocated = [joiner.after if b.same_as(before) else b for b in root.alloc_buffers]
-    block = s_tir.SBlock(
-        [], [], [], root.name_hint, tirx.SeqStmt(nests), alloc_buffers=allocated, annotations=root.annotations
-    )
-    body = s_tir.SBlockRealize([], True, block)
-    return new_schedule(tirx.PrimFunc(func.params, body, ret_type=func.ret_type, attrs=func.attrs))
-
-
-def _block_of(nest: Any) -> Any:
-    while isinstance(nest, tirx.For):
-        nest = nest.body
-    return nest.block
+    return schedule_over(func, nests, allocated)
 
 
 class _Joiner:
@@ -59,7 +50,7 @@ class _Joiner:
 
     def nest(self, nest: Any) -> Any:
         """The block over the new axes, under one loop for each."""
-        block = _block_of(nest)
+        block = block_of(nest)
         first, last = self.tile.first, self.tile.last
         iters = list(block.iter_vars)
         joined = iters[first:last]
@@ -78,11 +69,7 @@ class _Joiner:
             None if block.init is None else moved(block.init),
             annotations=block.annotations,
         )
-        loops = [tvm.ir.Var(f"i{number}", axis.var.ty) for number, axis in enumerate(iters)]
-        statement: Any = s_tir.SBlockRealize(loops, True, rewritten)
-        for loop, axis in zip(reversed(loops), reversed(iters), strict=True):
-            statement = tirx.For(loop, axis.dom.min, axis.dom.extent, tirx.ForKind.SERIAL, statement)
-        return statement
+        return under_loops(rewritten)
 
     def _axis(self, name: str, extent: int) -> Any:
         domain = tvm.ir.Range(self._int(0), self._int(extent))

@@ -18,6 +18,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from eqsat_layout.targets.epilogues import align_epilogues, is_parameter
+from eqsat_layout.targets.rebuilt import block_of, schedule_over, under_loops
 from eqsat_layout.targets.stages import Access, Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.tir.structural import structural_map, substitute
 
@@ -117,18 +118,14 @@ class _Mover:
             return None
         nests: list[Any] = []
         for nest in root.body.seq:
-            name = _block_of(nest).name_hint
+            name = block_of(nest).name_hint
             if name == self._stage.name:
                 nests += [*(one.nest() for one in padded), self._reduction(nest, padded)]
             else:
                 nests.append(self._epilogue(nest) if name == self._pad.name else nest)
         kept = [b for b in root.alloc_buffers if not b.same_as(self._stage.write.buffer)]
         allocated = [*kept, self._wide, *(one.buffer for one in padded)]
-        block = s_tir.SBlock(
-            [], [], [], root.name_hint, tirx.SeqStmt(nests), alloc_buffers=allocated, annotations=root.annotations
-        )
-        func, body = self._func, s_tir.SBlockRealize([], True, block)
-        return new_schedule(tirx.PrimFunc(func.params, body, ret_type=func.ret_type, attrs=func.attrs))
+        return schedule_over(self._func, nests, allocated)
 
     def _moved(self, indices: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(self._ranges.simplify(substitute(index, self._places)) for index in indices)
@@ -149,7 +146,7 @@ class _Mover:
         return not any(any(map(any, self._border(load))) for load in rest)
 
     def _reduction(self, nest: Any, padded: Sequence[_Padded]) -> Any:
-        block = _block_of(nest)
+        block = block_of(nest)
         own = self._stage.write.buffer
         pairs = zip(self._stage.spatial, self._pad.axes, strict=True)
         extents = {axis.var: _like(wide.extent or 1, axis.var) for axis, wide in pairs}
@@ -176,7 +173,7 @@ class _Mover:
         return _nest(iters, block.name_hint, rewritten(block.body), rewritten(block.init))
 
     def _epilogue(self, nest: Any) -> Any:
-        block = _block_of(nest)
+        block = block_of(nest)
         at = [axis.var for axis in block.iter_vars]
 
         def on_load(load: Any) -> Any:
@@ -231,12 +228,7 @@ def _nest(iters: Sequence[Any], name: str, body: Any, init: Any = None) -> Any:
     tvm_ffi.structural_walk(body, (tvm.ir.TensorLoad, loads.append))
     own = body.buffer
     reads = [_point(load.source, load.indices) for load in loads if not load.source.same_as(own)]
-    block = s_tir.SBlock(list(iters), reads, [_point(own, body.indices)], name, body, init)
-    loops = [tvm.ir.Var(f"i{number}", axis.var.ty) for number, axis in enumerate(iters)]
-    statement: Any = s_tir.SBlockRealize(loops, True, block)
-    for loop, axis in zip(reversed(loops), reversed(iters), strict=True):
-        statement = tirx.For(loop, axis.dom.min, axis.dom.extent, tirx.ForKind.SERIAL, statement)
-    return statement
+    return under_loops(s_tir.SBlock(list(iters), reads, [_point(own, body.indices)], name, body, init))
 
 
 def _point(buffer: Any, indices: Sequence[Any]) -> Any:
@@ -245,9 +237,3 @@ def _point(buffer: Any, indices: Sequence[Any]) -> Any:
 
 def _like(number: int, expr: Any) -> Any:
     return tirx.IntImm(str(expr.ty.dtype), number)
-
-
-def _block_of(nest: Any) -> Any:
-    while isinstance(nest, tirx.For):
-        nest = nest.body
-    return nest.block
