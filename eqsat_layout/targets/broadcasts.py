@@ -50,6 +50,14 @@ class _Skipper(relax.PyExprMutator):  # type: ignore[misc]
             self.widenings[binding.var] = call
         super().visit_var_binding_(relax.VarBinding(binding.var, call))
 
+    def visit_dataflow_block_(self, block: Any) -> Any:
+        visited = super().visit_dataflow_block_(block)
+        sources = {var: leaf_exprs(call)[0] for var, call in self.widenings.items()}
+        for var, source in sources.items():
+            if isinstance(source, relax.DataflowVar):  # nobody sees it from outside
+                del self.widenings[var]
+        return visited
+
     def _skipped(self, call: Any, position: int) -> Any:
         """The call over what the broadcast at operand ``position`` reads; itself if it is not the same then."""
         leaves = leaf_exprs(call)

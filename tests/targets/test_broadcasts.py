@@ -66,8 +66,20 @@ def multiplied_with_rows(emit, x, b):
         (multiplied_with_rows, ((1,), (4,))),
     ],
 )
-def test_what_does_something_else_without_its_broadcast_keeps_it(make_module, unscheduled, arrays, body, shapes):
+def test_what_does_something_else_without_its_broadcast_keeps_it(make_module, body, shapes):
     mod = make_module(body, *shapes)
+    assert skip_broadcasts(mod) is mod
+
+
+def test_what_only_a_dataflow_block_sees_is_not_read_outside_of_it():
+    """The product is outside of the block in which its operand was made and repeated."""
+    builder = relax.BlockBuilder()
+    x, w = relax.Var("x", relax.TensorType((5, 8, 4), "float32")), relax.Var("w", relax.TensorType((4, 6), "float32"))
+    with builder.function("main", [x, w]):
+        with builder.dataflow():
+            wide = builder.emit_output(op.broadcast_to(builder.emit(op.exp(w)), (5, 4, 6)))
+        builder.emit_func_output(builder.emit(op.matmul(x, wide)))
+    mod = builder.get()
     assert skip_broadcasts(mod) is mod
 
 
