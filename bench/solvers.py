@@ -23,16 +23,15 @@ from rich.console import Console
 from rich.table import Table
 
 from eqsat_layout.extract import ilp
-from eqsat_layout.extract.database import Database
 from eqsat_layout.extract.frontier import solve
 from eqsat_layout.extract.greedy import solve_greedy
 from eqsat_layout.extract.problem import ExtractionError, Problem
 from eqsat_layout.extract.reduce import reduce
 from eqsat_layout.models import resnet50
+from eqsat_layout.pipeline import machine_costs
 from eqsat_layout.report import format_seconds
 from eqsat_layout.search import collector_paused, plan_regions, search_of
 from eqsat_layout.targets import normalize_target, prepare
-from eqsat_layout.targets.calibrate import known_costs
 
 
 def main() -> None:
@@ -58,7 +57,7 @@ def main() -> None:
 def problems(mod: Any) -> Iterator[Problem]:
     """What ``eqsat_layout.plan`` has to solve; trivial regions are left out."""
     target = normalize_target(None)
-    search = search_of(mod, target, {}, lambda p: known_costs(target, p.signatures.values(), Database().read()))
+    search = search_of(mod, target, {}, lambda program: machine_costs(program, target))
     with collector_paused():
         regions = plan_regions(search)
     return (r.selection.problem for r in regions if len(r.selection.problem.families) > 4)

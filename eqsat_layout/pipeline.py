@@ -52,7 +52,7 @@ def _plan(mod: Any, target: Any, options: Options, left_out: frozenset[Command] 
     """The plan that the rules without those ``left_out`` give."""
     check_module(mod)
     checked = normalize_target(target)
-    search = search_of(mod, checked, options, lambda program: _own_costs(program, checked), left_out)
+    search = search_of(mod, checked, options, lambda program: machine_costs(program, checked), left_out)
     program, clock = search.program, search.clock
     regions = plan_regions(search)
     better = [r for r in regions if r.is_taken]
@@ -115,7 +115,7 @@ def _kept(region: Region) -> Region:
     return replace(region, annotated=False, solution=replace(region.solution, cost=math.inf))
 
 
-def _own_costs(program: Program, target: Any) -> CostModel:
+def machine_costs(program: Program, target: Any) -> CostModel:
     """The target's roofline, refined by what was measured on this machine if anything was."""
     known = Database().read()
     program.notes += known.notes

@@ -19,7 +19,7 @@ from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.literals import knowing, known_operands
 from eqsat_layout.targets.merged import merged_primfunc
 from eqsat_layout.targets.nests import Chain, NestModel, chain_of
-from eqsat_layout.targets.pads import pads_first
+from eqsat_layout.targets.pads import may_move_pads, pads_first
 from eqsat_layout.targets.schedule import joined_primfunc, simplified
 from eqsat_layout.targets.stages import new_schedule, stages_of
 
@@ -110,7 +110,7 @@ class _Joiner:
         for (before, call), part in zip(pairwise(window), parts[1:], strict=True):
             chain = chain.then(part.chain, part.params[_position(before.var, call.args)])
         alone = sum(part.nanoseconds for part in parts)
-        if not chain.is_regular:
+        if may_move_pads(chain):
             chain = self._with_pads_first(window) or chain
         nest = self.model.faster(chain, alone)
         if nest is not None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat_layout.targets.base import Machine
-from eqsat_layout.targets.sharing import piece_axes, pieces_of, wanted_pieces
+from eqsat_layout.targets.sharing import cut_into, pieces_of
 from eqsat_layout.targets.stages import Access, Axis, Stage, divisors, stage_of
 from eqsat_layout.targets.tile_loops import (
     SIDE_BY_SIDE,
@@ -311,11 +311,11 @@ def _decompose_pad(sch: Any, stage: Stage, machine: Machine) -> bool:
 
 def _parallel_pieces(sch: Any, outer: Sequence[Any], machine: Machine, stage: Stage) -> Any:
     """Parallel over pieces of an axis, where cores are to share it, else over leading tiles (in their order)."""
-    order = outer_order(stage)
-    for place in map(order.index, piece_axes(stage, machine)):
+    order, pieces = outer_order(stage), pieces_of(stage, machine)
+    for place in map(order.index, pieces.axes):
         if math.prod(extent_of(sch, loop) for loop in outer[:place]) == 1:
             break  # they take pieces anyway
-        count = pieces_of(extent_of(sch, outer[place]), wanted_pieces(stage, machine), machine)
+        count = cut_into(extent_of(sch, outer[place]), pieces.count, machine)
         if count < 2:
             continue
         piece, rest = sch.split(outer[place], [count, None])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import methodcaller
 from typing import Any
 
 import tvm
@@ -18,6 +17,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from eqsat_layout.targets.epilogues import align_epilogues, is_parameter
+from eqsat_layout.targets.inlining import inline_producers
+from eqsat_layout.targets.nests import Chain
 from eqsat_layout.targets.rebuilt import block_of, schedule_over, under_loops
 from eqsat_layout.targets.stages import Access, Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.tir.structural import structural_map, substitute
@@ -28,7 +29,7 @@ _FAR = 1 << 31  # beyond it, an index is not known
 def pads_first(sch: Any) -> Any:
     """The schedule with pads moved; ``None`` where there are none that can be."""
     try:
-        sch = _joined_elementwise(sch)
+        sch = new_schedule(inline_producers(sch, _is_joined).mod["main"])
         moved = None
         for name in [stage.name for stage in stages_of(sch)]:
             now = moved or sch
@@ -40,25 +41,29 @@ def pads_first(sch: Any) -> Any:
         return None
 
 
-def _joined_elementwise(sch: Any) -> Any:
-    """Elementwise stages inlined into elementwise ones, and copies: what is between reductions is one stage."""
-    for block in sch.get_child_blocks(sch.get_sblock("root")):
-        stage = stage_of(sch, block)
-        readers = [stage_of(sch, reader) for reader in sch.get_consumers(block)]
-        if not stage.simple or stage.is_reduction or is_parameter(sch, stage) or len(readers) != 1:
-            continue
-        if readers[0].simple and (stage.is_copy or not readers[0].is_reduction):
-            sch = _tried(sch, methodcaller("compute_inline", block))
-    return new_schedule(sch.mod["main"])
+def may_move_pads(chain: Chain) -> bool:
+    """There are pads of what the chain makes, each of a product whose operands come from outside, as far as is seen."""
+    found = [
+        _is_product_of_others(chain, link.source)
+        for stage, links in zip(chain.stages, chain.links, strict=True)
+        for link in links
+        if stage.conditions and link.source is not None
+    ]
+    return bool(found) and all(found)
 
 
-def _tried(sch: Any, change: Any) -> Any:
-    trial = sch.copy()
-    try:
-        change(trial)
-    except Exception:
-        return sch
-    return trial
+def _is_product_of_others(chain: Chain, number: int) -> bool:
+    """A stage is a reduction without a window, or made of one, of operands that are not made in the chain."""
+    stage, sources = chain.stages[number], {link.source for link in chain.links[number]} - {None}
+    if not stage.is_reduction:
+        return any(_is_product_of_others(chain, source) for source in sources if source is not None)
+    is_given = all(chain.stages[source].is_copy for source in sources if source is not None)
+    return is_given and not stage.has_window and not stage.conditions
+
+
+def _is_joined(stage: Stage, readers: Sequence[Stage]) -> bool:
+    """Elementwise stages are one with elementwise ones, and copies with all: so it is one stage that pads."""
+    return len(readers) == 1 and readers[0].simple and (stage.is_copy or not readers[0].is_reduction)
 
 
 def _pad_after(sch: Any, stage: Stage) -> tuple[Stage, tuple[int, ...]] | None:

@@ -6,8 +6,7 @@ blocks and accesses only; what can't be scheduled comes back as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import methodcaller
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
@@ -15,7 +14,7 @@ from tvm import tirx
 
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.combinations import write_out_combinations
-from eqsat_layout.targets.epilogues import align_epilogues, epilogue_of, is_in_place, is_parameter, is_relaid
+from eqsat_layout.targets.epilogues import align_epilogues, epilogue_of, is_in_place, is_relaid
 from eqsat_layout.targets.families import (
     schedule_elementwise,
     schedule_fallback,
@@ -27,10 +26,11 @@ from eqsat_layout.targets.families import (
     schedule_tile_relaid,
 )
 from eqsat_layout.targets.functions import expand_functions
+from eqsat_layout.targets.inlining import inline_producers, tried
 from eqsat_layout.targets.joined_axes import join_axes
 from eqsat_layout.targets.nested import schedule_nest
 from eqsat_layout.targets.nests import NestModel, chain_of
-from eqsat_layout.targets.pads import pads_first
+from eqsat_layout.targets.pads import may_move_pads, pads_first
 from eqsat_layout.targets.prefetch import prefetch_panels
 from eqsat_layout.targets.row_nests import row_axes, schedule_row_nest
 from eqsat_layout.targets.split_axes import split_axes
@@ -64,12 +64,13 @@ def joined_primfunc(func: Any, machine: Machine, *, passes: int, nanoseconds: fl
     """
 
     def joined(sch: Any) -> Any:
-        moved = pads_first(sch)
+        plain = simplified(sch)
+        chain = chain_of(stages_of(plain))
+        moved = pads_first(sch) if may_move_pads(chain) else None
         nested = moved and _nested(moved, machine, nanoseconds, has_pads=True)
         if nested is not None:
             return nested
-        sch = simplified(sch)
-        is_short = chain_of(stages_of(sch)).passes <= passes and _has_epilogue(sch)
+        sch, is_short = plain, chain.passes <= passes and _has_epilogue(plain)
         return _nested(sch, machine, nanoseconds) or (_schedule(sch, machine) if is_short else None)
 
     return _finished(func, joined, machine)
@@ -122,24 +123,14 @@ def _nested(sch: Any, machine: Machine, nanoseconds: float | None = None, *, has
     nest = model.faster(chain, nanoseconds or model.apart(chain)) if chain.is_regular else None
     if nest is None:
         return None
-    return _tried(sch, lambda s: schedule_nest(s, nest.tile, machine))
+    return tried(sch, lambda s: schedule_nest(s, nest.tile, machine))
 
 
 def _in_rows(sch: Any, machine: Machine) -> Any:
     """All stages a few rows at a time; ``None`` where they don't work in rows."""
     stages = stages_of(sch)
     count = row_axes(stages)
-    return _tried(sch, lambda s: schedule_row_nest(s, stages, count, machine)) if count else None
-
-
-def _tried(sch: Any, change: Callable[[Any], None]) -> Any:
-    """A copy with the change made; ``None`` where that fails."""
-    trial = sch.copy()
-    try:
-        change(trial)
-    except Exception:
-        return None
-    return trial
+    return tried(sch, lambda s: schedule_row_nest(s, stages, count, machine)) if count else None
 
 
 def _schedule_stage(sch: Any, stage: Stage, machine: Machine) -> tuple[Any, list[Any]]:
@@ -163,7 +154,7 @@ def _schedule_stage(sch: Any, stage: Stage, machine: Machine) -> tuple[Any, list
         attempts.append((lambda s: schedule_several(s, stage, machine), []))
     attempts.append((lambda s: schedule_fallback(s, stage, machine), []))
     for attempt, used in attempts:
-        trial = _tried(sch, attempt)
+        trial = tried(sch, attempt)
         if trial is not None:
             return trial, used
     return sch, []
@@ -177,23 +168,15 @@ def _schedule_relaid(sch: Any, stage: Stage, epilogue: Stage, machine: Machine) 
 
 def simplified(sch: Any) -> Any:
     """The same in fewer stages, and epilogues over the axes of their reductions."""
-    inlined = _inline_producers(sch)
+    inlined = inline_producers(sch, _may_inline_all)
     return align_epilogues(sch if inlined is sch else new_schedule(inlined.mod["main"]))
 
 
-def _inline_producers(sch: Any) -> Any:
-    """Inlines elementwise stages into their readers where that costs no work."""
-    for block in sch.get_child_blocks(sch.get_sblock("root")):
-        stage = stage_of(sch, block)
-        if not stage.simple or stage.is_reduction or is_parameter(sch, stage):
-            continue
-        consumers = [stage_of(sch, c) for c in sch.get_consumers(block)]
-        if not consumers or not all(_may_inline(stage, consumer) for consumer in consumers):
-            continue
-        if stage.is_costly and sum(consumer.domain for consumer in consumers) > stage.domain:
-            continue
-        sch = _tried(sch, methodcaller("compute_inline", block)) or sch
-    return sch
+def _may_inline_all(stage: Stage, consumers: Sequence[Stage]) -> bool:
+    """Inlining costs no work."""
+    if not all(_may_inline(stage, consumer) for consumer in consumers):
+        return False
+    return not stage.is_costly or sum(consumer.domain for consumer in consumers) <= stage.domain
 
 
 def _may_inline(stage: Stage, consumer: Stage) -> bool:

@@ -9,6 +9,7 @@ second cache, they come from beyond it for every panel, so that more pieces are 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.stages import Access, Stage, divisors
@@ -21,17 +22,46 @@ _VECTORS = 4  # of a panel of the weights, about
 _MOST = 64  # pieces
 
 
-def piece_axes(stage: Stage, machine: Machine) -> tuple[int, ...]:
-    """Spatial axes of which cores take pieces, the best first; none where they are to take panels of the weights."""
-    if stage.is_product:
-        return _data_axes(stage) if wanted_pieces(stage, machine) > 1 else ()
-    return _outermost(stage) if stage.has_window else ()
+@dataclass(frozen=True)
+class Pieces:
+    """``axes``: spatial axes of which cores take pieces, the best first; none: they take panels of the weights.
+
+    ``count``: so many pieces are wanted.
+    """
+
+    axes: tuple[int, ...]
+    count: int
 
 
-def wanted_pieces(stage: Stage, machine: Machine) -> int:
+def pieces_of(stage: Stage, machine: Machine) -> Pieces:
+    """How cores are to share a reduction."""
+    if not stage.is_product:
+        return Pieces(_outermost(stage) if stage.has_window else (), machine.cores)
+    count = _wanted(stage, machine)
+    return Pieces(_data_axes(stage) if count > 1 else (), count)
+
+
+def cut_into(extent: int, wanted: int, machine: Machine) -> int:
+    """Into how many pieces of equal size an axis of so many tiles is split: as many for every core, if that can be."""
+    fit = [d for d in divisors(extent, 2 * wanted) if d % machine.cores == 0]
+    return min(fit, key=lambda d: (d < wanted, abs(d - wanted))) if fit else math.gcd(extent, machine.cores)
+
+
+def shared_tiles(count: int, wanted: int, machine: Machine) -> int:
+    """Instead of ``count`` tiles so many that there are as many in ``wanted`` pieces, or some more.
+
+    For every core at least; ``count`` itself where too many would be computed twice.
+    """
+    more = [math.ceil(count / n) * n for n in range(wanted, 2 * wanted, machine.cores)]
+    few = [n for n in more if n <= count * (1 + _FEW)]
+    even = math.ceil(count / machine.cores) * machine.cores
+    return min(few, default=even if even <= count * (1 + _EXTRA) else count)
+
+
+def _wanted(stage: Stage, machine: Machine) -> int:
     """The number of pieces for which least comes from beyond the second caches; 1: cores take panels."""
     weights, rest = stage.vector_load, _data(stage)
-    if not stage.is_product or weights is None or not rest:
+    if weights is None or not rest:
         return machine.cores
     data, panel = sum(_read(stage, load) for load in rest), _VECTORS * machine.lanes(stage.write.element_bytes)
     panels = math.ceil(math.prod(a.extent or 64 for a in stage.spatial if weights.uses(a.var)) / panel)
@@ -45,36 +75,8 @@ def wanted_pieces(stage: Stage, machine: Machine) -> int:
         turns, passes = pieces / machine.cores, 1 if data <= fit * pieces else panels
         return own * (_COLD + turns - 1) + data / machine.cores * passes
 
-    counts: list[int] = [1, *range(machine.cores, _MOST + 1, machine.cores)]
+    counts: list[int] = [1, *range(machine.cores, max(machine.cores, _MOST) + 1, machine.cores)]
     return min(counts, key=moved)
-
-
-def pieces_of(extent: int, wanted: int, machine: Machine) -> int:
-    """Into how many pieces of equal size an axis of so many tiles is split: as many for every core, if that can be."""
-    fit = [d for d in divisors(extent, 2 * wanted) if d % machine.cores == 0]
-    return min(fit, key=lambda d: (d < wanted, abs(d - wanted))) if fit else math.gcd(extent, machine.cores)
-
-
-def is_shared(stage: Stage, first: int, last: int, machine: Machine) -> bool:
-    """The axes from ``first`` to ``last`` (not included) are those that are cut in pieces."""
-    wanted = wanted_pieces(stage, machine)
-    for axis in piece_axes(stage, machine):
-        if first <= axis < last:
-            return True
-        if pieces_of(stage.spatial[axis].extent or 1, wanted, machine) > 1:
-            return False
-    return False
-
-
-def shared_tiles(count: int, wanted: int, machine: Machine) -> int:
-    """Instead of ``count`` tiles so many that there are as many in ``wanted`` pieces, or some more.
-
-    For every core at least; ``count`` itself where too many would be computed twice.
-    """
-    more = [math.ceil(count / n) * n for n in range(wanted, 2 * wanted, machine.cores)]
-    few = [n for n in more if n <= count * (1 + _FEW)]
-    even = math.ceil(count / machine.cores) * machine.cores
-    return min(few, default=even if even <= count * (1 + _EXTRA) else count)
 
 
 def _data(stage: Stage) -> list[Access]:

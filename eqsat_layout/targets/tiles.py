@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from eqsat_layout.targets.base import Machine
-from eqsat_layout.targets.sharing import is_shared, shared_tiles, wanted_pieces
+from eqsat_layout.targets.sharing import cut_into, pieces_of, shared_tiles
 from eqsat_layout.targets.stages import Access, Axis, Stage, divisors
 
 _LATENCY = 4.0  # cycles of a fused multiply-add; two start every cycle
@@ -109,9 +109,13 @@ def joined_tile(stage: Stage, machine: Machine) -> JoinedTile | None:
 
 def evenly_shared(stage: Stage, tile: JoinedTile, machine: Machine) -> JoinedTile:
     """The same with more tiles, where cores are to have as many of them."""
-    if not is_shared(stage, tile.first, tile.last, machine):
-        return tile
-    return replace(tile, count=shared_tiles(tile.count, wanted_pieces(stage, machine), machine))
+    pieces = pieces_of(stage, machine)
+    for axis in pieces.axes:
+        if tile.first <= axis < tile.last:
+            return replace(tile, count=shared_tiles(tile.count, pieces.count, machine))
+        if cut_into(stage.spatial[axis].extent or 1, pieces.count, machine) > 1:
+            break  # this one is cut instead
+    return tile
 
 
 def tile_cycles(stage: Stage, machine: Machine, *, joined: bool = False) -> float | None:

@@ -14,8 +14,8 @@ from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.targets import Machine, normalize_target
 from eqsat_layout.targets.llvm import build_scheduled, fuse
 from eqsat_layout.targets.schedule import schedule_module
-from eqsat_layout.targets.sharing import shared_tiles
-from eqsat_layout.targets.stages import Access
+from eqsat_layout.targets.sharing import pieces_of, shared_tiles
+from eqsat_layout.targets.stages import Access, new_schedule, stages_of
 from eqsat_layout.tir.structural import substitute
 
 nn, op = relax.op.nn, relax.op
@@ -111,6 +111,17 @@ def test_tiles_are_as_many_for_every_core(count, cores, wanted):
 def test_tiles_are_as_many_in_every_piece(count, pieces, wanted):
     """In more pieces than asked for, if fewer are computed twice then; in two where that is too many."""
     assert shared_tiles(count, pieces, machine_with(2)) == wanted
+
+
+@pytest.mark.parametrize("cores", [2, 64, 100])
+def test_pieces_are_as_many_for_every_core_however_many_there_are(make_module, cores):
+    mod = make_module(packed, (8, 4, 28, 28, 16), (8, 4, 1, 1, 16, 16))
+    (function,) = [f for f in fuse(legalize(mod)).functions.values() if isinstance(f, tirx.PrimFunc)]
+    stage = next(stage for stage in stages_of(new_schedule(function)) if stage.is_reduction)
+    pieces = pieces_of(stage, machine_with(cores))
+    assert pieces.axes
+    assert pieces.count >= cores
+    assert pieces.count % cores == 0
 
 
 @given(
