@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
-import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import tirx
 
 from eqsat_layout.targets.epilogues import align_epilogues, is_parameter
 from eqsat_layout.targets.inlining import inline_producers
 from eqsat_layout.targets.nests import Chain
-from eqsat_layout.targets.rebuilt import block_of, schedule_over, under_loops
+from eqsat_layout.targets.rebuilt import block_of, nest_of, schedule_over
 from eqsat_layout.targets.stages import Access, Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.tir.structural import structural_map, substitute
 
@@ -175,7 +174,7 @@ class _Mover:
             return tirx.IterVar(tvm.ir.Range(axis.dom.min, extents[axis.var]), axis.var, axis.iter_type)
 
         iters = list(map(widened, block.iter_vars))
-        return _nest(iters, block.name_hint, rewritten(block.body), rewritten(block.init))
+        return nest_of(iters, block.name_hint, rewritten(block.body), rewritten(block.init))
 
     def _epilogue(self, nest: Any) -> Any:
         block = block_of(nest)
@@ -189,7 +188,7 @@ class _Mover:
             return tirx.Select(*call.args) if name.endswith("if_then_else") else call
 
         body = structural_map(block.body, (tvm.ir.TensorLoad, on_load), (tvm.ir.Call, on_call))
-        return _nest(list(block.iter_vars), block.name_hint, body)
+        return nest_of(list(block.iter_vars), block.name_hint, body)
 
 
 @dataclass(frozen=True)
@@ -224,20 +223,7 @@ class _Padded:
             self.source, [v - before if before else v for v, (before, _) in zip(variables, self.border, strict=True)]
         )
         value = tirx.if_then_else(tirx.all(*inside), element, tirx.const(0, self.buffer.ty.dtype))
-        return _nest(iters, self.buffer.name, tirx.BufferStore(self.buffer, value, variables))
-
-
-def _nest(iters: Sequence[Any], name: str, body: Any, init: Any = None) -> Any:
-    """A block under one loop for each of its axes."""
-    loads: list[Any] = []
-    tvm_ffi.structural_walk(body, (tvm.ir.TensorLoad, loads.append))
-    own = body.buffer
-    reads = [_point(load.source, load.indices) for load in loads if not load.source.same_as(own)]
-    return under_loops(s_tir.SBlock(list(iters), reads, [_point(own, body.indices)], name, body, init))
-
-
-def _point(buffer: Any, indices: Sequence[Any]) -> Any:
-    return tirx.BufferRegion(buffer, [tvm.ir.Range.from_min_extent(i, _like(1, i)) for i in indices])
+        return nest_of(iters, self.buffer.name, tirx.BufferStore(self.buffer, value, variables))
 
 
 def _like(number: int, expr: Any) -> Any:

@@ -77,11 +77,12 @@ def _extents(axes: Sequence[Axis]) -> list[int | None]:
 
 def _lanes(stage: Stage, width: int) -> int:
     """Partial results side by side, a power of two; 0: no vector divides the row."""
-    if stage.is_product or len(stage.reduced) != 1 or stage.reduced[0].extent is None:
+    *outer, last = stage.reduced
+    if stage.is_product or last.extent is None or (outer and last.extent != width):
         raise ValueError("no sum along one axis")
-    if any(load.stride(stage.reduced[0].var) not in (0, 1) for load in stage.loads):
+    if any(load.stride(last.var) not in (0, 1) for load in stage.loads):
         raise ValueError("the axis does not run along memory")
-    lanes = math.gcd(stage.reduced[0].extent, width)
+    lanes = math.gcd(last.extent, width)
     return lanes if 4 * lanes >= width and lanes > 1 else 0
 
 

@@ -26,6 +26,7 @@ from eqsat_layout.targets.families import (
     schedule_tile_relaid,
 )
 from eqsat_layout.targets.functions import expand_functions
+from eqsat_layout.targets.fused_axes import fuse_axes
 from eqsat_layout.targets.inlining import inline_producers, tried
 from eqsat_layout.targets.joined_axes import join_axes
 from eqsat_layout.targets.nested import schedule_nest
@@ -36,6 +37,7 @@ from eqsat_layout.targets.row_nests import row_axes, schedule_row_nest
 from eqsat_layout.targets.split_axes import split_axes
 from eqsat_layout.targets.stages import Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.targets.tiles import JoinedTile, evenly_shared, joined_tile, reduction_pieces, register_tile
+from eqsat_layout.targets.whole_vectors import in_whole_vectors
 
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined into it
 _JOINS = 2  # of the vector axis, and of others
@@ -130,7 +132,14 @@ def _in_rows(sch: Any, machine: Machine) -> Any:
     """All stages a few rows at a time; ``None`` where they don't work in rows."""
     stages = stages_of(sch)
     count = row_axes(stages)
-    return tried(sch, lambda s: schedule_row_nest(s, stages, count, machine)) if count else None
+    if not count:
+        return None
+    whole = in_whole_vectors(sch, machine.lanes(stages[-1].write.element_bytes))
+    for trial in (whole, sch):
+        nest = trial and tried(trial, lambda s: schedule_row_nest(s, stages_of(s), count, machine))
+        if nest is not None:
+            return nest
+    return None
 
 
 def _schedule_stage(sch: Any, stage: Stage, machine: Machine) -> tuple[Any, list[Any]]:
@@ -169,7 +178,7 @@ def _schedule_relaid(sch: Any, stage: Stage, epilogue: Stage, machine: Machine) 
 def simplified(sch: Any) -> Any:
     """The same in fewer stages, and epilogues over the axes of their reductions."""
     inlined = inline_producers(sch, _may_inline_all)
-    return align_epilogues(sch if inlined is sch else new_schedule(inlined.mod["main"]))
+    return align_epilogues(fuse_axes(sch if inlined is sch else new_schedule(inlined.mod["main"])))
 
 
 def _may_inline_all(stage: Stage, consumers: Sequence[Stage]) -> bool:

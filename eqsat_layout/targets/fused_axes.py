@@ -1,0 +1,74 @@
+"""Axes of what a stage makes that its readers see as one, made one (targets room).
+
+In: a schedule. Out: a new one in which such stages work along the axes of their readers: rows of a reduction that reads
+them as one axis and writes them as two, as after a change of layouts, are the rows of the stages that follow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from eqsat_layout.targets.epilogues import is_parameter
+from eqsat_layout.targets.stages import Access, Stage, new_schedule, stage_of, stages_of
+
+
+def fuse_axes(sch: Any) -> Any:
+    """``sch`` itself where there are none."""
+    for number, stage in enumerate(stages_of(sch)):
+        fused = _fused(sch, stage, number)
+        if fused is not None:
+            return fuse_axes(fused)
+    return sch
+
+
+def _fused(sch: Any, stage: Stage, number: int) -> Any:
+    """Two axes of ``stage`` fused; ``None`` where somebody tells them apart."""
+    is_plain = stage.simple and stage.is_plain and stage.axes[: len(stage.spatial)] == stage.spatial
+    if not is_plain or is_parameter(sch, stage):
+        return None
+    readers = [stage_of(sch, block) for block in sch.get_consumers(stage.block)]
+    reads = [(load, reader) for reader in readers for load in reader.loads if load.buffer.same_as(stage.write.buffer)]
+    for first in range(len(stage.spatial) - 1):
+        size = stage.spatial[first + 1].extent
+        if size is None or not reads or not all(_is_one(load, reader, first, size) for load, reader in reads):
+            continue
+        trial = sch.copy()
+        try:
+            trial.transform_layout(stage.block, ("write", 0), _fusion(len(stage.spatial), first, size))
+            trial.transform_block_layout(stage.block, _fusion(len(stage.axes), first, size))
+            trial = new_schedule(trial.mod["main"])
+        except Exception:  # what TVM does not fuse
+            continue
+        fused = stages_of(trial)[number]
+        if not any(load.period(fused.spatial[first].var) for load in fused.loads):
+            return trial
+    return None
+
+
+def _is_one(load: Access, reader: Stage, first: int, size: int) -> bool:
+    """The load's indices at two axes are digits of one number."""
+    high, low = load.indices[first : first + 2]
+    if not _divisions(high) or not _divisions(low):
+        return False
+    analyzer = tvm.sym.Analyzer()
+    for axis in reader.axes:
+        if axis.extent is not None:
+            analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
+    return _divisions(analyzer.simplify(high * size + low)) < _divisions(high) + _divisions(low)
+
+
+def _divisions(index: Any) -> int:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(index, [(tirx.FloorDiv, found.append), (tirx.FloorMod, found.append)])
+    return len(found)
+
+
+def _fusion(count: int, first: int, size: int) -> Any:
+    def fused(*indices: Any) -> list[Any]:
+        return [*indices[:first], indices[first] * size + indices[first + 1], *indices[first + 2 :]]
+
+    return tirx.IndexMap.from_func(fused, count)

@@ -1,0 +1,114 @@
+"""Rows of any length in whole vectors (targets room).
+
+In: a schedule over stages that work along the last axis of a tensor, whose extent no vector divides. Out: a new one in
+which that axis is one of vectors and one inside a vector. A last vector that would run over the end starts earlier:
+what lies in two is made twice, to the same value, and reductions skip it the second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from eqsat_layout.targets.epilogues import is_parameter
+from eqsat_layout.targets.rebuilt import block_of, nest_of, schedule_over
+from eqsat_layout.targets.stages import Axis, Stage, stages_of
+from eqsat_layout.tir.structural import structural_map, substitute
+
+
+def in_whole_vectors(sch: Any, width: int) -> Any:
+    """The new schedule; ``None`` where vectors of ``width`` elements divide the rows, or stages are of other kinds."""
+    stages = stages_of(sch)
+    extent = stages[-1].axes[-1].extent if stages[-1].axes else None
+    if extent is None or extent <= width or extent % width == 0:
+        return None
+    if not all(stage.simple and stage.is_plain and len(stage.reduced) <= 1 for stage in stages):
+        return None
+    try:
+        return _Cutter(sch, stages, extent, width).cut()
+    except ValueError:
+        return None
+
+
+class _Cutter:
+    """Buffers between elementwise stages get an axis of vectors and one inside a vector, so these are plain again."""
+
+    def __init__(self, sch: Any, stages: Sequence[Stage], extent: int, width: int) -> None:
+        self._func = sch.mod["main"]
+        self._extent, self._width, self._count = extent, width, -(-extent // width)
+        self._rows = {stage.name: self._row_axis(stage) for stage in stages}
+        made = [s for s in stages if self._rows[s.name] and not s.is_reduction and not is_parameter(sch, s)]
+        self._cut = {stage.write.buffer: self._cut_buffer(stage.write.buffer) for stage in made}
+
+    def cut(self) -> Any:
+        """The schedule over the new blocks."""
+        root = self._func.body.block
+        nests = [self._nest(nest) for nest in root.body.seq]
+        return schedule_over(self._func, nests, [self._cut.get(buffer, buffer) for buffer in root.alloc_buffers])
+
+    def _row_axis(self, stage: Stage) -> Axis | None:
+        """The axis of a stage along the rows; ``None``: it makes one element for a row."""
+        axis = stage.reduced[0] if stage.is_reduction else stage.axes[-1]
+        return axis if axis.extent == self._extent else None
+
+    def _cut_buffer(self, buffer: Any) -> Any:
+        *outer, last = buffer.ty.shape
+        shape = [*outer, *(tirx.IntImm(str(last.ty.dtype), extent) for extent in (self._count, self._width))]
+        return tirx.decl_buffer(shape, buffer.ty.dtype, buffer.name, scope=buffer.scope(), layout=None)
+
+    def _nest(self, nest: Any) -> Any:
+        block = block_of(nest)
+        row = self._rows[block.name_hint]
+        if row is None:
+            return nest
+        iters = list(block.iter_vars)
+        place = next(number for number, axis in enumerate(iters) if axis.var.same_as(row.var))
+        dtype = str(row.var.ty.dtype)
+        vector, lane = tirx.Var("t", dtype), tirx.Var("r", dtype)
+        start = vector * self._width
+        element = tirx.min(start, tirx.IntImm(dtype, self._extent - self._width)) + lane
+        body = self._moved(block.body, row.var, [vector, lane], element)
+        if block.init is not None:
+            body = _once(body, block.init, element >= start)
+        iters[place : place + 1] = [
+            tirx.IterVar(tvm.ir.Range(0, tirx.IntImm(dtype, extent)), var, iters[place].iter_type)
+            for var, extent in ((vector, self._count), (lane, self._width))
+        ]
+        return nest_of(iters, block.name_hint, body, block.init)
+
+    def _moved(self, body: Any, row: Any, cut: Sequence[Any], element: Any) -> Any:
+        """The ``body`` of a block with the axes ``cut``, at ``element`` of the axis ``row``."""
+
+        def placed(indices: Sequence[Any]) -> list[Any]:
+            *outer, last = indices
+            if not last.same_as(row):
+                raise ValueError("another element of a row")
+            return [*outer, *cut]
+
+        def on_load(load: Any) -> Any:
+            buffer = self._cut.get(load.source)
+            return load if buffer is None else tirx.BufferLoad(buffer, placed(load.indices))
+
+        def on_store(store: Any) -> Any:
+            buffer = self._cut.get(store.buffer)
+            return store if buffer is None else tirx.BufferStore(buffer, store.value, placed(store.indices))
+
+        moved = structural_map(body, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
+        return substitute(moved, {row: element})
+
+
+def _once(update: Any, init: Any, is_new: Any) -> Any:
+    """The update of a reduction for new elements only: for others it gets what it starts with."""
+    value = update.value
+    for operation in (tirx.Add, tirx.Mul, tirx.Max, tirx.Min):
+        if isinstance(value, operation) and _is_load_of(value.a, update):
+            more = tirx.Select(is_new, value.b, init.value)
+            return tirx.BufferStore(update.buffer, operation(value.a, more), update.indices)
+    raise ValueError("a reduction of another kind")
+
+
+def _is_load_of(value: Any, store: Any) -> bool:
+    return isinstance(value, tvm.ir.TensorLoad) and value.source.same_as(store.buffer)
