@@ -17,6 +17,7 @@ from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import parse_layout_name
 
 _CONVOLUTIONS: Final = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
+_TRANSFORM: Final = "relax.layout_transform"
 
 Legalizer = Callable[[Any, Any], Any]
 
@@ -32,6 +33,8 @@ def legalize(mod: tvm.IRModule) -> tvm.IRModule:
     for name in _CONVOLUTIONS:
         if name in legalizers:
             legalizers[name] = _forgiving(_convolution_legalizer(legalizers[name]))
+    if _TRANSFORM in legalizers:
+        legalizers[_TRANSFORM] = _forgiving(_transform_legalizer(legalizers[_TRANSFORM]))
     result: tvm.IRModule = relax.transform.LegalizeOps(legalizers)(mod)
     return result
 
@@ -73,6 +76,28 @@ def _convolution_legalizer(ordinary: Legalizer) -> Legalizer:
         if convolution is None:
             return call
         return builder.call_te(convolution.compute, call.args[0], call.args[1], primfunc_name_hint=_hint(call))
+
+    return legalizer
+
+
+def _transform_legalizer(ordinary: Legalizer) -> Legalizer:
+    """Transforms without padding in the order of what they write, as TVM's fusion and our schedules want them.
+
+    TVM's legalisation is in the order of what they read, which its fusion takes for opaque.
+    """
+
+    def legalizer(builder: Any, call: Any) -> Any:
+        (data,), index_map = call.args, call.attrs.index_map
+        try:
+            inverse = index_map.inverse(list(data.ty.shape))
+        except Exception:  # no bijection: there is padding
+            return ordinary(builder, call)
+
+        def compute(x: te.Tensor) -> te.Tensor:
+            shape = index_map.map_shape(list(x.shape))
+            return te.compute(shape, lambda *at: x(*inverse.map_indices(list(at))), name=_hint(call))
+
+        return builder.call_te(compute, data, primfunc_name_hint=f"te_{_hint(call)}")
 
     return legalizer
 

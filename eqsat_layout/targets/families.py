@@ -28,6 +28,7 @@ from eqsat_layout.targets.tile_loops import (
 from eqsat_layout.targets.tiles import Tile, lane_tile, reduction_pieces, register_tile
 
 _LONG_RUN = 256  # elements in a loop that LLVM puts into vectors
+_LINE = 64  # bytes that come from memory together
 _SMALL = 4096  # iterations below which starting threads costs more than it saves
 
 
@@ -47,12 +48,29 @@ def schedule_elementwise(sch: Any, stage: Stage, machine: Machine) -> None:
         outer, inner = sch.split(fused, [None, lanes])
         sch.vectorize(inner)
         loops = [*loops[:-run], outer, inner]
+    elif (across := _axis_across(stage)) is not None:
+        *outer, last = loops
+        outer.append(outer.pop(across))
+        tile, inner = sch.split(last, [None, _LINE // stage.write.element_bytes])
+        outer.insert(-1, tile)
+        sch.reorder(*outer, inner)
+        loops = [*outer, inner]
     elif run > 1:
         taken = next((k for k in range(1, run) if math.prod(extents[-k:]) >= _LONG_RUN), run)
         loops = [*loops[:-taken], sch.fuse(*loops[-taken:]) if taken > 1 else loops[-1]]
     if len(loops) == 1 and stage.domain >= _SMALL:
         loops = list(sch.split(loops[0], [4 * machine.cores, None]))
     _parallel(sch, loops[:-1], machine, stage.domain)
+
+
+def _axis_across(stage: Stage) -> int | None:
+    """The axis along which a load lies in memory that is written in another order: its lines serve several rows."""
+    last = stage.axes[-1].var
+    crossed = [load for load in stage.loads if load.stride(last) not in (0, 1)]
+    if stage.write.stride(last) != 1 or stage.conditions:
+        return None
+    found = (n for load in crossed for n, axis in enumerate(stage.axes[:-1]) if load.stride(axis.var) == 1)
+    return next(found, None)
 
 
 def _lanes_of_run(extents: Sequence[int], width: int) -> int:

@@ -18,6 +18,7 @@ from eqsat_layout.targets.base import Progress, machine_of
 from eqsat_layout.targets.chains import join_chains
 from eqsat_layout.targets.fold import fold_constants
 from eqsat_layout.targets.literals import with_literals
+from eqsat_layout.targets.numbers import with_numbers
 from eqsat_layout.targets.schedule import schedule_module
 from eqsat_layout.tir.structural import structural_map
 
@@ -38,7 +39,7 @@ def build_unfolded(mod: tvm.IRModule, target: tvm.target.Target, *, progress: Pr
     say = progress or (lambda _: None)
     say("fuse")
     machine = machine_of(target)
-    mod = join_chains(with_literals(fuse(legalize(mod))), machine)
+    mod = join_chains(with_literals(fuse(with_numbers(legalize(mod)))), machine)
     say("schedule")
     scheduled = schedule_module(mod, machine)
     say("build")

@@ -43,7 +43,7 @@ def nest_of(iters: Sequence[Any], name: str, body: Any, init: Any = None) -> Any
 def schedule_over(func: Any, nests: Sequence[Any], allocated: Sequence[Any]) -> Any:
     """A schedule over ``func`` with other nests in its root block, and other buffers allocated there."""
     root = func.body.block
-    body = tirx.SeqStmt(list(nests))
+    body = tirx.SeqStmt(list(nests)) if nests[1:] else nests[0]
     block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=list(allocated), annotations=root.annotations)
     whole = s_tir.SBlockRealize([], True, block)
     return new_schedule(tirx.PrimFunc(func.params, whole, ret_type=func.ret_type, attrs=func.attrs))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.maps import index_map_from_names
+from eqsat_layout.targets.stages import new_schedule, stages_of
+from eqsat_layout.tir.index_map import to_tvm
 
 DATA = ["NCHW", "NHWC", "NCHW4c", "NCHW8c", "NHCW4c"]
 KERNEL = ["OIHW", "HWIO", "OIHW4i4o", "OIHW4o4i", "OIHW8i2o", "OHWI4o", "OIHW4o"]
@@ -117,3 +119,20 @@ def test_an_op_whose_legalisation_raises_stays(make_module):
 
     mod = make_module(body, (4, 6), dtype="bool")
     assert legalize(mod)["main"].script(show_meta=False)
+
+
+@given(
+    shape=st.tuples(*[st.sampled_from([1, 4, 8])] * 4),
+    names=st.sampled_from([("NCHW", "NHWC"), ("NCHW", "NCHW4c"), ("NHWC", "NCHW"), ("NHWC", "NHCW4c")]),
+)
+@settings(max_examples=15)
+def test_transforms_write_in_order(make_module, unscheduled, arrays, shape, names):
+    """So TVM fuses them with what is in front of them and behind; its own are in the order of what they read."""
+    index_map = index_map_from_names(*names, shape)
+    assume(index_map is not None)
+    mod = legalize(make_module(lambda emit, x: emit(relax.op.layout_transform(x, to_tvm(index_map))), shape))
+    func = next(f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc))
+    (stage,) = stages_of(new_schedule(func))
+    assert stage.is_plain
+    (x,) = arrays(shape)
+    np.testing.assert_array_equal(unscheduled(mod, x), index_map.apply(x))

@@ -499,3 +499,23 @@ def test_elementwise_code_reads_memory_in_one_piece(make_module, unscheduled, ru
     got = run(built, *inputs)
     np.testing.assert_allclose(got, inputs[0] + inputs[1], rtol=1e-6)
     np.testing.assert_allclose(got, unscheduled(mod, *inputs), rtol=1e-6)
+
+
+@given(
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 40), st.integers(1, 40), st.integers(1, 40)),
+    order=st.permutations(range(4)),
+    machine=st.sampled_from(MACHINES),
+)
+@settings(max_examples=25)
+def test_transposes_of_any_order(make_module, run, arrays, shape, order, machine):
+    mod = make_module(lambda emit, x: emit(op.permute_dims(x, order)), shape)
+    (x,) = arrays(shape)
+    got = run(build_scheduled(scheduled(mod, machine), normalize_target()), x)
+    np.testing.assert_array_equal(got, x.transpose(order))
+
+
+def test_a_transpose_uses_lines_of_memory_whole(make_module):
+    """A row of what is written takes an element of a line each: 592 us for 197x8x768, 320 where 16 rows share these."""
+    mod = make_module(lambda emit, x: emit(op.permute_dims(x, [1, 2, 0])), (197, 8, 768))
+    text = kernel_of(scheduled(mod, AVX2)).script()
+    assert "T.grid(T.int64(768), T.int64(16))" in text, "so many elements of a row, then the next row"

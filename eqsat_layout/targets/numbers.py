@@ -1,0 +1,90 @@
+"""Integers that calls pass to kernels, as part of these (targets room).
+
+In: a Relax module whose ``call_tir`` calls pass single constant integers, as the index of ``take``. Out: the same, in
+which PrimFuncs have the integer in the place of the operand: an index that is known can be fused, tiled and put into
+vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from eqsat_layout.tir.structural import structural_map
+
+_CALL_TIR = tvm.ir.Op.get("relax.call_tir")
+
+
+def with_numbers(mod: tvm.IRModule) -> tvm.IRModule:
+    """``mod`` itself where no call passes an integer. The input is not changed."""
+    builder = relax.BlockBuilder(mod)
+    writer = _Writer(mod, builder)
+    for name, function in mod.functions.items():
+        if isinstance(function, relax.Function):
+            builder.update_func(name, writer.visit_expr(function))
+    return relax.transform.DeadCodeElimination()(builder.get()) if writer.known else mod
+
+
+@relax.expr_functor.mutator
+class _Writer(relax.PyExprMutator):  # type: ignore[misc]
+    """Gives calls PrimFuncs that know the integers: ``known`` by callee, place and value."""
+
+    def __init__(self, mod: tvm.IRModule, builder: Any) -> None:
+        super().__init__(mod)
+        self._mod, self._builder = mod, builder
+        self.known: dict[Any, Any] = {}
+
+    def visit_call_(self, call: Any) -> Any:
+        call = super().visit_call_(call)
+        if call.op != _CALL_TIR or len(call.args) != 2 or not isinstance(call.args[1], relax.Tuple):
+            return call
+        callee, args = call.args[0], list(call.args[1].fields)
+        values = {place: value for place, arg in enumerate(args) if (value := _integer(arg)) is not None}
+        func = self._mod.functions.get(callee)
+        if not values or not isinstance(func, tirx.PrimFunc):
+            return call
+        key = callee, tuple(values.items())
+        if key not in self.known:
+            self.known[key] = self._builder.add_func(_knowing(func, values), callee.name_hint)
+        rest = [arg for place, arg in enumerate(args) if place not in values]
+        return relax.call_tir(self.known[key], relax.Tuple(rest), call.ty_args[0])
+
+
+def _integer(arg: Any) -> int | None:
+    if not isinstance(arg, tvm.ir.GenericConst) or not isinstance(arg.ty, relax.TensorType):
+        return None
+    data = arg.value
+    is_one = not data.shape and str(data.dtype).startswith("int")
+    return int(data.numpy()) if is_one else None
+
+
+def _knowing(func: Any, values: Mapping[int, int]) -> Any:
+    """``func`` without the parameters at such places, which have these values."""
+    known = {func.params[place]: value for place, value in values.items()}
+
+    def on_load(load: Any) -> Any:
+        value = known.get(load.source)
+        return load if value is None else tirx.IntImm(str(load.ty.dtype), value)
+
+    def on_block(block: Any) -> Any:
+        reads = [region for region in block.reads if region.source not in known]
+        return tvm.s_tir.SBlock(
+            block.iter_vars,
+            reads,
+            block.writes,
+            block.name_hint,
+            block.body,
+            block.init,
+            block.alloc_buffers,
+            block.match_buffers,
+            block.annotations,
+        )
+
+    body = structural_map(func.body, (tvm.ir.TensorLoad, on_load), (tvm.s_tir.SBlock, on_block))
+    params = [param for place, param in enumerate(func.params) if place not in values]
+    attrs = func.attrs
+    renamed = tirx.PrimFunc(params, body, ret_type=func.ret_type, attrs=attrs)
+    return renamed.without_attr("global_symbol") if attrs and "global_symbol" in attrs else renamed
