@@ -6,16 +6,16 @@ that one's PrimFunc where that is faster: as one nest (:mod:`nests`), or on the 
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import tvm
 from tvm import relax
 
 from eqsat_layout.targets.base import Machine
+from eqsat_layout.targets.fused_axes import fuse_axes
 from eqsat_layout.targets.literals import knowing, known_operands
 from eqsat_layout.targets.merged import merged_primfunc
 from eqsat_layout.targets.nests import Chain, NestModel, chain_of
@@ -71,28 +71,29 @@ class _Joiner:
     def joined(self, function: Any) -> dict[Any, Any]:
         """By variable the call that gives it from now on; ``None``: it is not needed any more."""
         found: dict[Any, Any] = {}
-        for run in _runs(function):
-            for window in self._windows(run):
-                joined = self._join(window)
-                if joined is not None:
-                    found |= {call.var: None for call in window[:-1]} | {window[-1].var: joined}
+        calls, readers = _calls_of(function)
+        for window in self._windows(_in_lines(calls, readers), readers):
+            joined = self._join(window)
+            if joined is not None:
+                found |= {call.var: None for call in window[:-1]} | {window[-1].var: joined}
         return found
 
-    def _windows(self, run: Sequence[_Call]) -> Iterator[Sequence[_Call]]:
-        """The parts of a run to join that save the most time in all."""
-        saved = [0.0] * (len(run) + 1)  # by all calls from this one on
-        ends = list(range(1, len(run) + 1))
-        for start in range(len(run) - 1, -1, -1):
+    def _windows(self, calls: Sequence[_Call], readers: Mapping[Any, list[Any]]) -> Iterator[Sequence[_Call]]:
+        """The parts of a sequence to join that save the most time in all."""
+        saved = [0.0] * (len(calls) + 1)  # by all calls from this one on
+        ends = list(range(1, len(calls) + 1))
+        for start in range(len(calls) - 1, -1, -1):
             choices = [(saved[start + 1], start + 1)]
-            for end in range(start + 2, min(len(run), start + _LONGEST) + 1):
-                gain = self._gain(run[start:end])
+            for end in range(start + 2, min(len(calls), start + _LONGEST) + 1):
+                window = calls[start:end]
+                gain = self._gain(window) if _is_closed(window, readers) else 0.0
                 if gain > 0:
                     choices.append((gain + saved[end], end))
             saved[start], ends[start] = max(choices, key=lambda choice: choice[0])
         start = 0
-        while start < len(run):
+        while start < len(calls):
             if ends[start] > start + 1:
-                yield run[start : ends[start]]
+                yield calls[start : ends[start]]
             start = ends[start]
 
     def _gain(self, window: Sequence[_Call]) -> float:
@@ -106,18 +107,27 @@ class _Joiner:
         parts = self._parts_of(window)
         if len(parts) < len(window):
             return 0.0
-        chain = parts[0].chain
-        for (before, call), part in zip(pairwise(window), parts[1:], strict=True):
-            chain = chain.then(part.chain, part.params[_position(before.var, call.args)])
         alone = sum(part.nanoseconds for part in parts)
-        if may_move_pads(chain):
-            chain = self._with_pads_first(window) or chain
-        nest = self.model.faster(chain, alone)
-        if nest is not None:
-            return alone - nest.nanoseconds
-        if chain.is_regular and chain.passes == parts[0].chain.passes:  # the others are epilogues
-            return max(0.0, alone - self.model.apart(chain))
-        return 0.0
+        if _is_line(window) and all(part.chain.is_regular for part in parts):
+            chain = _chain_of_parts(window, parts)
+            if may_move_pads(chain):
+                chain = self._with_pads_first(window) or chain
+            nest = self.model.faster(chain, alone)
+            if nest is not None:
+                return alone - nest.nanoseconds
+            if chain.is_regular and chain.passes == parts[0].chain.passes:  # the others are epilogues
+                return max(0.0, alone - self.model.apart(chain))
+        return max(0.0, alone - self._in_rows(window, parts))
+
+    def _in_rows(self, window: Sequence[_Call], parts: Sequence[_Part]) -> float:
+        """Nanoseconds of a nest of rows; infinite where there is none."""
+        reductions = [stage for part in parts for stage in part.chain.stages if stage.is_reduction]
+        is_possible = reductions and all(stage.is_along_memory for stage in reductions)
+        function = _one_function(self.mod, window) if is_possible else None
+        return self._rows_of(simplified(new_schedule(function))) if function else math.inf
+
+    def _rows_of(self, sch: Any) -> float:
+        return self.model.in_rows(chain_of(stages_of(fuse_axes(sch))))
 
     def _with_pads_first(self, window: Sequence[_Call]) -> Chain | None:
         """The chain of a window that pads what it has made; ``None`` where the pad can't be moved."""
@@ -126,7 +136,7 @@ class _Joiner:
         return chain_of(stages_of(sch), has_pads=True) if sch else None
 
     def _parts_of(self, window: Sequence[_Call]) -> list[_Part]:
-        """Those that are regular."""
+        """Those of which all stages are known."""
         return [part for call in window if (part := self._part(call.callee)) is not None]
 
     def _part(self, callee: Any) -> _Part | None:
@@ -140,9 +150,9 @@ class _Joiner:
             chain = chain_of(stages_of(sch))
         except Exception:  # blocks of a kind that has no schedule
             return None
-        if not chain.is_regular:
+        if not chain.is_known:
             return None
-        alone = self.model.apart(chain)
+        alone = min(self.model.apart(chain), self._rows_of(sch))
         nest = self.model.faster(chain, alone)
         return _Part(chain, tuple(sch.mod["main"].params), nest.nanoseconds if nest else alone)
 
@@ -160,32 +170,70 @@ class _Joiner:
         return callee and relax.call_tir(callee, relax.Tuple(_arguments(window)), window[-1].ty)
 
 
-def _runs(function: Any) -> Iterator[list[_Call]]:
-    """Calls each of which is the only reader of the one before."""
-    calls: dict[Any, _Call] = {}
-    readers: Counter[Any] = Counter()
+def _calls_of(function: Any) -> tuple[list[_Call], dict[Any, list[Any]]]:
+    """The calls of a function in order, and by variable who reads it: a call, or something else (``None``)."""
+    calls: list[_Call] = []
+    readers: dict[Any, list[Any]] = {}
     blocks = function.body.blocks if isinstance(function.body, relax.SeqExpr) else ()
     for block in blocks:
         for binding in block.bindings:
             call = _call_of(binding) if isinstance(block, relax.DataflowBlock) else None
             if call is not None:
-                calls[call.var] = call
-            readers.update(call.args if call is not None else relax.analysis.free_vars(binding.value))
-    after: dict[Any, _Call] = {}
-    followers: set[Any] = set()
-    for call in calls.values():
-        source = next(
-            (a for a in call.args if a in calls and isinstance(a, relax.DataflowVar) and readers[a] == 1), None
-        )
-        if source is not None:
-            after[source] = call
-            followers.add(call.var)
-    for var, call in calls.items():
-        if var not in followers:
-            run = [call]
-            while run[-1].var in after:
-                run.append(after[run[-1].var])
-            yield run
+                calls.append(call)
+            read = call.args if call is not None else relax.analysis.free_vars(binding.value)
+            for var in read:
+                readers.setdefault(var, []).append(call and call.var)
+    return calls, readers
+
+
+def _in_lines(calls: Sequence[_Call], readers: Mapping[Any, list[Any]]) -> list[_Call]:
+    """The calls in an order in which each comes right after the first of its operands that only it reads, if any."""
+    by_var = {call.var: call for call in calls}
+    order: dict[Any, _Call] = {}
+    for end in calls:
+        if any(reader is not None for reader in readers.get(end.var, [])):
+            continue
+        waiting = [end]
+        while waiting:
+            call = waiting[-1]
+            missing = [by_var[arg] for arg in call.args if arg in by_var and arg not in order]
+            first = next((source for source in missing if len(readers[source.var]) == 1), None)
+            others = [source for source in missing if source is not first]
+            if missing:
+                waiting.append((others or missing)[0])
+            else:
+                order.setdefault(call.var, waiting.pop())
+    return list(order.values())
+
+
+def _is_closed(window: Sequence[_Call], readers: Mapping[Any, list[Any]]) -> bool:
+    """Only the last call of a window gives something to others."""
+    own = [call.var for call in window]
+    return all(
+        isinstance(var, relax.DataflowVar)
+        and readers.get(var)
+        and all(reader is not None and any(reader.same_as(other) for other in own) for reader in readers[var])
+        for var in own[:-1]
+    )
+
+
+def _is_line(window: Sequence[_Call]) -> bool:
+    """Every call reads the one before, and nobody else does."""
+    return all({*places} - {None} == {number} for number, places in enumerate(_inner(window)[1:]))
+
+
+def _inner(window: Sequence[_Call]) -> list[list[int | None]]:
+    """For every argument of every call the number of the call that makes it; ``None``: it comes from outside."""
+    made = {call.var: number for number, call in enumerate(window)}
+    return [[made.get(arg) for arg in call.args] for call in window]
+
+
+def _chain_of_parts(window: Sequence[_Call], parts: Sequence[_Part]) -> Chain:
+    chain = parts[0].chain
+    for places, part in zip(_inner(window)[1:], parts[1:], strict=True):
+        operands = [param for param, place in zip(part.params, places, strict=False) if place is not None]
+        chain = chain.then(part.chain, operands)
+    return chain
 
 
 def _call_of(binding: Any) -> _Call | None:
@@ -201,19 +249,26 @@ def _call_of(binding: Any) -> _Call | None:
 
 
 def _key(window: Sequence[_Call]) -> Any:
-    links = [_position(a.var, b.args) for a, b in pairwise(window)]
-    return tuple(call.callee for call in window), tuple(links)
-
-
-def _position(var: Any, args: Sequence[Any]) -> int:
-    return next(number for number, arg in enumerate(args) if var.same_as(arg))
+    """The same for windows of the same calls of each other, and that share the same operands."""
+    given = {arg: number for number, arg in enumerate(_arguments(window))}
+    inner = [
+        tuple(
+            ("call", place) if place is not None else ("operand", given[arg])
+            for arg, place in zip(call.args, places, strict=True)
+        )
+        for call, places in zip(window, _inner(window), strict=True)
+    ]
+    return tuple(call.callee for call in window), tuple(inner)
 
 
 def _operands(window: Sequence[_Call]) -> list[tuple[_Call, int, Any]]:
-    """What the calls of a window get from outside: the call, the number of the argument, and this."""
-    inner = [call.var for call in window[:-1]]
-    given = [(call, number, arg) for call in window for number, arg in enumerate(call.args)]
-    return [operand for operand in given if not any(var.same_as(operand[2]) for var in inner)]
+    """What the calls of a window get from outside, each once: the first call, the number of its argument, and this."""
+    found: dict[Any, tuple[_Call, int, Any]] = {}
+    for call, places in zip(window, _inner(window), strict=True):
+        for number, (arg, place) in enumerate(zip(call.args, places, strict=True)):
+            if place is None:
+                found.setdefault(arg, (call, number, arg))
+    return list(found.values())
 
 
 def _arguments(window: Sequence[_Call]) -> list[Any]:
@@ -224,10 +279,9 @@ def _one_function(mod: tvm.IRModule, window: Sequence[_Call]) -> Any:
     """One PrimFunc of all calls; ``None`` where there is none."""
 
     def body(builder: Any, given: Sequence[Any]) -> Any:
-        remaining, values = iter(given), dict[Any, Any]()
+        values = dict(zip(_arguments(window), given, strict=True))
         for call in window:
-            args = [values[arg] if arg in values else next(remaining) for arg in call.args]
-            value = relax.call_tir(call.callee, relax.Tuple(args), call.ty)
+            value = relax.call_tir(call.callee, relax.Tuple([values[arg] for arg in call.args]), call.ty)
             values[call.var] = value if call is window[-1] else builder.emit(value)
         return values[window[-1].var]
 

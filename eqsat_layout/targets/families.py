@@ -48,10 +48,10 @@ def schedule_elementwise(sch: Any, stage: Stage, machine: Machine) -> None:
         outer, inner = sch.split(fused, [None, lanes])
         sch.vectorize(inner)
         loops = [*loops[:-run], outer, inner]
-    elif (across := _axis_across(stage)) is not None:
+    elif (across := _axis_across(stage)) is not None and (stage.axes[-1].extent or 0) > (line := _line_of(stage)):
         *outer, last = loops
         outer.append(outer.pop(across))
-        tile, inner = sch.split(last, [None, _LINE // stage.write.element_bytes])
+        tile, inner = sch.split(last, [None, line])
         outer.insert(-1, tile)
         sch.reorder(*outer, inner)
         loops = [*outer, inner]
@@ -71,6 +71,11 @@ def _axis_across(stage: Stage) -> int | None:
         return None
     found = (n for load in crossed for n, axis in enumerate(stage.axes[:-1]) if load.stride(axis.var) == 1)
     return next(found, None)
+
+
+def _line_of(stage: Stage) -> int:
+    """Elements of what a stage writes that come from memory together."""
+    return max(1, _LINE // stage.write.element_bytes)
 
 
 def _lanes_of_run(extents: Sequence[int], width: int) -> int:

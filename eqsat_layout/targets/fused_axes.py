@@ -1,7 +1,7 @@
-"""Axes of what a stage makes that its readers see as one, made one (targets room).
+"""Rows that are numbered by one axis in some stages and by several in others, numbered by one (targets room).
 
-In: a schedule. Out: a new one in which such stages work along the axes of their readers: rows of a reduction that reads
-them as one axis and writes them as two, as after a change of layouts, are the rows of the stages that follow.
+In: a schedule. Out: a new one in which reductions of rows number them as their readers do: after a change of layouts
+these may see images and heads as one axis where the reduction has two.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from eqsat_layout.targets.stages import Access, Stage, new_schedule, stage_of, s
 
 def fuse_axes(sch: Any) -> Any:
     """``sch`` itself where there are none."""
-    for number, stage in enumerate(stages_of(sch)):
-        fused = _fused(sch, stage, number)
+    for stage in stages_of(sch):
+        fused = _fused(sch, stage)
         if fused is not None:
             return fuse_axes(fused)
     return sch
 
 
-def _fused(sch: Any, stage: Stage, number: int) -> Any:
-    """Two axes of ``stage`` fused; ``None`` where somebody tells them apart."""
+def _fused(sch: Any, stage: Stage) -> Any:
+    """Two axes of ``stage`` fused; ``None`` where a reader tells them apart."""
     is_plain = stage.simple and stage.is_plain and stage.axes[: len(stage.spatial)] == stage.spatial
-    if not is_plain or is_parameter(sch, stage):
+    if not is_plain or not stage.is_along_memory or is_parameter(sch, stage):
         return None
     readers = [stage_of(sch, block) for block in sch.get_consumers(stage.block)]
     reads = [(load, reader) for reader in readers for load in reader.loads if load.buffer.same_as(stage.write.buffer)]
     for first in range(len(stage.spatial) - 1):
         size = stage.spatial[first + 1].extent
-        if size is None or not reads or not all(_is_one(load, reader, first, size) for load, reader in reads):
+        is_unit = size == 1 and not any(load.uses(stage.spatial[first + 1].var) for load in stage.loads)
+        if size is None or not reads:
+            continue
+        if not is_unit and not all(_is_one(load, reader, first, size) for load, reader in reads):
             continue
         trial = sch.copy()
         try:
             trial.transform_layout(stage.block, ("write", 0), _fusion(len(stage.spatial), first, size))
             trial.transform_block_layout(stage.block, _fusion(len(stage.axes), first, size))
-            trial = new_schedule(trial.mod["main"])
+            return new_schedule(trial.mod["main"])
         except Exception:  # what TVM does not fuse
             continue
-        fused = stages_of(trial)[number]
-        if not any(load.period(fused.spatial[first].var) for load in fused.loads):
-            return trial
     return None
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import tvm
 
 from eqsat_layout.targets.base import Machine
+from eqsat_layout.targets.row_nests import row_axes
 from eqsat_layout.targets.stages import Access, Stage, divisors
 from eqsat_layout.targets.tiles import tile_cycles
 
@@ -74,14 +75,21 @@ class Chain:
         return self.stages[-1]
 
     @cached_property
+    def is_known(self) -> bool:
+        """All stages store one element of an axis each, of known extents, and those without reductions in vectors."""
+        return all(
+            s.simple and s.is_plain and all(a.extent for a in s.axes) and (s.is_reduction or _is_in_vectors(s))
+            for s in self.stages
+        )
+
+    @cached_property
     def is_regular(self) -> bool:
         """All stages can be cut into tiles, and what each makes is for later ones."""
         used = {link.source for links in self.links for link in links}
         pairs = list(zip(self.stages, self.links, strict=True))
         return (
-            len(self.stages) <= _MOST_STAGES
-            and all(s.simple and s.is_plain and all(a.extent for a in s.axes) for s in self.stages)
-            and all(s.is_reduction or _is_in_vectors(s) for s in self.stages)
+            self.is_known
+            and len(self.stages) <= _MOST_STAGES
             # what feeds a pad would have a tile of its own size at every border, and conditions inside
             and not any(
                 s.conditions
@@ -111,12 +119,12 @@ class Chain:
         """Stages that have loops of their own."""
         return len(self.stages) - len(self.epilogues)
 
-    def then(self, other: Chain, operand: Any) -> Chain:
-        """Both, where ``other`` reads the result of this one as its parameter ``operand``."""
+    def then(self, other: Chain, operands: Sequence[Any]) -> Chain:
+        """Both, where ``other`` reads the result of this one as these parameters."""
         before = len(self.stages)
 
         def moved(link: Link) -> Link:
-            if link.access.buffer.same_as(operand):
+            if any(link.access.buffer.same_as(operand) for operand in operands):
                 return replace(link, source=before - 1)
             return link if link.source is None else replace(link, source=link.source + before)
 
@@ -149,13 +157,23 @@ class NestModel:
         kept = {link.source for number in chain.epilogues for link in chain.links[number]} - {None}  # in registers
         for number, (stage, links) in enumerate(zip(chain.stages, chain.links, strict=True)):
             cycles = self._cycles_of(stage, _full(stage), joined=True)
-            if cycles is None:
+            if cycles is None and not stage.is_along_memory:
                 return math.inf
+            cycles = cycles or _vector_cycles(stage, _full(stage), self._machine)
             moved = 0 if number in kept else math.prod(_full(stage)) * stage.write.element_bytes
             moved += sum(_all_bytes(link.access) for link in links if link.source not in kept)
             launch = 0.0 if number in chain.epilogues else _LAUNCH
             total += _both(cycles / _GHZ / self._machine.cores, moved / _MEMORY) + launch
         return total
+
+    def in_rows(self, chain: Chain) -> float:
+        """Nanoseconds of the stages row by row (:mod:`row_nests`); infinite where they don't work in rows."""
+        if not chain.is_known or not row_axes(chain.stages):
+            return math.inf
+        cycles = sum(_vector_cycles(stage, _full(stage), self._machine) for stage in chain.stages)
+        moved = math.prod(_full(chain.last)) * chain.last.write.element_bytes
+        moved += sum(_all_bytes(link.access) for links in chain.links for link in links if link.source is None)
+        return _both(cycles / _GHZ / self._machine.cores, moved / _MEMORY) + _LAUNCH
 
     def faster(self, chain: Chain, nanoseconds: float) -> Nest | None:
         """The fastest nest, if it takes clearly less time than so much."""
@@ -289,12 +307,17 @@ def _span(analyzer: Any, index: Any) -> int:
 
 def _cycles(stage: Stage, extents: Extents, machine: Machine, *, joined: bool = False) -> float | None:
     """Cycles of one core for so many elements of a stage, from the first cache."""
-    elements = math.prod(extents)
     if not stage.is_reduction:
-        branches = _BRANCH if stage.conditions else 0
-        return elements * (max(1, stage.size) + branches) / machine.lanes(stage.write.element_bytes)
+        return _vector_cycles(stage, extents, machine)
     cycles = tile_cycles(stage.within(extents), machine, joined=joined)
-    return None if cycles is None else cycles * elements * stage.steps
+    return None if cycles is None else cycles * math.prod(extents) * stage.steps
+
+
+def _vector_cycles(stage: Stage, extents: Extents, machine: Machine) -> float:
+    """Of work in vectors, an element of each at a time."""
+    branches = _BRANCH if stage.conditions else 0
+    work = math.prod(extents) * stage.steps * (max(1, stage.size) + branches)
+    return work / machine.lanes(stage.write.element_bytes)
 
 
 def _full(stage: Stage) -> Extents:

@@ -73,7 +73,8 @@ def joined_primfunc(func: Any, machine: Machine, *, passes: int, nanoseconds: fl
         if nested is not None:
             return nested
         sch, is_short = plain, chain.passes <= passes and _has_epilogue(plain)
-        return _nested(sch, machine, nanoseconds) or (_schedule(sch, machine) if is_short else None)
+        nested = _nested(sch, machine, nanoseconds) or _in_rows(sch, machine)
+        return nested or (_schedule(sch, machine) if is_short else None)
 
     return _finished(func, joined, machine)
 
@@ -130,6 +131,7 @@ def _nested(sch: Any, machine: Machine, nanoseconds: float | None = None, *, has
 
 def _in_rows(sch: Any, machine: Machine) -> Any:
     """All stages a few rows at a time; ``None`` where they don't work in rows."""
+    sch = fuse_axes(sch)
     stages = stages_of(sch)
     count = row_axes(stages)
     if not count:
@@ -178,7 +180,7 @@ def _schedule_relaid(sch: Any, stage: Stage, epilogue: Stage, machine: Machine) 
 def simplified(sch: Any) -> Any:
     """The same in fewer stages, and epilogues over the axes of their reductions."""
     inlined = inline_producers(sch, _may_inline_all)
-    return align_epilogues(fuse_axes(sch if inlined is sch else new_schedule(inlined.mod["main"])))
+    return align_epilogues(sch if inlined is sch else new_schedule(inlined.mod["main"]))
 
 
 def _may_inline_all(stage: Stage, consumers: Sequence[Stage]) -> bool:
@@ -201,7 +203,7 @@ def _may_inline(stage: Stage, consumer: Stage) -> bool:
     )
     if identity:
         return True
-    reused = any(not read.uses(axis.var) for read in reads for axis in consumer.spatial)
+    reused = any(not read.uses(axis.var) for read in reads for axis in consumer.spatial if axis.extent != 1)
     lane = stage.axes[-1].var
     return not reused and not stage.branches_on(lane)
 

@@ -163,6 +163,14 @@ class Stage:
         """Some load stays where it is along the last axis of the result: its elements are broadcast."""
         return bool(self.spatial) and any(load.stride(self.spatial[-1].var) == 0 for load in self.loads)
 
+    @property
+    def is_along_memory(self) -> bool:
+        """A reduction of operands that lie in one piece, every row of them for one row of the result: no product."""
+        last = next((axis for axis in reversed(self.spatial) if axis.extent != 1), None)
+        return self.is_reduction and all(
+            load.stride(self.reduced[-1].var) in (0, 1) and (last is None or load.uses(last.var)) for load in self.loads
+        )
+
     @cached_property
     def has_window(self) -> bool:
         """An index moves along an axis of the result and along one that is reduced."""
