@@ -1,7 +1,8 @@
 """Kernels joined into one where tiles of all of them stay in the cache (targets room).
 
-In: a Relax module of ``call_tir`` calls. Out: the same, in which a call whose result only the next one reads is part of
-that one's PrimFunc where that is faster: as one nest (:mod:`nests`), or on the accumulators of a reduction.
+In: a Relax module of ``call_tir`` calls. Out: the same, in which calls of which only the last one gives something to
+others are one PrimFunc where that is faster: as one nest of tiles (:mod:`nests`), on the accumulators of a reduction,
+or row by row (:mod:`row_nests`), where several may read one.
 """
 
 from __future__ import annotations

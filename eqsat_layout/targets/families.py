@@ -48,13 +48,8 @@ def schedule_elementwise(sch: Any, stage: Stage, machine: Machine) -> None:
         outer, inner = sch.split(fused, [None, lanes])
         sch.vectorize(inner)
         loops = [*loops[:-run], outer, inner]
-    elif (across := _axis_across(stage)) is not None and (stage.axes[-1].extent or 0) > (line := _line_of(stage)):
-        *outer, last = loops
-        outer.append(outer.pop(across))
-        tile, inner = sch.split(last, [None, line])
-        outer.insert(-1, tile)
-        sch.reorder(*outer, inner)
-        loops = [*outer, inner]
+    elif (across := _axis_across(stage)) is not None:
+        loops = _in_lines(sch, loops, across, _LINE // stage.write.element_bytes)
     elif run > 1:
         taken = next((k for k in range(1, run) if math.prod(extents[-k:]) >= _LONG_RUN), run)
         loops = [*loops[:-taken], sch.fuse(*loops[-taken:]) if taken > 1 else loops[-1]]
@@ -64,18 +59,23 @@ def schedule_elementwise(sch: Any, stage: Stage, machine: Machine) -> None:
 
 
 def _axis_across(stage: Stage) -> int | None:
-    """The axis along which a load lies in memory that is written in another order: its lines serve several rows."""
-    last = stage.axes[-1].var
-    crossed = [load for load in stage.loads if load.stride(last) not in (0, 1)]
-    if stage.write.stride(last) != 1 or stage.conditions:
+    """The axis along which a load lies in memory, if that is not the last one, of which there is more than a line."""
+    last = stage.axes[-1]
+    if stage.write.stride(last.var) != 1 or stage.conditions or (last.extent or 0) * stage.write.element_bytes <= _LINE:
         return None
+    crossed = [load for load in stage.loads if load.stride(last.var) not in (0, 1)]
     found = (n for load in crossed for n, axis in enumerate(stage.axes[:-1]) if load.stride(axis.var) == 1)
     return next(found, None)
 
 
-def _line_of(stage: Stage) -> int:
-    """Elements of what a stage writes that come from memory together."""
-    return max(1, _LINE // stage.write.element_bytes)
+def _in_lines(sch: Any, loops: Sequence[Any], across: int, count: int) -> list[Any]:
+    """``count`` elements of the last axis at a time for all of the axis ``across``: lines of memory are used whole."""
+    *outer, last = loops
+    outer.append(outer.pop(across))
+    tile, inner = sch.split(last, [None, count])
+    outer.insert(-1, tile)
+    sch.reorder(*outer, inner)
+    return [*outer, inner]
 
 
 def _lanes_of_run(extents: Sequence[int], width: int) -> int:
