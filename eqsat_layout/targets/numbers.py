@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+import tvm_ffi
+from tvm import relax, s_tir, tirx
 
 from eqsat_layout.tir.structural import structural_map
 
@@ -25,7 +26,7 @@ def with_numbers(mod: tvm.IRModule) -> tvm.IRModule:
     for name, function in mod.functions.items():
         if isinstance(function, relax.Function):
             builder.update_func(name, writer.visit_expr(function))
-    return relax.transform.DeadCodeElimination()(builder.get()) if writer.known else mod
+    return relax.transform.DeadCodeElimination()(builder.get()) if any(writer.known.values()) else mod
 
 
 @relax.expr_functor.mutator
@@ -48,7 +49,10 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
             return call
         key = callee, tuple(values.items())
         if key not in self.known:
-            self.known[key] = self._builder.add_func(_knowing(func, values), callee.name_hint)
+            known = _knowing(func, values)
+            self.known[key] = known and self._builder.add_func(known, callee.name_hint)
+        if self.known[key] is None:
+            return call
         rest = [arg for place, arg in enumerate(args) if place not in values]
         return relax.call_tir(self.known[key], relax.Tuple(rest), call.ty_args[0])
 
@@ -62,7 +66,7 @@ def _integer(arg: Any) -> int | None:
 
 
 def _knowing(func: Any, values: Mapping[int, int]) -> Any:
-    """``func`` without the parameters at such places, which have these values."""
+    """``func`` with these values in the place of parameters; ``None`` where it does more than read them."""
     known = {func.params[place]: value for place, value in values.items()}
 
     def on_load(load: Any) -> Any:
@@ -71,7 +75,7 @@ def _knowing(func: Any, values: Mapping[int, int]) -> Any:
 
     def on_block(block: Any) -> Any:
         reads = [region for region in block.reads if region.source not in known]
-        return tvm.s_tir.SBlock(
+        return s_tir.SBlock(
             block.iter_vars,
             reads,
             block.writes,
@@ -83,8 +87,23 @@ def _knowing(func: Any, values: Mapping[int, int]) -> Any:
             block.annotations,
         )
 
-    body = structural_map(func.body, (tvm.ir.TensorLoad, on_load), (tvm.s_tir.SBlock, on_block))
+    if any(_is_address_of(call, known) for call in _nodes(func.body, tvm.ir.Call)):
+        return None
+    body = structural_map(func.body, (tvm.ir.TensorLoad, on_load), (s_tir.SBlock, on_block))
+    if any(var in known for var in _nodes(body, tvm.ir.Var)):
+        return None
     params = [param for place, param in enumerate(func.params) if place not in values]
-    attrs = func.attrs
-    renamed = tirx.PrimFunc(params, body, ret_type=func.ret_type, attrs=attrs)
-    return renamed.without_attr("global_symbol") if attrs and "global_symbol" in attrs else renamed
+    rewritten = tirx.PrimFunc(params, body, ret_type=func.ret_type, attrs=func.attrs)
+    return rewritten.without_attr("global_symbol") if func.attrs and "global_symbol" in func.attrs else rewritten
+
+
+def _is_address_of(call: Any, buffers: Mapping[Any, int]) -> bool:
+    """The call takes the address of an element of such a buffer."""
+    is_address = str(getattr(call.op, "name", "")).endswith("address_of")
+    return is_address and any(isinstance(arg, tvm.ir.TensorLoad) and arg.source in buffers for arg in call.args)
+
+
+def _nodes(body: Any, kind: Any) -> list[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(body, (kind, found.append))
+    return found

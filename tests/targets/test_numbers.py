@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tvm import relax, tirx
+from tvm.script import tirx as T
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.targets import lower
@@ -50,3 +51,25 @@ def test_other_operands_stay(make_module):
     rows = relax.const(np.array([0, 2], "int64"))
     some = legalize(make_module(lambda emit, x: emit(relax.op.take(x, rows, axis=0)), SHAPE))
     assert with_numbers(some) is some
+
+
+def test_an_integer_whose_address_is_taken_stays():
+    """A kernel that hands it on can't do without it."""
+
+    @T.prim_func(s_tir=True)
+    def opaque(x: T.Buffer((8,), "float32"), at: T.Buffer((), "int64"), y: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.sblock("y"):
+                v = T.axis.spatial(8, i)
+                y[v] = x[v] + T.call_extern("float32", "read", T.address_of(at[()]))
+
+    builder = relax.BlockBuilder()
+    callee = builder.add_func(opaque, "opaque")
+    x = relax.Var("x", relax.TensorType((8,), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out_type = relax.TensorType((8,), "float32")
+            result = builder.emit_output(relax.call_tir(callee, relax.Tuple([x, relax.const(3, "int64")]), out_type))
+        builder.emit_func_output(result)
+    mod = builder.get()
+    assert with_numbers(mod) is mod
