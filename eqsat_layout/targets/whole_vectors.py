@@ -29,7 +29,7 @@ def in_whole_vectors(sch: Any, width: int) -> Any:
         return None
     try:
         return _Cutter(sch, stages, extent, width).cut()
-    except ValueError:
+    except Exception:  # stages of other kinds, or that TVM refuses
         return None
 
 
@@ -63,6 +63,7 @@ class _Cutter:
         block = block_of(nest)
         row = self._rows[block.name_hint]
         if row is None:
+            self._moved(block.body, None, [], None)  # reads no rows, or raises
             return nest
         iters = list(block.iter_vars)
         place = next(number for number, axis in enumerate(iters) if axis.var.same_as(row.var))
@@ -80,11 +81,11 @@ class _Cutter:
         return nest_of(iters, block.name_hint, body, block.init)
 
     def _moved(self, body: Any, row: Any, cut: Sequence[Any], element: Any) -> Any:
-        """The ``body`` of a block with the axes ``cut``, at ``element`` of the axis ``row``."""
+        """The ``body`` of a block with the axes ``cut``, at ``element`` of the axis ``row``, if it has that."""
 
         def placed(indices: Sequence[Any]) -> list[Any]:
             *outer, last = indices
-            if not last.same_as(row):
+            if row is None or not last.same_as(row):
                 raise ValueError("another element of a row")
             return [*outer, *cut]
 
@@ -97,7 +98,7 @@ class _Cutter:
             return store if buffer is None else tirx.BufferStore(buffer, store.value, placed(store.indices))
 
         moved = structural_map(body, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
-        return substitute(moved, {row: element})
+        return moved if row is None else substitute(moved, {row: element})
 
 
 def _once(update: Any, init: Any, is_new: Any) -> Any:

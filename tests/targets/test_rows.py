@@ -123,6 +123,21 @@ def test_rows_that_read_other_elements_of_themselves_stay():
     np.testing.assert_allclose(run(func, x)[1], np.roll(expected(x), -5, axis=-1), rtol=1e-5)
 
 
+def test_a_reduction_of_other_elements_of_a_row_stays():
+    """Of every third element of what a stage before made."""
+    x = te.placeholder((16, 6, 37), name="x")
+    k = te.reduce_axis((0, 12), "k")
+    power = te.compute(x.shape, lambda m, i, j: te.exp(x[m, i, j]), name="power")
+    total = te.compute((16, 6), lambda m, i: te.sum(power[m, i, k * 3], axis=k), name="total")
+    result = te.compute(x.shape, lambda m, i, j: power[m, i, j] / total[m, i], name="result")
+    func = te.create_prim_func([x, result], index_dtype_override="int64")
+    assert in_whole_vectors(new_schedule(func), 16) is None
+    data = np.random.default_rng(4).standard_normal((16, 6, 37)).astype("float32")
+    power = np.exp(data)
+    wanted = power / power[..., :36:3].sum(-1, keepdims=True)
+    np.testing.assert_allclose(run(func, data)[1], wanted, rtol=1e-5)
+
+
 def test_a_reduction_of_another_kind_stays():
     x = te.placeholder((4, 37), name="x")
     k = te.reduce_axis((0, 37), "k")
