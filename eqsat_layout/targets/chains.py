@@ -18,11 +18,11 @@ from tvm import relax
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.fused_axes import fuse_axes
 from eqsat_layout.targets.literals import knowing, known_operands
-from eqsat_layout.targets.merged import merged_primfunc
+from eqsat_layout.targets.merged import merged_primfunc, tir_call
 from eqsat_layout.targets.nests import Chain, NestModel, chain_of
 from eqsat_layout.targets.pads import may_move_pads, pads_first
 from eqsat_layout.targets.schedule import joined_primfunc, simplified
-from eqsat_layout.targets.stages import new_schedule, stages_of
+from eqsat_layout.targets.stages import Stage, new_schedule, stages_of
 
 _LONGEST = 6  # calls in one kernel
 
@@ -122,9 +122,8 @@ class _Joiner:
 
     def _in_rows(self, window: Sequence[_Call], parts: Sequence[_Part]) -> float:
         """Nanoseconds of a nest of rows; infinite where there is none."""
-        reductions = [stage for part in parts for stage in part.chain.stages if stage.is_reduction]
-        is_possible = reductions and all(stage.is_along_memory for stage in reductions)
-        function = _one_function(self.mod, window) if is_possible else None
+        are_rows = _are_rows([stage for part in parts for stage in part.chain.stages])
+        function = _one_function(self.mod, window) if are_rows else None
         return self._rows_of(simplified(new_schedule(function))) if function else math.inf
 
     def _rows_of(self, sch: Any) -> float:
@@ -153,7 +152,7 @@ class _Joiner:
             return None
         if not chain.is_known:
             return None
-        alone = min(self.model.apart(chain), self._rows_of(sch))
+        alone = min(self.model.apart(chain), self._rows_of(sch) if _are_rows(chain.stages) else math.inf)
         nest = self.model.faster(chain, alone)
         return _Part(chain, tuple(sch.mod["main"].params), nest.nanoseconds if nest else alone)
 
@@ -209,12 +208,10 @@ def _in_lines(calls: Sequence[_Call], readers: Mapping[Any, list[Any]]) -> list[
 
 def _is_closed(window: Sequence[_Call], readers: Mapping[Any, list[Any]]) -> bool:
     """Only the last call of a window gives something to others."""
-    own = [call.var for call in window]
+    own = {call.var for call in window}
     return all(
-        isinstance(var, relax.DataflowVar)
-        and readers.get(var)
-        and all(reader is not None and any(reader.same_as(other) for other in own) for reader in readers[var])
-        for var in own[:-1]
+        isinstance(call.var, relax.DataflowVar) and readers.get(call.var) and own.issuperset(readers[call.var])
+        for call in window[:-1]
     )
 
 
@@ -238,28 +235,22 @@ def _chain_of_parts(window: Sequence[_Call], parts: Sequence[_Part]) -> Chain:
 
 
 def _call_of(binding: Any) -> _Call | None:
-    value = binding.value
-    if not isinstance(binding, relax.VarBinding) or not isinstance(value, tvm.ir.Call):
+    call = tir_call(binding.value) if isinstance(binding, relax.VarBinding) else None
+    if call is None or not isinstance(binding.var.ty, relax.TensorType):
         return None
-    if value.op != tvm.ir.Op.get("relax.call_tir") or len(value.args) != 2:
-        return None  # another operator, or symbolic variables
-    callee, args = value.args
-    if not isinstance(args, relax.Tuple) or not isinstance(binding.var.ty, relax.TensorType):
-        return None
-    return _Call(binding.var, callee, tuple(args.fields), binding.var.ty)
+    return _Call(binding.var, *call, binding.var.ty)
+
+
+def _are_rows(stages: Sequence[Stage]) -> bool:
+    """There are reductions, and all of them are of rows."""
+    reductions = [stage for stage in stages if stage.is_reduction]
+    return bool(reductions) and all(stage.is_along_memory for stage in reductions)
 
 
 def _key(window: Sequence[_Call]) -> Any:
     """The same for windows of the same calls of each other, and that share the same operands."""
-    given = {arg: number for number, arg in enumerate(_arguments(window))}
-    inner = [
-        tuple(
-            ("call", place) if place is not None else ("operand", given[arg])
-            for arg, place in zip(call.args, places, strict=True)
-        )
-        for call, places in zip(window, _inner(window), strict=True)
-    ]
-    return tuple(call.callee for call in window), tuple(inner)
+    numbers = {value: n for n, value in enumerate([*(call.var for call in window), *_arguments(window)])}
+    return tuple(call.callee for call in window), tuple(tuple(numbers[arg] for arg in call.args) for call in window)
 
 
 def _operands(window: Sequence[_Call]) -> list[tuple[_Call, int, Any]]:

@@ -14,6 +14,14 @@ from tvm import relax, tirx
 from eqsat_layout.graph.legalize import legalize
 
 
+def tir_call(value: Any) -> tuple[Any, tuple[Any, ...]] | None:
+    """The PrimFunc's variable and the operands of a ``call_tir``; ``None``: something else, or symbolic variables."""
+    if not isinstance(value, tvm.ir.Call) or value.op != tvm.ir.Op.get("relax.call_tir") or len(value.args) != 2:
+        return None
+    callee, args = value.args
+    return (callee, tuple(args.fields)) if isinstance(args, relax.Tuple) else None
+
+
 def merged_primfunc(
     operands: Sequence[Any], body: Callable[[Any, Sequence[Any]], Any], mod: tvm.IRModule | None = None
 ) -> Any:

@@ -157,9 +157,10 @@ class NestModel:
         kept = {link.source for number in chain.epilogues for link in chain.links[number]} - {None}  # in registers
         for number, (stage, links) in enumerate(zip(chain.stages, chain.links, strict=True)):
             cycles = self._cycles_of(stage, _full(stage), joined=True)
-            if cycles is None and not stage.is_along_memory:
+            if cycles is None and stage.is_along_memory:
+                cycles = _vector_cycles(stage, _full(stage), self._machine)
+            if cycles is None:
                 return math.inf
-            cycles = cycles or _vector_cycles(stage, _full(stage), self._machine)
             moved = 0 if number in kept else math.prod(_full(stage)) * stage.write.element_bytes
             moved += sum(_all_bytes(link.access) for link in links if link.source not in kept)
             launch = 0.0 if number in chain.epilogues else _LAUNCH

@@ -14,9 +14,8 @@ import tvm
 import tvm_ffi
 from tvm import relax, s_tir, tirx
 
+from eqsat_layout.targets.merged import tir_call
 from eqsat_layout.tir.structural import structural_map
-
-_CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 
 
 def with_numbers(mod: tvm.IRModule) -> tvm.IRModule:
@@ -40,9 +39,9 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
 
     def visit_call_(self, call: Any) -> Any:
         call = super().visit_call_(call)
-        if call.op != _CALL_TIR or len(call.args) != 2 or not isinstance(call.args[1], relax.Tuple):
+        if (found := tir_call(call)) is None:
             return call
-        callee, args = call.args[0], list(call.args[1].fields)
+        callee, args = found
         values = {place: value for place, arg in enumerate(args) if (value := _integer(arg)) is not None}
         func = self._mod.functions.get(callee)
         if not values or not isinstance(func, tirx.PrimFunc):

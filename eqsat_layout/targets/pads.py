@@ -18,7 +18,7 @@ from tvm import tirx
 from eqsat_layout.targets.epilogues import align_epilogues, is_parameter
 from eqsat_layout.targets.inlining import inline_producers
 from eqsat_layout.targets.nests import Chain
-from eqsat_layout.targets.rebuilt import block_of, nest_of, schedule_over
+from eqsat_layout.targets.rebuilt import block_of, nest_of, schedule_over, with_accesses
 from eqsat_layout.targets.stages import Access, Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.tir.structural import structural_map, substitute
 
@@ -155,18 +155,12 @@ class _Mover:
         pairs = zip(self._stage.spatial, self._pad.axes, strict=True)
         extents = {axis.var: _like(wide.extent or 1, axis.var) for axis, wide in pairs}
 
-        def on_load(load: Any) -> Any:
-            if load.source.same_as(own):
-                return tirx.BufferLoad(self._wide, list(load.indices))
-            indices = self._moved(load.indices)
-            copy = next((one for one in padded if one.source.same_as(load.source)), None)
-            return tirx.BufferLoad(copy.buffer, copy.at(indices)) if copy else tirx.BufferLoad(load.source, indices)
-
-        def on_store(store: Any) -> Any:
-            return tirx.BufferStore(self._wide, store.value, list(store.indices))
-
-        def rewritten(statement: Any) -> Any:
-            return structural_map(statement, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
+        def place(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
+            if buffer.same_as(own):
+                return self._wide, indices
+            moved = self._moved(indices)
+            copy = next((one for one in padded if one.source.same_as(buffer)), None)
+            return (copy.buffer, copy.at(moved)) if copy else (buffer, list(moved))
 
         def widened(axis: Any) -> Any:
             if axis.var not in extents:
@@ -174,7 +168,7 @@ class _Mover:
             return tirx.IterVar(tvm.ir.Range(axis.dom.min, extents[axis.var]), axis.var, axis.iter_type)
 
         iters = list(map(widened, block.iter_vars))
-        return nest_of(iters, block.name_hint, rewritten(block.body), rewritten(block.init))
+        return nest_of(iters, block.name_hint, with_accesses(block.body, place), with_accesses(block.init, place))
 
     def _epilogue(self, nest: Any) -> Any:
         block = block_of(nest)

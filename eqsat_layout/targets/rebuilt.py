@@ -5,7 +5,8 @@ In: the blocks of an unscheduled PrimFunc, changed, and its buffers. Out: a sche
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -14,6 +15,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Var
 
 from eqsat_layout.targets.stages import new_schedule
+from eqsat_layout.tir.structural import structural_map
 
 
 def block_of(nest: Any) -> Any:
@@ -32,12 +34,56 @@ def under_loops(block: Any) -> Any:
     return statement
 
 
-def nest_of(iters: Sequence[Any], name: str, body: Any, init: Any = None) -> Any:
+def nest_of(iters: Sequence[Any], name: str, body: Any, init: Any = None, annotations: Any = None) -> Any:
     """A block that stores one element, under one loop for each of its axes."""
     loads: list[Any] = []
     tvm_ffi.structural_walk(body, (tvm.ir.TensorLoad, loads.append))
-    reads = [_point(load.source, load.indices) for load in loads if not load.source.same_as(body.buffer)]
-    return under_loops(s_tir.SBlock(list(iters), reads, [_point(body.buffer, body.indices)], name, body, init))
+    reads: list[Any] = []
+    for load in loads:
+        point = _point(load.source, load.indices)
+        if not load.source.same_as(body.buffer) and not any(tvm_ffi.structural_equal(point, one) for one in reads):
+            reads.append(point)
+    writes = [_point(body.buffer, body.indices)]
+    return under_loops(s_tir.SBlock(list(iters), reads, writes, name, body, init, annotations=annotations))
+
+
+def with_accesses(statement: Any, place: Callable[[Any, list[Any]], tuple[Any, list[Any]]]) -> Any:
+    """The statement with loads and stores elsewhere: ``place(buffer, indices)`` gives both."""
+
+    def on_load(load: Any) -> Any:
+        return tirx.BufferLoad(*place(load.source, list(load.indices)))
+
+    def on_store(store: Any) -> Any:
+        buffer, indices = place(store.buffer, list(store.indices))
+        return tirx.BufferStore(buffer, store.value, indices)
+
+    return structural_map(statement, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
+
+
+@dataclass(frozen=True)
+class CutAxis:
+    """``extent`` elements as ``number`` of a tile and ``place`` inside it, which are axes of a block.
+
+    A last tile that would run over the end starts earlier: ``start`` is where it were without that.
+    """
+
+    number: Any
+    place: Any
+    start: Any
+    element: Any
+
+    @staticmethod
+    def of(extent: int, count: int, size: int, dtype: str, kind: int = tirx.IterVar.DataPar) -> CutAxis:
+        """``count`` tiles of ``size`` elements."""
+
+        def axis(name: str, extent: int) -> Any:
+            domain = tvm.ir.Range(tirx.IntImm(dtype, 0), tirx.IntImm(dtype, extent))
+            return tirx.IterVar(domain, Var(name, dtype), kind)
+
+        number, place = axis("t", count), axis("r", size)
+        start = number.var * size
+        first = tirx.min(start, tirx.IntImm(dtype, extent - size)) if extent < count * size else start
+        return CutAxis(number, place, start, first + place.var)
 
 
 def schedule_over(func: Any, nests: Sequence[Any], allocated: Sequence[Any]) -> Any:

@@ -8,15 +8,16 @@ what lies in two is made twice, to the same value, and reductions skip it the se
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import tvm
 from tvm import tirx
 
 from eqsat_layout.targets.epilogues import is_parameter
-from eqsat_layout.targets.rebuilt import block_of, nest_of, schedule_over
+from eqsat_layout.targets.rebuilt import CutAxis, block_of, nest_of, schedule_over, with_accesses
 from eqsat_layout.targets.stages import Axis, Stage, stages_of
-from eqsat_layout.tir.structural import structural_map, substitute
+from eqsat_layout.tir.structural import substitute
 
 
 def in_whole_vectors(sch: Any, width: int) -> Any:
@@ -63,42 +64,28 @@ class _Cutter:
         block = block_of(nest)
         row = self._rows[block.name_hint]
         if row is None:
-            self._moved(block.body, None, [], None)  # reads no rows, or raises
+            with_accesses(block.body, partial(self._placed, None, []))  # reads no rows, or raises
             return nest
         iters = list(block.iter_vars)
         place = next(number for number, axis in enumerate(iters) if axis.var.same_as(row.var))
-        dtype = str(row.var.ty.dtype)
-        vector, lane = tirx.Var("t", dtype), tirx.Var("r", dtype)
-        start = vector * self._width
-        element = tirx.min(start, tirx.IntImm(dtype, self._extent - self._width)) + lane
-        body = self._moved(block.body, row.var, [vector, lane], element)
+        kind = iters[place].iter_type
+        cut = CutAxis.of(self._extent, self._count, self._width, str(row.var.ty.dtype), kind)
+        iters[place : place + 1] = [cut.number, cut.place]
+        own = [cut.number.var, cut.place.var]
+        moved = with_accesses(block.body, partial(self._placed, row.var, own))
+        body = substitute(moved, {row.var: cut.element})
         if block.init is not None:
-            body = _once(body, block.init, element >= start)
-        iters[place : place + 1] = [
-            tirx.IterVar(tvm.ir.Range(0, tirx.IntImm(dtype, extent)), var, iters[place].iter_type)
-            for var, extent in ((vector, self._count), (lane, self._width))
-        ]
+            body = _once(body, block.init, cut.element >= cut.start)
         return nest_of(iters, block.name_hint, body, block.init)
 
-    def _moved(self, body: Any, row: Any, cut: Sequence[Any], element: Any) -> Any:
-        """The ``body`` of a block with the axes ``cut``, at ``element`` of the axis ``row``, if it has that."""
-
-        def placed(indices: Sequence[Any]) -> list[Any]:
-            *outer, last = indices
-            if row is None or not last.same_as(row):
-                raise ValueError("another element of a row")
-            return [*outer, *cut]
-
-        def on_load(load: Any) -> Any:
-            buffer = self._cut.get(load.source)
-            return load if buffer is None else tirx.BufferLoad(buffer, placed(load.indices))
-
-        def on_store(store: Any) -> Any:
-            buffer = self._cut.get(store.buffer)
-            return store if buffer is None else tirx.BufferStore(buffer, store.value, placed(store.indices))
-
-        moved = structural_map(body, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
-        return moved if row is None else substitute(moved, {row: element})
+    def _placed(self, row: Any, cut: Sequence[Any], buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
+        """An access in a block over the axis ``row`` (``None``: it has none), which becomes those of ``cut``."""
+        if buffer not in self._cut:
+            return buffer, indices
+        *outer, last = indices
+        if row is None or not last.same_as(row):
+            raise ValueError("another element of a row")
+        return self._cut[buffer], [*outer, *cut]
 
 
 def _once(update: Any, init: Any, is_new: Any) -> Any:
