@@ -15,6 +15,7 @@ import tvm
 from tvm.target import codegen
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.targets.matrix_unit import ATTRIBUTES, is_permitted
 
 Progress = Callable[[str], None]
 """Called with the name of each step of a build as it starts."""
@@ -27,7 +28,7 @@ class Machine:
     ``vector_bytes``: width of a vector register; ``registers``: their number; ``cores``: threads of a parallel loop;
     ``broadcast_operand``: an arithmetic instruction can broadcast a scalar from memory (no register of its own);
     ``l1_bytes``: data cache of a core, ``l2_bytes``: its second one;
-    ``line_bytes``: what moves between caches at once.
+    ``line_bytes``: what moves between caches at once; ``matrix_unit``: that of :mod:`matrix_unit` is there.
     """
 
     vector_bytes: int
@@ -37,6 +38,7 @@ class Machine:
     l1_bytes: int = 32768
     l2_bytes: int = 524288
     line_bytes: int = 64
+    matrix_unit: bool = False
 
     def lanes(self, element_bytes: int) -> int:
         """Elements in a vector register."""
@@ -59,6 +61,8 @@ def normalize_target(target: Any = None) -> tvm.target.Target:
     config = {"kind": "llvm"} | config
     if _is_host(config):
         config.setdefault("mcpu", str(codegen.llvm_get_system_cpu()))
+        if "mattr" not in config and is_permitted():
+            config["mattr"] = list(ATTRIBUTES)
     config.setdefault("num-cores", _host_threads())
     checked = tvm.target.Target(config)
     mcpu = config.get("mcpu")
@@ -73,7 +77,7 @@ def machine_of(target: tvm.target.Target) -> Machine:
     cores = int(dict(target.attrs).get("num-cores", 1))
     features = set(map(str, codegen.llvm_get_cpu_features(target)))
     if "avx512f" in features:
-        return Machine(64, 32, cores, broadcast_operand=True, l2_bytes=1048576)
+        return Machine(64, 32, cores, broadcast_operand=True, l2_bytes=1048576, matrix_unit="amx-bf16" in features)
     if "avx" in features:
         return Machine(32, 16, cores)
     if "neon" in features or "sve" in features:

@@ -1,0 +1,401 @@
+"""Products of float32 matrices on a matrix unit that multiplies bfloat16 (targets room).
+
+In: a product (:mod:`matrix_products`) and the elementwise stage that follows, if any. Out: a scheduled PrimFunc. Cores
+take chunks of rows, or of columns. Each cuts its rows into parts (:mod:`float_parts`) that stay in its second cache,
+goes over all panels of columns with them, fetching the next one from memory, and stores what the epilogue makes of
+each block. Weights come as parts already, in the order in which tiles are loaded: :func:`packed_weights`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.ir import Var
+
+from eqsat_layout.targets import matrix_unit
+from eqsat_layout.targets.base import Machine
+from eqsat_layout.targets.float_parts import PAIRS, PARTS, part
+from eqsat_layout.targets.matrix_products import MatrixProduct
+from eqsat_layout.targets.rebuilt import nest_of
+from eqsat_layout.targets.stages import Stage, divisors
+from eqsat_layout.tir.structural import structural_map, substitute
+
+LANES = 16  # of vectors of float32 beside the unit
+_TILES = 2  # of rows, and of columns, whose products are in registers together
+_ROWS = _TILES * matrix_unit.ROWS
+_COLUMNS = _TILES * matrix_unit.COLUMNS
+_STEPS = matrix_unit.STEPS
+_LINE = 64  # bytes
+_RUN = 128  # steps along memory, from which on rows are read one by one
+_READ, _SECOND_CACHE, _DATA = 0, 2, 1
+_BLOCK = 107.0  # nanoseconds of the products of all pairs of parts for one step of one block (24 instructions)
+_PART = 0.09  # of an element of the data that is cut into parts
+_RESULT = 0.06  # of an element of the result, its epilogue included
+_MEMORY = 14.0  # bytes a nanosecond that a core gets from memory
+_LAUNCH = 3000.0  # nanoseconds of a parallel loop
+_CACHE = 2 << 20  # bytes of the second cache of every CPU that has the unit
+_HELD = 0.45  # of it, for the parts of a chunk of rows
+_SUMS = 0.3  # of it, for sums that wait for more steps
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """``rows`` of a chunk at a time, of a batch's element ``chunks`` in all; columns in ``groups``, steps in ``pieces``.
+
+    ``nanoseconds`` that all takes by a small model.
+    """
+
+    rows: int
+    chunks: int
+    groups: int
+    pieces: int
+    nanoseconds: float
+
+
+def plan_tiles(product: MatrixProduct, machine: Machine) -> TilePlan | None:
+    """The fastest plan; ``None`` where nothing fits."""
+    return min(_plans(product, machine), key=lambda plan: plan.nanoseconds, default=None)
+
+
+def _plans(product: MatrixProduct, machine: Machine) -> list[TilePlan]:
+    found: list[TilePlan] = []
+    rows, blocks, panels = product.rows.extent, _blocks(product), _panels(product)
+    for groups in (count for count in (1, *range(machine.cores, 4 * machine.cores + 1)) if panels % count == 0):
+        for count in range(1, rows // _ROWS + 2):
+            chunk = _rounded_up(math.ceil(rows / count), matrix_unit.ROWS)
+            chunks = math.ceil(rows / chunk)
+            pieces = _pieces(chunk, blocks, panels // groups)
+            if pieces:
+                plan = TilePlan(chunk, chunks, groups, pieces, 0.0)
+                found.append(TilePlan(chunk, chunks, groups, pieces, _nanoseconds(product, plan, machine)))
+    return found
+
+
+def _pieces(rows: int, blocks: int, panels: int) -> int:
+    """In how many pieces steps are done, for a chunk's parts to fit the cache; 0 where they don't."""
+    held = _rounded_up(rows, _ROWS) * _STEPS * PARTS * 2 * blocks
+    sums = _rounded_up(rows, _ROWS) * panels * _COLUMNS * 4
+    fit = [d for d in divisors(blocks, blocks) if held <= d * _HELD * _CACHE]
+    pieces = min(fit, default=0)
+    return pieces if pieces <= 1 or sums <= _SUMS * _CACHE else 0
+
+
+def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: Machine) -> float:
+    blocks, panels = _blocks(product), _panels(product) // plan.groups
+    tasks = product.batch.extent * plan.chunks * plan.groups
+    turns = math.ceil(tasks / machine.cores)
+    pairs = plan.rows / _ROWS
+    computing = (math.floor(pairs) + (0.55 if pairs % 1 else 0.0)) * panels * blocks * _BLOCK
+    cutting = plan.rows * product.steps.extent * _PART
+    result = plan.rows * panels * _COLUMNS * _RESULT
+    weights = panels * blocks * _COLUMNS * _STEPS * PARTS * 2
+    is_kept = weights <= (1 - _HELD) * _CACHE / 2 and not product.batch.axes
+    fetched = weights / _MEMORY * (1 if is_kept else turns)
+    busy = turns * (computing + cutting + result)
+    return max(busy, fetched) + 0.3 * min(busy, fetched) + _LAUNCH
+
+
+def _blocks(product: MatrixProduct) -> int:
+    """Of steps that one instruction takes."""
+    return math.ceil(product.steps.extent / _STEPS)
+
+
+def _panels(product: MatrixProduct) -> int:
+    return math.ceil(product.columns.extent / _COLUMNS)
+
+
+def packed_shape(product: MatrixProduct) -> tuple[int, ...]:
+    """Of weights as parts: batch, panel, block of steps, part, tile of columns, pair of steps, column (two bfloat16)."""
+    return product.batch.extent, _panels(product), _blocks(product), PARTS, _TILES, _STEPS // 2, matrix_unit.COLUMNS
+
+
+def packed_weights(product: MatrixProduct, attrs: Any) -> Any:
+    """A PrimFunc, with such attributes, from the weights as they are to their parts, uint32."""
+    source = product.weights.load.buffer
+    packed = tirx.decl_buffer(packed_shape(product), "uint32", "packed")
+    dtype = _dtype(product)
+    axes = [
+        tirx.IterVar(tvm.ir.Range(tirx.IntImm(dtype, 0), tirx.IntImm(dtype, extent)), Var(name, dtype), 0)
+        for name, extent in zip("bpksthc", packed_shape(product), strict=True)
+    ]
+    batch, panel, block, number, tile, pair, lane = (axis.var for axis in axes)
+    column = panel * _COLUMNS + tile * matrix_unit.COLUMNS + lane
+
+    def element(step: Any) -> Any:
+        step = block * _STEPS + step
+        places = product.fixed_places | product.batch.at(batch)
+        places |= product.columns.at(column) | product.steps.at(step)
+        value = substitute(product.weights.value, places)
+        is_there = tirx.all(column < product.columns.extent, step < product.steps.extent)
+        return tirx.if_then_else(is_there, value, tirx.const(0.0, "float32"))
+
+    def bits(step: Any) -> Any:
+        *others, last = (part(element(step), index) for index in range(PARTS))
+        for index, other in reversed(list(enumerate(others))):
+            last = tirx.Select(number == index, other, last)
+        return last
+
+    value = bits(pair * 2) | (bits(pair * 2 + 1) << tirx.IntImm("uint32", 16))
+    nest = nest_of(axes, "packed", tirx.BufferStore(packed, value, [axis.var for axis in axes]))
+    root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", nest))
+    return tirx.PrimFunc([source, packed], root, attrs=attrs)
+
+
+def _dtype(product: MatrixProduct) -> str:
+    return str(product.stage.axes[0].var.ty.dtype)
+
+
+def _rounded_up(number: int, size: int) -> int:
+    return math.ceil(number / size) * size
+
+
+def matrix_kernel(product: MatrixProduct, epilogue: Stage | None, func: Any, sch: Any, plan: TilePlan) -> Any:
+    """The kernel: ``func`` with packed weights in the place of the weights."""
+    return _Kernel(product, epilogue, plan, sch).function(func)
+
+
+class _Kernel:
+    """One kernel while it is put together."""
+
+    def __init__(self, product: MatrixProduct, epilogue: Stage | None, plan: TilePlan, sch: Any) -> None:
+        self.product, self.plan = product, plan
+        self._stage, self._epilogue = product.stage, epilogue
+        self._store = sch.get((epilogue or product.stage).block).body
+        self._dtype = _dtype(product)
+        self._blocks = _blocks(product) // plan.pieces
+        self._panels = _panels(product) // plan.groups
+        self._pairs = math.ceil(plan.rows / _ROWS)
+        self._tiles = math.ceil(product.columns.extent / matrix_unit.COLUMNS)
+        self._is_uneven = self._tiles % _TILES != 0
+        held = (self._pairs, self._blocks, PARTS, _TILES, matrix_unit.ROWS, _STEPS)
+        waiting = self._pairs * self._panels if plan.pieces > 1 else 1
+        self.packed = tirx.decl_buffer(packed_shape(product), "uint32", "packed")
+        self._parts = tirx.decl_buffer(held, "uint16", "parts")
+        self._sums = tirx.decl_buffer(
+            (waiting, _TILES, _TILES, matrix_unit.ROWS, matrix_unit.COLUMNS),
+            "float32",
+            "sums",
+            scope="global" if waiting > 1 else "local",
+        )
+        self._vector = tirx.decl_buffer((LANES,), "float32", "vector", scope="local")
+        self._places = tirx.decl_buffer((max(1, len(product.rows.axes)), plan.rows), "int32", "places", scope="local")
+        self._configuration = tirx.decl_buffer(*matrix_unit.CONFIGURATION, "configuration", scope="local")
+
+    def function(self, func: Any) -> Any:
+        weights = self.product.weights.load.buffer
+        params = [self.packed if param.same_as(weights) else param for param in func.params]
+        tasks = self.product.batch.extent * self.plan.chunks * self.plan.groups
+        body = _sequence([matrix_unit.permitted(), self._loop(tasks, self._task, tirx.ForKind.PARALLEL)])
+        root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", body))
+        return tirx.PrimFunc(params, root, ret_type=func.ret_type, attrs=func.attrs)
+
+    def _task(self, task: Any) -> Any:
+        plan = self.plan
+        group, rest = tirx.floormod(task, plan.groups), tirx.floordiv(task, plan.groups)
+        chunk, batch = tirx.floormod(rest, plan.chunks), tirx.floordiv(rest, plan.chunks)
+        first = chunk * plan.rows
+        count = tirx.min(self._number(plan.rows), self._number(self.product.rows.extent) - first)
+        def piece(number: Any) -> Any:
+            return self._piece(number, batch, group * self._panels, first, count)
+
+        statements = [*matrix_unit.configured(self._configuration), *self._tabulated(first), piece(None)]
+        if plan.pieces > 1:  # the first one apart: TVM allocates buffers in the innermost loop that has all accesses
+            statements.append(self._loop(plan.pieces - 1, lambda number: piece(number + 1)))
+        statements.append(matrix_unit.released())
+        buffers = [self._configuration, self._places, self._parts, self._sums, self._vector]
+        return s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "task", _sequence(statements), alloc_buffers=buffers))
+
+    def _tabulated(self, first: Any) -> list[Any]:
+        """The places of rows along their axes, the last row again for those that are too many."""
+        rows = self.product.rows
+        last = self._number(rows.extent - 1)
+
+        def row(number: Any) -> Any:
+            places = rows.at(tirx.min(first + number, last))
+            stores = [
+                tirx.BufferStore(self._places, places[axis.var].astype("int32"), [self._number(index), number])
+                for index, axis in enumerate(rows.axes)
+            ]
+            return _sequence(stores)
+
+        return [self._loop(self.plan.rows, row)]
+
+    def _piece(self, piece: Any, batch: Any, panel: Any, first: Any, count: Any) -> Any:
+        """All products of a piece of the steps; ``piece``: ``None`` for the first one."""
+        is_first, piece = piece is None, self._number(0) if piece is None else piece
+
+        pairs = tirx.floordiv(count + (_ROWS - 1), _ROWS)
+
+        def parts(pair: Any) -> Any:
+            def cut(block: Any, row: Any) -> Any:
+                return self._cut(pair, block, row, piece, batch)
+
+            if (self.product.steps.axes[-1].extent or 0) >= _RUN:
+                return self._loop(_ROWS, lambda row: self._loop(self._blocks, lambda block: cut(block, row)))
+            return self._loop(self._blocks, lambda block: self._loop(_ROWS, lambda row: cut(block, row)))
+
+        def pair_of(number: Any, pair: Any) -> Any:
+            left = count - pair * _ROWS
+            whole = [*self._multiplied(pair, piece, batch, panel, number, _TILES, is_first)]
+            half = [*self._multiplied(pair, piece, batch, panel, number, 1, is_first)]
+            multiplied = tirx.IfThenElse(left > matrix_unit.ROWS, _sequence(whole), _sequence(half))
+            if is_first and self.plan.pieces > 1:
+                return multiplied
+            results = self._results(pair, batch, panel + number, number, tirx.min(left, self._number(_ROWS)))
+            if not is_first:
+                results = tirx.IfThenElse(piece == self.plan.pieces - 1, results, None)
+            return _sequence([multiplied, results])
+
+        products = self._loop(self._panels, lambda number: self._loop(pairs, lambda pair: pair_of(number, pair)))
+        return _sequence([self._loop(pairs, parts), products])
+
+    def _cut(self, pair: Any, block: Any, row: Any, piece: Any, batch: Any) -> Any:
+        """The parts of one row of a block of the data."""
+        product, count = self.product, self.product.steps.extent // LANES
+        here = tirx.min(pair * _ROWS + row, self._number(self.plan.rows - 1))
+        places = product.fixed_places | product.batch.at(batch) | self._row_places(here)
+        tile, line = tirx.floordiv(row, matrix_unit.ROWS), tirx.floormod(row, matrix_unit.ROWS)
+
+        def half(which: int) -> list[Any]:
+            vector = (piece * self._blocks + block) * (_STEPS // LANES) + which
+
+            def value(lane: Any) -> Any:
+                found = substitute(product.data.value, places | product.steps.at_vector(vector, lane, LANES))
+                if count % 2:
+                    found = tirx.if_then_else(vector < count, found, tirx.const(0.0, "float32"))
+                return tirx.BufferStore(self._vector, found, [lane])
+
+            def stored(number: int) -> Callable[[Any], Any]:
+                def store(lane: Any) -> Any:
+                    bits = part(tirx.BufferLoad(self._vector, [lane]), number).astype("uint16")
+                    place = [pair, block, self._number(number), tile, line, lane + which * LANES]
+                    return tirx.BufferStore(self._parts, bits, place)
+
+                return store
+
+            return [self._vectors(value), *(self._vectors(stored(number)) for number in range(PARTS))]
+
+        return _sequence([statement for which in range(_STEPS // LANES) for statement in half(which)])
+
+    def _row_places(self, row: Any) -> dict[Any, Any]:
+        """The place of a row of the chunk along the axes of rows."""
+        return {
+            axis.var: tirx.BufferLoad(self._places, [self._number(index), row]).astype(self._dtype)
+            for index, axis in enumerate(self.product.rows.axes)
+        }
+
+    def _multiplied(
+        self, pair: Any, piece: Any, batch: Any, panel: Any, number: Any, tiles: int, is_first: bool
+    ) -> list[Any]:
+        """The products of ``tiles`` tiles of rows with two of columns, for all steps of a piece."""
+        sums = [(row, column) for row in range(tiles) for column in range(_TILES)]
+        waiting = number * self._pairs + pair if self.plan.pieces > 1 else self._number(0)
+
+        def place(row: int, column: int) -> list[Any]:
+            return [waiting, *map(self._number, (row, column, 0, 0))]
+
+        def tile(row: int, column: int) -> int:
+            return row * _TILES + column
+
+        start = [
+            matrix_unit.cleared(tile(*at)) if is_first else matrix_unit.loaded(tile(*at), self._sums, place(*at))
+            for at in sums
+        ]
+
+        def step(block: Any) -> Any:
+            whole = piece * self._blocks + block
+            statements = self._fetched(pair, batch, panel, number, whole)
+            held: tuple[int | None, int | None] = (None, None)
+            for data, weights in PAIRS:
+                if data != held[0]:
+                    statements += [
+                        matrix_unit.loaded(4 + row, self._parts, [pair, block, *map(self._number, (data, row, 0, 0))])
+                        for row in range(tiles)
+                    ]
+                if weights != held[1]:
+                    statements += [
+                        matrix_unit.loaded(
+                            6 + column,
+                            self.packed,
+                            [batch, panel + number, whole, *map(self._number, (weights, column, 0, 0))],
+                        )
+                        for column in range(_TILES)
+                    ]
+                held = (data, weights)
+                statements += [matrix_unit.multiplied(tile(row, column), 4 + row, 6 + column) for row, column in sums]
+            return _sequence(statements)
+
+        stored = [matrix_unit.stored(tile(*at), self._sums, place(*at)) for at in sums]
+        return [*start, self._loop(self._blocks, step), *stored]
+
+    def _fetched(self, pair: Any, batch: Any, panel: Any, number: Any, block: Any) -> list[Any]:
+        """This step's share of the lines of the next panel."""
+        lines = math.prod(packed_shape(self.product)[3:]) * 4 // _LINE
+        each = math.ceil(lines / self._pairs)
+        following = panel + tirx.min(number + 1, self._number(self._panels - 1))
+
+        def line(index: Any) -> Any:
+            place = tirx.min(pair * each + index, self._number(lines - 1)) * (_LINE // 4)
+            address = tirx.address_of(self.packed[(batch, following, block, 0, 0, 0, place)])
+            return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, _READ, _SECOND_CACHE, _DATA))
+
+        return [self._loop(each, line, tirx.ForKind.UNROLLED)]
+
+    def _results(self, pair: Any, batch: Any, panel: Any, number: Any, count: Any) -> Any:
+        """What the epilogue makes of a block's sums, or the sums themselves."""
+        product = self.product
+        waiting = number * self._pairs + pair if self.plan.pieces > 1 else self._number(0)
+
+        def row(line: Any) -> Any:
+            places = product.fixed_places | product.batch.at(batch) | self._row_places(pair * _ROWS + line)
+
+            def tile(column: Any) -> Any:
+                def store(lane: Any) -> Any:
+                    at = places | product.columns.at_vector(panel * _TILES + column, lane, LANES)
+                    tile_row, tile_line = tirx.floordiv(line, matrix_unit.ROWS), tirx.floormod(line, matrix_unit.ROWS)
+                    total = tirx.BufferLoad(self._sums, [waiting, tile_row, column, tile_line, lane])
+                    return self._stored(at, total)
+
+                return self._vectors(store)
+
+            if self._is_uneven:
+                left = self._number(self._tiles) - panel * _TILES
+                return self._loop(tirx.min(left, self._number(_TILES)), tile)
+            return _sequence([tile(self._number(column)) for column in range(_TILES)])
+
+        return self._loop(count, row)
+
+    def _stored(self, places: Mapping[Any, Any], total: Any) -> Any:
+        """The store of one element at such places of the stage."""
+        if self._epilogue is None:
+            indices = [substitute(index, places) for index in self._store.indices]
+            return tirx.BufferStore(self._store.buffer, total, indices)
+        pairs = zip(self._epilogue.axes, self._stage.spatial, strict=True)
+        places = {own.var: places[axis.var] for own, axis in pairs}
+        sums = self._stage.write.buffer
+
+        def on_load(load: Any) -> Any:
+            return total if load.source.same_as(sums) else load
+
+        value = substitute(structural_map(self._store.value, (tvm.ir.TensorLoad, on_load)), places)
+        return tirx.BufferStore(self._store.buffer, value, [substitute(index, places) for index in self._store.indices])
+
+    def _vectors(self, body: Callable[[Any], Any]) -> Any:
+        return self._loop(LANES, body, tirx.ForKind.VECTORIZED)
+
+    def _loop(self, extent: Any, body: Callable[[Any], Any], kind: Any = tirx.ForKind.SERIAL) -> Any:
+        var = Var("i", self._dtype)
+        extent = self._number(extent) if isinstance(extent, int) else extent
+        return tirx.For(var, self._number(0), extent, kind, body(var))
+
+    def _number(self, value: int) -> Any:
+        return tirx.IntImm(self._dtype, value)
+
+
+def _sequence(statements: Sequence[Any]) -> Any:
+    return tirx.SeqStmt(list(statements)) if len(statements) > 1 else statements[0]
