@@ -22,6 +22,7 @@ from eqsat_layout.targets.merged import merged_primfunc, tir_call
 from eqsat_layout.targets.nests import Chain, NestModel, chain_of
 from eqsat_layout.targets.pads import may_move_pads, pads_first
 from eqsat_layout.targets.schedule import joined_primfunc, simplified
+from eqsat_layout.targets.split_products import split_product
 from eqsat_layout.targets.stages import Stage, new_schedule, stages_of
 
 _LONGEST = 6  # calls in one kernel
@@ -153,6 +154,8 @@ class _Joiner:
         if not chain.is_known:
             return None
         alone = min(self.model.apart(chain), self._rows_of(sch) if _are_rows(chain.stages) else math.inf)
+        split = split_product(function, self.machine) if self.machine.matrix_unit else None
+        alone = min(alone, split.plan.nanoseconds) if split else alone
         nest = self.model.faster(chain, alone)
         return _Part(chain, tuple(sch.mod["main"].params), nest.nanoseconds if nest else alone)
 

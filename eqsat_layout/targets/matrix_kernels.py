@@ -9,8 +9,9 @@ each block. Weights come as parts already, in the order in which tiles are loade
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import tvm
@@ -22,7 +23,7 @@ from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.float_parts import PAIRS, PARTS, part
 from eqsat_layout.targets.matrix_products import MatrixProduct
 from eqsat_layout.targets.rebuilt import nest_of
-from eqsat_layout.targets.stages import Stage, divisors
+from eqsat_layout.targets.stages import Access, Stage, divisors
 from eqsat_layout.tir.structural import structural_map, substitute
 
 LANES = 16  # of vectors of float32 beside the unit
@@ -32,22 +33,26 @@ _COLUMNS = _TILES * matrix_unit.COLUMNS
 _STEPS = matrix_unit.STEPS
 _LINE = 64  # bytes
 _RUN = 128  # steps along memory, from which on rows are read one by one
-_READ, _SECOND_CACHE, _DATA = 0, 2, 1
-_BLOCK = 107.0  # nanoseconds of the products of all pairs of parts for one step of one block (24 instructions)
-_PART = 0.09  # of an element of the data that is cut into parts
-_RESULT = 0.06  # of an element of the result, its epilogue included
+_SECOND_CACHE, _DATA = 2, 1
+_BLOCK = 135.0  # nanoseconds of the products of all pairs of parts for one step of one block (24 instructions)
+_HALF = 0.55  # of that for a block of half as many rows
+_PART = 0.5  # of an element of the data that is read and cut into parts
+_RESULT = 0.2  # of an element of the result, its epilogue included
 _MEMORY = 14.0  # bytes a nanosecond that a core gets from memory
+_OVERLAP = 0.5  # of the shorter one of work and traffic is not hidden behind the other
 _LAUNCH = 3000.0  # nanoseconds of a parallel loop
 _CACHE = 2 << 20  # bytes of the second cache of every CPU that has the unit
 _HELD = 0.45  # of it, for the parts of a chunk of rows
 _SUMS = 0.3  # of it, for sums that wait for more steps
+_FILL = 0.8  # of it, for parts and weights that are used again
+_MARGIN = 1.3  # times as long as by this model, beside what :mod:`nests` says of kernels without the unit
 
 
 @dataclass(frozen=True)
 class TilePlan:
-    """``rows`` of a chunk at a time, of a batch's element ``chunks`` in all; columns in ``groups``, steps in ``pieces``.
+    """``rows`` at a time, ``chunks`` of these in all of an element of the batch; columns in ``groups``, steps in ``pieces``.
 
-    ``nanoseconds`` that all takes by a small model.
+    ``nanoseconds`` that all takes by a small model, as :mod:`nests` counts them.
     """
 
     rows: int
@@ -62,42 +67,40 @@ def plan_tiles(product: MatrixProduct, machine: Machine) -> TilePlan | None:
     return min(_plans(product, machine), key=lambda plan: plan.nanoseconds, default=None)
 
 
-def _plans(product: MatrixProduct, machine: Machine) -> list[TilePlan]:
-    found: list[TilePlan] = []
+def _plans(product: MatrixProduct, machine: Machine) -> Iterator[TilePlan]:
     rows, blocks, panels = product.rows.extent, _blocks(product), _panels(product)
+    sizes = {_rounded_up(math.ceil(rows / count), matrix_unit.ROWS) for count in range(1, rows // _ROWS + 2)}
     for groups in (count for count in (1, *range(machine.cores, 4 * machine.cores + 1)) if panels % count == 0):
-        for count in range(1, rows // _ROWS + 2):
-            chunk = _rounded_up(math.ceil(rows / count), matrix_unit.ROWS)
-            chunks = math.ceil(rows / chunk)
-            pieces = _pieces(chunk, blocks, panels // groups)
+        for size in sizes:
+            pieces = _pieces(size, blocks, panels // groups)
             if pieces:
-                plan = TilePlan(chunk, chunks, groups, pieces, 0.0)
-                found.append(TilePlan(chunk, chunks, groups, pieces, _nanoseconds(product, plan, machine)))
-    return found
+                plan = TilePlan(size, math.ceil(rows / size), groups, pieces, 0.0)
+                yield replace(plan, nanoseconds=_MARGIN * _nanoseconds(product, plan, machine))
 
 
 def _pieces(rows: int, blocks: int, panels: int) -> int:
     """In how many pieces steps are done, for a chunk's parts to fit the cache; 0 where they don't."""
-    held = _rounded_up(rows, _ROWS) * _STEPS * PARTS * 2 * blocks
+    fit = [d for d in divisors(blocks, blocks) if _held(rows, blocks) <= d * _HELD * _CACHE]
     sums = _rounded_up(rows, _ROWS) * panels * _COLUMNS * 4
-    fit = [d for d in divisors(blocks, blocks) if held <= d * _HELD * _CACHE]
     pieces = min(fit, default=0)
     return pieces if pieces <= 1 or sums <= _SUMS * _CACHE else 0
 
 
+def _held(rows: int, blocks: int) -> int:
+    """Bytes of the parts of so much data."""
+    return _rounded_up(rows, _ROWS) * blocks * _STEPS * PARTS * 2
+
+
 def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: Machine) -> float:
     blocks, panels = _blocks(product), _panels(product) // plan.groups
-    tasks = product.batch.extent * plan.chunks * plan.groups
-    turns = math.ceil(tasks / machine.cores)
+    turns = math.ceil(product.batch.extent * plan.chunks * plan.groups / machine.cores)
     pairs = plan.rows / _ROWS
-    computing = (math.floor(pairs) + (0.55 if pairs % 1 else 0.0)) * panels * blocks * _BLOCK
-    cutting = plan.rows * product.steps.extent * _PART
-    result = plan.rows * panels * _COLUMNS * _RESULT
+    computing = (math.floor(pairs) + (_HALF if pairs % 1 else 0.0)) * panels * blocks * _BLOCK
+    busy = turns * (computing + plan.rows * (product.steps.extent * _PART + panels * _COLUMNS * _RESULT))
     weights = panels * blocks * _COLUMNS * _STEPS * PARTS * 2
-    is_kept = weights <= (1 - _HELD) * _CACHE / 2 and not product.batch.axes
+    is_kept = weights + _held(plan.rows, blocks // plan.pieces) <= _FILL * _CACHE and not product.batch.axes
     fetched = weights / _MEMORY * (1 if is_kept else turns)
-    busy = turns * (computing + cutting + result)
-    return max(busy, fetched) + 0.3 * min(busy, fetched) + _LAUNCH
+    return max(busy, fetched) + _OVERLAP * min(busy, fetched) + _LAUNCH
 
 
 def _blocks(product: MatrixProduct) -> int:
@@ -110,7 +113,7 @@ def _panels(product: MatrixProduct) -> int:
 
 
 def packed_shape(product: MatrixProduct) -> tuple[int, ...]:
-    """Of weights as parts: batch, panel, block of steps, part, tile of columns, pair of steps, column (two bfloat16)."""
+    """Of weights as parts: batch, panel, block of steps, part, tile of columns, pair of steps, column: two bfloat16."""
     return product.batch.extent, _panels(product), _blocks(product), PARTS, _TILES, _STEPS // 2, matrix_unit.COLUMNS
 
 
@@ -196,10 +199,11 @@ class _Kernel:
 
     def _task(self, task: Any) -> Any:
         plan = self.plan
-        group, rest = tirx.floormod(task, plan.groups), tirx.floordiv(task, plan.groups)
-        chunk, batch = tirx.floormod(rest, plan.chunks), tirx.floordiv(rest, plan.chunks)
+        chunk, rest = tirx.floormod(task, plan.chunks), tirx.floordiv(task, plan.chunks)  # one after the other use
+        group, batch = tirx.floormod(rest, plan.groups), tirx.floordiv(rest, plan.groups)  # the same weights
         first = chunk * plan.rows
         count = tirx.min(self._number(plan.rows), self._number(self.product.rows.extent) - first)
+
         def piece(number: Any) -> Any:
             return self._piece(number, batch, group * self._panels, first, count)
 
@@ -208,7 +212,8 @@ class _Kernel:
             statements.append(self._loop(plan.pieces - 1, lambda number: piece(number + 1)))
         statements.append(matrix_unit.released())
         buffers = [self._configuration, self._places, self._parts, self._sums, self._vector]
-        return s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "task", _sequence(statements), alloc_buffers=buffers))
+        block = s_tir.SBlock([], [], [], "task", _sequence(statements), alloc_buffers=buffers)
+        return s_tir.SBlockRealize([], True, block)
 
     def _tabulated(self, first: Any) -> list[Any]:
         """The places of rows along their axes, the last row again for those that are too many."""
@@ -310,6 +315,8 @@ class _Kernel:
         def step(block: Any) -> Any:
             whole = piece * self._blocks + block
             statements = self._fetched(pair, batch, panel, number, whole)
+            if not is_first or self.plan.pieces == 1:
+                statements += self._fetched_results(pair, batch, panel + number, block)
             held: tuple[int | None, int | None] = (None, None)
             for data, weights in PAIRS:
                 if data != held[0]:
@@ -341,10 +348,43 @@ class _Kernel:
 
         def line(index: Any) -> Any:
             place = tirx.min(pair * each + index, self._number(lines - 1)) * (_LINE // 4)
-            address = tirx.address_of(self.packed[(batch, following, block, 0, 0, 0, place)])
-            return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, _READ, _SECOND_CACHE, _DATA))
+            return _fetch(self.packed[(batch, following, block, 0, 0, 0, place)])
 
         return [self._loop(each, line, tirx.ForKind.UNROLLED)]
+
+    def _fetched_results(self, pair: Any, batch: Any, panel: Any, block: Any) -> list[Any]:
+        """This step's share of what the epilogue of the block will read and write."""
+        product, lines = self.product, _ROWS * _TILES
+        each = math.ceil(lines / self._blocks)
+
+        def line(index: Any) -> Any:
+            place = tirx.min(block * each + index, self._number(lines - 1))
+            row, column = tirx.floordiv(place, _TILES), tirx.floormod(place, _TILES)
+            places = self._row_places(tirx.min(pair * _ROWS + row, self._number(self.plan.rows - 1)))
+            places |= product.fixed_places | product.batch.at(batch)
+            tile = tirx.min(panel * _TILES + column, self._number(self._tiles - 1))
+            places |= product.columns.at_vector(tile, self._number(0), LANES)
+            statements = [_fetch(self._stored(places, tirx.const(0.0, "float32")), is_store=True)]
+            for access in self._read_with_results:
+                indices = [substitute(index, self._own_places(places)) for index in access.indices]
+                statements.append(_fetch(tirx.BufferLoad(access.buffer, indices)))
+            return _sequence(statements)
+
+        return [self._loop(each, line, tirx.ForKind.UNROLLED)]
+
+    @cached_property
+    def _read_with_results(self) -> list[Access]:
+        """What the epilogue reads of every row and column."""
+        if self._epilogue is None:
+            return []
+        pairs = dict(zip((axis.var for axis in self._stage.spatial), self._epilogue.axes, strict=True))
+        rows, columns = (group.axes for group in (self.product.rows, self.product.columns))
+        return [
+            load
+            for load in self._epilogue.loads
+            if not load.buffer.same_as(self._stage.write.buffer)
+            and all(any(load.uses(pairs[axis.var].var) for axis in axes) for axes in (rows, columns))
+        ]
 
     def _results(self, pair: Any, batch: Any, panel: Any, number: Any, count: Any) -> Any:
         """What the epilogue makes of a block's sums, or the sums themselves."""
@@ -372,18 +412,20 @@ class _Kernel:
 
     def _stored(self, places: Mapping[Any, Any], total: Any) -> Any:
         """The store of one element at such places of the stage."""
-        if self._epilogue is None:
-            indices = [substitute(index, places) for index in self._store.indices]
-            return tirx.BufferStore(self._store.buffer, total, indices)
-        pairs = zip(self._epilogue.axes, self._stage.spatial, strict=True)
-        places = {own.var: places[axis.var] for own, axis in pairs}
-        sums = self._stage.write.buffer
+        own, sums = self._own_places(places), self._stage.write.buffer
 
         def on_load(load: Any) -> Any:
             return total if load.source.same_as(sums) else load
 
-        value = substitute(structural_map(self._store.value, (tvm.ir.TensorLoad, on_load)), places)
-        return tirx.BufferStore(self._store.buffer, value, [substitute(index, places) for index in self._store.indices])
+        value = total
+        if self._epilogue is not None:
+            value = substitute(structural_map(self._store.value, (tvm.ir.TensorLoad, on_load)), own)
+        return tirx.BufferStore(self._store.buffer, value, [substitute(index, own) for index in self._store.indices])
+
+    def _own_places(self, places: Mapping[Any, Any]) -> dict[Any, Any]:
+        """Those along the axes of the epilogue."""
+        axes = self._epilogue.axes if self._epilogue is not None else self._stage.spatial
+        return {own.var: places[axis.var] for own, axis in zip(axes, self._stage.spatial, strict=True)}
 
     def _vectors(self, body: Callable[[Any], Any]) -> Any:
         return self._loop(LANES, body, tirx.ForKind.VECTORIZED)
@@ -395,6 +437,13 @@ class _Kernel:
 
     def _number(self, value: int) -> Any:
         return tirx.IntImm(self._dtype, value)
+
+
+def _fetch(access: Any, *, is_store: bool = False) -> Any:
+    """The line of a load, or of a store, is wanted soon."""
+    element = tirx.BufferLoad(access.buffer, access.indices) if is_store else access
+    address = tirx.address_of(element)
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, int(is_store), _SECOND_CACHE, _DATA))
 
 
 def _sequence(statements: Sequence[Any]) -> Any:

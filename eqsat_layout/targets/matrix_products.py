@@ -91,7 +91,7 @@ def matrix_product(sch: Any, stage: Stage, lanes: int) -> MatrixProduct | None:
     if any(axis.extent is None for axis in stage.axes) or any(_dtype(a) != _FLOAT for a in (stage.write, *stage.loads)):
         return None
     last = next((axis for axis in reversed(stage.spatial) if axis.extent != 1), None)
-    factors = last and _factors(sch.get(stage.block), last)
+    factors = None if last is None else _factors(sch.get(stage.block), last)
     if last is None or factors is None:
         return None
     data, weights = factors
@@ -110,8 +110,8 @@ def matrix_product(sch: Any, stage: Stage, lanes: int) -> MatrixProduct | None:
     if stage.branches_on(steps[-1].var) or stage.branches_on(last.var):
         return None
     fixed = tuple(axis for axis in stage.axes if axis.extent == 1)
-    counted = (Group(tuple(axes)) for axes in (batch, rows, columns, steps))
-    return MatrixProduct(stage, *counted, fixed, data, weights)
+    batches, lines, vectors, terms = (Group(tuple(axes)) for axes in (batch, rows, columns, steps))
+    return MatrixProduct(stage, batches, lines, vectors, terms, fixed, data, weights)
 
 
 _KINDS = ((True, True, False), (True, False, False), (False, True, False), (True, True, True))

@@ -93,11 +93,16 @@ def _finished(func: Any, schedule: Callable[[Any], Any], machine: Machine) -> An
         if sch is None:
             return None
         written = write_out_combinations(expand_functions(sch.mod["main"]))
-        scheduled = prefetch_panels(written, machine).with_attr(_SCHEDULED, True)
+        done = scheduled(prefetch_panels(written, machine))
     except Exception:
         return None
     name = func.attrs.get("global_symbol") if func.attrs else None
-    return scheduled.with_attr("global_symbol", name) if name else scheduled.without_attr("global_symbol")
+    return done.with_attr("global_symbol", name) if name else done.without_attr("global_symbol")
+
+
+def scheduled(func: Any) -> Any:
+    """``func`` marked as one that is not to be scheduled again."""
+    return func.with_attr(_SCHEDULED, True)
 
 
 def _is_scheduled(func: Any) -> bool:
