@@ -50,7 +50,7 @@ _MARGIN = 1.3  # times as long as by this model, beside what :mod:`nests` says o
 
 @dataclass(frozen=True)
 class TilePlan:
-    """``rows`` at a time, ``chunks`` of these in all of an element of the batch; columns in ``groups``, steps in ``pieces``.
+    """``rows`` at a time, in ``chunks`` for an element of the batch; columns in ``groups``, steps in ``pieces``.
 
     ``nanoseconds`` that all takes by a small model, as :mod:`nests` counts them.
     """

@@ -258,8 +258,7 @@ def _runs_here(target: tvm.target.Target) -> bool:
     triple = str(dict(target.attrs).get("mtriple") or codegen.llvm_get_system_triple())
     if triple.split("-")[0] != str(codegen.llvm_get_system_triple()).split("-")[0]:
         return False
-    host = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu())})
-    return _instruction_sets(target) <= _instruction_sets(host)
+    return _instruction_sets(target) <= _instruction_sets(normalize_target())
 
 
 def _instruction_sets(target: tvm.target.Target) -> set[str]:
