@@ -38,13 +38,14 @@ _BLOCK = 135.0  # nanoseconds of the products of all pairs of parts for one step
 _HALF = 0.55  # of that for a block of half as many rows
 _PART = 0.5  # of an element of the data that is read and cut into parts
 _RESULT = 0.2  # of an element of the result, its epilogue included
-_MEMORY = 14.0  # bytes a nanosecond that a core gets from memory
+_MEMORY = 6.0  # bytes a nanosecond of weights that a core gets from memory
+_AGAIN = 14.0  # the same for weights that it has read before, from the last cache
 _OVERLAP = 0.5  # of the shorter one of work and traffic is not hidden behind the other
 _LAUNCH = 3000.0  # nanoseconds of a parallel loop
 _CACHE = 2 << 20  # bytes of the second cache of every CPU that has the unit
 _HELD = 0.45  # of it, for the parts of a chunk of rows
 _SUMS = 0.3  # of it, for sums that wait for more steps
-_FILL = 0.8  # of it, for parts and weights that are used again
+_FILL = 0.6  # of it, for parts and weights that are used again
 _MARGIN = 1.3  # times as long as by this model, beside what :mod:`nests` says of kernels without the unit
 
 
@@ -98,8 +99,9 @@ def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: Machine) -> fl
     computing = (math.floor(pairs) + (_HALF if pairs % 1 else 0.0)) * panels * blocks * _BLOCK
     busy = turns * (computing + plan.rows * (product.steps.extent * _PART + panels * _COLUMNS * _RESULT))
     weights = panels * blocks * _COLUMNS * _STEPS * PARTS * 2
-    is_kept = weights + _held(plan.rows, blocks // plan.pieces) <= _FILL * _CACHE and not product.batch.axes
-    fetched = weights / _MEMORY * (1 if is_kept else turns)
+    first = math.ceil(turns / plan.chunks)  # times that a core reads weights that are new to it
+    is_kept = weights + _held(plan.rows, blocks // plan.pieces) <= _FILL * _CACHE
+    fetched = weights * (first / _MEMORY + (0 if is_kept else (turns - first) / _AGAIN))
     return max(busy, fetched) + _OVERLAP * min(busy, fetched) + _LAUNCH
 
 
