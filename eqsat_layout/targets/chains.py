@@ -154,7 +154,7 @@ class _Joiner:
         if not chain.is_known:
             return None
         alone = min(self.model.apart(chain), self._rows_of(sch) if _are_rows(chain.stages) else math.inf)
-        split = split_product(function, self.machine) if self.machine.matrix_unit else None
+        split = split_product(function, self.machine)
         alone = min(alone, split.plan.nanoseconds) if split else alone
         nest = self.model.faster(chain, alone)
         return _Part(chain, tuple(sch.mod["main"].params), nest.nanoseconds if nest else alone)

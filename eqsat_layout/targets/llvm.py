@@ -20,7 +20,6 @@ from eqsat_layout.targets.fold import fold_constants
 from eqsat_layout.targets.literals import with_literals
 from eqsat_layout.targets.numbers import with_numbers
 from eqsat_layout.targets.schedule import schedule_module
-from eqsat_layout.targets.split_products import split_products
 from eqsat_layout.tir.structural import structural_map
 
 _PIPELINE: Final = "eqsat_layout.llvm"
@@ -41,7 +40,6 @@ def build_unfolded(mod: tvm.IRModule, target: tvm.target.Target, *, progress: Pr
     say("fuse")
     machine = machine_of(target)
     mod = join_chains(with_literals(fuse(with_numbers(legalize(mod)))), machine)
-    mod = split_products(mod, machine)
     say("schedule")
     scheduled = schedule_module(mod, machine)
     say("build")

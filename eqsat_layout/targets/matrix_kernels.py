@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Var
 
@@ -22,7 +23,6 @@ from eqsat_layout.targets import matrix_unit
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.float_parts import PAIRS, PARTS, part
 from eqsat_layout.targets.matrix_products import MatrixProduct
-from eqsat_layout.targets.rebuilt import nest_of
 from eqsat_layout.targets.stages import Access, Stage, divisors
 from eqsat_layout.tir.structural import structural_map, substitute
 
@@ -31,12 +31,12 @@ _TILES = 2  # of rows, and of columns, whose products are in registers together
 _ROWS = _TILES * matrix_unit.ROWS
 _COLUMNS = _TILES * matrix_unit.COLUMNS
 _STEPS = matrix_unit.STEPS
-_LINE = 64  # bytes
 _RUN = 128  # steps along memory, from which on rows are read one by one
 _SECOND_CACHE, _DATA = 2, 1
 _BLOCK = 135.0  # nanoseconds of the products of all pairs of parts for one step of one block (24 instructions)
 _HALF = 0.55  # of that for a block of half as many rows
 _PART = 0.5  # of an element of the data that is read and cut into parts
+_WEIGHT = 0.16  # of an element of the weights that is cut into parts
 _RESULT = 0.2  # of an element of the result, its epilogue included
 _MEMORY = 6.0  # bytes a nanosecond of weights that a core gets from memory
 _AGAIN = 14.0  # the same for weights that it has read before, from the last cache
@@ -97,11 +97,12 @@ def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: Machine) -> fl
     turns = math.ceil(product.batch.extent * plan.chunks * plan.groups / machine.cores)
     pairs = plan.rows / _ROWS
     computing = (math.floor(pairs) + (_HALF if pairs % 1 else 0.0)) * panels * blocks * _BLOCK
-    busy = turns * (computing + plan.rows * (product.steps.extent * _PART + panels * _COLUMNS * _RESULT))
-    weights = panels * blocks * _COLUMNS * _STEPS * PARTS * 2
+    weights = panels * blocks * _COLUMNS * _STEPS
+    others = plan.rows * (product.steps.extent * _PART + panels * _COLUMNS * _RESULT) + weights * _WEIGHT
+    busy = turns * (computing + others)
     first = math.ceil(turns / plan.chunks)  # times that a core reads weights that are new to it
-    is_kept = weights + _held(plan.rows, blocks // plan.pieces) <= _FILL * _CACHE
-    fetched = weights * (first / _MEMORY + (0 if is_kept else (turns - first) / _AGAIN))
+    is_kept = 4 * weights + _held(plan.rows, blocks // plan.pieces) <= _FILL * _CACHE
+    fetched = 4 * weights * (first / _MEMORY + (0 if is_kept else (turns - first) / _AGAIN))
     return max(busy, fetched) + _OVERLAP * min(busy, fetched) + _LAUNCH
 
 
@@ -114,43 +115,6 @@ def _panels(product: MatrixProduct) -> int:
     return math.ceil(product.columns.extent / _COLUMNS)
 
 
-def packed_shape(product: MatrixProduct) -> tuple[int, ...]:
-    """Of weights as parts: batch, panel, block of steps, part, tile of columns, pair of steps, column: two bfloat16."""
-    return product.batch.extent, _panels(product), _blocks(product), PARTS, _TILES, _STEPS // 2, matrix_unit.COLUMNS
-
-
-def packed_weights(product: MatrixProduct, attrs: Any) -> Any:
-    """A PrimFunc, with such attributes, from the weights as they are to their parts, uint32."""
-    source = product.weights.load.buffer
-    packed = tirx.decl_buffer(packed_shape(product), "uint32", "packed")
-    dtype = _dtype(product)
-    axes = [
-        tirx.IterVar(tvm.ir.Range(tirx.IntImm(dtype, 0), tirx.IntImm(dtype, extent)), Var(name, dtype), 0)
-        for name, extent in zip("bpksthc", packed_shape(product), strict=True)
-    ]
-    batch, panel, block, number, tile, pair, lane = (axis.var for axis in axes)
-    column = panel * _COLUMNS + tile * matrix_unit.COLUMNS + lane
-
-    def element(step: Any) -> Any:
-        step = block * _STEPS + step
-        places = product.fixed_places | product.batch.at(batch)
-        places |= product.columns.at(column) | product.steps.at(step)
-        value = substitute(product.weights.value, places)
-        is_there = tirx.all(column < product.columns.extent, step < product.steps.extent)
-        return tirx.if_then_else(is_there, value, tirx.const(0.0, "float32"))
-
-    def bits(step: Any) -> Any:
-        *others, last = (part(element(step), index) for index in range(PARTS))
-        for index, other in reversed(list(enumerate(others))):
-            last = tirx.Select(number == index, other, last)
-        return last
-
-    value = bits(pair * 2) | (bits(pair * 2 + 1) << tirx.IntImm("uint32", 16))
-    nest = nest_of(axes, "packed", tirx.BufferStore(packed, value, [axis.var for axis in axes]))
-    root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", nest))
-    return tirx.PrimFunc([source, packed], root, attrs=attrs)
-
-
 def _dtype(product: MatrixProduct) -> str:
     return str(product.stage.axes[0].var.ty.dtype)
 
@@ -160,7 +124,7 @@ def _rounded_up(number: int, size: int) -> int:
 
 
 def matrix_kernel(product: MatrixProduct, epilogue: Stage | None, func: Any, sch: Any, plan: TilePlan) -> Any:
-    """The kernel: ``func`` with packed weights in the place of the weights."""
+    """The kernel that does what ``func`` does."""
     return _Kernel(product, epilogue, plan, sch).function(func)
 
 
@@ -174,30 +138,30 @@ class _Kernel:
         self._dtype = _dtype(product)
         self._blocks = _blocks(product) // plan.pieces
         self._panels = _panels(product) // plan.groups
+        self._units = _TILES * self._blocks * _STEPS // 2  # of a panel of the weights: what is cut into parts together
         self._pairs = math.ceil(plan.rows / _ROWS)
         self._tiles = math.ceil(product.columns.extent / matrix_unit.COLUMNS)
         self._is_uneven = self._tiles % _TILES != 0
         held = (self._pairs, self._blocks, PARTS, _TILES, matrix_unit.ROWS, _STEPS)
         waiting = self._pairs * self._panels if plan.pieces > 1 else 1
-        self.packed = tirx.decl_buffer(packed_shape(product), "uint32", "packed")
+        panel = (2, self._blocks, PARTS, _TILES, _STEPS // 2, matrix_unit.COLUMNS)
         self._parts = tirx.decl_buffer(held, "uint16", "parts")
+        self._panel = tirx.decl_buffer(panel, "uint32", "panel")  # this and the next; two steps each
         self._sums = tirx.decl_buffer(
             (waiting, _TILES, _TILES, matrix_unit.ROWS, matrix_unit.COLUMNS),
             "float32",
             "sums",
             scope="global" if waiting > 1 else "local",
         )
-        self._vector = tirx.decl_buffer((LANES,), "float32", "vector", scope="local")
+        self._vector = tirx.decl_buffer((2, LANES), "float32", "vector", scope="local")
         self._places = tirx.decl_buffer((max(1, len(product.rows.axes)), plan.rows), "int32", "places", scope="local")
         self._configuration = tirx.decl_buffer(*matrix_unit.CONFIGURATION, "configuration", scope="local")
 
     def function(self, func: Any) -> Any:
-        weights = self.product.weights.load.buffer
-        params = [self.packed if param.same_as(weights) else param for param in func.params]
         tasks = self.product.batch.extent * self.plan.chunks * self.plan.groups
         body = _sequence([matrix_unit.permitted(), self._loop(tasks, self._task, tirx.ForKind.PARALLEL)])
         root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", body))
-        return tirx.PrimFunc(params, root, ret_type=func.ret_type, attrs=func.attrs)
+        return tirx.PrimFunc(func.params, root, ret_type=func.ret_type, attrs=func.attrs)
 
     def _task(self, task: Any) -> Any:
         plan = self.plan
@@ -213,7 +177,7 @@ class _Kernel:
         if plan.pieces > 1:  # the first one apart: TVM allocates buffers in the innermost loop that has all accesses
             statements.append(self._loop(plan.pieces - 1, lambda number: piece(number + 1)))
         statements.append(matrix_unit.released())
-        buffers = [self._configuration, self._places, self._parts, self._sums, self._vector]
+        buffers = [self._configuration, self._places, self._parts, self._panel, self._sums, self._vector]
         block = s_tir.SBlock([], [], [], "task", _sequence(statements), alloc_buffers=buffers)
         return s_tir.SBlockRealize([], True, block)
 
@@ -258,8 +222,21 @@ class _Kernel:
                 results = tirx.IfThenElse(piece == self.plan.pieces - 1, results, None)
             return _sequence([multiplied, results])
 
-        products = self._loop(self._panels, lambda number: self._loop(pairs, lambda pair: pair_of(number, pair)))
-        return _sequence([self._loop(pairs, parts), products])
+        def panel_of(number: Any) -> Any:
+            statements = [self._loop(pairs, lambda pair: pair_of(number, pair))]
+            if self.product.rows.extent % self.plan.rows:  # the last chunk may have fewer, who left their shares
+                missing = self._number(self._pairs) - pairs
+                statements.append(self._loop(missing, lambda index: share_of(number, pairs + index)))
+            return _sequence(statements)
+
+        def share_of(number: Any, pair: Any) -> Any:
+            return self._loop(self._blocks, lambda block: self._cut_following(pair, block, piece, batch, number, panel))
+
+        def of_first(unit: Any) -> Any:
+            return self._cut_weights(unit, piece, batch, self._number(0), panel)
+
+        products = self._loop(self._panels, panel_of)
+        return _sequence([self._loop(self._units, of_first), self._loop(pairs, parts), products])
 
     def _cut(self, pair: Any, block: Any, row: Any, piece: Any, batch: Any) -> Any:
         """The parts of one row of a block of the data."""
@@ -275,11 +252,11 @@ class _Kernel:
                 found = substitute(product.data.value, places | product.steps.at_vector(vector, lane, LANES))
                 if count % 2:
                     found = tirx.if_then_else(vector < count, found, tirx.const(0.0, "float32"))
-                return tirx.BufferStore(self._vector, found, [lane])
+                return tirx.BufferStore(self._vector, found, [0, lane])
 
             def stored(number: int) -> Callable[[Any], Any]:
                 def store(lane: Any) -> Any:
-                    bits = part(tirx.BufferLoad(self._vector, [lane]), number).astype("uint16")
+                    bits = part(tirx.BufferLoad(self._vector, [0, lane]), number).astype("uint16")
                     place = [pair, block, self._number(number), tile, line, lane + which * LANES]
                     return tirx.BufferStore(self._parts, bits, place)
 
@@ -288,6 +265,54 @@ class _Kernel:
             return [self._vectors(value), *(self._vectors(stored(number)) for number in range(PARTS))]
 
         return _sequence([statement for which in range(_STEPS // LANES) for statement in half(which)])
+
+    def _cut_weights(self, unit: Any, piece: Any, batch: Any, number: Any, panel: Any) -> Any:
+        """The parts of two steps of a tile of the weights; they are counted as they lie in memory."""
+        count, pairs = self.product.steps.extent // LANES, LANES // 2
+        tile, rest = tirx.floordiv(unit, self._units // _TILES), tirx.floormod(unit, self._units // _TILES)
+        block, pair = tirx.floordiv(rest, _STEPS // 2), tirx.floormod(rest, _STEPS // 2)
+        vector = (piece * self._blocks + block) * (_STEPS // LANES) + tirx.floordiv(pair, pairs)
+        step = tirx.floormod(pair, pairs) * 2
+
+        def value(which: int) -> Callable[[Any], Any]:
+            def store(lane: Any) -> Any:
+                found = self._weights_at(batch, (panel + number) * _TILES + tile, lane, vector, step + which)
+                if count % 2:
+                    found = tirx.if_then_else(vector < count, found, tirx.const(0.0, "float32"))
+                return tirx.BufferStore(self._vector, found, [which, lane])
+
+            return store
+
+        def stored(index: int) -> Callable[[Any], Any]:
+            def store(lane: Any) -> Any:
+                low, high = (part(tirx.BufferLoad(self._vector, [which, lane]), index) for which in range(2))
+                both = low | (high << tirx.IntImm("uint32", 16))
+                place = [tirx.floormod(number, 2), block, self._number(index), tile, pair, lane]
+                return tirx.BufferStore(self._panel, both, place)
+
+            return store
+
+        statements = [*(self._vectors(value(which)) for which in range(2))]
+        return _sequence([*statements, *(self._vectors(stored(index)) for index in range(PARTS))])
+
+    def _cut_following(self, pair: Any, block: Any, piece: Any, batch: Any, number: Any, panel: Any) -> Any:
+        """The share of one step of one pair of tiles of rows in cutting the panel after this one."""
+        each = math.ceil(self._units / (self._pairs * self._blocks))
+        following = tirx.min(number + 1, self._number(self._panels - 1))
+
+        def unit(index: Any) -> Any:
+            share = tirx.min((pair * self._blocks + block) * each + index, self._number(self._units - 1))
+            return self._cut_weights(share, piece, batch, following, panel)
+
+        return self._loop(each, unit, tirx.ForKind.UNROLLED)
+
+    def _weights_at(self, batch: Any, tile: Any, lane: Any, vector: Any, step: Any) -> Any:
+        """The weight of a column of a tile, the last one again for those that are too many, and of a step."""
+        product = self.product
+        if self._is_uneven:
+            tile = tirx.min(tile, self._number(self._tiles - 1))
+        places = product.fixed_places | product.batch.at(batch) | product.columns.at_vector(tile, lane, LANES)
+        return substitute(product.weights.value, places | product.steps.at_vector(vector, step, LANES))
 
     def _row_places(self, row: Any) -> dict[Any, Any]:
         """The place of a row of the chunk along the axes of rows."""
@@ -315,8 +340,7 @@ class _Kernel:
         ]
 
         def step(block: Any) -> Any:
-            whole = piece * self._blocks + block
-            statements = self._fetched(pair, batch, panel, number, whole)
+            statements = [self._cut_following(pair, block, piece, batch, number, panel)] if self._panels > 1 else []
             if not is_first or self.plan.pieces == 1:
                 statements += self._fetched_results(pair, batch, panel + number, block)
             held: tuple[int | None, int | None] = (None, None)
@@ -330,8 +354,8 @@ class _Kernel:
                     statements += [
                         matrix_unit.loaded(
                             6 + column,
-                            self.packed,
-                            [batch, panel + number, whole, *map(self._number, (weights, column, 0, 0))],
+                            self._panel,
+                            [tirx.floormod(number, 2), block, *map(self._number, (weights, column, 0, 0))],
                         )
                         for column in range(_TILES)
                     ]
@@ -341,18 +365,6 @@ class _Kernel:
 
         stored = [matrix_unit.stored(tile(*at), self._sums, place(*at)) for at in sums]
         return [*start, self._loop(self._blocks, step), *stored]
-
-    def _fetched(self, pair: Any, batch: Any, panel: Any, number: Any, block: Any) -> list[Any]:
-        """This step's share of the lines of the next panel."""
-        lines = math.prod(packed_shape(self.product)[3:]) * 4 // _LINE
-        each = math.ceil(lines / self._pairs)
-        following = panel + tirx.min(number + 1, self._number(self._panels - 1))
-
-        def line(index: Any) -> Any:
-            place = tirx.min(pair * each + index, self._number(lines - 1)) * (_LINE // 4)
-            return _fetch(self.packed[(batch, following, block, 0, 0, 0, place)])
-
-        return [self._loop(each, line, tirx.ForKind.UNROLLED)]
 
     def _fetched_results(self, pair: Any, batch: Any, panel: Any, block: Any) -> list[Any]:
         """This step's share of what the epilogue of the block will read and write."""

@@ -35,6 +35,7 @@ from eqsat_layout.targets.pads import may_move_pads, pads_first
 from eqsat_layout.targets.prefetch import prefetch_panels
 from eqsat_layout.targets.row_nests import row_axes, schedule_row_nest
 from eqsat_layout.targets.split_axes import split_axes
+from eqsat_layout.targets.split_products import split_product
 from eqsat_layout.targets.stages import Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.targets.tiles import JoinedTile, evenly_shared, joined_tile, reduction_pieces, register_tile
 from eqsat_layout.targets.whole_vectors import in_whole_vectors
@@ -56,6 +57,9 @@ def schedule_module(mod: tvm.IRModule, machine: Machine) -> tvm.IRModule:
 
 def schedule_primfunc(func: Any, machine: Machine) -> Any:
     """``func`` scheduled for ``machine``; as it was where TVM can't schedule it at all."""
+    split = split_product(func, machine)
+    if split is not None:
+        return _named(func, _scheduled(expand_functions(split.kernel())))
     return _finished(func, lambda sch: _schedule(sch, machine), machine) or func
 
 
@@ -93,14 +97,19 @@ def _finished(func: Any, schedule: Callable[[Any], Any], machine: Machine) -> An
         if sch is None:
             return None
         written = write_out_combinations(expand_functions(sch.mod["main"]))
-        done = scheduled(prefetch_panels(written, machine))
+        done = _scheduled(prefetch_panels(written, machine))
     except Exception:
         return None
+    return _named(func, done)
+
+
+def _named(func: Any, done: Any) -> Any:
+    """``done`` under the name of ``func``."""
     name = func.attrs.get("global_symbol") if func.attrs else None
     return done.with_attr("global_symbol", name) if name else done.without_attr("global_symbol")
 
 
-def scheduled(func: Any) -> Any:
+def _scheduled(func: Any) -> Any:
     """``func`` marked as one that is not to be scheduled again."""
     return func.with_attr(_SCHEDULED, True)
 
