@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Var
 
@@ -32,12 +31,13 @@ _ROWS = _TILES * matrix_unit.ROWS
 _COLUMNS = _TILES * matrix_unit.COLUMNS
 _STEPS = matrix_unit.STEPS
 _RUN = 128  # steps along memory, from which on rows are read one by one
-_SECOND_CACHE, _DATA = 2, 1
+_READ, _SECOND_CACHE, _DATA = 0, 2, 1
 _BLOCK = 135.0  # nanoseconds of the products of all pairs of parts for one step of one block (24 instructions)
 _HALF = 0.55  # of that for a block of half as many rows
 _PART = 0.5  # of an element of the data that is read and cut into parts
 _WEIGHT = 0.16  # of an element of the weights that is cut into parts
 _RESULT = 0.2  # of an element of the result, its epilogue included
+_RESUMED = 50.0  # of a block's sums that wait for the next piece
 _MEMORY = 6.0  # bytes a nanosecond of weights that a core gets from memory
 _AGAIN = 14.0  # the same for weights that it has read before, from the last cache
 _OVERLAP = 0.5  # of the shorter one of work and traffic is not hidden behind the other
@@ -97,6 +97,7 @@ def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: Machine) -> fl
     turns = math.ceil(product.batch.extent * plan.chunks * plan.groups / machine.cores)
     pairs = plan.rows / _ROWS
     computing = (math.floor(pairs) + (_HALF if pairs % 1 else 0.0)) * panels * blocks * _BLOCK
+    computing += math.ceil(pairs) * panels * (plan.pieces - 1) * _RESUMED
     weights = panels * blocks * _COLUMNS * _STEPS
     others = plan.rows * (product.steps.extent * _PART + panels * _COLUMNS * _RESULT) + weights * _WEIGHT
     busy = turns * (computing + others)
@@ -326,7 +327,7 @@ class _Kernel:
     ) -> list[Any]:
         """The products of ``tiles`` tiles of rows with two of columns, for all steps of a piece."""
         sums = [(row, column) for row in range(tiles) for column in range(_TILES)]
-        waiting = number * self._pairs + pair if self.plan.pieces > 1 else self._number(0)
+        waiting = self._waiting(pair, number)
 
         def place(row: int, column: int) -> list[Any]:
             return [waiting, *map(self._number, (row, column, 0, 0))]
@@ -342,7 +343,7 @@ class _Kernel:
         def step(block: Any) -> Any:
             statements = [self._cut_following(pair, block, piece, batch, number, panel)] if self._panels > 1 else []
             if not is_first or self.plan.pieces == 1:
-                statements += self._fetched_results(pair, batch, panel + number, block)
+                statements += self._fetched(pair, batch, panel + number, block)
             held: tuple[int | None, int | None] = (None, None)
             for data, weights in PAIRS:
                 if data != held[0]:
@@ -366,25 +367,20 @@ class _Kernel:
         stored = [matrix_unit.stored(tile(*at), self._sums, place(*at)) for at in sums]
         return [*start, self._loop(self._blocks, step), *stored]
 
-    def _fetched_results(self, pair: Any, batch: Any, panel: Any, block: Any) -> list[Any]:
-        """This step's share of what the epilogue of the block will read and write."""
-        product, lines = self.product, _ROWS * _TILES
+    def _fetched(self, pair: Any, batch: Any, panel: Any, block: Any) -> list[Any]:
+        """This step's share of what the epilogue will read beside the sums."""
+        lines = _ROWS * _TILES
         each = math.ceil(lines / self._blocks)
 
         def line(index: Any) -> Any:
             place = tirx.min(block * each + index, self._number(lines - 1))
             row, column = tirx.floordiv(place, _TILES), tirx.floormod(place, _TILES)
-            places = self._row_places(tirx.min(pair * _ROWS + row, self._number(self.plan.rows - 1)))
-            places |= product.fixed_places | product.batch.at(batch)
-            tile = tirx.min(panel * _TILES + column, self._number(self._tiles - 1))
-            places |= product.columns.at_vector(tile, self._number(0), LANES)
-            statements = [_fetch(self._stored(places, tirx.const(0.0, "float32")), is_store=True)]
-            for access in self._read_with_results:
-                indices = [substitute(index, self._own_places(places)) for index in access.indices]
-                statements.append(_fetch(tirx.BufferLoad(access.buffer, indices)))
-            return _sequence(statements)
+            row = tirx.min(pair * _ROWS + row, self._number(self.plan.rows - 1))
+            column = tirx.min(panel * _TILES + column, self._number(self._tiles - 1))
+            places = self._own_places(self._result_places(batch, row, column, self._number(0)))
+            return _sequence([_fetch(load, places) for load in self._read_with_results])
 
-        return [self._loop(each, line, tirx.ForKind.UNROLLED)]
+        return [self._loop(each, line, tirx.ForKind.UNROLLED)] if self._read_with_results else []
 
     @cached_property
     def _read_with_results(self) -> list[Access]:
@@ -402,27 +398,34 @@ class _Kernel:
 
     def _results(self, pair: Any, batch: Any, panel: Any, number: Any, count: Any) -> Any:
         """What the epilogue makes of a block's sums, or the sums themselves."""
-        product = self.product
-        waiting = number * self._pairs + pair if self.plan.pieces > 1 else self._number(0)
+        waiting = self._waiting(pair, number)
 
         def row(line: Any) -> Any:
-            places = product.fixed_places | product.batch.at(batch) | self._row_places(pair * _ROWS + line)
+            tile, place = tirx.floordiv(line, matrix_unit.ROWS), tirx.floormod(line, matrix_unit.ROWS)
 
-            def tile(column: Any) -> Any:
+            def vector(column: Any) -> Any:
                 def store(lane: Any) -> Any:
-                    at = places | product.columns.at_vector(panel * _TILES + column, lane, LANES)
-                    tile_row, tile_line = tirx.floordiv(line, matrix_unit.ROWS), tirx.floormod(line, matrix_unit.ROWS)
-                    total = tirx.BufferLoad(self._sums, [waiting, tile_row, column, tile_line, lane])
-                    return self._stored(at, total)
+                    places = self._result_places(batch, pair * _ROWS + line, panel * _TILES + column, lane)
+                    return self._stored(places, tirx.BufferLoad(self._sums, [waiting, tile, column, place, lane]))
 
                 return self._vectors(store)
 
             if self._is_uneven:
                 left = self._number(self._tiles) - panel * _TILES
-                return self._loop(tirx.min(left, self._number(_TILES)), tile)
-            return _sequence([tile(self._number(column)) for column in range(_TILES)])
+                return self._loop(tirx.min(left, self._number(_TILES)), vector)
+            return _sequence([vector(self._number(column)) for column in range(_TILES)])
 
         return self._loop(count, row)
+
+    def _result_places(self, batch: Any, row: Any, tile: Any, lane: Any) -> dict[Any, Any]:
+        """The place of an element of the result along the axes of the stage."""
+        product = self.product
+        places = product.fixed_places | product.batch.at(batch) | self._row_places(row)
+        return places | product.columns.at_vector(tile, lane, LANES)
+
+    def _waiting(self, pair: Any, number: Any) -> Any:
+        """Where the sums of a block are."""
+        return number * self._pairs + pair if self.plan.pieces > 1 else self._number(0)
 
     def _stored(self, places: Mapping[Any, Any], total: Any) -> Any:
         """The store of one element at such places of the stage."""
@@ -453,11 +456,11 @@ class _Kernel:
         return tirx.IntImm(self._dtype, value)
 
 
-def _fetch(access: Any, *, is_store: bool = False) -> Any:
-    """The line of a load, or of a store, is wanted soon."""
-    element = tirx.BufferLoad(access.buffer, access.indices) if is_store else access
-    address = tirx.address_of(element)
-    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, int(is_store), _SECOND_CACHE, _DATA))
+def _fetch(access: Access, places: Mapping[Any, Any]) -> Any:
+    """The line of a load at such places is wanted soon."""
+    element = access.buffer[tuple(substitute(index, places) for index in access.indices)]
+    arguments = (tirx.address_of(element), _READ, _SECOND_CACHE, _DATA)
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", *arguments))
 
 
 def _sequence(statements: Sequence[Any]) -> Any:
