@@ -109,11 +109,11 @@ def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: Machine) -> fl
 
 def _blocks(product: MatrixProduct) -> int:
     """Of steps that one instruction takes."""
-    return math.ceil(product.steps.extent / _STEPS)
+    return math.ceil(product.steps.vectors(LANES) * LANES / _STEPS)
 
 
 def _panels(product: MatrixProduct) -> int:
-    return math.ceil(product.columns.extent / _COLUMNS)
+    return math.ceil(product.columns.vectors(LANES) / _TILES)
 
 
 def _dtype(product: MatrixProduct) -> str:
@@ -141,7 +141,7 @@ class _Kernel:
         self._panels = _panels(product) // plan.groups
         self._units = _TILES * self._blocks * _STEPS // 2  # of a panel of the weights: what is cut into parts together
         self._pairs = math.ceil(plan.rows / _ROWS)
-        self._tiles = math.ceil(product.columns.extent / matrix_unit.COLUMNS)
+        self._tiles = product.columns.vectors(LANES)
         self._is_uneven = self._tiles % _TILES != 0
         held = (self._pairs, self._blocks, PARTS, _TILES, matrix_unit.ROWS, _STEPS)
         waiting = self._pairs * self._panels if plan.pieces > 1 else 1
@@ -241,7 +241,7 @@ class _Kernel:
 
     def _cut(self, pair: Any, block: Any, row: Any, piece: Any, batch: Any) -> Any:
         """The parts of one row of a block of the data."""
-        product, count = self.product, self.product.steps.extent // LANES
+        product, count = self.product, self.product.steps.vectors(LANES)
         here = tirx.min(pair * _ROWS + row, self._number(self.plan.rows - 1))
         places = product.fixed_places | product.batch.at(batch) | self._row_places(here)
         tile, line = tirx.floordiv(row, matrix_unit.ROWS), tirx.floormod(row, matrix_unit.ROWS)
@@ -253,6 +253,9 @@ class _Kernel:
                 found = substitute(product.data.value, places | product.steps.at_vector(vector, lane, LANES))
                 if count % 2:
                     found = tirx.if_then_else(vector < count, found, tirx.const(0.0, "float32"))
+                is_new = product.steps.is_new(vector, lane, LANES)
+                if is_new is not None:
+                    found = tirx.Select(is_new, found, tirx.const(0.0, "float32"))
                 return tirx.BufferStore(self._vector, found, [0, lane])
 
             def stored(number: int) -> Callable[[Any], Any]:
@@ -269,7 +272,7 @@ class _Kernel:
 
     def _cut_weights(self, unit: Any, piece: Any, batch: Any, number: Any, panel: Any) -> Any:
         """The parts of two steps of a tile of the weights; they are counted as they lie in memory."""
-        count, pairs = self.product.steps.extent // LANES, LANES // 2
+        count, pairs = self.product.steps.vectors(LANES), LANES // 2
         tile, rest = tirx.floordiv(unit, self._units // _TILES), tirx.floormod(unit, self._units // _TILES)
         block, pair = tirx.floordiv(rest, _STEPS // 2), tirx.floormod(rest, _STEPS // 2)
         vector = (piece * self._blocks + block) * (_STEPS // LANES) + tirx.floordiv(pair, pairs)

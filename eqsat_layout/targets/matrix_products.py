@@ -40,11 +40,33 @@ class Group:
             number = tirx.floordiv(number, axis.extent)
         return places | ({self.axes[0].var: number} if self.axes else {})
 
+    def vectors(self, lanes: int) -> int:
+        """In how many vectors along the last axis all elements are."""
+        return self._in_vectors(lanes).extent
+
     def at_vector(self, number: Any, lane: Any, lanes: int) -> dict[Any, Any]:
-        """The same for element ``lane`` of a vector, of which a whole number lies along the last axis."""
+        """The place of element ``lane`` of a vector; the last one along the last axis overlaps the one before."""
+        last = self.axes[-1]
+        places = self._in_vectors(lanes).at(number)
+        return places | {last.var: self._start(places[last.var], lanes) + lane}
+
+    def is_new(self, number: Any, lane: Any, lanes: int) -> Any:
+        """The element is not in the vector before; ``None`` where none ever is."""
+        if not self._overlap(lanes):
+            return None
+        part = self._in_vectors(lanes).at(number)[self.axes[-1].var]
+        return self._start(part, lanes) + lane >= part * lanes
+
+    def _in_vectors(self, lanes: int) -> Group:
         *outer, last = self.axes
-        places = Group((*outer, Axis(last.var, (last.extent or 1) // lanes, last.reduce))).at(number)
-        return places | {last.var: places[last.var] * lanes + lane}
+        return Group((*outer, Axis(last.var, math.ceil((last.extent or 1) / lanes), last.reduce)))
+
+    def _start(self, part: Any, lanes: int) -> Any:
+        start = part * lanes
+        return tirx.min(start, (self.axes[-1].extent or 0) - lanes) if self._overlap(lanes) else start
+
+    def _overlap(self, lanes: int) -> int:
+        return -(self.axes[-1].extent or 0) % lanes
 
 
 @dataclass(frozen=True)
@@ -105,13 +127,20 @@ def matrix_product(sch: Any, stage: Stage, lanes: int) -> MatrixProduct | None:
     steps = _in_order(data.load, steps, rows)
     if columns[-1] is not last or stage.write.stride(last.var) != 1 or data.load.stride(steps[-1].var) != 1:
         return None
-    if any((axis.extent or 0) % lanes or data.load.period(axis.var) % lanes for axis in (steps[-1], last)):
+    if not all(_is_in_vectors(axis, (data.load, weights.load, stage.write), lanes) for axis in (steps[-1], last)):
         return None
     if stage.branches_on(steps[-1].var) or stage.branches_on(last.var):
         return None
     fixed = tuple(axis for axis in stage.axes if axis.extent == 1)
     batches, lines, vectors, terms = (Group(tuple(axes)) for axes in (batch, rows, columns, steps))
     return MatrixProduct(stage, batches, lines, vectors, terms, fixed, data, weights)
+
+
+def _is_in_vectors(axis: Axis, accesses: Sequence[Access], lanes: int) -> bool:
+    """Vectors along the axis lie in one block of each buffer, also where the last one overlaps the one before."""
+    periods = [period for access in accesses if (period := access.period(axis.var))]
+    extent = axis.extent or 0
+    return extent >= lanes and not any(period % lanes for period in periods) and not (periods and extent % lanes)
 
 
 _KINDS = ((True, True, False), (True, False, False), (False, True, False), (True, True, True))

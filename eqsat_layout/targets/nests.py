@@ -167,6 +167,11 @@ class NestModel:
             total += _both(cycles / _GHZ / self._machine.cores, moved / _MEMORY) + launch
         return total
 
+    def half_peak(self, chain: Chain) -> float:
+        """Nanoseconds of the first stage, a reduction, at half of the arithmetic that there is."""
+        first = chain.stages[0]
+        return first.domain / self._machine.lanes(first.write.element_bytes) / _GHZ / self._machine.cores + _LAUNCH
+
     def in_rows(self, chain: Chain) -> float:
         """Nanoseconds of the stages row by row (:mod:`row_nests`); infinite where they don't work in rows."""
         if not chain.is_known or not row_axes(chain.stages):
