@@ -26,8 +26,9 @@ class Options(TypedDict, total=False):
     callbacks; best effort, notes say where they can't be had or cost more. ``candidates``: False offers no other
     implementations of convolutions and matrix products than the written ones; a dictionary adds the user's own
     (:data:`~eqsat_layout.egraph.implementations.UserCandidates`). ``approx``: also those that round differently, such
-    as Winograd. ``flows``: how layouts go through ops, in place of what their TIR says
-    (:class:`~eqsat_layout.tir.callbacks.FlowCallback`). ``cost_model``: in place of the target's roofline.
+    as Winograd, and matrix products from parts of numbers where the target has a matrix unit. ``flows``: how layouts go
+    through ops, in place of what their TIR says (:class:`~eqsat_layout.tir.callbacks.FlowCallback`). ``cost_model``: in
+    place of the target's roofline.
     ``time_limit``: of the extraction, in seconds. ``limits``: of the rules, so that rules that never come to an end are
     stopped. ``validate``: run both modules on random inputs, with poison in all padding that nothing may rely on, and
     raise :class:`~eqsat_layout.errors.ValidationError` where they differ. ``fallback``: where they differ, give the

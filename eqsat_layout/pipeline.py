@@ -51,7 +51,7 @@ def plan(mod: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
 def _plan(mod: Any, target: Any, options: Options, left_out: frozenset[Command] = frozenset()) -> Plan:
     """The plan that the rules without those ``left_out`` give."""
     check_module(mod)
-    checked = normalize_target(target)
+    checked = normalize_target(target, approx=options.get("approx", True))
     search = search_of(mod, checked, options, lambda program: machine_costs(program, checked), left_out)
     program, clock = search.program, search.clock
     regions = plan_regions(search)
@@ -127,7 +127,8 @@ def compile(mod: Any, target: Any = None, **options: Unpack[Options]) -> Any:
 
     Gives TVM's own executable, for ``relax.VirtualMachine``. Takes the same :class:`Options`.
     """
-    return lower(plan(prepare(mod), target, **options).module, target)
+    checked = normalize_target(target, approx=options.get("approx", True))
+    return lower(plan(prepare(mod), checked, **options).module, checked)
 
 
 def OptimizeLayout(target: Any = None, **options: Unpack[Options]) -> Any:

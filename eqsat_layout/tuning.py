@@ -25,6 +25,7 @@ from eqsat_layout.maps import Format
 from eqsat_layout.options import Options
 from eqsat_layout.plan_space import PlanSpace
 from eqsat_layout.summary import Region
+from eqsat_layout.targets import normalize_target
 from eqsat_layout.targets.calibrate import with_constants
 from eqsat_layout.targets.costs import default_costs
 from eqsat_layout.targets.measure import op_kernel, package_version, record_of
@@ -116,6 +117,8 @@ def tune(
     can't be run or the device is lost, and what ``compile`` raises for a malformed module or option.
     """
     _check_seconds(seconds)
+    if remote is None:
+        target = normalize_target(target, approx=options.get("approx", True))
     runner: Runner = Here(target) if remote is None else remote.runner(target)
     own = database if isinstance(database, Database) else Database(database)
     with watched_interrupts() as check:

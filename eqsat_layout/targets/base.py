@@ -45,11 +45,13 @@ class Machine:
         return max(1, self.vector_bytes // max(1, element_bytes))
 
 
-def normalize_target(target: Any = None) -> tvm.target.Target:
+def normalize_target(target: Any = None, *, approx: bool = True) -> tvm.target.Target:
     """The checked target: ``None`` or ``"llvm"`` is this machine; else a string, a dict or a ``Target``.
 
     An ``llvm`` target without ``mcpu`` gets the host's, and one without ``num-cores`` the threads that TVM will use.
-    Raises :class:`TargetError` that names the target for one that is unknown or can't be built for here.
+    Without ``mcpu`` and ``mattr`` it also gets the host's matrix unit, if that may be used; ``approx=False``: it has
+    none whatever is given, as products on it (:mod:`float_parts`) differ for infinite operands. Raises
+    :class:`TargetError` that names the target for one that is unknown or can't be built for here.
     """
     parsed = _parse(target)
     kind = str(parsed.kind.name)
@@ -59,10 +61,12 @@ def normalize_target(target: Any = None) -> tvm.target.Target:
         raise TargetError("this TVM was built without LLVM")
     config = {k: v for k, v in dict(parsed.attrs).items() if k in _KEPT}
     config = {"kind": "llvm"} | config
-    if _is_host(config):
-        config.setdefault("mcpu", str(codegen.llvm_get_system_cpu()))
+    if _is_host(config) and "mcpu" not in config:
+        config["mcpu"] = str(codegen.llvm_get_system_cpu())
         if "mattr" not in config and is_permitted():
             config["mattr"] = list(ATTRIBUTES)
+    if not approx and "mattr" in config:
+        config["mattr"] = [attribute for attribute in map(str, config["mattr"]) if attribute not in ATTRIBUTES]
     config.setdefault("num-cores", _host_threads())
     checked = tvm.target.Target(config)
     mcpu = config.get("mcpu")
@@ -77,7 +81,9 @@ def machine_of(target: tvm.target.Target) -> Machine:
     cores = int(dict(target.attrs).get("num-cores", 1))
     features = set(map(str, codegen.llvm_get_cpu_features(target)))
     if "avx512f" in features:
-        return Machine(64, 32, cores, broadcast_operand=True, l2_bytes=1048576, matrix_unit="amx-bf16" in features)
+        attributes = set(map(str, dict(target.attrs).get("mattr", ())))
+        has_unit = attributes.issuperset(ATTRIBUTES)  # a CPU of a kind that has it need not be allowed to use it
+        return Machine(64, 32, cores, broadcast_operand=True, l2_bytes=1048576, matrix_unit=has_unit)
     if "avx" in features:
         return Machine(32, 16, cores)
     if "neon" in features or "sve" in features:
