@@ -174,10 +174,13 @@ class _Kernel:
         def piece(number: Any) -> Any:
             return self._piece(number, batch, group * self._panels, first, count)
 
-        statements = [*matrix_unit.configured(self._configuration), *self._tabulated(first), piece(None)]
-        if plan.pieces > 1:  # the first one apart: TVM allocates buffers in the innermost loop that has all accesses
-            statements.append(self._loop(plan.pieces - 1, lambda number: piece(number + 1)))
-        statements.append(matrix_unit.released())
+        statements = [
+            *matrix_unit.configured(self._configuration),
+            *(store for buffer in (self._parts, self._panel, self._sums) for store in _kept_whole(buffer)),
+            *self._tabulated(first),
+            self._loop(plan.pieces, piece),
+            matrix_unit.released(),
+        ]
         buffers = [self._configuration, self._places, self._parts, self._panel, self._sums, self._vector]
         block = s_tir.SBlock([], [], [], "task", _sequence(statements), alloc_buffers=buffers)
         return s_tir.SBlockRealize([], True, block)
@@ -198,9 +201,7 @@ class _Kernel:
         return [self._loop(self.plan.rows, row)]
 
     def _piece(self, piece: Any, batch: Any, panel: Any, first: Any, count: Any) -> Any:
-        """All products of a piece of the steps; ``piece``: ``None`` for the first one."""
-        is_first, piece = piece is None, self._number(0) if piece is None else piece
-
+        """All products of a piece of the steps."""
         pairs = tirx.floordiv(count + (_ROWS - 1), _ROWS)
 
         def parts(pair: Any) -> Any:
@@ -213,13 +214,11 @@ class _Kernel:
 
         def pair_of(number: Any, pair: Any) -> Any:
             left = count - pair * _ROWS
-            whole = [*self._multiplied(pair, piece, batch, panel, number, _TILES, is_first)]
-            half = [*self._multiplied(pair, piece, batch, panel, number, 1, is_first)]
+            whole = [*self._multiplied(pair, piece, batch, panel, number, _TILES)]
+            half = [*self._multiplied(pair, piece, batch, panel, number, 1)]
             multiplied = tirx.IfThenElse(left > matrix_unit.ROWS, _sequence(whole), _sequence(half))
-            if is_first and self.plan.pieces > 1:
-                return multiplied
             results = self._results(pair, batch, panel + number, number, tirx.min(left, self._number(_ROWS)))
-            if not is_first:
+            if self.plan.pieces > 1:
                 results = tirx.IfThenElse(piece == self.plan.pieces - 1, results, None)
             return _sequence([multiplied, results])
 
@@ -325,9 +324,7 @@ class _Kernel:
             for index, axis in enumerate(self.product.rows.axes)
         }
 
-    def _multiplied(
-        self, pair: Any, piece: Any, batch: Any, panel: Any, number: Any, tiles: int, is_first: bool
-    ) -> list[Any]:
+    def _multiplied(self, pair: Any, piece: Any, batch: Any, panel: Any, number: Any, tiles: int) -> list[Any]:
         """The products of ``tiles`` tiles of rows with two of columns, for all steps of a piece."""
         sums = [(row, column) for row in range(tiles) for column in range(_TILES)]
         waiting = self._waiting(pair, number)
@@ -338,15 +335,14 @@ class _Kernel:
         def tile(row: int, column: int) -> int:
             return row * _TILES + column
 
-        start = [
-            matrix_unit.cleared(tile(*at)) if is_first else matrix_unit.loaded(tile(*at), self._sums, place(*at))
-            for at in sums
-        ]
+        start: Any = _sequence([matrix_unit.cleared(tile(*at)) for at in sums])
+        if self.plan.pieces > 1:
+            resumed = _sequence([matrix_unit.loaded(tile(*at), self._sums, place(*at)) for at in sums])
+            start = tirx.IfThenElse(piece == 0, start, resumed)
 
         def step(block: Any) -> Any:
             statements = [self._cut_following(pair, block, piece, batch, number, panel)] if self._panels > 1 else []
-            if not is_first or self.plan.pieces == 1:
-                statements += self._fetched(pair, batch, panel + number, block)
+            statements += self._fetched(pair, batch, panel + number, block)
             held: tuple[int | None, int | None] = (None, None)
             for data, weights in PAIRS:
                 if data != held[0]:
@@ -368,7 +364,7 @@ class _Kernel:
             return _sequence(statements)
 
         stored = [matrix_unit.stored(tile(*at), self._sums, place(*at)) for at in sums]
-        return [*start, self._loop(self._blocks, step), *stored]
+        return [start, self._loop(self._blocks, step), *stored]
 
     def _fetched(self, pair: Any, batch: Any, panel: Any, block: Any) -> list[Any]:
         """This step's share of what the epilogue will read beside the sums."""
@@ -457,6 +453,16 @@ class _Kernel:
 
     def _number(self, value: int) -> Any:
         return tirx.IntImm(self._dtype, value)
+
+
+def _kept_whole(buffer: Any) -> list[Any]:
+    """Stores without which TVM would cut the buffer to what it sees of it, which is not what tiles load and store.
+
+    It would also allocate it anew in the innermost loop in which all of that is.
+    """
+    zero = tirx.const(0, str(buffer.dtype))
+    ends = ([0] * len(buffer.shape), [int(extent) - 1 for extent in buffer.shape])
+    return [tirx.BufferStore(buffer, zero, [tirx.IntImm("int32", place) for place in end]) for end in ends]
 
 
 def _fetch(access: Access, places: Mapping[Any, Any]) -> Any:

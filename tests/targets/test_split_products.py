@@ -51,6 +51,10 @@ def machine_here():
     return machine_of(normalize_target())
 
 
+def matmul_of(rows, steps, columns):
+    return function_of(lambda b, x, y: relax.op.matmul(x, y), (rows, steps), (steps, columns))
+
+
 @pytest.fixture
 def always(monkeypatch):
     """The unit is used wherever it can be."""
@@ -120,6 +124,15 @@ def test_a_product_of_any_shape_is_right(data):
 
 
 @needs_unit
+@pytest.mark.parametrize("columns", [32, 109])
+def test_few_rows_in_pieces_leave_room_for_whole_tiles(always, columns):
+    """TVM cut the buffer of sums to the rows that are read of it; tiles were stored beyond its end."""
+    always.setattr(split_products, "plan_tiles", lambda *_: TilePlan(16, 1, 1, 2, 0.0))
+    x, y = random(2, 128), random(128, columns, seed=1)
+    assert_as_near_as_float32(run(matmul_of(2, 128, columns), [x, y]), x, y, np.matmul)
+
+
+@needs_unit
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("dilation", [1, 2])
 @pytest.mark.parametrize(("window", "pad"), [(1, 0), (3, 1)])
@@ -157,10 +170,6 @@ def test_an_epilogue_with_functions_is_right(always):
 
     expected = np.vectorize(lambda x: x / np.sqrt(2) * (1 + erf(x)))(sums)
     np.testing.assert_allclose(run(func, arrays), expected, rtol=0, atol=2e-5)
-
-
-def matmul_of(rows, steps, columns):
-    return function_of(lambda b, x, y: relax.op.matmul(x, y), (rows, steps), (steps, columns))
 
 
 def test_the_unit_is_for_products_that_are_large_enough():
