@@ -2,9 +2,10 @@
 
 In: float32 expressions. Out: their parts, which are bfloat16: the first eight bits of the number, the next eight, and
 the last eight. ``x == x0 + x1 + x2`` holds exactly where the last part is no smaller than 2^-126. Of a product the six
-pairs of parts in :data:`PAIRS` are added up; the other three are below 2^-24 of it together, which is what rounding a
-product to float32 may cost. So a sum of such products is as near as one in float32. (G. Henry, P. T. P. Tang,
-A. Heinecke: Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations, ARITH 2019.)
+pairs of parts in :data:`PAIRS` are added up; the other three are no more than 2^-23 of it together, twice what rounding
+a product to float32 may cost, and mostly far less. So a sum of such products is as near as one in float32. (G. Henry,
+P. T. P. Tang, A. Heinecke: Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations,
+ARITH 2019.)
 
 Not the same as float32 are results of infinite operands and of such beyond 3.38e38, which are NaN, and operands below
 2^-102, of which the last bits may be lost.

@@ -2,8 +2,9 @@
 
 In: a product (:mod:`matrix_products`) and the elementwise stage that follows, if any. Out: a scheduled PrimFunc. Cores
 take chunks of rows, or of columns. Each cuts its rows into parts (:mod:`float_parts`) that stay in its second cache,
-goes over all panels of columns with them, fetching the next one from memory, and stores what the epilogue makes of
-each block. Weights come as parts already, in the order in which tiles are loaded: :func:`packed_weights`.
+goes over all panels of columns with them, and stores what the epilogue makes of each block. While the unit works on one
+panel of the weights, the vector units cut the next: weights come from memory as they are, for in parts they are half as
+large again, and may be anything.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _TILES = 2  # of rows, and of columns, whose products are in registers together
 _ROWS = _TILES * matrix_unit.ROWS
 _COLUMNS = _TILES * matrix_unit.COLUMNS
 _STEPS = matrix_unit.STEPS
+_MOST_ROWS = 2048  # of a chunk
 _RUN = 128  # steps along memory, from which on rows are read one by one
 _READ, _SECOND_CACHE, _DATA = 0, 2, 1
 _BLOCK = 135.0  # nanoseconds of the products of all pairs of parts for one step of one block (24 instructions)
@@ -69,14 +71,20 @@ def plan_tiles(product: MatrixProduct, machine: Machine) -> TilePlan | None:
 
 
 def _plans(product: MatrixProduct, machine: Machine) -> Iterator[TilePlan]:
-    rows, blocks, panels = product.rows.extent, _blocks(product), _panels(product)
-    sizes = {_rounded_up(math.ceil(rows / count), matrix_unit.ROWS) for count in range(1, rows // _ROWS + 2)}
+    blocks, panels = _blocks(product), _panels(product)
     for groups in (count for count in (1, *range(machine.cores, 4 * machine.cores + 1)) if panels % count == 0):
-        for size in sizes:
+        for size in _sizes(product.rows.extent, machine):
             pieces = _pieces(size, blocks, panels // groups)
             if pieces:
-                plan = TilePlan(size, math.ceil(rows / size), groups, pieces, 0.0)
+                plan = TilePlan(size, math.ceil(product.rows.extent / size), groups, pieces, 0.0)
                 yield replace(plan, nanoseconds=_MARGIN * _nanoseconds(product, plan, machine))
+
+
+def _sizes(rows: int, machine: Machine) -> list[int]:
+    """Rows of a chunk that are tried: about every whole number of blocks, as many chunks for each core."""
+    counts = {max(1, round(rows / size)) for size in range(_ROWS, _MOST_ROWS + 1, _ROWS)}
+    counts |= {_rounded_up(count, machine.cores) for count in counts}
+    return sorted({_rounded_up(math.ceil(rows / count), matrix_unit.ROWS) for count in counts})
 
 
 def _pieces(rows: int, blocks: int, panels: int) -> int:
@@ -159,6 +167,7 @@ class _Kernel:
         self._configuration = tirx.decl_buffer(*matrix_unit.CONFIGURATION, "configuration", scope="local")
 
     def function(self, func: Any) -> Any:
+        """The PrimFunc, with the parameters of ``func``."""
         tasks = self.product.batch.extent * self.plan.chunks * self.plan.groups
         body = _sequence([matrix_unit.permitted(), self._loop(tasks, self._task, tirx.ForKind.PARALLEL)])
         root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", body))

@@ -110,7 +110,9 @@ def matrix_product(sch: Any, stage: Stage, lanes: int) -> MatrixProduct | None:
     """
     if not (stage.simple and stage.is_plain and stage.is_reduction) or len(stage.loads) != 2 or stage.matrix:
         return None
-    if any(axis.extent is None for axis in stage.axes) or any(_dtype(a) != _FLOAT for a in (stage.write, *stage.loads)):
+    if len({str(axis.var.ty.dtype) for axis in stage.axes}) > 1 or any(axis.extent is None for axis in stage.axes):
+        return None
+    if any(_dtype(a) != _FLOAT for a in (stage.write, *stage.loads)):
         return None
     last = next((axis for axis in reversed(stage.spatial) if axis.extent != 1), None)
     factors = None if last is None else _factors(sch.get(stage.block), last)

@@ -57,10 +57,16 @@ def schedule_module(mod: tvm.IRModule, machine: Machine) -> tvm.IRModule:
 
 def schedule_primfunc(func: Any, machine: Machine) -> Any:
     """``func`` scheduled for ``machine``; as it was where TVM can't schedule it at all."""
+    return _on_matrix_unit(func, machine) or _finished(func, lambda sch: _schedule(sch, machine), machine) or func
+
+
+def _on_matrix_unit(func: Any, machine: Machine) -> Any:
+    """``func`` as a kernel for the matrix unit; ``None`` where there is none, or none that is faster."""
     split = split_product(func, machine)
-    if split is not None:
-        return _named(func, _scheduled(expand_functions(split.kernel())))
-    return _finished(func, lambda sch: _schedule(sch, machine), machine) or func
+    try:
+        return split and _named(func, _scheduled(expand_functions(split.kernel())))
+    except Exception:
+        return None
 
 
 def joined_primfunc(func: Any, machine: Machine, *, passes: int, nanoseconds: float) -> Any:
