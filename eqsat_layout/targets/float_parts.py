@@ -13,10 +13,11 @@ Not the same as float32 are results of infinite operands and of such beyond 3.38
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from tvm import tirx
+
+from eqsat_layout.targets.functions import named
 
 PARTS: Final = 3
 PAIRS: Final = ((0, 2), (0, 1), (1, 1), (1, 0), (2, 0), (0, 0))
@@ -38,17 +39,12 @@ def _part(x: Any, number: int, *, is_last: bool) -> Any:
             return _part(x - tirx.reinterpret("float32", _rounded(bits)), number - 1, is_last=is_last)
         return (bits if is_last else _rounded(bits)) >> _u(16)
 
-    return _named(x, of_named)
+    return named(x, of_named)
 
 
 def _rounded(bits: Any) -> Any:
     """To the next eight bits of the fraction: halves away from zero."""
     return (bits + _u(_HALF)) & _u(_HIGH)
-
-
-def _named(value: Any, body: Callable[[Any], Any]) -> Any:
-    variable = tirx.Var("v", value.ty)
-    return tirx.Let(variable, value, body(variable))
 
 
 def _u(value: int) -> Any:

@@ -74,7 +74,7 @@ def _exp(x: Any) -> Any:
     """The power in two halves, which reaches denormal results and infinity."""
 
     def scaled(value: Any, n: Any) -> Any:
-        return _named(n >> _i(1), lambda half: value * _power(half) * _power(n - half))
+        return named(n >> _i(1), lambda half: value * _power(half) * _power(n - half))
 
     return _exp_of(x, _EXP_RANGE, scaled)
 
@@ -83,16 +83,16 @@ def _exp_of(x: Any, bounds: tuple[float, float], scaled: Callable[[Any, Any], An
     """2^n exp(r) with x = n ln 2 + r; ``scaled`` multiplies by 2^n."""
 
     def of_bounded(x: Any) -> Any:
-        return _named(x * _f(_LOG2_E) + _f(_SHIFT), lambda shifted: of_shifted(x, shifted))
+        return named(x * _f(_LOG2_E) + _f(_SHIFT), lambda shifted: of_shifted(x, shifted))
 
     def of_shifted(x: Any, shifted: Any) -> Any:
         n = shifted - _f(_SHIFT)
         r = x - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW)
         bits = tirx.reinterpret("int32", shifted) - _i(_SHIFT_BITS)
-        value = _named(r, lambda r: _polynomial(_EXP, r) * (r * r) + r + _f(1.0))
-        return _named(bits, lambda n: scaled(value, n))
+        value = named(r, lambda r: _polynomial(_EXP, r) * (r * r) + r + _f(1.0))
+        return named(bits, lambda n: scaled(value, n))
 
-    return _named(_bounded(x, *bounds), of_bounded)
+    return named(_bounded(x, *bounds), of_bounded)
 
 
 def _power(n: Any) -> Any:
@@ -107,15 +107,15 @@ def _sigmoid(x: Any) -> Any:
 
 
 def _erf(x: Any) -> Any:
-    return _named(_bounded(x, -4.0, 4.0), lambda x: _rational(x, _ERF, _ERF_BELOW))
+    return named(_bounded(x, -4.0, 4.0), lambda x: _rational(x, _ERF, _ERF_BELOW))
 
 
 def _tanh(x: Any) -> Any:
-    return _named(_bounded(x, -7.9, 7.9), lambda x: _rational(x, _TANH, _TANH_BELOW))
+    return named(_bounded(x, -7.9, 7.9), lambda x: _rational(x, _TANH, _TANH_BELOW))
 
 
 def _rational(x: Any, above: Sequence[float], below: Sequence[float]) -> Any:
-    return _named(x * x, lambda square: x * (_polynomial(above, square) / _polynomial(below, square)))
+    return named(x * x, lambda square: x * (_polynomial(above, square) / _polynomial(below, square)))
 
 
 def _polynomial(coefficients: Sequence[float], x: Any) -> Any:
@@ -130,15 +130,15 @@ def _bounded(x: Any, low: float, high: float) -> Any:
     """Unlike ``min`` and ``max``, this lets NaN pass."""
 
     def from_above(x: Any) -> Any:
-        return _named(tirx.Select(_f(high) < x, _f(high), x), from_below)
+        return named(tirx.Select(_f(high) < x, _f(high), x), from_below)
 
     def from_below(x: Any) -> Any:
         return tirx.Select(_f(low) > x, _f(low), x)
 
-    return _named(x, from_above)
+    return named(x, from_above)
 
 
-def _named(value: Any, body: Callable[[Any], Any]) -> Any:
+def named(value: Any, body: Callable[[Any], Any]) -> Any:
     """``body`` of a variable that stands for ``value``."""
     variable = tirx.Var("v", value.ty)
     return tirx.Let(variable, value, body(variable))

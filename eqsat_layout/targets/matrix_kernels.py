@@ -23,6 +23,7 @@ from eqsat_layout.targets import matrix_unit
 from eqsat_layout.targets.base import Machine
 from eqsat_layout.targets.float_parts import PAIRS, PARTS, part
 from eqsat_layout.targets.matrix_products import MatrixProduct
+from eqsat_layout.targets.prefetch import fetched
 from eqsat_layout.targets.stages import Access, Stage, divisors
 from eqsat_layout.tir.structural import structural_map, substitute
 
@@ -33,7 +34,6 @@ _COLUMNS = _TILES * matrix_unit.COLUMNS
 _STEPS = matrix_unit.STEPS
 _MOST_ROWS = 2048  # of a chunk
 _RUN = 128  # steps along memory, from which on rows are read one by one
-_READ, _SECOND_CACHE, _DATA = 0, 2, 1
 _BLOCK = 135.0  # nanoseconds of the products of all pairs of parts for one step of one block (24 instructions)
 _HALF = 0.55  # of that for a block of half as many rows
 _PART = 0.5  # of an element of the data that is read and cut into parts
@@ -132,9 +132,9 @@ def _rounded_up(number: int, size: int) -> int:
     return math.ceil(number / size) * size
 
 
-def matrix_kernel(product: MatrixProduct, epilogue: Stage | None, func: Any, sch: Any, plan: TilePlan) -> Any:
-    """The kernel that does what ``func`` does."""
-    return _Kernel(product, epilogue, plan, sch).function(func)
+def matrix_kernel(product: MatrixProduct, epilogue: Stage | None, sch: Any, plan: TilePlan) -> Any:
+    """The kernel that does what the function of ``sch`` does."""
+    return _Kernel(product, epilogue, plan, sch).function(sch.mod["main"])
 
 
 class _Kernel:
@@ -163,7 +163,7 @@ class _Kernel:
             scope="global" if waiting > 1 else "local",
         )
         self._vector = tirx.decl_buffer((2, LANES), "float32", "vector", scope="local")
-        self._places = tirx.decl_buffer((max(1, len(product.rows.axes)), plan.rows), "int32", "places", scope="local")
+        self._places = tirx.decl_buffer((len(product.rows.axes), plan.rows), "int32", "places", scope="local")
         self._configuration = tirx.decl_buffer(*matrix_unit.CONFIGURATION, "configuration", scope="local")
 
     def function(self, func: Any) -> Any:
@@ -186,7 +186,7 @@ class _Kernel:
         statements = [
             *matrix_unit.configured(self._configuration),
             *(store for buffer in (self._parts, self._panel, self._sums) for store in _kept_whole(buffer)),
-            *self._tabulated(first),
+            self._tabulated(first),
             self._loop(plan.pieces, piece),
             matrix_unit.released(),
         ]
@@ -194,7 +194,7 @@ class _Kernel:
         block = s_tir.SBlock([], [], [], "task", _sequence(statements), alloc_buffers=buffers)
         return s_tir.SBlockRealize([], True, block)
 
-    def _tabulated(self, first: Any) -> list[Any]:
+    def _tabulated(self, first: Any) -> Any:
         """The places of rows along their axes, the last row again for those that are too many."""
         rows = self.product.rows
         last = self._number(rows.extent - 1)
@@ -207,7 +207,7 @@ class _Kernel:
             ]
             return _sequence(stores)
 
-        return [self._loop(self.plan.rows, row)]
+        return self._loop(self.plan.rows, row)
 
     def _piece(self, piece: Any, batch: Any, panel: Any, first: Any, count: Any) -> Any:
         """All products of a piece of the steps."""
@@ -223,9 +223,8 @@ class _Kernel:
 
         def pair_of(number: Any, pair: Any) -> Any:
             left = count - pair * _ROWS
-            whole = [*self._multiplied(pair, piece, batch, panel, number, _TILES)]
-            half = [*self._multiplied(pair, piece, batch, panel, number, 1)]
-            multiplied = tirx.IfThenElse(left > matrix_unit.ROWS, _sequence(whole), _sequence(half))
+            whole, half = (self._multiplied(pair, piece, batch, panel, number, tiles) for tiles in (_TILES, 1))
+            multiplied = tirx.IfThenElse(left > matrix_unit.ROWS, whole, half)
             results = self._results(pair, batch, panel + number, number, tirx.min(left, self._number(_ROWS)))
             if self.plan.pieces > 1:
                 results = tirx.IfThenElse(piece == self.plan.pieces - 1, results, None)
@@ -249,7 +248,7 @@ class _Kernel:
 
     def _cut(self, pair: Any, block: Any, row: Any, piece: Any, batch: Any) -> Any:
         """The parts of one row of a block of the data."""
-        product, count = self.product, self.product.steps.vectors(LANES)
+        product = self.product
         here = tirx.min(pair * _ROWS + row, self._number(self.plan.rows - 1))
         places = product.fixed_places | product.batch.at(batch) | self._row_places(here)
         tile, line = tirx.floordiv(row, matrix_unit.ROWS), tirx.floormod(row, matrix_unit.ROWS)
@@ -259,8 +258,7 @@ class _Kernel:
 
             def value(lane: Any) -> Any:
                 found = substitute(product.data.value, places | product.steps.at_vector(vector, lane, LANES))
-                if count % 2:
-                    found = tirx.if_then_else(vector < count, found, tirx.const(0.0, "float32"))
+                found = self._or_zero(vector, found)
                 is_new = product.steps.is_new(vector, lane, LANES)
                 if is_new is not None:
                     found = tirx.Select(is_new, found, tirx.const(0.0, "float32"))
@@ -280,7 +278,7 @@ class _Kernel:
 
     def _cut_weights(self, unit: Any, piece: Any, batch: Any, number: Any, panel: Any) -> Any:
         """The parts of two steps of a tile of the weights; they are counted as they lie in memory."""
-        count, pairs = self.product.steps.vectors(LANES), LANES // 2
+        pairs = LANES // 2
         tile, rest = tirx.floordiv(unit, self._units // _TILES), tirx.floormod(unit, self._units // _TILES)
         block, pair = tirx.floordiv(rest, _STEPS // 2), tirx.floormod(rest, _STEPS // 2)
         vector = (piece * self._blocks + block) * (_STEPS // LANES) + tirx.floordiv(pair, pairs)
@@ -289,8 +287,7 @@ class _Kernel:
         def value(which: int) -> Callable[[Any], Any]:
             def store(lane: Any) -> Any:
                 found = self._weights_at(batch, (panel + number) * _TILES + tile, lane, vector, step + which)
-                if count % 2:
-                    found = tirx.if_then_else(vector < count, found, tirx.const(0.0, "float32"))
+                found = self._or_zero(vector, found)
                 return tirx.BufferStore(self._vector, found, [which, lane])
 
             return store
@@ -326,6 +323,11 @@ class _Kernel:
         places = product.fixed_places | product.batch.at(batch) | product.columns.at_vector(tile, lane, LANES)
         return substitute(product.weights.value, places | product.steps.at_vector(vector, step, LANES))
 
+    def _or_zero(self, vector: Any, value: Any) -> Any:
+        """What data or weights are at the steps of a vector; zero for the one that only fills up a block."""
+        count = self.product.steps.vectors(LANES)
+        return tirx.if_then_else(vector < count, value, tirx.const(0.0, "float32")) if count % 2 else value
+
     def _row_places(self, row: Any) -> dict[Any, Any]:
         """The place of a row of the chunk along the axes of rows."""
         return {
@@ -333,7 +335,7 @@ class _Kernel:
             for index, axis in enumerate(self.product.rows.axes)
         }
 
-    def _multiplied(self, pair: Any, piece: Any, batch: Any, panel: Any, number: Any, tiles: int) -> list[Any]:
+    def _multiplied(self, pair: Any, piece: Any, batch: Any, panel: Any, number: Any, tiles: int) -> Any:
         """The products of ``tiles`` tiles of rows with two of columns, for all steps of a piece."""
         sums = [(row, column) for row in range(tiles) for column in range(_TILES)]
         waiting = self._waiting(pair, number)
@@ -373,7 +375,7 @@ class _Kernel:
             return _sequence(statements)
 
         stored = [matrix_unit.stored(tile(*at), self._sums, place(*at)) for at in sums]
-        return [start, self._loop(self._blocks, step), *stored]
+        return _sequence([start, self._loop(self._blocks, step), *stored])
 
     def _fetched(self, pair: Any, batch: Any, panel: Any, block: Any) -> list[Any]:
         """This step's share of what the epilogue will read beside the sums."""
@@ -386,7 +388,12 @@ class _Kernel:
             row = tirx.min(pair * _ROWS + row, self._number(self.plan.rows - 1))
             column = tirx.min(panel * _TILES + column, self._number(self._tiles - 1))
             places = self._own_places(self._result_places(batch, row, column, self._number(0)))
-            return _sequence([_fetch(load, places) for load in self._read_with_results])
+            return _sequence(
+                [
+                    fetched(load.buffer[tuple(substitute(index, places) for index in load.indices)])
+                    for load in self._read_with_results
+                ]
+            )
 
         return [self._loop(each, line, tirx.ForKind.UNROLLED)] if self._read_with_results else []
 
@@ -472,13 +479,6 @@ def _kept_whole(buffer: Any) -> list[Any]:
     zero = tirx.const(0, str(buffer.dtype))
     ends = ([0] * len(buffer.shape), [int(extent) - 1 for extent in buffer.shape])
     return [tirx.BufferStore(buffer, zero, [tirx.IntImm("int32", place) for place in end]) for end in ends]
-
-
-def _fetch(access: Access, places: Mapping[Any, Any]) -> Any:
-    """The line of a load at such places is wanted soon."""
-    element = access.buffer[tuple(substitute(index, places) for index in access.indices)]
-    arguments = (tirx.address_of(element), _READ, _SECOND_CACHE, _DATA)
-    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", *arguments))
 
 
 def _sequence(statements: Sequence[Any]) -> Any:

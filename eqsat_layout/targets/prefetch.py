@@ -115,7 +115,7 @@ class _TileNest:
         few = len(rows) * again * _FEW > _iterations(self._written)
         if few or _moved_first(load, mover) < len(rows) * machine.line_bytes:
             return []
-        return [_fetch(load.buffer[tuple(substitute(index, row) for index in load.indices)]) for row in rows]
+        return [fetched(load.buffer[tuple(substitute(index, row) for index in load.indices)]) for row in rows]
 
     def _run(self, load: Access, loops: Sequence[Any]) -> int:
         """Bytes of a row that are read by such loops over the reduction, as far as they are one piece of memory."""
@@ -181,7 +181,7 @@ class _Panel:
             start = {**start, **_places(self.runs, number // self.size)}
             number = number % self.size
         *outer, last = (substitute(index, start) for index in self.load.indices)
-        return _fetch(self.load.buffer[(*outer, last + number * self.step)])
+        return fetched(self.load.buffer[(*outer, last + number * self.step)])
 
 
 def _in_one_piece(strides: Sequence[tuple[int, Any]]) -> tuple[int, list[Any]]:
@@ -266,7 +266,8 @@ def _flat(load: Access) -> Any:
     return flat
 
 
-def _fetch(element: Any) -> Any:
+def fetched(element: Any) -> Any:
+    """The line of memory of an element is wanted in the second cache soon."""
     address = tirx.address_of(element)
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, _READ, _SECOND_CACHE, _DATA))
 

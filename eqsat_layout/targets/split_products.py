@@ -29,7 +29,7 @@ class SplitProduct:
 
     def kernel(self) -> Any:
         """The PrimFunc."""
-        return matrix_kernel(self.product, self.epilogue, self.sch.mod["main"], self.sch, self.plan)
+        return matrix_kernel(self.product, self.epilogue, self.sch, self.plan)
 
 
 def split_product(func: Any, machine: Machine) -> SplitProduct | None:
