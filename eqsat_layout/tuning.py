@@ -117,9 +117,12 @@ def tune(
     can't be run or the device is lost, and what ``compile`` raises for a malformed module or option.
     """
     _check_seconds(seconds)
+    approx = options.get("approx", True)
+    runner: Runner
     if remote is None:
-        target = normalize_target(target, approx=options.get("approx", True))
-    runner: Runner = Here(target) if remote is None else remote.runner(target)
+        runner = Here(normalize_target(target, approx=approx))
+    else:
+        runner = remote.runner(target, approx=approx)
     own = database if isinstance(database, Database) else Database(database)
     with watched_interrupts() as check:
         bench = _Bench(own, runner, seconds, progress or (lambda _: None), check)

@@ -216,6 +216,7 @@ class Picky(Here):
     shape: tuple[int, ...]
     instead: Callable[[], Any]
     met: list[None] = field(default_factory=list)
+    asked_approx: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -232,7 +233,8 @@ class Lent(Remote):
 
     device: Picky
 
-    def runner(self, target: Any = None) -> Any:
+    def runner(self, target: Any = None, *, approx: bool = True) -> Any:
+        self.device.asked_approx.append(approx)
         return self.device
 
 
@@ -240,6 +242,13 @@ def lent(device: Picky) -> Lent:
     remote = Lent("nowhere", 1, "none")
     object.__setattr__(remote, "device", device)
     return remote
+
+
+def test_a_device_elsewhere_is_told_whether_arithmetic_is_to_be_exact(tmp_path: Path) -> None:
+    device = Picky((), lambda: None)
+    tune(product(), database=tmp_path, remote=lent(device), seconds=0)
+    tune(product(), database=tmp_path, remote=lent(device), seconds=0, approx=False)
+    assert device.asked_approx == [True, False]
 
 
 def test_a_kernel_that_fails_is_noted_and_not_tried_again(tmp_path: Path) -> None:

@@ -57,8 +57,10 @@ class Remote:
             raise TargetError(f"which device of the RPC tracker at {address}? give its key")
         return Remote(host.strip("[]"), int(port), key)
 
-    def runner(self, target: Any = None) -> RemoteRunner:
+    def runner(self, target: Any = None, *, approx: bool = True) -> RemoteRunner:
         """The device as a place to run kernels. What ``target`` does not say of it (CPU, threads) it is asked.
+
+        ``approx`` as for :func:`~eqsat_layout.targets.base.normalize_target`.
 
         Raises :class:`TargetError` where there is no tracker, no such device, or nobody knows what it is.
         """
@@ -72,7 +74,7 @@ class Remote:
         config = {"kind": checked.kind.name} | given | asked
         if "mcpu" not in config:
             raise TargetError(f"{self}: does not say what CPU it has; name it in the target: {str(checked)!r}")
-        return RemoteRunner(self, normalize_target(config))
+        return RemoteRunner(self, normalize_target(config, approx=approx))
 
     def session(self) -> Any:
         """A session with the device, once nobody else has it. :class:`TargetError` where none can be had."""

@@ -22,7 +22,7 @@ from eqsat_layout.extract.database import Database
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.readers import write_module
-from eqsat_layout.targets import normalize_target
+from eqsat_layout.targets import machine_of, normalize_target
 from eqsat_layout.targets.measure import measure_kernel, op_kernel, package_version
 from eqsat_layout.targets.probe import Probe, machine_name
 from eqsat_layout.targets.remote import Remote, RemoteRunner, _copied
@@ -108,6 +108,12 @@ def test_devices_are_known_by_their_key_and_target(device: Remote) -> None:
     assert "RPC device device" in name
     assert name != machine_name(device.runner().target)
     assert device.runner({"kind": "llvm", "num-cores": 3}).machine != name
+
+
+def test_exact_arithmetic_there_leaves_out_the_matrix_unit(device: Remote) -> None:
+    given = {"kind": "llvm", "mcpu": "sapphirerapids", "mattr": ["+amx-tile", "+amx-bf16"]}
+    assert machine_of(device.runner(given).target).matrix_unit
+    assert not machine_of(device.runner(given, approx=False).target).matrix_unit
 
 
 def test_tuning_there_measures_the_kernels_that_tuning_here_does(
