@@ -119,10 +119,7 @@ def tune(
     _check_seconds(seconds)
     approx = options.get("approx", True)
     runner: Runner
-    if remote is None:
-        runner = Here(normalize_target(target, approx=approx))
-    else:
-        runner = remote.runner(target, approx=approx)
+    runner = Here(normalize_target(target, approx=approx)) if remote is None else remote.runner(target, approx=approx)
     own = database if isinstance(database, Database) else Database(database)
     with watched_interrupts() as check:
         bench = _Bench(own, runner, seconds, progress or (lambda _: None), check)

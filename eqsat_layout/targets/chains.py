@@ -25,7 +25,8 @@ from eqsat_layout.targets.schedule import joined_primfunc, simplified
 from eqsat_layout.targets.split_products import split_product
 from eqsat_layout.targets.stages import Stage, new_schedule, stages_of
 
-_LONGEST = 6  # calls in one kernel
+_LONGEST = 8  # calls in one kernel
+_REMADE = 2.0  # times that windows make what is part of the pad they read, about
 
 
 def join_chains(mod: tvm.IRModule, machine: Machine) -> tvm.IRModule:
@@ -114,6 +115,9 @@ class _Joiner:
             chain = _chain_of_parts(window, parts)
             if may_move_pads(chain):
                 chain = self._with_pads_first(window) or chain
+            elif _pads_elementwise(chain):
+                chain = self._inlined(window) or chain
+                alone -= _REMADE * self.model.one_operation(chain.stages[0])
             nest = self.model.faster(chain, alone)
             if nest is not None:
                 return alone - nest.nanoseconds
@@ -135,6 +139,11 @@ class _Joiner:
         function = _one_function(self.mod, window)
         sch = function and pads_first(new_schedule(function))
         return chain_of(stages_of(sch), has_pads=True) if sch else None
+
+    def _inlined(self, window: Sequence[_Call]) -> Chain | None:
+        """The chain of a window whose first call is part of the pad that reads it."""
+        function = _one_function(self.mod, window)
+        return chain_of(stages_of(simplified(new_schedule(function)))) if function else None
 
     def _parts_of(self, window: Sequence[_Call]) -> list[_Part]:
         """Those of which all stages are known."""
@@ -242,6 +251,12 @@ def _call_of(binding: Any) -> _Call | None:
     if call is None or not isinstance(binding.var.ty, relax.TensorType):
         return None
     return _Call(binding.var, *call, binding.var.ty)
+
+
+def _pads_elementwise(chain: Chain) -> bool:
+    """What pads read of the chain is elementwise and the first of it: a concat, say."""
+    links = [link for stage, own in zip(chain.stages, chain.links, strict=True) if stage.conditions for link in own]
+    return {link.source for link in links} - {None} == {0} and not chain.stages[0].is_reduction
 
 
 def _are_rows(stages: Sequence[Stage]) -> bool:

@@ -114,6 +114,12 @@ class Chain:
                     found.add(number)
         return frozenset(found)
 
+    @cached_property
+    def in_registers(self) -> frozenset[int]:
+        """Reductions whose results only an epilogue reads."""
+        sources = (link.source for number in self.epilogues for link in self.links[number])
+        return frozenset(source for source in sources if source is not None)
+
     @property
     def passes(self) -> int:
         """Stages that have loops of their own."""
@@ -154,23 +160,25 @@ class NestModel:
     def apart(self, chain: Chain) -> float:
         """Nanoseconds of the stages one after the other, each as a loop of its own."""
         total = 0.0
-        kept = {link.source for number in chain.epilogues for link in chain.links[number]} - {None}  # in registers
         for number, (stage, links) in enumerate(zip(chain.stages, chain.links, strict=True)):
             cycles = self._cycles_of(stage, _full(stage), joined=True)
             if cycles is None and stage.is_along_memory:
                 cycles = _vector_cycles(stage, _full(stage), self._machine)
             if cycles is None:
                 return math.inf
-            moved = 0 if number in kept else math.prod(_full(stage)) * stage.write.element_bytes
-            moved += sum(_all_bytes(link.access) for link in links if link.source not in kept)
+            moved = 0 if number in chain.in_registers else math.prod(_full(stage)) * stage.write.element_bytes
+            moved += sum(_all_bytes(link.access) for link in links if link.source not in chain.in_registers)
             launch = 0.0 if number in chain.epilogues else _LAUNCH
             total += _both(cycles / _GHZ / self._machine.cores, moved / _MEMORY) + launch
         return total
 
+    def one_operation(self, stage: Stage) -> float:
+        """Nanoseconds of an operation on vectors for all that a stage makes, from registers."""
+        return stage.domain / self._machine.lanes(stage.write.element_bytes) / _GHZ / self._machine.cores
+
     def half_peak(self, chain: Chain) -> float:
         """Nanoseconds of the first stage, a reduction, at half of the arithmetic that there is."""
-        first = chain.stages[0]
-        return first.domain / self._machine.lanes(first.write.element_bytes) / _GHZ / self._machine.cores + _LAUNCH
+        return self.one_operation(chain.stages[0]) + _LAUNCH
 
     def in_rows(self, chain: Chain) -> float:
         """Nanoseconds of the stages row by row (:mod:`row_nests`); infinite where they don't work in rows."""
@@ -220,7 +228,8 @@ class NestModel:
         tiles = math.prod(-(-whole // size) for whole, size in zip(full, tile, strict=True))
         between = sum(
             math.prod(extents) * stage.write.element_bytes
-            for stage, extents in zip(chain.stages[:-1], needed, strict=False)
+            for number, (stage, extents) in enumerate(zip(chain.stages[:-1], needed, strict=False))
+            if number not in chain.in_registers
         )
         own = 2 * between / (_NEAR if between <= _FILL * cache else _FAR)
         moved = math.prod(full) * chain.last.write.element_bytes * _scatter(tile, chain.last.write)

@@ -108,6 +108,29 @@ def test_calls_become_one(run, unscheduled, arrays, machine):
     np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-4)
 
 
+@pytest.mark.parametrize("machine", [AVX512, AVX2, NEON], ids=["avx512", "avx2", "neon"])
+def test_a_concat_is_part_of_the_pad_that_reads_it(run, unscheduled, arrays, machine):
+    """U-Net: the operands of the first convolution after a skip were written to memory as one tensor first."""
+
+    def skipped(x, y, bias):
+        def element(c, h, w, i):
+            return tirx.if_then_else(c < 1, x[c, h, w, i] + bias[i], y[c - 1, h, w, i])
+
+        return te.compute((4, *x.shape[1:]), element, name="concat")
+
+    def body(emit, x, y, bias, b, a):
+        return emit(back, emit(forth, emit(skipped, x, y, bias), b), a)
+
+    shapes = (1, 128, 64, 16), (3, 128, 64, 16), (16,), (6, 6), (4, 6)
+    mod = module_of(body, *shapes)
+    assert len(calls_of(mod)) == 3
+    joined = join_chains(mod, machine)
+    assert len(calls_of(joined)) == 1
+    inputs = arrays(*shapes)
+    got = run(build_scheduled(schedule_module(joined, machine), normalize_target()), *inputs)
+    np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-4)
+
+
 def test_equal_chains_are_joined_once(arrays, run, unscheduled):
     def twice(emit, x, b, a):
         return there_and_back(emit, there_and_back(emit, x, b, a), b, a)
