@@ -132,6 +132,8 @@ def _torch(job: Job, *, compiled: bool) -> Run:
         with torch.inference_mode():
             return [t.numpy() for t in zoo.tensors(call(*sample))]
 
+    if compiled:
+        run()  # compiles
     return run
 
 
@@ -197,19 +199,26 @@ def serve(engine: str, job: Job, answer: Callable[[Any], None]) -> None:
     """First answers what starting took and how far the results are off, then seconds of runs, as they are asked for."""
     begun = time.perf_counter()
     run = start(engine, job)
+    ready = time.perf_counter()
     results = run()
-    seconds = time.perf_counter() - begun
+    done = time.perf_counter()
     expected = job.expected()
     off, largest = difference(expected, results), magnitude(expected)
     del results, expected
-    answer({"start seconds": seconds, "difference": off, "magnitude": largest})
+    figures = {"start seconds": done - begun, "difference": off, "magnitude": largest}
+    answer(figures | {"seconds": [done - ready], "memory": _memory()})
     for line in sys.stdin:
         taken = []
         for _ in range(int(line)):
             start_of_run = time.perf_counter()
             run()
             taken.append(time.perf_counter() - start_of_run)
-        answer({"seconds": taken, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024})
+        answer({"seconds": taken, "memory": _memory()})
+
+
+def _memory() -> int:
+    """Bytes that this process had at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main() -> None:

@@ -55,6 +55,7 @@ ROUNDS, QUICK_ROUNDS = 15, 7
 SLOW = 2.0
 """An engine whose runs take longer takes part in the first rounds only: as many as fit into :data:`PATIENCE`."""
 PATIENCE = 20.0
+"""Where the first run alone takes longer, it is the only one."""
 REST = 0.3
 """Seconds before every turn: threads of the engine before go on spinning, on cores that the next is bound to."""
 TOLERANCE = 1e-3
@@ -69,6 +70,7 @@ class Figures:
     start_seconds: float = math.nan
     difference: float = math.nan
     magnitude: float = math.nan
+    first_seconds: float = math.nan
     memory: float = math.nan
     rounds: dict[int, float] = field(default_factory=dict)
 
@@ -129,7 +131,8 @@ def measure(case: Case, engines: Sequence[str], folder: Path, rounds: int, say: 
                 process = stack.enter_context(_served(engine, case, folder))
                 first = _read(process)
                 figures.start_seconds, figures.difference = first["start seconds"], first["difference"]
-                figures.magnitude = first["magnitude"]
+                figures.magnitude, figures.memory = first["magnitude"], first["memory"]
+                (figures.first_seconds,) = first["seconds"]
                 running[engine], found[engine] = process, figures
             except _EngineError as error:
                 found[engine] = str(error)
@@ -141,7 +144,13 @@ def _take_turns(
     running: dict[str, subprocess.Popen[str]], found: dict[str, Figures | str], rounds: int, say: Any
 ) -> None:
     counts = dict.fromkeys(running, 1)
-    spent = dict.fromkeys(running, 0.0)
+    spent: dict[str, float] = {}
+    for engine in running:
+        figures = found[engine]
+        assert isinstance(figures, Figures)
+        spent[engine] = figures.first_seconds
+        if figures.first_seconds > PATIENCE:
+            figures.rounds[0] = figures.first_seconds
     order = random.Random(0)
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
