@@ -14,10 +14,12 @@ import math
 import os
 import platform
 import random
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,6 +58,8 @@ SLOW = 2.0
 """An engine whose runs take longer takes part in the first rounds only: as many as fit into :data:`PATIENCE`."""
 PATIENCE = 20.0
 """Where the first run alone takes longer, it is the only one."""
+LIMIT = 600.0
+"""Seconds in which an engine starts and runs once, else it is left out: stock TVM needs more for ViT, eight images."""
 REST = 0.3
 """Seconds before every turn: threads of the engine before go on spinning, on cores that the next is bound to."""
 TOLERANCE = 1e-3
@@ -129,7 +133,7 @@ def measure(case: Case, engines: Sequence[str], folder: Path, rounds: int, say: 
                     built = _answer_of(_process("build", engine, case, folder))
                     figures.compile_seconds = built["compile seconds"]
                 process = stack.enter_context(_served(engine, case, folder))
-                first = _read(process)
+                first = _first_of(process)
                 figures.start_seconds, figures.difference = first["start seconds"], first["difference"]
                 figures.magnitude, figures.memory = first["magnitude"], first["memory"]
                 (figures.first_seconds,) = first["seconds"]
@@ -214,6 +218,19 @@ def _served(engine: str, case: Case, folder: Path) -> Iterator[subprocess.Popen[
                     pipe.close()
 
 
+def _first_of(process: subprocess.Popen[str]) -> dict[str, Any]:
+    timer = threading.Timer(LIMIT, process.kill)
+    timer.start()
+    try:
+        return _read(process)
+    except _EngineError as error:
+        if timer.finished.is_set():
+            raise _EngineError(f"not done after {LIMIT:.0f} s") from error
+        raise
+    finally:
+        timer.cancel()
+
+
 def _ask(process: subprocess.Popen[str], runs: int) -> dict[str, Any]:
     assert process.stdin is not None
     process.stdin.write(f"{runs}\n")
@@ -231,7 +248,8 @@ def _read(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert isinstance(process.args, list)
     folder = Path(process.args[-1])
     lines = [text for text in (folder / "errors.txt").read_text().splitlines() if text.strip()]
-    raise _EngineError((lines or [f"exit code {process.returncode}"])[-1][:200])
+    errors = [text for text in lines if re.match(r"[\w.]*(Error|Exception)\b", text)]  # some go on about it
+    raise _EngineError((errors or lines or [f"exit code {process.returncode}"])[-1][:200])
 
 
 # ---- report -----------------------------------------------------------------------------------------------------

@@ -325,15 +325,18 @@ def test_tiles_are_whole_and_fit_the_cache():
     width=st.integers(1, 9),
     lanes=st.sampled_from([8, 16, 24]),
     padding=st.sampled_from([0, 1]),
+    turned=st.integers(0, 3),
     machine=st.sampled_from([AVX512, AVX2, NEON]),
     data=st.data(),
 )
 @settings(max_examples=25)
-def test_nests_of_any_tile(run, arrays, count, tiles, width, lanes, padding, machine, data):
+def test_nests_of_any_tile(run, arrays, count, tiles, width, lanes, padding, turned, machine, data):
+    """``turned`` channels are read otherwise than the others, as a concat does: before windows or as part of a pad."""
     shapes = (count, 4 * tiles + 2 - 2 * padding, width, lanes), (6, 6), (4, 6)
     assume(shapes[0][1] > 0)
-    params = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(shapes)]
-    result = relu(back(forth(*params[:2], padding=padding), params[2]))
+    x, b, a = params = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(shapes)]
+    parts = te.compute(x.shape, lambda c, *i: tirx.if_then_else(c < turned, x[(c, *i)] - 1.0, x[(c, *i)]), name="parts")
+    result = relu(back(forth(parts if turned else x, b, padding=padding), a))
     func = te.create_prim_func([*params, result], index_dtype_override="int64")
     full = [int(e) for e in result.shape]
     wholes = (1, 4, 1)  # rows come in fours
@@ -357,6 +360,7 @@ def test_nests_of_any_tile(run, arrays, count, tiles, width, lanes, padding, mac
     inputs = arrays(*shapes)
     got = run(build_scheduled(builder.get(), normalize_target()), *inputs)
     x, b, a = inputs
+    x[:turned] -= 1
     padded = np.pad(x, [(0, 0), (padding, padding), (0, 0), (0, 0)])
     windows = np.stack([padded[:, r : r + 4 * (tiles - 1) + 1 : 4] for r in range(6)])
     rows = np.einsum("ar,rcyxi->acyxi", b, windows)
