@@ -8,6 +8,7 @@ floating point operations or in bytes a second, whatever an op needs more of. Ne
 from __future__ import annotations
 
 import argparse
+import ctypes
 import math
 import os
 import statistics
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from kernel_families import Kernel, kernels
 
 ROUNDS, QUICK_ROUNDS = 9, 3
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h, which takes 32 MiB at most
 WIDTH = 140
 
 
@@ -76,7 +78,17 @@ def _has_torch(threads: int) -> bool:
     except ImportError:
         return False
     torch.set_num_threads(threads)
+    _keep_memory()
     return True
+
+
+def _keep_memory() -> None:
+    """Has malloc keep what is freed, as TVM's pool does: torch's results would else be fresh pages in every run."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    for parameter in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD):
+        if mallopt is None or not mallopt(parameter, 32 << 20):
+            print("malloc gives memory back here: torch's figures have page faults in them")
+            return
 
 
 # ---- measuring --------------------------------------------------------------------------------------------------
@@ -183,9 +195,10 @@ class TorchProbe:
 
         start = time.perf_counter()
         with torch.inference_mode():
-            for run in self._runs:
-                run()
-        return (time.perf_counter() - start) / len(self._runs)
+            results = [run() for run in self._runs]
+        seconds = (time.perf_counter() - start) / len(self._runs)
+        del results
+        return seconds
 
 
 if __name__ == "__main__":
