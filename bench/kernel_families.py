@@ -197,13 +197,18 @@ def _others(block: int) -> Iterator[Kernel]:
     torch = _torch_of(lambda t, x: t.max_pool2d(x, 3, 2, 1), (1, 64, 112, 112))
     yield Kernel("pooling", "max 3x3, 64, 112x112", pool, (packed,), (1, 64 // block, 56, 56, block), torch=torch)
 
-    def resize(x: Any) -> Any:
-        from tvm import relax
+    for method, theirs in (("linear", "bilinear"), ("cubic", "bicubic")):
 
-        return relax.op.image.resize2d(x, (112, 112), layout="NCHW", method="linear")
+        def resize(x: Any, method: str = method) -> Any:
+            from tvm import relax
 
-    torch = _torch_of(lambda t, x: t.nn.functional.interpolate(x, scale_factor=2, mode="bilinear"), image)
-    yield Kernel("resize", "64, 56x56 to 112x112", resize, (image,), (1, 64, 112, 112), torch=torch)
+            return relax.op.image.resize2d(x, (112, 112), layout="NCHW", method=method)
+
+        def interpolate(t: Any, x: Any, mode: str = theirs) -> Any:
+            return t.nn.functional.interpolate(x, scale_factor=2, mode=mode)
+
+        torch = _torch_of(interpolate, image)
+        yield Kernel("resize", f"64, 56x56 to 112x112, {method}", resize, (image,), (1, 64, 112, 112), torch=torch)
     yield from _layout_transforms(block)
 
 
@@ -221,10 +226,21 @@ def _layout_transforms(block: int) -> Iterator[Kernel]:
     def last(x: Any) -> Any:
         return relax.op.permute_dims(x, [0, 2, 3, 1])
 
+    def first(x: Any) -> Any:
+        return relax.op.permute_dims(x, [0, 3, 1, 2])
+
+    def turned(x: Any) -> Any:
+        return relax.op.permute_dims(x, [1, 0])
+
+    channels_last, matrix = (1, 56, 56, 256), (768, 3072)
     torch = _torch_of(lambda t, x: x.permute(0, 2, 3, 1).contiguous(), plain)
     yield Kernel("layout transform", f"256, 56x56 to NCHW{block}c", pack, (plain,), packed)
     yield Kernel("layout transform", f"NCHW{block}c to 256, 56x56", unpack, (packed,), plain)
-    yield Kernel("layout transform", "256, 56x56 to NHWC", last, (plain,), (1, 56, 56, 256), torch=torch)
+    yield Kernel("layout transform", "256, 56x56 to NHWC", last, (plain,), channels_last, torch=torch)
+    torch = _torch_of(lambda t, x: x.permute(0, 3, 1, 2).contiguous(), channels_last)
+    yield Kernel("layout transform", "NHWC to 256, 56x56", first, (channels_last,), plain, torch=torch)
+    torch = _torch_of(lambda t, x: x.t().contiguous(), matrix)
+    yield Kernel("layout transform", "768 x 3072, turned", turned, (matrix,), (3072, 768), torch=torch)
 
 
 def _nn() -> Any:

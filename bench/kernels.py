@@ -23,6 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from kernel_families import Kernel, kernels
 
 ROUNDS, QUICK_ROUNDS = 9, 3
+REST = 0.05
+"""Seconds before every turn: threads of the one before spin for some milliseconds, on cores that the next needs."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h, which takes 32 MiB at most
 WIDTH = 140
 
@@ -151,7 +153,13 @@ def measure(kernel: Kernel, rounds: int, with_torch: bool) -> tuple[float, float
         probe = Probe(kernel.name, emit, operands, 4 * math.prod(kernel.result))
         run, copies = probe.run, probe.kernels
     other = TorchProbe(kernel, copies) if with_torch and kernel.torch is not None else None
-    seconds: list[tuple[float, float]] = [(run(), other.run() if other else math.nan) for _ in range(rounds)]
+    seconds: list[tuple[float, float]] = []
+    for _ in range(rounds):
+        turns = []
+        for turn in (run, other.run if other else lambda: math.nan):
+            time.sleep(REST)
+            turns.append(turn())
+        seconds.append((turns[0], turns[1]))
     own, theirs = (statistics.median(column) for column in zip(*seconds, strict=True))
     return own, None if other is None else theirs
 

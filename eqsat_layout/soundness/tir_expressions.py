@@ -14,7 +14,6 @@ import numpy as np
 import tvm
 from tvm import tirx
 
-from eqsat_layout.soundness.tir_arithmetic import BINARY, CALLS
 from eqsat_layout.soundness.tir_places import Place
 from eqsat_layout.soundness.tir_values import (
     Array,
@@ -27,6 +26,7 @@ from eqsat_layout.soundness.tir_values import (
     meet,
     scalar,
 )
+from eqsat_layout.tir.arithmetic import BINARY, CALLS
 
 
 @dataclass

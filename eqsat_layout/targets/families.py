@@ -55,7 +55,7 @@ def schedule_elementwise(sch: Any, stage: Stage, machine: Machine) -> None:
         loops = [*loops[:-taken], sch.fuse(*loops[-taken:]) if taken > 1 else loops[-1]]
     if len(loops) == 1 and stage.domain >= _SMALL:
         loops = list(sch.split(loops[0], [4 * machine.cores, None]))
-    _parallel(sch, loops[:-1], machine, stage.domain)
+    in_parallel(sch, loops[:-1], machine, stage.domain)
 
 
 def _axis_across(stage: Stage) -> int | None:
@@ -226,7 +226,7 @@ def schedule_several(sch: Any, stage: Stage, machine: Machine) -> None:
     _, lane = sch.split(sch.fuse(*loops[-run:]) if run > 1 else loops[-1], [None, lanes])
     partial = sch.rfactor(lane, count)
     *own, across = sch.get_loops(stage.block)
-    _parallel(sch, own, machine, stage.domain)
+    in_parallel(sch, own, machine, stage.domain)
     sch.unroll(across)
     sch.compute_at(partial, sch.get_loops(stage.block)[-2], preserve_unit_loops=True)
     for number in range(len(stage.stores)):
@@ -247,7 +247,7 @@ def schedule_fallback(sch: Any, stage: Stage, machine: Machine) -> None:
     else:
         loops = loops[:1]
     if loops:
-        _parallel(sch, loops, machine, stage.domain)
+        in_parallel(sch, loops, machine, stage.domain)
 
 
 def _leading(stage: Stage) -> int:
@@ -260,7 +260,7 @@ def _leading(stage: Stage) -> int:
     return count
 
 
-def _parallel(sch: Any, loops: Sequence[Any], machine: Machine, work: int) -> None:
+def in_parallel(sch: Any, loops: Sequence[Any], machine: Machine, work: int) -> None:
     """Fuses leading loops until they make enough tasks, and runs those in parallel."""
     if not loops:
         return
@@ -328,7 +328,7 @@ def _decompose_pad(sch: Any, stage: Stage, machine: Machine) -> bool:
     for block in (fill, stage.block):
         *outer, last = sch.get_loops(block)
         outer += in_vectors(sch, last, machine.lanes(stage_of(sch, block).write.element_bytes))
-        _parallel(sch, outer, machine, stage.domain)
+        in_parallel(sch, outer, machine, stage.domain)
     return True
 
 

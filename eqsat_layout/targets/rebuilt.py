@@ -64,13 +64,19 @@ def with_accesses(statement: Any, place: Callable[[Any, list[Any]], tuple[Any, l
 class CutAxis:
     """``extent`` elements as ``number`` of a tile and ``place`` inside it, which are axes of a block.
 
-    A last tile that would run over the end starts earlier: ``start`` is where it were without that.
+    A last tile that would run over the end starts earlier: ``start`` is where it were without that, ``first`` its first
+    element.
     """
 
     number: Any
     place: Any
     start: Any
-    element: Any
+    first: Any
+
+    @property
+    def element(self) -> Any:
+        """The element at the place."""
+        return self.first + self.place.var
 
     @staticmethod
     def of(extent: int, count: int, size: int, dtype: str, kind: int = tirx.IterVar.DataPar) -> CutAxis:
@@ -83,7 +89,7 @@ class CutAxis:
         number, place = axis("t", count), axis("r", size)
         start = number.var * size
         first = tirx.min(start, tirx.IntImm(dtype, extent - size)) if extent < count * size else start
-        return CutAxis(number, place, start, first + place.var)
+        return CutAxis(number, place, start, first)
 
 
 def schedule_over(func: Any, nests: Sequence[Any], allocated: Sequence[Any]) -> Any:

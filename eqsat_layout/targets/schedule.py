@@ -29,6 +29,7 @@ from eqsat_layout.targets.functions import expand_functions
 from eqsat_layout.targets.fused_axes import fuse_axes
 from eqsat_layout.targets.inlining import inline_producers, tried
 from eqsat_layout.targets.joined_axes import join_axes
+from eqsat_layout.targets.lane_moves import move_lanes
 from eqsat_layout.targets.nested import schedule_nest
 from eqsat_layout.targets.nests import NestModel, chain_of
 from eqsat_layout.targets.pads import may_move_pads, pads_first
@@ -126,9 +127,9 @@ def _is_scheduled(func: Any) -> bool:
 
 def _schedule(sch: Any, machine: Machine) -> Any:
     sch = simplified(sch)
-    nested = _nested(sch, machine) or _in_rows(sch, machine)
-    if nested is not None:
-        return nested
+    whole = move_lanes(sch, machine) or _nested(sch, machine) or _in_rows(sch, machine)
+    if whole is not None:
+        return whole
     sch = _join_tiles(split_axes(sch, machine), machine)
     stages = stages_of(sch)
     done: list[Any] = []

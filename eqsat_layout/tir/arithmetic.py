@@ -1,4 +1,4 @@
-"""TIR's arithmetic in NumPy (soundness room): binary expressions and calls of pure functions, by node and by name."""
+"""TIR's arithmetic in NumPy (tir room): binary expressions and calls of pure functions, by node and by name."""
 
 from __future__ import annotations
 
