@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 from tvm import tirx
 
+from eqsat_layout.soundness.tir_calls import CALLS
 from eqsat_layout.soundness.tir_places import Place
 from eqsat_layout.soundness.tir_values import (
     Array,
@@ -26,7 +27,7 @@ from eqsat_layout.soundness.tir_values import (
     meet,
     scalar,
 )
-from eqsat_layout.tir.arithmetic import BINARY, CALLS
+from eqsat_layout.tir.arithmetic import BINARY
 
 
 @dataclass

@@ -6,7 +6,7 @@ In: scalar expressions over an axis, or vectors. Out: vector expressions. LLVM h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,16 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from eqsat_layout.tir.arithmetic import BINARY, CALLS
+from eqsat_layout.tir.arithmetic import BINARY
 
 _LANEWISE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
+_ROUNDED: Mapping[str, Callable[..., Any]] = {
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "nearbyint": np.rint,
+    "round": np.rint,
+    "trunc": np.trunc,
+}
 _QUAD = 4  # lanes: instructions move elements within so many, or so many together
 
 
@@ -63,9 +70,9 @@ def table_of(expr: Any, var: Any, extent: int) -> npt.NDArray[Any]:
         both = (table_of(side, var, extent) for side in (expr.a, expr.b))
         return np.asarray(BINARY[type(expr)](*both)).astype(dtype)
     name = str(getattr(getattr(expr, "op", None), "name", "")).rpartition(".")[2]
-    if name not in CALLS:
+    if name not in _ROUNDED:
         raise ValueError(f"no table of {type(expr).__name__}")
-    return np.asarray(CALLS[name](*(table_of(arg, var, extent) for arg in expr.args))).astype(dtype)
+    return np.asarray(_ROUNDED[name](table_of(expr.args[0], var, extent)))
 
 
 def constant(values: npt.NDArray[Any]) -> Any:
