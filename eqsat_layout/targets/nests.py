@@ -23,7 +23,8 @@ from eqsat_layout.targets.stages import Access, Stage, divisors
 from eqsat_layout.targets.tiles import tile_cycles
 
 _GHZ = 2.9  # fused multiply-adds of two vectors a cycle make up the arithmetic
-_MEMORY = 25.0  # bytes a nanosecond of all cores together, between kernels
+_MEMORY = 12.5  # bytes a nanosecond of each core, between kernels
+_ALL_MEMORY = 50.0  # of all cores together: what two channels give
 _NEAR = 50.0  # of each core within a tile, from the second cache
 _SHARED = 25.0  # of each core for what every tile reads again, from the third
 _FAR = 8.0  # of each core for what lies between stages and does not fit there
@@ -154,6 +155,7 @@ class NestModel:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
+        self._memory = min(_MEMORY * machine.cores, _ALL_MEMORY)
         self._cycles: dict[Any, tuple[Stage, float | None]] = {}
         self._regions: dict[Any, tuple[Stage, tuple[Extents, ...]]] = {}
 
@@ -169,7 +171,7 @@ class NestModel:
             moved = 0 if number in chain.in_registers else math.prod(_full(stage)) * stage.write.element_bytes
             moved += sum(_all_bytes(link.access) for link in links if link.source not in chain.in_registers)
             launch = 0.0 if number in chain.epilogues else _LAUNCH
-            total += _both(cycles / _GHZ / self._machine.cores, moved / _MEMORY) + launch
+            total += _both(cycles / _GHZ / self._machine.cores, moved / self._memory) + launch
         return total
 
     def one_operation(self, stage: Stage) -> float:
@@ -187,12 +189,12 @@ class NestModel:
         cycles = sum(_vector_cycles(stage, _full(stage), self._machine) for stage in chain.stages)
         moved = math.prod(_full(chain.last)) * chain.last.write.element_bytes
         moved += sum(_all_bytes(link.access) for links in chain.links for link in links if link.source is None)
-        return _both(cycles / _GHZ / self._machine.cores, moved / _MEMORY) + _LAUNCH
+        return _both(cycles / _GHZ / self._machine.cores, moved / self._memory) + _LAUNCH
 
     def faster(self, chain: Chain, nanoseconds: float) -> Nest | None:
         """The fastest nest, if it takes clearly less time than so much."""
         between = sum(math.prod(_full(stage)) * stage.write.element_bytes for stage in chain.stages[:-1])
-        most = 2 * between / _MEMORY + len(chain.stages) * _LAUNCH  # that it can save
+        most = 2 * between / self._memory + len(chain.stages) * _LAUNCH  # that it can save
         share = _PADDED_GAIN if chain.has_pads else _GAIN
         if most < (1 - share) * nanoseconds or nanoseconds < _SHORTEST or chain.passes < 2 or not chain.is_regular:
             return None
@@ -244,7 +246,7 @@ class NestModel:
                     moved += whole
                     own += size / (_NEAR if size <= cache // 4 else _SHARED)
         rounds = -(-tiles // self._machine.cores)
-        return _both(_both(cycles / _GHZ, own) * rounds, moved / _MEMORY) + _LAUNCH
+        return _both(_both(cycles / _GHZ, own) * rounds, moved / self._memory) + _LAUNCH
 
     def _needed(self, chain: Chain, tile: Extents) -> list[Extents] | None:
         """For every stage the elements along each axis that a tile needs."""
