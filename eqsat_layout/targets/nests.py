@@ -24,7 +24,7 @@ from eqsat_layout.targets.tiles import tile_cycles
 
 _GHZ = 2.9  # fused multiply-adds of two vectors a cycle make up the arithmetic
 _MEMORY = 12.5  # bytes a nanosecond of each core, between kernels
-_ALL_MEMORY = 25.0  # of all cores together: a nest too many costs less than one too few
+_ALL_MEMORY = 21.0  # of all cores together: a nest too many costs less than one too few
 _NEAR = 50.0  # of each core within a tile, from the second cache
 _SHARED = 25.0  # of each core for what every tile reads again, from the third
 _FAR = 8.0  # of each core for what lies between stages and does not fit there

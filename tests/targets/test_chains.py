@@ -326,7 +326,7 @@ def test_one_core_does_not_get_the_memory_of_all():
     func = te.create_prim_func([*params, back(forth(x, b), a)], index_dtype_override="int64")
     chain = chain_of(stages_of(simplified(new_schedule(func))))
     one, two, many, more = (NestModel(replace(AVX512, cores=cores)).apart(chain) for cores in (1, 2, 16, 32))
-    assert one > 1.9 * two
+    assert one > 1.5 * two
     assert more > 0.8 * many, "and many cores share what there is"
 
 
