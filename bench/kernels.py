@@ -23,9 +23,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from kernel_families import Kernel, kernels
 
 ROUNDS, QUICK_ROUNDS = 9, 3
+PASSES = 5
+"""Runs of a whole module in a turn."""
 REST = 0.05
 """Seconds before every turn: threads of the one before spin for some milliseconds, on cores that the next needs."""
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h, which takes 32 MiB at most
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h, which takes 32 MiB at most for the second
 WIDTH = 140
 
 
@@ -87,8 +89,8 @@ def _has_torch(threads: int) -> bool:
 def _keep_memory() -> None:
     """Has malloc keep what is freed, as TVM's pool does: torch's results would else be fresh pages in every run."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    for parameter in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD):
-        if mallopt is None or not mallopt(parameter, 32 << 20):
+    for parameter, most in ((M_MMAP_THRESHOLD, 32 << 20), (M_TRIM_THRESHOLD, 2**31 - 1)):
+        if mallopt is None or not mallopt(parameter, most):
             print("malloc gives memory back here: torch's figures have page faults in them")
             return
 
@@ -148,11 +150,11 @@ def measure(kernel: Kernel, rounds: int, with_torch: bool) -> tuple[float, float
 
     if kernel.whole:
         run = _whole(kernel, operands, eqsat_layout, tvm, relax)
-        copies = 1
+        copies, passes = 1, PASSES
     else:
         probe = Probe(kernel.name, emit, operands, 4 * math.prod(kernel.result))
-        run, copies = probe.run, probe.kernels
-    other = TorchProbe(kernel, copies) if with_torch and kernel.torch is not None else None
+        run, copies, passes = probe.run, probe.kernels, 1
+    other = TorchProbe(kernel, copies, passes) if with_torch and kernel.torch is not None else None
     seconds: list[tuple[float, float]] = []
     for _ in range(rounds):
         turns = []
@@ -178,35 +180,41 @@ def _whole(kernel: Kernel, operands: Sequence[Any], eqsat_layout: Any, tvm: Any,
 
     def run() -> float:
         start = time.perf_counter()
-        for _ in range(5):
+        for _ in range(PASSES):
             main(argument)
-        return (time.perf_counter() - start) / 5
+        return (time.perf_counter() - start) / PASSES
 
     run()
     return run
 
 
 class TorchProbe:
-    """As :class:`eqsat_layout.targets.probe.Probe`: one run after the other on operands that are not in cache."""
+    """As :class:`eqsat_layout.targets.probe.Probe`: one run after the other on operands that are not in cache.
 
-    def __init__(self, kernel: Kernel, copies: int):
+    ``passes``: so often over all copies of the operands.
+    """
+
+    def __init__(self, kernel: Kernel, copies: int, passes: int):
         import torch
 
         assert kernel.torch is not None
         given = [[torch.rand(*shape) for shape in kernel.shapes] for _ in range(copies)]
         self._runs = [kernel.torch(operands) for operands in given]
+        self._passes = passes
         for _ in range(2):
             self.run()
 
     def run(self) -> float:
         import torch
 
+        results: list[Any] = []
         start = time.perf_counter()
         with torch.inference_mode():
-            results = [run() for run in self._runs]
-        seconds = (time.perf_counter() - start) / len(self._runs)
+            for _ in range(self._passes):
+                results = [run() for run in self._runs]
+        seconds = time.perf_counter() - start
         del results
-        return seconds
+        return seconds / len(self._runs) / self._passes
 
 
 if __name__ == "__main__":
