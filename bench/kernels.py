@@ -160,6 +160,7 @@ def measure(kernel: Kernel, rounds: int, with_torch: bool) -> tuple[float, float
         turns = []
         for turn in (run, other.run if other else lambda: math.nan):
             time.sleep(REST)
+            turn()  # wakes its threads
             turns.append(turn())
         seconds.append((turns[0], turns[1]))
     own, theirs = (statistics.median(column) for column in zip(*seconds, strict=True))
