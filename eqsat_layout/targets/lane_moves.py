@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
@@ -224,7 +225,8 @@ class _Row(NamedTuple):
 
     def values(self, expr: Any) -> Any:
         """What ``expr``, which depends on the place in the row only, is for the elements."""
-        return table_of(expr, self.var, self.extent)[self.start : self.start + self.size]
+        with np.errstate(all="ignore"):  # as the kernel would
+            return table_of(expr, self.var, self.extent)[self.start : self.start + self.size]
 
     def table(self, expr: Any) -> Any:
         """The vector of these."""
