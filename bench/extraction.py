@@ -11,9 +11,9 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from eqsat_layout.extract.frontier import solve
-from eqsat_layout.extract.greedy import solve_greedy
-from eqsat_layout.extract.problem import Family, Node, Problem
+from eqsat_layout.extract.solver.frontier import solve
+from eqsat_layout.extract.solver.greedy import solve_greedy
+from eqsat_layout.extract.solver.problem import Family, Node, Problem
 
 FORMATS = 4
 ROW, NHWC, C4, C16 = range(FORMATS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 
@@ -198,16 +199,8 @@ def _others(block: int) -> Iterator[Kernel]:
     yield Kernel("pooling", "max 3x3, 64, 112x112", pool, (packed,), (1, 64 // block, 56, 56, block), torch=torch)
 
     for method, theirs in (("linear", "bilinear"), ("cubic", "bicubic")):
-
-        def resize(x: Any, method: str = method) -> Any:
-            from tvm import relax
-
-            return relax.op.image.resize2d(x, (112, 112), layout="NCHW", method=method)
-
-        def interpolate(t: Any, x: Any, mode: str = theirs) -> Any:
-            return t.nn.functional.interpolate(x, scale_factor=2, mode=mode)
-
-        torch = _torch_of(interpolate, image)
+        resize = partial(_resize, method=method)
+        torch = _torch_of(lambda t, x, mode=theirs: t.nn.functional.interpolate(x, scale_factor=2, mode=mode), image)
         yield Kernel("resize", f"64, 56x56 to 112x112, {method}", resize, (image,), (1, 64, 112, 112), torch=torch)
     yield from _layout_transforms(block)
 
@@ -223,24 +216,23 @@ def _layout_transforms(block: int) -> Iterator[Kernel]:
     def unpack(x: Any) -> Any:
         return relax.op.layout_transform(x, lambda n, c, h, w, b: (n, c * block + b, h, w))
 
-    def last(x: Any) -> Any:
-        return relax.op.permute_dims(x, [0, 2, 3, 1])
-
-    def first(x: Any) -> Any:
-        return relax.op.permute_dims(x, [0, 3, 1, 2])
-
-    def turned(x: Any) -> Any:
-        return relax.op.permute_dims(x, [1, 0])
-
-    channels_last, matrix = (1, 56, 56, 256), (768, 3072)
-    torch = _torch_of(lambda t, x: x.permute(0, 2, 3, 1).contiguous(), plain)
     yield Kernel("layout transform", f"256, 56x56 to NCHW{block}c", pack, (plain,), packed)
     yield Kernel("layout transform", f"NCHW{block}c to 256, 56x56", unpack, (packed,), plain)
-    yield Kernel("layout transform", "256, 56x56 to NHWC", last, (plain,), channels_last, torch=torch)
-    torch = _torch_of(lambda t, x: x.permute(0, 3, 1, 2).contiguous(), channels_last)
-    yield Kernel("layout transform", "NHWC to 256, 56x56", first, (channels_last,), plain, torch=torch)
-    torch = _torch_of(lambda t, x: x.t().contiguous(), matrix)
-    yield Kernel("layout transform", "768 x 3072, turned", turned, (matrix,), (3072, 768), torch=torch)
+    for name, shape, axes in (
+        ("256, 56x56 to NHWC", plain, (0, 2, 3, 1)),
+        ("NHWC to 256, 56x56", (1, 56, 56, 256), (0, 3, 1, 2)),
+        ("768 x 3072, turned", (768, 3072), (1, 0)),
+    ):
+        permute = partial(relax.op.permute_dims, axes=axes)
+        torch = _torch_of(lambda t, x, axes=axes: x.permute(axes).contiguous(), shape)
+        result = tuple(shape[axis] for axis in axes)
+        yield Kernel("layout transform", name, permute, (shape,), result, torch=torch)
+
+
+def _resize(x: Any, *, method: str) -> Any:
+    from tvm import relax
+
+    return relax.op.image.resize2d(x, (112, 112), layout="NCHW", method=method)
 
 
 def _nn() -> Any:

@@ -104,7 +104,7 @@ def peaks() -> tuple[float, float]:
     from tvm import relax, te
 
     from eqsat_layout.targets import machine_of, normalize_target
-    from eqsat_layout.targets.probe import Probe, last_cache_bytes
+    from eqsat_layout.tuning.probe import Probe, last_cache_bytes
 
     machine = machine_of(normalize_target())
     lanes = machine.lanes(4)
@@ -139,7 +139,7 @@ def measure(kernel: Kernel, rounds: int, with_torch: bool) -> tuple[float, float
     from tvm import relax
 
     import eqsat_layout
-    from eqsat_layout.targets.probe import Probe
+    from eqsat_layout.tuning.probe import Probe
 
     operands = [np.random.default_rng(0).uniform(0.5, 1.5, s).astype("float32") for s in kernel.shapes]
 
@@ -155,16 +155,15 @@ def measure(kernel: Kernel, rounds: int, with_torch: bool) -> tuple[float, float
         probe = Probe(kernel.name, emit, operands, 4 * math.prod(kernel.result))
         run, copies, passes = probe.run, probe.kernels, 1
     other = TorchProbe(kernel, copies, passes) if with_torch and kernel.torch is not None else None
-    seconds: list[tuple[float, float]] = []
-    for _ in range(rounds):
-        turns = []
-        for turn in (run, other.run if other else lambda: math.nan):
-            time.sleep(REST)
-            turn()  # wakes its threads
-            turns.append(turn())
-        seconds.append((turns[0], turns[1]))
+    seconds = [(_rested(run), _rested(other.run) if other else math.nan) for _ in range(rounds)]
     own, theirs = (statistics.median(column) for column in zip(*seconds, strict=True))
     return own, None if other is None else theirs
+
+
+def _rested(run: Callable[[], float]) -> float:
+    time.sleep(REST)
+    run()  # wakes its threads
+    return run()
 
 
 def _whole(kernel: Kernel, operands: Sequence[Any], eqsat_layout: Any, tvm: Any, relax: Any) -> Callable[[], float]:
@@ -190,7 +189,7 @@ def _whole(kernel: Kernel, operands: Sequence[Any], eqsat_layout: Any, tvm: Any,
 
 
 class TorchProbe:
-    """As :class:`eqsat_layout.targets.probe.Probe`: one run after the other on operands that are not in cache.
+    """As :class:`eqsat_layout.tuning.probe.Probe`: one run after the other on operands that are not in cache.
 
     ``passes``: so often over all copies of the operands.
     """
@@ -214,8 +213,7 @@ class TorchProbe:
             for _ in range(self._passes):
                 results = [run() for run in self._runs]
         seconds = time.perf_counter() - start
-        del results
-        return seconds / len(self._runs) / self._passes
+        return seconds / (len(results) * self._passes)
 
 
 if __name__ == "__main__":

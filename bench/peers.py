@@ -31,14 +31,14 @@ from rich.table import Table
 from tvm import relax, tirx
 
 import eqsat_layout
+from eqsat_layout.cost.model import dtype_bytes
 from eqsat_layout.extract.baseline import baseline
-from eqsat_layout.extract.cost import dtype_bytes
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.maps import index_map_from_names
-from eqsat_layout.report import format_bytes, format_seconds
+from eqsat_layout.planning.transform import transform_layout
+from eqsat_layout.report.records import format_bytes, format_seconds
 from eqsat_layout.targets import default_costs, lower, normalize_target, prepare
-from eqsat_layout.transform import transform_layout
 
 REAL = (
     "resnet50:onnx",

@@ -22,15 +22,15 @@ import synthetic
 from rich.console import Console
 from rich.table import Table
 
-from eqsat_layout.extract import ilp
-from eqsat_layout.extract.frontier import solve
-from eqsat_layout.extract.greedy import solve_greedy
-from eqsat_layout.extract.problem import ExtractionError, Problem
-from eqsat_layout.extract.reduce import reduce
+from eqsat_layout.extract.solver import ilp
+from eqsat_layout.extract.solver.frontier import solve
+from eqsat_layout.extract.solver.greedy import solve_greedy
+from eqsat_layout.extract.solver.problem import ExtractionError, Problem
+from eqsat_layout.extract.solver.reduce import reduce
 from eqsat_layout.models import resnet50
-from eqsat_layout.pipeline import machine_costs
-from eqsat_layout.report import format_seconds
-from eqsat_layout.search import collector_paused, plan_regions, search_of
+from eqsat_layout.planning.pipeline import machine_costs
+from eqsat_layout.planning.search import collector_paused, plan_regions, search_of
+from eqsat_layout.report.records import format_seconds
 from eqsat_layout.targets import normalize_target, prepare
 
 

@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.table import Table
 
 from eqsat_layout.egraph.rules import rule_files
-from eqsat_layout.soundness.jobs import fuzz_in_processes
-from eqsat_layout.soundness.mutation import Verdict, judge, mutants_of
-from eqsat_layout.soundness.prover import prove_all
-from eqsat_layout.soundness.rule_fuzzer import Effort, FuzzReport
-from eqsat_layout.soundness.rule_text import RuleBase, read_rule_base
+from eqsat_layout.soundness.rules.fuzzer import Effort, FuzzReport
+from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
+from eqsat_layout.soundness.rules.mutation import Verdict, judge, mutants_of
+from eqsat_layout.soundness.rules.prover import prove_all
+from eqsat_layout.soundness.rules.rule_text import RuleBase, read_rule_base
 
 
 def main() -> int:

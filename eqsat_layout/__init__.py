@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eqsat_layout.egraph.limits import Limits
     from eqsat_layout.errors import EqsatError, ValidationError
-    from eqsat_layout.pipeline import OptimizeLayout, compile, optimize, plan
-    from eqsat_layout.report import Plan
-    from eqsat_layout.targets.remote import Remote
-    from eqsat_layout.transform import transform_layout
-    from eqsat_layout.tuning import TuneReport, tune
+    from eqsat_layout.planning.pipeline import OptimizeLayout, compile, optimize, plan
+    from eqsat_layout.planning.transform import transform_layout
+    from eqsat_layout.report.records import Plan
+    from eqsat_layout.tuning.remote import Remote
+    from eqsat_layout.tuning.tune import TuneReport, tune
 
 __all__ = [
     "EqsatError",
@@ -35,19 +35,19 @@ __all__ = [
 _HOMES = {
     "EqsatError": "errors",
     "Limits": "egraph.limits",
-    "Plan": "report",
-    "Remote": "targets.remote",
-    "TuneReport": "tuning",
+    "Plan": "report.records",
+    "Remote": "tuning.remote",
+    "TuneReport": "tuning.tune",
     "ValidationError": "errors",
-    "transform_layout": "transform",
-    "tune": "tuning",
+    "transform_layout": "planning.transform",
+    "tune": "tuning.tune",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'pipeline')}")
+    home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'planning.pipeline')}")
     value = getattr(home, name)
     globals()[name] = value
     return value

@@ -12,8 +12,8 @@ import tvm_ffi
 from tvm import relax
 
 from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.soundness.inputs import flat, random_inputs
-from eqsat_layout.soundness.results import public_functions
+from eqsat_layout.validation.inputs import flat, random_inputs
+from eqsat_layout.validation.results import public_functions
 
 TARGET = {"kind": "llvm", "opt-level": 0}
 

@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import relax
 
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
-from eqsat_layout.soundness.validate import check_equal
+from eqsat_layout.validation.validate import check_equal
 
 Shape = Sequence[Any]
 

@@ -31,7 +31,9 @@ from tvm.script import tirx as T
 from typer.testing import CliRunner
 
 import eqsat_layout
-from eqsat_layout.cli import app
+from eqsat_layout.cli.main import app
+from eqsat_layout.cost.database import Constants, Database, now
+from eqsat_layout.cost.model import Roofline
 from eqsat_layout.egraph.limits import Limits
 from eqsat_layout.errors import (
     CandidateError,
@@ -42,8 +44,6 @@ from eqsat_layout.errors import (
     RuleError,
     TargetError,
 )
-from eqsat_layout.extract.cost import Roofline
-from eqsat_layout.extract.database import Constants, Database, now
 from eqsat_layout.maps import Digit, IndexMap
 
 SECONDS = 60
@@ -563,7 +563,7 @@ def test_a_full_disk_is_said_by_planning_and_by_writing(tmp_path: Path) -> None:
     with full_disk(0), pytest.raises(EqsatError, match="can't write"):
         eqsat_layout.plan(mod)
     eqsat_layout.plan(mod)
-    from eqsat_layout.readers import write_module
+    from eqsat_layout.readers.modules import write_module
 
     out = tmp_path / "out.json"
     out.write_text("before")

@@ -14,9 +14,9 @@ from tvm.relax import op
 from tvm.relax.transform import LegalizeOps
 
 import eqsat_layout
+from eqsat_layout.egraph.flows import Spokesman
 from eqsat_layout.egraph.rules import read_commands, rule_files
 from eqsat_layout.egraph.saturate import saturate
-from eqsat_layout.egraph.user_flows import Spokesman
 from eqsat_layout.errors import LayoutError, TargetError
 from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import TensorType
@@ -24,7 +24,8 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.put_back import _map
 from eqsat_layout.graph.steps import Convert, Given, Steps
 from eqsat_layout.maps import Format, IndexMap
-from eqsat_layout.targets import axis_groups, base, lower, normalize_target
+from eqsat_layout.targets import axis_groups, lower, normalize_target
+from eqsat_layout.targets.cpu import machine as base
 from eqsat_layout.tir.flow import backward, forward, why_not
 from eqsat_layout.tir.signature import analyse
 

@@ -9,7 +9,7 @@ from programs import assert_same, constant, ops, program
 from tvm.relax import op as R
 
 import eqsat_layout
-from eqsat_layout.extract.cost import Roofline
+from eqsat_layout.cost.model import Roofline
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import Format
 

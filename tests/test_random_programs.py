@@ -1,6 +1,6 @@
 """Random programs through the whole of ``optimize``: well formed, and the same numbers.
 
-``python -m eqsat_layout.soundness.program_fuzzer SEED`` shows one; ``eqsat_layout.soundness.programs`` makes them.
+``python -m eqsat_layout.soundness.programs.fuzzer SEED`` shows one; the generator beside it makes them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eqsat_layout.soundness.program_fuzzer import FAILED, SAME, UNCHANGED, Outcome, check
-from eqsat_layout.soundness.programs import Choices
+from eqsat_layout.soundness.programs.fuzzer import FAILED, SAME, UNCHANGED, Outcome, check
+from eqsat_layout.soundness.programs.generator import Choices
 
 
 def assert_fine(outcome: Outcome) -> None:

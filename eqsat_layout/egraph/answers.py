@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eqsat_layout.egraph.candidates import free_formats, moves_whole_axes
+from eqsat_layout.egraph.flows import Spokesman
 from eqsat_layout.egraph.names import Names
-from eqsat_layout.egraph.offers import Offers
-from eqsat_layout.egraph.user_flows import Spokesman
 from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.constants import Applied, Constant
 from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.implementations.layouts import free_formats, moves_whole_axes
+from eqsat_layout.implementations.offers import Offers
 from eqsat_layout.maps import UNDEF, Fill, Format, IndexMap, Padding
 from eqsat_layout.tir.fills import pointwise_fill
 from eqsat_layout.tir.flow import Flow, backward, complete, forward, why_not

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from eqsat_layout.egraph.resources import rules_dir
 from eqsat_layout.errors import RuleError
-from eqsat_layout.resources import rules_dir
 
 _PYTHON = re.compile(r"\(\s*(py-[\w-]+)(?=[\s()])")
 _COMMAND = re.compile(r"\(\s*([^\s()]+)")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from eqsat_layout.extract.cost import CostModel
-from eqsat_layout.extract.fusion import fusion_of
+from eqsat_layout.cost.fusion import fusion_of
+from eqsat_layout.cost.model import CostModel
 from eqsat_layout.graph.borders import Border
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.maps import Format, IndexMap

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from eqsat_layout.extract.cost import CostModel
+from eqsat_layout.cost.model import CostModel
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import Format
 

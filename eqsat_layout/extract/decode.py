@@ -10,8 +10,8 @@ import heapq
 from collections.abc import Mapping
 
 from eqsat_layout.extract.conversions import Spec
-from eqsat_layout.extract.problem import Solution
 from eqsat_layout.extract.selection import Selection
+from eqsat_layout.extract.solver.problem import Solution
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, Part, Run, Step, Steps
 
 Place = tuple[int, int, int]

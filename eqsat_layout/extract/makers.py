@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from eqsat_layout.cost.fusion import fusion_of
+from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.names import Variant
 from eqsat_layout.extract.conversions import Spec
-from eqsat_layout.extract.cost import CostModel
-from eqsat_layout.extract.fusion import fusion_of
 from eqsat_layout.extract.tensors import Tensors
 from eqsat_layout.graph.graph import Signature
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from eqsat_layout.extract.decode import Decoder, Place
-from eqsat_layout.extract.frontier import solve
-from eqsat_layout.extract.problem import ExtractionError, Node, Problem, Solution
 from eqsat_layout.extract.selection import Selection
+from eqsat_layout.extract.solver.frontier import solve
+from eqsat_layout.extract.solver.problem import ExtractionError, Node, Problem, Solution
 from eqsat_layout.graph.steps import Convert, Run, Steps
 
 _SECONDS = 2.0

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
+from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.saturate import Saturated
 from eqsat_layout.extract.conversions import Conversions, Spec, unconvertible
-from eqsat_layout.extract.cost import CostModel
 from eqsat_layout.extract.makers import Made, Makers, reads_of
-from eqsat_layout.extract.problem import Family, Node, Problem
+from eqsat_layout.extract.solver.problem import Family, Node, Problem
 from eqsat_layout.extract.tensors import Tensors
 from eqsat_layout.graph.graph import Signature
 

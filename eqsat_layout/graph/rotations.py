@@ -16,6 +16,7 @@ from tvm import ir, tirx
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.maps import Extent
 from eqsat_layout.tir.index_map import from_tvm
+from eqsat_layout.tir.structural import nodes_of
 
 
 def is_legalised_rightly(op: Signature) -> bool:
@@ -50,6 +51,4 @@ def _divisors(index_map: Any, variable: Any) -> list[int]:
 
 
 def _mentions(expr: Any, variable: Any) -> bool:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expr, (ir.Var, found.append))
-    return any(v.same_as(variable) for v in found)
+    return any(v.same_as(variable) for v in nodes_of(expr, ir.Var))

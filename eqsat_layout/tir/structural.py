@@ -1,4 +1,4 @@
-"""Mapping of expressions and statements whose callbacks may fail (tir room).
+"""What is inside of expressions and statements, and mapping whose callbacks may fail (tir room).
 
 In: a node of the IR and callbacks by type. Out: the mapped node, or what a callback raised.
 """
@@ -27,6 +27,13 @@ def structural_map(node: Any, *rules: Rule) -> Any:
 def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
     """An expression or statement with ``values`` in the place of variables."""
     return structural_map(node, (tvm.ir.Var, lambda var: values.get(var, var)))
+
+
+def nodes_of(node: Any, *kinds: Any) -> list[Any]:
+    """The nodes of these types inside of ``node``, itself included; one that is used twice may come twice."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(node, [(kind, found.append) for kind in kinds])
+    return found
 
 
 def _after_children(callback: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:

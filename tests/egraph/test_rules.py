@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eqsat_layout.egraph.database import Database
+from eqsat_layout.egraph.engine import Database
 from eqsat_layout.egraph.rules import read_commands, rule_files, split_commands
 from eqsat_layout.errors import RuleError
 

@@ -14,7 +14,7 @@ from programs import program
 from tvm.relax import op
 
 import eqsat_layout
-from eqsat_layout.egraph.database import Database
+from eqsat_layout.egraph.engine import Database
 from eqsat_layout.egraph.rules import read_commands, rule_files
 
 Step = Callable[[Any], Any]

@@ -1,0 +1,128 @@
+"""The commands ``fuzz`` and ``fuzz-programs``. Room: the command line.
+
+In: rule files, or how many programs. Out: a table on the console, counterexamples, and whether all is well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console, Group
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from eqsat_layout.egraph.rules import rule_files
+from eqsat_layout.soundness.rules.fuzzer import Effort, FuzzReport, RuleReport
+from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
+from eqsat_layout.soundness.rules.rule_text import Rule, read_rule_base
+
+
+@dataclass(frozen=True)
+class FuzzOptions:
+    """What the command line was told."""
+
+    files: Sequence[Path]
+    effort: Effort
+    seed: int
+    jobs: int
+    prove: bool
+
+
+def run_fuzz(options: FuzzOptions, console: Console) -> bool:
+    """Fuzzes, prints, and says whether every rule is sound as far as one can tell."""
+    paths = rule_files(options.files)
+    only = list(options.files) or None
+    proofs = _proofs(paths) if options.prove else {}
+    with _progress(console) as bar:
+        task = bar.add_task("fuzz", total=1.0, instances="0")
+        report = fuzz_in_processes(
+            paths,
+            options.effort,
+            options.seed,
+            only,
+            options.jobs,
+            lambda instances, share: bar.update(task, completed=min(share, 1.0), instances=f"{instances:,}"),
+        )
+    console.print(fuzz_summary(report, proofs))
+    return report.is_clean
+
+
+def run_fuzz_programs(
+    seconds: float | None, cases: int | None, seed: int, jobs: int, rules: Sequence[Path], console: Console
+) -> bool:
+    """Fuzzes programs, prints, and says whether all came out right."""
+    from eqsat_layout.soundness.programs.fuzzer import fuzz_programs
+
+    with _progress(console, "programs") as bar:
+        task = bar.add_task("fuzz", total=1.0, instances="0")
+        report = fuzz_programs(
+            seconds,
+            cases,
+            seed,
+            jobs,
+            lambda found, share: bar.update(task, completed=min(share, 1.0), instances=f"{found.programs:,}"),
+            rules,
+        )
+    console.print(str(report), highlight=False, soft_wrap=True)
+    return report.is_clean
+
+
+def fuzz_summary(report: FuzzReport, proofs: dict[tuple[str, int, str], str]) -> Group:
+    """The table of rules, what was found, and the totals."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("rule", "where", "instances", "proof", ""):
+        table.add_column(heading, justify="right" if heading == "instances" else "left")
+    for rule in report.rules:
+        where = f"{Path(rule.rule.file).name}:{rule.rule.line}"
+        table.add_row(rule.rule.name, where, f"{rule.instances:,}", proofs.get(_key(rule.rule), ""), _verdict(rule))
+    lines = [Text(f"\n{r.counterexample.text}") for r in report.rules if r.counterexample is not None]
+    lines += [Text(f"\n{trouble}", style="red") for trouble in _troubles(report)]
+    sound = sum(r.is_sound for r in report.rules)
+    rate = report.instances / report.seconds if report.seconds else 0.0
+    lines.append(
+        Text(
+            f"\n{sound} of {len(report.rules)} rules without a counterexample in {report.instances:,} instances; "
+            f"{report.answers:,} answers of the host checked, "
+            f"{report.compared:,} e-classes and rows compared after all rules ran together "
+            f"({report.models} models, {report.seconds:.0f} s, {rate:,.0f} instances per second, seed {report.seed})"
+        )
+    )
+    return Group(table, *lines)
+
+
+def _verdict(rule: RuleReport) -> Text:
+    if rule.failures:
+        return Text(f"UNSOUND: {rule.failures:,} counterexamples", style="bold red")
+    return Text(rule.trouble, style="yellow") if rule.trouble else Text("ok", style="green")
+
+
+def _troubles(report: FuzzReport) -> list[str]:
+    return [
+        *(f"not fuzzed: {line}" for line in report.unread),
+        *(f"a wrong answer: {line}" for line in report.wrong_answers[:10]),
+        *(f"all rules together: {line}" for line in report.false_merges[:10]),
+        *(f"a question that has no answer: {line}" for line in report.crashes[:10]),
+    ]
+
+
+def _proofs(paths: Sequence[Path]) -> dict[tuple[str, int, str], str]:
+    try:
+        from eqsat_layout.soundness.rules.prover import prove_all
+
+        found = prove_all(read_rule_base(paths))
+    except ImportError:  # z3 is a help, not a need
+        return {}
+    return {_key(proof.rule): "proved" if proof.proved else "fuzzed only" for proof in found}
+
+
+def _key(rule: Rule) -> tuple[str, int, str]:
+    return rule.file, rule.line, rule.name
+
+
+def _progress(console: Console, what: str = "instances") -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(f"{{task.fields[instances]}} {what}"))
+    return Progress(*columns, TimeElapsedColumn(), console=console, transient=True)

@@ -1,0 +1,356 @@
+"""The command line ``eqsat-layout``. In: arguments. Out: reports on the console, optimised modules in files.
+
+Exit codes: 0 done, 1 the demo's numbers disagree or a rule is wrong, 2 wrong arguments, a file that can't be read, or
+a refused module, 130 tuning was interrupted.
+TVM is imported by the commands, not here, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from eqsat_layout.errors import EqsatError
+
+if TYPE_CHECKING:
+    from eqsat_layout.report.records import Plan
+
+app = typer.Typer(
+    name="eqsat-layout",
+    help="Optimise the layouts of TVM Relax programs with equality saturation.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(metavar="TARGET", help="What to optimise for: 'llvm' or a JSON target. Default: this machine."),
+]
+
+
+def main() -> None:
+    """The console script."""
+    app()
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"eqsat-layout {version('eqsat-layout')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(
+    layout: Annotated[str, typer.Option(help="The layout that the convolutions are frozen to.")] = "NCHW16c",
+    image: Annotated[int, typer.Option(min=32, help="Height and width of the input.")] = 224,
+    batch: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="Timed runs of each build.")] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of weights and input.")] = 0,
+    width: Annotated[int, typer.Option(min=16, help="Channels of the stem; 64 is ResNet-50's own.")] = 64,
+    target: TargetOption = None,
+    run: Annotated[bool, typer.Option("--run/--no-run", help="Build and run, or only plan.")] = True,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page that shows the program before and after.")
+    ] = None,
+    debug: DebugOption = False,
+) -> None:
+    """Optimise, compile and run ResNet-50 (random weights, no download) and compare with the unoptimised build."""
+    console = _console()
+    with _errors(debug):
+        from eqsat_layout.cli.demo import DemoOptions, run_demo
+
+        options = DemoOptions(
+            layout=layout,
+            image=image,
+            batch=batch,
+            repeat=repeat,
+            seed=seed,
+            width=width,
+            target=_parse_target(target),
+            run=run,
+        )
+        agrees, plan = run_demo(options, console)
+        if html:
+            _write_text(html, plan.html(f"ResNet-50, convolutions in {layout}"))
+    if not agrees:
+        raise typer.Exit(1)
+
+
+@app.command()
+def optimize(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Relax text (.py), TVM JSON, ONNX, or a torch.export archive (.pt2).")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Where to write: .py (Relax text) or .json. Default: FILE.optimized.*",
+        ),
+    ] = None,
+    target: TargetOption = None,
+    desired_layout: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OP=LAYOUTS", help='Layouts of an op: "relax.nn.conv2d=NCHW16c,OIHW16i16o". Repeatable.'),
+    ] = None,
+    rules: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Rule file to use besides the shipped ones. Repeatable.")
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(min=0.0, metavar="SECONDS", help="Seconds for the search for the best plan.")
+    ] = None,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Run both modules on random inputs and compare.")
+    ] = False,
+    fallback: Annotated[
+        bool, typer.Option("--fallback", help="As --validate; where they differ, write the input and say so.")
+    ] = False,
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the plan too: .json, or text under any other name.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page that shows the program before and after.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say why each transform stays and how each op came to its layouts.")
+    ] = False,
+    approx: Annotated[
+        bool, typer.Option("--approx/--exact", help="Also algorithms that round differently, such as Winograd.")
+    ] = True,
+    candidates: Annotated[
+        bool,
+        typer.Option(
+            "--candidates/--as-written", help="Offer other layouts and algorithms to convolutions and the like."
+        ),
+    ] = True,
+    debug: DebugOption = False,
+) -> None:
+    """Optimise the module in FILE, write it, and print the plan."""
+    console = _console()
+    with _errors(debug):
+        from eqsat_layout.cli.stages import Stages
+        from eqsat_layout.readers.modules import check_output, default_output, read_module, write_module
+
+        destination = output or default_output(file)
+        check_output(destination)
+        _refuse_overwriting(file, [destination, *([plan] if plan else []), *([html] if html else [])])
+        layouts = _parse_layouts(desired_layout or [])
+        parsed_target = _parse_target(target)
+        stages = Stages(console)
+        with stages("read", file.name):
+            mod = read_module(file)
+        from eqsat_layout.planning.pipeline import plan as make_plan
+
+        with stages("plan"):
+            found = make_plan(
+                mod,
+                parsed_target,
+                rules=[str(path) for path in rules] if rules else None,
+                desired_layouts=layouts or None,
+                time_limit=time_limit,
+                validate=validate,
+                fallback=fallback,
+                candidates=candidates,
+                approx=approx,
+            )
+        with stages("write", str(destination)):
+            write_module(found.module, destination)
+            if plan:
+                _write_plan(found, plan)
+            if html:
+                _write_text(html, found.html(file.name))
+        console.print()
+        console.print(found)
+        if explain:
+            console.print()
+            console.print(found.explain())
+
+
+@app.command()
+def calibrate(
+    target: TargetOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer kernels and rounds: a few seconds.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="DIR",
+            help="Directory of the database. Default: $EQSAT_LAYOUT_CACHE, or eqsat_layout in the user's caches.",
+        ),
+    ] = None,
+    debug: DebugOption = False,
+) -> None:
+    """Measure what the cost model should know of this machine, and keep it for later plans."""
+    console = _console()
+    with _errors(debug):
+        from eqsat_layout.cli.calibrate import run_calibrate
+
+        run_calibrate(_parse_target(target), quick, output, console)
+
+
+@app.command()
+def tune(
+    model: Annotated[
+        Path | None, typer.Argument(metavar="MODEL", help="What `optimize` takes. Default: the demo's ResNet-50.")
+    ] = None,
+    target: TargetOption = None,
+    seconds: Annotated[float | None, typer.Option(min=0.0, help="Start no kernel after that time.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            "--database",
+            metavar="DIR",
+            help="Directory of the database. Default: $EQSAT_LAYOUT_CACHE, or eqsat_layout in the user's caches.",
+        ),
+    ] = None,
+    tracker: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Measure on a device that this RPC tracker lends.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="What the tracker knows the device by.")] = None,
+    approx: Annotated[
+        bool, typer.Option("--approx/--exact", help="Also algorithms that round differently, such as Winograd.")
+    ] = True,
+    debug: DebugOption = False,
+) -> None:
+    """Measure the kernels that decide how MODEL is best compiled, and keep them. Run again, it goes on."""
+    console = _console()
+    with _errors(debug):
+        if key is not None and tracker is None:
+            raise EqsatError("--key is what an RPC tracker knows a device by: give --tracker HOST:PORT too")
+        from eqsat_layout.cli.tune import TuneOptions, run_tune
+
+        finished = run_tune(TuneOptions(model, _parse_target(target), seconds, output, tracker, key, approx), console)
+    if not finished:
+        raise typer.Exit(130)
+
+
+@app.command()
+def fuzz(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", help="Rule files of yours. Default: those of the package.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(min=0.0, help="How long; instead of --cases.")] = None,
+    cases: Annotated[int, typer.Option(min=1, help="Instances of every rule, at least.")] = 1000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same instances.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    prove: Annotated[bool, typer.Option("--prove/--no-prove", help="Also try to prove each rule, with z3.")] = True,
+    debug: DebugOption = False,
+) -> None:
+    """Look for instances in which a rule is wrong. Exit code 1: there are some, or a rule could not be checked."""
+    console = _console()
+    with _errors(debug):
+        from eqsat_layout.cli.fuzz import FuzzOptions, run_fuzz
+        from eqsat_layout.soundness.rules.fuzzer import Effort
+
+        effort = Effort(seconds=seconds, cases=cases)
+        sound = run_fuzz(FuzzOptions(files or [], effort, seed, jobs, prove), console)
+    if not sound:
+        raise typer.Exit(1)
+
+
+@app.command()
+def fuzz_programs(
+    seconds: Annotated[float | None, typer.Option(min=0.0, help="How long; instead of --cases.")] = None,
+    cases: Annotated[int, typer.Option(min=1, help="Programs.")] = 200,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same programs.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    rules: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Rule file to use besides the shipped ones. Repeatable.")
+    ] = None,
+    debug: DebugOption = False,
+) -> None:
+    """Optimise random programs, run them before and after, and compare. Exit code 1: one went wrong."""
+    console = _console()
+    with _errors(debug):
+        from eqsat_layout.cli.fuzz import run_fuzz_programs
+
+        right = run_fuzz_programs(seconds, None if seconds is not None else cases, seed, jobs, rules or [], console)
+    if not right:
+        raise typer.Exit(1)
+
+
+def _parse_layouts(options: Sequence[str]) -> dict[str, list[str]]:
+    layouts: dict[str, list[str]] = {}
+    for option in options:
+        op, equals, names = option.partition("=")
+        values = [name.strip() for name in names.split(",")]
+        if not op.strip() or not equals or not all(values):
+            raise EqsatError(f"--desired-layout {option!r}: expected OP=LAYOUT[,LAYOUT...]")
+        layouts[op.strip()] = values
+    return layouts
+
+
+def _parse_target(text: str | None) -> Any:
+    """A target as TVM takes it: a string, or a dict where the text is JSON."""
+    if text is None or not text.lstrip().startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise EqsatError(f"--target {text!r} is not JSON: {error}") from error
+
+
+def _refuse_overwriting(source: Path, destinations: Sequence[Path]) -> None:
+    for destination in destinations:
+        if destination.resolve() == source.resolve():
+            raise EqsatError(f"{destination}: this is the input, which is never overwritten")
+    if len({d.resolve() for d in destinations}) < len(destinations):
+        raise EqsatError(f"{destinations[0]}: named for the module and for the plan")
+
+
+def _write_plan(found: Plan, path: Path) -> None:
+    text = json.dumps(found.to_dict(), indent=2) if path.suffix == ".json" else str(found)
+    _write_text(path, text + "\n")
+
+
+def _write_text(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise EqsatError(f"{path}: {error.strerror or error}") from error
+
+
+def _console() -> Console:
+    """Standard output, as wide as the terminal; 100 columns in a file or a pipe."""
+    return Console(width=None if sys.stdout.isatty() else 100)
+
+
+@contextmanager
+def _errors(debug: bool) -> Iterator[None]:
+    """One line for an error that the package raises on purpose; anything else is a bug and shows its traceback."""
+    try:
+        yield
+    except EqsatError as error:
+        if debug:
+            raise
+        print(f"eqsat-layout: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+if __name__ == "__main__":
+    main()

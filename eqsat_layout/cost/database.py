@@ -1,0 +1,336 @@
+"""Measured kernels and constants on disk, one checked JSON line each (extract room).
+
+In: records of what was measured, by any number of processes at once. Out: a :class:`Snapshot` that is read once and
+then looked up. A torn or edited line costs only itself; what another version wrote is neither read nor touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from eqsat_layout.cost.kernel_key import KernelKey
+from eqsat_layout.errors import EqsatError
+
+FORMAT_VERSION: Final = 1
+"""Of the files. Another version has other file names, so versions live side by side."""
+
+LOCATION: Final = "EQSAT_LAYOUT_CACHE"
+"""The environment variable that says where the database lies."""
+
+_FILE: Final = f"measurements.v{FORMAT_VERSION}.jsonl"
+_ANY_FILE: Final = re.compile(r"measurements\.v(\d+)\.jsonl")
+_LOCK: Final = "measurements.lock"
+_PATIENCE: Final = 10.0
+"""Seconds to wait for another writer, who holds the lock for the time of one write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One kernel on one machine: median ``seconds`` of ``runs``, ``spread`` between their quartiles.
+
+    ``version`` is the package that scheduled it, ``date`` is ISO 8601, UTC.
+    """
+
+    machine: str
+    kernel: KernelKey
+    seconds: float
+    spread: float
+    runs: int
+    version: str
+    date: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """What a cost model needs to know of a machine, by the name of the model's field; SI units."""
+
+    machine: str
+    values: Mapping[str, float]
+    version: str
+    date: str
+
+
+Record = Measured | Constants
+
+Formats = tuple[str, ...]
+"""The keys of the formats of operands and results."""
+
+
+class Snapshot:
+    """What the database held when it was read; of equal records the last. ``notes`` say what could not be read.
+
+    Lines are kept as they are and taken apart when asked for: a program asks for few of them.
+    """
+
+    def __init__(
+        self,
+        lines: Mapping[bytes, Sequence[bytes]] | None = None,
+        constants: Mapping[str, Constants] | None = None,
+        notes: Sequence[str] = (),
+    ):
+        self._lines = lines or {}
+        self._found: dict[bytes, Mapping[Formats, Measured]] = {}
+        self.constants = dict(constants or {})
+        self.notes = tuple(notes)
+
+    @property
+    def has_kernels(self) -> bool:
+        """Some kernel was measured, on whatever machine."""
+        return bool(self._lines)
+
+    def kernels(self, machine: str, version: str, computation: str) -> Mapping[Formats, Measured]:
+        """The kernels that compute this, by their formats. Kernels of other versions had other schedules."""
+        asked = (machine, version, computation)
+        group = _group(*asked)
+        found = self._found.get(group)
+        if found is None:
+            records = map(_read, self._lines.get(group, ()))
+            found = self._found[group] = {
+                r.kernel.formats: r
+                for r in records
+                if isinstance(r, Measured) and (r.machine, r.version, r.kernel.computation) == asked
+            }
+        return found
+
+    def kernel(self, machine: str, version: str, key: KernelKey) -> Measured | None:
+        """The kernel, if it was measured."""
+        return self.kernels(machine, version, key.computation).get(key.formats)
+
+
+class Database:
+    """A directory of records. Nothing is kept in memory; :meth:`read` what there is, :meth:`add` to it."""
+
+    def __init__(self, directory: str | Path | None = None):
+        """``directory``: default is :func:`default_directory`. It is made by the first :meth:`add`."""
+        self.directory = default_directory() if directory is None else Path(directory)
+
+    @property
+    def path(self) -> Path:
+        """The file that this version reads and writes."""
+        return self.directory / _FILE
+
+    def read(self) -> Snapshot:
+        """All records. Never raises: what can't be read is left out, and ``notes`` say so."""
+        kernels: dict[bytes, list[bytes]] = {}
+        constants: dict[str, Constants] = {}
+        notes = self._notes_on_other_versions()
+        damaged: list[int] = []
+        unknown = 0
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            data = b""
+        except OSError as error:
+            return Snapshot(notes=(*notes, f"{self.path}: {error.strerror or error}; no measurements are used"))
+        for number, line in enumerate(data.split(b"\n"), 1):
+            if not line:
+                continue
+            if not _is_whole(line):
+                damaged.append(number)
+            elif line.startswith(_KERNEL, _SUM):
+                kernels.setdefault(line[_SUM + len(_KERNEL) : _SUM + len(_KERNEL) + _DIGEST], []).append(line)
+            elif isinstance(record := _read(line), Constants):
+                constants[record.machine] = record
+            else:
+                unknown += 1
+        if damaged:
+            notes.append(f"{self.path}: {_lines(len(damaged))} damaged and left out, the first is line {damaged[0]}")
+        if unknown:
+            notes.append(f"{self.path}: {_lines(unknown)} of a kind that this version does not know")
+        return Snapshot(kernels, constants, notes)
+
+    def add(self, *records: Record) -> None:
+        """Appends the records in one write: all of them or, where that fails with an :class:`EqsatError`, none."""
+        text = b"".join(_line(record) for record in records)
+        if not text:
+            return
+        with self._writing():
+            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                _append(descriptor, text)
+            finally:
+                os.close(descriptor)
+
+    def compact(self) -> int:
+        """Drops damaged lines and records that a later one replaces; how many. Lines of unknown kinds stay."""
+        with self._writing():
+            try:
+                lines = [line for line in self.path.read_bytes().split(b"\n") if line]
+            except FileNotFoundError:
+                return 0
+            kept: dict[Any, bytes] = {}
+            for line in filter(_is_whole, lines):
+                kept[_identity(line)] = line
+            if len(kept) < len(lines):
+                _replace(self.path, b"".join(line + b"\n" for line in kept.values()))
+            return len(lines) - len(kept)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Alone among writers; whatever the system refuses is an :class:`EqsatError`."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with _lock(self.directory / _LOCK):
+                yield
+        except OSError as error:
+            raise EqsatError(f"{self.path}: can't write measurements: {error.strerror or error}") from error
+
+    def _notes_on_other_versions(self) -> list[str]:
+        try:
+            names = sorted(os.listdir(self.directory))
+        except OSError:
+            return []  # reading the file itself says why
+        return [
+            f"{self.directory / name} is of another version and is left alone"
+            for name in names
+            if (match := _ANY_FILE.fullmatch(name)) and name != _FILE and int(match[1]) != FORMAT_VERSION
+        ]
+
+
+def default_directory() -> Path:
+    """``$EQSAT_LAYOUT_CACHE``, else the folder ``eqsat_layout`` of the user's caches (XDG)."""
+    own = os.environ.get(LOCATION)
+    if own:
+        return Path(own)
+    caches = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(caches if os.path.isabs(caches) else os.path.expanduser("~/.cache")) / "eqsat_layout"
+
+
+def now() -> str:
+    """The date that a record made now carries."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _lines(count: int) -> str:
+    return "1 line is" if count == 1 else f"{count} lines are"
+
+
+# One record is one line of JSON: {"sum":"<crc32>",<the rest>}, the sum being that of "<the rest>}". The rest starts
+# with the kind; a kernel's goes on with a digest of machine, version and computation: all that reading looks at.
+
+_HEAD: Final = b'{"sum":"'
+_SUM: Final = len(_HEAD) + 8 + len(b'",')
+_KERNEL: Final = b'"kind":"kernel","group":"'
+_DIGEST: Final = 32
+
+
+def _line(record: Record) -> bytes:
+    if isinstance(record, Measured):
+        group = _group(record.machine, record.version, record.kernel.computation).decode()
+        content: dict[str, Any] = {"kind": "kernel", "group": group, "machine": record.machine}
+        content |= {"version": record.version, "date": record.date}
+        content |= {"computation": record.kernel.computation, "formats": record.kernel.formats}
+        content |= {"seconds": record.seconds, "spread": record.spread, "runs": record.runs}
+    else:
+        content = {"kind": "constants", "machine": record.machine, "version": record.version, "date": record.date}
+        content["values"] = dict(record.values)
+    if _record(content) is None:
+        raise EqsatError(f"not a measurement: {record}")
+    rest = json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii")[1:]
+    return b'%s%08x",%s\n' % (_HEAD, zlib.crc32(rest), rest)
+
+
+def _group(machine: str, version: str, computation: str) -> bytes:
+    text = "\0".join((machine, version, computation))
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST].encode("ascii")
+
+
+def _is_whole(line: bytes) -> bool:
+    """The line is as it was written."""
+    return line[:_SUM] == b'%s%08x",' % (_HEAD, zlib.crc32(line[_SUM:]))
+
+
+def _read(line: bytes) -> Record | None:
+    """The record of a whole line; ``None`` for one of another kind, or of values that can't be."""
+    try:
+        return _record(json.loads(line))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _record(content: Any) -> Record | None:
+    try:
+        machine, version, date = (str(content[name]) for name in ("machine", "version", "date"))
+        if content["kind"] == "constants":
+            values = {str(name): float(value) for name, value in content["values"].items()}
+            return Constants(machine, values, version, date) if all(map(_is_sane, values.values())) else None
+        if content["kind"] != "kernel":
+            return None
+        key = KernelKey(str(content["computation"]), tuple(map(str, content["formats"])))
+        seconds, spread, runs = float(content["seconds"]), float(content["spread"]), int(content["runs"])
+        is_sane = _is_sane(seconds) and 0 <= spread < math.inf and runs > 0
+        return Measured(machine, key, seconds, spread, runs, version, date) if is_sane else None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+
+
+def _is_sane(value: float) -> bool:
+    return 0 < value < math.inf
+
+
+def _identity(line: bytes) -> Any:
+    """What a later line must share to replace this one."""
+    record = _read(line)
+    if isinstance(record, Constants):
+        return record.machine
+    return line if record is None else (record.machine, record.version, record.kernel)
+
+
+def _append(descriptor: int, text: bytes) -> None:
+    """Writes at the end, on a line of its own; puts the file back as it was if it can't write all of it."""
+    size = os.fstat(descriptor).st_size
+    if size and os.pread(descriptor, 1, size - 1) != b"\n":  # a writer died in the middle of a line
+        text = b"\n" + text
+    try:
+        while text:
+            text = text[os.write(descriptor, text) :]
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(descriptor, size)
+        raise
+
+
+def _replace(path: Path, data: bytes) -> None:
+    draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
+    try:
+        with open(draft, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Holds the lock file, which a dying process lets go of; OSError if another keeps it."""
+    import fcntl
+
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    deadline = time.monotonic() + _PATIENCE
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.002)
+        yield
+    finally:
+        os.close(descriptor)

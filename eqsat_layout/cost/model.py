@@ -1,0 +1,142 @@
+"""What running an op and rewriting a layout cost. A roofline by default; anything with the same two methods will do.
+
+In: an op's signature and the formats it reads and writes. Out: modelled seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from eqsat_layout.cost.vectorise import Heaviest, heaviest, padded_work
+from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.maps import Format
+
+
+class CostModel(Protocol):
+    """Modelled seconds; never negative. The same question always has the same answer.
+
+    ``fused`` is what a neighbour saves: kernels that TVM fuses pass a tensor on in registers.
+    """
+
+    def run(
+        self,
+        op: Signature,
+        operands: Sequence[Format | None],
+        results: Sequence[Format | None],
+        *,
+        fused: frozenset[int] = frozenset(),
+    ) -> float:
+        """One run of ``op`` reading and writing these formats (None for what is no tensor).
+
+        ``fused`` numbers the operands that come in registers; :data:`RESULT` among them: the result stays in some.
+        """
+        ...
+
+    def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
+        """A copy of ``tensor`` from one format to another; not asked where the bytes are the same already.
+
+        ``fused``: the kernel that makes or uses the tensor does it by the way: what it then takes longer than it would
+        if it kept to one format.
+        """
+        ...
+
+    def constant(self, tensor: TensorType, fmt: Format) -> float:
+        """One copy of a constant in ``fmt``, shared by its users in that format. May be missing: copies are free."""
+        ...
+
+
+_SHORT: Final = 0.5
+"""Copies that fill less of a vector than that are made element by element."""
+
+_SCATTERED: Final = 2.0
+"""Reading vectors here and there takes so many times as long: no hardware fetches them ahead (measured: 1.9)."""
+
+RESULT: Final = -1
+"""The number of an op's result where operands are numbered too."""
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Launch overhead plus the slower of memory traffic and arithmetic (Williams et al. 2009).
+
+    ``bandwidth`` is bytes a second of a kernel that streams, ``rewrite_bandwidth`` of one that permutes, ``gather``
+    seconds an element where elements are copied one by one, ``flops`` operations a second at full vectors of
+    ``vector_bytes``, ``weights`` how many times as long it takes to read those: they come from memory, data from a
+    cache. The defaults are those of one core of a current server CPU; they decide proportions, not absolute
+    times. ``eqsat-layout calibrate`` measures ``bandwidth``, ``rewrite_bandwidth``, ``flops`` and ``launch``.
+    """
+
+    bandwidth: float = 25e9
+    rewrite_bandwidth: float = 12e9
+    flops: float = 100e9
+    launch: float = 1e-6
+    gather: float = 1.5e-9
+    weights: float = 1.6
+    symbolic_extent: int = 64
+    vector_bytes: int = 32
+
+    def run(
+        self,
+        op: Signature,
+        operands: Sequence[Format | None],
+        results: Sequence[Format | None],
+        *,
+        fused: frozenset[int] = frozenset(),
+    ) -> float:
+        """Every operand is read once and every result written once, at the speed that the innermost axis allows."""
+        if op.parts:
+            return 0.0
+        heavy = heaviest(op.computation, operands, results) if op.computation is not None else None
+        scattered = heavy.scattered_operands if heavy is not None else frozenset[int]()
+        weights = heavy.weights if heavy is not None else frozenset[int]()
+        types = (*op.operands, *op.results)
+        formats = [None if i in fused else f for i, f in enumerate(operands)]
+        formats += [None if RESULT in fused else f for f in results]
+        traffic = 0.0
+        for number, (tensor, fmt) in enumerate(zip(types, formats, strict=True)):
+            if tensor is not None and fmt is not None:
+                slower = (_SCATTERED if number in scattered else 1.0) * (self.weights if number in weights else 1.0)
+                traffic += self._bytes(tensor, fmt) * slower
+        launch = 0.0 if any(i >= 0 for i in fused) else self.launch
+        return launch + max(traffic / self.bandwidth, self._arithmetic(op, heavy, operands, results))
+
+    def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
+        """Both buffers pass through memory once. A fused copy permutes what would stream."""
+        before, after = self._bytes(tensor, source), self._bytes(tensor, target)
+        if fused:
+            return max(0.0, max(before, after) / self.rewrite_bandwidth - before / self.bandwidth)
+        return self.launch + (before + after) / self.rewrite_bandwidth
+
+    def constant(self, tensor: TensorType, fmt: Format) -> float:
+        """A copy is read from memory once more, cold."""
+        return self._bytes(tensor, fmt) / self.bandwidth
+
+    def _arithmetic(
+        self,
+        op: Signature,
+        heavy: Heaviest | None,
+        operands: Sequence[Format | None],
+        results: Sequence[Format | None],
+    ) -> float:
+        computation = op.computation
+        if computation is None:
+            return 0.0
+        sizes = [dtype_bytes(ty.dtype) for ty in op.results if ty is not None]
+        lanes = max(1, int(self.vector_bytes / max(sizes, default=4.0)))
+        efficiency = heavy.efficiency(lanes) if heavy is not None else 1.0
+        if not computation.flops:
+            return self.gather * computation.iterations if efficiency < _SHORT else 0.0
+        return computation.flops * padded_work(computation, operands, results) / (self.flops * efficiency)
+
+    def _bytes(self, tensor: TensorType, fmt: Format) -> float:
+        return fmt.elements(self.symbolic_extent) * dtype_bytes(tensor.dtype)
+
+
+def dtype_bytes(dtype: str) -> float:
+    """Bytes of one element."""
+    if dtype == "bool":
+        return 1
+    digits = "".join(c if c.isdigit() else " " for c in dtype).split()
+    return int(digits[0]) / 8 if digits else 4

@@ -1,0 +1,327 @@
+"""Room: extract. The frontier dynamic program over a plan: all states (demanded stores), step by step.
+
+In: a `Plan`, or the states at one of its steps. Out: the cheapest end with the choices that lead there; exact, or
+narrowed to the best states (a solution), or weakened to fewer (a lower bound).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from eqsat_layout.extract.solver.order import Live, Plan, Step
+from eqsat_layout.extract.solver.reduce import Reduced
+from eqsat_layout.extract.solver.template import Choice, Option, Template
+
+COMPARED = 16
+"""How many cheaper states each state is compared with. More drops more states and takes longer; any number is sound."""
+REMEMBERED = 4_000
+"""States whose repair costs are kept for steps that look alike."""
+AT_ONCE = 64
+"""From this many states on they are compared with NumPy."""
+SPARE = 4
+"""Narrowed sweeps compare this many times the states that they keep."""
+NOISE = 1e-14
+"""Costs that differ by less than this, relative, count as equal: rounding, far below the 1e-9 of a proof."""
+
+State = tuple[float, int, "Trail | None"]
+"""Cost so far, demanded stores as bits, and how it was reached. Bits differ within a list, so trails never compare."""
+Trail = tuple["Trail | None", int, Option]
+"""The trail before, the family that was supplied, and how."""
+Narrow = Callable[[list[State], int, Live], list[State]]
+"""Makes at most so many of too many states (sorted by cost): `beam` or `weaken`."""
+
+
+@dataclass(slots=True)
+class Sweep:
+    """The states before ``step``. As long as nothing was narrowed they contain the beginning of an optimum."""
+
+    reduced: Reduced
+    plan: Plan
+    states: list[State]
+    step: int = 0
+    widest: int = 1
+
+    @classmethod
+    def begin(cls, reduced: Reduced, plan: Plan) -> Sweep:
+        """The sweep before its first step."""
+        return cls(reduced, plan, [(0.0, plan.start, None)])
+
+    def copy(self) -> Sweep:
+        """A sweep that goes on from here on its own."""
+        return Sweep(self.reduced, self.plan, self.states, self.step, self.widest)
+
+    @property
+    def cost(self) -> float:
+        """The cost of the cheapest state; inf where none is left."""
+        return self.states[0][0] if self.states else math.inf
+
+    def choices(self) -> dict[int, Choice]:
+        """What is made of which family on the way to the cheapest state."""
+        chosen: dict[int, Choice] = {}
+        trail = self.states[0][2]
+        while trail is not None:
+            trail, family, option = trail
+            chosen[family] = option[2]
+        return chosen
+
+    def run_exact(self, most: int, deadline: float) -> bool:
+        """Go on to the end; False where it stopped before: more than ``most`` states, or late."""
+        steps = self.plan.steps
+        while self.step < len(steps):
+            states = self._expand(steps[self.step], most)
+            if states is None or len(states) > most or time.perf_counter() > deadline:
+                return False
+            self._advance(states)
+        return True
+
+    def run_narrowed(self, few: int, deadline: float, narrow: Narrow) -> None:
+        """Go on to the end with at most ``few`` states after each step, and only one once it is late."""
+        steps = self.plan.steps
+        while self.step < len(steps) and self.states:
+            if few > 1 and time.perf_counter() > deadline:
+                few = 1
+            step = steps[self.step]
+            states = self._expand(step, few, narrow)
+            assert states is not None
+            self._advance(states if len(states) <= few else narrow(states, few, step.live))
+
+    def _advance(self, states: list[State]) -> None:
+        self.states = states
+        self.step += 1
+        self.widest = max(self.widest, len(states))
+
+    def _expand(self, step: Step, most: int, narrow: Narrow | None = None) -> list[State] | None:
+        """The states after the step, by cost; None where only narrowing would do, and none is given."""
+        found = self._expand_one(step, narrow) if len(step.families) == 1 else self._expand_cycle(step, most, narrow)
+        if found is None:
+            return None
+        states = sorted(found)
+        if narrow is not None and len(states) > SPARE * most:
+            states = narrow(states, SPARE * most, step.live)
+        return prune(states, step.live)
+
+    def _expand_one(self, step: Step, narrow: Narrow | None) -> Iterable[State] | None:
+        family, first = step.families[0], step.firsts[0]
+        table = _Options(self.reduced.template[family], step.kid_firsts[0], narrow)
+        mask = (1 << self.plan.width) - 1
+        clear = ~(mask << first)
+        found: dict[int, State] = {}
+        for state in self.states:
+            cost, bits, trail = state
+            demand = bits >> first & mask
+            if not demand:
+                old = found.get(bits)
+                if old is None or cost < old[0]:
+                    found[bits] = state
+                continue
+            options = table.of(demand)
+            if options is None:
+                return None
+            bits &= clear
+            for option in options:
+                reached, total = bits | option[1], cost + option[0]
+                old = found.get(reached)
+                if old is None or total < old[0]:
+                    found[reached] = (total, reached, (trail, family, option))
+        return found.values()
+
+    def _expand_cycle(self, step: Step, most: int, narrow: Narrow | None) -> Iterable[State] | None:
+        """All families of a cycle, each at most once, in every order in which users come before operands.
+
+        A closed family (bits above all slots) has been supplied and must not be demanded again. Where nothing else
+        that is open can demand a family, supplying it next loses nothing, so no other order is tried.
+        """
+        cycle = _Cycle(self.reduced, self.plan, step, narrow)
+        done: dict[int, State] = {}
+        layer = list(self.states)
+        while layer:
+            found: dict[int, State] = {}
+            for state in layer:
+                demanded = cycle.next(state[1])
+                if not demanded:
+                    _keep(done, (state[0], state[1] & cycle.below, state[2]))
+                for place in demanded:
+                    options = cycle.options(place, state[1])
+                    if options is None:
+                        return None
+                    for option in options:
+                        bits = cycle.close(place, state[1]) | option[1]
+                        _keep(found, (state[0] + option[0], bits, (state[2], step.families[place], option)))
+            layer = sorted(found.values())
+            if len(layer) > most:
+                if narrow is None:
+                    return None
+                layer = narrow(layer, most, step.inner)
+        return done.values()
+
+
+def prune(states: list[State], live: Live) -> list[State]:
+    """The states (given by cost), without those that a cheaper one can stand in for (see `Template.repair`).
+
+    If cost(a) + repair(a, b) <= cost(b), the best completion of b is no better than one of a, so b is dropped; a is
+    kept, so an optimum always is. Each state is compared with the first that were kept, so once these are known the
+    rest is compared all at once.
+    """
+    if len(states) < 2:
+        return states
+    known = live.repairs if live.steps > 1 else {}  # what no other step can ask is not worth its memory
+    if len(known) > REMEMBERED:
+        known.clear()
+    kept: list[State] = []
+    for i, state in enumerate(states):
+        if len(kept) == COMPARED and len(states) - i >= AT_ONCE:
+            return kept + _not_beaten(states[i:], kept, live)
+        if not _is_beaten(state, kept, live, known):
+            kept.append(state)
+    return kept
+
+
+def _is_beaten(state: State, kept: list[State], live: Live, known: dict[int, dict[int, float]]) -> bool:
+    cost, lacks, _ = state
+    enough = cost + NOISE * cost
+    row = known.get(lacks)
+    if row is None:
+        row = known[lacks] = {}
+    for other in kept[:COMPARED]:
+        has = other[1]
+        step = row.get(has)
+        if step is None:
+            step = row[has] = live.repair(has, lacks)
+        if other[0] + step <= enough:
+            return True
+    return False
+
+
+def _not_beaten(states: list[State], kept: list[State], live: Live) -> list[State]:
+    """The same for many states and few that they are compared with."""
+    steps = live.repair_all([state[1] for state in kept], [state[1] for state in states])
+    reached = np.array([state[0] for state in kept])[:, None] + steps
+    costs = np.array([state[0] for state in states])
+    kept_too = np.flatnonzero(~(reached <= costs + NOISE * costs).any(axis=0))
+    return [states[i] for i in kept_too]
+
+
+def beam(states: list[State], few: int, live: Live) -> list[State]:
+    """The cheapest: what is reached from them is a solution, perhaps not the best."""
+    return states[:few]
+
+
+def weaken(states: list[State], few: int, live: Live) -> list[State]:
+    """Fewer states that demand less, so that no completion gets dearer: what is reached is a lower bound.
+
+    The cheaper half stays. In the others the demand on one tensor after the other becomes "any one store of it", the
+    tensor with most different demands first, until enough of them are equal; at the end only the demands that all share
+    are left.
+    """
+    whole = states[: few // 2]
+    rest = {state[1]: state for state in states[few // 2 :]}
+    mask = (1 << live.width) - 1
+    fields = [(first, 1 << template.size + first) for first, template, _ in live.fields]
+    while len(whole) + len(rest) > few and fields:
+        counts = [len({bits >> first & mask for bits in rest}) for first, _ in fields]
+        first, any_store = fields.pop(max(range(len(counts)), key=lambda i: (counts[i], -i)))
+        weaker: dict[int, State] = {}
+        for cost, bits, trail in rest.values():
+            if bits >> first & mask:
+                bits = bits & ~(mask << first) | any_store
+            _keep(weaker, (cost, bits, trail))
+        rest = weaker
+    if len(whole) + len(rest) > few:
+        common = -1
+        for bits in rest:
+            common &= bits
+        best = min(rest.values())
+        rest = {common: (best[0], common, best[2])}
+    merged = {state[1]: state for state in reversed(whole)}
+    for state in rest.values():
+        _keep(merged, state)
+    return sorted(merged.values())
+
+
+def _keep(found: dict[int, State], state: State) -> None:
+    old = found.get(state[1])
+    if old is None or state[0] < old[0]:
+        found[state[1]] = state
+
+
+class _Options:
+    """A template's transitions with the operand bits where this plan has them."""
+
+    def __init__(self, template: Template, kid_firsts: tuple[int, ...], narrow: Narrow | None) -> None:
+        self.template = template
+        self.kid_firsts = kid_firsts
+        self.narrow = narrow
+        self.known = template.placed.setdefault(kid_firsts, {})
+
+    def of(self, demand: int) -> tuple[Option, ...] | None:
+        """The options; None where they are too many to list all, which only narrowing can do with."""
+        found = self.known.get(demand)
+        if found is not None:
+            return found
+        transitions = self.template.transitions(demand)
+        if not transitions.exact:
+            if self.narrow is None:
+                return None
+            if self.narrow is weaken:
+                transitions = self.template.transitions(1 << self.template.size)
+            return tuple(map(self._place, transitions.options))
+        found = self.known[demand] = tuple(map(self._place, transitions.options))
+        return found
+
+    def _place(self, option: Option) -> Option:
+        bits = 0
+        for (start, size), first in zip(self.template.regions, self.kid_firsts, strict=True):
+            bits |= (option[1] >> start & (1 << size) - 1) << first
+        return option[0], bits, option[2]
+
+
+class _Cycle:
+    """The families of a cycle as one step: which are closed, which may be supplied next, and how."""
+
+    def __init__(self, reduced: Reduced, plan: Plan, step: Step, narrow: Narrow | None) -> None:
+        mask = (1 << plan.width) - 1
+        self.top = plan.slots * plan.width
+        self.below = (1 << self.top) - 1
+        self.fields = [mask << first for first in step.firsts]
+        self.firsts = step.firsts
+        self.tables = [
+            _Options(reduced.template[f], kid_firsts, narrow)
+            for f, kid_firsts in zip(step.families, step.kid_firsts, strict=True)
+        ]
+        home = {f: place for place, f in enumerate(step.families)}
+        self.users = [0] * len(step.families)
+        for f, place in home.items():
+            for kid in reduced.kids[f]:
+                if kid in home:
+                    self.users[home[kid]] |= 1 << place
+
+    def next(self, bits: int) -> list[int]:
+        """The places of the families to supply next; empty if none is demanded."""
+        closed = bits >> self.top
+        demanded = [place for place, region in enumerate(self.fields) if bits & region]
+        for place in demanded:
+            if not self.users[place] & ~closed:
+                return [place]
+        return demanded
+
+    def options(self, place: int, bits: int) -> list[Option] | None:
+        """The ways to supply it that demand nothing of closed families."""
+        demand = (bits & self.fields[place]) >> self.firsts[place]
+        options = self.tables[place].of(demand)
+        if options is None:
+            return None
+        closed = (bits >> self.top) | 1 << place
+        forbidden = 0
+        for other, region in enumerate(self.fields):
+            if closed >> other & 1:
+                forbidden |= region
+        return [option for option in options if not option[1] & forbidden]
+
+    def close(self, place: int, bits: int) -> int:
+        """The state with the family's demand met and the family closed."""
+        return bits & ~self.fields[place] | 1 << self.top + place

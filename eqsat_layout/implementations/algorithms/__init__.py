@@ -1,0 +1,47 @@
+"""Algorithms: other ways to compute what a block computes, as graphs of ops that layouts are chosen for like any.
+
+To add one: a function from what it applies to (:class:`Convolution`) to a Relax module, and a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from eqsat_layout.implementations.algorithms.convolution import Convolution, convolution_of
+from eqsat_layout.implementations.algorithms.im2col import im2col
+from eqsat_layout.implementations.algorithms.transposed import transposed
+from eqsat_layout.implementations.algorithms.winograd import winograd
+from eqsat_layout.tir.computation import Computation
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """``approx``: it rounds worse than adding up in another order does."""
+
+    name: str
+    approx: bool
+    build: Callable[[Convolution], Any]
+
+
+ALGORITHMS: Final = (
+    Algorithm("winograd F(2,3)", True, lambda conv: winograd(conv, 2, 3)),
+    Algorithm("winograd F(4,3)", True, lambda conv: winograd(conv, 4, 3)),
+    Algorithm("winograd F(2,5)", True, lambda conv: winograd(conv, 2, 5)),
+    Algorithm("winograd F(2,7)", True, lambda conv: winograd(conv, 2, 7)),
+    Algorithm("im2col", False, im2col),
+    Algorithm("transposed", False, transposed),
+)
+
+
+def alternatives_of(computation: Computation) -> list[tuple[str, bool, Any]]:
+    """Name, whether it is approximate, and module of every algorithm that computes the same; none for most ops."""
+    conv = convolution_of(computation)
+    if conv is None:
+        return []
+    built = [(a.name, a.approx, a.build(conv)) for a in ALGORITHMS]
+    return [(name, approx, module) for name, approx, module in built if module is not None]
+
+
+__all__ = ["ALGORITHMS", "Algorithm", "Convolution", "alternatives_of", "convolution_of"]

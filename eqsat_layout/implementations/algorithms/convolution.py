@@ -1,0 +1,147 @@
+"""What a two-dimensional convolution is, read off its block (algorithms room).
+
+In: a computation. Out: :class:`Convolution`, or None. No op is known by name: a block is a convolution if it adds up
+products of two operands of which one slides along two axes and the other one does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eqsat_layout.implementations.algorithms.sources import source_of
+from eqsat_layout.tir.affine import Affine
+from eqsat_layout.tir.computation import Access, Block, Computation, Value
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """``y[n, o, h, w] = sum x[n, i, h*s + r*d - p, ...] * k[o, i, r, ...]``, axes in any order.
+
+    ``data``, ``kernel`` and ``result`` give the positions of (n, i, h, w), (o, i, r, q) and (n, o, h, w) in the shapes
+    of operand ``data_operand``, of the other operand, and of the result. ``padding``: (before, after) per window axis.
+    ``stretches``: that many places for every element of ``x``, with zeros between them, padding not counted; and
+    ``flipped``: the windows of ``k`` from the end: what a transposed convolution does.
+    """
+
+    data_operand: int
+    data: tuple[int, int, int, int]
+    kernel: tuple[int, int, int, int]
+    result: tuple[int, int, int, int]
+    batch: int
+    channels: Pair
+    size: Pair
+    windows: Pair
+    out_size: Pair
+    strides: Pair
+    dilation: Pair
+    padding: tuple[Pair, Pair]
+    dtype: str
+    stretches: Pair = (1, 1)
+    flipped: tuple[bool, bool] = (False, False)
+
+    @property
+    def is_transposed(self) -> bool:
+        """There is more to it than padding, strides and dilation."""
+        return self.stretches != (1, 1) or any(self.flipped)
+
+
+def convolution_of(computation: Computation) -> Convolution | None:
+    """The convolution that ``computation`` is, of known sizes and one group; ``None`` if it is none."""
+    block = _only_block(computation)
+    if block is None:
+        return None
+    for number, read in enumerate(block.reads):
+        found = _read_as_data(computation, block, read, block.reads[1 - number])
+        if found is not None:
+            return found
+    return None
+
+
+def _only_block(computation: Computation) -> Block | None:
+    """The block that adds up, if there is one."""
+    hearts = [b for b in computation.blocks if b.is_contraction]
+    if len(hearts) != 1 or len(computation.operands) != 2 or len(computation.results) != 1:
+        return None
+    (block,) = hearts
+    known = all(isinstance(e, int) for buffer in computation.buffers for e in buffer.shape)
+    is_sum = len(block.stores) == 1 and len(block.reads) == 2 and _is_sum_of_products(block.stores[0].value)
+    return block if known and is_sum and block.writes[0].buffer == computation.results[0] else None
+
+
+def _is_sum_of_products(value: Value) -> bool:
+    """``acc + a * b``, with nothing else done to the operands."""
+    operations = [v.op for v in value.walk() if v.op != "load"]
+    return sorted(operations) == ["Add", "Mul"] and value.op == "Add"
+
+
+def _read_as_data(computation: Computation, block: Block, data: Access, kernel: Access) -> Convolution | None:
+    sources = [source_of(computation, access.buffer) for access in (data, kernel)]
+    out = [block.variable(index) for index in block.writes[0].indices]
+    weights = [block.variable(index) for index in kernel.indices]
+    if any(s is None for s in sources) or None in out or None in weights:
+        return None
+    x, k = (source for source in sources if source is not None)
+    if not len(out) == len(weights) == len(data.indices) == 4:
+        return None
+    if len(computation.blocks) != 1 + len(x.blocks) + len(k.blocks):
+        return None
+    plain = {block.variable(index): axis for axis, index in enumerate(data.indices)}
+    slides = {axis: pair for axis, index in enumerate(data.indices) if (pair := _window(block, index)) is not None}
+    batch = [v for v in plain if v is not None and v in out and v not in weights]
+    units = [v for v in weights if v is not None and v not in plain and v not in out and block.extents[v] == 1]
+    if len(slides) == 1 and len(batch) == 2 and len(units) == 1:
+        # an axis with a window of one element is like a batch: take the one that is padded, else the last
+        v = max(batch, key=lambda v: (not x.axes[plain[v]].is_plain, plain[v]))
+        batch.remove(v)
+        slides[plain[v]] = (v, 1, units[0], 1)
+    inputs = [v for v in plain if v is not None and v in weights and v not in out]
+    outputs = [v for v in weights if v in out and v not in plain]
+    if not (len(batch) == len(inputs) == len(outputs) == 1 and len(slides) == 2):
+        return None
+    axes = sorted(slides)
+    if any(slides[a][0] not in out or slides[a][2] not in weights for a in axes):
+        return None
+    (n,), (i,), (o,) = batch, inputs, [v for v in outputs if v is not None]
+    h, w = (slides[a] for a in axes)
+    windows = [k.axes[weights.index(slide[2])] for slide in (h, w)]
+    borders = [x.axes[axis] for axis in axes]
+    others = [x.axes[plain[n]], x.axes[plain[i]], k.axes[weights.index(o)], k.axes[weights.index(i)]]
+    if not all(axis.is_plain for axis in others) or any(axis.flipped for axis in borders):
+        return None
+    if any(axis.before or axis.after or axis.stretch != 1 for axis in windows):
+        return None
+    extents = [e if isinstance(e, int) else 0 for e in block.extents]
+    shape = [e if isinstance(e, int) else 0 for e in computation.buffers[x.buffer].shape]
+    place = {variable: axis for axis, variable in enumerate(out)}
+    return Convolution(
+        data_operand=computation.operands.index(x.buffer),
+        data=(others[0].axis, others[1].axis, borders[0].axis, borders[1].axis),
+        kernel=(others[2].axis, others[3].axis, windows[0].axis, windows[1].axis),
+        result=(place[n], place[o], place[h[0]], place[w[0]]),
+        batch=extents[n],
+        channels=(extents[i], extents[o]),
+        size=(shape[borders[0].axis], shape[borders[1].axis]),
+        windows=(extents[h[2]], extents[w[2]]),
+        out_size=(extents[h[0]], extents[w[0]]),
+        strides=(h[1], w[1]),
+        dilation=(h[3], w[3]),
+        padding=((borders[0].before, borders[0].after), (borders[1].before, borders[1].after)),
+        dtype=computation.buffers[computation.results[0]].dtype,
+        stretches=(borders[0].stretch, borders[1].stretch),
+        flipped=(windows[0].flipped, windows[1].flipped),
+    )
+
+
+def _window(block: Block, index: object) -> tuple[int, int, int, int] | None:
+    """Variable and stride of the result, variable and dilation of the window, of an index that slides."""
+    if not isinstance(index, Affine) or index.constant or len(index.terms) != 2:
+        return None
+    if any(t.stride != 1 or t.extent != block.extents[t.iter] for t in index.terms):
+        return None
+    spatial = [t for t in index.terms if block.is_spatial(t.iter)]
+    reduced = [t for t in index.terms if not block.is_spatial(t.iter)]
+    if len(spatial) != 1 or len(reduced) != 1:
+        return None
+    return spatial[0].iter, spatial[0].weight, reduced[0].iter, reduced[0].weight

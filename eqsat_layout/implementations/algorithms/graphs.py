@@ -1,0 +1,42 @@
+"""What the graphs of all algorithms begin with: operands as the op has them, zeros around the data (algorithms room).
+
+In: a :class:`Convolution`. Out: Relax variables and tensor expressions in the op's own order and layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import relax, te, topi
+
+from eqsat_layout.implementations.algorithms.convolution import Convolution
+
+
+def placed(axes: Sequence[int], values: Sequence[Any]) -> tuple[Any, ...]:
+    """``values`` at the positions ``axes``."""
+    found: list[Any] = [None] * len(axes)
+    for axis, value in zip(axes, values, strict=True):
+        found[axis] = value
+    return tuple(found)
+
+
+def operands(conv: Convolution) -> tuple[Any, Any, list[Any]]:
+    """The data, the kernel, and both as parameters of ``main``, in the order of the op."""
+    channels, outputs = conv.channels
+    shapes = (
+        placed(conv.data, (conv.batch, channels, *conv.size)),
+        placed(conv.kernel, (outputs, channels, *conv.windows)),
+    )
+    data, kernel = (
+        relax.Var(name, relax.TensorType(shape, conv.dtype))
+        for name, shape in zip(("data", "kernel"), shapes, strict=True)
+    )
+    return data, kernel, [data, kernel] if conv.data_operand == 0 else [kernel, data]
+
+
+def padded(data: te.Tensor, conv: Convolution, before: Sequence[int], after: Sequence[int], name: str) -> te.Tensor:
+    """``data`` with zeros around its height and width."""
+    if not any((*before, *after)):
+        return data
+    return topi.nn.pad(data, placed(conv.data, (0, 0, *before)), placed(conv.data, (0, 0, *after)), name=name)

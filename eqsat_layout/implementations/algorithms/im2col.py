@@ -1,0 +1,49 @@
+"""A convolution as one product of matrices over a gathered copy of its data (im2col).
+
+In: a :class:`Convolution`. Out: a Relax module. The same products are added up in the same order as by the block that
+it replaces; the copy is as many times larger as the window has elements.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tvm
+from tvm import relax, te
+
+from eqsat_layout.implementations.algorithms.convolution import Convolution
+from eqsat_layout.implementations.algorithms.graphs import operands, padded, placed
+
+
+def im2col(conv: Convolution) -> tvm.IRModule | None:
+    """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` for windows of one element."""
+    if math.prod(conv.windows) == 1 or conv.is_transposed:
+        return None
+    builder = relax.BlockBuilder()
+    data, kernel, params = operands(conv)
+    channels, outputs = conv.channels
+    depth = channels * math.prod(conv.windows)
+    with builder.function("main", params):
+        with builder.dataflow():
+            gathered = builder.emit_te(lambda x: _gather(x, conv), data, primfunc_name_hint="im2col")
+            columns = builder.emit(relax.op.reshape(gathered, (conv.batch, math.prod(conv.out_size), depth)))
+            plain = builder.emit(relax.op.permute_dims(kernel, [conv.kernel[i] for i in (1, 2, 3, 0)]))
+            weight = builder.emit(relax.op.reshape(plain, (depth, outputs)))
+            product = builder.emit(relax.op.matmul(columns, weight))
+            spread = builder.emit(relax.op.reshape(product, (conv.batch, *conv.out_size, outputs)))
+            order = [(0, 3, 1, 2)[conv.result.index(axis)] for axis in range(4)]
+            result = builder.emit_output(relax.op.permute_dims(spread, order))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def _gather(data: te.Tensor, conv: Convolution) -> te.Tensor:
+    before, after = zip(*conv.padding, strict=True)
+    around = padded(data, conv, before, after, "im2col_pad")
+    (sh, sw), (dh, dw) = conv.strides, conv.dilation
+
+    def element(n: Any, y: Any, x: Any, c: Any, r: Any, q: Any) -> Any:
+        return around(*placed(conv.data, (n, c, y * sh + r * dh, x * sw + q * dw)))
+
+    return te.compute((conv.batch, *conv.out_size, conv.channels[0], *conv.windows), element, name="im2col")

@@ -1,0 +1,115 @@
+"""A transposed convolution without its zeros: one convolution of the data for every place between its elements.
+
+In: a :class:`Convolution` whose data is stretched. Out: a Relax module. Of a window over stretched data all but one in
+``stretch`` elements meet a zero; the result at places of one remainder needs the same elements of the window (sub-pixel
+convolution, Shi et al. 2016, arXiv:1609.05158). The same products are added up in the same order.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import tvm
+from tvm import relax, te, tirx
+
+from eqsat_layout.implementations.algorithms.convolution import Convolution
+from eqsat_layout.implementations.algorithms.graphs import operands, padded, placed
+
+
+def transposed(conv: Convolution) -> tvm.IRModule | None:
+    """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` for data that is not stretched."""
+    if conv.stretches == (1, 1) or conv.strides != (1, 1) or conv.dilation != (1, 1):
+        return None
+    builder = relax.BlockBuilder()
+    data, kernel, params = operands(conv)
+    stages = _Stages(conv)
+    with builder.function("main", params):
+        with builder.dataflow():
+            taps = builder.emit_te(stages.taps, kernel, primfunc_name_hint="transposed_kernel")
+            places = builder.emit_te(stages.places, data, taps, primfunc_name_hint="transposed_product")
+            out = builder.emit_te(stages.result, places, primfunc_name_hint="transposed_result")
+            result = builder.emit_output(out)
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+class _Stages:
+    """The stages as tensor expressions. Place ``h`` of the result is place ``h % stretch`` of element ``h // stretch``.
+
+    Window element ``u`` meets an element of the data where ``(h + u - before) % stretch`` is 0. So for place ``a`` the
+    first is ``(before - a) % stretch``, and the others follow at steps of ``stretch``.
+    """
+
+    def __init__(self, conv: Convolution):
+        self._conv = conv
+        self._before = (conv.padding[0][0], conv.padding[1][0])
+        self._count = tuple(-(-w // s) for w, s in zip(conv.windows, conv.stretches, strict=True))
+        self._elements = tuple(-(-size // s) for size, s in zip(conv.out_size, conv.stretches, strict=True))
+
+    def taps(self, kernel: te.Tensor) -> te.Tensor:
+        """(a, b, r, q, i, o): element r of the window's elements that place a needs; 0 where it needs fewer."""
+        conv = self._conv
+
+        def element(a: Any, b: Any, r: Any, q: Any, i: Any, o: Any) -> Any:
+            numbers = [
+                self._first(axis, place) + step * conv.stretches[axis] for axis, place, step in ((0, a, r), (1, b, q))
+            ]
+            inside = [n < w for n, w in zip(numbers, conv.windows, strict=True)]
+            own = [w - 1 - n if f else n for n, w, f in zip(numbers, conv.windows, conv.flipped, strict=True)]
+            value = kernel(*placed(conv.kernel, (o, i, *own)))
+            return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, conv.dtype))
+
+        shape = (*conv.stretches, *self._count, *conv.channels)
+        return te.compute(shape, element, name="transposed_kernel")
+
+    def _first(self, axis: int, place: Any) -> Any:
+        return tirx.floormod(self._before[axis] - place, self._conv.stretches[axis])
+
+    def places(self, data: te.Tensor, taps: te.Tensor) -> te.Tensor:
+        """(n, o, h, a, w, b): the result at place (a, b) of element (h, w), which is where it comes to lie."""
+        conv = self._conv
+        before = [max(0, -min(offsets)) for offsets in self._offsets]
+        after = [
+            max(0, elements + max(offsets) + count - 1 - size)
+            for elements, offsets, count, size in zip(
+                self._elements, self._offsets, self._count, conv.size, strict=True
+            )
+        ]
+        around = padded(data, conv, before, after, "transposed_pad")
+        c, r, q = (
+            te.reduce_axis((0, e), name) for e, name in zip((conv.channels[0], *self._count), "crq", strict=True)
+        )
+
+        def element(n: Any, o: Any, h: Any, a: Any, w: Any, b: Any) -> Any:
+            starts = [self._start(0, a) + before[0], self._start(1, b) + before[1]]
+            index = placed(conv.data, (n, c, h + starts[0] + r, w + starts[1] + q))
+            return te.sum(around(*index) * taps[a, b, r, q, c, o], axis=[c, r, q])
+
+        rows, columns = zip(self._elements, conv.stretches, strict=True)
+        shape = (conv.batch, conv.channels[1], *rows, *columns)
+        return te.compute(shape, element, name="transposed_product")
+
+    @property
+    def _offsets(self) -> list[list[int]]:
+        """By axis and place: the element of the data that the first tap of this place of element 0 meets."""
+        pairs = zip(self._before, self._conv.stretches, strict=True)
+        return [[-((before - place) // stretch) for place in range(stretch)] for before, stretch in pairs]
+
+    def _start(self, axis: int, place: Any) -> Any:
+        """The same as an expression, a linear one if it can be."""
+        offsets, stretch = self._offsets[axis], self._conv.stretches[axis]
+        steps = {after - before for before, after in pairwise(offsets)}
+        if len(steps) <= 1:
+            return offsets[0] + place * (steps.pop() if steps else 0)
+        return tirx.floordiv(place + (stretch - 1 - self._before[axis]), stretch)
+
+    def result(self, places: te.Tensor) -> te.Tensor:
+        conv = self._conv
+        (s, t) = conv.stretches
+
+        def element(*indices: Any) -> Any:
+            n, o, y, x = (indices[axis] for axis in conv.result)
+            return places[n, o, y // s, y % s, x // t, x % t]
+
+        return te.compute(placed(conv.result, (conv.batch, conv.channels[1], *conv.out_size)), element, name="places")

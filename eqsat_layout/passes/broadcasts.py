@@ -1,0 +1,111 @@
+"""Calls that broadcast by themselves read what a broadcast was made of (targets room).
+
+In: a Relax module. Out: the same without broadcasts in front of such calls: a matmul over weights that a frontend has
+repeated for every batch is one product again. That the call says the same of the smaller operand is proven by its TIR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from eqsat_layout.graph.signatures import legalise_calls
+from eqsat_layout.graph.templates import Template, leaf_exprs
+from eqsat_layout.passes.fold_constants import elements
+from eqsat_layout.passes.merge_calls import merged_primfunc
+from eqsat_layout.targets.schedules.stages import new_schedule
+from eqsat_layout.tir.signature import same_computation
+
+
+def skip_broadcasts(mod: tvm.IRModule) -> tvm.IRModule:
+    """``mod`` with calls over smaller operands; ``mod`` itself where there is nothing to skip."""
+    skipper = _Skipper(mod)
+    functions = {
+        name: skipper.visit_expr(f) if isinstance(f, relax.Function) else f for name, f in mod.functions.items()
+    }
+    if not skipper.has_skipped:
+        return mod
+    return relax.transform.DeadCodeElimination()(
+        tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    )
+
+
+@relax.expr_functor.mutator
+class _Skipper(relax.PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self.has_skipped = False
+        self.widenings: dict[Any, Any] = {}  # by variable the call that gives it
+
+    def visit_var_binding_(self, binding: Any) -> None:
+        call = binding.value
+        if _is_plain_call(call):
+            for position in range(len(leaf_exprs(call))):
+                call = self._skipped(call, position)
+        if _is_widening(call, binding.var.ty):
+            self.widenings[binding.var] = call
+        super().visit_var_binding_(relax.VarBinding(binding.var, call))
+
+    def visit_dataflow_block_(self, block: Any) -> Any:
+        visited = super().visit_dataflow_block_(block)
+        sources = {var: leaf_exprs(call)[0] for var, call in self.widenings.items()}
+        for var, source in sources.items():
+            if isinstance(source, relax.DataflowVar):  # nobody sees it from outside
+                del self.widenings[var]
+        return visited
+
+    def _skipped(self, call: Any, position: int) -> Any:
+        """The call over what the broadcast at operand ``position`` reads; itself if it is not the same then."""
+        leaves = leaf_exprs(call)
+        widening = self.widenings.get(leaves[position])
+        if widening is None:
+            return call
+        (source,) = leaf_exprs(widening)
+        try:
+            small = self.builder_.normalize(Template(call).over([*leaves[:position], source, *leaves[position + 1 :]]))
+            is_same = tvm_ffi.structural_equal(small.ty, call.ty) and _is_same(call, position, widening, small)
+        except Exception:  # an operand that the op refuses
+            return call
+        self.has_skipped |= is_same
+        return small if is_same else call
+
+
+def _is_plain_call(value: Any) -> bool:
+    return isinstance(value, tvm.ir.Call) and isinstance(value.op, tvm.ir.Op) and value.op.has_attr("FLegalize")
+
+
+def _is_widening(value: Any, ty: Any) -> bool:
+    """A call of one operand that is smaller than its result."""
+    leaves = leaf_exprs(value) if _is_plain_call(value) else ()
+    if len(leaves) != 1:
+        return False
+    before, after = elements(leaves[0].ty), elements(ty)
+    return before is not None and after is not None and before < after
+
+
+def _is_same(call: Any, position: int, widening: Any, small: Any) -> bool:
+    """``call`` over the result of ``widening`` is ``small``, element by element and in the same order of additions."""
+    (alone,) = legalise_calls([small])
+    both = _both(call, position, widening)
+    return alone.func is not None and both is not None and same_computation(both, alone.func)
+
+
+def _both(call: Any, position: int, widening: Any) -> Any:
+    """One PrimFunc of a broadcast and a call that reads it, without what is between; None if it is not one."""
+    operands = leaf_exprs(call)
+    operands[position] = leaf_exprs(widening)[0]
+
+    def body(builder: Any, given: Sequence[Any]) -> Any:
+        wide = builder.emit(Template(widening).over([given[position]]))
+        return Template(call).over([*given[:position], wide, *given[position + 1 :]])
+
+    merged = merged_primfunc(operands, body)
+    if merged is None:
+        return None
+    sch = new_schedule(merged)
+    sch.compute_inline(sch.get_child_blocks(sch.get_sblock("root"))[0])
+    return sch.mod["main"]

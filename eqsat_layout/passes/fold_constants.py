@@ -1,0 +1,142 @@
+"""Folding of constant expressions (targets room).
+
+In: a Relax module. Out: the same with every pure expression over constants computed. All of them are compiled as one
+module with our own schedules: TVM's FoldConstant builds and runs them one by one, unscheduled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from eqsat_layout.targets.cpu.machine import Progress, normalize_target
+
+_ALWAYS = 1 << 16  # elements up to which a result is always worth keeping
+_GROWTH = 2  # how much larger than the constants that it is made of a bigger result may be
+
+
+def fold_constants(mod: tvm.IRModule, *, progress: Progress | None = None) -> tvm.IRModule:
+    """``mod`` with its constant expressions as constants; ``mod`` itself if there are none or they don't compile.
+
+    They are computed on this machine, whatever the target of the module.
+    """
+    parts = {name: _constant_part(f) for name, f in mod.functions.items() if isinstance(f, relax.Function)}
+    parts = {name: part for name, part in parts.items() if part.wanted}
+    if not parts:
+        return mod
+    if progress:
+        progress("fold constants")
+    try:
+        functions = dict(mod.functions.items())
+        for name, part in parts.items():
+            functions[name] = _Replacer(mod, _evaluate(mod, part)).visit_expr(functions[name])
+        folded = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+        return relax.transform.DeadCodeElimination()(folded)
+    except Exception:
+        return mod
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The constant bindings of a function and those of their variables that the rest reads."""
+
+    bindings: tuple[Any, ...]
+    wanted: tuple[Any, ...]
+
+
+def _constant_part(function: Any) -> _Part:
+    constant: dict[Any, Any] = {}
+    wanted: dict[Any, None] = {}
+    for binding in _bindings(function):
+        if isinstance(binding, relax.VarBinding) and _is_constant(binding.value, constant):
+            constant[binding.var] = binding
+            if not isinstance(binding.var, relax.DataflowVar):
+                wanted[binding.var] = None
+        else:
+            wanted.update((var, None) for var in relax.analysis.free_vars(binding.value) if var in constant)
+    return _Part(tuple(constant.values()), tuple(wanted))
+
+
+def _bindings(function: Any) -> Iterator[Any]:
+    if isinstance(function.body, relax.SeqExpr):
+        for block in function.body.blocks:
+            yield from block.bindings
+
+
+def _is_constant(value: Any, constant: dict[Any, Any]) -> bool:
+    if not isinstance(value, tvm.ir.Call) or not isinstance(value.op, tvm.ir.Op) or not _is_pure(value.op):
+        return False
+    variables = [v for v in relax.analysis.free_vars(value) if not tvm.ir.is_prim_expr(v)]
+    inputs = [*variables, *_constants(value)]
+    if not inputs or not all(v in constant for v in variables):
+        return False
+    size, given = elements(value.ty), [elements(v.ty) for v in inputs]
+    if size is None or any(g is None for g in given):
+        return False
+    return size <= _ALWAYS or size <= _GROWTH * sum(g for g in given if g is not None)
+
+
+def _is_pure(op: Any) -> bool:
+    name = str(op.name)
+    if not name.startswith("relax.") or not (op.has_attr("FPurity") and op.get_attr("FPurity")):
+        return False
+    return name == "relax.call_tir" or (op.has_attr("FLegalize") and not name.startswith("relax.call_"))
+
+
+def _constants(call: Any) -> list[Any]:
+    found: list[Any] = []
+
+    def note(expr: Any) -> None:
+        if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
+            found.append(expr)
+
+    relax.analysis.post_order_visit(call, note)
+    return found
+
+
+def elements(ty: Any) -> int | None:
+    """Elements of a tensor of known shape, else ``None``."""
+    shape = ty.shape if isinstance(ty, relax.TensorType) else None
+    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(e, tirx.IntImm) for e in shape.values):
+        return None
+    return math.prod(int(e) for e in shape.values)
+
+
+def _evaluate(mod: tvm.IRModule, part: _Part) -> dict[Any, Any]:
+    """Every wanted variable's value as a constant."""
+    from eqsat_layout.targets.cpu.build import build_unfolded
+
+    result = relax.Tuple(list(part.wanted))
+    out = relax.Var("folded", result.ty)
+    bindings = [*(relax.VarBinding(b.var, b.value) for b in part.bindings), relax.VarBinding(out, result)]
+    body = relax.SeqExpr([relax.DataflowBlock(bindings)], out)
+    functions = {name: f for name, f in mod.functions.items() if isinstance(f, tirx.PrimFunc)}
+    functions[tvm.ir.GlobalVar("main")] = relax.Function([], body, result.ty).with_attr("global_symbol", "main")
+    module = tvm.IRModule(functions)
+    values = relax.VirtualMachine(build_unfolded(module, normalize_target()), tvm.cpu())["main"]()
+    return {var: relax.const(value) for var, value in zip(part.wanted, values, strict=True)}
+
+
+@relax.expr_functor.mutator
+class _Replacer(relax.PyExprMutator):  # type: ignore[misc]
+    """Puts constants in the place of variables."""
+
+    def __init__(self, mod: tvm.IRModule, values: dict[Any, Any]) -> None:
+        super().__init__(mod)
+        self.values = values
+
+    def visit_var_(self, var: Any) -> Any:
+        return self.values[var] if var in self.values else super().visit_var_(var)
+
+    def visit_dataflow_var_(self, var: Any) -> Any:
+        return self.values[var] if var in self.values else super().visit_dataflow_var_(var)
+
+    def visit_var_binding_(self, binding: Any) -> None:
+        if binding.var in self.values:
+            binding = relax.VarBinding(binding.var, self.values[binding.var])
+        super().visit_var_binding_(binding)

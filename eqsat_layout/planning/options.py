@@ -1,0 +1,94 @@
+"""Options as a user may give them, checked before anything is done with them. Room: beside the pipeline.
+
+In: the options of a plan. Out: nothing or what they stand for, or an error that names the option.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypedDict
+
+from eqsat_layout.cost.model import CostModel
+from eqsat_layout.egraph.limits import Limits
+from eqsat_layout.errors import EqsatError, RuleError
+from eqsat_layout.graph.frozen import DesiredLayouts
+from eqsat_layout.graph.graph import Program
+from eqsat_layout.implementations.collect import UserCandidates
+from eqsat_layout.tir.callbacks import FlowCallback
+
+
+class Options(TypedDict, total=False):
+    """What ``optimize``, ``plan``, ``compile``, ``tune`` and ``OptimizeLayout`` take besides module and target.
+
+    ``rules``: further ``.egg`` files. ``desired_layouts``: layouts by op, as TVM's ``ConvertLayout`` takes them, or
+    callbacks; best effort, notes say where they can't be had or cost more. ``candidates``: False offers no other
+    implementations of convolutions and matrix products than the written ones; a dictionary adds the user's own
+    (:data:`~eqsat_layout.implementations.collect.UserCandidates`). ``approx``: also those that round differently, such
+    as Winograd, and matrix products from parts of numbers where the target has a matrix unit. ``flows``: how layouts go
+    through ops, in place of what their TIR says (:class:`~eqsat_layout.tir.callbacks.FlowCallback`). ``cost_model``: in
+    place of the target's roofline.
+    ``time_limit``: of the extraction, in seconds. ``limits``: of the rules, so that rules that never come to an end are
+    stopped. ``validate``: run both modules on random inputs, with poison in all padding that nothing may rely on, and
+    raise :class:`~eqsat_layout.errors.ValidationError` where they differ. ``fallback``: where they differ, give the
+    input back, with a note that says where, instead of raising; implies ``validate``.
+    """
+
+    rules: Iterable[str | Path] | None
+    desired_layouts: DesiredLayouts | None
+    cost_model: CostModel | None
+    time_limit: float | None
+    limits: Limits | None
+    validate: bool
+    fallback: bool
+    flows: Mapping[str, FlowCallback] | None
+    candidates: UserCandidates | bool
+    approx: bool
+
+
+def check_names(options: Mapping[str, Any]) -> None:
+    """:class:`TypeError` for an option that is none."""
+    unknown = sorted(set(options) - Options.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"got an unexpected option {unknown[0]!r}; there are {', '.join(Options.__annotations__)}")
+
+
+def check_rules(given: Any) -> list[Path]:
+    """The paths of ``given``; :class:`RuleError` if these are none."""
+    if given is None:
+        return []
+    if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
+        raise RuleError(f"rules must be a list of paths, got {given!r}")
+    paths = list(given)
+    for path in paths:
+        if not isinstance(path, str | os.PathLike):
+            raise RuleError(f"rules must be a list of paths, got {path!r} among them")
+    return list(map(Path, paths))
+
+
+def check_time_limit(given: Any) -> float | None:
+    """Seconds, or None."""
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
+        raise EqsatError(f"time_limit must be a number of seconds, got {given!r}")
+    return float(given)
+
+
+def check_limits(given: Any) -> Limits:
+    """The limits, the default ones for None."""
+    if given is not None and not isinstance(given, Limits):
+        raise EqsatError(f"limits must be eqsat_layout.egraph.limits.Limits, got {given!r}")
+    return given or Limits()
+
+
+def unmet_desires(desired: Any, program: Program) -> Iterator[str]:
+    """Notes on desired layouts of ops that the program does not have."""
+    if not isinstance(desired, Mapping):
+        return
+    known = {name for s in program.signatures.values() for name in (s.name, s.rule_name)}
+    known |= {node.label for graph in program.graphs for node in graph.nodes}
+    for name in desired:
+        if name not in known:
+            yield f"the desired layouts of {name!r} have nothing to be given to: no op that is read goes by this name"

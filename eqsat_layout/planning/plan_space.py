@@ -1,0 +1,72 @@
+"""All plans of a program, saturated once and extracted as often as costs change. Room: beside the pipeline.
+
+In: a module, a target and options as ``compile`` takes them. Out: the best plan under any cost model, as regions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from eqsat_layout.cost.model import CostModel
+from eqsat_layout.extract.selection import Selection
+from eqsat_layout.extract.solver.problem import ExtractionError, cost_of
+from eqsat_layout.planning.options import Options
+from eqsat_layout.planning.search import check_module, collector_paused, extract, plan_regions, search_of
+from eqsat_layout.planning.summary import Region
+from eqsat_layout.targets import default_costs, prepare
+
+
+class PlanSpace:
+    """``times``: how often one run of the program runs an op, by the key of its signature; ops of alternatives too.
+
+    ``own_costs`` is the user's cost model, if there is one; ``notes`` say what could not be planned.
+    """
+
+    def __init__(self, mod: Any, target: Any, options: Options):
+        """``target`` is a checked one. Raises what planning raises for a malformed module or option."""
+        check_module(mod)
+        with collector_paused():
+            search = search_of(prepare(mod), target, options, lambda _: default_costs(target))
+            self._regions = [region.saturated for region in plan_regions(search)]
+        self._search = search
+        self.own_costs: CostModel | None = None if options.get("cost_model") is None else search.costs
+        self.notes, self.signatures, self.offers = search.program.notes, search.program.signatures, search.offers
+        self.times = self._times()
+
+    def best(self, costs: CostModel) -> tuple[Region, ...]:
+        """The best plan of every region."""
+        search = replace(self._search, costs=costs)
+        with collector_paused():
+            return tuple(extract(saturated, search) for saturated in self._regions)
+
+    def cost_under(self, plan: Sequence[Region], costed: Sequence[Region]) -> float | None:
+        """What a plan costs under the costs that other choices of the same space were made by."""
+        try:
+            return sum(_cost_under(region, other.selection) for region, other in zip(plan, costed, strict=True))
+        except (ExtractionError, LookupError, ValueError):
+            return None  # these costs make something impossible that the plan is made of
+
+    def _times(self) -> Counter[str]:
+        """Of alternatives to one op the one that runs an op most often counts: only one of them is chosen."""
+        times = Counter(n.signature for s in self._regions for n in s.graph.nodes if n.signature)
+        inner: Counter[str] = Counter()
+        for key, alternatives in self.offers.graphs.items():
+            most: Counter[str] = Counter()
+            for alternative in alternatives:
+                most |= Counter(node.signature for node in alternative.graph.nodes if node.signature)
+            inner.update({signature: count * times[key] for signature, count in most.items()})
+        return times + inner
+
+
+def _cost_under(region: Region, selection: Selection) -> float:
+    """The nodes of a store are in the order of their costs, so that they are found by what they are."""
+    made = {
+        (family, store): selection.labels[family][store].index(region.selection.labels[family][store][index])
+        if family < len(selection.labels)
+        else index
+        for (family, store), index in region.solution.made.items()
+    }
+    return cost_of(selection.problem, made, region.solution.source)

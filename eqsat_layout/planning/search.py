@@ -1,0 +1,199 @@
+"""The plan of every region of a module: import, saturate, extract. Room: beside the pipeline.
+
+In: a module, a checked target and options. Out: a :class:`Search`, what every region is planned with, and the
+:class:`~eqsat_layout.planning.summary.Region` that it finds for each.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from eqsat_layout.cost.checked import checked_cost_model
+from eqsat_layout.cost.model import CostModel
+from eqsat_layout.egraph.flows import Spokesman, flow_callbacks, user_flows
+from eqsat_layout.egraph.limits import Limits
+from eqsat_layout.egraph.rules import Command, read_commands, rule_files
+from eqsat_layout.egraph.saturate import Saturated, is_own, saturate
+from eqsat_layout.errors import CostError, EqsatError, MalformedModuleError, TargetError
+from eqsat_layout.extract.baseline import baseline
+from eqsat_layout.extract.decode import Decoder
+from eqsat_layout.extract.selection import Selection
+from eqsat_layout.extract.solver.frontier import solve
+from eqsat_layout.extract.solver.problem import ExtractionError
+from eqsat_layout.graph.graph import Graph, Program
+from eqsat_layout.graph.importer import import_module
+from eqsat_layout.implementations.collect import check_user_candidates, make_offers
+from eqsat_layout.implementations.offers import Offers
+from eqsat_layout.maps import Format
+from eqsat_layout.planning.clock import Clock
+from eqsat_layout.planning.options import (
+    Options,
+    check_limits,
+    check_names,
+    check_rules,
+    check_time_limit,
+    unmet_desires,
+)
+from eqsat_layout.planning.summary import Region
+from eqsat_layout.targets import axis_groups, channel_blocks
+
+
+@dataclass(frozen=True)
+class Search:
+    """What the planning of every region is given. Notes go to those of ``program``, seconds to ``clock``."""
+
+    program: Program
+    commands: list[Command]
+    costs: CostModel
+    time_limit: float | None
+    limits: Limits
+    clock: Clock
+    spokesmen: Mapping[str, Spokesman]
+    offers: Offers
+
+
+def search_of(
+    mod: Any,
+    target: Any,
+    options: Options,
+    costs_of: Callable[[Program], CostModel],
+    left_out: frozenset[Command] = frozenset(),
+) -> Search:
+    """What ``options`` ask for, ``mod`` imported, without the rules ``left_out``.
+
+    ``target`` is a checked one, ``mod`` a checked module; ``costs_of`` gives the costs where the user has no model.
+    Raises :class:`~eqsat_layout.errors.EqsatError` for a malformed module, rule file, layout, flow or candidate,
+    ``TypeError`` for an option that is none.
+    """
+    check_names(options)
+    rules, limits = check_rules(options.get("rules")), check_limits(options.get("limits"))
+    time_limit, own_model = check_time_limit(options.get("time_limit")), options.get("cost_model")
+    desired = options.get("desired_layouts")
+    clock = Clock()
+    with clock.stage("rules"):
+        commands = [command for path in rule_files(rules) for command in read_commands(path)]
+        commands = [command for command in commands if command not in left_out]
+    with clock.stage("import"):
+        callbacks = flow_callbacks(options.get("flows"))
+        program = import_module(mod, desired, callbacks)
+        _check_axis_groups(program, target)
+        spoken = user_flows(callbacks, program.signatures)
+    program.notes += [*spoken.notes, *unmet_desires(desired, program)]
+    with clock.stage("candidates"):
+        offers = _offers(program, target, options, spoken.by_key)
+        costs = costs_of(program) if own_model is None else checked_cost_model(own_model)
+    return Search(program, commands, costs, time_limit, limits, clock, spoken.by_key, offers)
+
+
+def plan_regions(search: Search) -> list[Region]:
+    """The best plan of every region that has one."""
+    return [region for graph in search.program.graphs if (region := _planned(graph, search)) is not None]
+
+
+def extract(saturated: Saturated, search: Search) -> Region:
+    """The best plan of a region that is saturated, under the costs of ``search``."""
+    graph, signatures, clock = saturated.graph, search.program.signatures, search.clock
+    with clock.stage("read"):
+        selection = Selection(saturated, signatures, search.costs)
+    with clock.stage("extract"):
+        solution = solve(selection.problem, time_limit=search.time_limit)
+    with clock.stage("emit"):
+        decoder = Decoder(selection, solution)
+        steps = decoder.run()
+        input_cost, rewrites = baseline(graph, signatures, search.costs)
+        input_cost += selection.input_constant_cost
+        annotated = any(signatures[n.signature].is_moved for n in graph.nodes if n.kind == "op")
+    return Region(graph, saturated, selection, solution, decoder, steps, input_cost, rewrites, annotated)
+
+
+def check_module(mod: Any) -> None:
+    """Structure only: types are checked once per distinct op when the module is read."""
+    if not isinstance(mod, tvm.IRModule):
+        raise MalformedModuleError(f"expected a tvm.IRModule, got {type(mod).__name__}")
+    try:
+        relax.analysis.well_formed(mod, check_ty=False)
+    except Exception as error:
+        raise MalformedModuleError(f"the module is not well formed: {str(error).strip()}") from error
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Planning makes millions of small objects that all stay alive; looking for cycles among them doubles its time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _planned(graph: Graph, search: Search) -> Region | None:
+    """The region; without the user's rules where no whole program can be had with them; None where not even without."""
+    notes = search.program.notes
+    saturated = _saturated(graph, search)
+    try:
+        return extract(saturated, search)
+    except CostError:
+        raise
+    except (ExtractionError, LookupError, AssertionError, ValueError) as error:
+        own = [command for command in search.commands if is_own(command)]
+        if not saturated.stops and len(own) == len(search.commands):
+            if isinstance(error, ExtractionError):
+                raise EqsatError(f"{graph.function}: no program has a finite cost: {error}") from error
+            raise
+        notes += saturated.notes
+        reason = "were stopped before they had a program" if saturated.stops else f"leave no program: {error}"
+    if len(own) < len(search.commands):
+        notes.append(f"{graph.function}: planned without further rules, because they {reason}")
+        return _planned(graph, replace(search, commands=own))
+    notes.append(f"{graph.function}: stays as it is, because the rules {reason}")
+    return None
+
+
+def _saturated(graph: Graph, search: Search) -> Saturated:
+    with search.clock.stage("saturate"):
+        return saturate(
+            graph, search.program.signatures, search.commands, search.spokesmen, search.offers, search.limits
+        )
+
+
+def _offers(program: Program, target: Any, options: Options, spoken_for: Iterable[str]) -> Offers:
+    candidates = options.get("candidates", True)
+    if candidates is False:
+        return Offers()
+    own = None if candidates is True else check_user_candidates(candidates)
+    blocks = channel_blocks(target)
+    return make_offers(program, blocks, own, approx=options.get("approx", True), spoken_for=spoken_for)
+
+
+def _check_axis_groups(program: Program, target: Any) -> None:
+    """Layouts that annotations ask for have no more groups of axes than the target's memory; :class:`TargetError`."""
+    for graph in program.graphs:
+        for node in graph.nodes:
+            signature = program.signatures.get(node.signature)
+            frozen = None if signature is None else signature.frozen
+            if signature is None or frozen is None:
+                continue
+            sides = [(f"operand {i}", fmt) for i, fmt in enumerate(frozen.operands)]
+            sides += [(f"result {i}", fmt) for i, fmt in enumerate(frozen.results)]
+            for side, fmt in sides:
+                if fmt.separators:
+                    where = f"{graph.function}: {signature.name} bound to {node.label!r}: {side}"
+                    _check_groups_of(fmt, target, where)
+
+
+def _check_groups_of(fmt: Format, target: tvm.target.Target, where: str) -> None:
+    held = axis_groups(target, fmt.scope)
+    if len(fmt.groups) > held:
+        raise TargetError(
+            f"{where}: the layout {fmt} has {len(fmt.groups)} groups of physical axes, "
+            f"but {fmt.scope} memory of target {str(target.kind.name)!r} holds {held}"
+        )

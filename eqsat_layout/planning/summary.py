@@ -1,0 +1,252 @@
+"""From planned regions to the plan that the user gets (the end of the way).
+
+In: regions with their selections, solutions and steps. Out: :class:`Plan`, whose explanation and pictures are worked
+out when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from eqsat_layout.cost.model import CostModel, dtype_bytes
+from eqsat_layout.egraph.answers import Refused
+from eqsat_layout.egraph.saturate import Saturated
+from eqsat_layout.extract.baseline import Rewrite, as_written, baseline
+from eqsat_layout.extract.decode import Decoder
+from eqsat_layout.extract.reasons import Reasons
+from eqsat_layout.extract.selection import Selection
+from eqsat_layout.extract.solver.problem import Solution
+from eqsat_layout.graph.graph import Graph, Program
+from eqsat_layout.graph.steps import Convert, Run, Steps
+from eqsat_layout.maps import Format
+from eqsat_layout.report.explain import ChosenOp, Explanation, StayingTransform
+from eqsat_layout.report.html.page import Summary, render
+from eqsat_layout.report.html.picture import layout_name, picture_after, picture_before
+from eqsat_layout.report.records import Plan, Refusal, Stats, Transform, format_seconds, page_figures
+
+IMPROVEMENT: Final = 1e-9
+"""A plan is taken if it is cheaper by more than this share."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """One region, planned."""
+
+    graph: Graph
+    saturated: Saturated
+    selection: Selection
+    solution: Solution
+    decoder: Decoder
+    steps: Steps
+    input_cost: float
+    input_rewrites: list[Rewrite]
+    annotated: bool
+
+    @property
+    def is_taken(self) -> bool:
+        """The plan replaces the input: it is cheaper, or annotations ask for layouts that the input does not have."""
+        return self.annotated or self.solution.cost < self.input_cost * (1 - IMPROVEMENT)
+
+    @property
+    def reasons(self) -> Reasons:
+        """Why it is planned so."""
+        return Reasons(self.selection, self.solution, self.decoder, self.steps)
+
+    @property
+    def cost(self) -> float:
+        """Of what is taken."""
+        return self.solution.cost if self.is_taken else self.input_cost
+
+
+def _desires(region: Region, program: Program, costs: CostModel) -> Iterator[str]:
+    """A note where the desired layouts cost more than those that the program was written in."""
+    known = program.signatures
+    own = as_written(known)
+    if all(own[n.signature] is known[n.signature] for n in region.graph.nodes if n.signature):
+        return
+    written, _ = baseline(region.graph, own, costs)
+    if region.solution.cost > written * (1 + IMPROVEMENT):
+        yield (
+            f"{region.graph.function}: the desired layouts cost {format_seconds(region.solution.cost)}, modelled; "
+            f"as it was written, the program costs {format_seconds(written)}"
+        )
+
+
+def summarise(
+    module: Any, regions: Sequence[Region], program: Program, costs: CostModel, seconds: Mapping[str, float]
+) -> Plan:
+    """The plan: ``module`` is what came out, ``seconds`` what each stage took."""
+    notes = list(program.notes)
+    for region in regions:
+        notes += [*region.saturated.notes, *_desires(region, program, costs)]
+    return Plan(
+        module=module,
+        cost=sum(r.cost for r in regions),
+        input_cost=sum(r.input_cost for r in regions),
+        lower_bound=sum(min(r.solution.lower_bound, r.cost) for r in regions),
+        transforms=tuple(t for r in regions for t in (_kept_transforms(r) if r.is_taken else _input_transforms(r))),
+        input_transforms=tuple(t for r in regions for t in _input_transforms(r)),
+        stats=Stats(
+            ops=sum(r.graph.ops for r in regions),
+            e_nodes=sum(r.saturated.e_nodes for r in regions),
+            e_classes=sum(r.saturated.e_classes for r in regions),
+            rounds=max((r.saturated.rounds for r in regions), default=0),
+            seconds=seconds,
+            constant_bytes=sum(_constant_bytes(r) if r.is_taken else _input_constant_bytes(r) for r in regions),
+            input_constant_bytes=sum(map(_input_constant_bytes, regions)),
+        ),
+        notes=tuple(dict.fromkeys(notes)),
+        changed=any(r.is_taken for r in regions),
+        refusals=lambda: tuple(dict.fromkeys(_refusal(r) for region in regions for r in region.saturated.refusals)),
+        explained=lambda: _explanation(regions, program),
+        page=lambda title, plan: _page(title, plan, regions, program, costs),
+    )
+
+
+def _explanation(regions: Sequence[Region], program: Program) -> Explanation:
+    transforms: list[StayingTransform] = []
+    choices: list[ChosenOp] = []
+    for region in regions:
+        if region.is_taken:
+            transforms += _staying(region, program)
+            choices += _chosen(region, program)
+    return Explanation(tuple(transforms), tuple(choices))
+
+
+def _staying(region: Region, program: Program) -> Iterator[StayingTransform]:
+    read = _TransformReader(region.graph.function)
+    ops = {s.store: _op_name(s, program) for s in region.steps.steps if isinstance(s, Run)}
+    for stay in region.reasons.stays():
+        step = stay.step
+        transform = read(Rewrite(_label(region, step.store), step.type, step.before, step.after))
+        dearer = None if stay.without is None else stay.without - region.solution.cost
+        wanted = tuple(dict.fromkeys(ops[user] for user in _users(region.steps, step.store) if user in ops))
+        yield StayingTransform(transform, stay.cost, dearer, ops.get(step.source, "the outside"), wanted)
+
+
+def _users(steps: Steps, store: int) -> Iterator[int]:
+    """The stores that are made from ``store``, copies that cost nothing looked through."""
+    for step in steps.steps:
+        sources = step.operands if isinstance(step, Run) else (getattr(step, "source", None),)
+        if store in [source for source in sources if isinstance(source, int)]:
+            if isinstance(step, Run) or (isinstance(step, Convert) and not step.before.serves_as(step.after)):
+                yield step.store
+            else:
+                yield from _users(steps, step.store)
+
+
+def _chosen(region: Region, program: Program) -> Iterator[ChosenOp]:
+    for choice in region.reasons.choices():
+        operands, result = _layouts(choice.step, program)
+        yield ChosenOp(
+            region.graph.function,
+            _label(region, choice.step.store),
+            _op_name(choice.step, program),
+            operands,
+            result,
+            choice.origin,
+            choice.rules,
+            choice.cost,
+            choice.others,
+        )
+
+
+def _layouts(step: Run, program: Program) -> tuple[tuple[str, ...], str]:
+    if step.flow is not None:
+        return tuple(map(layout_name, step.flow.operands)), ", ".join(map(layout_name, step.flow.results))
+    signature = program.signatures[step.signature]
+    plain = [None if t is None else Format.row_major(t.shape) for t in (*signature.operands, *signature.results)]
+    names = tuple(map(layout_name, plain))
+    return names[: len(signature.operands)], ", ".join(names[len(signature.operands) :])
+
+
+def _op_name(step: Run, program: Program) -> str:
+    return program.signatures[step.signature].name.removeprefix("relax.")
+
+
+def _label(region: Region, store: int) -> str:
+    node = region.steps.origins.get(store, -1)
+    return region.graph.nodes[node].label if node >= 0 else "?"
+
+
+def _page(title: str, plan: Plan, regions: Sequence[Region], program: Program, costs: CostModel) -> str:
+    before = [picture_before(r.graph, program.signatures, costs) for r in regions]
+    explanation = plan.explain()
+    after = []
+    for region, picture in zip(regions, before, strict=True):
+        if region.is_taken:
+            picture = picture_after(
+                region.graph, region.steps, program.signatures, region.reasons.costs(), _remarks(region)
+            )
+        after.append(picture)
+    rows = [
+        (t.transform.tensor, str(t.transform.index_map), t.transform.bytes, t.cost, t.reason)
+        for t in explanation.transforms
+    ]
+    return render(before, after, Summary(title, page_figures(plan), rows, plan.notes))
+
+
+def _remarks(region: Region) -> dict[int, str]:
+    """What is shown when a box is pointed at."""
+    return {c.step.store: f"{c.origin}; rules: {' '.join(c.rules)}" for c in region.reasons.choices()}
+
+
+def _constant_bytes(region: Region) -> int:
+    """Bytes of the constants as they are laid out, each distinct one once."""
+    uses = {(use.constant.key, use.format): use.constant for use in region.steps.constants()}
+    return int(sum(fmt.elements() * dtype_bytes(constant.dtype) for (_, fmt), constant in uses.items()))
+
+
+def _input_constant_bytes(region: Region) -> int:
+    types = [node.type for node in region.graph.nodes if node.kind == "const" and node.type is not None]
+    return int(sum(Format.row_major(ty.shape).elements() * dtype_bytes(ty.dtype) for ty in types))
+
+
+def _refusal(refused: Refused) -> Refusal:
+    side = f"operand {refused.operand}" if refused.operand is not None else f"result {refused.result or 0}"
+    return Refusal(refused.signature.name, side, refused.format.index_map, refused.reason)
+
+
+def _kept_transforms(region: Region) -> Iterator[Transform]:
+    read = _TransformReader(region.graph.function)
+    for step in region.steps.steps:
+        if isinstance(step, Convert) and not step.before.serves_as(step.after):
+            yield read(Rewrite(_label(region, step.store), step.type, step.before, step.after))
+
+
+def _input_transforms(region: Region) -> Iterator[Transform]:
+    return map(_TransformReader(region.graph.function), region.input_rewrites)
+
+
+class _TransformReader:
+    """Rewrites as the report shows them; each distinct one is worked out once."""
+
+    def __init__(self, function: str):
+        self._function = function
+        self._known: dict[Any, Transform] = {}
+
+    def __call__(self, rewrite: Rewrite) -> Transform:
+        key = (rewrite.type, rewrite.before.key, rewrite.after.key)
+        if key not in self._known:
+            self._known[key] = self._read(rewrite)
+        return replace(self._known[key], tensor=rewrite.name)
+
+    def _read(self, rewrite: Rewrite) -> Transform:
+        before, after = rewrite.before, rewrite.after
+        inverse = before.index_map.inverse()
+        index_map = after.index_map
+        if inverse is not None and before.padded_shape == after.padded_shape:
+            index_map = after.index_map.after(inverse) or index_map
+        elif inverse is not None and after.index_map.is_identity:
+            index_map = inverse
+        elements = rewrite.before.elements() + rewrite.after.elements()
+        return Transform(
+            function=self._function,
+            tensor=rewrite.name,
+            index_map=index_map,
+            shape=rewrite.type.shape,
+            dtype=rewrite.type.dtype,
+            bytes=int(elements * dtype_bytes(rewrite.type.dtype)),
+        )

@@ -1,0 +1,222 @@
+"""Modules from files and to files. Room: the command line.
+
+In: a path to Relax text, TVM JSON, ONNX or a ``torch.export`` archive. Out: an IRModule; and back to text or JSON.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar
+
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.script.parser import ir as ir_parser
+from tvm.script.parser import relax as relax_parser
+from tvm.script.parser import tirx as tirx_parser
+from tvm.tirx.layout import Axis
+
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.script_guard import UnsafeScriptError, checked_script
+
+_DIAGNOSTIC = re.compile(r"error: (?P<message>.*?)\n --> [^\n]*?:(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
+_INDEX_MAP = re.compile(r"T\.index_map\(lambda [^:]*: ")
+_BARE_INTEGER = re.compile(r"((?<!\w)\(|, )(\d+)(?=[,)])")
+_OP_DUMP = re.compile(r'ir\.Op\(span=.*?name="([^"]+)".*?support_level=\d+\)')
+_OUTPUT_SUFFIXES: Final = (".py", ".json")
+
+
+class FileError(EqsatError):
+    """A file that can't be read or written; the message starts with its name."""
+
+
+def read_module(path: str | os.PathLike[str]) -> tvm.IRModule:
+    """The module in ``path``: Relax text, TVM JSON, ONNX or a torch.export archive, whichever it is.
+
+    The text is parsed, never run. Raises :class:`FileError`, which names the file and what is wrong in one line.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from error
+    reader = _reader_for(path, head)
+    try:
+        return _as_module(reader(path))
+    except FileError:
+        raise
+    except Exception as error:  # the frontends raise whatever they meet
+        raise FileError(f"{path}: {_reason(error)}") from error
+
+
+def write_module(mod: tvm.IRModule, path: str | os.PathLike[str]) -> None:
+    """Writes ``mod`` as Relax text (``.py``) or TVM JSON (``.json``), complete with its constants.
+
+    Either the whole file is written or none. Raises :class:`FileError` if the module would not come back the same.
+    """
+    path = Path(path)
+    check_output(path)
+    _replace(path, tvm.ir.save_json(mod) if path.suffix == ".json" else module_text(mod, str(path)))
+
+
+def check_output(path: Path) -> None:
+    """:class:`FileError` if :func:`write_module` has no format for ``path``, or there is no folder for it."""
+    if path.suffix not in _OUTPUT_SUFFIXES:
+        raise FileError(f"{path}: can write .py (Relax text) and .json (TVM JSON), not {path.suffix or path.name!r}")
+    if not path.absolute().parent.is_dir():
+        raise FileError(f"{path}: there is no folder {path.parent}")
+
+
+def module_text(mod: tvm.IRModule, name: str = "module") -> str:
+    """``mod`` as Relax text that :func:`read_module` reads back to an equal module; ``name`` is for the error."""
+    text = _type_index_maps(str(mod.script(show_meta=True))) + "\n"
+    try:
+        same = tvm_ffi.structural_equal(_parse(text), mod)
+    except Exception as error:  # whatever the parser meets
+        raise FileError(f"{name}: this module has no complete Relax text ({_reason(error)}); write .json") from error
+    if not same:
+        raise FileError(f"{name}: this module has no complete Relax text; write .json")
+    return text
+
+
+def _type_index_maps(text: str) -> str:
+    """Writes ``T.int64(0)`` for the bare ``0`` of ``T.index_map(lambda i: (0, i))``: TVM prints but can't read it."""
+    parts: list[str] = []
+    end = 0
+    for found in _INDEX_MAP.finditer(text):
+        start, depth = found.end(), 1
+        parts.append(text[end:start])
+        end = start
+        while depth:
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        parts.append(_BARE_INTEGER.sub(r"\1T.int64(\2)", text[start:end]))
+    return "".join([*parts, text[end:]])
+
+
+def default_output(path: str | os.PathLike[str]) -> Path:
+    """Where the optimised ``path`` goes unless told otherwise: beside it, text for text and JSON for the rest."""
+    path = Path(path)
+    return path.with_suffix(f".optimized{'.py' if path.suffix == '.py' else '.json'}")
+
+
+def _reader_for(path: Path, head: bytes) -> Callable[[Path], Any]:
+    by_suffix = {".py": _read_script, ".json": _read_json, ".onnx": _read_onnx, ".pt2": _read_torch}
+    if not head:
+        raise FileError(f"{path}: the file is empty")
+    if head.startswith(b"PK\x03\x04"):
+        return _read_torch
+    if path.suffix in by_suffix:
+        return by_suffix[path.suffix]
+    if head.lstrip().startswith(b"{"):
+        return _read_json
+    if re.search(rb"^@I\.ir_module|^@R\.function", head, re.MULTILINE):
+        return _read_script
+    raise FileError(f"{path}: not a format that is known here: Relax text, TVM JSON, ONNX (.onnx), torch.export (.pt2)")
+
+
+def _read_script(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    try:
+        return _parse(text)
+    except UnsafeScriptError as error:
+        raise FileError(f"{path}:{error.line}: {error}") from error
+    except SyntaxError as error:
+        raise FileError(f"{path}:{error.lineno}: not Python: {error.msg}") from error
+    except tvm.error.DiagnosticError as error:
+        found = _DIAGNOSTIC.search(str(error))
+        if found is None:
+            raise
+        raise FileError(f"{path}:{found['line']}:{found['column']}: {_one_line(found['message'])}") from error
+
+
+def _parse(text: str) -> Any:
+    script = checked_script(text)
+    if "metadata[" in script and not re.search(r"^metadata = ", script, re.MULTILINE):
+        raise UnsafeScriptError(
+            1, "was written without its constants: write it with script(show_meta=True), or as JSON with save_json"
+        )
+    words = {
+        "I": ir_parser,
+        "R": relax_parser,
+        "T": tirx_parser,
+        "Axis": Axis,
+        "TypeVar": TypeVar,
+        "tvm": SimpleNamespace(ir=SimpleNamespace(load_json=tvm.ir.load_json)),
+    }
+    return tvm.script.from_source(script, extra_vars=words)
+
+
+def _read_json(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    if '"root_index"' not in text or '"nodes"' not in text:
+        raise FileError(f"{path}: not JSON as tvm.ir.save_json writes it")
+    return tvm.ir.load_json(text)
+
+
+def _read_onnx(path: Path) -> Any:
+    onnx = _optional("onnx", path, "an ONNX model")
+    from tvm.relax.frontend.onnx import from_onnx
+
+    return from_onnx(onnx.load(path), keep_params_in_input=False)
+
+
+def _read_torch(path: Path) -> Any:
+    torch = _optional("torch", path, "a torch.export archive")
+    from tvm.relax.frontend.torch import from_exported_program
+
+    return from_exported_program(torch.export.load(path), keep_params_as_input=False)
+
+
+def _optional(package: str, path: Path, what: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise FileError(f"{path}: {what} needs the package {package!r}: pip install {package}") from error
+
+
+def _as_module(value: Any) -> tvm.IRModule:
+    if isinstance(value, tvm.IRModule):
+        return value
+    if isinstance(value, relax.Function):
+        return tvm.IRModule.from_expr(value)
+    raise ValueError(f"holds a {type(value).__name__}, not a Relax module")
+
+
+def _reason(error: Exception) -> str:
+    return _one_line(str(error)) or type(error).__name__
+
+
+def _one_line(text: str, width: int = 240) -> str:
+    """The first line that says something, with ops by their names only, cut to ``width``."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    line = _OP_DUMP.sub(r"\1", line)
+    return line if len(line) <= width else line[: width - 3] + "..."
+
+
+def _replace(path: Path, text: str) -> None:
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(name, 0o666 & ~_umask())
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,120 @@
+"""Why the plan is as it is, for a person. Room: the end of the way, no TVM and no e-graph inside.
+
+In: reasons per region, worked out when asked for. Out: an :class:`Explanation`, which prints as text and as a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from eqsat_layout.report.records import Transform, format_bytes, format_seconds, plain_text
+
+
+@dataclass(frozen=True)
+class StayingTransform:
+    """A transform that stays: its modelled ``cost`` in seconds, and what the best program without it costs *more*.
+
+    ``dearer`` is None where no program can do without. ``made_by`` and ``wanted_by`` name the ops on both sides.
+    """
+
+    transform: Transform
+    cost: float
+    dearer: float | None
+    made_by: str
+    wanted_by: tuple[str, ...]
+
+    @property
+    def reason(self) -> str:
+        """In one sentence."""
+        between = f"{self.made_by} makes it so, {' and '.join(self.wanted_by) or 'the result'} needs it otherwise"
+        if self.dearer is None:
+            return f"{between}; no other program supplies it"
+        if self.dearer <= 0:
+            return f"{between}; another program costs the same"
+        return f"{between}; the best program without it costs {format_seconds(self.dearer)} more"
+
+
+@dataclass(frozen=True)
+class ChosenOp:
+    """How one op is run: formats as text, ``origin`` in words, the names of the rules that led there."""
+
+    function: str
+    tensor: str
+    op: str
+    operands: tuple[str, ...]
+    result: str
+    origin: str
+    rules: tuple[str, ...]
+    cost: float
+    others: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All reasons of one plan; ``str()`` is text."""
+
+    transforms: tuple[StayingTransform, ...]
+    choices: tuple[ChosenOp, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold: seconds, bytes, text."""
+        return {
+            "transforms": [
+                {
+                    "function": t.transform.function,
+                    "tensor": t.transform.tensor,
+                    "index_map": str(t.transform.index_map),
+                    "bytes": t.transform.bytes,
+                    "cost_s": t.cost,
+                    "dearer_without_s": t.dearer,
+                    "reason": t.reason,
+                }
+                for t in self.transforms
+            ],
+            "choices": [
+                {
+                    "function": c.function,
+                    "tensor": c.tensor,
+                    "op": c.op,
+                    "operands": list(c.operands),
+                    "result": c.result,
+                    "origin": c.origin,
+                    "rules": list(c.rules),
+                    "cost_s": c.cost,
+                    "others": c.others,
+                }
+                for c in self.choices
+            ],
+        }
+
+    def __rich__(self) -> RenderableType:
+        return Group(*self._parts())
+
+    def __str__(self) -> str:
+        return plain_text(self, width=140)
+
+    def _parts(self) -> Iterator[RenderableType]:
+        if self.transforms:
+            yield Text("Layout transforms that stay, and why", style="bold")
+            for t in self.transforms:
+                what = f"{t.transform.tensor}  {t.transform.index_map}  {format_bytes(t.transform.bytes)}"
+                yield Text.assemble("  ", (what, "cyan"), f"  {format_seconds(t.cost)}\n", f"    {t.reason}")
+        else:
+            yield Text("No layout transform stays.", style="bold")
+        yield Text("How the ops are run", style="bold")
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+        for name in ("tensor", "op", "result", "why", "rules"):
+            table.add_column(name, overflow="fold")
+        table.add_column("cost", justify="right", no_wrap=True)
+        table.add_column("other ways", justify="right")
+        for c in self.choices:
+            cells = (c.tensor, c.op, c.result, c.origin, " ".join(c.rules), format_seconds(c.cost), str(c.others))
+            table.add_row(*map(Text, cells))
+        yield table

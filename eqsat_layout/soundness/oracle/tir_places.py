@@ -1,0 +1,209 @@
+"""Reading and writing buffers for the interpreter of TIR (soundness room).
+
+In: a buffer's number and shape and the code of its indices. Out: code that loads, or a step that stores. Where the
+indices are known before the run and affine in the loops, both go through a strided view; else through flat indices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from eqsat_layout.soundness.oracle.tir_values import Array, Code, Frame, InterpreterError, Mask, Pair, Step, meet
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an access is: indices into a buffer, on a grid of ``axes`` axes. ``function`` and ``name`` are for errors.
+
+    ``flat`` are row-major element numbers (no world axis), clipped; ``None`` if the run decides them. ``outside`` says
+    where, among the lanes that ask, there is no such element; ``None`` if nowhere.
+    """
+
+    function: str
+    name: str
+    number: int
+    shape: tuple[int, ...]
+    axes: int
+    indices: tuple[Code, ...]
+    flat: Array | None
+    outside: Mask | None
+
+    @staticmethod
+    def of(
+        function: str,
+        name: str,
+        number: int,
+        shape: tuple[int, ...],
+        axes: int,
+        indices: Sequence[Code],
+        lanes: Mask | None,
+    ) -> Place:
+        """The place; ``lanes`` are those that are known to be the only ones that ask."""
+        known = [code.known for code in indices]
+        at = [k for k in known if k is not None]
+        if len(at) < len(known):
+            return Place(function, name, number, shape, axes, tuple(indices), None, None)
+        flat, inside = _flattened(at, shape)
+        flat = flat.reshape((1,) * (1 + axes - flat.ndim) + flat.shape)[0]
+        bad = None if inside is None else (~inside if lanes is None else ~inside & lanes)
+        if bad is not None and not bad.any():
+            bad = None
+        return Place(function, name, number, shape, axes, tuple(indices), flat, bad)
+
+    @property
+    def size(self) -> int:
+        """Elements of the buffer, in one world."""
+        return math.prod(self.shape)
+
+    def load(self) -> Code:
+        """The elements; undefined where an index is."""
+        if self.flat is None:
+            return Code(self._load_anywhere, None, True)
+        look = self._look()
+        number, outside = self.number, self.outside
+        if outside is None:
+            return Code(lambda frame, taken: look_at(frame, number, look))
+
+        def run(frame: Frame, taken: Mask | None) -> Pair:
+            self._refuse(outside, taken, "reads")
+            return look_at(frame, number, look)
+
+        return Code(run, None, True)
+
+    def store(self, value: Code, grid: tuple[int, ...], lanes: Mask | None) -> Step:
+        """Writes ``value`` on the grid, in the lanes that are known and asked for."""
+        view = affine(self.flat, grid) if self.flat is not None and self.outside is None and lanes is None else None
+        run, number = value.run, self.number
+        if view is None:
+            return lambda frame, taken: self._scatter(frame, run(frame, taken), meet(taken, lanes), grid)
+        base, slopes = view
+        covers = math.prod(grid) == self.size and is_one_to_one(self.flat, grid, None)
+
+        def step(frame: Frame, taken: Mask | None) -> None:
+            pair = run(frame, taken)
+            if taken is not None:
+                self._scatter(frame, pair, taken, grid)
+                return
+            values, defined = pair
+            window(frame.values[number], base, slopes, grid)[...] = values
+            mask = frame.masks[number]
+            if defined is None and (covers or mask is None):
+                frame.masks[number] = None
+                return
+            if mask is None:
+                mask = frame.masks[number] = np.ones(frame.values[number].shape, bool)
+            window(mask, base, slopes, grid)[...] = True if defined is None else defined
+
+        return step
+
+    def _look(self) -> Callable[[Array], Array]:
+        """How to take the elements out of a buffer."""
+        flat = self.flat
+        assert flat is not None
+        shape = flat.shape
+        view = affine(flat, shape)
+        if view is not None:
+            base, slopes = view
+            return lambda buffer: window(buffer, base, slopes, shape)
+        if not self.size:
+            return lambda buffer: np.zeros((len(buffer), *shape), buffer.dtype)
+        return lambda buffer: buffer.reshape(len(buffer), -1).take(flat, axis=1)
+
+    def _resolve(self, frame: Frame, taken: Mask | None, what: str) -> Pair:
+        """Element numbers over all worlds, and where the indices are defined."""
+        at: list[Array] = []
+        defined: Mask | None = None
+        for code in self.indices:
+            values, mask = code.run(frame, taken)
+            at.append(values)
+            defined = meet(defined, mask)
+        flat, inside = _flattened(at, self.shape)
+        if inside is not None:
+            self._refuse(~inside, taken, what)
+        return flat + (np.arange(frame.worlds) * self.size).reshape((-1,) + (1,) * self.axes), defined
+
+    def _load_anywhere(self, frame: Frame, taken: Mask | None) -> Pair:
+        flat, defined = self._resolve(frame, taken, "reads")
+        buffer, mask = frame.values[self.number], frame.masks[self.number]
+        if not buffer.size:
+            return np.zeros(flat.shape, buffer.dtype), np.zeros(flat.shape, bool)
+        values = buffer.reshape(-1).take(flat)
+        return values, meet(defined, None if mask is None else mask.reshape(-1).take(flat))
+
+    def _scatter(self, frame: Frame, pair: Pair, taken: Mask | None, grid: tuple[int, ...]) -> None:
+        values, defined = pair
+        flat, sure = self._resolve(frame, taken, "stores")
+        whole = (frame.worlds, *grid)
+        lanes = np.broadcast_to(np.True_ if taken is None else taken, whole)
+        if sure is not None and not np.broadcast_to(sure, whole)[lanes].all():
+            raise InterpreterError(f"{self.function}: stores to {self.name} at an index that is not defined")
+        place = np.broadcast_to(flat, whole)[lanes]
+        if not place.size:
+            return
+        frame.values[self.number].reshape(-1)[place] = np.broadcast_to(values, whole)[lanes]
+        mask = frame.masks[self.number]
+        if mask is None and defined is None:
+            return
+        if mask is None:
+            mask = frame.masks[self.number] = np.ones(frame.values[self.number].shape, bool)
+        mask.reshape(-1)[place] = True if defined is None else np.broadcast_to(defined, whole)[lanes]
+
+    def _refuse(self, outside: Mask, taken: Mask | None, what: str) -> None:
+        if (outside if taken is None else outside & taken).any():
+            raise InterpreterError(f"{self.function}: {what} outside of {self.name}")
+
+
+def look_at(frame: Frame, number: int, look: Callable[[Array], Array]) -> Pair:
+    """The elements and their mask."""
+    mask = frame.masks[number]
+    return look(frame.values[number]), None if mask is None else look(mask)
+
+
+def _flattened(at: Sequence[Array], shape: tuple[int, ...]) -> tuple[Array, Mask | None]:
+    """Row-major element numbers of clipped indices, and where they are inside (``None``: everywhere)."""
+    flat = np.zeros(1, np.int64)
+    inside: Mask | None = None
+    for index, extent in zip(at, shape, strict=True):
+        number = index.astype(np.int64, copy=False)
+        if number.size and (number.min() < 0 or number.max() >= extent):
+            inside = meet(inside, (number >= 0) & (number < extent))
+            number = np.clip(number, 0, max(extent - 1, 0))
+        flat = flat * extent + number
+    return flat, inside
+
+
+def affine(flat: Array | None, grid: tuple[int, ...]) -> tuple[int, tuple[int, ...]] | None:
+    """``(base, slopes)`` if element numbers are ``base + sum slope * index`` on the grid (broadcast to it)."""
+    if flat is None or not flat.size or 0 in grid:
+        return None
+    base = int(flat[(0,) * flat.ndim])
+    slopes = []
+    again: Array = np.asarray(base)
+    for axis, extent in enumerate(flat.shape):
+        slope = 0
+        if extent > 1:
+            slope = int(flat[tuple(int(k == axis) for k in range(flat.ndim))]) - base
+            again = again + (slope * np.arange(extent)).reshape([-1 if k == axis else 1 for k in range(flat.ndim)])
+        slopes.append(slope)
+    return (base, tuple(slopes)) if np.array_equal(np.broadcast_to(again, flat.shape), flat) else None
+
+
+def window(buffer: Array, base: int, slopes: tuple[int, ...], shape: tuple[int, ...]) -> Array:
+    """A view of a contiguous ``buffer`` (worlds first): element ``base + sum slope * index`` at an index."""
+    item = buffer.itemsize
+    strides = (buffer.size // len(buffer) * item, *(slope * item for slope in slopes))
+    return np.ndarray((len(buffer), *shape), buffer.dtype, buffer, base * item, strides)
+
+
+def is_one_to_one(flat: Array | None, grid: tuple[int, ...], lanes: Mask | None) -> bool:
+    """Whether every point of the grid (where ``lanes`` hold) has an element of its own."""
+    if flat is None:
+        return False
+    whole = np.broadcast_to(flat, grid)
+    if lanes is not None:
+        whole = whole[np.broadcast_to(lanes[0] if lanes.ndim > len(grid) else lanes, grid)]
+    return np.unique(whole).size == whole.size

@@ -1,0 +1,229 @@
+"""How the program fuzzer compares a module with what the optimiser made of it (soundness room).
+
+In: both modules. Out: in what they differ, in words; empty if in nothing. Both are built as one module, unscheduled and
+without optimisation, so that kernels that they share are built once; and run on the same random inputs.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.tir.structural import structural_map
+from eqsat_layout.validation.inputs import flat, random_inputs
+from eqsat_layout.validation.results import is_public, last_line, public_functions
+
+Arrays = list[npt.NDArray[Any]]
+
+SIZES: Final = (2, 3)
+"""Values of symbolic sizes."""
+_TARGET: Final = {"kind": "llvm", "opt-level": 0}
+_SIDES: Final = ("before", "after")
+_TOLERANCES: Final = {"float64": 1e-6, "float32": 1e-4, "float16": 2e-2}
+_WINOGRAD: Final = 1e-3
+"""Tolerance of float32 where a convolution may be done in a way that rounds more."""
+_NOISE: Final = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3}
+"""By how much inputs are changed, relatively, to see how a program amplifies rounding."""
+
+
+def interface_difference(before: Any, after: Any) -> str:
+    """What the outside sees of the functions and is not as it was."""
+    try:
+        relax.analysis.well_formed(after)
+    except Exception as error:
+        return f"is not well formed: {last_line(error)}"
+    names = {str(gv.name_hint) for gv in after.functions}
+    for global_var, function in before.functions_items():
+        name = str(global_var.name_hint)
+        if name not in names:
+            return f"has no function {name!r}"
+        text = _function_difference(function, after[name])
+        if text:
+            return f"{name}: {text}"
+    return ""
+
+
+def _function_difference(function: Any, other: Any) -> str:
+    if not isinstance(function, relax.Function):
+        return "" if tvm_ffi.structural_equal(function, other) else "the PrimFunc differs"
+    if [str(p.name) for p in function.params] != [str(p.name) for p in other.params]:
+        return "its parameters have other names"
+    if not tvm_ffi.structural_equal(function.ty, other.ty):
+        return f"its type is {other.ty} instead of {function.ty}"
+    if is_public(function) != is_public(other) or function.is_pure != other.is_pure:
+        return "it is not as public or as pure as it was"
+    return "" if _result_names(function) == _result_names(other) else "its results have other names"
+
+
+def _result_names(function: Any) -> list[str]:
+    result = function.body.body
+    fields = result.fields if isinstance(result, relax.Tuple) else [result]
+    return [str(getattr(f, "name", "")) for f in fields]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run of a public function, and what it gave: ``after`` is None where there is one module only."""
+
+    function: str
+    inputs: Sequence[Any]
+    before: Arrays
+    after: Arrays
+
+
+class Pair:
+    """Both modules, built. Raises whatever TVM does for a module that can't be built."""
+
+    def __init__(self, before: Any, after: Any):
+        self._before = before
+        self._machine = machine_of(joined([legalize(before), legalize(after)]))
+
+    def cases(self, seed: int) -> Iterator[Case]:
+        """Runs of all public functions on random inputs, of two sizes where there are symbols."""
+        for name, function in public_functions(self._before):
+            for size in SIZES if _is_symbolic(function) else SIZES[:1]:
+                inputs = random_inputs(function, size, seed)
+                yield Case(name, inputs, *(self.run(side, name, inputs) for side in _SIDES))
+
+    def run(self, side: str, name: str, inputs: Sequence[Any]) -> Arrays:
+        """The results of one side."""
+        return list(flat(self._machine[f"{side}_{name}"](*inputs)))
+
+    def is_noise(self, case: Case) -> bool:
+        """Whether rounding alone makes the input module differ as much between two inputs that are almost the same."""
+        rng = np.random.default_rng(1)
+        for _ in range(3):
+            moved = self.run("before", case.function, [_shaken(x, rng) for x in case.inputs])
+            if all(
+                _distance(expected, got) <= 4 * _distance(expected, near)
+                for expected, got, near in zip(case.before, case.after, moved, strict=True)
+                if difference(expected, got)
+            ):
+                return True
+        return False
+
+
+def difference(expected: npt.NDArray[Any], got: npt.NDArray[Any], *, approx: bool = False) -> str:
+    """In what two results differ, up to the order of additions."""
+    if (expected.shape, expected.dtype) != (got.shape, got.dtype):
+        return f"is {got.dtype}{got.shape} instead of {expected.dtype}{expected.shape}"
+    tolerance = _TOLERANCES.get(str(expected.dtype))
+    if tolerance is None:
+        count = int(np.count_nonzero(expected != got))
+        return f"differs in {count} of {expected.size} elements" if count else ""
+    if approx and expected.dtype == np.float32:
+        tolerance = _WINOGRAD
+    wide, found = expected.astype("float64"), got.astype("float64")
+    scale = float(np.abs(wide[np.isfinite(wide)]).max(initial=1.0))
+    close = np.isclose(found, wide, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+    if close.all():
+        return ""
+    return f"differs in {int((~close).sum())} of {expected.size} elements, by up to {_distance(wide, found):.3g}"
+
+
+def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
+    if not a.size:
+        return 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        return float(np.nan_to_num(np.abs(a.astype("float64") - b.astype("float64")), nan=np.inf).max())
+
+
+def _shaken(x: Any, rng: np.random.Generator) -> Any:
+    """An input whose floats are changed in their last bits."""
+    if not hasattr(x, "numpy"):
+        fields = x if hasattr(x, "__iter__") and not isinstance(x, tvm.runtime.ShapeTuple) else None
+        return x if fields is None else tvm_ffi.convert([_shaken(field, rng) for field in fields])
+    array = x.numpy()
+    noise = _NOISE.get(str(array.dtype))
+    if noise is None:
+        return x
+    return tvm.runtime.tensor((array * (1 + noise * rng.uniform(-1, 1, array.shape))).astype(array.dtype))
+
+
+def _is_symbolic(function: Any) -> bool:
+    return bool(relax.analysis.free_symbolic_vars(function) or relax.analysis.defined_symbolic_vars(function))
+
+
+def joined(modules: Sequence[Any]) -> Any:
+    """One module of two, their functions named ``before_main``, ``after_main``; PrimFuncs that are the same once."""
+    functions: dict[Any, Any] = {}
+    kernels: dict[Any, Any] = {}
+    for side, mod in zip(_SIDES, modules, strict=True):
+        names: dict[str, Any] = {}
+        added = []
+        for global_var, function in mod.functions_items():
+            name = str(global_var.name_hint)
+            key = None
+            if isinstance(function, tirx.PrimFunc):
+                if is_public(function):
+                    function = function.without_attr("global_symbol")
+                key = tvm_ffi.StructuralKey(function)
+                if key in kernels:
+                    names[name] = kernels[key]
+                    continue
+            names[name] = _variable(f"{side}_{name}", global_var)
+            if key is not None:
+                kernels[key] = names[name]
+            added.append((names[name], function))
+        for variable, function in added:
+            functions[variable] = _renamed(function, str(variable.name_hint), names)
+    return tvm.IRModule(functions)
+
+
+def _variable(name: str, like: Any) -> Any:
+    variable = tvm.ir.GlobalVar(name)
+    relax.expr._update_type(variable, like.ty)
+    return variable
+
+
+def _renamed(function: Any, name: str, names: dict[str, Any]) -> Any:
+    if not isinstance(function, relax.Function):
+        return function
+    renamed = structural_map(function, (tvm.ir.GlobalVar, lambda v: names.get(str(v.name_hint), v)))
+    return renamed.with_attr("global_symbol", name) if is_public(function) else renamed
+
+
+def machine_of(mod: Any) -> Any:
+    """A virtual machine that runs a legalised module.
+
+    As a shared library where there is a linker: that takes a third of the time of TVM's just-in-time compiler, which
+    optimises whatever the target says.
+    """
+    executable = tvm.compile(mod, tvm.target.Target(_TARGET))
+    has_kernels = any(m.kind == "llvm" for m in executable.mod.imports)
+    if has_kernels and shutil.which("ld") is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "program.so"
+            try:
+                executable.export_library(str(path), fcompile=_link, fpack_imports=_packed)
+                return relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
+            except (RuntimeError, OSError, subprocess.CalledProcessError):
+                pass  # a symbol that only TVM's own linking supplies, for one
+    return relax.VirtualMachine(executable, tvm.cpu())
+
+
+def _link(output: str, objects: Sequence[str], options: Any = None, **_: Any) -> None:
+    """Links at once and for good, so that what is missing is missed here and not in the middle of a run."""
+    command = ["ld", "-shared", "-z", "now", "-z", "noexecstack", "-o", output, *objects]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def _packed(module: Any, _system_lib: bool, prefix: str, folder: str) -> str:
+    """As TVM packs what is no code, but not as a system library, of which a process has one."""
+    kernels = next(m for m in module.imports if m.kind == "llvm")
+    blob = tvm.runtime._ffi_api.ModulePackImportsToLLVM(module, False, kernels["_get_target_string"](), prefix)
+    path = str(Path(folder) / "packed.o")
+    blob.write_to_file(path)
+    return path

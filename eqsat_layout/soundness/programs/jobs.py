@@ -1,0 +1,252 @@
+"""The processes of the program fuzzer, and how a program that fails is made smaller (soundness room).
+
+In: an effort and a seed. Out: a :class:`ProgramReport`. Each process is looked after by a thread that hands it one
+program at a time, and shrinks the program there if it fails; so a process that dies takes nothing with it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from eqsat_layout.soundness.programs.fuzzer import (
+    FAILED,
+    SHRINKING_SECONDS,
+    STRIDE,
+    Outcome,
+    ProgramFailure,
+    ProgramReport,
+    Progress,
+    check,
+)
+from eqsat_layout.soundness.programs.generator import Choices, make_program
+
+PATIENCE: Final = 60.0
+"""Seconds after which a program hangs."""
+IMPATIENCE: Final = 6.0
+"""The same while a program that hangs is made smaller."""
+_ENVIRONMENT: Final = {"TVM_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""One thread per process; and below, no costs that were measured on this machine, so that a seed says it all."""
+
+
+_HANGS: Final = "no answer: it hangs, or takes very long"
+Rules = tuple[str | Path, ...]
+
+
+def run_jobs(
+    seconds: float | None, cases: int | None, seed: int, jobs: int, on_progress: Progress, rules: Rules
+) -> ProgramReport:
+    """See :func:`~eqsat_layout.soundness.programs.fuzzer.fuzz_programs`."""
+    fuzzing = _Fuzzing(seconds, cases, seed, on_progress, rules)
+    lanes = [threading.Thread(target=fuzzing.lane, daemon=True) for _ in range(max(1, jobs))]
+    with _environment():
+        for lane in lanes:
+            lane.start()
+        try:
+            for lane in lanes:
+                while lane.is_alive():
+                    lane.join(0.5)
+        finally:
+            fuzzing.stop()
+    fuzzing.report.seconds = time.perf_counter() - fuzzing.start
+    if fuzzing.error is not None:
+        raise fuzzing.error
+    fuzzing.report.failures.sort(key=lambda f: f.seed)
+    return fuzzing.report
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    wanted = _ENVIRONMENT | {"EQSAT_LAYOUT_CACHE": os.path.join(tempfile.gettempdir(), "eqsat_layout_no_cache")}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+class _Fuzzing:
+    """What the threads share."""
+
+    def __init__(self, seconds: float | None, cases: int | None, seed: int, on_progress: Progress, rules: Rules):
+        self.report = ProgramReport(seed)
+        self.start = time.perf_counter()
+        self.error: BaseException | None = None
+        self._seconds, self._cases, self._on_progress = seconds, cases, on_progress
+        self._next, self._rules = 0, rules
+        self._lock = threading.Lock()
+        self._known: set[str] = set()
+        self._workers: list[Worker] = []
+        self._stopped = False
+
+    def lane(self) -> None:
+        worker = Worker(self._rules)
+        self._workers.append(worker)
+        try:
+            while (seed := self._seed()) is not None:
+                self._note(seed, worker.ask(None, seed), worker)
+        except BaseException as error:
+            if not self._stopped:
+                self.error = error
+        finally:
+            worker.close()
+
+    def stop(self) -> None:
+        self._stopped = True
+        for worker in self._workers:
+            worker.close()
+
+    def _share(self) -> float:
+        passed = time.perf_counter() - self.start
+        of_time = passed / self._seconds if self._seconds else 0.0
+        return max(of_time, self.report.programs / self._cases if self._cases else 0.0)
+
+    def _seed(self) -> int | None:
+        with self._lock:
+            late = self._seconds is not None and time.perf_counter() - self.start >= self._seconds
+            if late or self._stopped or (self._cases is not None and self._next >= self._cases):
+                return None
+            self._next += 1
+            return self.report.seed * STRIDE + self._next - 1
+
+    def _note(self, seed: int, outcome: Outcome, worker: Worker) -> None:
+        is_new = outcome.kind == FAILED and outcome.why not in self._known
+        with self._lock:
+            self.report.add(outcome)
+            self._on_progress(self.report, min(self._share(), 1.0))
+            self._known |= {outcome.why} if is_new else set()
+        if is_new:  # one of a kind is made smaller, and shown
+            worker.patience = IMPATIENCE if outcome.why == _HANGS else PATIENCE
+            smallest = shrunk(outcome, seed, worker.ask)
+            worker.patience = PATIENCE
+            failure = ProgramFailure(seed, smallest.why, smallest.text, smallest.program, smallest.record)
+            with self._lock:
+                self.report.failures.append(failure)
+
+
+class Worker:
+    """A process that checks programs, one at a time; started when it is needed, and again when it has died."""
+
+    def __init__(self, rules: Rules = ()) -> None:
+        self.patience = PATIENCE
+        self._rules = rules
+        self._process: Any = None
+        self._pipe: Any = None
+
+    def ask(self, record: Sequence[int] | None, seed: int) -> Outcome:
+        """What comes of the program of ``record``, by default that of ``seed``."""
+        try:
+            if self._process is None:
+                self._start()
+            self._pipe.send((record, seed, self._rules))
+            if self._pipe.poll(self.patience):
+                outcome: Outcome = self._pipe.recv()
+                return outcome
+            why = _HANGS
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            self._process.join(5)
+            why = f"the process died of {_cause(self._process.exitcode)}"
+        self.close()
+        choices = Choices.of_seed(seed) if record is None else Choices.of_record(record)
+        program = make_program(choices)
+        return Outcome(FAILED, why, "", tuple(choices.record), tuple(choices.spans), program.text())
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other,), daemon=True)
+        self._process.start()
+        other.close()
+        self._pipe.poll(PATIENCE)  # until it is ready
+        self._pipe.recv()
+
+    def close(self) -> None:
+        """Ends the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.join(5)
+            self._pipe.close()
+
+
+def _cause(code: int | None) -> str:
+    if code is not None and code < 0:
+        return signal.Signals(-code).name
+    return f"exit code {code}"
+
+
+def _serve(pipe: Any) -> None:
+    """Answers until the other end is gone. What TVM writes is nobody's to read."""
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    pipe.send("ready")
+    while True:
+        try:
+            record, seed, rules = pipe.recv()
+        except (EOFError, KeyboardInterrupt):
+            return
+        choices = Choices.of_seed(seed) if record is None else Choices.of_record(record)
+        pipe.send(check(choices, seed, rules))
+
+
+def shrunk(
+    failed: Outcome,
+    seed: int,
+    ask: Callable[[Sequence[int] | None, int], Outcome],
+    seconds: float = SHRINKING_SECONDS,
+) -> Outcome:
+    """The smallest program found that fails in the same way: steps left out first, then choices made smaller."""
+    best, deadline = failed, time.perf_counter() + seconds
+    tried: set[tuple[int, ...]] = {best.record}
+    progress = True
+    while progress and time.perf_counter() < deadline:
+        progress = False
+        for record in _smaller(best):
+            if time.perf_counter() >= deadline:
+                break
+            if record in tried:
+                continue
+            tried.add(record)
+            outcome = ask(record, seed)
+            if outcome.kind == FAILED and outcome.why == best.why and _size(outcome) < _size(best):
+                best, progress = outcome, True
+                break
+    return best
+
+
+def _size(outcome: Outcome) -> tuple[int, int]:
+    return len(outcome.record), sum(outcome.record)
+
+
+def _smaller(outcome: Outcome) -> Iterator[tuple[int, ...]]:
+    """Records that are smaller, the boldest first."""
+    record = outcome.record
+    spans = sorted(outcome.spans, key=lambda s: s[0] - s[1])
+    for start, end in spans:
+        yield (*record[:start], *record[end:])
+    for _, end in sorted(spans, key=lambda s: s[1]):
+        yield record[:end]
+    for start, end in spans:
+        for zeros in range(1, min(5, end - start - 1)):  # the simplest step in place of this one
+            yield (*record[: start + 1], *(0,) * zeros, *record[end:])
+    for length in (16, 8, 4, 2, 1):
+        for start in range(0, len(record), length):
+            part = record[start : start + length]
+            if any(part):
+                yield (*record[:start], *(0 for _ in part), *record[start + length :])
+    for position, value in enumerate(record):
+        for less in {value // 2, value - 1} - {0, value} if value > 1 else ():
+            yield (*record[:position], less, *record[position + 1 :])

@@ -1,0 +1,128 @@
+"""Counterexamples in words (soundness room).
+
+In: an instance of a rule that is not true. Out: :class:`Counterexample`, whose text shows the rule's place, what its
+variables stand for, and what differs, with a seed that gives the same again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eqsat_layout.maps import IndexMap
+from eqsat_layout.soundness.rules.model import Model
+from eqsat_layout.soundness.rules.rule_text import Expr, Rule, show
+from eqsat_layout.soundness.rules.terms import IllTypedError
+
+LARGEST_SHOWN = 24
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """``size``: elements of all tensors in it; ``text``: for people."""
+
+    rule: Rule
+    size: int
+    seed: int
+    text: str
+
+
+def describe(
+    model: Model, rule: Rule, scope: Mapping[str, Any], action: Expr, why: str, *, seed: int
+) -> Counterexample:
+    """The counterexample that the variables in ``scope`` are."""
+    names, sorts = _Namer(model), model.base.variables(rule)
+    lines = [f"{rule.file}:{rule.line}: rule {rule.name!r} is not sound", f"  {show(action)}: {why}", "with"]
+    for name, value in scope.items():
+        lines.append(f"  {name} = {names.value(value, sorts.get(name))}")
+    for side in _sides(model, action, scope):
+        lines.append(f"  {side}")
+    tensors = names.lines()
+    lines += ["where", *(f"  {line}" for line in tensors)] if tensors else []
+    lines.append(f"seed {seed}, shapes around {model.vocabulary.shape}")
+    return Counterexample(rule, names.size, seed, "\n".join(lines))
+
+
+class _Namer:
+    """Names tensors by what they were made by, and lists them."""
+
+    def __init__(self, model: Model):
+        self._model = model
+        self._lines: dict[int, str] = {}
+
+    @property
+    def size(self) -> int:
+        values = self._model.values.tensors
+        arrays = [a for a in (values[i] for i in self._lines) if not isinstance(a, tuple)]
+        return int(sum(a[0].size for a in arrays)) + 10 * len(self._lines)
+
+    def lines(self) -> list[str]:
+        """One line per tensor, operands first."""
+        return list(self._lines.values())
+
+    def value(self, value: Any, sort: str | None) -> str:
+        """What a variable of that sort stands for."""
+        if sort == "Tensor":
+            return self.tensor(value)
+        if sort == "Args":
+            return "(" + ", ".join(map(self.tensor, value)) + ")"
+        return _named(self._model, value) if isinstance(value, str) else str(value)
+
+    def tensor(self, number: int) -> str:
+        """The tensor's name."""
+        if number not in self._lines:
+            made = self._made_by(self._model.values.made_by[number])
+            value = self._model.values.tensors[number]
+            shape = "tuple" if isinstance(value, tuple) else f"{value.shape[1:]} {_elements(value[0])}"
+            self._lines[number] = f"t{number} = {made}: {shape}"
+        return f"t{number}"
+
+    def _made_by(self, how: tuple[Any, ...]) -> str:
+        kind, *rest = how
+        if kind == "Op":
+            operands = ", ".join(map(self.tensor, rest[1]))
+            return f"{_named(self._model, rest[0])}({operands})"
+        if kind == "Result":
+            return f"result {rest[0]} of {self._made_by(rest[1])}"
+        if kind == "window":
+            return f"{self.tensor(rest[1])} within {rest[0]}"
+        return f"{kind} {rest[0]}"
+
+
+def _named(model: Model, name: str) -> str:
+    part = model.values.parts.get(name)
+    if isinstance(part, IndexMap):
+        return f"view[{part}]"
+    signature = model.values.signatures.get(name)
+    if signature is not None:
+        return signature.name
+    fmt = model.values.names.formats.get(name)
+    return f"{name!r}, the format {fmt}" if fmt is not None else name
+
+
+def _elements(array: np.ndarray[Any, Any]) -> str:
+    flat = array.ravel()
+    text = " ".join(f"{v:g}" if array.dtype.kind == "f" else str(v) for v in flat[:LARGEST_SHOWN])
+    return f"[{text}{' ...' if flat.size > LARGEST_SHOWN else ''}]"
+
+
+def _sides(model: Model, action: Expr, scope: Mapping[str, Any]) -> list[str]:
+    """For a union: both sides' elements in the first world in which they differ."""
+    if isinstance(action, str) or action[0] != "union":
+        return []
+    try:
+        sides = [model.evaluator.term(part, scope) for part in action[1:]]
+    except IllTypedError:
+        return []
+    arrays = [None if isinstance(side, tuple) else model.values.tensors[side] for side in sides]
+    if any(a is None or isinstance(a, tuple) for a in arrays):
+        return []
+    shown = [np.asarray(a) for a in arrays]
+    same = shown[0].shape == shown[1].shape
+    worlds = [w for w in range(len(shown[0])) if not same or not np.array_equal(shown[0][w], shown[1][w])]
+    world = worlds[0] if worlds else 0
+    pairs = zip(action[1:], shown, strict=True)
+    return [f"{show(part)} = {a.shape[1:]} {_elements(a[world])}" for part, a in pairs]

@@ -1,0 +1,292 @@
+"""The rule fuzzer (soundness room): whether what rules conclude is true.
+
+In: rule files. Out: :class:`RuleReport` per rule, with the smallest counterexample found. Every match of a rule's body
+in a random model is an instance; its actions must be true there. Nothing is skipped: a rule without instances, or with
+something in it that has no meaning, is reported with the reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from eqsat_layout.soundness.rules.counterexample import Counterexample, describe
+from eqsat_layout.soundness.rules.host_answers import check_answers
+from eqsat_layout.soundness.rules.lexicon import Lexicon, make_lexicon
+from eqsat_layout.soundness.rules.matching import Matcher
+from eqsat_layout.soundness.rules.model import Model, Row
+from eqsat_layout.soundness.rules.random_model import make_model
+from eqsat_layout.soundness.rules.rule_text import Expr, Rule, RuleBase, is_variable, read_rule_base
+from eqsat_layout.soundness.rules.terms import IllTypedError, MeaninglessError
+from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
+
+CHECKED = 400
+"""Instances of one rule that are checked in one model; which, is drawn."""
+DESCRIBED = 5
+"""Counterexamples of one rule in one model that are put into words; the smallest is kept."""
+ASKED = 3
+"""Questions of one rule in one model that are put to the host, to see that it can answer."""
+TOGETHER_EVERY = 5
+"""Models in one of which all rules run together."""
+PATIENCE = 3
+"""How many times the models asked for are made so that rare rules have their instances too."""
+VOCABULARIES = 3
+"""Vocabularies per family of shapes."""
+
+Progress = Callable[[int, float], None]
+"""Called with the instances so far and the share of the work that is done."""
+
+
+@dataclass
+class RuleReport:
+    """``instances`` checked; ``matches`` found. ``trouble`` says why a rule could not be checked, or not in full."""
+
+    rule: Rule
+    matches: int = 0
+    instances: int = 0
+    failures: int = 0
+    counterexample: Counterexample | None = None
+    trouble: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        """No instance failed and there were some."""
+        return not self.failures and not self.trouble and self.instances > 0
+
+
+@dataclass
+class FuzzReport:
+    """What came of it all.
+
+    ``answers``: rows of the host checked; ``wrong_answers`` among them. ``compared``: e-classes and rows checked after
+    all rules ran together; ``false_merges`` among them. ``crashes``: questions that the host could not answer.
+    """
+
+    rules: list[RuleReport]
+    seed: int
+    models: int = 0
+    seconds: float = 0.0
+    answers: int = 0
+    wrong_answers: list[str] = field(default_factory=list)
+    compared: int = 0
+    false_merges: list[str] = field(default_factory=list)
+    crashes: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+    @property
+    def instances(self) -> int:
+        """Instances of all rules."""
+        return sum(r.instances for r in self.rules)
+
+    @property
+    def is_clean(self) -> bool:
+        """Every rule was checked and none failed, alone or together."""
+        trouble = self.unread or self.wrong_answers or self.false_merges or self.crashes
+        return not trouble and all(r.is_sound for r in self.rules)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """When to stop: after ``seconds``; or when ``models`` were made and every rule that has instances had ``cases``."""
+
+    seconds: float | None = None
+    cases: int = 1000
+    models: int = 10
+
+
+def fuzz_rules(
+    paths: Sequence[Path],
+    effort: Effort | None = None,
+    seed: int = 0,
+    only: Callable[[Rule], bool] = lambda rule: True,
+    progress: Progress = lambda instances, share: None,
+) -> FuzzReport:
+    """Fuzzes the rules of ``paths`` (all files that make up a rule base, the project's own first).
+
+    ``only`` picks those that are reported. Raises :class:`~eqsat_layout.errors.RuleError` for files that can't be read.
+    """
+    base = read_rule_base(paths)
+    fuzzer = Fuzzer(base, [rule for rule in base.rules if only(rule)], seed)
+    try:
+        return fuzzer.run(effort or Effort(), progress)
+    finally:
+        fuzzer.close()
+
+
+class Fuzzer:
+    """Checks ``rules``, which need not be those of ``base``, in models of ``base``.
+
+    ``until_caught``: a rule that failed once is left alone from then on.
+    """
+
+    def __init__(
+        self,
+        base: RuleBase,
+        rules: Iterable[Rule],
+        seed: int = 0,
+        *,
+        until_caught: bool = False,
+    ):
+        self._base, self._seed, self._until_caught = base, seed, until_caught
+        self._matcher = Matcher(base, rules)
+        self._found = FuzzReport([], seed)
+        self._lexicons: dict[Any, Lexicon] = {}
+        self._wanted = sorted(_named_ops(base))
+        self.reports = [RuleReport(watched.rule) for watched in self._matcher.watched]
+        self._refused = [RuleReport(rule, trouble=why) for rule, why in self._matcher.refused]
+
+    def close(self) -> None:
+        """Frees the scratch files."""
+        self._matcher.close()
+
+    def run(self, effort: Effort, progress: Progress = lambda instances, share: None, first: int = 0) -> FuzzReport:
+        """Makes and checks models, from number ``first`` on, until the effort is spent."""
+        start = time.perf_counter()
+        models = 0
+        while True:
+            passed = time.perf_counter() - start
+            share = self._share(effort, models, passed)
+            progress(sum(r.instances for r in self.reports), share)
+            if share >= 1:
+                break
+            model = self.model(first + models)
+            self.check(model)
+            if not self._until_caught:
+                answers, wrong = check_answers(model)
+                self._found.answers += answers
+                self._found.wrong_answers += [f"{line} (seed {self._seed}, model {models})" for line in wrong]
+            if models % TOGETHER_EVERY == 0 and not any(r.failures for r in self.reports):
+                compared, wrong = self._matcher.together(model)
+                self._found.compared += compared
+                self._found.false_merges += [f"{line} (seed {self._seed}, model {models})" for line in wrong[:3]]
+            models += 1
+        for report in self.reports:
+            if not report.instances and not report.trouble:
+                report.trouble = self._why_none(report.rule)
+        unread = [str(unread) for unread in self._base.unread]
+        reports = sorted([*self.reports, *self._refused], key=lambda r: (r.rule.file, r.rule.line, r.rule.name))
+        crashes = [crash for lexicon in self._lexicons.values() for crash in lexicon.crashes]
+        seconds = time.perf_counter() - start
+        return replace(self._found, rules=reports, models=models, seconds=seconds, crashes=crashes, unread=unread)
+
+    def _share(self, effort: Effort, models: int, seconds: float) -> float:
+        if effort.seconds is not None:
+            return seconds / effort.seconds
+        if models < effort.models:
+            return models / (effort.models * PATIENCE)
+        waiting = [r for r in self.reports if r.instances and not r.trouble and not r.failures]
+        least = min((r.instances for r in waiting), default=effort.cases)
+        if least >= effort.cases or models >= effort.models * PATIENCE:
+            return 1.0
+        return max(models / (effort.models * PATIENCE), least / effort.cases)
+
+    def model(self, number: int) -> Model:
+        """The model of that number: the same for the same seed."""
+        shape = FAMILIES[number % len(FAMILIES)]
+        variant = (number // len(FAMILIES)) % VOCABULARIES
+        known = self._lexicons.get((shape, variant))
+        if known is None:
+            vocabulary = make_vocabulary(shape, variant + self._seed, self._wanted)
+            known = self._lexicons[shape, variant] = make_lexicon(vocabulary, variant + self._seed)
+        return make_model(known, self._base, self._seed * 1_000_003 + number)
+
+    def check(self, model: Model) -> None:
+        """Checks the instances of all rules in one model."""
+        found = self._matcher.matches(model)
+        for report, (watched, rows) in zip(self.reports, found.items(), strict=True):
+            report.matches += len(rows)
+            if not report.trouble and not (self._until_caught and report.failures):
+                self._check_rule(model, report, [name for name, _ in watched.variables], rows)
+
+    def _check_rule(self, model: Model, report: RuleReport, names: Sequence[str], rows: Sequence[Row]) -> None:
+        check = _Check(model, report.rule)
+        described = 0
+        for row in rows if len(rows) <= CHECKED else model.rng.sample(rows, CHECKED):
+            scope = dict(zip(names, row, strict=False))
+            try:
+                wrong = check.wrong(scope)
+            except MeaninglessError as error:
+                report.trouble = str(error)
+                return
+            report.instances += 1
+            if wrong is None:
+                continue
+            report.failures += 1
+            if described < DESCRIBED:
+                described += 1
+                shown = describe(model, report.rule, scope, *wrong, seed=self._seed)
+                best = report.counterexample
+                if best is None or shown.size < best.size:
+                    report.counterexample = shown
+            if self._until_caught:
+                return
+
+    def _why_none(self, rule: Rule) -> str:
+        for name in _named_ops_of(rule):
+            for lexicon in self._lexicons.values():
+                if name in lexicon.vocabulary.missing:
+                    return f"no instance: {name}: {lexicon.vocabulary.missing[name]}"
+        return "no instance: nothing in the random models matches its body"
+
+
+class _Check:
+    """Whether the actions of a rule are true, in one model."""
+
+    def __init__(self, model: Model, rule: Rule):
+        self._model, self._rule = model, rule
+        self._asked = 0
+
+    def wrong(self, scope: dict[str, Any]) -> tuple[Expr, str] | None:
+        """The first action that is not true, and why; None if all are."""
+        evaluator = self._model.evaluator
+        scope = dict(scope)
+        for action in self._rule.actions:
+            if isinstance(action, str):
+                continue
+            head, *parts = action
+            try:
+                if head == "let":
+                    scope[str(parts[0])] = evaluator.term(parts[1], scope)
+                elif head == "union":
+                    a, b = (evaluator.term(part, scope) for part in parts)
+                    if not self._model.values.equal(a, b):
+                        return action, "they differ"
+                elif head in self._model.base.relations:
+                    row = [evaluator.term(part, scope) for part in parts]
+                    why = self._wrong_row(str(head), row)
+                    if why:
+                        return action, why
+                else:
+                    evaluator.term(action, scope)
+            except IllTypedError as error:
+                return action, str(error)
+        return None
+
+    def _wrong_row(self, relation: str, row: Row | list[Any]) -> str:
+        model = self._model
+        if relation in model.base.meanings:
+            known = model.truths.get((relation, *row))
+            if known is None:
+                known = model.truths[relation, *row] = model.evaluator.means(relation, row)
+            return "" if known else "it is not true"
+        if relation.startswith("ask-") and self._asked < ASKED:
+            self._asked += 1
+            return model.cannot_answer(relation, row)
+        return ""
+
+
+def _named_ops(base: RuleBase) -> Iterator[str]:
+    for rule in base.rules:
+        yield from _named_ops_of(rule)
+
+
+def _named_ops_of(rule: Rule) -> Iterator[str]:
+    """Names of ops that the body asks for."""
+    for fact in rule.body:
+        if isinstance(fact, tuple) and fact[0] == "is" and not is_variable(fact[2]):
+            name = str(fact[2]).strip('"')
+            if name not in ("view", "pad", "crop", "frozen"):
+                yield name

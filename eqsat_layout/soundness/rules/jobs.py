@@ -1,0 +1,122 @@
+"""Fuzzing in several processes (soundness room).
+
+In: rule files and an effort. Out: one :class:`FuzzReport`, merged. Each process has a seed of its own, derived from the
+one that is given, and makes its own models; one that dies is reported, with its seed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.soundness.rules.fuzzer import Effort, FuzzReport, Progress, RuleReport, fuzz_rules
+
+_STRIDE = 7919
+"""Between the seeds of processes."""
+
+
+def fuzz_in_processes(
+    paths: Sequence[Path],
+    effort: Effort,
+    seed: int = 0,
+    only: Sequence[Path] | None = None,
+    jobs: int = 1,
+    progress: Progress = lambda instances, share: None,
+) -> FuzzReport:
+    """:func:`fuzz_rules` in ``jobs`` processes; reports on the rules of the files ``only``, by default all.
+
+    Raises what :func:`fuzz_rules` raises, and :class:`EqsatError` if a process dies.
+    """
+    chosen = {str(path) for path in (paths if only is None else only)}
+    if jobs == 1:
+        return fuzz_rules(paths, effort, seed, lambda rule: rule.file in chosen, progress)
+    context = multiprocessing.get_context("spawn")
+    events: Any = context.Queue()
+    share = replace(effort, cases=-(-effort.cases // jobs), models=-(-effort.models // jobs))
+    work = [(list(paths), share, seed + j * _STRIDE, chosen, j, events) for j in range(jobs)]
+    workers = [context.Process(target=_work, args=arguments, daemon=True) for arguments in work]
+    for worker in workers:
+        worker.start()
+    try:
+        return _merged(_collect(workers, events, seed, progress), seed)
+    finally:
+        for worker in workers:
+            worker.terminate()
+
+
+def _work(paths: list[Path], effort: Effort, seed: int, chosen: set[str], job: int, events: Any) -> None:
+    try:
+        report = fuzz_rules(
+            paths,
+            effort,
+            seed,
+            lambda rule: rule.file in chosen,
+            lambda instances, share: events.put((job, "progress", (instances, share))),
+        )
+        events.put((job, "report", report))
+    except EqsatError as error:
+        events.put((job, "error", error))
+
+
+def _collect(workers: Sequence[Any], events: Any, seed: int, progress: Progress) -> list[FuzzReport]:
+    state = {job: (0, 0.0) for job in range(len(workers))}
+    reports: dict[int, FuzzReport] = {}
+    while len(reports) < len(workers):
+        try:
+            job, kind, content = events.get(timeout=1.0)
+        except queue.Empty:
+            for job, worker in enumerate(workers):
+                if job not in reports and not worker.is_alive():
+                    raise EqsatError(
+                        f"a process of the fuzzer died with code {worker.exitcode}; "
+                        f"to see it, run with --jobs 1 --seed {seed + job * _STRIDE}"
+                    ) from None
+            continue
+        if kind == "error":
+            raise content
+        if kind == "report":
+            reports[job] = content
+        else:
+            state[job] = content
+            progress(sum(n for n, _ in state.values()), sum(s for _, s in state.values()) / len(state))
+    return [reports[job] for job in sorted(reports)]
+
+
+def _merged(reports: Sequence[FuzzReport], seed: int) -> FuzzReport:
+    first = reports[0]
+    rules = [_merged_rule([r.rules[i] for r in reports]) for i in range(len(first.rules))]
+
+    def total(name: str) -> Any:
+        return sum((getattr(r, name) for r in reports[1:]), getattr(first, name))
+
+    return FuzzReport(
+        rules,
+        seed,
+        total("models"),
+        max(r.seconds for r in reports),
+        total("answers"),
+        total("wrong_answers"),
+        total("compared"),
+        total("false_merges"),
+        list(dict.fromkeys(total("crashes"))),
+        first.unread,
+    )
+
+
+def _merged_rule(reports: Sequence[RuleReport]) -> RuleReport:
+    found = [r.counterexample for r in reports if r.counterexample is not None]
+    instances = sum(r.instances for r in reports)
+    trouble = [r.trouble for r in reports if r.trouble and not (instances and not r.instances)]
+    return RuleReport(
+        reports[0].rule,
+        sum(r.matches for r in reports),
+        instances,
+        sum(r.failures for r in reports),
+        min(found, key=lambda c: c.size, default=None),
+        trouble[0] if trouble else "",
+    )

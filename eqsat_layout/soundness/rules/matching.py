@@ -1,0 +1,280 @@
+"""Instances of rules (soundness room): egglog itself says where in a model the bodies of rules match.
+
+In: rules and models. Out: per rule, the rows of its variables for every match, as numbers of the model. Relations that
+have no meaning are first filled by the rules that conclude nothing else, so that rules that build on them find rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from eqsat_layout.egraph.engine import Database, Tables
+from eqsat_layout.errors import RuleError
+from eqsat_layout.soundness.rules.model import Model, Row
+from eqsat_layout.soundness.rules.rule_text import Expr, Rule, RuleBase, show, variables
+from eqsat_layout.soundness.rules.terms import IllTypedError
+
+SORTS = ("Tensor", "Args", "String", "i64")
+DERIVING_ROUNDS = 4
+FEW = 12
+"""Tensors and lists that a body of unrelated facts is matched with."""
+TOGETHER_ROUNDS = 3
+MOST_ROWS = 500
+_HANDLES = {"Tensor": "FuzzTensor", "Args": "FuzzArgs"}
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A rule whose matches are looked for; ``variables`` are those of its body with their sorts."""
+
+    rule: Rule
+    relation: str
+    variables: tuple[tuple[str, str], ...]
+
+
+class Matcher:
+    """An e-graph with the declarations of a rule base, ready to be filled with one model after the other."""
+
+    def __init__(self, base: RuleBase, rules: Iterable[Rule]):
+        self._base = base
+        self._database = Database(base.commands)
+        self.watched: list[Watched] = []
+        self.refused: list[tuple[Rule, str]] = []
+        self._database.command("(ruleset fuzz-refs) (ruleset fuzz-load) (ruleset fuzz-derive) (ruleset fuzz-match)")
+        self._loaders()
+        for rule in rules:
+            self._watch(rule)
+        for rule in base.rules:
+            if self._only_derives(rule):
+                self._database.command(_with_ruleset(rule, "fuzz-derive"))
+
+    def close(self) -> None:
+        """Frees the scratch files."""
+        self._database.close()
+
+    def _only_derives(self, rule: Rule) -> bool:
+        heads = [str(action[0]) for action in rule.actions if isinstance(action, tuple)]
+        return bool(heads) and all(h in self._base.relations and h not in self._base.meanings for h in heads)
+
+    def _watch(self, rule: Rule) -> None:
+        try:
+            sorts = self._base.variables(rule)
+        except RuleError as error:
+            self.refused.append((rule, str(error)))
+            return
+        strange = sorted({sort for sort in sorts.values() if sort not in SORTS})
+        if strange:
+            self.refused.append((rule, f"there are no random instances of sort {strange[0]!r}"))
+            return
+        name = f"fuzz-match-{len(self.watched)}"
+        body = " ".join(map(show, (*rule.body, *_thinning(rule, sorts))))
+        columns = " ".join(sorts.values()) or "i64"
+        row = " ".join(sorts) or "0"
+        try:
+            self._database.command(
+                f'(relation {name} ({columns})) (rule ({body}) (({name} {row})) :ruleset fuzz-match :name "{name}")'
+            )
+        except BaseException as error:  # egglog panics with a BaseException for some mistakes
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            self.refused.append((rule, "egglog does not take its body"))
+            return
+        self.watched.append(Watched(rule, name, tuple(sorts.items())))
+
+    def _loaders(self) -> None:
+        """Rows of numbers become rows of tensors: joins find the tensors, so that no action looks anything up."""
+        command = self._database.command
+        for sort, handle in _HANDLES.items():
+            command(f"(constructor {handle} (i64) {sort} :unextractable) (relation fuzz-{sort} (i64))")
+            command(f"(rule ((fuzz-{sort} n)) (({handle} n)) :ruleset fuzz-refs)")
+            command(f"(relation fuzz-few-{sort} ({sort})) (relation fuzz-few-number-{sort} (i64))")
+            command(f"(rule ((fuzz-few-number-{sort} n) (= v ({handle} n))) ((fuzz-few-{sort} v)) :ruleset fuzz-load)")
+        tables = {name: (columns, "") for name, columns in self._base.relations.items()}
+        tables |= self._base.constructors
+        for name, (columns, result) in tables.items():
+            sorts = [*columns, *([result] if result else [])]
+            if not set(sorts) <= set(SORTS) or not sorts:
+                continue
+            plain = " ".join("i64" if sort in _HANDLES else sort for sort in sorts)
+            cells = [f"v{i}" if sort in _HANDLES else f"c{i}" for i, sort in enumerate(sorts)]
+            lookups = " ".join(f"(= v{i} ({_HANDLES[sort]} c{i}))" for i, sort in enumerate(sorts) if sort in _HANDLES)
+            raw = " ".join(f"c{i}" for i in range(len(sorts)))
+            term = f"({name} {' '.join(cells[:-1] if result else cells)})"
+            action = f"(union {cells[-1]} {term})" if result else term
+            command(
+                f"(relation fuzz-row-{name} ({plain}))"
+                f" (rule ((fuzz-row-{name} {raw}) {lookups}) ({action}) :ruleset fuzz-load)"
+            )
+
+    def matches(self, model: Model) -> dict[Watched, list[Row]]:
+        """All matches in a model."""
+        with self._filled(model) as lists:
+            for _ in range(DERIVING_ROUNDS):
+                self._database.step("fuzz-derive")
+            self._database.step("fuzz-match")
+            return self._read(lists)
+
+    def together(self, model: Model) -> tuple[int, list[str]]:
+        """Runs all rules of the base on a model; how many e-classes were compared, and the false merges and rows."""
+        rulesets = dict.fromkeys(r.ruleset for r in self._base.rules if r.ruleset not in ("handles", "load"))
+        with self._filled(model) as lists:
+            for _ in range(TOGETHER_ROUNDS):
+                for ruleset in rulesets:
+                    self._database.step(ruleset) if ruleset else self._database.command("(run 1)")
+            return _Merged(model, self._base, self._database.tables(), lists).check()
+
+    @contextmanager
+    def _filled(self, model: Model) -> Iterator[list[tuple[int, ...]]]:
+        """The e-graph with a model in it, which is taken out again afterwards; gives the operand lists by number."""
+        self._database.command("(push)")
+        try:
+            lists = self._load(model)
+            self._database.step("fuzz-refs")
+            self._database.step("fuzz-load")
+            yield lists
+        finally:
+            self._database.command("(pop)")
+
+    def _load(self, model: Model) -> list[tuple[int, ...]]:
+        values = model.values
+        lists = dict.fromkeys(a[i:] for _, a in model.ops for i in range(len(a) + 1))
+        for relation, facts in model.facts.items():
+            for column, sort in enumerate(self._base.relations.get(relation, ())):
+                if sort == "Args":
+                    lists.update(dict.fromkeys(row[column] for row in facts))
+        lists.update({a[i:]: None for a in list(lists) for i in range(len(a) + 1)})
+        number = {a: n for n, a in enumerate(lists)}
+        rows: dict[str, list[Row]] = {
+            "fuzz-Tensor": [(i,) for i in range(len(values.tensors))],
+            "fuzz-Args": [(n,) for n in number.values()],
+            "fuzz-few-number-Tensor": [(i,) for i in _few(model, len(values.tensors))],
+            "fuzz-few-number-Args": [(n,) for n in _few(model, len(number))],
+            "fuzz-row-Ref": list(enumerate(values.refs)),
+            "fuzz-row-ARef": [(n, number[a]) for n, a in enumerate(values.lists)],
+            "fuzz-row-Op": [(k, number[a], y) for (k, a), y in model.ops.items()],
+            "fuzz-row-Get": [(i, y, z) for (i, y), z in model.gets.items()],
+            "fuzz-row-Const": [(name, y) for name, y in values.constants.items()],
+            "fuzz-row-Param": [(name, y) for name, y in values.params.items()],
+            "fuzz-row-Arg": [(a[0], number[a[1:]], n) for a, n in number.items() if a],
+            "fuzz-row-End": [(n,) for a, n in number.items() if not a],
+        }
+        for relation, facts in model.facts.items():
+            columns = self._base.relations.get(relation)
+            if columns is None:
+                continue
+            at = [i for i, sort in enumerate(columns) if sort == "Args"]
+            rows[f"fuzz-row-{relation}"] = (
+                [tuple(number[cell] if i in at else cell for i, cell in enumerate(row)) for row in facts]
+                if at
+                else list(facts)
+            )
+        self._database.load(rows)
+        return list(number)
+
+    def _read(self, lists: Sequence[tuple[int, ...]]) -> dict[Watched, list[Row]]:
+        tables = self._database.tables()
+        tensor = {handle: i for i, handle in tables.rows("FuzzTensor")}
+        operands = {handle: lists[n] for n, handle in tables.rows("FuzzArgs")}
+        known: dict[str, Any] = {"Tensor": tensor, "Args": operands}
+        found: dict[Watched, list[Row]] = {}
+        for watched in self.watched:
+            columns = [known.get(sort) for _, sort in watched.variables]
+            rows = []
+            for row in tables.rows(watched.relation):
+                cells = [cell if table is None else table.get(cell) for cell, table in zip(row, columns, strict=False)]
+                if None not in cells:
+                    rows.append(tuple(cells))
+            found[watched] = rows
+        return found
+
+
+def _few(model: Model, count: int) -> list[int]:
+    return sorted(model.rng.sample(range(count), min(FEW, count)))
+
+
+def _thinning(rule: Rule, sorts: Mapping[str, str]) -> list[Expr]:
+    """Facts that leave few matches of a body whose facts have nothing to do with each other: products explode."""
+    parts: list[set[str]] = []
+    for fact in rule.body:
+        mine = set(variables(fact))
+        joined = [part for part in parts if part & mine]
+        parts = [part for part in parts if not part & mine] + [mine.union(*joined)]
+    few: list[Expr] = []
+    for part in parts if len(parts) > 1 else []:
+        name = next((n for n in sorts if n in part and sorts[n] in _HANDLES), None)
+        few += [] if name is None else [(f"fuzz-few-{sorts[name]}", name)]
+    return few
+
+
+class _Merged:
+    """The e-graph after all rules ran on a model: every e-class has one value, and every row is true."""
+
+    def __init__(self, model: Model, base: RuleBase, tables: Tables, lists: Sequence[tuple[int, ...]]):
+        self._model, self._base, self._tables = model, base, tables
+        self._tensors: dict[Any, int] = {}
+        self._lists: dict[Any, tuple[int, ...]] = {}
+        self.wrong: list[str] = []
+        for number, handle in tables.rows("FuzzTensor"):
+            self._join(self._tensors, handle, number, f"tensor {number}")
+        for number, handle in tables.rows("FuzzArgs"):
+            self._join(self._lists, handle, lists[number], f"list {number}")
+
+    def check(self) -> tuple[int, list[str]]:
+        """How many e-classes have a value, and what is wrong."""
+        self._evaluate()
+        rows = 0
+        for relation, columns in self._base.relations.items():
+            meaning = self._base.meanings.get(relation)
+            if meaning is None or not set(columns) <= set(SORTS) or relation.startswith("row-"):
+                continue
+            if not {"Tensor", "Args"} & set(columns) or "some" in show(meaning.formula):
+                continue  # what the host says of names, and what takes long to look for
+            for row in self._tables.rows(relation)[:MOST_ROWS]:
+                cells = [self._cell(cell, sort) for cell, sort in zip(row, columns, strict=True)]
+                rows += 1
+                if None not in cells and not self._model.evaluator.means(relation, cells):
+                    self.wrong.append(f"({relation} {' '.join(map(str, cells))}) is not true")
+        return len(self._tensors) + rows, self.wrong
+
+    def _evaluate(self) -> None:
+        """Values of the terms that rules made, from their operands up; a term that has two is a false merge."""
+        values = self._model.values
+        size = -1
+        while size < len(self._tensors) + len(self._lists):
+            size = len(self._tensors) + len(self._lists)
+            for x, rest, handle in self._tables.rows("Arg"):
+                if x in self._tensors and rest in self._lists:
+                    self._join(self._lists, handle, (self._tensors[x], *self._lists[rest]), "an operand list")
+            for key, operands, handle in self._tables.rows("Op"):
+                if operands in self._lists:
+                    self._term(handle, partial(values.op, key, self._lists[operands]), key)
+            for index, y, handle in self._tables.rows("Get"):
+                if y in self._tensors:
+                    self._term(handle, partial(values.get, index, self._tensors[y]), f"Get {index}")
+            for name, handle in self._tables.rows("Const"):
+                self._term(handle, partial(values.constant, name), f"Const {name}")
+
+    def _term(self, handle: Any, value: Callable[[], int], what: str) -> None:
+        try:
+            self._join(self._tensors, handle, value(), what)
+        except IllTypedError as error:
+            self.wrong.append(f"{what}: {error}")
+
+    def _join(self, known: dict[Any, Any], handle: Any, value: Any, what: str) -> None:
+        old = known.setdefault(handle, value)
+        if old != value and not self._model.values.equal(old, value):
+            made_by = self._model.values.made_by
+            shown = (old, value) if isinstance(value, tuple) else (made_by.get(old), made_by.get(value))
+            self.wrong.append(f"{what}: one e-class holds {shown[0]} and {shown[1]}, which differ")
+
+    def _cell(self, cell: Any, sort: str) -> Any:
+        return self._tensors.get(cell) if sort == "Tensor" else self._lists.get(cell) if sort == "Args" else cell
+
+
+def _with_ruleset(rule: Rule, ruleset: str) -> str:
+    body, actions = (" ".join(map(show, forms)) for forms in (rule.body, rule.actions))
+    return f'(rule ({body}) ({actions}) :ruleset {ruleset} :name "{ruleset}/{rule.name}/{rule.line}")'

@@ -1,0 +1,103 @@
+"""Models (soundness room): tensors, and rows of relations that are true of them.
+
+In a model every row is true by the relation's meaning and equal tensors are one e-class; a rule is sound if whatever it
+concludes in models is true too. ``random_model.py`` makes them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat_layout.soundness.rules.lexicon import Lexicon
+from eqsat_layout.soundness.rules.rule_text import RuleBase
+from eqsat_layout.soundness.rules.terms import Array, Evaluator, Values, taken_shape
+from eqsat_layout.soundness.rules.vocabulary import Vocabulary
+
+Row = tuple[Any, ...]
+
+
+@dataclass
+class Model:
+    """``ops``: the rows of op terms; ``facts``: rows by relation, tensors as numbers, operand lists as tuples."""
+
+    lexicon: Lexicon
+    base: RuleBase
+    values: Values
+    evaluator: Evaluator
+    rng: random.Random
+    ops: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
+    gets: dict[tuple[int, int], int] = field(default_factory=dict)
+    facts: dict[str, dict[Row, None]] = field(default_factory=dict)
+    truths: dict[Row, bool] = field(default_factory=dict)
+
+    def add(self, relation: str, *row: Any) -> None:
+        """Notes a row that is true."""
+        self.facts.setdefault(relation, {})[row] = None
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The ops, views and formats in it."""
+        return self.lexicon.vocabulary
+
+    def cannot_answer(self, relation: str, row: Sequence[Any]) -> str:
+        """What the host raises when asked; empty if it answers, with rows or without."""
+        answer = self.lexicon.answers.answerer(relation)
+        if answer is None:
+            return "nobody answers this"
+        try:
+            list(answer(*row))
+        except Exception as error:  # whatever a question leads to, the rule that asks it is at fault
+            return f"the host can't answer: {type(error).__name__}: {error}"
+        return ""
+
+    def rows(self, relation: str) -> list[Row]:
+        """The rows of a relation."""
+        return list(self.facts.get(relation, ()))
+
+    def is_of(self, number: int, shape: tuple[Any, ...]) -> bool:
+        """Whether a tensor is of a shape."""
+        value = self.values.tensors[number]
+        return not isinstance(value, tuple) and value.shape[1:] == shape
+
+    def of_shape(self, shape: tuple[Any, ...]) -> int | None:
+        """Some tensor of a shape."""
+        fitting = [i for i in range(len(self.values.tensors)) if self.is_of(i, shape)]
+        return self.rng.choice(fitting) if fitting else None
+
+    def operands_for(self, name: str) -> tuple[int, ...] | None:
+        """Some operands that an op takes, if there are any."""
+        part = self.values.parts.get(name)
+        if part is None and name not in self.vocabulary.signatures:
+            return None
+        if part is not None:
+            wanted: list[Any] = [taken_shape(part)]
+        else:
+            wanted = [t.shape for t in self.vocabulary.signatures[name].operands if t is not None]
+        picked = [self.of_shape(shape) for shape in wanted]
+        return None if any(p is None for p in picked) else tuple(p for p in picked if p is not None)
+
+    def apply(self, name: str, operands: tuple[int, ...]) -> int:
+        """Adds the term of an op on operands; :class:`IllTypedError` if it does not take them."""
+        number = self.values.op(name, operands)
+        self.ops[name, operands] = number
+        fields = self.values.tensors[number]
+        if isinstance(fields, tuple):
+            for i, part in enumerate(fields):
+                self.gets[i, number] = part
+        return number
+
+    def leaf(self, array: Array) -> int:
+        """Adds a parameter."""
+        name = f"p{len(self.values.params)}"
+        number = self.values.params[name] = self.values.intern(array, ("Param", name))
+        return number
+
+    def formats_of(self, number: int) -> list[str]:
+        """The formats that a tensor has, or the lists of formats that a tuple has."""
+        value = self.values.tensors[number]
+        if isinstance(value, tuple):
+            return [name for name in self.values.names.lists if self.values.fits(name, number)]
+        return [f.key for f in self.vocabulary.formats.get(value.shape[1:], ())]

@@ -1,0 +1,113 @@
+"""Random models (soundness room).
+
+In: a lexicon, a seed, and the rules whose terms are to occur. Out: a :class:`Model`: parameters and constants, terms as
+rules look for them, pads and crops, random terms; then graphs, and the rows that are true of all that.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat_layout.graph.borders import Border
+from eqsat_layout.maps import IndexMap
+from eqsat_layout.soundness.rules.lexicon import Lexicon
+from eqsat_layout.soundness.rules.model import Model
+from eqsat_layout.soundness.rules.model_graphs import add_graphs
+from eqsat_layout.soundness.rules.model_rows import add_rows
+from eqsat_layout.soundness.rules.patterns import Pattern
+from eqsat_layout.soundness.rules.rule_text import RuleBase
+from eqsat_layout.soundness.rules.terms import Array, Evaluator, Values, taken_shape
+
+WORLDS = 3
+TERMS = 40
+TRIES = 4
+"""How often the terms of each rule are looked for; not every draw of ops and tensors fits together."""
+
+
+def make_model(lexicon: Lexicon, base: RuleBase, seed: int) -> Model:
+    """A model of ``base`` over the lexicon."""
+    rng = random.Random(f"{lexicon.vocabulary.shape} {seed}")
+    values = Values(lexicon.names, lexicon.vocabulary.signatures, lexicon.parts, lexicon.interpreters)
+    model = Model(lexicon, base, values, Evaluator(values, base), rng)
+    _leaves(model, np.random.default_rng(seed))
+    for rule in base.rules:
+        for _ in range(TRIES):
+            Pattern(model, rule.body).build()
+    _terms(model)
+    for relation, rows in lexicon.rows.items():
+        model.facts[relation] = dict.fromkeys(rows)
+    add_graphs(model)
+    add_rows(model)
+    return model
+
+
+def _leaves(model: Model, rng: np.random.Generator) -> None:
+    """Parameters and constants of all shapes that ops take, and tensors whose border holds a number."""
+    values, vocabulary = model.values, model.vocabulary
+    shapes = {vocabulary.shape: 3, vocabulary.wide: 2}
+    for signature in vocabulary.signatures.values():
+        for ty in signature.operands:
+            shapes.setdefault(ty.shape, 1)  # type: ignore[union-attr, arg-type]
+    for shape, count in shapes.items():
+        for _ in range(count):
+            model.leaf(_random_array(rng, shape))
+    for name, array in model.lexicon.constants.items():
+        values.constants[name] = values.intern(np.stack([array] * WORLDS), ("Const", name))
+    for part in vocabulary.parts:
+        if isinstance(part, Border) and part.fill is not None and model.rng.random() < 0.5:
+            inside = _random_array(rng, tuple(int(e) for e in part.shape))
+            model.leaf(np.stack([part.apply(a) for a in inside]))
+
+
+def _random_array(rng: np.random.Generator, shape: Sequence[Any]) -> Array:
+    """Quarters between -2 and 2: sums and products of them are exact."""
+    return rng.integers(-8, 9, (WORLDS, *shape)).astype(np.float32) / 4
+
+
+def _terms(model: Model) -> None:
+    """Random ops on random tensors."""
+    names = [*model.values.parts, *model.vocabulary.signatures]
+    tuples = [k for k, s in model.vocabulary.signatures.items() if s.is_tuple]
+    constants = [number for number in model.values.constants.values()]
+    for name, part in model.values.parts.items():
+        fitting = [c for c in constants if model.is_of(c, taken_shape(part))]
+        for c in fitting[:1]:
+            model.apply(name, (c,))
+        inverse = part.inverse() if isinstance(part, IndexMap) else None
+        made = [c for c in constants if model.is_of(c, part.result_shape)]
+        if inverse is not None and made and model.rng.random() < 0.3:  # a constant that is a view of something
+            array = np.stack([inverse.apply(a) for a in model.values.array(made[0])])
+            model.apply(name, (model.leaf(array),))
+    for key, signature in model.vocabulary.signatures.items():
+        if len(signature.operands) == 1 and not signature.is_tuple and model.rng.random() < 0.3:
+            (ty,) = signature.operands
+            for c in [c for c in constants if ty is not None and model.is_of(c, ty.shape)][:1]:
+                model.apply(key, (c,))
+    for k, _, r in model.lexicon.rows.get("fold", ()):
+        if model.is_of(model.values.constants[r], taken_shape(model.values.parts[k])):
+            model.apply(k, (model.values.constants[r],))
+    _borders(model)
+    for name in [*tuples, *tuples, *model.rng.choices(names, k=TERMS)]:
+        operands = model.operands_for(name)
+        if operands is not None:
+            model.apply(name, operands)
+
+
+def _borders(model: Model) -> None:
+    """Pads, all crops of what they give, pads of these again, and ops on what has a border."""
+    values, rng = model.values, model.rng
+    pads, crops = ([k for k in values.parts if values.is_named(k, kind)] for kind in ("pad", "crop"))
+    unary = [k for k, s in model.vocabulary.signatures.items() if len(s.operands) == 1 and not s.is_tuple]
+    for pad in rng.sample(pads, min(3, len(pads))):
+        x = model.of_shape(model.vocabulary.shape)
+        assert x is not None
+        wide = model.apply(pad, (x,))
+        for crop in crops:
+            model.apply(rng.choice(pads), (model.apply(crop, (wide,)),))
+        for name in unary:
+            if values.signatures[name].operands[0].shape == model.vocabulary.wide:  # type: ignore[union-attr]
+                model.apply(name, (wide,))

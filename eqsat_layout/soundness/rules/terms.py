@@ -1,0 +1,424 @@
+"""Reference interpreter of the e-graph's language (soundness room): terms and meanings, evaluated in NumPy.
+
+In: names (signatures, formats, constants) and the tensors that they stand for. Out: values of terms, buffers with what
+in them is defined, and whether a formula is true. A value is the array of several worlds at once, first axis, so that
+two terms that are equal by chance in one world differ in another. Equal values are one: a tensor is its number.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eqsat_layout.egraph.names import Names
+from eqsat_layout.graph.borders import Part
+from eqsat_layout.graph.graph import Signature
+from eqsat_layout.maps import UNDEF, Format, IndexMap
+from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, Masked
+from eqsat_layout.soundness.rules.meanings import free_variables, sorts_in
+from eqsat_layout.soundness.rules.rule_text import Expr, RuleBase, literal_sort, show, variables
+
+Array = npt.NDArray[Any]
+TOLERANCE = 1e-4
+"""Relative to the largest element: kernels may add in another order."""
+
+
+class IllTypedError(Exception):
+    """A term that means nothing: an op on operands that it does not take, a name that stands for nothing."""
+
+
+class MeaninglessError(Exception):
+    """A relation or function that nobody gave a meaning to."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Bytes with what of them may be relied on, worlds in front."""
+
+    values: Array
+    defined: Array
+
+    def serves(self, other: Buffer) -> bool:
+        """Whether everything that ``other`` promises is so here too."""
+        if self.values.shape != other.values.shape:
+            return False
+        promised = other.defined
+        return bool(self.defined[promised].all()) and close(self.values[promised], other.values[promised])
+
+
+@dataclass
+class Values:
+    """The tensors of one model, and what names mean.
+
+    ``tensors[i]`` is an array, or the tuple of numbers that the value of an op with several results is.
+    """
+
+    names: Names
+    signatures: Mapping[str, Signature]
+    parts: Mapping[str, Part]
+    interpreters: dict[str, Interpreter] = field(default_factory=dict)
+    tensors: list[Array | tuple[int, ...]] = field(default_factory=list)
+    params: dict[str, int] = field(default_factory=dict)
+    constants: dict[str, int] = field(default_factory=dict)
+    refs: list[int] = field(default_factory=list)
+    lists: list[tuple[int, ...]] = field(default_factory=list)
+    graphs: dict[str, dict[tuple[str, int], tuple[Any, ...]]] = field(default_factory=dict)
+    made_by: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    _known: dict[Any, int] = field(default_factory=dict)
+    _ops: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
+    _buffers: dict[tuple[str, int], Buffer] = field(default_factory=dict)
+
+    def intern(self, value: Array | tuple[int, ...], made_by: tuple[Any, ...]) -> int:
+        """The number of a value; ``made_by`` says how it came about, for people."""
+        key = value if isinstance(value, tuple) else (value.shape, value.dtype.str, value.tobytes())
+        number = self._known.get(key)
+        if number is None:
+            number = self._known[key] = len(self.tensors)
+            self.tensors.append(value)
+            self.made_by[number] = made_by
+        return number
+
+    def array(self, number: int) -> Array:
+        """The elements of a tensor; :class:`IllTypedError` for a tuple."""
+        value = self.tensors[number]
+        if isinstance(value, tuple):
+            raise IllTypedError("a tuple where a tensor is needed")
+        return value
+
+    def shape(self, number: int) -> tuple[int, ...]:
+        """The shape of a tensor."""
+        return self.array(number).shape[1:]
+
+    def operand_lists(self) -> list[tuple[int, ...]]:
+        """Operand lists of all ops so far."""
+        return list(dict.fromkeys(operands for _, operands in self._ops))
+
+    # ---- terms ------------------------------------------------------------------------------------------------------
+
+    def op(self, name: str, operands: tuple[int, ...]) -> int:
+        """``(Op name operands)``."""
+        found = self._ops.get((name, operands))
+        if found is None:
+            found = self._ops[name, operands] = self._apply(name, operands)
+        return found
+
+    def _apply(self, name: str, operands: tuple[int, ...]) -> int:
+        made_by = ("Op", name, operands)
+        part = self.parts.get(name)
+        if part is not None:
+            if len(operands) != 1 or self.shape(operands[0]) != taken_shape(part):
+                raise IllTypedError(f"{name} does not take this operand")
+            return self.intern(per_world(part.apply, self.array(operands[0])), made_by)
+        signature = self.signatures.get(name)
+        if signature is None:
+            raise IllTypedError(f"{name!r} is no op")
+        arrays = [self.array(x) for x in operands]
+        expected = [(t.shape, np.dtype(t.dtype)) for t in signature.operands if t is not None]
+        if [(a.shape[1:], a.dtype) for a in arrays] != expected:
+            raise IllTypedError(f"{signature.name} does not take these operands")
+        results = run_op(signature, arrays, self.interpreters)
+        if not signature.is_tuple:
+            return self.intern(results[0], made_by)
+        return self.intern(tuple(self.intern(r, ("Result", i, made_by)) for i, r in enumerate(results)), made_by)
+
+    def get(self, index: int, number: int) -> int:
+        """``(Get index tuple)``."""
+        fields = self.tensors[number]
+        if not isinstance(fields, tuple) or not 0 <= index < len(fields):
+            raise IllTypedError("no tuple with such a field")
+        return fields[index]
+
+    def node(self, graph: str, kind: str, number: int, operands: tuple[int, ...]) -> Any:
+        """Term (``kind`` "node") or operand list ("nodes") ``number`` of a graph over operands."""
+        row = self.graphs.get(graph, {}).get((kind, number))
+        if row is None:
+            raise IllTypedError(f"graph {graph!r} has no term {number}")
+        what, *rest = row
+        if what == "param":
+            return pick(operands, rest[0])
+        if what == "const":
+            return self.constant(rest[0])
+        if what == "end":
+            return ()
+        if what == "arg":
+            return (self.node(graph, "node", rest[0], operands), *self.node(graph, "nodes", rest[1], operands))
+        if what == "get":
+            return self.get(rest[0], self.node(graph, "node", rest[1], operands))
+        return self.op(rest[0], self.node(graph, "nodes", rest[1], operands))
+
+    def graph(self, graph: str, operands: tuple[int, ...]) -> int:
+        """The result of a graph over operands."""
+        row = self.graphs.get(graph, {}).get(("result", 0))
+        if row is None:
+            raise IllTypedError(f"there is no graph {graph!r}")
+        return int(self.node(graph, "node", row[0], operands))
+
+    def constant(self, name: str) -> int:
+        """``(Const name)``."""
+        if name not in self.constants:
+            raise IllTypedError(f"there is no constant {name!r}")
+        return self.constants[name]
+
+    def window(self, name: str, number: int) -> int:
+        """A tensor without the border that pad or crop ``name`` is about."""
+        border = self.parts.get(name)
+        if border is None or isinstance(border, IndexMap) or self.shape(number) != border.wide_shape:
+            raise IllTypedError(f"{name} has no window in this")
+        cut = (slice(None), *(slice(lo, n - hi) for (lo, hi), n in zip(border.widths, self.shape(number), strict=True)))
+        return self.intern(np.ascontiguousarray(self.array(number)[cut]), ("window", name, number))
+
+    # ---- storage ----------------------------------------------------------------------------------------------------
+
+    def formats(self, name: str) -> tuple[str, ...]:
+        """The formats in a list of formats; a format alone is one."""
+        return self.names.lists.get(name, (name,) if name in self.names.formats else ())
+
+    def fits(self, name: str, number: int) -> bool:
+        """Whether a format (or list of them) is one for this tensor (or tuple)."""
+        value = self.tensors[number]
+        if isinstance(value, tuple):
+            formats = self.formats(name)
+            return len(formats) == len(value) and all(map(self.fits, formats, value))
+        fmt = self.names.formats.get(name)
+        return fmt is not None and fmt.shape == value.shape[1:]
+
+    def fits_all(self, name: str, operands: tuple[int, ...]) -> bool:
+        """The same for a list of formats and an operand list."""
+        formats = tuple(name.split(" ")) if name else ()
+        return len(formats) == len(operands) and all(map(self.fits, formats, operands))
+
+    def lay(self, name: str, number: int) -> Buffer:
+        """A tensor in a format."""
+        found = self._buffers.get((name, number))
+        if found is None:
+            if not self.fits(name, number) or name not in self.names.formats:
+                raise IllTypedError(f"{name} is no format of this")
+            found = self._buffers[name, number] = lay(self.names.formats[name], self.array(number))
+        return found
+
+    def computes(self, variant: str, operands: tuple[int, ...], number: int, result: str) -> bool:
+        """Whether a variant makes this tensor of these operands, and writes it in format ``result``."""
+        known = self.names.variants.get(variant)
+        if known is None or known.result != result:
+            return False
+        return self.equal(self.op(known.signature, operands), number)
+
+    def equal(self, a: Any, b: Any) -> bool:
+        """Whether two tensors, operand lists, buffers or names are equal."""
+        if isinstance(a, tuple) and isinstance(b, tuple):
+            return len(a) == len(b) and all(map(self.equal, a, b))
+        if isinstance(a, Buffer) and isinstance(b, Buffer):
+            return a.serves(b) and b.serves(a)
+        if a == b or isinstance(a, str) or isinstance(b, str):
+            return bool(a == b)
+        x, y = self.tensors[a], self.tensors[b]
+        if isinstance(x, tuple) or isinstance(y, tuple):
+            return isinstance(x, tuple) and isinstance(y, tuple) and self.equal(x, y)
+        return x.shape == y.shape and x.dtype == y.dtype and close(x, y)
+
+    def is_named(self, name: str, text: str) -> bool:
+        """``(is name text)``."""
+        part = self.parts.get(name)
+        if part is not None:
+            kind = "view" if isinstance(part, IndexMap) else "crop" if part.fill is None else "pad"
+            return text == kind
+        signature = self.signatures.get(name)
+        return signature is not None and (signature.rule_name == text or (text == "frozen" and bool(signature.frozen)))
+
+
+class Evaluator:
+    """Terms and formulas of rules over :class:`Values`; names of variables are looked up in a scope."""
+
+    def __init__(self, values: Values, base: RuleBase):
+        self.values, self.base = values, base
+        self._free: dict[str, dict[str, str]] = {}
+        v = values
+        self._terms: dict[str, Callable[..., Any]] = {
+            "Op": v.op,
+            "at": lambda k, x: v.op(k, (x,)),
+            "Get": v.get,
+            "Arg": lambda x, rest: (x, *rest),
+            "End": lambda: (),
+            "Const": v.constant,
+            "Param": lambda name: _found(v.params, name),
+            "Ref": lambda i: pick(v.refs, i),
+            "ARef": lambda i: pick(v.lists, i),
+            "window": v.window,
+            "lay": v.lay,
+            "pick": pick,
+            "drop": drop,
+            "cons": lambda head, rest: f"{head} {rest}" if rest else head,
+            "nth-of": lambda name, i: pick(v.names.lists.get(name, ()) if name[:1] == "[" else (), i),
+            "constants-named": lambda hs: tuple(v.constant(h) for h in hs.split(",") if h),
+            "graph": v.graph,
+            "node": lambda r, n, a: v.node(r, "node", n, a),
+            "nodes": lambda r, m, a: v.node(r, "nodes", m, a),
+            "+": _plus,
+            "-": lambda a, b: a - b,
+            "*": lambda a, b: a * b,
+            "min": min,
+            "max": max,
+        }
+        self._tests: dict[str, Callable[..., bool]] = {
+            "named": v.is_named,
+            "fits": v.fits,
+            "fits-all": v.fits_all,
+            "serves": lambda a, b: a.serves(b),
+            "computes": v.computes,
+            "=": lambda first, *rest: all(v.equal(first, other) for other in rest),
+            "!=": lambda a, b: not v.equal(a, b),
+            "<": lambda a, b: a < b,
+            "<=": lambda a, b: a <= b,
+            ">": lambda a, b: a > b,
+            ">=": lambda a, b: a >= b,
+        }
+
+    def term(self, term: Expr, scope: Mapping[str, Any]) -> Any:
+        """The value of a term; :class:`IllTypedError` where it has none."""
+        if isinstance(term, str):
+            if term in scope:
+                return scope[term]
+            sort = literal_sort(term)
+            if sort is None:
+                raise IllTypedError(f"{term} stands for nothing")
+            return term[1:-1] if sort == "String" else int(term)
+        head, *parts = term
+        function = self._terms.get(str(head))
+        if function is None:
+            raise MeaninglessError(f"{show(term)} has no meaning")
+        return function(*(self.term(part, scope) for part in parts))
+
+    def holds(self, formula: Expr, scope: Mapping[str, Any]) -> bool:
+        """Whether a formula is true; an ill-typed equality is not."""
+        assert not isinstance(formula, str)
+        head, *parts = formula
+        if head == "false":
+            return False
+        if head == "and":
+            return all(self.holds(part, scope) for part in parts)
+        if head == "=>":
+            return not self.holds(parts[0], scope) or self.holds(parts[1], scope)
+        if head == "ok":
+            return self.is_defined(parts[0], scope)
+        if head == "some":
+            sorts = sorts_in(parts[1], self.base)
+            bound = {name: sorts.get(name, "") for name in variables(parts[0])}
+            return any(self.holds(parts[1], {**scope, **more}) for more in self._choices(bound))
+        if head in self.base.relations:
+            return self.means(str(head), [self._tried(part, scope) for part in parts])
+        test = self._tests.get(str(head))
+        if test is None:
+            raise MeaninglessError(f"{show(formula)} has no meaning")
+        try:
+            return bool(test(*(self.term(part, scope) for part in parts)))
+        except IllTypedError:
+            return False
+
+    def is_defined(self, term: Expr, scope: Mapping[str, Any]) -> bool:
+        """Whether the term has a value."""
+        return self._tried(term, scope) is not None
+
+    def means(self, relation: str, row: Sequence[Any]) -> bool:
+        """Whether a row of a relation is true; :class:`MeaninglessError` if it has no meaning."""
+        meaning = self.base.meanings.get(relation)
+        if meaning is None:
+            raise MeaninglessError(f"nobody says what {relation!r} means")
+        if any(value is None for value in row):
+            return False
+        scope = dict(zip(meaning.columns, row, strict=True))
+        free = self._free.get(relation)
+        if free is None:
+            free = self._free[relation] = free_variables(meaning, self.base)
+        if not free:
+            return self.holds(meaning.formula, scope)
+        return all(self.holds(meaning.formula, {**scope, **more}) for more in self._choices(free))
+
+    def _choices(self, sorts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        """Everything in the model that the variables may be."""
+        domains = [self._domain(sort) for sort in sorts.values()]
+        for row in itertools.product(*domains):
+            yield dict(zip(sorts, row, strict=True))
+
+    def _domain(self, sort: str) -> Sequence[Any]:
+        if sort == "Args":
+            return self.values.operand_lists()
+        if sort == "Tensor":
+            return range(len(self.values.tensors))
+        raise MeaninglessError(f"there is no telling what all of sort {sort} are")
+
+    def _tried(self, term: Expr, scope: Mapping[str, Any]) -> Any:
+        try:
+            return self.term(term, scope)
+        except IllTypedError:
+            return None
+
+
+def run_op(signature: Signature, operands: Sequence[Array], interpreters: dict[str, Interpreter]) -> list[Array]:
+    """An op on operands with worlds in front; one array per result. ``interpreters`` keeps what is worked out once."""
+    interpreter = interpreters.get(signature.key)
+    if interpreter is None:
+        interpreter = interpreters[signature.key] = Interpreter(signature.func)
+    return [result.values for result in interpreter.run([Masked.of(a) for a in operands])]
+
+
+def lay(fmt: Format, array: Array) -> Buffer:
+    """``array`` (worlds in front) in a format; undef padding is not defined."""
+    defined = np.ones(array.shape, bool)
+    if fmt.is_padded:
+        widths = ((0, 0), *fmt.padding)
+        fill = 0 if fmt.fill is UNDEF or fmt.fill is None else fmt.fill
+        array = np.pad(array, widths, constant_values=fill)
+        defined = np.pad(defined, widths, constant_values=fmt.fill is not UNDEF)
+    return Buffer(per_world(fmt.index_map.apply, array), per_world(fmt.index_map.apply, defined))
+
+
+def per_world(function: Callable[[Array], Array], array: Array) -> Array:
+    """``function`` in every world."""
+    return np.stack([function(a) for a in array])
+
+
+def taken_shape(part: Part) -> tuple[Any, ...]:
+    """The shape that a view, pad or crop takes."""
+    if isinstance(part, IndexMap):
+        return part.shape
+    return part.wide_shape if part.fill is None else part.shape
+
+
+def close(a: Array, b: Array) -> bool:
+    """Equal but for the order of additions."""
+    if a.shape == b.shape and bool((a == b).all()):
+        return True
+    if a.dtype.kind != "f" or a.shape != b.shape:
+        return False
+    finite = np.abs(b[np.isfinite(b)])
+    scale = float(finite.max()) if finite.size else 1.0
+    return bool(np.allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE * max(scale, 1e-30), equal_nan=True))
+
+
+def pick(operands: Sequence[Any], index: int) -> Any:
+    """Operand ``index`` of a list."""
+    if not 0 <= index < len(operands):
+        raise IllTypedError(f"no operand {index}")
+    return operands[index]
+
+
+def drop(operands: tuple[Any, ...], index: int) -> tuple[Any, ...]:
+    """The list without its first ``index`` operands."""
+    if not 0 <= index <= len(operands):
+        raise IllTypedError(f"no {index} operands")
+    return operands[index:]
+
+
+def _plus(*terms: Any) -> Any:
+    return sum(terms[1:], terms[0]) if isinstance(terms[0], int) else "".join(terms)
+
+
+def _found(table: Mapping[str, Any], name: str) -> Any:
+    if name not in table:
+        raise IllTypedError(f"there is no {name!r}")
+    return table[name]

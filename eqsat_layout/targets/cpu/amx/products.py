@@ -1,0 +1,192 @@
+"""Products of matrices in blocks of any shape (targets room).
+
+In: a stage of an unscheduled PrimFunc. Out: its axes as those of a product of matrices, if it is one: of a batch, of
+rows (of the data), of columns (of the weights), and of steps (of the reduction); and both factors as expressions over
+them. Convolutions are products too, whose rows are the places of a window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from eqsat_layout.targets.schedules.stages import Access, Axis, Stage
+
+_FLOAT = "float32"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Axes that are counted as one, the last one fastest."""
+
+    axes: tuple[Axis, ...]
+
+    @property
+    def extent(self) -> int:
+        """Elements of all together."""
+        return math.prod(axis.extent or 1 for axis in self.axes)
+
+    def at(self, number: Any) -> dict[Any, Any]:
+        """The place along every axis of the element of this number."""
+        places: dict[Any, Any] = {}
+        for axis in reversed(self.axes[1:]):
+            places[axis.var] = tirx.floormod(number, axis.extent)
+            number = tirx.floordiv(number, axis.extent)
+        return places | ({self.axes[0].var: number} if self.axes else {})
+
+    def vectors(self, lanes: int) -> int:
+        """In how many vectors along the last axis all elements are."""
+        return self._in_vectors(lanes).extent
+
+    def at_vector(self, number: Any, lane: Any, lanes: int) -> dict[Any, Any]:
+        """The place of element ``lane`` of a vector; the last one along the last axis overlaps the one before."""
+        last = self.axes[-1]
+        places = self._in_vectors(lanes).at(number)
+        return places | {last.var: self._start(places[last.var], lanes) + lane}
+
+    def is_new(self, number: Any, lane: Any, lanes: int) -> Any:
+        """The element is not in the vector before; ``None`` where none ever is."""
+        if not self._overlap(lanes):
+            return None
+        part = self._in_vectors(lanes).at(number)[self.axes[-1].var]
+        return self._start(part, lanes) + lane >= part * lanes
+
+    def _in_vectors(self, lanes: int) -> Group:
+        *outer, last = self.axes
+        return Group((*outer, Axis(last.var, math.ceil((last.extent or 1) / lanes), last.reduce)))
+
+    def _start(self, part: Any, lanes: int) -> Any:
+        start = part * lanes
+        return tirx.min(start, (self.axes[-1].extent or 0) - lanes) if self._overlap(lanes) else start
+
+    def _overlap(self, lanes: int) -> int:
+        return -(self.axes[-1].extent or 0) % lanes
+
+
+@dataclass(frozen=True)
+class Factor:
+    """An expression with one load in it."""
+
+    value: Any
+    load: Access
+
+    def uses(self, axis: Axis) -> bool:
+        """Its value depends on the axis."""
+        return any(axis.var.same_as(var) for var in tirx.analysis.undefined_vars(self.value))
+
+
+@dataclass(frozen=True)
+class MatrixProduct:
+    """``result[batch, rows, columns] = sum over steps of data[batch, rows, steps] * weights[batch, steps, columns]``.
+
+    ``fixed``: axes of one element.
+    """
+
+    stage: Stage
+    batch: Group
+    rows: Group
+    columns: Group
+    steps: Group
+    fixed: tuple[Axis, ...]
+    data: Factor
+    weights: Factor
+
+    @property
+    def fixed_places(self) -> dict[Any, Any]:
+        """The place along the axes of one element."""
+        return {axis.var: tirx.IntImm(str(axis.var.ty.dtype), 0) for axis in self.fixed}
+
+
+def matrix_product(sch: Any, stage: Stage, lanes: int) -> MatrixProduct | None:
+    """What ``stage`` is as a product of float32 matrices, in vectors of ``lanes``; ``None`` if it is none.
+
+    Columns lie in vectors along the last axis of the result, and steps do so along some axis of the data.
+    """
+    if not (stage.simple and stage.is_plain and stage.is_reduction) or len(stage.loads) != 2 or stage.matrix:
+        return None
+    if len({str(axis.var.ty.dtype) for axis in stage.axes}) > 1 or any(axis.extent is None for axis in stage.axes):
+        return None
+    if any(_dtype(a) != _FLOAT for a in (stage.write, *stage.loads)):
+        return None
+    last = next((axis for axis in reversed(stage.spatial) if axis.extent != 1), None)
+    factors = None if last is None else _factors(sch.get(stage.block), last)
+    if last is None or factors is None:
+        return None
+    data, weights = factors
+    groups: dict[tuple[bool, bool, bool], list[Axis]] = {}
+    for axis in stage.axes:
+        if axis.extent != 1:
+            groups.setdefault((data.uses(axis), weights.uses(axis), axis.reduce), []).append(axis)
+    batch, rows, columns, steps = (groups.pop(kind, []) for kind in _KINDS)
+    if groups or not (rows and columns and steps):
+        return None
+    steps = _in_order(data.load, steps, rows)
+    if columns[-1] is not last or stage.write.stride(last.var) != 1 or data.load.stride(steps[-1].var) != 1:
+        return None
+    if not all(_is_in_vectors(axis, (data.load, weights.load, stage.write), lanes) for axis in (steps[-1], last)):
+        return None
+    if stage.branches_on(steps[-1].var) or stage.branches_on(last.var):
+        return None
+    fixed = tuple(axis for axis in stage.axes if axis.extent == 1)
+    batches, lines, vectors, terms = (Group(tuple(axes)) for axes in (batch, rows, columns, steps))
+    return MatrixProduct(stage, batches, lines, vectors, terms, fixed, data, weights)
+
+
+def _is_in_vectors(axis: Axis, accesses: Sequence[Access], lanes: int) -> bool:
+    """Vectors along the axis lie in one block of each buffer, also where the last one overlaps the one before."""
+    periods = [period for access in accesses if (period := access.period(axis.var))]
+    extent = axis.extent or 0
+    return extent >= lanes and not any(period % lanes for period in periods) and not (periods and extent % lanes)
+
+
+_KINDS = ((True, True, False), (True, False, False), (False, True, False), (True, True, True))
+"""Of batch, rows, columns and steps: whether data and weights depend on them, and whether they are reduced over."""
+
+
+def _factors(block: Any, last: Axis) -> tuple[Factor, Factor] | None:
+    """Data and weights; the weights are what moves along the ``last`` axis of the result."""
+    total = block.body.value
+    parts = [total.a, total.b] if isinstance(total, tirx.Add) else []
+    products = [part for part in parts if isinstance(part, tirx.Mul)]
+    if len(products) != 1 or not _is_zero(block.init):
+        return None
+    factors = [_factor(value) for value in (products[0].a, products[0].b)]
+    given = [factor for factor in factors if factor is not None]
+    moving = [factor for factor in given if factor.load.stride(last.var) != 0]
+    if len(given) != 2 or len(moving) != 1:
+        return None
+    (weights,) = moving
+    (data,) = (factor for factor in given if factor is not weights)
+    return data, weights
+
+
+def _factor(value: Any) -> Factor | None:
+    loads: list[Any] = []
+    tvm_ffi.structural_walk(value, (tvm.ir.TensorLoad, loads.append))
+    return Factor(value, Access(loads[0].source, tuple(loads[0].indices))) if len(loads) == 1 else None
+
+
+def _is_zero(init: Any) -> bool:
+    return isinstance(init, tirx.BufferStore) and isinstance(init.value, tirx.FloatImm) and float(init.value) == 0.0
+
+
+def _in_order(data: Access, steps: Sequence[Axis], rows: Sequence[Axis]) -> list[Axis]:
+    """Steps of a window first, those along memory last: so what is near is read together."""
+    indices = [Access(data.buffer, (index,)) for index in data.indices]
+
+    def key(axis: Axis) -> tuple[bool, bool, int]:
+        is_window = any(index.uses(axis.var) and any(index.uses(row.var) for row in rows) for index in indices)
+        stride = data.stride(axis.var)
+        return stride == 1, not is_window, -abs(stride or 0)
+
+    return sorted(steps, key=key)
+
+
+def _dtype(access: Access) -> str:
+    return str(access.buffer.ty.dtype)

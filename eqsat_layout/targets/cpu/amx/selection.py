@@ -1,0 +1,67 @@
+"""Matrix products on the matrix unit, where that is faster (targets room).
+
+In: an unscheduled PrimFunc. Out: the kernel of :mod:`matrix_kernels` that does what it does, if there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat_layout.targets.cpu.amx.kernels import LANES, TilePlan, matrix_kernel, plan_tiles
+from eqsat_layout.targets.cpu.amx.products import MatrixProduct, matrix_product
+from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.model.chain_model import NestModel, chain_of
+from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
+from eqsat_layout.targets.schedules.inlining import inline_producers
+from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
+
+
+@dataclass(frozen=True)
+class SplitProduct:
+    """A PrimFunc as a product on the matrix unit: a schedule over it, its epilogue, and the plan of its kernel."""
+
+    sch: Any
+    product: MatrixProduct
+    epilogue: Stage | None
+    plan: TilePlan
+
+    def kernel(self) -> Any:
+        """The PrimFunc."""
+        return matrix_kernel(self.product, self.epilogue, self.sch, self.plan)
+
+
+def split_product(func: Any, machine: Machine) -> SplitProduct | None:
+    """``func`` as such a product; ``None`` where it is none, or faster without the unit, or the machine has none."""
+    if not machine.matrix_unit:
+        return None
+    try:
+        found = _product_of(func, machine)
+    except Exception:  # blocks of a kind that has no schedule
+        return None
+    return found if found is not None and _is_faster(found, machine) else None
+
+
+def _product_of(func: Any, machine: Machine) -> SplitProduct | None:
+    sch = inline_producers(new_schedule(func), _may_inline)
+    sch = align_epilogues(new_schedule(sch.mod["main"]))
+    first, *others = stages_of(sch)
+    product, epilogue = matrix_product(sch, first, LANES), epilogue_of(sch, first) if others else None
+    if product is None or len(others) > 1 or (others and (epilogue is None or not is_in_place(first, epilogue))):
+        return None
+    plan = plan_tiles(product, machine)
+    return SplitProduct(sch, product, epilogue, plan) if plan else None
+
+
+def _is_faster(split: SplitProduct, machine: Machine) -> bool:
+    """By the model of nests, which knows no good tile for some that reach half of the peak without the unit."""
+    chain, model = chain_of(stages_of(split.sch)), NestModel(machine)
+    return split.plan.nanoseconds < min(model.apart(chain), model.half_peak(chain))
+
+
+def _may_inline(stage: Stage, readers: Sequence[Stage]) -> bool:
+    """Elementwise stages are one with others, and what is not costly with the product that reads it."""
+    if any(reader.is_reduction for reader in readers):
+        return len(readers) == 1 and not stage.is_costly
+    return all(reader.simple and reader.domain <= stage.domain for reader in readers)

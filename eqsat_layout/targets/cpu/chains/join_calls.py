@@ -1,0 +1,322 @@
+"""Kernels joined into one where tiles of all of them stay in the cache (targets room).
+
+In: a Relax module of ``call_tir`` calls. Out: the same, in which calls of which only the last one gives something to
+others are one PrimFunc where that is faster: as one nest of tiles (:mod:`nests`), on the accumulators of a reduction,
+or row by row (:mod:`row_nests`), where several may read one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from eqsat_layout.passes.matrix_literals import knowing, known_operands
+from eqsat_layout.passes.merge_calls import merged_primfunc, tir_call
+from eqsat_layout.targets.cpu.amx.selection import split_product
+from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
+from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.model.chain_model import Chain, NestModel, chain_of
+from eqsat_layout.targets.cpu.schedule import joined_primfunc, simplified
+from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
+from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
+
+_LONGEST = 8  # calls in one kernel
+_REMADE = 2.0  # times that windows make what is part of the pad they read, about
+
+
+def join_chains(mod: tvm.IRModule, machine: Machine) -> tvm.IRModule:
+    """``mod`` with calls joined; ``mod`` itself where nothing is gained."""
+    builder = relax.BlockBuilder(mod)
+    joiner = _Joiner(mod, machine, NestModel(machine), builder)
+    is_changed = False
+    for name, function in mod.functions.items():
+        calls = joiner.joined(function) if isinstance(function, relax.Function) else {}
+        if calls:
+            builder.update_func(name, _Rewriter(mod, calls).visit_expr(function))
+            is_changed = True
+    return relax.transform.DeadCodeElimination()(builder.get()) if is_changed else mod
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A PrimFunc: its stages, its parameters as they stand in these, and nanoseconds alone."""
+
+    chain: Chain
+    params: tuple[Any, ...]
+    nanoseconds: float
+
+
+@dataclass(frozen=True)
+class _Call:
+    """``var = call_tir(callee, args)``."""
+
+    var: Any
+    callee: Any
+    args: tuple[Any, ...]
+    ty: Any
+
+
+@dataclass
+class _Joiner:
+    mod: tvm.IRModule
+    machine: Machine
+    model: NestModel
+    builder: Any
+    _parts: dict[Any, _Part | None] = field(default_factory=dict)
+    _gains: dict[Any, float] = field(default_factory=dict)
+    _made: dict[Any, Any] = field(default_factory=dict)
+
+    def joined(self, function: Any) -> dict[Any, Any]:
+        """By variable the call that gives it from now on; ``None``: it is not needed any more."""
+        found: dict[Any, Any] = {}
+        calls, readers = _calls_of(function)
+        for window in self._windows(_in_lines(calls, readers), readers):
+            joined = self._join(window)
+            if joined is not None:
+                found |= {call.var: None for call in window[:-1]} | {window[-1].var: joined}
+        return found
+
+    def _windows(self, calls: Sequence[_Call], readers: Mapping[Any, list[Any]]) -> Iterator[Sequence[_Call]]:
+        """The parts of a sequence to join that save the most time in all."""
+        saved = [0.0] * (len(calls) + 1)  # by all calls from this one on
+        ends = list(range(1, len(calls) + 1))
+        for start in range(len(calls) - 1, -1, -1):
+            choices = [(saved[start + 1], start + 1)]
+            for end in range(start + 2, min(len(calls), start + _LONGEST) + 1):
+                window = calls[start:end]
+                gain = self._gain(window) if _is_closed(window, readers) else 0.0
+                if gain > 0:
+                    choices.append((gain + saved[end], end))
+            saved[start], ends[start] = max(choices, key=lambda choice: choice[0])
+        start = 0
+        while start < len(calls):
+            if ends[start] > start + 1:
+                yield calls[start : ends[start]]
+            start = ends[start]
+
+    def _gain(self, window: Sequence[_Call]) -> float:
+        """Nanoseconds that one nest saves, 0 if none."""
+        key = _key(window)
+        if key not in self._gains:
+            self._gains[key] = self._new_gain(window)
+        return self._gains[key]
+
+    def _new_gain(self, window: Sequence[_Call]) -> float:
+        parts = self._parts_of(window)
+        if len(parts) < len(window):
+            return 0.0
+        alone = sum(part.nanoseconds for part in parts)
+        if _is_line(window) and all(part.chain.is_regular for part in parts):
+            chain = _chain_of_parts(window, parts)
+            if may_move_pads(chain):
+                chain = self._with_pads_first(window) or chain
+            elif _pads_elementwise(chain):
+                chain = self._inlined(window) or chain
+                alone -= _REMADE * self.model.one_operation(chain.stages[0])
+            nest = self.model.faster(chain, alone)
+            if nest is not None:
+                return alone - nest.nanoseconds
+            if chain.is_regular and chain.passes == parts[0].chain.passes:  # the others are epilogues
+                return max(0.0, alone - self.model.apart(chain))
+        return max(0.0, alone - self._in_rows(window, parts))
+
+    def _in_rows(self, window: Sequence[_Call], parts: Sequence[_Part]) -> float:
+        """Nanoseconds of a nest of rows; infinite where there is none."""
+        are_rows = _are_rows([stage for part in parts for stage in part.chain.stages])
+        function = _one_function(self.mod, window) if are_rows else None
+        return self._rows_of(simplified(new_schedule(function))) if function else math.inf
+
+    def _rows_of(self, sch: Any) -> float:
+        return self.model.in_rows(chain_of(stages_of(fuse_axes(sch))))
+
+    def _with_pads_first(self, window: Sequence[_Call]) -> Chain | None:
+        """The chain of a window that pads what it has made; ``None`` where the pad can't be moved."""
+        function = _one_function(self.mod, window)
+        sch = function and pads_first(new_schedule(function))
+        return chain_of(stages_of(sch), has_pads=True) if sch else None
+
+    def _inlined(self, window: Sequence[_Call]) -> Chain | None:
+        """The chain of a window whose first call is part of the pad that reads it."""
+        function = _one_function(self.mod, window)
+        return chain_of(stages_of(simplified(new_schedule(function)))) if function else None
+
+    def _parts_of(self, window: Sequence[_Call]) -> list[_Part]:
+        """Those of which all stages are known."""
+        return [part for call in window if (part := self._part(call.callee)) is not None]
+
+    def _part(self, callee: Any) -> _Part | None:
+        if callee not in self._parts:
+            self._parts[callee] = self._new_part(self.mod[callee])
+        return self._parts[callee]
+
+    def _new_part(self, function: Any) -> _Part | None:
+        try:
+            sch = simplified(new_schedule(function))
+            chain = chain_of(stages_of(sch))
+        except Exception:  # blocks of a kind that has no schedule
+            return None
+        if not chain.is_known:
+            return None
+        alone = min(self.model.apart(chain), self._rows_of(sch) if _are_rows(chain.stages) else math.inf)
+        split = split_product(function, self.machine)
+        alone = min(alone, split.plan.nanoseconds) if split else alone
+        nest = self.model.faster(chain, alone)
+        return _Part(chain, tuple(sch.mod["main"].params), nest.nanoseconds if nest else alone)
+
+    def _join(self, window: Sequence[_Call]) -> Any:
+        """The call of one function that does what those of a window do; ``None`` if there is none that is faster."""
+        key = _key(window)
+        if key not in self._made:
+            function = _one_function(self.mod, window)
+            parts = self._parts_of(window)
+            alone, passes = sum(part.nanoseconds for part in parts), parts[0].chain.passes
+            scheduled = function and joined_primfunc(function, self.machine, passes=passes, nanoseconds=alone)
+            name = "_".join(dict.fromkeys(call.callee.name_hint for call in window))
+            self._made[key] = None if scheduled is None else self.builder.add_func(scheduled, name)
+        callee = self._made[key]
+        return callee and relax.call_tir(callee, relax.Tuple(_arguments(window)), window[-1].ty)
+
+
+def _calls_of(function: Any) -> tuple[list[_Call], dict[Any, list[Any]]]:
+    """The calls of a function in order, and by variable who reads it: a call, or something else (``None``)."""
+    calls: list[_Call] = []
+    readers: dict[Any, list[Any]] = {}
+    blocks = function.body.blocks if isinstance(function.body, relax.SeqExpr) else ()
+    for block in blocks:
+        for binding in block.bindings:
+            call = _call_of(binding) if isinstance(block, relax.DataflowBlock) else None
+            if call is not None:
+                calls.append(call)
+            read = call.args if call is not None else relax.analysis.free_vars(binding.value)
+            for var in read:
+                readers.setdefault(var, []).append(call and call.var)
+    return calls, readers
+
+
+def _in_lines(calls: Sequence[_Call], readers: Mapping[Any, list[Any]]) -> list[_Call]:
+    """The calls in an order in which each comes right after the first of its operands that only it reads, if any."""
+    by_var = {call.var: call for call in calls}
+    order: dict[Any, _Call] = {}
+    for end in calls:
+        if any(reader is not None for reader in readers.get(end.var, [])):
+            continue
+        waiting = [end]
+        while waiting:
+            call = waiting[-1]
+            missing = [by_var[arg] for arg in call.args if arg in by_var and arg not in order]
+            first = next((source for source in missing if len(readers[source.var]) == 1), None)
+            others = [source for source in missing if source is not first]
+            if missing:
+                waiting.append((others or missing)[0])
+            else:
+                order.setdefault(call.var, waiting.pop())
+    return list(order.values())
+
+
+def _is_closed(window: Sequence[_Call], readers: Mapping[Any, list[Any]]) -> bool:
+    """Only the last call of a window gives something to others."""
+    own = {call.var for call in window}
+    return all(
+        isinstance(call.var, relax.DataflowVar) and readers.get(call.var) and own.issuperset(readers[call.var])
+        for call in window[:-1]
+    )
+
+
+def _is_line(window: Sequence[_Call]) -> bool:
+    """Every call reads the one before, and nobody else does."""
+    return all({*places} - {None} == {number} for number, places in enumerate(_inner(window)[1:]))
+
+
+def _inner(window: Sequence[_Call]) -> list[list[int | None]]:
+    """For every argument of every call the number of the call that makes it; ``None``: it comes from outside."""
+    made = {call.var: number for number, call in enumerate(window)}
+    return [[made.get(arg) for arg in call.args] for call in window]
+
+
+def _chain_of_parts(window: Sequence[_Call], parts: Sequence[_Part]) -> Chain:
+    chain = parts[0].chain
+    for places, part in zip(_inner(window)[1:], parts[1:], strict=True):
+        operands = [param for param, place in zip(part.params, places, strict=False) if place is not None]
+        chain = chain.then(part.chain, operands)
+    return chain
+
+
+def _call_of(binding: Any) -> _Call | None:
+    call = tir_call(binding.value) if isinstance(binding, relax.VarBinding) else None
+    if call is None or not isinstance(binding.var.ty, relax.TensorType):
+        return None
+    return _Call(binding.var, *call, binding.var.ty)
+
+
+def _pads_elementwise(chain: Chain) -> bool:
+    """What pads read of the chain is elementwise and the first of it: a concat, say."""
+    links = [link for stage, own in zip(chain.stages, chain.links, strict=True) if stage.conditions for link in own]
+    return {link.source for link in links} - {None} == {0} and not chain.stages[0].is_reduction
+
+
+def _are_rows(stages: Sequence[Stage]) -> bool:
+    """There are reductions, and all of them are of rows."""
+    reductions = [stage for stage in stages if stage.is_reduction]
+    return bool(reductions) and all(stage.is_along_memory for stage in reductions)
+
+
+def _key(window: Sequence[_Call]) -> Any:
+    """The same for windows of the same calls of each other, and that share the same operands."""
+    numbers = {value: n for n, value in enumerate([*(call.var for call in window), *_arguments(window)])}
+    return tuple(call.callee for call in window), tuple(tuple(numbers[arg] for arg in call.args) for call in window)
+
+
+def _operands(window: Sequence[_Call]) -> list[tuple[_Call, int, Any]]:
+    """What the calls of a window get from outside, each once: the first call, the number of its argument, and this."""
+    found: dict[Any, tuple[_Call, int, Any]] = {}
+    for call, places in zip(window, _inner(window), strict=True):
+        for number, (arg, place) in enumerate(zip(call.args, places, strict=True)):
+            if place is None:
+                found.setdefault(arg, (call, number, arg))
+    return list(found.values())
+
+
+def _arguments(window: Sequence[_Call]) -> list[Any]:
+    return [arg for _, _, arg in _operands(window)]
+
+
+def _one_function(mod: tvm.IRModule, window: Sequence[_Call]) -> Any:
+    """One PrimFunc of all calls; ``None`` where there is none."""
+
+    def body(builder: Any, given: Sequence[Any]) -> Any:
+        values = dict(zip(_arguments(window), given, strict=True))
+        for call in window:
+            value = relax.call_tir(call.callee, relax.Tuple([values[arg] for arg in call.args]), call.ty)
+            values[call.var] = value if call is window[-1] else builder.emit(value)
+        return values[window[-1].var]
+
+    called = tvm.IRModule({call.callee: mod[call.callee] for call in window})
+    function = merged_primfunc(_arguments(window), body, called)
+    return function and knowing(function, _known_arguments(mod, window))
+
+
+def _known_arguments(mod: tvm.IRModule, window: Sequence[_Call]) -> list[Any]:
+    """The arguments that every call of the same functions gets; ``None`` for others."""
+    return [arg if n in known_operands(mod[call.callee]) else None for call, n, arg in _operands(window)]
+
+
+@relax.expr_functor.mutator
+class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
+    """Puts calls in the place of others."""
+
+    def __init__(self, mod: tvm.IRModule, calls: Mapping[Any, Any]) -> None:
+        super().__init__(mod)
+        self.calls = calls
+
+    def visit_var_binding_(self, binding: Any) -> None:
+        if binding.var in self.calls:
+            call = self.calls[binding.var]
+            if call is None:
+                return
+            binding = relax.VarBinding(binding.var, call)
+        super().visit_var_binding_(binding)

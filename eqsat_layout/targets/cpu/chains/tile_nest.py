@@ -1,0 +1,102 @@
+"""The schedule of several stages as one nest, tile by tile (targets room).
+
+In: a schedule over several stages and the tile of the last one (:mod:`nests`). Out: the schedule changed in place. May
+raise where TVM refuses; the caller works on a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.model.register_tiles import register_tile
+from eqsat_layout.targets.cpu.single.families import in_vectors
+from eqsat_layout.targets.cpu.single.tile_loops import extent_of, reduce_in_tile, split_tiles
+from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
+from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """A reduction in registers and the block that takes what it makes out of them; or an elementwise stage alone."""
+
+    reduction: Stage | None
+    out: Any
+
+
+def schedule_nest(sch: Any, tile: Sequence[int], machine: Machine) -> None:
+    """Tiles of the last stage's result in parallel; all that a tile needs is made just before it."""
+    passes = _passes(sch)
+    outer, inner = _split(sch, passes[-1].out, tile)
+    at = sch.fuse(*outer) if len(outer) > 1 else outer[0]
+    if machine.cores > 1:
+        sch.parallel(at)
+    for number, one in reversed(list(enumerate(passes))):
+        if number < len(passes) - 1:
+            sch.compute_at(one.out, at, preserve_unit_loops=True)
+        if one.reduction is not None:
+            sch.compute_at(one.reduction.block, at, preserve_unit_loops=True)
+    for one in passes:
+        loops = inner if one is passes[-1] else None
+        if one.reduction is None:
+            _elementwise(sch, one.out, loops, machine)
+        else:
+            _reduction(sch, one.reduction, one.out, loops, machine)
+
+
+def _passes(sch: Any) -> list[_Pass]:
+    found: list[_Pass] = []
+    taken: list[Any] = []
+    for stage in stages_of(sch):
+        if any(sch.get(stage.block).same_as(sch.get(block)) for block in taken):
+            continue
+        if not stage.is_reduction:
+            found.append(_Pass(None, stage.block))
+            continue
+        epilogue = epilogue_of(sch, stage)
+        if epilogue is not None and is_in_place(stage, epilogue):
+            taken.append(epilogue.block)
+            out = epilogue.block
+        else:
+            out = sch.cache_write(stage.block, 0, "global")
+        sch.set_scope(stage.block, 0, "local")
+        found.append(_Pass(stage_of(sch, stage.block), out))
+    return found
+
+
+def _split(sch: Any, block: Any, tile: Sequence[int]) -> tuple[list[Any], list[Any]]:
+    """The loops over tiles and, for every axis, the loop inside one."""
+    outer: list[Any] = []
+    inner: list[Any] = []
+    for loop, size in zip(sch.get_loops(block), tile, strict=True):
+        head, small = sch.split(loop, [None, size])
+        outer.append(head)
+        inner.append(small)
+    sch.reorder(*outer, *inner)
+    return outer, inner
+
+
+def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, machine: Machine) -> None:
+    """Register tiles inside a tile of the nest."""
+    count = len(stage.spatial)
+    loops = loops or sch.get_loops(out)[-count:]
+    local = stage.within([extent_of(sch, loop) for loop in loops])
+    tile = register_tile(local, machine)
+    if tile is None:
+        raise ValueError("no vector axis")
+    outer, inner, lane = split_tiles(sch, loops, tile, local)
+    sch.vectorize(lane)
+    if not stage_of(sch, out).is_costly:
+        for loop in inner:
+            sch.unroll(loop)
+    sch.compute_at(stage.block, outer[-1], preserve_unit_loops=True)
+    reduce_in_tile(sch, local, tile)
+
+
+def _elementwise(sch: Any, block: Any, loops: Sequence[Any] | None, machine: Machine) -> None:
+    stage = stage_of(sch, block)
+    loops = loops or sch.get_loops(block)[-len(stage.axes) :]
+    if not stage.branches_on(stage.axes[-1].var):
+        in_vectors(sch, loops[-1], machine.lanes(stage.write.element_bytes))

@@ -1,0 +1,241 @@
+"""Elementwise work whose operands lie otherwise than the result: transposes, resizes, strides (targets room).
+
+In: a schedule over one stage with loads that do not move along memory as its store does. Out: a new one that reads
+whole vectors and moves their elements to other lanes. Either such loads lie along another axis of the result: squares
+of both axes are transposed in registers. Or they jump along their row in a way that is known: elements are picked out
+of the two vectors that hold them, and what else depends on the place in the row is a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tvm
+from tvm import s_tir, tirx
+
+from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.single.families import in_parallel
+from eqsat_layout.targets.cpu.single.lanes import Lanes, constant, picked, table_of, transposed
+from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over, under_loops
+from eqsat_layout.targets.schedules.stages import Access, Stage, as_int, stages_of
+from eqsat_layout.tir.structural import nodes_of, substitute
+
+_SIZES = (16, 8, 4)  # elements of a vector
+_MOST_SQUARES = 2  # that registers hold at once
+_MOST_LOADS = 512  # of a row that is written out
+
+
+class _Body(NamedTuple):
+    """Statements, and the axes that they are inside of; ``inner`` of these are not for threads."""
+
+    axes: Sequence[Any]
+    statements: Sequence[Any]
+    inner: int
+
+
+def move_lanes(sch: Any, machine: Machine) -> Any:
+    """The schedule; ``None`` where there is more than one stage, or one of another kind."""
+    stages = stages_of(sch)
+    if len(stages) != 1:
+        return None
+    (stage,) = stages
+    is_whole = stage.simple and stage.is_plain and all(axis.extent is not None for axis in stage.axes)
+    if stage.is_reduction or not is_whole or not any(_is_elsewhere(load, stage) for load in stage.loads):
+        return None
+    for body_of in (_in_squares, _in_rows):
+        try:
+            return _scheduled(sch, stage, body_of(sch.get(stage.block), stage, machine), machine)
+        except Exception:  # loads of another kind, or what TVM refuses
+            continue
+    return None
+
+
+def _is_elsewhere(load: Access, stage: Stage) -> bool:
+    """The load moves along the last axis of the result, but not from one element to the next through a vector."""
+    last = stage.axes[-1].var
+    return load.stride(last) not in (0, 1) or 0 < load.period(last) < _SIZES[0]
+
+
+def _scheduled(sch: Any, stage: Stage, body: _Body, machine: Machine) -> Any:
+    buffers = {load.buffer: None for load in stage.loads}  # each once, in order
+    reads, writes = ([_whole(buffer) for buffer in group] for group in (buffers, [stage.write.buffer]))
+    inside = tirx.SeqStmt(list(body.statements)) if body.statements[1:] else body.statements[0]
+    block = s_tir.SBlock(list(body.axes), reads, writes, stage.name, inside)
+    moved = schedule_over(sch.mod["main"], [under_loops(block)], [])
+    loops = moved.get_loops(moved.get_sblock(stage.name))
+    in_parallel(moved, loops[: len(loops) - body.inner], machine, stage.domain)
+    return moved
+
+
+def _whole(buffer: Any) -> Any:
+    ranges = [tvm.ir.Range.from_min_extent(tirx.IntImm(str(n.ty.dtype), 0), n) for n in buffer.ty.shape]
+    return tirx.BufferRegion(buffer, ranges)
+
+
+def _size(stage: Stage, machine: Machine, *extents: int | None) -> int:
+    """Elements of a vector, no more than there are along the axes."""
+    most = min(machine.lanes(stage.write.element_bytes), *(extent or 0 for extent in extents))
+    return next(size for size in _SIZES if size <= most)
+
+
+def _vector(indices: Sequence[Any], size: int) -> list[Any]:
+    """The indices of so many elements from there on."""
+    *outer, last = indices
+    return [*outer, tirx.Ramp(last, tirx.IntImm(str(last.ty.dtype), 1), size)]
+
+
+# ---- transposes -------------------------------------------------------------------------------------------------
+
+
+def _in_squares(block: Any, stage: Stage, machine: Machine) -> _Body:
+    """Squares of the last axis and the one along which such loads lie in memory."""
+    loads = nodes_of(block.body.value, tvm.ir.TensorLoad)
+    crossed = [load for load in loads if _is_elsewhere(_access(load), stage)]
+    if len(crossed) > _MOST_SQUARES:
+        raise ValueError("more than registers hold")
+    across = _axis_of(crossed, stage)
+    size = _size(stage, machine, stage.axes[across].extent, stage.axes[-1].extent)
+    square = _Square(block.iter_vars, across, size)
+    square.transpose(crossed)
+    for place in range(size):
+        square.store(block.body, place)
+    axes = list(square.axes)
+    if _runs_on(crossed, stage, across, size):  # squares that lie one after another in the operand
+        axes.append(axes.pop(across))
+    return _Body(axes, square.statements, 1)
+
+
+class _Square:
+    """``size`` elements of the axis number ``across`` and of the last one: the statements that make these."""
+
+    def __init__(self, axes: Sequence[Any], across: int, size: int) -> None:
+        self.size, self.statements = size, list[Any]()
+        self.row, self.column = axes[across].var, axes[-1].var
+        self.rows, self.columns = (_cut(axis, size) for axis in (axes[across], axes[-1]))
+        self.axes = [*axes[:-1], self.columns.number]
+        self.axes[across] = self.rows.number
+        self._memory = _Memory(self.axes, size)
+        self._transposed: list[tuple[Any, list[Any]]] = []
+
+    def transpose(self, loads: Sequence[Any]) -> None:
+        """Reads what ``loads`` read, each as vectors across the rows."""
+        for load in loads:
+            columns = (substitute(load, {self.column: self.columns.first + place}) for place in range(self.size))
+            vectors = [self._named(self._memory.vector(one, self.row, self.rows.first)) for one in columns]
+            self._transposed.append((load, transposed(vectors, self._named)))
+
+    def store(self, store: Any, place: int) -> None:
+        """The row ``place`` of the result."""
+        row = {self.row: self.rows.first + place}
+        lanes = Lanes(self.column, self.size, lambda load: self._vector(load, place, row), _no_table)
+        value = substitute(lanes.of(store.value), row)
+        first = [substitute(index, {**row, self.column: self.columns.first}) for index in store.indices]
+        self.statements.append(tirx.BufferStore(store.buffer, value, _vector(first, self.size)))
+
+    def _vector(self, load: Any, place: int, row: Mapping[Any, Any]) -> Any:
+        for one, rows in self._transposed:
+            if load.same_as(one):
+                return rows[place]
+        return self._memory.vector(substitute(load, row), self.column, self.columns.first)
+
+    def _named(self, value: Any) -> Any:
+        name = tirx.Var("v", value.ty)
+        self.statements.append(tirx.Bind(name, value))
+        return name
+
+
+def _axis_of(crossed: Sequence[Any], stage: Stage) -> int:
+    """The number of the axis along which all of these loads lie in memory."""
+    numbers = range(len(stage.axes) - 1)
+    return next(n for n in numbers if all(_access(load).stride(stage.axes[n].var) == 1 for load in crossed))
+
+
+def _runs_on(crossed: Sequence[Any], stage: Stage, across: int, size: int) -> bool:
+    """The loads lie in memory for more than one square."""
+    periods = [_access(load).period(stage.axes[across].var) for load in crossed]
+    return all(period == 0 or period > size for period in periods)
+
+
+def _access(load: Any) -> Access:
+    return Access(load.source, tuple(load.indices))
+
+
+def _cut(axis: Any, size: int) -> CutAxis:
+    extent = int(axis.dom.extent)
+    return CutAxis.of(extent, -(-extent // size), size, str(axis.var.ty.dtype))
+
+
+def _no_table(expr: Any) -> Any:
+    raise ValueError(f"{expr} depends on the place in the row")
+
+
+class _Memory:
+    """Vectors of ``size`` elements in memory, for any values of ``axes``."""
+
+    def __init__(self, axes: Sequence[Any], size: int) -> None:
+        self._analyzer, self._size = tvm.sym.Analyzer(), size
+        for axis in axes:
+            self._analyzer.bind(axis.var, axis.dom)
+
+    def vector(self, load: Any, var: Any, first: Any) -> Any:
+        """What ``load`` reads while ``var`` grows from ``first``; raises where that is not one piece."""
+        start = self._indices(load, var, first)
+        for step in range(1, self._size):
+            moved = self._indices(load, var, first + step)
+            by = [self._analyzer.simplify(new - old) for new, old in zip(moved, start, strict=True)]
+            if [as_int(number) for number in by] != [0] * (len(by) - 1) + [step]:
+                raise ValueError("not in one piece")
+        return tirx.BufferLoad(load.source, _vector(start, self._size))
+
+    def _indices(self, load: Any, var: Any, value: Any) -> list[Any]:
+        return [self._analyzer.simplify(substitute(index, {var: value})) for index in load.indices]
+
+
+# ---- elements of a row ------------------------------------------------------------------------------------------
+
+
+def _in_rows(block: Any, stage: Stage, machine: Machine) -> _Body:
+    """Rows written out, as what is read of a row depends on the place in it."""
+    *outer, last = block.iter_vars
+    extent = int(last.dom.extent)
+    size = _size(stage, machine, extent)
+    starts = [min(start, extent - size) for start in range(0, extent, size)]
+    if not outer or len(starts) * len(stage.loads) > _MOST_LOADS:
+        raise ValueError("rows of another length")
+    statements: list[Any] = []
+    for start in starts:
+        row = _Row(last.var, start, size)
+        value = Lanes(last.var, size, row.load, row.table).of(block.body.value)
+        target = [*block.body.indices[:-1], tirx.IntImm(str(last.var.ty.dtype), start)]
+        statements.append(tirx.BufferStore(block.body.buffer, value, _vector(target, size)))
+    return _Body(outer, statements, 0)
+
+
+class _Row(NamedTuple):
+    """A vector of ``size`` elements, from ``start`` on, of a row that ``var`` counts."""
+
+    var: Any
+    start: int
+    size: int
+
+    def values(self, expr: Any) -> Any:
+        """What ``expr``, which depends on the place in the row only, is for the elements."""
+        with np.errstate(all="ignore"):  # as the kernel would
+            return table_of(expr, self.var, self.start + np.arange(self.size))
+
+    def table(self, expr: Any) -> Any:
+        """The vector of these."""
+        return constant(self.values(expr))
+
+    def load(self, load: Any) -> Any:
+        """The elements of a load that moves along the last axis of its buffer."""
+        *outer, index = load.indices
+        if any(Access(load.source, (other,)).uses(self.var) for other in outer):
+            raise ValueError("along another axis of the operand")
+
+        def read(start: int) -> Any:
+            return tirx.BufferLoad(load.source, _vector([*outer, tirx.IntImm(str(index.ty.dtype), start)], self.size))
+
+        return picked(read, self.values(index), int(load.source.ty.shape[-1]))

@@ -1,0 +1,137 @@
+"""Vectors that are made from whole vectors of memory: constants, transposes, and elements picked out (targets room).
+
+In: scalar expressions over an axis, or vectors. Out: vector expressions. LLVM has an instruction or two for every
+``Shuffle`` here; it reads element by element where TVM's own vectors lie in no one piece of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import tirx
+
+from eqsat_layout.tir.arithmetic import BINARY
+from eqsat_layout.tir.structural import nodes_of
+
+_LANEWISE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
+_ROUNDED: Mapping[str, Callable[..., Any]] = {
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "nearbyint": np.rint,
+    "round": np.rint,
+    "trunc": np.trunc,
+}
+_QUAD = 4  # lanes: instructions move elements within so many, or so many together
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Vectors of ``count`` elements along the axis ``var``: of a load what ``load`` says, of numbers ``table``'s.
+
+    ``load`` gets loads whose indices use the axis; ``table`` expressions that depend on nothing else.
+    """
+
+    var: Any
+    count: int
+    load: Callable[[Any], Any]
+    table: Callable[[Any], Any]
+
+    def of(self, expr: Any) -> Any:
+        """The vector of ``expr``; raises ``ValueError`` for what has no such vector."""
+        used = nodes_of(expr, tirx.Var)
+        if not any(var.same_as(self.var) for var in used):
+            return tirx.Broadcast(expr, self.count)
+        if isinstance(expr, tvm.ir.TensorLoad):
+            return self.load(expr)
+        if all(var.same_as(self.var) for var in used):
+            return self.table(expr)
+        if isinstance(expr, _LANEWISE):
+            return type(expr)(self.of(expr.a), self.of(expr.b))
+        raise ValueError(f"no vector of {type(expr).__name__}")
+
+
+def table_of(expr: Any, var: Any, places: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """The values of ``expr`` where ``var`` is ``places``, in the arithmetic of its types; raises for others."""
+    dtype = str(expr.ty.dtype)
+    if isinstance(expr, tirx.Var):
+        if not expr.same_as(var):
+            raise ValueError(f"{expr.name} is not known")
+        return places.astype(dtype)
+    if isinstance(expr, tirx.IntImm | tirx.FloatImm):
+        return np.full(len(places), expr.value, dtype)
+    if isinstance(expr, tirx.Cast):
+        return table_of(expr.value, var, places).astype(dtype)
+    if type(expr) in BINARY:
+        both = (table_of(side, var, places) for side in (expr.a, expr.b))
+        return np.asarray(BINARY[type(expr)](*both)).astype(dtype)
+    name = str(getattr(getattr(expr, "op", None), "name", "")).rpartition(".")[2]
+    if name not in _ROUNDED:
+        raise ValueError(f"no table of {type(expr).__name__}")
+    return np.asarray(_ROUNDED[name](table_of(expr.args[0], var, places)))
+
+
+def constant(values: npt.NDArray[Any]) -> Any:
+    """A vector of numbers."""
+    return shuffled([tirx.const(value.item(), str(values.dtype)) for value in values], range(len(values)))
+
+
+def picked(read: Callable[[int], Any], places: npt.NDArray[np.int64], extent: int) -> Any:
+    """The elements at ``places`` of a row of ``extent``, of which ``read(start)`` is the vector at ``start``.
+
+    Raises ``ValueError`` where they lie in more than two vectors.
+    """
+    count = len(places)
+    low, high = int(places.min()), int(places.max())
+    if low < 0 or high >= extent or extent < count:
+        raise ValueError("no vector in the row")
+    if high - low < count:
+        start = min(low, extent - count)
+        vector = read(start)
+        return vector if np.array_equal(places, start + np.arange(count)) else shuffled([vector], places - start)
+    second = high - count + 1
+    if second > low + count:
+        raise ValueError("more than two vectors")
+    chosen = np.where(places < low + count, places - low, count + places - second)
+    return shuffled([read(low), read(second)], chosen)
+
+
+def transposed(vectors: Sequence[Any], named: Callable[[Any], Any]) -> list[Any]:
+    """Of a square matrix in vectors, one for each row, the columns. ``named`` gives a name to an intermediate vector.
+
+    A power of two of them, from 4 to 16 lanes: pairs of elements, then of pairs, within quads of lanes, then quads.
+    """
+    size = len(vectors)
+    moved = list(zip(vectors, np.arange(size * size).reshape(size, size), strict=True))  # with where elements are from
+    for distance, moves in _steps(size):
+        rest = list(range(size))
+        while rest:
+            first = rest.pop(0)
+            second = first + distance
+            rest.remove(second)
+            pair = moved[first], moved[second]
+            for place, chosen in zip((first, second), moves, strict=True):
+                origins = np.concatenate([origin for _, origin in pair])[chosen]
+                moved[place] = named(shuffled([vector for vector, _ in pair], chosen)), origins
+    columns = {int(origins[0]): vector for vector, origins in moved if (np.diff(origins) == size).all()}
+    return [columns[column] for column in range(size)]
+
+
+def _steps(size: int) -> list[tuple[int, Sequence[npt.NDArray[np.int64]]]]:
+    """For each step, how far apart the two vectors of a pair are, and which of their lanes the two results have."""
+    lanes = np.arange(2 * size).reshape(2, -1, _QUAD)
+    low, high = ((lanes[..., at : at + 2].transpose(1, 2, 0).ravel()) for at in (0, 2))
+    pairs = lanes.reshape(2, -1, 2)
+    low_pairs, high_pairs = (pairs[:, at::2].transpose(1, 0, 2).ravel() for at in (0, 1))
+    even, odd = (lanes[:, at::2].ravel() for at in (0, 1))
+    quads = [(distance, (even, odd)) for distance in (4, 8) if distance < size]
+    return [(1, (low, high)), (2, (low_pairs, high_pairs)), *quads]
+
+
+def shuffled(vectors: Sequence[Any], lanes: Sequence[int] | npt.NDArray[np.int64]) -> Any:
+    """Lanes of all ``vectors`` one after another."""
+    return tirx.Shuffle(list(vectors), [tirx.IntImm("int32", int(lane)) for lane in lanes])

@@ -1,0 +1,90 @@
+"""Axes of reductions that their operands read as two, cut in two (targets room).
+
+In: a schedule. Out: a new one in which the reduction runs over both digits of such an axis, where that makes better
+tiles; its epilogue puts the results where they belong. So where rows of several sequences take turns, tiles are of one
+sequence each, whose operands they share.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
+from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
+from eqsat_layout.targets.schedules.stages import Access, Stage, new_schedule, stages_of
+from eqsat_layout.tir.structural import substitute
+
+_GAIN = 0.9  # of the cycles of the whole axis, that those of its digits must stay below
+
+
+def split_axes(sch: Any, machine: Machine) -> Any:
+    """``sch`` itself where no axis is better cut."""
+    for number, stage in enumerate(stages_of(sch)):
+        if stage.simple and stage.is_plain and stage.is_reduction:
+            for axis in range(len(stage.spatial) - 1):
+                split = _split(sch, number, axis, machine)
+                if split is not None:
+                    return split_axes(split, machine)
+    return sch
+
+
+def _split(sch: Any, number: int, axis: int, machine: Machine) -> Any:
+    """Axis ``axis`` of stage ``number`` cut where its operands cut it; ``None`` where that is no better."""
+    stage = stages_of(sch)[number]
+    one = stage.spatial[axis]
+    size = math.lcm(*(load.period(one.var) or 1 for load in stage.loads))
+    if one.extent is None or size in (1, one.extent) or one.extent % size:
+        return None
+    trial = sch.copy()
+    try:
+        epilogue = epilogue_of(trial, stage)
+        if epilogue is None:
+            trial.cache_write(stage.block, 0, "global")
+        elif not is_in_place(stage, epilogue):
+            return None
+        _cut(trial, stage, axis, size)
+        trial = align_epilogues(new_schedule(trial.mod["main"]))
+        cut = stages_of(trial)[number]
+        out = epilogue_of(trial, cut)
+        if out is None or not is_in_place(cut, out):
+            return None
+    except Exception:  # an axis that TVM does not cut
+        return None
+    before, after = (tile_cycles(s, machine, joined=True) for s in (stage, cut))
+    return trial if after is not None and (before is None or after < _GAIN * before) else None
+
+
+def _cut(sch: Any, stage: Stage, axis: int, size: int) -> None:
+    """The lower digit comes first of all axes where no operand is shared along it: tiles of one part in a row."""
+    is_apart = _is_apart(stage, axis, size)
+
+    def cut(*indices: Any) -> list[Any]:
+        high, low = tirx.floordiv(indices[axis], size), tirx.floormod(indices[axis], size)
+        before, after = indices[:axis], indices[axis + 1 :]
+        return [low, *before, high, *after] if is_apart else [*before, high, low, *after]
+
+    spatial, every = len(stage.spatial), len(stage.axes)
+    sch.transform_layout(stage.block, ("write", 0), tirx.IndexMap.from_func(cut, spatial))
+    sch.transform_block_layout(stage.block, tirx.IndexMap.from_func(cut, every))
+
+
+def _is_apart(stage: Stage, axis: int, size: int) -> bool:
+    """Every operand has other elements at every value of the lower digit, and some one has the same for all higher."""
+    one = stage.spatial[axis]
+    high, low = (tirx.Var(name, one.var.ty.dtype) for name in ("high", "low"))
+    analyzer = tvm.sym.Analyzer()
+    analyzer.bind(high, tvm.ir.Range(0, (one.extent or size) // size))
+    analyzer.bind(low, tvm.ir.Range(0, size))
+    spread = {one.var: high * size + low}
+
+    def with_digits(load: Access) -> Access:
+        return replace(load, indices=tuple(analyzer.simplify(substitute(index, spread)) for index in load.indices))
+
+    digits = list(map(with_digits, stage.loads))
+    return all(load.uses(low) for load in digits) and not all(load.uses(high) for load in digits)

@@ -1,0 +1,178 @@
+"""The loops of register tiles (targets room).
+
+In: a schedule, a reduction and its tile. Out: the schedule changed in place, so that the accumulators of a tile are in
+registers while its reduction runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from eqsat_layout.targets.cpu.model.register_tiles import Tile
+from eqsat_layout.targets.schedules.stages import Access, Stage, divisors, stage_of
+
+SIDE_BY_SIDE = 8  # sums of single elements: an addition takes four cycles, and two start in each
+_UNROLLED = 16  # steps of the innermost reduction axes that are written out
+_BODY = 256  # multiply-adds beyond which fewer steps are
+_SHARING = 2  # rank of an axis along which the load in vectors is read again
+_WINDOW = 25  # largest window that is written out whole (depthwise, pooling)
+
+
+def split_tiles(sch: Any, loops: Sequence[Any], tile: Tile, stage: Stage) -> tuple[list[Any], list[Any], Any]:
+    """The spatial ``loops`` as tiles, in order: (loops over tiles, loops inside one, its lanes)."""
+    outer: list[Any] = []
+    inner: list[Any] = []
+    lane = None
+    for position, loop in enumerate(loops):
+        if position == tile.vector:
+            head, middle, lane = sch.split(loop, [None, tile.sizes[position], tile.lanes])
+            inner.append(middle)
+        else:
+            head, small = sch.split(loop, [None, tile.sizes[position]])
+            inner.append(small)
+        outer.append(head)
+    outer = [outer[position] for position in outer_order(stage)]
+    sch.reorder(*outer, *inner, lane)
+    return outer, inner, lane
+
+
+def outer_order(stage: Stage) -> list[int]:
+    """Order of the tiles: axes of every load first (batch), then those of the load in vectors, which stays in cache."""
+    ranks = _ranks(stage)
+    return sorted(range(len(ranks)), key=lambda position: (ranks[position], position))
+
+
+def panel_axes(stage: Stage) -> int:
+    """How many axes come first in that order: all tiles along the others read the same of the load in vectors."""
+    return sum(rank < _SHARING for rank in _ranks(stage))
+
+
+def _ranks(stage: Stage) -> list[int]:
+    loads = list(stage.loads)
+    if len(loads) < 2:
+        return [0] * len(stage.spatial)
+    held = stage.vector_load or loads[0]
+
+    def rank(var: Any) -> int:
+        if all(load.uses(var) for load in loads):
+            return 0
+        return 1 if held.uses(var) else _SHARING
+
+    return [rank(axis.var) for axis in stage.spatial]
+
+
+def reduce_in_tile(sch: Any, stage: Stage, tile: Tile) -> None:
+    """The reduction of a tile, where the loops of the stage run over one tile only."""
+    spatial, reduced = axis_loops(sch, stage)
+    spatial[tile.vector], lane = sch.split(spatial[tile.vector], [None, tile.lanes])
+    tile_reduction(sch, stage, _held_last(stage, tile, spatial), lane, reduced)
+
+
+def tile_reduction(sch: Any, stage: Stage, inner: Sequence[Any], lane: Any, reduced: Sequence[Any]) -> None:
+    """Inside a tile: reduction loops outside, the tile written out, lanes innermost, initialisation apart."""
+    reduced = _streamed_order(stage, reduced)
+    written = _written_out(sch, stage, reduced, math.prod(extent_of(sch, loop) for loop in inner))
+    sch.reorder(*reduced, *written, *inner, lane)
+    for loop in (*written, *inner):
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    sch.decompose_reduction(stage.block, (*reduced, *written)[0])
+
+
+def axis_loops(sch: Any, stage: Stage) -> tuple[list[Any], list[Any]]:
+    """The innermost loops, one per axis of ``stage``, as (spatial, reduced)."""
+    own = list(zip(sch.get_loops(stage.block)[-len(stage.axes) :], stage.axes, strict=True))
+    return [loop for loop, axis in own if not axis.reduce], [loop for loop, axis in own if axis.reduce]
+
+
+def across_lanes(sch: Any, stage: Stage, lanes: int) -> list[Any]:
+    """A reduction as one of vectors of ``lanes`` partial results, a power of two, and of halves of these: their blocks.
+
+    Two results are left for the block of the stage itself.
+    """
+    count = len(stage.spatial)
+    blocks: list[Any] = []
+    while lanes > 1:
+        _, lane = sch.split(sch.get_loops(stage.block)[-1], [None, lanes])
+        blocks.append(sch.rfactor(lane, count))
+        lanes //= 2
+    return blocks
+
+
+def reduce_lanes(sch: Any, block: Any) -> None:
+    """Inside a tile: the steps of a reduction outside, its partial results written out, their lanes in vectors."""
+    stage = stage_of(sch, block)
+    lane = stage.write.indices[-1]  # rfactor puts it last in the buffer, and first among the axes
+    spatial, steps = axis_loops(sch, stage)
+    is_lane = [axis.var.same_as(lane) for axis in stage.spatial]
+    lanes = spatial.pop(is_lane.index(True))
+    sch.reorder(*steps, *spatial, lanes)
+    for loop in spatial:
+        sch.unroll(loop)
+    sch.vectorize(lanes)
+    sch.decompose_reduction(block, steps[0])
+
+
+def reduce_side_by_side(sch: Any, block: Any) -> None:
+    """Inside a tile: the steps of a reduction outside, its results written out."""
+    spatial, steps = axis_loops(sch, stage_of(sch, block))
+    sch.reorder(*steps, *spatial)
+    for loop in spatial:
+        sch.unroll(loop)
+    sch.decompose_reduction(block, steps[0])
+
+
+def extent_of(sch: Any, loop: Any) -> int:
+    """Iterations of a loop; 64 if symbolic."""
+    extent = sch.get(loop).extent
+    return int(extent) if hasattr(extent, "value") else 64
+
+
+def _written_out(sch: Any, stage: Stage, reduced: list[Any], accumulators: int) -> list[Any]:
+    """The last steps of a reduction that are written out, as loops; the others are left in ``reduced``."""
+    steps = math.prod(a.extent or 64 for a in stage.reduced)
+    is_window = steps <= _WINDOW and all(load.stride(stage.spatial[-1].var) for load in stage.loads)
+    # of a product of matrices a loop must be left: in straight code LLVM moves loads ahead until registers spill
+    is_whole = stage.matrix is not None or is_window
+    left = max(steps, _WINDOW) if is_whole else max(1, min(_UNROLLED, _BODY // accumulators, steps // 2))
+    written: list[Any] = []
+    while reduced:
+        extent = extent_of(sch, reduced[-1])
+        part = max(divisors(extent, left))
+        if part < extent:
+            if part > 1:
+                reduced[-1], tail = sch.split(reduced[-1], [None, part])
+                written.insert(0, tail)
+            break
+        written.insert(0, reduced.pop())
+        left //= part
+    return written
+
+
+def _held_last(stage: Stage, tile: Tile, loops: Sequence[Any]) -> list[Any]:
+    """The ``loops`` inside a tile, in the order that keeps the fewest operands: those along which these move are last.
+
+    LLVM issues the products as they are written. Whatever it meets again it keeps, and if it must, on the stack.
+    """
+    held = min(stage.loads, key=lambda load: _registers_of(load, stage, tile))
+    moves = [held.stride(axis.var) != 0 for axis in stage.spatial]
+    order = sorted(range(len(loops)), key=lambda position: (moves[position], position))
+    return [loops[position] for position in order]
+
+
+def _registers_of(load: Access, stage: Stage, tile: Tile) -> int:
+    """Different vectors, or elements that are broadcast, of a load in one step of a tile."""
+    sizes = zip(stage.spatial, tile.sizes, strict=True)
+    return math.prod(size for axis, size in sizes if load.stride(axis.var) != 0)
+
+
+def _streamed_order(stage: Stage, reduced: Sequence[Any]) -> list[Any]:
+    """The reduction loops in the order in which the load in vectors lies in memory, if that is known."""
+    held = stage.vector_load
+    strides = [held.stride(axis.var) for axis in stage.reduced] if held is not None else []
+    if not strides or None in strides:
+        return list(reduced)
+    order = sorted(range(len(reduced)), key=lambda i: -abs(strides[i] or 0))
+    return [reduced[i] for i in order]

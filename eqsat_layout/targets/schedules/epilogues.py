@@ -1,0 +1,93 @@
+"""Elementwise stages that run on the accumulators of a reduction (targets room).
+
+In: a schedule and a reduction. Out: its epilogue, if it has one, and how that reads what the reduction makes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from eqsat_layout.targets.schedules.stages import Access, Axis, Stage, new_schedule, stage_of, stages_of
+
+_FEW_STEPS = 16  # of a product, so few that LLVM writes them out and mixes them with what follows
+
+
+def epilogue_of(sch: Any, stage: Stage) -> Stage | None:
+    """The one elementwise consumer that can run on the accumulators of ``stage``."""
+    consumers = sch.get_consumers(stage.block)
+    if not stage.is_reduction or len(consumers) != 1 or is_parameter(sch, stage):
+        return None
+    consumer = stage_of(sch, consumers[0])
+    if not consumer.simple or consumer.is_reduction or not (consumer.is_plain or is_in_place(stage, consumer)):
+        return None
+    if consumer.is_costly and stage.is_product and stage.steps <= _FEW_STEPS:
+        return None
+    return consumer if consumer.domain == math.prod(a.extent or 64 for a in stage.spatial) else None
+
+
+def is_in_place(stage: Stage, epilogue: Stage) -> bool:
+    """The epilogue reads the elements of ``stage`` at the indices at which it writes."""
+    return all(
+        len(load.indices) == len(epilogue.axes)
+        and all(_is_axis(index, axis) for index, axis in zip(load.indices, epilogue.axes, strict=True))
+        for load in _reads(epilogue, stage)
+    ) and [a.extent for a in epilogue.axes] == [a.extent for a in stage.spatial]
+
+
+def _reads(epilogue: Stage, stage: Stage) -> list[Access]:
+    """What the epilogue reads of the stage's result."""
+    return [load for load in epilogue.loads if load.buffer.same_as(stage.write.buffer)]
+
+
+def _is_axis(index: Any, axis: Axis) -> bool:
+    return bool(index.same_as(axis.var)) or (axis.extent == 1 and isinstance(index, tirx.IntImm))
+
+
+def is_relaid(stage: Stage, epilogue: Stage) -> bool:
+    """The epilogue reads every element of ``stage`` for one element of its own, always at the same indices."""
+    own = _reads(epilogue, stage)
+    first = list(own[0].indices)
+    if any(not tvm_ffi.structural_equal(list(load.indices), first) for load in own):
+        return False
+    ranges = {axis.var: tvm.ir.Range(0, axis.extent or 64) for axis in epilogue.axes}
+    level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
+    return len(tvm.sym.detect_iter_map(first, ranges, check_level=level).indices) == len(first)
+
+
+def align_epilogues(sch: Any) -> Any:
+    """Epilogues that see rows as several axes, or axes of one element, take those of their reductions instead."""
+    for number, stage in enumerate(stages_of(sch)):
+        aligned = _aligned(sch, stage, number)
+        if aligned is not None:
+            return align_epilogues(aligned)
+    return sch
+
+
+def _aligned(sch: Any, stage: Stage, number: int) -> Any:
+    epilogue = epilogue_of(sch, stage)
+    if epilogue is None or is_in_place(stage, epilogue) or not is_relaid(stage, epilogue):
+        return None
+    own = _reads(epilogue, stage)[0]
+    if not own.indices[-1].same_as(epilogue.axes[-1].var):  # its vectors would be torn apart
+        return None
+    trial = sch.copy()
+    try:
+        axes = tirx.IndexMap([axis.var for axis in epilogue.axes], list(own.indices), None)
+        trial.transform_block_layout(epilogue.block, axes)
+        trial = new_schedule(trial.mod["main"])
+        stage = stages_of(trial)[number]
+        aligned = epilogue_of(trial, stage)
+        return trial if aligned is not None and is_in_place(stage, aligned) else None
+    except Exception:
+        return None
+
+
+def is_parameter(sch: Any, stage: Stage) -> bool:
+    """The stage writes a buffer of the function's signature."""
+    buffers = sch.get(sch.get_sblock("root")).alloc_buffers
+    return not any(stage.write.buffer.same_as(buffer) for buffer in buffers)

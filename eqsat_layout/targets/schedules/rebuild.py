@@ -1,0 +1,104 @@
+"""Functions put together again from changed nests (targets room).
+
+In: the blocks of an unscheduled PrimFunc, changed, and its buffers. Out: a schedule over the new function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import Var
+
+from eqsat_layout.targets.schedules.stages import new_schedule
+from eqsat_layout.tir.structural import nodes_of, structural_map
+
+
+def block_of(nest: Any) -> Any:
+    """The block inside of loops."""
+    while isinstance(nest, tirx.For):
+        nest = nest.body
+    return nest.block
+
+
+def under_loops(block: Any) -> Any:
+    """The block under one loop for each of its axes."""
+    loops = [Var(f"i{number}", axis.var.ty) for number, axis in enumerate(block.iter_vars)]
+    statement: Any = s_tir.SBlockRealize(loops, True, block)
+    for loop, axis in zip(reversed(loops), reversed(block.iter_vars), strict=True):
+        statement = tirx.For(loop, axis.dom.min, axis.dom.extent, tirx.ForKind.SERIAL, statement)
+    return statement
+
+
+def nest_of(iters: Sequence[Any], name: str, body: Any, init: Any = None, annotations: Any = None) -> Any:
+    """A block that stores one element, under one loop for each of its axes."""
+    reads: list[Any] = []
+    for load in nodes_of(body, tvm.ir.TensorLoad):
+        point = _point(load.source, load.indices)
+        if not load.source.same_as(body.buffer) and not any(tvm_ffi.structural_equal(point, one) for one in reads):
+            reads.append(point)
+    writes = [_point(body.buffer, body.indices)]
+    return under_loops(s_tir.SBlock(list(iters), reads, writes, name, body, init, annotations=annotations))
+
+
+def with_accesses(statement: Any, place: Callable[[Any, list[Any]], tuple[Any, list[Any]]]) -> Any:
+    """The statement with loads and stores elsewhere: ``place(buffer, indices)`` gives both."""
+
+    def on_load(load: Any) -> Any:
+        return tirx.BufferLoad(*place(load.source, list(load.indices)))
+
+    def on_store(store: Any) -> Any:
+        buffer, indices = place(store.buffer, list(store.indices))
+        return tirx.BufferStore(buffer, store.value, indices)
+
+    return structural_map(statement, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
+
+
+@dataclass(frozen=True)
+class CutAxis:
+    """``extent`` elements as ``number`` of a tile and ``place`` inside it, which are axes of a block.
+
+    A last tile that would run over the end starts earlier: ``start`` is where it were without that, ``first`` its first
+    element.
+    """
+
+    number: Any
+    place: Any
+    start: Any
+    first: Any
+
+    @property
+    def element(self) -> Any:
+        """The element at the place."""
+        return self.first + self.place.var
+
+    @staticmethod
+    def of(extent: int, count: int, size: int, dtype: str, kind: int = tirx.IterVar.DataPar) -> CutAxis:
+        """``count`` tiles of ``size`` elements."""
+
+        def axis(name: str, extent: int) -> Any:
+            domain = tvm.ir.Range(tirx.IntImm(dtype, 0), tirx.IntImm(dtype, extent))
+            return tirx.IterVar(domain, Var(name, dtype), kind)
+
+        number, place = axis("t", count), axis("r", size)
+        start = number.var * size
+        first = tirx.min(start, tirx.IntImm(dtype, extent - size)) if extent < count * size else start
+        return CutAxis(number, place, start, first)
+
+
+def schedule_over(func: Any, nests: Sequence[Any], allocated: Sequence[Any]) -> Any:
+    """A schedule over ``func`` with other nests in its root block, and other buffers allocated there."""
+    root = func.body.block
+    body = tirx.SeqStmt(list(nests)) if nests[1:] else nests[0]
+    block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=list(allocated), annotations=root.annotations)
+    whole = s_tir.SBlockRealize([], True, block)
+    return new_schedule(tirx.PrimFunc(func.params, whole, ret_type=func.ret_type, attrs=func.attrs))
+
+
+def _point(buffer: Any, indices: Sequence[Any]) -> Any:
+    ranges = [tvm.ir.Range.from_min_extent(index, tirx.IntImm(str(index.ty.dtype), 1)) for index in indices]
+    return tirx.BufferRegion(buffer, ranges)

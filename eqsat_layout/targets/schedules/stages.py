@@ -1,0 +1,374 @@
+"""What the blocks of an unscheduled PrimFunc look like (targets room).
+
+In: a ``Schedule`` over one PrimFunc. Out: its stages in order: axes, accesses, strides of every access along every
+axis. Schedules are chosen by these facts only, never by the name of an op.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from eqsat_layout.passes.matrix_literals import Elements, literals_of
+from eqsat_layout.tir.structural import structural_map, substitute
+
+_COSTLY = ("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "tan", "atan", "sqrt", "rsqrt", "call_extern")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An iteration axis of a block. ``extent`` is ``None`` where it is symbolic."""
+
+    var: Any
+    extent: int | None
+    reduce: bool
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load or store of a block: the buffer and its indices."""
+
+    buffer: Any
+    indices: tuple[Any, ...]
+
+    @cached_property
+    def shape(self) -> tuple[int | None, ...]:
+        """Extents of the buffer; ``None`` where symbolic."""
+        return tuple(as_int(e) for e in self.buffer.ty.shape)
+
+    @cached_property
+    def element_bytes(self) -> int:
+        """Bytes of an element."""
+        bits = int(tvm.DataType(str(self.buffer.ty.dtype)).bits)
+        return max(1, (bits + 7) // 8)
+
+    @cached_property
+    def buffer_bytes(self) -> int:
+        """Bytes of the whole buffer; a symbolic extent counts as 64."""
+        return math.prod(extent or 64 for extent in self.shape) * self.element_bytes
+
+    def stride(self, var: Any) -> int | None:
+        """Elements that the address moves by when ``var`` grows by one; ``None`` if that is not a constant.
+
+        Within a block of :meth:`period` elements, where the buffer is laid out in blocks.
+        """
+        if var not in self._strides:
+            self._strides[var] = self._stride(var)
+        return self._strides[var]
+
+    @cached_property
+    def _strides(self) -> dict[Any, int | None]:
+        return {}
+
+    def _stride(self, var: Any) -> int | None:
+        total, weight = 0, 1
+        for index, extent in zip(reversed(self.indices), reversed(self.shape), strict=True):
+            step = _step(index, var)
+            if step is None or (step and weight is None):
+                return None
+            total += step * (weight or 0)
+            weight = weight * extent if extent is not None and weight is not None else None  # type: ignore[assignment]
+        return total
+
+    def period(self, var: Any) -> int:
+        """The size of the blocks (``var // 16``, ``var % 16``) that the buffer has along ``var``; 0: none."""
+        return math.lcm(*found) if (found := [p for index in self.indices for p in _divisors_of(index, var)]) else 0
+
+    def uses(self, var: Any) -> bool:
+        """The indices depend on ``var``."""
+        return any(_contains(index, var) for index in self.indices)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A load of a matrix whose elements are known."""
+
+    load: Access
+    elements: Elements
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One block, with what its schedule needs to know. ``simple``: loops and axes correspond one to one, one store.
+
+    ``size``: loads and calls of an iteration. ``conditions``: those of its ``if_then_else`` and ``Select``.
+    ``matrix``: of two loads, the one whose elements are known. ``is_part``: one of several parts, which read the same
+    operands again.
+    """
+
+    block: Any
+    name: str
+    axes: tuple[Axis, ...]
+    stores: tuple[Access, ...]
+    loads: tuple[Access, ...]
+    simple: bool
+    size: int
+    is_costly: bool
+    is_copy: bool
+    conditions: tuple[Any, ...]
+    matrix: Matrix | None = None
+    is_part: bool = False
+
+    @property
+    def write(self) -> Access:
+        """The store (the first one, if there are several)."""
+        return self.stores[0]
+
+    @property
+    def spatial(self) -> tuple[Axis, ...]:
+        """Axes of the result."""
+        return tuple(a for a in self.axes if not a.reduce)
+
+    @property
+    def reduced(self) -> tuple[Axis, ...]:
+        """Axes that are reduced over."""
+        return tuple(a for a in self.axes if a.reduce)
+
+    @property
+    def is_reduction(self) -> bool:
+        """Some axis is reduced over."""
+        return any(a.reduce for a in self.axes)
+
+    @property
+    def is_plain(self) -> bool:
+        """The store's indices are the spatial axes in order."""
+        return len(self.write.indices) == len(self.spatial) and all(
+            index.same_as(axis.var) for index, axis in zip(self.write.indices, self.spatial, strict=True)
+        )
+
+    @property
+    def domain(self) -> int:
+        """Iterations; a symbolic axis counts as 64."""
+        return math.prod(64 if axis.extent is None else axis.extent for axis in self.axes)
+
+    @property
+    def vector_load(self) -> Access | None:
+        """The first load that moves along the last axis of the result."""
+        return next((load for load in self.loads if load.stride(self.spatial[-1].var)), None)
+
+    @property
+    def steps(self) -> int:
+        """Iterations for one element of the result; a symbolic axis counts as 64."""
+        return math.prod(64 if axis.extent is None else axis.extent for axis in self.reduced)
+
+    @property
+    def is_product(self) -> bool:
+        """Some load stays where it is along the last axis of the result: its elements are broadcast."""
+        return bool(self.spatial) and any(load.stride(self.spatial[-1].var) == 0 for load in self.loads)
+
+    @property
+    def is_along_memory(self) -> bool:
+        """A reduction of operands that lie in one piece, every row of them for one row of the result: no product."""
+        last = next((axis for axis in reversed(self.spatial) if axis.extent != 1), None)
+        return self.is_reduction and all(
+            load.stride(self.reduced[-1].var) in (0, 1) and (last is None or load.uses(last.var)) for load in self.loads
+        )
+
+    @cached_property
+    def has_window(self) -> bool:
+        """An index moves along an axis of the result and along one that is reduced."""
+        moving = [axis for axis in self.axes if axis.extent != 1]
+        indices = [Access(load.buffer, (index,)) for load in self.loads for index in load.indices]
+        return any(len({axis.reduce for axis in moving if index.uses(axis.var)}) > 1 for index in indices)
+
+    def within(self, extents: Sequence[int]) -> Stage:
+        """A part of the stage: so many elements of every spatial axis."""
+        sizes = iter(extents)
+        axes = tuple(axis if axis.reduce else replace(axis, extent=next(sizes)) for axis in self.axes)
+        return replace(self, axes=axes, is_part=True)
+
+    def branches_on(self, var: Any) -> bool:
+        """A condition inside depends on ``var``."""
+        return any(_contains(condition, var) for condition in self.conditions)
+
+    def branch_block(self, var: Any) -> int:
+        """Conditions on ``var`` are the same within blocks of so many elements; 1 if there is nothing to be known."""
+        found: list[int] = []
+        for condition in self.conditions:
+            if not _contains(condition, var):
+                continue
+            bound = _bound_on(condition, var)
+            if bound is None:
+                return 1
+            found.append(bound)
+        return math.gcd(*found) if found else 1
+
+
+def stages_of(sch: Any) -> list[Stage]:
+    """The stages of ``main`` in order."""
+    return [stage_of(sch, block) for block in sch.get_child_blocks(sch.get_sblock("root"))]
+
+
+def stage_of(sch: Any, block: Any) -> Stage:
+    """The facts of one block."""
+    node = sch.get(block)
+    loops = sch.get_loops(block)
+    axes = tuple(
+        Axis(iv.var, as_int(iv.dom.extent), int(iv.iter_type) == tirx.IterVar.CommReduce) for iv in node.iter_vars
+    )
+    stores, loads, size, costly, conditions = _scan(node.body)
+    own = [s.buffer for s in stores]
+    reads = tuple(a for a in loads if not any(a.buffer.same_as(b) for b in own))
+    copy = isinstance(node.body, tirx.BufferStore) and isinstance(node.body.value, tvm.ir.TensorLoad)
+    simple = len(stores) == 1 and _one_to_one(sch, loops, axes)
+    name, matrix = str(node.name_hint), _matrix(sch, reads)
+    return Stage(block, name, axes, tuple(stores), reads, simple, size, costly, copy, conditions, matrix)
+
+
+def _matrix(sch: Any, loads: Sequence[Access]) -> Matrix | None:
+    if len(loads) != 2:
+        return None
+    for buffer, elements in literals_of(sch.mod["main"]):
+        for load in loads:
+            if load.buffer.same_as(buffer):
+                return Matrix(load, elements)
+    return None
+
+
+def _one_to_one(sch: Any, loops: Sequence[Any], axes: Sequence[Axis]) -> bool:
+    """Loop ``i`` runs axis ``i``, no more and no less."""
+    if not loops or len(loops) != len(axes):
+        return False
+    nodes = [sch.get(loops[0])]
+    while isinstance(nodes[-1].body, tirx.For):
+        nodes.append(nodes[-1].body)
+    realize = nodes[-1].body
+    if not isinstance(realize, s_tir.SBlockRealize) or not is_true(realize.predicate) or len(nodes) != len(loops):
+        return False
+    return all(
+        value.same_as(node.loop_var) and as_int(node.extent) == axis.extent and as_int(node.min) == 0
+        for value, node, axis in zip(realize.iter_values, nodes, axes, strict=True)
+    )
+
+
+def is_true(predicate: Any) -> bool:
+    """A condition that always holds."""
+    return isinstance(predicate, tirx.IntImm) and bool(int(predicate))
+
+
+def _scan(body: Any) -> tuple[list[Access], list[Access], int, bool, tuple[Any, ...]]:
+    stores: list[Access] = []
+    loads: list[Access] = []
+    calls: list[str] = []
+    conditions: list[Any] = []
+
+    def on_store(node: Any) -> None:
+        stores.append(Access(node.buffer, tuple(node.indices)))
+
+    def on_load(node: Any) -> None:
+        loads.append(Access(node.source, tuple(node.indices)))
+
+    def on_call(node: Any) -> None:
+        name = str(getattr(node.op, "name", node.op)).rsplit(".", 1)[-1]
+        calls.append(name)
+        if name == "if_then_else":
+            conditions.append(node.args[0])
+
+    def on_select(node: Any) -> None:
+        conditions.append(node.condition)
+
+    tvm_ffi.structural_walk(
+        body,
+        [
+            (tirx.BufferStore, on_store),
+            (tvm.ir.TensorLoad, on_load),
+            (tvm.ir.Call, on_call),
+            (tirx.Select, on_select),
+        ],
+    )
+    costly = any(name in _COSTLY for name in calls)
+    return stores, loads, len(loads) + len(calls), costly, tuple(conditions)
+
+
+def _bound_on(condition: Any, var: Any) -> int | None:
+    """Where a comparison of ``var`` with a number changes; ``None`` for any other condition."""
+    if not isinstance(condition, tirx.LT | tirx.LE | tirx.GT | tirx.GE):
+        return None
+    difference = tvm.sym.Analyzer().simplify(condition.a - condition.b)
+    factor, number = map(as_int, tvm.sym.detect_linear_equation(difference, [var]) or (None, None))
+    if factor not in (1, -1) or number is None:
+        return None
+    # v + n < 0 and v + n >= 0 change at -n, v + n <= 0 and v + n > 0 one later; with -v the other way round
+    is_early = isinstance(condition, tirx.LT | tirx.GE) == (factor == 1)
+    return -number * factor + (0 if is_early else 1)
+
+
+def as_int(value: Any) -> int | None:
+    """A number that is known; ``None`` for an expression."""
+    return int(value) if isinstance(value, int | tirx.IntImm) else None
+
+
+def _contains(expr: Any, var: Any) -> bool:
+    found = [False]
+
+    def on_var(node: Any) -> None:
+        found[0] = found[0] or node.same_as(var)
+
+    tvm_ffi.structural_walk(expr, [(tirx.Var, on_var)])
+    return found[0]
+
+
+def _step(index: Any, var: Any) -> int | None:
+    """``index(var + 1) - index(var)`` if constant."""
+    if isinstance(index, int | tirx.IntImm):
+        return 0
+    if index.same_as(var):
+        return 1
+    if not _contains(index, var):
+        return 0
+    periods = _divisors_of(index, var)
+    here = var * math.lcm(*periods) if periods else var  # the first element of some block
+    first, second = (substitute(index, {var: at}) for at in (here, here + 1))
+    return as_int(tvm.sym.Analyzer().simplify(second - first))
+
+
+def _divisors_of(index: Any, var: Any) -> list[int]:
+    """The numbers that ``var`` itself is divided by."""
+    found: list[int] = []
+
+    def on_division(node: Any) -> None:
+        if node.a.same_as(var) and (divisor := as_int(node.b)):
+            found.append(divisor)
+
+    if not isinstance(index, int):
+        tvm_ffi.structural_walk(index, [(tirx.FloorDiv, on_division), (tirx.FloorMod, on_division)])
+    return found
+
+
+def divisors(number: int, limit: int) -> Sequence[int]:
+    """Divisors of ``number`` up to ``limit``, ascending."""
+    return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
+
+
+def new_schedule(func: Any) -> Any:
+    """A schedule over ``func`` as ``main``, the indices simplified by the extents of the axes."""
+    plain = structural_map(func.body, (s_tir.SBlock, _with_simple_indices))
+    func = func.with_body(plain).with_attr("global_symbol", "main")
+    return s_tir.Schedule(tvm.IRModule({"main": func}), error_render_level="none")
+
+
+def _with_simple_indices(block: Any) -> Any:
+    analyzer = tvm.sym.Analyzer()
+    axes = [axis for axis in block.iter_vars if as_int(axis.dom.extent) != 1]  # those stay in indices, for all to see
+    if not axes:
+        return block
+    for axis in axes:
+        analyzer.bind(axis.var, axis.dom)
+
+    def on_load(load: Any) -> Any:
+        return tirx.BufferLoad(load.source, [analyzer.simplify(index) for index in load.indices])
+
+    def on_store(store: Any) -> Any:
+        return tirx.BufferStore(store.buffer, store.value, [analyzer.simplify(index) for index in store.indices])
+
+    def on_range(region: Any) -> Any:
+        return tvm.ir.Range.from_min_extent(analyzer.simplify(region.min), region.extent)
+
+    return structural_map(block, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store), (tvm.ir.Range, on_range))

@@ -1,0 +1,231 @@
+"""Times kernels as programs run them: our schedules, one after the other in the VM, operands cold (targets room).
+
+In: an op in formats, or a copy, and a runner: this machine, or a device behind an RPC tracker. Out: median seconds and
+spread, kept in the database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax
+
+from eqsat_layout.cost.database import Database, Measured, now
+from eqsat_layout.cost.kernel_key import KernelKey, copy_key, kernel_key
+from eqsat_layout.errors import EqsatError, TargetError
+from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.maps import Format
+from eqsat_layout.tir.flow import Flow, complete
+from eqsat_layout.tir.layout_rewrite import LayoutRewrite
+from eqsat_layout.tir.rewrite import relayout
+from eqsat_layout.tir.rewrite_form import write_primfunc
+from eqsat_layout.tuning.probe import Here, Probe, Runner
+
+_SECONDS: Final = 0.2
+_FEWEST_RUNS, _MOST_RUNS = 5, 200
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Median ``seconds`` of one kernel, ``spread`` between the quartiles, over ``runs``."""
+
+    seconds: float
+    spread: float
+    runs: int
+
+    @staticmethod
+    def of(seconds: Sequence[float]) -> Timing:
+        """From the seconds of each run."""
+        ordered = sorted(seconds)
+        low, high = ordered[len(ordered) // 4], ordered[(3 * len(ordered)) // 4]
+        return Timing(statistics.median(ordered), high - low, len(ordered))
+
+
+@cache
+def package_version() -> str:
+    """What made the schedules that are measured: the package's version, and a digest of the code that schedules."""
+    digest = hashlib.sha256()
+    for path in sorted((Path(__file__).parents[1] / "targets").rglob("*.py")):
+        if path.stem not in _MEASURING:
+            digest.update(path.read_bytes())
+    return f"{version('eqsat-layout')}+{digest.hexdigest()[:8]}"
+
+
+_MEASURING: Final = ("costs",)
+"""What schedules do not depend on."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What can be measured. ``name``: for a person; ``measure``: one run of it, :class:`EqsatError` where it fails."""
+
+    key: KernelKey
+    name: str
+    measure: Callable[[Runner], Timing]
+
+
+def op_kernel(
+    signature: Signature, operands: Sequence[Format | None] = (), results: Sequence[Format | None] = ()
+) -> Kernel | None:
+    """An op in formats, as written where there are none.
+
+    ``None`` for what has no one time or is no kernel: what is not understood, symbolic sizes, objects, pure views.
+    """
+    if signature.computation is None or signature.func is None or signature.parts:
+        return None
+    given = (operands, results) if operands or results else _row_major(signature)
+    key = kernel_key(signature.computation, *given)
+    return None if key is None else Kernel(key, signature.name, lambda runner: _measure_op(signature, *given, runner))
+
+
+def copy_kernel(tensor: TensorType, source: Format, target_format: Format) -> Kernel | None:
+    """A copy of ``tensor`` from one format to another; ``None`` for symbolic sizes and maps that can't be inverted."""
+    key = copy_key(tensor, source, target_format)
+    rewrite = None if key is None else LayoutRewrite.between(source, target_format)
+    if key is None or rewrite is None:
+        return None
+    name = f"copy of {'x'.join(map(str, tensor.shape))}"
+
+    def measure(runner: Runner) -> Timing:
+        func = write_primfunc(rewrite, tensor.dtype)
+        return _measure_func(name, func, [_buffer(tensor, source)], [_physical(tensor, target_format)], runner)
+
+    return Kernel(key, name, measure)
+
+
+def measure_kernel(
+    signature: Signature, flow: Flow | None = None, target: Any = None, *, runner: Runner | None = None
+) -> Timing:
+    """One run of an op in the formats of ``flow``, as written where that is ``None``; operands in memory, not in cache.
+
+    ``runner``: where, in place of this machine. :class:`TargetError` where this machine can't run the target,
+    :class:`EqsatError` for an op that is not understood, has symbolic sizes or can't be built.
+    """
+    if signature.computation is None or signature.func is None:
+        raise EqsatError(f"{signature.name}: can't be measured, its TIR is not understood")
+    operands, results = _row_major(signature) if flow is None else (flow.operands, flow.results)
+    if kernel_key(signature.computation, operands, results) is None:
+        raise EqsatError(f"{signature.name}: can't be measured, it has symbolic sizes")
+    return _measure_op(signature, operands, results, runner or Here(target))
+
+
+def measure_copy(
+    tensor: TensorType,
+    source: Format,
+    target_format: Format,
+    target: Any = None,
+    *,
+    runner: Runner | None = None,
+) -> Timing:
+    """A copy of ``tensor`` from one format to another by a kernel of its own."""
+    kernel = copy_kernel(tensor, source, target_format)
+    if kernel is None:
+        what = f"a copy from {source} to {target_format}"
+        raise EqsatError(f"{what} can't be measured: the maps can't be inverted, or sizes are symbolic")
+    return kernel.measure(runner or Here(target))
+
+
+def record_of(kernel: Kernel, timing: Timing, runner: Runner) -> Measured:
+    """What the database keeps of a measured kernel."""
+    return Measured(runner.machine, kernel.key, timing.seconds, timing.spread, timing.runs, package_version(), now())
+
+
+def measure_missing(
+    database: Database,
+    kernels: Sequence[tuple[Signature, Flow | None]],
+    copies: Sequence[tuple[TensorType, Format, Format]] = (),
+    target: Any = None,
+    *,
+    runner: Runner | None = None,
+) -> int:
+    """Measures what the database does not have yet and adds it, each as soon as it is known; how many.
+
+    What can't be measured is passed over.
+    """
+    place, known = runner or Here(target), database.read()
+    found = [op_kernel(s) if flow is None else op_kernel(s, flow.operands, flow.results) for s, flow in kernels]
+    found += [copy_kernel(*copy) for copy in copies]
+    wanted = {kernel.key: kernel for kernel in reversed(found) if kernel is not None}
+    count = 0
+    for key, kernel in reversed(wanted.items()):
+        if known.kernel(place.machine, package_version(), key) is not None:
+            continue
+        try:
+            timing = kernel.measure(place)
+        except TargetError:
+            raise
+        except EqsatError:
+            continue
+        database.add(record_of(kernel, timing, place))
+        count += 1
+    return count
+
+
+def _measure_op(
+    signature: Signature, operands: Sequence[Format | None], results: Sequence[Format | None], runner: Runner
+) -> Timing:
+    computation = signature.computation
+    assert computation is not None, "what has a key is understood"
+    func = signature.func
+    if not all(f is not None and f.is_row_major for f in (*operands, *results)):
+        func = relayout(func, computation, complete(computation, operands, results))
+    return _measure_func(
+        signature.name,
+        func,
+        [_buffer(t, f) for t, f in zip(signature.operands, operands, strict=True)],
+        [_physical(t, f) for t, f in zip(signature.results, results, strict=True)],
+        runner,
+    )
+
+
+def _measure_func(
+    name: str, func: Any, operands: Sequence[npt.NDArray[Any]], results: Sequence[relax.TensorType], runner: Runner
+) -> Timing:
+    if func.attrs is not None and func.attrs.get("global_symbol") is not None:
+        func = func.without_attr("global_symbol")
+
+    def emit(builder: Any, given: Sequence[Any]) -> Any:
+        out = list(results)
+        return relax.call_tir(builder.add_func(func, "kernel"), relax.Tuple(list(given)), out if out[1:] else out[0])
+
+    with Probe(name, emit, operands, sum(_bytes_of(r) for r in results), runner=runner) as probe:
+        (first,) = probe.times(1)
+        fitting = math.ceil(_SECONDS / max(first * probe.kernels, 1e-9))
+        return Timing.of([first, *probe.times(max(_FEWEST_RUNS, min(_MOST_RUNS, fitting)) - 1)])
+
+
+def _row_major(signature: Signature) -> tuple[Sequence[Format | None], Sequence[Format | None]]:
+    formats = [None if t is None else Format.row_major(t.shape) for t in (*signature.operands, *signature.results)]
+    return formats[: len(signature.operands)], formats[len(signature.operands) :]
+
+
+def _buffer(tensor: TensorType | None, fmt: Format | None) -> npt.NDArray[Any]:
+    """A buffer of positive numbers, or of zeros where they may be indices."""
+    assert tensor is not None, "a kernel that has a key has tensors only"
+    assert fmt is not None, "a kernel that has a key has formats only"
+    shape = [int(extent) for extent in tensor.shape]
+    if not tensor.dtype.startswith("float"):
+        return fmt.with_fill(0).lay(np.zeros(shape, tensor.dtype))
+    values = np.random.default_rng(0).uniform(0.5, 1.5, shape).astype(tensor.dtype)
+    return np.ascontiguousarray(fmt.with_fill(0.0).lay(values))
+
+
+def _physical(tensor: TensorType | None, fmt: Format | None) -> relax.TensorType:
+    assert tensor is not None, "a kernel that has a key has tensors only"
+    assert fmt is not None, "a kernel that has a key has formats only"
+    return relax.TensorType([int(extent) for extent in fmt.physical_shape], tensor.dtype)
+
+
+def _bytes_of(ty: Any) -> int:
+    return math.prod(int(e) for e in ty.shape) * ((int(tvm.DataType(str(ty.dtype)).bits) + 7) // 8)

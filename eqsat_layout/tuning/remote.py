@@ -1,0 +1,242 @@
+"""Devices elsewhere, lent by TVM's RPC tracker, as a place to measure kernels (targets room).
+
+In: the address of a tracker and the key of a device. Out: a :class:`~eqsat_layout.tuning.probe.Runner`. Kernels are
+built here and sent there, one session each, so that others get the device too and a kernel that hangs is stopped.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy.typing as npt
+import tvm
+from tvm import relax, rpc
+from tvm.rpc import base
+from tvm.support import cc
+from tvm.target import codegen
+
+from eqsat_layout.errors import EqsatError, TargetError
+from eqsat_layout.targets.cpu.machine import normalize_target
+from eqsat_layout.tuning.probe import Loaded, Runs, machine_name
+
+_ANSWER: Final = 5.0
+"""Seconds within which a tracker answers."""
+_POLL: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A device that the RPC tracker at ``host``:``port`` lends by the name ``key``.
+
+    ``patience``: seconds to wait until nobody else has it. ``kernel_seconds``: what one kernel may take there, after
+    which the device gives it up. ``cache_bytes``: the device's last cache, which can't be asked for.
+    """
+
+    host: str
+    port: int
+    key: str
+    patience: float = 60.0
+    kernel_seconds: float = 60.0
+    cache_bytes: int = 32 << 20
+
+    @staticmethod
+    def parse(address: str, key: str | None) -> Remote:
+        """From ``HOST:PORT`` and a key; :class:`TargetError` if these are none."""
+        host, colon, port = address.rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+            raise TargetError(f"the address of an RPC tracker is HOST:PORT, not {address!r}")
+        if not key:
+            raise TargetError(f"which device of the RPC tracker at {address}? give its key")
+        return Remote(host.strip("[]"), int(port), key)
+
+    def runner(self, target: Any = None, *, approx: bool = True) -> RemoteRunner:
+        """The device as a place to run kernels. What ``target`` does not say of it (CPU, threads) it is asked.
+
+        ``approx`` as for :func:`~eqsat_layout.targets.cpu.machine.normalize_target`.
+
+        Raises :class:`TargetError` where there is no tracker, no such device, or nobody knows what it is.
+        """
+        checked = normalize_target(target)  # refuses what is no target
+        given = dict(tvm.target.Target(_plain(target)).attrs)
+        session = self.session()
+        try:
+            asked = {name: answer for name, answer in _self_description(session).items() if name not in given}
+        finally:
+            _close(session)
+        config = {"kind": checked.kind.name} | given | asked
+        if "mcpu" not in config:
+            raise TargetError(f"{self}: does not say what CPU it has; name it in the target: {str(checked)!r}")
+        return RemoteRunner(self, normalize_target(config, approx=approx))
+
+    def session(self) -> Any:
+        """A session with the device, once nobody else has it. :class:`TargetError` where none can be had."""
+        url, port, match = self._lent()
+        try:
+            return rpc.connect(url, port, match, session_timeout=self.kernel_seconds)
+        except Exception as error:
+            raise TargetError(f"{self}: does not answer at {url}:{port}: {_reason(error)}") from error
+
+    def _lent(self) -> tuple[str, int, str]:
+        """Where the tracker says that the device is, and the word that it is asked with.
+
+        The tracker is spoken to here, not through TVM's own client, which waits for a minute where nothing listens and
+        for ever where nobody has the key.
+        """
+        try:
+            with socket.create_connection((self.host, self.port), timeout=_ANSWER) as line:
+                line.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
+                if struct.unpack("<i", base.recvall(line, 4)) != (base.RPC_TRACKER_MAGIC,):
+                    raise TargetError(f"what listens at {self.host}:{self.port} is no RPC tracker")
+                self._wait(line)
+                line.settimeout(self.patience)
+                url, port, match = _asked(line, [base.TrackerCode.REQUEST, self.key, "", 1])
+                return str(url), int(port), str(match)
+        except TargetError:
+            raise
+        except (OSError, ValueError, TypeError, struct.error) as error:
+            raise TargetError(f"no RPC tracker answers at {self.host}:{self.port}: {_reason(error)}") from error
+
+    def _wait(self, line: socket.socket) -> None:
+        """Until the device is free."""
+        end = time.monotonic() + self.patience
+        while True:
+            summary = _asked(line, [base.TrackerCode.SUMMARY])
+            keys = sorted({str(server["key"]).removeprefix("server:") for server in summary["server_info"]})
+            if self.key not in keys:
+                others = f"it has {', '.join(map(repr, keys))}" if keys else "it has none at all"
+                raise TargetError(f"the RPC tracker at {self.host}:{self.port} has no device {self.key!r}; {others}")
+            if summary["queue_info"].get(self.key, {}).get("free", 0) > 0:
+                return
+            if time.monotonic() > end:
+                raise TargetError(f"{self}: others have had it for {self.patience:g} s")
+            time.sleep(_POLL)
+
+    def __str__(self) -> str:
+        return f"device {self.key!r} of the RPC tracker at {self.host}:{self.port}"
+
+
+class RemoteRunner:
+    """Runs kernels on a :class:`Remote`, timed by its own clock."""
+
+    def __init__(self, remote: Remote, target: tvm.target.Target):
+        """``target`` says what CPU the device has, and how many threads."""
+        self.remote, self.target = remote, target
+        self.machine = machine_name(target, f"RPC device {remote.key}")
+        self.cache_bytes = remote.cache_bytes
+
+    def load(self, executable: Any, operands: Sequence[npt.NDArray[Any]]) -> Loaded:
+        """Sends the program there; linked here where the device is of our kind, else there."""
+        session = self.remote.session()
+        name = "kernel.so" if self._links_here() else "kernel.tar"
+        try:
+            with tempfile.TemporaryDirectory() as directory:
+                path = Path(directory) / name
+                executable.export_library(str(path))
+                session.upload(str(path))
+            device = session.cpu(0)
+            machine = relax.VirtualMachine(session.load_module(name), device)
+            return _LoadedThere(self.remote, session, machine, [tvm.runtime.tensor(a, device) for a in operands])
+        except Exception as error:
+            raise _failure(self.remote, session, error) from error
+        except BaseException:
+            _close(session)
+            raise
+
+    def _links_here(self) -> bool:
+        triple = str(dict(self.target.attrs).get("mtriple") or codegen.llvm_get_system_triple())
+        return triple.split("-")[0] == str(codegen.llvm_get_system_triple()).split("-")[0] and bool(cc.get_cc())
+
+
+@dataclass(frozen=True)
+class _LoadedThere:
+    remote: Remote
+    session: Any
+    machine: Any
+    operands: Sequence[Any]
+
+    def runs(self, function: str, sets: int) -> Runs:
+        device = self.session.cpu(0)
+        saved = f"{function}_timed"
+        try:
+            arguments = [_copied(a, device) for _ in range(sets) for a in self.operands]
+            self.machine.save_function(function, saved, *arguments, include_return=False)
+        except Exception as error:
+            raise _failure(self.remote, self.session, error) from error
+
+        def run(count: int) -> list[float]:
+            if count < 1:
+                return []
+            try:
+                timer = self.machine.time_evaluator(saved, device, number=1, repeat=count)
+                return list(map(float, timer().results))
+            except Exception as error:
+                raise _failure(self.remote, self.session, error) from error
+
+        return run
+
+    def close(self) -> None:
+        _close(self.session)
+
+
+def _failure(remote: Remote, session: Any, error: Exception) -> EqsatError:
+    """What to say of an error that ended a session: :class:`TargetError` if the device is gone with it.
+
+    It is asked for another session: a kernel may have brought only its own one down.
+    """
+    _close(session)
+    try:
+        _close(remote.session())
+    except TargetError as gone:
+        return TargetError(f"the connection to {remote} was lost ({_reason(error)}): {gone}")
+    return EqsatError(f"failed on {remote}: {_reason(error)}")
+
+
+def _close(session: Any) -> None:
+    """Ends a session now, not when the last tensor of it is collected: until then nobody else has the device."""
+    with suppress(Exception):  # it may be lost already
+        session.get_function("CloseRPCConnection")()
+
+
+def _copied(tensor: Any, device: Any) -> Any:
+    """Another copy, made over there."""
+    copy = tvm.runtime.empty(tensor.shape, tensor.dtype, device)
+    tensor.copyto(copy)
+    return copy
+
+
+def _self_description(session: Any) -> dict[str, Any]:
+    """What the device says of itself, in the words of a target. It may hold a runtime only, which knows little."""
+    found: dict[str, Any] = {}
+    with suppress(Exception):
+        found["num-cores"] = int(session.get_function("runtime.NumThreads")())
+    with suppress(Exception):
+        triple = str(session.get_function("target.llvm_get_system_triple")())
+        found["mcpu"] = str(session.get_function("target.llvm_get_system_cpu")())
+        if triple.split("-")[0] != str(codegen.llvm_get_system_triple()).split("-")[0]:
+            found["mtriple"] = triple
+    return found
+
+
+def _asked(line: socket.socket, question: list[Any]) -> Any:
+    base.sendjson(line, question)
+    code, answer = base.recvjson(line)
+    if code != base.TrackerCode.SUCCESS:
+        raise ValueError(f"it answers {answer!r}")
+    return answer
+
+
+def _plain(target: Any) -> Any:
+    return "llvm" if target is None else dict(target) if isinstance(target, Mapping) else target
+
+
+def _reason(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip() if lines else type(error).__name__

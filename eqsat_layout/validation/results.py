@@ -1,0 +1,68 @@
+"""Running the functions of a module, and comparing what they give (soundness room).
+
+In: modules, inputs, results. Out: arrays, and in what they differ in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax
+
+from eqsat_layout.targets import lower
+from eqsat_layout.validation.inputs import flat
+
+_TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
+"""Of the largest element of a result: layouts change the order of no reduction, but the kernels' schedules do."""
+
+
+def public_functions(mod: Any) -> Iterator[tuple[str, Any]]:
+    """The Relax functions that can be called from outside, by name."""
+    for global_var, function in mod.functions_items():
+        if isinstance(function, relax.Function) and is_public(function):
+            yield str(global_var.name_hint), function
+
+
+def is_public(function: Any) -> bool:
+    """Whether the outside knows the function by its name."""
+    return function.attrs is not None and "global_symbol" in function.attrs
+
+
+def machine_of(mod: Any) -> Any:
+    """A virtual machine that runs ``mod`` here."""
+    return relax.VirtualMachine(lower(mod), tvm.cpu())
+
+
+def run(machine: Any, name: str, inputs: Sequence[Any]) -> list[npt.NDArray[Any]]:
+    """The arrays that function ``name`` gives."""
+    return list(flat(machine[name](*inputs)))
+
+
+def difference(expected: npt.NDArray[Any], got: npt.NDArray[Any]) -> str:
+    """In what two results differ, in words; empty if they are the same up to rounding."""
+    if expected.shape != got.shape or expected.dtype != got.dtype:
+        return f"is {got.dtype}{got.shape} instead of {expected.dtype}{expected.shape}"
+    share = _TOLERANCES.get(str(expected.dtype))
+    if share is None:
+        return "" if np.array_equal(expected, got, equal_nan=expected.dtype.kind == "f") else "differs"
+    expected, got = expected.astype("float64"), got.astype("float64")
+    finite = expected[np.isfinite(expected)]
+    tolerance = share * float(np.abs(finite).max(initial=1.0))
+    if np.allclose(got, expected, rtol=share, atol=tolerance, equal_nan=True):
+        return ""
+    with np.errstate(invalid="ignore"):
+        worst = np.abs(expected - got)
+    wrong = int(np.count_nonzero(~np.isfinite(got) & np.isfinite(expected)))
+    if wrong:
+        return f"has {wrong} elements that are no numbers but should be"
+    return f"differs by up to {float(np.nanmax(worst)):.3g}, tolerance {tolerance:.3g}"
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of what TVM says, which is the message."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

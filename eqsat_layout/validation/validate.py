@@ -1,0 +1,135 @@
+"""Validation: both modules run on the same random inputs and their results are compared.
+
+In: the input module and the optimised one, and how it was planned. Out: notes on what could not be run, or
+:class:`ValidationError` with the function, the result and the first op that differs. The optimised module is run once
+as it is, and twice with poison in every undef element of every buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from eqsat_layout.errors import EqsatError, ValidationError
+from eqsat_layout.graph.emit import emit_module
+from eqsat_layout.graph.graph import Program
+from eqsat_layout.planning.summary import Region
+from eqsat_layout.validation.blame import first_difference
+from eqsat_layout.validation.inputs import NoInputsError, random_inputs
+from eqsat_layout.validation.poison import POISONS, has_undef, poisoned
+from eqsat_layout.validation.results import difference, last_line, machine_of, public_functions, run
+
+__all__ = ["ValidationError", "check_equal", "validate"]
+
+ROUNDS = 2
+_FIRST_SIZE = 2
+
+
+def validate(before: Any, after: Any, regions: Sequence[Region], program: Program, seed: int = 0) -> list[str]:
+    """Notes on what could not be checked; :class:`ValidationError` where the results of the two modules differ.
+
+    ``regions`` are those of ``program`` that ``after`` was made of.
+    """
+    notes: list[str] = []
+    reference = _Reference(before, seed, notes)
+    variants = [_Variant(after, "", None)]
+    signatures = program.signatures
+    if any(has_undef(r, signatures) for r in regions):
+        for kind in POISONS:
+            try:
+                steps = [(r.graph, poisoned(r, signatures, kind)) for r in regions]
+                module = emit_module(before, steps, signatures)
+            except (EqsatError, AssertionError) as error:
+                notes.append(f"validation: undef padding could not be poisoned: {error}")
+                break
+            variants.append(_Variant(module, f" with poison ({kind}) in undef padding", kind))
+    for variant in variants:
+        difference = reference.difference(variant)
+        if difference is not None:
+            op = first_difference(before, regions, signatures, difference.function, difference.inputs, variant.poison)
+            raise ValidationError(difference.text + (f"; {op}" if op else ""))
+    return notes
+
+
+def check_equal(before: Any, after: Any, seed: int = 0) -> None:
+    """Raises :class:`ValidationError` where the results of the two modules differ."""
+    difference = _Reference(before, seed, []).difference(_Variant(after, "", None))
+    if difference is not None:
+        raise ValidationError(difference.text)
+
+
+@dataclass(frozen=True)
+class _Variant:
+    module: Any
+    what: str
+    poison: str | None
+
+
+@dataclass(frozen=True)
+class _Difference:
+    function: str
+    inputs: list[Any]
+    text: str
+
+
+@dataclass(frozen=True)
+class _Case:
+    function: str
+    inputs: list[Any]
+    results: list[npt.NDArray[Any]]
+
+
+class _Reference:
+    """What the input module gives, worked out once."""
+
+    def __init__(self, mod: Any, seed: int, notes: list[str]):
+        self._notes = notes
+        self.cases: list[_Case] = []
+        try:
+            machine = machine_of(mod)
+        except Exception as error:  # whatever TVM's build meets
+            notes.append(f"validation: the input module can't be built here: {last_line(error)}")
+            return
+        for name, function in sorted(public_functions(mod), key=lambda item: item[0]):
+            self._run(machine, function, name, seed)
+
+    def _run(self, machine: Any, function: Any, name: str, seed: int) -> None:
+        for round_ in range(ROUNDS):
+            reasons: list[str] = []
+            for distinct in (True, False):
+                try:
+                    inputs = random_inputs(function, _FIRST_SIZE + round_, seed + round_, distinct=distinct)
+                    self.cases.append(_Case(name, inputs, run(machine, name, inputs)))
+                    break
+                except NoInputsError as error:
+                    reasons.append(str(error))
+                except Exception as error:  # sizes that do not fit one another, among others
+                    reasons.append(last_line(error))
+            else:
+                note = f"validation: function {name!r} was not run: {reasons[0]}"
+                self._notes += [note] if note not in self._notes else []
+
+    def difference(self, variant: _Variant) -> _Difference | None:
+        """Where the variant gives something else."""
+        if not self.cases:
+            return None
+        try:
+            machine = machine_of(variant.module)
+        except Exception as error:
+            text = f"the optimised module{variant.what} can't be built, but the input can: {last_line(error)}"
+            raise ValidationError(text) from error
+        for case in self.cases:
+            try:
+                found = run(machine, case.function, case.inputs)
+            except Exception as error:
+                text = f"{case.function}: fails{variant.what}, but the input does not: {last_line(error)}"
+                return _Difference(case.function, case.inputs, text)
+            for i, (expected, got) in enumerate(zip(case.results, found, strict=True)):
+                text = difference(expected, got)
+                if text:
+                    text = f"{case.function}: result {i} {text}{variant.what}"
+                    return _Difference(case.function, case.inputs, text)
+        return None

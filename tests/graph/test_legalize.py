@@ -1,0 +1,138 @@
+"""Legalisation: packed convolutions against NumPy, and calm about what it does not know."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tvm import relax
+
+from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.maps import index_map_from_names
+from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
+from eqsat_layout.tir.index_map import to_tvm
+
+DATA = ["NCHW", "NHWC", "NCHW4c", "NCHW8c", "NHCW4c"]
+KERNEL = ["OIHW", "HWIO", "OIHW4i4o", "OIHW4o4i", "OIHW8i2o", "OHWI4o", "OIHW4o"]
+
+
+def reference(x, w, stride, pad, dilation, groups):
+    """Convolution of NCHW data with OIHW weights, by its definition."""
+    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    out, group_in, kh, kw = w.shape
+    reach = [dilation * (k - 1) + 1 for k in (kh, kw)]
+    windows = np.lib.stride_tricks.sliding_window_view(x, reach, axis=(2, 3))[
+        :, :, ::stride, ::stride, ::dilation, ::dilation
+    ]
+    n, _, oh, ow = windows.shape[:4]
+    result = np.empty((n, out, oh, ow), x.dtype)
+    for o in range(out):
+        first = o // (out // groups) * group_in
+        result[:, o] = np.einsum("ncyxhw,chw->nyx", windows[:, first : first + group_in], w[o])
+    return result
+
+
+def lay(array, source, target):
+    index_map = index_map_from_names(source, target, array.shape)
+    assert index_map is not None
+    return index_map.apply(array)
+
+
+def run_conv(make_module, unscheduled, x, w, data, kernel, out, **attrs):
+    x, w = lay(x, "NCHW", data), lay(w, "OIHW", kernel)
+
+    def body(emit, a, b):
+        conv = relax.op.nn.conv2d(a, b, data_layout=data, kernel_layout=kernel, out_layout=out, **attrs)
+        return emit(conv)
+
+    mod = legalize(make_module(body, x.shape, w.shape))
+    assert "call_tir" in mod["main"].script(show_meta=False)
+    assert "R.nn.conv2d" not in mod["main"].script(show_meta=False)
+    return unscheduled(mod, x, w)
+
+
+@given(
+    data=st.sampled_from(DATA),
+    kernel=st.sampled_from(KERNEL),
+    out=st.sampled_from(DATA),
+    groups=st.sampled_from([1, 2]),
+    stride=st.sampled_from([1, 2]),
+    pad=st.sampled_from([0, 1]),
+    dilation=st.sampled_from([1, 2]),
+)
+@settings(max_examples=20)
+def test_conv_in_any_layouts_is_the_convolution(
+    make_module, unscheduled, arrays, data, kernel, out, groups, stride, pad, dilation
+):
+    x, w = arrays((2, 16, 6, 7), (8, 16 // groups, 3, 2))
+    attrs = {"strides": stride, "padding": pad, "dilation": dilation, "groups": groups}
+    got = run_conv(make_module, unscheduled, x, w, data, kernel, out, **attrs)
+    expected = reference(x, w, stride, pad, dilation, groups)
+    np.testing.assert_allclose(got, lay(expected, "NCHW", out), atol=1e-4)
+
+
+@pytest.mark.parametrize(("data", "kernel"), [("NCHW4c", "OIHW1i4o"), ("NHWC", "OIHW4o"), ("NCHW8c", "OIHW1i8o")])
+def test_depthwise_conv_in_packed_layouts(make_module, unscheduled, arrays, data, kernel):
+    x, w = arrays((1, 16, 6, 6), (16, 1, 3, 3))
+    out = "NCHW4c"
+    got = run_conv(make_module, unscheduled, x, w, data, kernel, out, padding=1, groups=16)
+    np.testing.assert_allclose(got, lay(reference(x, w, 1, 1, 1, 16), "NCHW", out), atol=1e-4)
+
+
+def test_packed_reduction_axes_stay_plain(make_module):
+    def body(emit, x, w):
+        return emit(relax.op.nn.conv2d(x, w, data_layout="NCHW16c", kernel_layout="OIHW16i16o"))
+
+    mod = legalize(make_module(body, (1, 2, 8, 8, 16), (4, 2, 3, 3, 16, 16)))
+    text = next(f for f in mod.functions.values() if not isinstance(f, relax.Function)).script()
+    assert "//" not in text
+    assert "%" not in text
+
+
+def test_a_module_is_not_changed(make_module):
+    mod = make_module(lambda emit, x: emit(relax.op.nn.relu(x)), (4, 4))
+    before = mod.script()
+    legalize(mod)
+    assert mod.script() == before
+
+
+def test_what_has_no_legalisation_stays(make_module):
+    def body(emit, x, w):
+        conv = relax.op.nn.conv2d_transpose(x, w, data_layout="NCHW4c", kernel_layout="IOHW4i4o")
+        return emit(relax.op.nn.relu(emit(conv)))
+
+    try:
+        mod = make_module(body, (1, 2, 8, 8, 4), (2, 2, 3, 3, 4, 4))
+    except tvm.error.TVMError:
+        pytest.skip("TVM does not type this op")
+    text = legalize(mod)["main"].script(show_meta=False)
+    assert "R.nn.conv2d_transpose" in text
+    assert "R.nn.relu" not in text
+
+
+def test_an_op_whose_legalisation_raises_stays(make_module):
+    # cumsum over a symbolic axis of unknown rank, and a bool tensor through layout_transform
+    def body(emit, x):
+        return emit(relax.op.layout_transform(x, index_map=lambda i, j: (j, i)))
+
+    mod = make_module(body, (4, 6), dtype="bool")
+    assert legalize(mod)["main"].script(show_meta=False)
+
+
+@given(
+    shape=st.tuples(*[st.sampled_from([1, 4, 8])] * 4),
+    names=st.sampled_from([("NCHW", "NHWC"), ("NCHW", "NCHW4c"), ("NHWC", "NCHW"), ("NHWC", "NHCW4c")]),
+)
+@settings(max_examples=15)
+def test_transforms_write_in_order(make_module, unscheduled, arrays, shape, names):
+    """So TVM fuses them with what is in front of them and behind; its own are in the order of what they read."""
+    index_map = index_map_from_names(*names, shape)
+    assume(index_map is not None)
+    mod = legalize(make_module(lambda emit, x: emit(relax.op.layout_transform(x, to_tvm(index_map))), shape))
+    func = next(f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc))
+    (stage,) = stages_of(new_schedule(func))
+    assert stage.is_plain
+    (x,) = arrays(shape)
+    np.testing.assert_array_equal(unscheduled(mod, x), index_map.apply(x))

@@ -1,0 +1,198 @@
+"""Algorithms compute what the convolution computes, and what is no convolution is not taken for one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+from eqsat_layout.graph.signatures import legalise_calls
+from eqsat_layout.implementations.algorithms import ALGORITHMS, convolution_of
+from eqsat_layout.implementations.algorithms.winograd import matrices
+from eqsat_layout.targets import lower
+from eqsat_layout.tir.signature import analyse
+
+LAYOUTS = (("NCHW", "OIHW"), ("NHWC", "OHWI"), ("NHWC", "HWIO"))
+
+
+def called(shape: tuple[int, ...], kernel: tuple[int, ...], **attrs: Any) -> tuple[Any, list[Any]]:
+    """A call of conv2d over variables; shapes as NCHW and OIHW."""
+    data_layout, kernel_layout = attrs.get("data_layout", "NCHW"), attrs.get("kernel_layout", "OIHW")
+    x = relax.Var("x", relax.TensorType([shape["NCHW".index(a)] for a in data_layout], "float32"))
+    w = relax.Var("w", relax.TensorType([kernel["OIHW".index(a)] for a in kernel_layout], "float32"))
+    return relax.BlockBuilder().normalize(op.nn.conv2d(x, w, **attrs)), [x, w]
+
+
+def called_transposed(shape: tuple[int, ...], kernel: tuple[int, ...], **attrs: Any) -> tuple[Any, list[Any]]:
+    """A call of conv2d_transpose over variables."""
+    x, w = (relax.Var(name, relax.TensorType(s, "float32")) for name, s in (("x", shape), ("w", kernel)))
+    return relax.BlockBuilder().normalize(op.nn.conv2d_transpose(x, w, **attrs)), [x, w]
+
+
+def recognised(call: Any) -> Any:
+    computation = analyse(legalise_calls([call])[0].func)
+    assert computation is not None
+    return convolution_of(computation)
+
+
+def module_of(call: Any, params: list[Any]) -> Any:
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            out = builder.emit_output(call)
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def run(mod: Any, arrays: list[Any]) -> Any:
+    return relax.VirtualMachine(lower(mod), tvm.cpu())["main"](*map(tvm.runtime.tensor, arrays)).numpy()
+
+
+def error(call: Any, params: list[Any], algorithm: Any) -> float | None:
+    """Largest difference of the results, relative to the largest result; None where the algorithm does not apply."""
+    conv = recognised(call)
+    if conv is None:  # axes of one element leave no trace in a block
+        assert 1 in [int(e) for ty in (call.ty, *(p.ty for p in params)) for e in list(ty.shape)[1:]]
+        return None
+    other = algorithm.build(conv)
+    if other is None:
+        return None
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal([int(e) for e in p.ty.shape], dtype=np.float32) for p in params]
+    wanted, got = run(module_of(call, params), arrays), run(other, arrays)
+    assert wanted.shape == got.shape
+    return float(np.max(np.abs(wanted - got)) / np.max(np.abs(wanted)))
+
+
+@pytest.mark.parametrize(("tile", "window"), [(2, 3), (4, 3), (2, 5), (4, 5), (2, 7)])
+def test_the_matrices_filter(tile: int, window: int) -> None:
+    rng = np.random.default_rng(tile)
+    d, g = rng.standard_normal(tile + window - 1), rng.standard_normal(window)
+    back, weigh, forth = matrices(tile, window)
+    np.testing.assert_allclose(back @ ((weigh @ g) * (forth @ d)), np.correlate(d, g, "valid"), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("algorithm", "bound"), [("F(2,3)", 3e-6), ("F(4,3)", 3e-5), ("im2col", 1e-6)])
+@pytest.mark.parametrize("layouts", LAYOUTS)
+def test_the_result_is_the_convolution(algorithm: str, bound: float, layouts: tuple[str, str]) -> None:
+    attrs = {"padding": [1, 0, 2, 1], "data_layout": layouts[0], "kernel_layout": layouts[1]}
+    call, params = called((2, 8, 9, 14), (12, 8, 3, 3), **attrs)
+    (own,) = [a for a in ALGORITHMS if algorithm in a.name]
+    found = error(call, params, own)
+    assert found is not None
+    assert found < bound
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "window", "bound"),
+    [
+        ("F(2,3)", (1, 3), 3e-6),
+        ("F(4,3)", (3, 1), 3e-5),
+        ("F(2,5)", (5, 5), 3e-5),
+        ("F(2,5)", (5, 1), 3e-5),
+        ("F(2,7)", (1, 7), 3e-5),
+        ("F(2,7)", (7, 1), 3e-5),
+    ],
+)
+@pytest.mark.parametrize("layouts", LAYOUTS[:2])
+def test_windows_of_other_sizes(
+    algorithm: str, window: tuple[int, int], bound: float, layouts: tuple[str, str]
+) -> None:
+    attrs = {"padding": [w // 2 for w in window], "data_layout": layouts[0], "kernel_layout": layouts[1]}
+    call, params = called((2, 8, 9, 14), (12, 8, *window), **attrs)
+    (own,) = [a for a in ALGORITHMS if algorithm in a.name]
+    found = error(call, params, own)
+    assert found is not None
+    assert found < bound
+
+
+@given(
+    size=st.tuples(st.integers(3, 11), st.integers(3, 11)),
+    channels=st.tuples(st.sampled_from([1, 3, 4, 16]), st.sampled_from([1, 4, 16])),
+    padding=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+    batch=st.integers(1, 2),
+    algorithm=st.sampled_from(ALGORITHMS),
+)
+@settings(max_examples=12, deadline=None)
+def test_any_shape(size: Any, channels: Any, padding: Any, batch: int, algorithm: Any) -> None:
+    call, params = called((batch, channels[0], *size), (channels[1], channels[0], 3, 3), padding=padding)
+    found = error(call, params, algorithm)
+    assert found is None or found < 3e-5
+
+
+@given(
+    size=st.tuples(st.integers(2, 6), st.integers(2, 6)),
+    window=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    stretch=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    data=st.data(),
+)
+@settings(max_examples=20, deadline=None)
+def test_transposed_convolutions_of_any_shape(size: Any, window: Any, stretch: Any, data: Any) -> None:
+    padding = [data.draw(st.integers(0, w - 1)) for w in (*window, *window)]
+    more = [data.draw(st.integers(0, s - 1)) for s in stretch]
+    attrs = {"strides": list(stretch), "padding": padding, "output_padding": more}
+    call, params = called_transposed((2, 3, *size), (3, 5, *window), **attrs)
+    if min(int(e) for e in call.ty.shape) < 1:
+        return
+    (own,) = [a for a in ALGORITHMS if a.name == "transposed"]
+    found = error(call, params, own)
+    assert found is None or found < 1e-5
+
+
+def test_a_transposed_convolution_has_no_zeros_left() -> None:
+    call, _ = called_transposed((1, 8, 5, 5), (8, 4, 2, 2), strides=[2, 2])
+    conv = recognised(call)
+    assert (conv.stretches, conv.flipped, conv.padding) == ((2, 2), (True, True), ((1, 1), (1, 1)))
+    (own,) = [a for a in ALGORITHMS if a.name == "transposed"]
+    assert "transposed_pad" not in own.build(conv).script()
+    assert [a.name for a in ALGORITHMS if a.build(conv) is not None] == ["transposed"]
+
+
+@pytest.mark.parametrize("condition", ["inside", "odd columns too", "less"])
+def test_only_zeros_around_the_data_are_padding(condition: str) -> None:
+    """What a block zeroes is evaluated: conditions were taken for those of padding, whatever they said."""
+    data = te.placeholder((1, 4, 6, 6), name="x")
+    kernel = te.placeholder((4, 4, 3, 3), name="w")
+
+    def padded(n: Any, c: Any, h: Any, w: Any) -> Any:
+        inside = [h >= 1, h < 7, w >= 1, w < 7]
+        inside += {"inside": [], "odd columns too": [tirx.floormod(w, 2) == 0], "less": [h < 6]}[condition]
+        return tirx.if_then_else(tirx.all(*inside), data[n, c, h - 1, w - 1], tirx.const(0.0, "float32"))
+
+    around = te.compute((1, 4, 8, 8), padded, name="around")
+    c, r, q = te.reduce_axis((0, 4), "c"), te.reduce_axis((0, 3), "r"), te.reduce_axis((0, 3), "q")
+    result = te.compute(
+        (1, 4, 6, 6), lambda n, o, h, w: te.sum(around[n, c, h + r, w + q] * kernel[o, c, r, q], axis=[c, r, q])
+    )
+    computation = analyse(te.create_prim_func([data, kernel, result], index_dtype_override="int64"))
+    assert (convolution_of(computation) is not None) == (condition == "inside")
+
+
+def test_strides_and_dilation_are_seen() -> None:
+    call, _ = called((1, 4, 20, 21), (6, 4, 3, 2), strides=[2, 1], dilation=[1, 3], padding=[1, 2, 0, 1])
+    conv = recognised(call)
+    assert (conv.strides, conv.dilation, conv.padding) == ((2, 1), (1, 3), ((1, 0), (2, 1)))
+    assert (conv.channels, conv.windows, conv.size) == ((4, 6), (3, 2), (20, 21))
+    assert [a.name for a in ALGORITHMS if a.build(conv) is not None] == ["im2col"]
+
+
+def test_what_is_no_convolution_is_not_taken_for_one() -> None:
+    def var(*shape: int) -> Any:
+        return relax.Var("v", relax.TensorType(shape, "float32"))
+
+    builder = relax.BlockBuilder()
+    others = [
+        op.matmul(var(8, 8), var(8, 8)),
+        op.nn.conv2d(var(1, 8, 8, 8), var(8, 1, 3, 3), groups=8),
+        op.nn.conv2d(var(1, 8, 8, 8), var(8, 4, 3, 3), groups=2),
+        op.nn.conv2d_transpose(var(1, 8, 8, 8), var(8, 4, 3, 3), groups=2),
+        op.nn.max_pool2d(var(1, 8, 8, 8), [3, 3]),
+        op.nn.conv2d(var(1, 2, 8, 8, 4), var(2, 2, 3, 3, 4, 4), data_layout="NCHW4c", kernel_layout="OIHW4i4o"),
+    ]
+    assert [recognised(builder.normalize(call)) for call in others] == [None] * len(others)

@@ -1,0 +1,75 @@
+"""Integers that calls pass become part of kernels, which are fused then."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import relax, tirx
+from tvm.script import tirx as T
+
+from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.passes.scalar_literals import with_numbers
+from eqsat_layout.targets import lower
+from eqsat_layout.targets.cpu.build import fuse
+
+SHAPE = (3, 5, 8)
+
+
+def taken(emit, x, *places, dtype="int64", axis=0):
+    parts = [emit(relax.op.take(x, relax.const(place, dtype), axis=axis, mode="fast")) for place in places]
+    return emit(relax.op.add(*parts))
+
+
+def kernels(mod):
+    return [func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc)]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_takes_of_single_places_are_fused_with_what_follows(make_module, run, arrays, dtype):
+    """Three copies of every product in front of an attention: 4 % of ViT of eight images, with what they held up."""
+    mod = legalize(make_module(lambda emit, x: taken(emit, x, 2, 0, dtype=dtype), SHAPE))
+    assert len(kernels(fuse(mod))) > 1
+    known = with_numbers(mod)
+    (kernel,) = kernels(fuse(known))
+    assert len(kernel.params) == 2, "the operand and the result"
+    (x,) = arrays(SHAPE)
+    np.testing.assert_array_equal(run(lower(mod), x), x[2] + x[0])
+
+
+def test_calls_of_one_kernel_with_different_integers_are_told_apart(make_module, run, arrays):
+    mod = legalize(make_module(lambda emit, x: taken(emit, x, 4, 1, axis=1), SHAPE))
+    assert len(kernels(mod)) == 2, "take and add"
+    assert len(kernels(with_numbers(mod))) == 3
+    (x,) = arrays(SHAPE)
+    np.testing.assert_array_equal(run(lower(mod), x), x[:, 4] + x[:, 1])
+
+
+def test_other_operands_stay(make_module):
+    """Scalars of other types, and several integers at once."""
+    scaled = legalize(make_module(lambda emit, x: emit(relax.op.multiply(x, relax.const(2.0))), SHAPE))
+    assert with_numbers(scaled) is scaled
+    rows = relax.const(np.array([0, 2], "int64"))
+    some = legalize(make_module(lambda emit, x: emit(relax.op.take(x, rows, axis=0)), SHAPE))
+    assert with_numbers(some) is some
+
+
+def test_an_integer_whose_address_is_taken_stays():
+    """A kernel that hands it on can't do without it."""
+
+    @T.prim_func(s_tir=True)
+    def opaque(x: T.Buffer((8,), "float32"), at: T.Buffer((), "int64"), y: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.sblock("y"):
+                v = T.axis.spatial(8, i)
+                y[v] = x[v] + T.call_extern("float32", "read", T.address_of(at[()]))
+
+    builder = relax.BlockBuilder()
+    callee = builder.add_func(opaque, "opaque")
+    x = relax.Var("x", relax.TensorType((8,), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out_type = relax.TensorType((8,), "float32")
+            result = builder.emit_output(relax.call_tir(callee, relax.Tuple([x, relax.const(3, "int64")]), out_type))
+        builder.emit_func_output(result)
+    mod = builder.get()
+    assert with_numbers(mod) is mod

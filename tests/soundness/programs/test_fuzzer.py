@@ -1,0 +1,200 @@
+"""The program fuzzer: its programs are many, the same for the same choices, and what is wrong is found and shrunk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm_ffi
+from hypothesis import HealthCheck, given, settings
+from programs import program
+from tvm import relax
+from tvm.relax import op as R
+
+from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
+from eqsat_layout.soundness.programs.check import Pair, difference, interface_difference
+from eqsat_layout.soundness.programs.fuzzer import (
+    FAILED,
+    SAME,
+    UNCHANGED,
+    Outcome,
+    ProgramFailure,
+    ProgramReport,
+    check,
+    fuzz_programs,
+    main,
+)
+from eqsat_layout.soundness.programs.generator import Choices, Program, make_program, programs
+from eqsat_layout.soundness.programs.jobs import Worker, shrunk
+from eqsat_layout.soundness.programs.ops import ANY_KINDS, FLOAT_KINDS, NETWORK_KINDS, TIR_KINDS
+
+MANY = 700
+
+
+@pytest.fixture(scope="module")
+def many() -> list[Program]:
+    return [make_program(Choices.of_seed(seed)) for seed in range(MANY)]
+
+
+def test_every_family_of_ops_occurs_and_every_program_is_well_formed(many: list[Program]) -> None:
+    found: Counter[str] = Counter()
+    for made in many:
+        relax.analysis.well_formed(made.module)
+        found.update(made.kinds)
+    assert {kind.__name__ for kind in (ANY_KINDS | FLOAT_KINDS | NETWORK_KINDS | TIR_KINDS)} == set(found)
+
+
+def test_programs_have_what_real_modules_have(many: list[Program]) -> None:
+    found: Counter[str] = Counter()
+    for made in many:
+        functions = [f for f in made.module.functions.values() if isinstance(f, relax.Function)]
+        found["several functions"] += len(functions) > 1
+        found["private"] += any(f.attrs is None or "global_symbol" not in f.attrs for f in functions)
+        found["frozen"] += any(f.attrs is not None and FROZEN_ATTRIBUTE in f.attrs for f in functions)
+        found["desired"] += "desired_layouts" in made.options
+        main = made.module["main"]
+        found["blocks"] += len(main.body.blocks) > 1
+        found["results"] += isinstance(main.ret_ty, relax.TupleType)
+        found["tuple parameters"] += any(isinstance(p.ty, relax.TupleType) for p in main.params)
+        tensors = [p.ty for p in main.params if isinstance(p.ty, relax.TensorType)]
+        found["symbolic"] += bool(relax.analysis.defined_symbolic_vars(main))
+        found["scalars"] += any(ty.ndim == 0 for ty in tensors)
+        shapes = [[int(e) for e in ty.shape.values if not hasattr(e, "name")] for ty in tensors]
+        found["empty"] += any(0 in shape for shape in shapes)
+        found.update({str(ty.dtype) for ty in tensors})
+    expected = [
+        "several functions",
+        "private",
+        "frozen",
+        "desired",
+        "blocks",
+        "results",
+        "tuple parameters",
+        "symbolic",
+    ]
+    expected += ["scalars", "empty", "float32", "float16", "int32", "int8", "bool"]
+    assert [name for name in expected if not found[name]] == []
+
+
+def test_the_same_choices_make_the_same_program() -> None:
+    choices = Choices.of_seed(5)
+    first = make_program(choices)
+    again = make_program(Choices.of_record(choices.record))
+    assert tvm_ffi.structural_equal(first.module, again.module)
+    assert first.options == again.options
+    assert first.text() == again.text()
+    assert not tvm_ffi.structural_equal(first.module, make_program(Choices.of_seed(6)).module)
+
+
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@given(programs())
+def test_hypothesis_makes_programs(made: Program) -> None:
+    relax.analysis.well_formed(made.module)
+
+
+def test_a_record_that_ends_makes_the_simplest_program() -> None:
+    smallest = make_program(Choices.of_record([]))
+    assert smallest.kinds == ()
+    relax.analysis.well_formed(smallest.module)
+
+
+def doubled(builder: Any, x: Any) -> Any:
+    return builder.emit(R.multiply(x, relax.const(2.0, "float32")))
+
+
+def test_differences_of_numbers_and_interfaces_are_found() -> None:
+    before = program(doubled, (2, 3))
+    assert interface_difference(before, before) == ""
+    assert "type" in interface_difference(before, program(doubled, (3, 2)))
+    one, two = np.ones((2, 3), "float32"), np.full((2, 3), 1.01, "float32")
+    assert difference(one, one * np.float32(1 + 1e-6)) == ""
+    assert "6 of 6 elements" in difference(one, two)
+    assert difference(one, one[:1]) == "is float32(1, 3) instead of float32(2, 3)"
+    assert difference(np.array([1, 2]), np.array([1, 3])) == "differs in 1 of 2 elements"
+
+
+def test_a_program_that_amplifies_rounding_is_told_from_a_wrong_one() -> None:
+    def steep(builder: Any, x: Any) -> Any:
+        for _ in range(3):
+            x = builder.emit(R.sin(builder.emit(R.multiply(x, relax.const(300.0, "float32")))))
+        return x
+
+    def shifted(amount: float) -> Any:
+        def body(builder: Any, x: Any) -> Any:
+            return steep(builder, builder.emit(R.add(x, relax.const(amount, "float32"))))
+
+        return body
+
+    pair = Pair(program(steep, (4, 4)), program(shifted(1e-6), (4, 4)))
+    (case,) = pair.cases(0)
+    assert difference(case.before[0], case.after[0])
+    assert pair.is_noise(case)
+    plain = Pair(program(doubled, (4, 4)), program(lambda b, x: b.emit(R.add(x, relax.const(1.0, "float32"))), (4, 4)))
+    (case,) = plain.cases(0)
+    assert difference(case.before[0], case.after[0])
+    assert not plain.is_noise(case)
+
+
+BAD_RULE = """
+(rewrite (Op k (Arg x (End))) x :when ((is k "relax.nn.relu")) :ruleset logical :name "relu is nothing")
+"""
+
+
+def asks(*rules: Path) -> Callable[[Sequence[int] | None, int], Outcome]:
+    def ask(record: Sequence[int] | None, seed: int) -> Outcome:
+        return check(Choices.of_seed(seed) if record is None else Choices.of_record(record), seed, rules)
+
+    return ask
+
+
+def test_an_unsound_rule_is_found_and_the_program_shrunk(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.egg"
+    bad.write_text(BAD_RULE)
+    ask = asks(bad)
+    failed = next(outcome for seed in range(40) if (outcome := ask(None, seed)).kind == FAILED)
+    smallest = shrunk(failed, 0, ask, seconds=4)
+    assert smallest.kind == FAILED
+    assert smallest.why == failed.why
+    assert len(smallest.record) < len(failed.record)
+    assert smallest.program.count("R.") < failed.program.count("R.")
+    assert ask(smallest.record, 0).why == failed.why
+    assert asks()(smallest.record, 0).kind != FAILED  # the rule is to blame
+
+
+def test_programs_in_processes_and_the_report() -> None:
+    shares: list[float] = []
+    report = fuzz_programs(cases=8, jobs=2, on_progress=lambda report, share: shares.append(share))
+    assert report.is_clean, str(report)
+    assert report.programs == len(shares) == 8
+    assert shares[-1] == 1.0
+    assert report.compared >= 3
+    assert "8 programs" in str(report)
+    assert {"make", "optimize"} <= set(report.stages)
+
+
+def test_a_process_that_dies_is_a_failure_of_its_program_only() -> None:
+    worker = Worker()
+    try:
+        assert worker.ask(None, 0).kind in (SAME, UNCHANGED)
+        worker._process.kill()
+        died = worker.ask(None, 1)
+        assert (died.kind, died.why) == (FAILED, "the process died of SIGKILL")
+        assert "def main" in died.program
+        assert worker.ask(None, 1).kind in (SAME, UNCHANGED)
+    finally:
+        worker.close()
+
+
+def test_a_failure_shows_how_to_see_it_again(capsys: pytest.CaptureFixture[str]) -> None:
+    failure = ProgramFailure(7, "numbers", "main: result 0 differs", "the module", (1, 2))
+    assert failure.command.endswith("eqsat_layout.soundness.programs.fuzzer 7")
+    report = ProgramReport(0, failures=[failure])
+    report.add(Outcome(FAILED, "numbers", "main: result 0 differs"))
+    assert not report.is_clean
+    assert failure.command in str(report)
+    assert main(["7"]) == 0
+    assert "seed 7: " in capsys.readouterr().out

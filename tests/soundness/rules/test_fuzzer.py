@@ -1,0 +1,166 @@
+"""The rule fuzzer: it finds what is wrong, says where, and lets pass what is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eqsat_layout.egraph.rules import rule_files
+from eqsat_layout.errors import RuleError
+from eqsat_layout.soundness import assert_rules_sound
+from eqsat_layout.soundness.rules.fuzzer import Effort, FuzzReport, fuzz_rules
+from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
+from eqsat_layout.soundness.rules.mutation import judge, mutants_of
+from eqsat_layout.soundness.rules.rule_text import read_rule_base
+
+BAD = Path(__file__).with_name("bad_rules.egg")
+QUICK = Effort(cases=20, models=6)
+
+
+def fuzz(path: Path, effort: Effort = QUICK, seed: int = 0) -> FuzzReport:
+    return fuzz_rules([*rule_files(), path], effort, seed, only=lambda rule: rule.file == str(path))
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "mine.egg"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_every_classical_mistake_is_found() -> None:
+    report = fuzz(BAD)
+    assert len(report.rules) == 15
+    missed = [str(r.rule) for r in report.rules if not r.failures]
+    assert not missed
+    for rule in report.rules:
+        assert rule.counterexample is not None
+        assert f"{BAD}:{rule.rule.line}" in rule.counterexample.text
+        assert "seed 0" in rule.counterexample.text
+
+
+def test_the_rules_of_the_package_have_no_counterexample() -> None:
+    report = fuzz_rules(rule_files(), Effort(cases=2, models=8))
+    assert [str(r.rule) for r in report.rules if r.failures] == []
+    assert report.is_clean, [(str(r.rule), r.trouble) for r in report.rules if r.trouble]
+    assert report.compared > 1000
+    assert report.instances > 20_000
+
+
+def test_the_same_seed_gives_the_same() -> None:
+    reports = [fuzz(BAD, Effort(cases=1, models=2), seed) for seed in (3, 3, 4)]
+    found = [[(r.matches, r.failures, r.counterexample and r.counterexample.text) for r in x.rules] for x in reports]
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_sound_rule_for_special_ops_finds_instances(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        ; x * sigmoid(x) == silu(x)
+        (rule ((= y (Op k (Arg x (Arg s (End))))) (= s (Op j (Arg x (End))))
+               (is k "relax.multiply") (is j "relax.sigmoid")
+               (= z (Op l (Arg x (End)))) (is l "relax.nn.silu"))
+              ((union y z)) :ruleset logical :name "silu")
+        (rewrite (Op k (Arg (Op k (Arg x (End))) (End))) x
+                 :when ((is k "relax.negative")) :ruleset logical :name "double negation")
+        """,
+    )
+    assert_rules_sound(path, cases=5)
+
+
+def test_a_relation_without_a_meaning_is_followed_to_where_it_is_used(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        (relation twice (Tensor Tensor))
+        (rule ((alias y k x) (alias x j z)) ((twice y z)) :ruleset logical :name "twice")
+        (rule ((twice y z)) ((union y z)) :ruleset logical :name "twice is nothing")
+        """,
+    )
+    twice, nothing = fuzz(path).rules
+    assert twice.is_sound
+    assert nothing.failures
+    with pytest.raises(AssertionError, match=r"mine\.egg:4: rule 'twice is nothing' is not sound"):
+        assert_rules_sound(path, cases=5)
+
+
+def test_a_meaning_of_ones_own_is_checked(tmp_path: Path) -> None:
+    rules = """
+        (relation equal (Tensor Tensor))
+;= (equal x y) := (= x y)
+        (rule ((alias y k x) (identity k)) ((equal x y)) :ruleset logical :name "right")
+        (rule ((alias y k x)) ((equal x y)) :ruleset logical :name "wrong")
+    """
+    right, wrong = fuzz(written(tmp_path, rules)).rules
+    assert right.is_sound
+    assert wrong.failures
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (";= (nothing x) := (= x x)", "there is no relation 'nothing'"),
+        (";= (mine x y) := (= x x)", "'mine' has 1 columns"),
+        (";= (mine x) (= x x)", "can't read this"),
+        (";= (mine x) := (= x x", "parentheses don't match"),
+    ],
+)
+def test_a_malformed_meaning_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    path = written(tmp_path, f"(relation mine (Tensor))\n{line}\n")
+    with pytest.raises(RuleError, match=rf"mine\.egg:2: {message}"):
+        fuzz(path)
+
+
+@pytest.mark.parametrize(
+    ("rule", "trouble"),
+    [
+        ('(rule ((= y (Op k a)) (is k "relax.no_such_op")) ((live y)) :name "r")', "relax.no_such_op: no such op"),
+        ('(rule ((row-ref 1234567)) ((row-ref 1)) :name "r")', "nothing in the random models matches"),
+        ('(sort S) (relation s (S)) (rule ((s x)) ((s x)) :name "r")', "no random instances of sort 'S'"),
+    ],
+)
+def test_what_cannot_be_fuzzed_is_reported(tmp_path: Path, rule: str, trouble: str) -> None:
+    (report,) = fuzz(written(tmp_path, rule), Effort(cases=1, models=1)).rules
+    assert trouble in report.trouble
+    assert not report.is_sound
+
+
+def test_what_is_no_rule_is_reported(tmp_path: Path) -> None:
+    report = fuzz(written(tmp_path, '(union (Param "a") (Param "b"))'), Effort(cases=1, models=1))
+    assert report.unread == ["mine.egg:1: 'union' is not a rule that can be fuzzed"]
+    assert not report.is_clean
+
+
+def test_rules_that_are_wrong_together_only_are_found(tmp_path: Path) -> None:
+    """Each is true of the facts that there are; with what the other makes, a false merge follows."""
+    path = written(
+        tmp_path,
+        """
+        (relation mark (Tensor))
+        (rule ((alias y k x)) ((mark y)) :ruleset logical :name "mark")
+        (rule ((mark y) (mark x) (want x f) (want y f)) ((union x y)) :ruleset logical :name "marked are one")
+        """,
+    )
+    report = fuzz(path)
+    assert report.false_merges or any(r.failures for r in report.rules)
+
+
+def test_processes_share_the_work(tmp_path: Path) -> None:
+    report = fuzz_in_processes([*rule_files(), BAD], Effort(cases=2, models=2), only=[BAD], jobs=2)
+    assert len(report.rules) == 15
+    assert report.models >= 2
+    assert all(r.counterexample is None or r.rule.file == str(BAD) for r in report.rules)
+
+
+def test_mutants_are_caught() -> None:
+    """Some rules here; ``bench/soundness.py`` has them all."""
+    files = rule_files()
+    base = read_rule_base(files)
+    mutants = [
+        m for rule in base.rules if rule.name in ("compose", "view", "crop-of-pad") for m in mutants_of(rule, base)
+    ]
+    verdict = judge(base, mutants, seconds=60)
+    assert len(mutants) > 60
+    assert [str(m) for m in verdict.survivors] == []
+    assert len(verdict.caught) > 15

@@ -1,0 +1,80 @@
+"""Reductions over axes that their operands read as two: tiles are of one part each, the numbers the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te
+
+from eqsat_layout.targets import Machine, normalize_target
+from eqsat_layout.targets.cpu.build import build_scheduled
+from eqsat_layout.targets.cpu.model.register_tiles import joined_tile, register_tile, tile_cycles
+from eqsat_layout.targets.cpu.schedule import schedule_primfunc
+from eqsat_layout.targets.cpu.single.split_axes import split_axes
+from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
+
+AVX512 = Machine(64, 32, 2, broadcast_operand=True)
+PARTS, ROWS, DEPTH, WIDTH = 8, 37, 197, 768  # so much that matrices come from the second cache
+
+
+def product_of_rows_in_turns(ending=None, *, order="turns"):
+    """Row ``i`` of the result belongs to matrix ``i % PARTS`` (``order``: turns) or ``i // ROWS`` (order: rows)."""
+    a = te.placeholder((PARTS, ROWS, DEPTH), name="a")
+    b = te.placeholder((PARTS, DEPTH, WIDTH), name="b")
+    c = te.placeholder((WIDTH,), name="c")
+    k = te.reduce_axis((0, DEPTH), "k")
+
+    def element(i, j):
+        part, row = (i % PARTS, i // PARTS) if order == "turns" else (i // ROWS, i % ROWS)
+        return te.sum(a[part, row, k] * b[part, k, j], axis=k)
+
+    y = te.compute((PARTS * ROWS, WIDTH), element, name="product")
+    if ending is not None:
+        y = te.compute(y.shape, lambda i, j: ending(y[i, j] + c[j]), name="ending")
+    return te.create_prim_func([a, b, c, y], index_dtype_override="int64")
+
+
+def relu(value):
+    return te.max(value, tvm.tirx.const(0.0, "float32"))
+
+
+@pytest.mark.parametrize("order", ["turns", "rows"])
+@pytest.mark.parametrize("ending", [None, relu, te.exp])
+def test_rows_that_take_turns_are_tiles_of_one_part_each(ending, order):
+    """ViT of eight images: 26 GFLOP/s for the products of its attention with the values, 320 since."""
+    func = product_of_rows_in_turns(ending, order=order)
+    before = stages_of(new_schedule(func))[0]
+    cut = split_axes(new_schedule(func), AVX512)
+    stage, *rest = stages_of(cut)
+    assert [axis.extent for axis in stage.spatial] == [PARTS, ROWS, WIDTH]
+    assert len(rest) == 1
+    assert tile_cycles(stage, AVX512, joined=True) < 0.5 * tile_cycles(before, AVX512, joined=True)
+    tile = joined_tile(stage, AVX512)
+    assert (tile.size if tile else register_tile(stage, AVX512).sizes[1]) > 1
+
+
+@pytest.mark.parametrize("order", ["turns", "rows"])
+@pytest.mark.parametrize("ending", [None, relu])
+def test_the_numbers_are_those_of_the_whole_axis(ending, order):
+    func = product_of_rows_in_turns(ending, order=order)
+    rng = np.random.default_rng(3)
+    a, b, c = (rng.standard_normal(s).astype("float32") for s in ((PARTS, ROWS, DEPTH), (PARTS, DEPTH, WIDTH), WIDTH))
+    wanted = a @ b
+    wanted = (wanted.transpose(1, 0, 2) if order == "turns" else wanted).reshape(-1, WIDTH)
+    wanted = np.maximum(wanted + c, 0) if ending else wanted
+    scheduled = schedule_primfunc(func.with_attr("global_symbol", "main"), AVX512)
+    library = build_scheduled(tvm.IRModule({"main": scheduled}), normalize_target())
+    result = tvm.runtime.tensor(np.full((PARTS * ROWS, WIDTH), np.nan, "float32"))
+    library["main"](*map(tvm.runtime.tensor, (a, b, c)), result)
+    np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_an_axis_that_is_cut_for_nothing_stays():
+    """Rows of one matrix, whatever the shape in which they are stored."""
+    a = te.placeholder((ROWS, PARTS, DEPTH), name="a")
+    b = te.placeholder((DEPTH, WIDTH), name="b")
+    k = te.reduce_axis((0, DEPTH), "k")
+    y = te.compute((ROWS * PARTS, WIDTH), lambda i, j: te.sum(a[i // PARTS, i % PARTS, k] * b[k, j], axis=k))
+    sch = new_schedule(te.create_prim_func([a, b, y], index_dtype_override="int64"))
+    assert split_axes(sch, AVX512) is sch

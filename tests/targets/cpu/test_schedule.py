@@ -1,0 +1,521 @@
+"""Schedules keep numbers: every family against the unscheduled build, for machines of several kinds."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import relax, te, tirx
+
+from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.targets import Machine, normalize_target
+from eqsat_layout.targets.cpu.build import build_scheduled, fuse
+from eqsat_layout.targets.cpu.schedule import schedule_module, schedule_primfunc
+from eqsat_layout.targets.schedules.stages import Access, new_schedule, stages_of
+from eqsat_layout.tir.structural import substitute
+
+AVX512 = Machine(64, 32, 2, broadcast_operand=True)
+AVX2 = Machine(32, 16, 2)
+NEON = Machine(16, 32, 4, broadcast_operand=True)
+MACHINES = [AVX512, AVX2, NEON]
+
+ZERO = tirx.const(0.0, "float32")
+
+nn, op = relax.op.nn, relax.op
+
+
+def conv(emit, x, w, **attrs):
+    return emit(nn.conv2d(x, w, **attrs))
+
+
+def conv_relu_residual(emit, x, w, b, r):
+    y = emit(nn.conv2d(x, w, padding=1, data_layout="NCHW8c", kernel_layout="OIHW8i8o"))
+    return emit(nn.relu(emit(op.add(emit(op.add(y, b)), r))))
+
+
+CASES = {
+    "add": (lambda emit, x, y: emit(op.add(x, y)), (4, 100), (100,)),
+    "relu of odd size": (lambda emit, x: emit(nn.relu(x)), (3, 7, 11)),
+    "scalar result": (lambda emit, x: emit(op.sum(x)), (6, 9)),
+    "transpose": (lambda emit, x: emit(op.permute_dims(x, (0, 2, 3, 1))), (1, 32, 9, 10)),
+    "layout transform": (
+        lambda emit, x: emit(op.layout_transform(x, index_map=lambda n, c, h, w: (n, c // 16, h, w, c % 16))),
+        (1, 64, 12, 12),
+    ),
+    "concat": (lambda emit, x, y: emit(nn.relu(emit(op.concat([x, y], axis=1)))), (1, 6, 8, 8), (1, 3, 8, 8)),
+    "concat of channels last": (
+        lambda emit, x, y, z: emit(nn.relu(emit(op.concat([x, emit(op.concat([y, z], axis=3))], axis=3)))),
+        (1, 8, 9, 48),
+        (1, 8, 9, 16),
+        (1, 8, 9, 32),
+    ),
+    "concat of odd channels last": (lambda emit, x, y: emit(op.concat([x, y], axis=3)), (1, 8, 9, 7), (1, 8, 9, 9)),
+    "gelu twice read": (lambda emit, x: emit(op.multiply(emit(nn.gelu(x)), x)), (16, 33)),
+    "softmax": (lambda emit, x: emit(nn.softmax(x)), (6, 40)),
+    "softmax of prime width": (lambda emit, x: emit(nn.softmax(x)), (6, 37)),
+    "layer norm": (lambda emit, x, g, b: emit(nn.layer_norm(x, g, b, axes=[-1])), (12, 64), (64,), (64,)),
+    "group norm": (
+        lambda emit, x, g, b: emit(nn.group_norm(x, g, b, num_groups=2, channel_axis=1, axes=[2, 3])),
+        (1, 8, 6, 6),
+        (8,),
+        (8,),
+    ),
+    "sum over channels": (lambda emit, x: emit(op.sum(x, axis=[1])), (2, 24, 8, 8)),
+    "mean of planes": (lambda emit, x: emit(op.mean(x, axis=[2, 3])), (2, 24, 7, 7)),
+    "max pool": (
+        lambda emit, x: emit(nn.max_pool2d(x, (3, 3), strides=(2, 2), padding=(1, 1, 1, 1))),
+        (1, 8, 18, 18),
+    ),
+    "max pool packed": (
+        lambda emit, x: emit(
+            nn.max_pool2d(x, (3, 3), strides=(2, 2), padding=(1, 1, 1, 1), layout="NCHW8c", out_layout="NCHW8c")
+        ),
+        (1, 2, 17, 17, 8),
+    ),
+    "average pool": (lambda emit, x: emit(nn.avg_pool2d(x, (3, 3), padding=(1, 1, 1, 1))), (1, 4, 12, 12)),
+    "matmul": (lambda emit, x, y: emit(op.matmul(x, y)), (24, 40), (40, 48)),
+    "matmul with bias": (
+        lambda emit, x, y, b: emit(nn.relu(emit(op.add(emit(op.matmul(x, y)), b)))),
+        (24, 40),
+        (40, 48),
+        (48,),
+    ),
+    "matmul of transposed weights": (
+        lambda emit, x, y: emit(op.matmul(x, emit(op.permute_dims(y)))),
+        (24, 40),
+        (48, 40),
+    ),
+    "matmul of prime sizes": (lambda emit, x, y: emit(op.matmul(x, y)), (3, 67, 64), (3, 64, 67)),
+    "vector times matrix": (lambda emit, x, y: emit(op.matmul(x, y)), (1, 256), (256, 100)),
+    "conv NCHW": (lambda emit, x, w: conv(emit, x, w, padding=1), (1, 16, 14, 14), (24, 16, 3, 3)),
+    "conv NCHW strided": (lambda emit, x, w: conv(emit, x, w, strides=2), (1, 16, 15, 15), (24, 16, 1, 1)),
+    "conv NHWC": (
+        lambda emit, x, w: conv(emit, x, w, padding=1, data_layout="NHWC", kernel_layout="HWIO"),
+        (2, 9, 9, 16),
+        (3, 3, 16, 32),
+    ),
+    "conv packed": (
+        lambda emit, x, w: conv(emit, x, w, strides=2, padding=3, data_layout="NCHW16c", kernel_layout="OIHW16i16o"),
+        (1, 1, 20, 20, 16),
+        (2, 1, 7, 7, 16, 16),
+    ),
+    "conv packed with epilogue": (
+        conv_relu_residual,
+        (1, 2, 7, 7, 8),
+        (4, 2, 3, 3, 8, 8),
+        (1, 4, 1, 1, 8),
+        (1, 4, 7, 7, 8),
+    ),
+    "conv grouped": (lambda emit, x, w: conv(emit, x, w, groups=4), (1, 16, 10, 10), (32, 4, 3, 3)),
+    "conv depthwise": (lambda emit, x, w: conv(emit, x, w, padding=1, groups=16), (1, 16, 14, 14), (16, 1, 3, 3)),
+    "conv depthwise packed": (
+        lambda emit, x, w: conv(emit, x, w, padding=1, groups=16, data_layout="NCHW8c", kernel_layout="OIHW1i8o"),
+        (1, 2, 14, 14, 8),
+        (2, 1, 3, 3, 1, 8),
+    ),
+    "conv transposed": (
+        lambda emit, x, w: emit(nn.conv2d_transpose(x, w, strides=2)),
+        (1, 8, 7, 7),
+        (8, 16, 2, 2),
+    ),
+    "conv 1d": (lambda emit, x, w: emit(nn.conv1d(x, w, padding=1)), (1, 8, 30), (16, 8, 3)),
+    "resize": (
+        lambda emit, x: emit(op.image.resize2d(x, (16, 16), layout="NCHW", method="linear")),
+        (1, 4, 8, 8),
+    ),
+    "running sum": (lambda emit, x: emit(op.cumsum(x, axis=-1)), (4, 20)),
+}
+
+
+def scheduled(mod, machine):
+    return schedule_module(fuse(legalize(mod)), machine)
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
+@pytest.mark.parametrize("name", CASES)
+def test_schedules_keep_the_numbers(make_module, unscheduled, run, arrays, name, machine):
+    body, *shapes = CASES[name]
+    mod = make_module(body, *shapes)
+    inputs = arrays(*shapes)
+    got = run(build_scheduled(scheduled(mod, machine), normalize_target()), *inputs)
+    np.testing.assert_allclose(got, unscheduled(legalize(mod), *inputs), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "marks"),
+    [
+        ("sum over channels", ['scope="local"', "T.vectorized(T.int64(8))"]),
+        ("relu of odd size", ["in range(T.int64(231))"]),  # LLVM's vectors, and single elements at the end
+        ("concat of channels last", ["T.vectorized(T.int64(16))"]),
+        ("softmax", ['scope="local"', "T.vectorized(T.int64(8))"]),
+        ("matmul with bias", ['scope="local"', "T.vectorized(T.int64(8))", "T.unroll"]),
+        ("matmul of prime sizes", ['scope="local"', "T.min(", "T.vectorized(T.int64(8))"]),
+        ("conv packed with epilogue", ['scope="local"', "T.vectorized(T.int64(8))", "T.parallel", "T.unroll"]),
+        ("conv depthwise packed", ['scope="local"', "T.vectorized(T.int64(8))"]),
+        ("max pool packed", ['scope="local"', "T.vectorized(T.int64(8))"]),
+        ("conv NHWC", ['scope="local"', "T.vectorized(T.int64(8))", "T.parallel"]),
+    ],
+)
+def test_a_family_leaves_its_marks(make_module, name, marks):
+    body, *shapes = CASES[name]
+    text = scheduled(make_module(body, *shapes), AVX2).script()
+    assert "tirx.is_scheduled" in text
+    for mark in marks:
+        assert mark in text, mark
+
+
+@given(
+    rows=st.integers(1, 40),
+    columns=st.integers(1, 70),
+    depth=st.integers(1, 70),
+    transposed=st.booleans(),
+    machine=st.sampled_from(MACHINES),
+)
+@settings(max_examples=25)
+def test_matmul_of_any_size(make_module, run, arrays, rows, columns, depth, transposed, machine):
+    def body(emit, x, y):
+        return emit(nn.relu(emit(op.matmul(x, emit(op.permute_dims(y)) if transposed else y))))
+
+    shapes = (rows, depth), (columns, depth) if transposed else (depth, columns)
+    x, y = arrays(*shapes)
+    got = run(build_scheduled(scheduled(make_module(body, *shapes), machine), normalize_target()), x, y)
+    np.testing.assert_allclose(got, np.maximum(x @ (y.T if transposed else y), 0), atol=1e-3)
+
+
+@given(
+    size=st.tuples(st.integers(1, 13), st.integers(1, 13)),
+    batch=st.integers(1, 2),
+    window=st.sampled_from([1, 2, 3]),
+    stride=st.sampled_from([1, 2]),
+    layout=st.sampled_from(["NCHW16c", "NCHW8c", "NHWC"]),
+    machine=st.sampled_from(MACHINES),
+)
+@settings(max_examples=30)
+def test_convolutions_of_any_size(make_module, unscheduled, run, arrays, size, batch, window, stride, layout, machine):
+    """Tiles run over height and width at once, and the last one overlaps."""
+    block = {"NCHW16c": 16, "NCHW8c": 8, "NHWC": 0}[layout]
+    height, width = ((s - 1) * stride + window for s in size)
+    kernel = f"OIHW{block}i{block}o" if block else "HWIO"
+
+    def body(emit, x, w, r):
+        y = emit(nn.conv2d(x, w, strides=stride, data_layout=layout, kernel_layout=kernel))
+        return emit(nn.relu(emit(op.add(y, r))))
+
+    if block:
+        shapes = (batch, 2, height, width, block), (2, 2, window, window, block, block), (batch, 2, *size, block)
+    else:
+        shapes = (batch, height, width, 12), (window, window, 12, 16), (batch, *size, 16)
+    mod, inputs = make_module(body, *shapes), arrays(*shapes)
+    got = run(build_scheduled(scheduled(mod, machine), normalize_target()), *inputs)
+    np.testing.assert_allclose(got, unscheduled(legalize(mod), *inputs), atol=1e-3)
+
+
+ROWS = {
+    "softmax": lambda emit, x: emit(nn.softmax(x)),
+    "log softmax": lambda emit, x: emit(nn.log_softmax(x)),
+    "softmax of scores": lambda emit, x: emit(op.multiply(emit(nn.softmax(emit(op.multiply(x, x)))), x)),
+    "softmax of columns": lambda emit, x: emit(nn.softmax(x, axis=-2)),
+    "norm": lambda emit, x: emit(
+        op.divide(x, emit(op.sqrt(emit(op.sum(emit(op.multiply(x, x)), axis=[-1], keepdims=True)))))
+    ),
+    "centred rows turned": lambda emit, x: emit(
+        op.permute_dims(emit(op.subtract(x, emit(op.mean(x, axis=[-1], keepdims=True)))), [0, 2, 1])
+    ),
+}
+
+
+@given(
+    name=st.sampled_from(list(ROWS)),
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 18), st.integers(1, 50) | st.sampled_from([64, 96, 128, 200])),
+    machine=st.sampled_from(MACHINES),
+)
+@settings(max_examples=40)
+def test_rows_of_any_length(make_module, unscheduled, run, arrays, name, shape, machine):
+    """All stages of a row together, where vectors divide it; in loops of their own elsewhere."""
+    mod, (x,) = make_module(ROWS[name], shape), arrays(shape)
+    got = run(build_scheduled(scheduled(mod, machine), normalize_target()), x)
+    np.testing.assert_allclose(got, unscheduled(legalize(mod), x), rtol=1e-4, atol=1e-4)
+
+
+@given(
+    shape=st.tuples(st.integers(1, 3), st.sampled_from([4, 8, 24]), st.integers(1, 17), st.integers(1, 17)),
+    groups=st.sampled_from([1, 2, 4]),
+    machine=st.sampled_from(MACHINES),
+)
+@settings(max_examples=20)
+def test_group_norms_of_any_size(make_module, unscheduled, run, arrays, shape, groups, machine):
+    """Sums and sums of squares are found at once."""
+
+    def body(emit, x, g, b):
+        return emit(nn.group_norm(x, g, b, num_groups=groups, channel_axis=1, axes=[2, 3]))
+
+    shapes = shape, shape[1:2], shape[1:2]
+    mod, inputs = make_module(body, *shapes), arrays(*shapes)
+    got = run(build_scheduled(scheduled(mod, machine), normalize_target()), *inputs)
+    # a group of few elements may have no variance to speak of: what is left is the error of the difference
+    np.testing.assert_allclose(got, unscheduled(legalize(mod), *inputs), rtol=1e-3, atol=1e-3)
+
+
+@given(
+    shape=st.tuples(st.integers(1, 9), st.integers(1, 40) | st.sampled_from([64, 128])),
+    last=st.booleans(),
+    least=st.booleans(),
+    machine=st.sampled_from(MACHINES),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=20)
+def test_the_first_of_equal_extremes_is_found(make_module, run, shape, last, least, machine, seed):
+    """In vectors too, whose lanes meet the elements in another order."""
+    axis = -1 if last else 0
+    mod = make_module(lambda emit, x: emit((op.argmin if least else op.argmax)(x, axis=axis)), shape)
+    x = np.random.default_rng(seed).integers(0, 3, shape).astype("float32")
+    got = run(build_scheduled(scheduled(mod, machine), normalize_target()), x)
+    assert (got == (x.argmin if least else x.argmax)(axis)).all()
+
+
+def test_two_sums_at_once_are_in_vectors(make_module):
+    body, *_ = CASES["group norm"]
+    text = scheduled(make_module(body, (1, 8, 56, 56), (8,), (8,)), AVX2).script()
+    assert re.search(r"vectorized\(T.int64\(32\)\):\s+with T.sblock\(\"x0_red_temp_rf_update", text)
+
+
+def kernel_of(mod):
+    (func,) = (f for f in mod.functions.values() if isinstance(f, tirx.PrimFunc))
+    return func
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer norm"])
+def test_all_stages_of_a_row_are_one_loop(make_module, name):
+    body, *_ = CASES[name]
+    shapes = ((2, 24, 128), *[(128,)] * (2 * (name == "layer norm")))
+    func = kernel_of(scheduled(make_module(body, *shapes), AVX2))
+    text = func.script()
+    assert text.count("T.parallel") == 1
+    assert text.count('scope="local"') == text.count("sblock_alloc_buffer") > 4, "all but the result"
+
+
+def test_rows_that_need_all_others_are_no_nest(make_module, run, arrays):
+    """Every row is centred by the means of all rows: in a nest each would find them again."""
+    mod = make_module(lambda emit, x: emit(op.subtract(x, emit(op.mean(x, axis=[-1])))), (128, 128))
+    done, (x,) = scheduled(mod, AVX2), arrays((128, 128))
+    assert kernel_of(done).script().count("T.parallel") > 1
+    np.testing.assert_allclose(run(build_scheduled(done, normalize_target()), x), x - x.mean(-1), atol=1e-5)
+
+
+def test_rows_longer_than_the_cache_are_no_nest(make_module):
+    mod = make_module(CASES["softmax"][0], (4, 1 << 17))
+    assert scheduled(mod, AVX2).script().count("T.parallel") > 1
+
+
+def test_partial_sums_are_in_vectors_along_memory(make_module):
+    """They were along the rows, where rfactor puts the axis of partial sums before these."""
+    func = kernel_of(scheduled(make_module(lambda emit, x: emit(op.sum(x, axis=[-1])), (64, 256)), AVX2))
+    found: list[int | None] = []
+
+    def on_loop(loop):
+        def on_load(load):
+            if load.source.same_as(func.params[0]):
+                found.append(Access(load.source, tuple(load.indices)).stride(loop.loop_var))
+
+        if loop.kind == tirx.ForKind.VECTORIZED:
+            block = loop.body.block
+            values = dict(zip((axis.var for axis in block.iter_vars), loop.body.iter_values, strict=True))
+            tvm_ffi.structural_walk(substitute(block.body, values), (tvm.ir.TensorLoad, on_load))
+
+    tvm_ffi.structural_walk(func.body, (tirx.For, on_loop))
+    assert found == [1]
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
+@pytest.mark.parametrize("rows", [8, 13])
+@pytest.mark.parametrize("epilogue", [False, True])
+def test_a_long_reduction_is_done_in_pieces(make_module, run, arrays, rows, epilogue, machine):
+    """Where a panel of one operand overflows the second cache, its pieces are added up."""
+
+    def body(emit, x, w, b):
+        y = emit(op.matmul(x, w))
+        return emit(nn.relu(emit(op.add(y, b)))) if epilogue else emit(op.add(y, b))
+
+    shapes = (rows, 9000), (9000, 256), (256,)
+    mod = scheduled(make_module(body, *shapes), machine)
+    assert "_rf" in mod.script()
+    x, w, b = (a.astype("float32") / 10 for a in arrays(*shapes))
+    wanted = x.astype("float64") @ w + b
+    got = run(build_scheduled(mod, normalize_target()), x, w, b)
+    np.testing.assert_allclose(got, np.maximum(wanted, 0) if epilogue else wanted, atol=1e-3)
+
+
+def test_a_reduction_whose_panels_fit_is_done_at_once(make_module):
+    mod = make_module(lambda emit, x, w: emit(op.matmul(x, w)), (8, 1000), (1000, 64))
+    assert "_rf" not in scheduled(mod, AVX2).script()
+
+
+COMPARISONS = {
+    tirx.LT: lambda a, b: a < b,
+    tirx.LE: lambda a, b: a <= b,
+    tirx.GT: lambda a, b: a > b,
+    tirx.GE: lambda a, b: a >= b,
+}
+
+
+@given(
+    kind=st.sampled_from(list(COMPARISONS)),
+    offset=st.integers(-40, 40),
+    number=st.integers(-40, 100),
+    turned=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_conditions_hold_for_blocks(kind, offset, number, turned):
+    """All elements of a block of ``branch_block`` take the same branch."""
+    extent = 64
+
+    def sides(value):
+        return (number, value + offset) if turned else (value + offset, number)
+
+    def element(i):
+        left, right = (tirx.const(s, i.ty.dtype) if isinstance(s, int) else s for s in sides(i))
+        return tirx.if_then_else(kind(left, right), x[i], ZERO)
+
+    x = te.placeholder((extent,), name="x")
+    func = te.create_prim_func([x, te.compute((extent,), element, name="y")], index_dtype_override="int64")
+    (stage,) = stages_of(new_schedule(func))
+    block = stage.branch_block(stage.axes[0].var) if stage.conditions else extent
+    taken = [COMPARISONS[kind](*sides(i)) for i in range(extent)]
+    changes = [i for i in range(1, extent) if taken[i] != taken[i - 1]]
+    if changes:
+        assert [block] == changes
+    for start in range(0, extent, block or extent):
+        assert len(set(taken[start : start + (block or extent)])) == 1
+
+
+def test_a_tile_of_seven_by_seven_pixels_overlaps(make_module):
+    lanes, channels = 8, 32  # blocks of them: in short reductions the addresses of such tiles cost too much
+    shapes = (1, channels, 7, 7, lanes), (4, channels, 3, 3, lanes, lanes), (1, 4, 1, 1, lanes), (1, 4, 7, 7, lanes)
+    text = scheduled(make_module(conv_relu_residual, *shapes), AVX2).script()
+    assert "T.min(v_t * T.int64(" in text or "T.min(t * T.int64(" in text
+
+
+def test_a_product_that_no_tile_divides_is_cut_along_rows_and_vectors(make_module, run, arrays):
+    """Attention over 197 tokens: single rows times strips of 8 lanes moved every line of memory twice."""
+    body, shapes = lambda emit, q, k: emit(op.matmul(q, k)), ((2, 197, 64), (2, 64, 197))
+    mod = scheduled(make_module(body, *shapes), AVX2)
+    tiles = {int(extent) for extent in re.findall(r"min\(\w+ \* T.int64\((\d+)\)", mod.script())}
+    assert {3, 32} <= tiles or {6, 16} <= tiles
+    q, k = arrays(*shapes)
+    np.testing.assert_allclose(run(build_scheduled(mod, normalize_target()), q, k), q @ k, atol=1e-3)
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
+@pytest.mark.parametrize("block", [4, 8, 16])
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_an_epilogue_that_unpacks(make_module, run, arrays, block, channels_last, machine):
+    def unpacked(x, w):
+        k = te.reduce_axis((0, 24), "k")
+        tiles = te.compute((6, 48 // block, block), lambda m, c, i: te.sum(x[m, k] * w[c, k, i], axis=k), name="tiles")
+        if channels_last:
+            return te.compute((6, 48), lambda m, n: te.max(tiles[m, n // block, n % block], ZERO), name="unpack")
+        return te.compute((48, 6), lambda n, m: te.max(tiles[m, n // block, n % block], ZERO), name="unpack")
+
+    builder = relax.BlockBuilder()
+    shapes = (6, 24), (48 // block, 24, block)
+    params = [relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            output = builder.emit_output(builder.call_te(unpacked, *params))
+        builder.emit_func_output(output)
+    mod = scheduled(builder.get(), machine)
+    assert 'scope="local"' in mod.script()
+    assert mod.script().count("sblock_alloc_buffer") == 1
+    x, w = arrays(*shapes)
+    expected = np.maximum(x @ w.transpose(1, 0, 2).reshape(24, 48), 0)
+    got = run(build_scheduled(mod, normalize_target()), x, w)
+    np.testing.assert_allclose(got, expected if channels_last else expected.T, atol=1e-4)
+
+
+@pytest.mark.parametrize("reads", ["mirrored", "diagonal"])
+def test_an_epilogue_that_mixes_elements(make_module, run, arrays, reads):
+    def mixed(x, w):
+        k = te.reduce_axis((0, 24), "k")
+        sums = te.compute((16, 16), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name="sums")
+        if reads == "diagonal":
+            return te.compute((16, 16), lambda i, j: sums[i, i] + sums[i, j], name="mixed")
+        return te.compute((16, 16), lambda i, j: sums[i, j] + sums[15 - i, 15 - j], name="mixed")
+
+    builder = relax.BlockBuilder()
+    shapes = (16, 24), (24, 16)
+    params = [relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            output = builder.emit_output(builder.call_te(mixed, *params))
+        builder.emit_func_output(output)
+    x, w = arrays(*shapes)
+    product = x @ w
+    expected = product + (np.diag(product)[:, None] if reads == "diagonal" else product[::-1, ::-1])
+    got = run(build_scheduled(scheduled(builder.get(), AVX2), normalize_target()), x, w)
+    np.testing.assert_allclose(got, expected, atol=1e-4)
+
+
+def test_padding_of_a_packed_convolution_is_not_inlined(make_module):
+    body, *shapes = CASES["conv packed"]
+    text = scheduled(make_module(body, *shapes), AVX2).script()
+    assert 'T.sblock("pad_temp")' in text
+
+
+def test_a_scheduled_function_is_left_alone(make_module):
+    mod = fuse(legalize(make_module(lambda emit, x: emit(nn.relu(x)), (64, 64))))
+    function = kernel_of(mod)
+    marked = function.with_attr("tirx.is_scheduled", True)
+    name = next(g for g, f in mod.functions.items() if isinstance(f, tirx.PrimFunc))
+    mod = tvm.IRModule({**dict(mod.functions.items()), name: marked})
+    assert schedule_module(mod, AVX2)[name].same_as(marked)
+    assert "T.vectorized" in schedule_primfunc(function, AVX2).script()
+
+
+def test_an_opaque_body_comes_back_unchanged():
+    from tvm.script import tirx as T
+
+    @T.prim_func(s_tir=True)
+    def opaque(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32")):
+        for i in range(8):
+            b[i] = a[7 - i]
+
+    assert tvm_ffi.structural_equal(schedule_primfunc(opaque, AVX2).body, opaque.body)
+
+
+@pytest.mark.parametrize("shape", [(1, 64, 56, 56), (1, 32, 28, 28), (64, 7, 7), (12, 197, 197), (40, 3, 20), (3, 5)])
+def test_elementwise_code_reads_memory_in_one_piece(make_module, unscheduled, run, arrays, shape):
+    """Vectors of 32 elements over axes of 56 were put together from single ones: 4 times as long as memory takes."""
+    mod = make_module(lambda emit, x, y: emit(op.add(x, y)), shape, shape)
+    built = build_scheduled(scheduled(mod, AVX2), normalize_target())
+    sources = [part.inspect_source("ll") for part in (built.mod, *built.mod.imports) if part.kind == "llvm"]
+    assert any("fadd" in source for source in sources)
+    assert not any("insertelement" in source for source in sources)
+    inputs = arrays(shape, shape)
+    got = run(built, *inputs)
+    np.testing.assert_allclose(got, inputs[0] + inputs[1], rtol=1e-6)
+    np.testing.assert_allclose(got, unscheduled(mod, *inputs), rtol=1e-6)
+
+
+@given(
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 40), st.integers(1, 40), st.integers(1, 40)),
+    order=st.permutations(range(4)),
+    machine=st.sampled_from(MACHINES),
+)
+@settings(max_examples=25)
+def test_transposes_of_any_order(make_module, run, arrays, shape, order, machine):
+    mod = make_module(lambda emit, x: emit(op.permute_dims(x, order)), shape)
+    (x,) = arrays(shape)
+    got = run(build_scheduled(scheduled(mod, machine), normalize_target()), x)
+    np.testing.assert_array_equal(got, x.transpose(order))
+
+
+def test_a_transpose_uses_lines_of_memory_whole(make_module):
+    """A row of what is written takes an element of a line each: 16 of them, then the next row, share a line."""
+    mod = make_module(lambda emit, x: emit(op.permute_dims(x, [1, 2, 0])), (197, 8, 3))
+    text = kernel_of(scheduled(mod, AVX2)).script()
+    assert "T.grid(T.int64(3), T.int64(16))" in text, "so many elements of a row, then the next row"

@@ -1,0 +1,67 @@
+"""Functions as arithmetic against double precision, on all kinds of floats."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx
+
+from eqsat_layout.targets import machine_of, normalize_target
+from eqsat_layout.targets.cpu.schedule import schedule_primfunc
+
+_erf = np.vectorize(math.erf)
+
+FUNCTIONS = {
+    "exp": (tirx.exp, np.exp, 1.2e-38),
+    "sigmoid": (tirx.sigmoid, lambda x: 1 / (1 + np.exp(-x)), 1e-31),  # 0 where exp(-x) is infinite
+    "tanh": (tirx.tanh, np.tanh, 1.2e-38),
+    "erf": (tirx.erf, _erf, 1.2e-38),
+}
+"""Of TVM, of NumPy, and the results below which errors are absolute."""
+SPECIAL = [
+    math.inf,
+    -math.inf,
+    math.nan,
+    0.0,
+    -0.0,
+    88.7,
+    88.73,
+    89.5,
+    -87.4,
+    -103.9,
+    -104.1,
+    1e-45,
+    -1e-38,
+    3e38,
+    -3e38,
+]
+
+
+def inputs():
+    ranges = [np.linspace(-110, 95, 20_000), np.linspace(-5, 5, 20_000), 10.0 ** np.linspace(-37, 2, 4_000)]
+    values = np.concatenate([*ranges, -ranges[-1], SPECIAL]).astype("float32")
+    return np.concatenate([values, np.zeros(-len(values) % 16, "float32")]).reshape(-1, 16)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_is_as_good_as_that_of_libm(name):
+    function, reference, least = FUNCTIONS[name]
+    x = inputs()
+    operand = te.placeholder(x.shape, name="x")
+    result = te.compute(x.shape, lambda i, j: function(operand[i, j]), name="y")
+    func = te.create_prim_func([operand, result], index_dtype_override="int64")
+    scheduled = schedule_primfunc(func, machine_of(normalize_target()))
+    assert f"T.{name}(" not in scheduled.script()
+    main = tvm.tirx.build(tvm.IRModule({"main": scheduled}), target=normalize_target())["main"]
+    got = tvm.runtime.tensor(np.zeros_like(x))
+    main(tvm.runtime.tensor(x), got)
+    with np.errstate(all="ignore"):
+        wanted = reference(x.astype("float64"))
+        rounded = wanted.astype("float32")
+        finite = np.isfinite(rounded)
+        error = np.abs(got.numpy()[finite] - wanted[finite]) / np.maximum(np.abs(wanted[finite]), least)
+    assert error.max() < 4e-7
+    np.testing.assert_array_equal(got.numpy()[~finite], rounded[~finite])

@@ -1,0 +1,466 @@
+"""Tuning from outside: what is measured and kept, what a tuned plan is made of, and what becomes of interruptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tvm
+from programs import constant, program
+from tvm import tirx
+from tvm.relax import op
+from typer.testing import CliRunner
+
+import eqsat_layout
+from eqsat_layout.cli.main import app
+from eqsat_layout.cost.database import LOCATION, Database
+from eqsat_layout.egraph.limits import Limits
+from eqsat_layout.errors import EqsatError, MalformedModuleError, TargetError
+from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.graph.steps import Convert, Run
+from eqsat_layout.maps import Format
+from eqsat_layout.models import resnet50
+from eqsat_layout.planning.plan_space import PlanSpace
+from eqsat_layout.readers.modules import write_module
+from eqsat_layout.targets import normalize_target, prepare
+from eqsat_layout.tuning.measure import Kernel, copy_kernel, op_kernel, package_version
+from eqsat_layout.tuning.probe import Here, Loaded, Probe, machine_name
+from eqsat_layout.tuning.remote import Remote
+from eqsat_layout.tuning.tune import TuneInterrupt, TuneReport, TuneState, tune
+
+
+@pytest.fixture(autouse=True)
+def _interrupts() -> Iterator[None]:
+    """A shell starts what it runs in the background with interrupts ignored, and programs inherit that."""
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def convolution(window: int = 3) -> tvm.IRModule:
+    """With a bias; for 3x3 there is Winograd too."""
+
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.nn.conv2d(x, constant(16, 16, window, window), padding=window // 2))
+        return builder.emit(op.add(y, constant(1, 16, 1, 1)))
+
+    return program(body, (1, 16, 12, 12))
+
+
+def product() -> tvm.IRModule:
+    """Few kernels."""
+    return program(lambda builder, x: builder.emit(op.nn.relu(op.matmul(x, constant(32, 48)))), (5, 32))
+
+
+def stored(directory: Path) -> list[tuple[str, ...]]:
+    """The kernels in a database, in the order in which they were added."""
+    lines = Database(directory).path.read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    assert {record["machine"] for record in records} <= {machine_name()}
+    return [(record["computation"], *record["formats"]) for record in records]
+
+
+def contractions(space: PlanSpace) -> dict[tuple[str, ...], str]:
+    """Every contraction of a program and of its alternatives in every layout, with the name of the op."""
+    kernels = [
+        op_kernel(space.signatures[key], candidate.flow.operands, candidate.flow.results)
+        for key, candidates in space.offers.layouts.items()
+        for candidate in candidates
+    ]
+    return {(k.key.computation, *k.key.formats): k.name for k in kernels if k is not None}
+
+
+@dataclass
+class Tuned:
+    """One tuning of a program: into which database, what came of it, and what was said on the way."""
+
+    mod: Any
+    directory: Path
+    report: TuneReport
+    states: list[TuneState]
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    directory, states = tmp_path_factory.mktemp("tuned"), list[TuneState]()
+    mod = convolution()
+    return Tuned(mod, directory, tune(mod, database=directory, progress=states.append), states)
+
+
+# ---- what is measured ------------------------------------------------------------------------------------------------
+
+
+def test_every_contraction_is_measured_in_every_layout_also_inside_of_other_algorithms(tuned: Tuned) -> None:
+    space = PlanSpace(tuned.mod, normalize_target(), {})
+    wanted, found = contractions(space), stored(tuned.directory)
+    assert len(wanted) >= 4
+    assert any("matmul" in name or "winograd" in name for name in wanted.values()), wanted
+    assert set(wanted) <= set(found)
+    assert {found[i] for i in range(len(wanted))} == set(wanted), "they come first"
+    assert len(found) > len(wanted), "then what else plans are made of"
+
+
+def test_nothing_is_measured_twice(tuned: Tuned) -> None:
+    found = stored(tuned.directory)
+    assert len(set(found)) == len(found) == tuned.report.measured
+    before = Database(tuned.directory).path.read_bytes()
+    again = tune(tuned.mod, database=tuned.directory)
+    assert Database(tuned.directory).path.read_bytes() == before
+    assert (again.measured, again.left, again.failures) == (0, 0, ())
+    assert again.known >= len(contractions(PlanSpace(tuned.mod, normalize_target(), {})))
+    assert again.cost == again.cost_before == tuned.report.cost
+
+
+def test_the_report_and_the_states_say_how_far_it_is(tuned: Tuned) -> None:
+    report, states = tuned.report, tuned.states
+    assert (report.known, report.left, report.failures, report.notes) == (0, 0, (), ())
+    assert report.machine == machine_name()
+    assert [s.done for s in states] == sorted(s.done for s in states)
+    assert [s.total for s in states] == sorted(s.total for s in states)
+    assert [s.seconds for s in states] == sorted(s.seconds for s in states)
+    assert states[-1].done == states[-1].total == report.measured
+    assert sum(bool(s.kernel) for s in states) == report.measured
+    assert any(s.kernel.startswith("nn.conv2d 1x16x12x12 NHWC") for s in states)
+
+
+def kernels_of(space: PlanSpace, costs: Any) -> list[Kernel]:
+    found: list[Kernel | None] = []
+    for choice in space.best(costs):
+        for step in choice.steps.steps:
+            if isinstance(step, Run) and not space.signatures[step.signature].parts:
+                formats = () if step.flow is None else (step.flow.operands, step.flow.results)
+                found.append(op_kernel(space.signatures[step.signature], *formats))
+            elif isinstance(step, Convert) and not step.before.serves_as(step.after):
+                found.append(copy_kernel(step.type, step.before, step.after))
+    assert None not in found
+    return [kernel for kernel in found if kernel is not None]
+
+
+def test_the_tuned_plan_is_made_of_measured_kernels(tuned: Tuned) -> None:
+    assert tuned.report.modelled == ()
+    space = PlanSpace(tuned.mod, normalize_target(), {})
+    kernels = kernels_of(space, tuned.report.costs)
+    assert len(kernels) >= 2
+    assert {(k.key.computation, *k.key.formats) for k in kernels} <= set(stored(tuned.directory))
+    assert tuned.report.cost is not None
+    assert tuned.report.cost_before is not None
+    assert 0 < tuned.report.cost <= tuned.report.cost_before
+
+
+class Flattering:
+    """Whatever was not measured takes no time worth naming."""
+
+    def run(self, op: Signature, operands: Any, results: Any, *, fused: frozenset[int] = frozenset()) -> float:
+        return 2e-9 if results[0].is_row_major else 1e-9
+
+    def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
+        return 1e-9
+
+    def constant(self, tensor: TensorType, fmt: Format) -> float:
+        return 0.0
+
+
+def test_no_modelled_kernel_wins_by_optimism(tmp_path: Path) -> None:
+    report = tune(product(), database=tmp_path, cost_model=Flattering())
+    assert report.modelled == ()
+    assert report.measured > 2
+    assert report.cost is not None
+    assert report.cost > 1e-7
+
+
+def test_compile_plans_with_what_was_measured(tuned: Tuned, monkeypatch: pytest.MonkeyPatch) -> None:
+    mod = prepare(tuned.mod)
+    assert eqsat_layout.plan(mod, cost_model=tuned.report.costs).cost == pytest.approx(tuned.report.cost)
+    monkeypatch.setenv(LOCATION, str(tuned.directory))
+    assert eqsat_layout.plan(mod).cost == pytest.approx(tuned.report.cost)
+
+
+# ---- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def test_no_time_is_no_kernel(tmp_path: Path) -> None:
+    report = tune(convolution(1), database=tmp_path / "cache", seconds=0)
+    assert (report.measured, report.known) == (0, 0)
+    assert report.left >= len(contractions(PlanSpace(convolution(1), normalize_target(), {}))) >= 2
+    assert len(report.modelled) >= 2
+    assert report.cost == report.cost_before
+    assert not (tmp_path / "cache").exists()
+
+
+def test_time_that_is_up_ends_it_after_the_kernel_at_work(tmp_path: Path) -> None:
+    def slow(state: TuneState) -> None:
+        time.sleep(max(0.0, 3.0 - state.seconds) if state.kernel else 0.0)
+
+    report = tune(product(), database=tmp_path, seconds=3.0, progress=slow)
+    assert report.measured == len(stored(tmp_path)) == 1
+    assert report.left > 0
+    assert report.cost is not None
+
+
+@dataclass
+class Picky(Here):
+    """This machine, with something done instead of every program whose first operand has ``shape``."""
+
+    shape: tuple[int, ...]
+    instead: Callable[[], Any]
+    met: list[None] = field(default_factory=list)
+    asked_approx: list[bool] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def load(self, executable: Any, operands: Sequence[npt.NDArray[Any]]) -> Loaded:
+        if operands[0].shape == self.shape:
+            self.met.append(None)
+            self.instead()
+        return super().load(executable, operands)
+
+
+class Lent(Remote):
+    """A device that is this machine."""
+
+    device: Picky
+
+    def runner(self, target: Any = None, *, approx: bool = True) -> Any:
+        self.device.asked_approx.append(approx)
+        return self.device
+
+
+def lent(device: Picky) -> Lent:
+    remote = Lent("nowhere", 1, "none")
+    object.__setattr__(remote, "device", device)
+    return remote
+
+
+def test_a_device_elsewhere_is_told_whether_arithmetic_is_to_be_exact(tmp_path: Path) -> None:
+    device = Picky((), lambda: None)
+    tune(product(), database=tmp_path, remote=lent(device), seconds=0)
+    tune(product(), database=tmp_path, remote=lent(device), seconds=0, approx=False)
+    assert device.asked_approx == [True, False]
+
+
+def test_a_kernel_that_fails_is_noted_and_not_tried_again(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise EqsatError("no unit for this")
+
+    device = Picky((1, 12, 12, 16), refuse)  # a convolution in NHWC
+    states: list[TuneState] = []
+    report = tune(convolution(), database=tmp_path, remote=lent(device), progress=states.append)
+    assert {failure.reason for failure in report.failures} == {"no unit for this"}
+    assert len({failure.kernel for failure in report.failures}) == len(report.failures) == len(device.met) >= 1
+    assert "nn.conv2d 1x16x12x12 NHWC" in {failure.kernel for failure in report.failures}
+    assert report.left == 0
+    assert report.measured == len(stored(tmp_path)) > 3
+    assert states[-1].done == states[-1].total
+
+
+def test_a_device_that_is_lost_ends_it(tmp_path: Path) -> None:
+    def vanish() -> None:
+        raise TargetError("the device is gone")
+
+    with pytest.raises(TargetError, match="the device is gone"):
+        tune(product(), database=tmp_path, remote=lent(Picky((5, 32), vanish)))
+
+
+def test_an_interruption_says_what_was_done(tmp_path: Path) -> None:
+    states: list[TuneState] = []
+
+    def interrupting(state: TuneState) -> None:
+        states.append(state)
+        if sum(bool(s.kernel) for s in states) == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        tune(product(), database=tmp_path, progress=interrupting)
+    assert isinstance(caught.value, TuneInterrupt)
+    report = caught.value.report
+    assert report.measured == len(stored(tmp_path)) == 1
+    assert report.left == states[-1].total - 1 > 0
+    assert (report.cost, report.costs) == (None, None)
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_an_interruption_that_a_build_takes_for_a_failure_is_one(tmp_path: Path) -> None:
+    def swallow() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise EqsatError("the build failed") from None
+
+    with pytest.raises(TuneInterrupt) as caught:
+        tune(product(), database=tmp_path, remote=lent(Picky((5, 32), swallow)))
+    assert caught.value.report.failures == ()
+
+
+def test_bad_arguments_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(EqsatError, match="seconds must be a number of seconds, got -1"):
+        tune(product(), database=tmp_path, seconds=-1)
+    with pytest.raises(MalformedModuleError, match=r"expected a tvm\.IRModule, got int"):
+        tune(3, database=tmp_path)
+    with pytest.raises(TypeError, match="unexpected option 'approximate'"):
+        tune(product(), database=tmp_path, approximate=True)  # type: ignore[call-arg]
+    with pytest.raises(TargetError, match="this machine does not run it"):
+        tune(product(), {"kind": "llvm", "mtriple": "riscv64-unknown-linux-gnu", "mcpu": "generic-rv64"})
+    with pytest.raises(TargetError, match="2 groups of physical axes, but global memory of target 'llvm' holds 1"):
+        tune(convolution(), database=tmp_path, desired_layouts={"relax.nn.conv2d": ["NCHW|4c", "OIHW4i4o"]})
+    assert os.listdir(tmp_path) == []
+
+
+def test_notes_are_those_of_planning(tmp_path: Path) -> None:
+    """Of rules that are stopped before there is a program, and of layouts for an op that is not there."""
+    options: dict[str, Any] = {"limits": Limits(nodes=1), "desired_layouts": {"relax.nn.conv1d": ["NCW", "OIW"]}}
+    report = tune(product(), database=tmp_path / "cache", seconds=0, **options)
+    assert report.notes == eqsat_layout.plan(prepare(product()), **options).notes
+    for part in ("'relax.nn.conv1d' have nothing to be given to", "limit of 1 new nodes", "main: stays as it is"):
+        assert any(part in note for note in report.notes), report.notes
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_a_net_is_tuned_within_its_time(tmp_path: Path) -> None:
+    mod = resnet50(1, 32, 10, width=16, blocks=(1,))
+    report = tune(mod, database=tmp_path, seconds=1.5)
+    assert report.failures == ()
+    assert report.seconds < 30
+    assert report.measured + report.left >= len(contractions(PlanSpace(mod, normalize_target(), {}))) >= 8
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "net.json"
+    write_module(convolution(1), path)
+    return path
+
+
+def call(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["tune", *map(str, arguments)])
+
+
+def start(model: Path, directory: Path, kernels: int) -> subprocess.Popen[str]:
+    """The command as a process of its own that has measured some kernels."""
+    command = [sys.executable, "-m", "eqsat_layout.cli.main", "tune", str(model), "--database", str(directory)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    end = time.monotonic() + 60
+    while count_lines(directory) < kernels:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return process
+
+
+def count_lines(directory: Path) -> int:
+    path = Database(directory).path
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_the_command_is_interrupted_killed_and_goes_on(model: Path, tmp_path: Path) -> None:
+    process = start(model, tmp_path, 2)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=60)
+    first = stored(tmp_path)
+    assert process.returncode == 130, printed
+    assert "Interrupted: what was measured is kept" in printed
+    assert "Traceback" not in printed
+    assert any(line.split()[:3] == ["kernels", "measured", str(len(first))] for line in printed.splitlines()), printed
+
+    process = start(model, tmp_path, len(first) + 1)
+    process.kill()
+    process.communicate(timeout=60)
+    second = stored(tmp_path)
+    assert second[: len(first)] == first
+
+    result = call(model, "-o", tmp_path, "--seconds", 0)
+    assert result.exit_code == 0, result.output
+    assert any(line.split()[:3] == ["known", "before", str(len(second))] for line in result.output.splitlines())
+    report = tune(convolution(1), database=tmp_path)
+    third = stored(tmp_path)
+    assert third[: len(second)] == second
+    assert len(set(third)) == len(third) == len(second) + report.measured
+    assert report.left == 0
+
+
+def test_the_command_prints_what_was_done(tmp_path: Path) -> None:
+    path = tmp_path / "net.json"
+    write_module(product(), path)
+    result = call(path, "--database", tmp_path / "cache")
+    assert result.exit_code == 0, result.output
+    rows = {line.strip()[:18].strip(): line.split() for line in result.output.splitlines()}
+    found = stored(tmp_path / "cache")
+    assert rows["kernels measured"][2] == str(len(found))
+    assert rows["left"][1] == "0"
+    for word in (machine_name(), "plan before", "plan now", "all of its kernels are measured", str(tmp_path / "cache")):
+        assert word in result.output.replace("\n", ""), word
+
+
+def test_the_command_takes_the_demo_s_model_where_none_is_given(tmp_path: Path) -> None:
+    result = call("-o", tmp_path / "cache", "--seconds", 0)
+    assert result.exit_code == 0, result.output
+    assert "ResNet-50, 1x3x224x224" in result.output
+    assert "are only modelled" in result.output
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--key", "phone"], "give --tracker HOST:PORT too"),
+        (["--tracker", "here"], "the address of an RPC tracker is HOST:PORT, not 'here'"),
+        (["--tracker", "here:123456", "--key", "k"], "the address of an RPC tracker is HOST:PORT"),
+        (["--tracker", "localhost:9190"], "which device of the RPC tracker at localhost:9190? give its key"),
+        (["--tracker", "127.0.0.1:1", "--key", "k"], "no RPC tracker answers at 127.0.0.1:1: "),
+        (["no-such-file.json"], "no-such-file.json: No such file or directory"),
+    ],
+)
+def test_the_command_refuses_in_one_line(model: Path, tmp_path: Path, arguments: list[str], words: str) -> None:
+    file = [] if arguments[0].endswith(".json") else [model]
+    result = call(*file, "-o", tmp_path, *arguments)
+    assert result.exit_code == 2, result.output
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_what_has_no_one_time_is_only_modelled(tmp_path: Path) -> None:
+    body = lambda builder, x: builder.emit(op.nn.relu(builder.emit(op.matmul(x, constant(32, 48)))))  # noqa: E731
+    report = tune(program(body, (tirx.Var("n", "int64"), 32)), database=tmp_path)
+    assert report.modelled == ("relax.matmul", "relax.nn.relu")
+    assert (report.measured, report.left, report.failures) == (0, 0, ())
+
+
+def test_a_slow_kernel_is_run_alone() -> None:
+    class Vast(Here):
+        """Every kernel is to be run as often as that ever is, so that its operands are cold."""
+
+        def __init__(self) -> None:
+            super().__init__({"kind": "llvm", "num-cores": 1})
+            self.cache_bytes = 1 << 50
+
+    def kernels(size: int) -> int:
+        operand = np.ones((size, size), "float32")
+        with Probe("product", lambda _, xs: op.matmul(*xs), [operand] * 2, operand.nbytes, runner=Vast()) as probe:
+            assert min(probe.times(1)) > 0
+            return probe.kernels
+
+    assert kernels(16) == 64
+    assert kernels(1024) == 1
+
+
+def test_what_was_made_by_this_version_is_what_counts(tuned: Tuned) -> None:
+    snapshot = Database(tuned.directory).read()
+    assert snapshot.has_kernels
+    computation = stored(tuned.directory)[0][0]
+    assert snapshot.kernels(machine_name(), package_version(), computation)
+    assert not snapshot.kernels(machine_name(), "0.0", computation)

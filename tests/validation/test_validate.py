@@ -1,0 +1,218 @@
+"""Validation: what is run, with which inputs, what poison finds, and who is blamed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from programs import constant, program
+from tvm import relax
+from tvm.relax import op as R
+from tvm.script import ir as I
+from tvm.script import relax as rx
+from tvm.script import tirx as T
+
+import eqsat_layout
+from eqsat_layout.cost.model import Roofline
+from eqsat_layout.egraph.rules import read_commands, rule_files
+from eqsat_layout.egraph.saturate import saturate
+from eqsat_layout.errors import ValidationError
+from eqsat_layout.extract.baseline import baseline
+from eqsat_layout.extract.decode import Decoder
+from eqsat_layout.extract.selection import Selection
+from eqsat_layout.extract.solver.frontier import solve
+from eqsat_layout.graph.emit import emit_module
+from eqsat_layout.graph.graph import Program
+from eqsat_layout.graph.importer import import_module
+from eqsat_layout.graph.steps import Convert, Steps
+from eqsat_layout.maps import UNDEF
+from eqsat_layout.planning.summary import Region
+from eqsat_layout.validation.inputs import NoInputsError, random_inputs
+from eqsat_layout.validation.results import difference
+from eqsat_layout.validation.validate import check_equal, validate
+
+FROZEN = {"relax.nn.conv2d": ["NCHW16c", "OIHW16i16o"]}
+
+WRONG = """
+(rule ((= y (Op k (Arg x (End)))) (is k "relax.negative") (= x (Op j (Arg z (End)))) (is j "relax.exp"))
+      ((union y x)) :ruleset logical :name "negative-of-exp")
+"""
+RIGHT = """
+(rule ((= y (Op k (Arg x (End)))) (is k "relax.nn.relu") (= x (Op j (Arg z (End)))) (is j "relax.nn.relu"))
+      ((union y x)) :ruleset logical :name "relu-twice")
+"""
+
+
+def written(folder: Path, text: str, name: str = "mine.egg") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def chain(*functions: Callable[[Any], Any]) -> Callable[..., Any]:
+    def body(builder: Any, x: Any) -> Any:
+        for function in functions[:-1]:
+            x = builder.emit(function(x))
+        return functions[-1](x)
+
+    return body
+
+
+def two_packed_convolutions(builder: Any, x: Any) -> Any:
+    y = builder.emit(R.nn.conv2d(x, constant(30, 30, 1, 1)))
+    return R.nn.conv2d(builder.emit(R.sigmoid(y)), constant(30, 30, 1, 1, seed=1))
+
+
+# ---- who is blamed ---------------------------------------------------------------------------------------------------
+
+
+def wrong_program() -> Any:
+    return program(chain(R.nn.relu, R.exp, R.negative, R.nn.relu, R.abs), (4, 6))
+
+
+def test_a_mismatch_names_result_op_origin_and_the_rule_at_fault(tmp_path: Path) -> None:
+    rules = [written(tmp_path, RIGHT, "right.egg"), written(tmp_path, RIGHT.replace("twice", "2") + WRONG)]
+    with pytest.raises(ValidationError) as caught:
+        eqsat_layout.optimize(wrong_program(), rules=rules, validate=True)
+    text = str(caught.value)
+    assert text.startswith("main: result 0 differs by up to")
+    assert "the first op that differs is relax.negative bound to 'lv2'" in text
+    assert "it is made by relax.exp (as written; rules: impls run)" in text
+    assert text.endswith(f"it is right without the rule of {tmp_path / 'mine.egg'}:5")
+
+
+def test_fallback_gives_the_input_back_and_says_why(tmp_path: Path) -> None:
+    mod = wrong_program()
+    plan = eqsat_layout.plan(mod, rules=[written(tmp_path, WRONG)], fallback=True)
+    assert plan.module is mod
+    assert not plan.changed
+    assert plan.cost == plan.input_cost
+    assert "the module is unchanged, because validation failed: main: result 0 differs" in plan.notes[0]
+    assert "negative" in plan.notes[0]
+    assert eqsat_layout.plan(mod, fallback=True).notes == ()
+
+
+# ---- poison ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_with_undef_padding_is_right_under_poison() -> None:
+    mod = program(two_packed_convolutions, (1, 30, 4, 4), frozen=FROZEN)
+    plan = eqsat_layout.plan(mod, validate=True)
+    assert plan.changed
+    assert not [note for note in plan.notes if "validation" in note]
+    assert len(plan.transforms) == 2
+
+
+def planned(mod: Any) -> tuple[Program, Region]:
+    """The one region of ``mod``, before anything is emitted."""
+    program = import_module(mod)
+    commands = [command for path in rule_files() for command in read_commands(path)]
+    (graph,) = program.graphs
+    saturated = saturate(graph, program.signatures, commands)
+    selection = Selection(saturated, program.signatures, Roofline())
+    solution = solve(selection.problem)
+    decoder = Decoder(selection, solution)
+    cost, rewrites = baseline(graph, program.signatures, Roofline())
+    return program, Region(graph, saturated, selection, solution, decoder, decoder.run(), cost, rewrites, True)
+
+
+def without_zeros(steps: Steps) -> Steps:
+    """The first copy that should pad with 0 pads with anything, which is 0 too as kernels are written."""
+    spoiled = list(steps.steps)
+    for i, step in enumerate(spoiled):
+        if isinstance(step, Convert) and step.after.fill == 0.0:
+            spoiled[i] = replace(step, after=step.after.with_fill(UNDEF))
+            return replace(steps, steps=spoiled)
+    raise AssertionError("no copy pads with 0")
+
+
+def test_poison_finds_padding_that_is_relied_on_although_it_happens_to_be_zero() -> None:
+    mod = program(lambda b, x: R.nn.conv2d(x, constant(30, 30, 1, 1)), (1, 30, 4, 4), frozen=FROZEN)
+    known, region = planned(mod)
+    assert validate(mod, emitted(mod, known, region), [region], known) == []
+    wrong = replace(region, steps=without_zeros(region.steps))
+    check_equal(mod, emitted(mod, known, wrong))
+    with pytest.raises(
+        ValidationError, match=r"has \d+ elements that are no numbers .* with poison \(nan\).*nn.conv2d"
+    ):
+        validate(mod, emitted(mod, known, wrong), [wrong], known)
+
+
+def emitted(mod: Any, known: Program, region: Region) -> Any:
+    return emit_module(mod, [(region.graph, region.steps)], known.signatures)
+
+
+# ---- inputs ----------------------------------------------------------------------------------------------------------
+
+
+@I.ir_module
+class Everything:
+    @rx.function
+    def main(
+        x: rx.Tensor(("n", "m"), "float32"),
+        pair: rx.Tuple(rx.Tensor(("n * 2", 3), "int8"), rx.Tuple(rx.Tensor((), "bool"))),
+        size: rx.Shape(["n", "k"]),
+        y: rx.Tensor((4,), "bfloat16"),
+        z: rx.Tensor(("k",), "uint8"),
+    ) -> rx.Tensor(("n", "m"), "float32"):
+        n, m, k = T.int64(), T.int64(), T.int64()  # noqa: F841
+        return x
+
+
+def test_inputs_for_tuples_shapes_composite_sizes_and_all_dtypes() -> None:
+    x, pair, size, y, z = random_inputs(Everything["main"], 3, 0)
+    assert x.shape == (3, 4)
+    assert (pair[0].shape, str(pair[0].dtype)) == ((6, 3), "int8")
+    assert (pair[1][0].shape, str(pair[1][0].dtype)) == ((), "bool")
+    assert tuple(size) == (3, 5)
+    assert (y.shape, str(y.dtype)) == ((4,), "bfloat16")
+    assert z.shape == (5,)
+    assert int(pair[0].numpy().max()) < 3
+    again, *_ = random_inputs(Everything["main"], 3, 1)
+    assert not np.array_equal(x.numpy(), again.numpy())
+
+
+def test_a_function_that_can_not_be_run_is_said_in_a_note() -> None:
+    def body(builder: Any, x: Any) -> Any:
+        return R.permute_dims(builder.emit(R.nn.relu(builder.emit(R.permute_dims(x)))))
+
+    mod = program(body, (4, 6))
+    function = mod["main"]
+    unknown = relax.Var("unknown", relax.ObjectType())
+    params = [*function.params, unknown]
+    mod.update_func(
+        mod.get_global_var("main"), relax.Function(params, function.body, function.ret_ty, True, function.attrs)
+    )
+    with pytest.raises(NoInputsError, match="'unknown'"):
+        random_inputs(mod["main"], 3)
+    plan = eqsat_layout.plan(mod, validate=True)
+    assert plan.changed
+    assert [n for n in plan.notes if n.startswith("validation: function 'main' was not run") and "'unknown'" in n]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "error", "is_seen"),
+    [
+        ("float32", 1e-5, False),
+        ("float32", 1e-2, True),
+        ("float16", 1e-3, False),
+        ("float64", 1e-4, True),
+        ("int32", 1, True),
+    ],
+)
+def test_differences_are_judged_by_dtype(dtype: str, error: float, is_seen: bool) -> None:
+    a = np.linspace(0, 2, 9).astype(dtype)
+    b = (a + np.asarray(error)).astype(dtype)
+    assert bool(difference(a, b)) == is_seen
+    assert not difference(a, a)
+
+
+def test_nan_where_the_input_has_none_is_a_difference() -> None:
+    a = np.ones(3, "float32")
+    assert "no numbers" in difference(a, np.array([1, np.nan, 1], "float32"))
+    assert not difference(np.array([np.nan, np.inf], "float32"), np.array([np.nan, np.inf], "float32"))
+    assert "instead of" in difference(a, np.ones(3, "float64"))
