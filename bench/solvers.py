@@ -30,7 +30,7 @@ from eqsat_layout.extract.solver.reduce import reduce
 from eqsat_layout.models import resnet50
 from eqsat_layout.planning.pipeline import machine_costs
 from eqsat_layout.planning.search import collector_paused, plan_regions, search_of
-from eqsat_layout.report.records import format_seconds
+from eqsat_layout.report.text import format_seconds
 from eqsat_layout.targets import normalize_target, prepare
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from eqsat_layout.errors import EqsatError, ValidationError
     from eqsat_layout.planning.pipeline import OptimizeLayout, compile, optimize, plan
     from eqsat_layout.planning.transform import transform_layout
-    from eqsat_layout.report.records import Plan
+    from eqsat_layout.report.plan import Plan
     from eqsat_layout.tuning.remote import Remote
     from eqsat_layout.tuning.tune import TuneReport, tune
 
@@ -35,7 +35,7 @@ __all__ = [
 _HOMES = {
     "EqsatError": "errors",
     "Limits": "egraph.limits",
-    "Plan": "report.records",
+    "Plan": "report.plan",
     "Remote": "tuning.remote",
     "TuneReport": "tuning.tune",
     "ValidationError": "errors",

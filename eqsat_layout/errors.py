@@ -33,3 +33,11 @@ class TargetError(EqsatError, ValueError):
 
 class ValidationError(EqsatError):
     """The optimised module computes something else than the input; the message names the function and the result."""
+
+
+class Refused(EqsatError):
+    """Something does not apply here, for the ``reason`` that is its text; whoever asked tries something else.
+
+    The one exception that schedules, passes and flows use for that, beside TVM's ``ScheduleError``. Anything else that
+    is raised is a fault.
+    """

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import eqsat_layout
-from eqsat_layout.egraph.resources import rules_dir
+from eqsat_layout.egraph.rules import rules_dir
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -24,7 +24,8 @@ from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import parse_layout_name
 from eqsat_layout.models import resnet50
 from eqsat_layout.planning.pipeline import plan as make_plan
-from eqsat_layout.report.records import Plan, comparison_table, format_seconds, labelled, plan_rows, stage_times
+from eqsat_layout.report.plan import Plan, plan_rows
+from eqsat_layout.report.text import comparison_table, format_seconds, labelled, stage_times
 from eqsat_layout.targets import lower
 
 FROZEN: Final = "eqsat_layout.frozen"

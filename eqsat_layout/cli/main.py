@@ -20,7 +20,7 @@ from rich.console import Console
 from eqsat_layout.errors import EqsatError
 
 if TYPE_CHECKING:
-    from eqsat_layout.report.records import Plan
+    from eqsat_layout.report.plan import Plan
 
 app = typer.Typer(
     name="eqsat-layout",

@@ -19,7 +19,7 @@ from rich.text import Text
 from eqsat_layout.cli.stages import Stages
 from eqsat_layout.cost.database import Database
 from eqsat_layout.models import resnet50
-from eqsat_layout.report.records import format_seconds
+from eqsat_layout.report.text import format_seconds
 from eqsat_layout.tuning.remote import Remote
 from eqsat_layout.tuning.tune import TuneInterrupt, TuneReport, TuneState, tune
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from eqsat_layout.egraph.resources import rules_dir
-from eqsat_layout.errors import RuleError
+from eqsat_layout.errors import EqsatError, RuleError
 
 _PYTHON = re.compile(r"\(\s*(py-[\w-]+)(?=[\s()])")
 _COMMAND = re.compile(r"\(\s*([^\s()]+)")
@@ -29,6 +28,15 @@ class Command:
     file: str
     line: int
     column: int
+
+
+def rules_dir() -> Path:
+    """The folder of the shipped ``*.egg`` files: inside an installed package, beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "rules", package.parent / "rules"):
+        if any(folder.glob("*.egg")):
+            return folder
+    raise EqsatError(f"the rule files are missing: neither {package / 'rules'} nor {package.parent / 'rules'} has any")
 
 
 def rule_files(extra: Iterable[str | Path] | None = None) -> list[Path]:

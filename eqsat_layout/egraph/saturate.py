@@ -16,9 +16,8 @@ from eqsat_layout.egraph.engine import Database, Outcome, Row, Tables
 from eqsat_layout.egraph.flows import Spokesman
 from eqsat_layout.egraph.limits import Budget, Limits, Stop
 from eqsat_layout.egraph.names import Names
-from eqsat_layout.egraph.resources import rules_dir
 from eqsat_layout.egraph.rows import GraphRows, alternative_rows
-from eqsat_layout.egraph.rules import Command
+from eqsat_layout.egraph.rules import Command, rules_dir
 from eqsat_layout.errors import LayoutError, RuleError
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.implementations.offers import Offers

@@ -25,7 +25,7 @@ from eqsat_layout.graph.graph import Program
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.search import Search, check_module, collector_paused, plan_regions, search_of
 from eqsat_layout.planning.summary import Region, summarise
-from eqsat_layout.report.records import Plan
+from eqsat_layout.report.plan import Plan
 from eqsat_layout.targets import lower, normalize_target, prepare
 from eqsat_layout.tuning.calibrate import known_costs
 

@@ -24,7 +24,9 @@ from eqsat_layout.maps import Format
 from eqsat_layout.report.explain import ChosenOp, Explanation, StayingTransform
 from eqsat_layout.report.html.page import Summary, render
 from eqsat_layout.report.html.picture import layout_name, picture_after, picture_before
-from eqsat_layout.report.records import Plan, Refusal, Stats, Transform, format_seconds, page_figures
+from eqsat_layout.report.plan import Plan, page_figures
+from eqsat_layout.report.records import Refusal, Stats, Transform
+from eqsat_layout.report.text import format_seconds
 
 IMPROVEMENT: Final = 1e-9
 """A plan is taken if it is cheaper by more than this share."""

@@ -14,7 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from eqsat_layout.report.records import Transform, format_bytes, format_seconds, plain_text
+from eqsat_layout.report.records import Transform
+from eqsat_layout.report.text import format_bytes, format_seconds, plain_text
 
 
 @dataclass(frozen=True)

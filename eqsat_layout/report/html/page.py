@@ -14,7 +14,7 @@ from html import escape
 from eqsat_layout.report.html.picture import Picture, PictureNode
 from eqsat_layout.report.html.placement import Placement, place
 from eqsat_layout.report.html.style import SCRIPT, STYLE
-from eqsat_layout.report.records import format_bytes, format_seconds
+from eqsat_layout.report.text import format_bytes, format_seconds
 
 _WIDTH, _HEIGHT, _ROW, _GUTTER, _TRACK = 230, 44, 78, 28, 9
 _COLOURS = 9

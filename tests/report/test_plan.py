@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqsat_layout.maps import index_map_from_names
-from eqsat_layout.report.records import Plan, Stats, Transform, describe_gap, format_bytes, format_seconds
+from eqsat_layout.report.plan import Plan, describe_gap
+from eqsat_layout.report.records import Stats, Transform
+from eqsat_layout.report.text import format_bytes, format_seconds
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 

@@ -1,0 +1,59 @@
+"""Notes: what a person should know of a run, and faults that were worked around.
+
+In: texts from the steps of planning and building. Out: a list for who asks, log records under ``eqsat_layout``, and in
+strict mode an exception instead of a work-around.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from eqsat_layout.errors import EqsatError
+
+STRICT_VARIABLE: Final = "EQSAT_LAYOUT_STRICT"
+"""The environment variable that turns strict mode on where it is neither empty nor ``0``."""
+
+_logger = logging.getLogger("eqsat_layout")
+
+
+class Notes:
+    """Texts in the order in which they came. ``strict``: faults raise; default as :data:`STRICT_VARIABLE` says."""
+
+    def __init__(self, strict: bool | None = None):
+        self.strict = is_strict() if strict is None else strict
+        self._texts: dict[str, None] = {}
+
+    def add(self, text: str) -> None:
+        """Something that a person should know; the same text is kept once."""
+        if text not in self._texts:
+            self._texts[text] = None
+            _logger.info(text)
+
+    def fault(self, text: str, error: BaseException) -> None:
+        """Something failed that should not, and is worked around; strict mode raises :class:`EqsatError` instead."""
+        reason = first_line(error)
+        if self.strict:
+            raise EqsatError(f"{text}: {reason}") from error
+        if (whole := f"{text}: {reason}") not in self._texts:
+            self._texts[whole] = None
+            _logger.warning("%s: %s", text, reason, exc_info=error)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+def is_strict() -> bool:
+    """Whether the environment asks for strict mode."""
+    return os.environ.get(STRICT_VARIABLE, "") not in ("", "0")
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, in one line: its type where it says nothing."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" \t^~-")]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

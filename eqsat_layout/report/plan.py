@@ -1,0 +1,205 @@
+"""The plan that the user gets, as data and as a table.
+
+In: the chosen module with its costs, the layout transforms that stay, and statistics. Out: :class:`Plan`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from eqsat_layout.report.explain import Explanation
+from eqsat_layout.report.records import Refusal, Stats, Transform
+from eqsat_layout.report.text import (
+    comparison_table,
+    count,
+    format_bytes,
+    format_seconds,
+    labelled,
+    plain_text,
+    stage_times,
+)
+
+OPTIMAL_GAP: Final = 1e-6
+"""A plan whose gap is at most this is called optimal: below it lies the rounding of the solver."""
+
+_SHOWN_TRANSFORMS: Final = 12
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The chosen module and what is known of it. Costs are modelled seconds of one run; ``lower_bound`` is proven.
+
+    ``module`` is the input itself where ``changed`` is false. ``notes`` say what the user should know: layouts that
+    could not be had, limits that were hit.
+    """
+
+    module: Any = field(repr=False)
+    cost: float
+    input_cost: float
+    lower_bound: float
+    transforms: tuple[Transform, ...]
+    input_transforms: tuple[Transform, ...]
+    stats: Stats
+    notes: tuple[str, ...]
+    changed: bool
+    refusals: Callable[[], tuple[Refusal, ...]] = field(default=tuple, repr=False, compare=False)
+    explained: Callable[[], Explanation] | None = field(default=None, repr=False, compare=False)
+    page: Callable[[str, Plan], str] | None = field(default=None, repr=False, compare=False)
+
+    def why_not(self, op: str = "") -> tuple[Refusal, ...]:
+        """The layouts that did not go through ops whose name contains ``op``, and why. Worked out when asked for."""
+        return tuple(r for r in self.refusals() if op in r.op)
+
+    def explain(self) -> Explanation:
+        """Why each remaining transform stays, what it would cost to do without, and how each op came to its layouts.
+
+        Worked out when asked for: the extraction is solved once more per transform that stays.
+        """
+        return Explanation((), ()) if self.explained is None else self.explained()
+
+    def html(self, title: str = "Layout plan") -> str:
+        """One self-contained page: the program before and after, layouts in colour, bytes, costs, bound and gap."""
+        return "" if self.page is None else self.page(title, self)
+
+    @property
+    def gap(self) -> float:
+        """How far above the lower bound the cost may be, relative to the cost; 0 for an optimal plan."""
+        return max(0.0, self.cost - self.lower_bound) / self.cost if self.cost > 0 else 0.0
+
+    @property
+    def speedup(self) -> float:
+        """Modelled cost of the input over that of the plan; 1 where nothing is gained."""
+        if self.cost > 0:
+            return self.input_cost / self.cost
+        return math.inf if self.input_cost > 0 else 1.0
+
+    @property
+    def is_optimal(self) -> bool:
+        """No cheaper plan exists in the explored space, under the cost model."""
+        return self.gap <= OPTIMAL_GAP
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the module as plain data that JSON can hold: seconds, bytes, text."""
+        return {
+            "changed": self.changed,
+            "cost_s": self.cost,
+            "input_cost_s": self.input_cost,
+            "lower_bound_s": self.lower_bound,
+            "gap": self.gap,
+            "is_optimal": self.is_optimal,
+            "transforms": [_transform_dict(t) for t in self.transforms],
+            "input_transforms": [_transform_dict(t) for t in self.input_transforms],
+            "stats": {
+                "ops": self.stats.ops,
+                "e_nodes": self.stats.e_nodes,
+                "constant_bytes": self.stats.constant_bytes,
+                "input_constant_bytes": self.stats.input_constant_bytes,
+                "e_classes": self.stats.e_classes,
+                "rounds": self.stats.rounds,
+                "seconds": dict(self.stats.seconds),
+            },
+            "notes": list(self.notes),
+        }
+
+    def __rich__(self) -> RenderableType:
+        return Group(*_plan_parts(self))
+
+    def __str__(self) -> str:
+        return plain_text(self)
+
+
+def describe_gap(plan: Plan) -> str:
+    """``optimal``, or how far from it the plan may be."""
+    return "proven optimal" if plan.is_optimal else f"at most {plan.gap:.2%} above the optimum"
+
+
+def plan_rows(plan: Plan) -> list[tuple[str, str, str, str]]:
+    """The rows of :func:`comparison_table` for a plan: cost, bound, transforms, what they move."""
+    gain = "" if plan.input_cost == plan.cost else f"{plan.speedup:.2f} times cheaper"
+    before, after, stats = plan.input_transforms, plan.transforms, plan.stats
+    constants: list[tuple[str, str, str, str]] = []
+    if stats.constant_bytes != stats.input_constant_bytes:
+        sizes = format_bytes(stats.input_constant_bytes), format_bytes(stats.constant_bytes)
+        constants = [("constants", *sizes, "once per layout that they are used in")]
+    return [
+        ("modelled cost", format_seconds(plan.input_cost), format_seconds(plan.cost), gain),
+        ("lower bound", "", format_seconds(plan.lower_bound), describe_gap(plan)),
+        ("layout transforms", f"{len(before):,}", f"{len(after):,}", ""),
+        ("their traffic", _traffic(before), _traffic(after), "bytes read and written"),
+        *constants,
+    ]
+
+
+def page_figures(plan: Plan) -> list[tuple[str, str, str]]:
+    """The head of the HTML page: name, value, remark."""
+    before, after, stats = plan.input_transforms, plan.transforms, plan.stats
+    return [
+        ("modelled cost before", format_seconds(plan.input_cost), ""),
+        ("modelled cost after", format_seconds(plan.cost), f"{plan.speedup:.2f} times cheaper"),
+        ("lower bound", format_seconds(plan.lower_bound), describe_gap(plan)),
+        ("layout transforms", f"{len(before):,} → {len(after):,}", f"{_traffic(before)} → {_traffic(after)}"),
+        ("searched", f"{stats.e_nodes:,} e-nodes", f"{stats.ops:,} ops, {count(stats.rounds, 'round')}"),
+        ("time", format_seconds(sum(stats.seconds.values())), ", ".join(_stages(stats.seconds))),
+    ]
+
+
+def _plan_parts(plan: Plan) -> Iterator[RenderableType]:
+    yield Text.assemble(("Layout plan", "bold"), "" if plan.changed else "  (nothing to gain: the module is unchanged)")
+    yield Padding(comparison_table(("input", "plan"), plan_rows(plan)), (0, 0, 0, 2))
+    if plan.transforms:
+        yield from _transform_parts(plan.transforms)
+    search = f"{plan.stats.ops:,} ops, {plan.stats.e_nodes:,} e-nodes in {plan.stats.e_classes:,} e-classes"
+    rows: list[tuple[str, RenderableType]] = [
+        ("Search", f"{search}, {count(plan.stats.rounds, 'round')}"),
+        ("Time", stage_times(plan.stats.seconds)),
+    ]
+    yield labelled([*rows, *(("Note", Text(note)) for note in plan.notes)])
+
+
+def _transform_parts(transforms: Sequence[Transform]) -> Iterator[RenderableType]:
+    largest = sorted(transforms, key=lambda t: -t.bytes)
+    shown = largest if len(largest) <= _SHOWN_TRANSFORMS else largest[: _SHOWN_TRANSFORMS - 1]
+    rest = largest[len(shown) :]
+    several = len({t.function for t in transforms}) > 1
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    if several:
+        table.add_column("function", overflow="ellipsis", no_wrap=True, max_width=18)
+    table.add_column("tensor", overflow="ellipsis", no_wrap=True, max_width=24)
+    table.add_column("type", no_wrap=True)
+    table.add_column("traffic", justify="right", no_wrap=True)
+    table.add_column("index map", overflow="fold", style="cyan")
+    for t in shown:
+        cells = (t.tensor, f"{'x'.join(str(e) for e in t.shape)} {t.dtype}", format_bytes(t.bytes), str(t.index_map))
+        table.add_row(*(Text(c) for c in ((t.function, *cells) if several else cells)))
+    yield Text("Layout transforms that stay, the largest first", style="bold")
+    yield Padding(table, (0, 0, 0, 1))
+    if rest:
+        yield Text(f"   ... and {len(rest):,} more, {format_bytes(sum(t.bytes for t in rest))} together")
+
+
+def _transform_dict(transform: Transform) -> dict[str, Any]:
+    return {
+        "function": transform.function,
+        "tensor": transform.tensor,
+        "index_map": str(transform.index_map),
+        "shape": list(transform.shape),
+        "dtype": transform.dtype,
+        "bytes": transform.bytes,
+    }
+
+
+def _traffic(transforms: Sequence[Transform]) -> str:
+    return format_bytes(sum(t.bytes for t in transforms))
+
+
+def _stages(seconds: Mapping[str, float]) -> Iterator[str]:
+    return (f"{stage} {format_seconds(s)}" for stage, s in seconds.items() if s >= 1e-3)

@@ -1,0 +1,86 @@
+"""Numbers and tables as a person reads them.
+
+In: seconds, bytes, rows. Out: short texts with three digits and a unit, tables without frames.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from rich.columns import Columns
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+_WIDTH: Final = 100
+
+
+def plain_text(renderable: RenderableType, width: int = _WIDTH) -> str:
+    """``renderable`` as text without colours, ``width`` columns at most, no blanks at line ends."""
+    buffer = io.StringIO()
+    console = Console(file=buffer, width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    console.print(renderable)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+
+
+def format_seconds(seconds: float) -> str:
+    """``12.3 us``, ``4.56 ms``, ``7.89 s``: three digits and the unit that fits."""
+    if seconds == 0 or not math.isfinite(seconds):
+        return "0 s" if seconds == 0 else f"{seconds} s"
+    for unit, scale in (("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3)):
+        if abs(seconds) < 999.5 * scale:
+            return f"{_three_digits(seconds / scale)} {unit}"
+    return f"{_three_digits(seconds)} s"
+
+
+def format_bytes(count: float) -> str:
+    """``512 B``, ``1.50 KiB``, ``24.0 MiB``: binary units."""
+    if abs(count) < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        count /= 1024
+        if abs(count) < 999.5:
+            return f"{_three_digits(count)} {unit}"
+    return f"{_three_digits(count / 1024)} TiB"
+
+
+def comparison_table(columns: tuple[str, str], rows: Sequence[tuple[str, str, str, str]]) -> Table:
+    """A table without frame: what, how much before, how much after, and a remark in grey."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(style="dim")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def labelled(rows: Iterable[tuple[str, RenderableType]]) -> Table:
+    """Lines with a bold label in front; what is too long for a line goes on under itself."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True, min_width=6)
+    table.add_column()
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def stage_times(seconds: Mapping[str, float]) -> RenderableType:
+    """The stages with their times, side by side: ``import 12.3 ms  saturate 45.6 ms``."""
+    return Columns(
+        [Text.assemble(stage, " ", (format_seconds(s), "cyan")) for stage, s in seconds.items()], padding=(0, 3)
+    )
+
+
+def count(number: int, noun: str) -> str:
+    """``3 rounds``, ``1 round``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _three_digits(value: float) -> str:
+    magnitude = abs(value)
+    return f"{value:.{2 if magnitude < 9.995 else 1 if magnitude < 99.95 else 0}f}"
