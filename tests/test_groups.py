@@ -25,7 +25,7 @@ from eqsat_layout.graph.put_back import _map
 from eqsat_layout.graph.steps import Convert, Given, Steps
 from eqsat_layout.maps import Format, IndexMap
 from eqsat_layout.targets import axis_groups, lower, normalize_target
-from eqsat_layout.targets.cpu import machine as base
+from eqsat_layout.targets.cpu import target as base
 from eqsat_layout.tir.flow import backward, forward, why_not
 from eqsat_layout.tir.signature import analyse
 

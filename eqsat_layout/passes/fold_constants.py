@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from eqsat_layout.targets.cpu.machine import Progress, normalize_target
+from eqsat_layout.targets.cpu.target import Progress, normalize_target
 
 _ALWAYS = 1 << 16  # elements up to which a result is always worth keeping
 _GROWTH = 2  # how much larger than the constants that it is made of a bigger result may be

@@ -3,7 +3,8 @@
 from eqsat_layout.passes.prepare import prepare
 from eqsat_layout.targets.cpu.costs import channel_blocks, default_costs
 from eqsat_layout.targets.cpu.lower import lower
-from eqsat_layout.targets.cpu.machine import Machine, axis_groups, machine_of, normalize_target
+from eqsat_layout.targets.cpu.machine import Machine, machine_of
+from eqsat_layout.targets.cpu.target import axis_groups, normalize_target
 
 __all__ = [
     "Machine",

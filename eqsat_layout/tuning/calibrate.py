@@ -20,7 +20,8 @@ from eqsat_layout.cost.measured import MeasuredCosts
 from eqsat_layout.cost.model import CostModel, Roofline
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.targets.cpu.costs import default_costs
-from eqsat_layout.targets.cpu.machine import Progress, machine_of, normalize_target
+from eqsat_layout.targets.cpu.machine import machine_of
+from eqsat_layout.targets.cpu.target import Progress, normalize_target
 from eqsat_layout.tuning.measure import package_version
 from eqsat_layout.tuning.probe import Probe, last_cache_bytes, machine_name, require_host
 

@@ -21,7 +21,7 @@ from tvm.target import codegen
 
 from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.targets.cpu.lower import lower
-from eqsat_layout.targets.cpu.machine import normalize_target
+from eqsat_layout.targets.cpu.target import normalize_target
 
 _MOST_COPIES: Final = 64
 _COLD: Final = 2.0

@@ -24,7 +24,7 @@ from tvm.support import cc
 from tvm.target import codegen
 
 from eqsat_layout.errors import EqsatError, TargetError
-from eqsat_layout.targets.cpu.machine import normalize_target
+from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.tuning.probe import Loaded, Runs, machine_name
 
 _ANSWER: Final = 5.0

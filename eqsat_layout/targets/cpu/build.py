@@ -18,8 +18,9 @@ from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.matrix_literals import with_literals
 from eqsat_layout.passes.scalar_literals import with_numbers
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
-from eqsat_layout.targets.cpu.machine import Progress, machine_of
+from eqsat_layout.targets.cpu.machine import machine_of
 from eqsat_layout.targets.cpu.schedule import schedule_module
+from eqsat_layout.targets.cpu.target import Progress
 from eqsat_layout.tir.structural import structural_map
 
 _PIPELINE: Final = "eqsat_layout.llvm"

@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 
 from eqsat_layout.targets.cpu.build import build_llvm
-from eqsat_layout.targets.cpu.machine import Progress, normalize_target
+from eqsat_layout.targets.cpu.target import Progress, normalize_target
 
 
 def lower(mod: tvm.IRModule, target: Any = None, *, progress: Progress | None = None) -> Any:

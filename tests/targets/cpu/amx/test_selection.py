@@ -209,7 +209,7 @@ def test_a_plan_covers_all_and_fits_the_cache(shape):
 
 
 def test_a_machine_without_permission_has_no_unit(monkeypatch):
-    monkeypatch.setattr("eqsat_layout.targets.cpu.machine.is_permitted", lambda: False)
+    monkeypatch.setattr("eqsat_layout.targets.cpu.target.is_permitted", lambda: False)
     assert not machine_here().matrix_unit
     assert not machine_of(normalize_target({"kind": "llvm", "mcpu": "sapphirerapids"})).matrix_unit
 
