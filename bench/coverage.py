@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -211,16 +212,16 @@ def covered(build: Build, shapes_of: Callable[[int], list[Shape]]) -> tuple[list
             _, modules = optimized(build, shapes_of)
             return ["not understood", "", "", f"{modules} agree"], ["its TIR is not understood"], 0
         sides = (
-            ("backward", backward, {"result": 0}, computation.results[0]),
-            ("forward", forward, {"operand": 0}, computation.operands[0]),
+            ("backward", backward, partial(why_not, computation, result=0), computation.results[0]),
+            ("forward", forward, partial(why_not, computation, operand=0), computation.operands[0]),
         )
-        for side, derive, where, number in sides:
+        for side, derive, refusal, number in sides:
             for name, fmt in formats(computation.buffers[number].shape):
                 flows = derive(computation, 0, fmt, contractions=True)
                 counts[side][0] += bool(flows)
                 counts[side][1] += 1
                 if not flows:
-                    reasons[f"{side} {name}: {why_not(computation, fmt, contractions=True, **where)}"] = None
+                    reasons[f"{side} {name}: {refusal(fmt, contractions=True)}"] = None
                 for flow in flows:
                     runner.add(func, flow, 1e-3)
     runs = runner.check()

@@ -57,9 +57,9 @@ def _eqsat_layout_exact(module: Any) -> Any:
 def _stock(module: Any) -> Any:
     import tvm
 
-    from eqsat_layout.targets import normalize_target
+    from eqsat_layout.targets.registry import target
 
-    return tvm.compile(module, target=normalize_target())
+    return tvm.compile(module, target=target().tvm)
 
 
 def _stock_nhwc(module: Any) -> Any:

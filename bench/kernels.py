@@ -42,11 +42,11 @@ def main() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from eqsat_layout.targets import channel_blocks, normalize_target
+    from eqsat_layout.targets.cpu.target import make_target
 
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     with_torch = _has_torch(options.threads)
-    block = channel_blocks(normalize_target())[-1]
+    block = make_target(None, True).blocks[-1]
     wanted = [k for k in kernels(block) if not options.family or any(f in k.family for f in options.family)]
     with console.status("peaks"):
         flops, bandwidth = peaks()
@@ -103,10 +103,11 @@ def peaks() -> tuple[float, float]:
     import numpy as np
     from tvm import relax, te
 
-    from eqsat_layout.targets import machine_of, normalize_target
-    from eqsat_layout.tuning.probe import Probe, last_cache_bytes
+    from eqsat_layout.targets.cpu.target import make_target
+    from eqsat_layout.tuning.probe import Here, Probe
 
-    machine = machine_of(normalize_target())
+    target = make_target(None, True)
+    here, machine = Here(target), target.machine
     lanes = machine.lanes(4)
     rows, depth = (6, 256) if machine.registers <= 16 else (12, 128)
     tasks, rounds = 64, 64
@@ -120,15 +121,15 @@ def peaks() -> tuple[float, float]:
         return builder.emit(builder.call_te(tile, *given))
 
     operands = [np.ones((rows, depth), "float32"), np.ones((depth, 2 * lanes), "float32")]
-    with Probe("peak of arithmetic", hot, operands, 4 * tasks * rows * 2 * lanes, None) as probe:
+    with Probe("peak of arithmetic", hot, operands, 4 * tasks * rows * 2 * lanes, here) as probe:
         flops = 2.0 * tasks * rounds * rows * 2 * lanes * depth / min(probe.times(15))
-    elements = 4 * last_cache_bytes() // 4
+    elements = 4 * target.cache_bytes // 4
     source = np.ones((elements,), "float32")
 
     def stream(builder: Any, given: Sequence[Any]) -> Any:
         return builder.emit(relax.op.negative(given[0]))
 
-    with Probe("peak of bandwidth", stream, [source], 4 * elements, None) as probe:
+    with Probe("peak of bandwidth", stream, [source], 4 * elements, here) as probe:
         return flops, 8.0 * elements / min(probe.times(15))
 
 
@@ -139,7 +140,8 @@ def measure(kernel: Kernel, rounds: int, with_torch: bool) -> tuple[float, float
     from tvm import relax
 
     import eqsat_layout
-    from eqsat_layout.tuning.probe import Probe
+    from eqsat_layout.targets.registry import target
+    from eqsat_layout.tuning.probe import Here, Probe
 
     operands = [np.random.default_rng(0).uniform(0.5, 1.5, s).astype("float32") for s in kernel.shapes]
 
@@ -152,7 +154,7 @@ def measure(kernel: Kernel, rounds: int, with_torch: bool) -> tuple[float, float
         run = _whole(kernel, operands, eqsat_layout, tvm, relax)
         copies, passes = 1, PASSES
     else:
-        probe = Probe(kernel.name, emit, operands, 4 * math.prod(kernel.result))
+        probe = Probe(kernel.name, emit, operands, 4 * math.prod(kernel.result), Here(target()))
         run, copies, passes = probe.run, probe.kernels, 1
     other = TorchProbe(kernel, copies, passes) if with_torch and kernel.torch is not None else None
     seconds = [(_rested(run), _rested(other.run) if other else math.nan) for _ in range(rounds)]

@@ -70,22 +70,22 @@ def measure(spec: str, layout: str, repeat: int, run: bool) -> dict[str, Any]:
     from tvm import relax
 
     import eqsat_layout
-    from eqsat_layout.targets import lower, prepare
+    from eqsat_layout.targets.lowering import lower, prepared
 
     seconds: dict[str, float] = {}
     name, way = spec.split(":")
     with _timed(seconds, "import"):
         model = zoo.load(name, way)
     with _timed(seconds, "prepare"):
-        prepared = prepare(model.module)
+        plain = prepared(model.module)
     eqsat_layout.plan(_warm_up())  # first calls load TVM's tables
     with _timed(seconds, "plan"):
-        plan = eqsat_layout.plan(prepared, desired_layouts=_desired(layout))
+        plan = eqsat_layout.plan(plain, desired_layouts=_desired(layout))
     result: dict[str, Any] = {"title": zoo.MODELS[spec.split(":")[0]].title, "seconds": seconds, "plan": plan.to_dict()}
     if not run:
         return result
     with _timed(seconds, "build input"):
-        before = relax.VirtualMachine(lower(prepared), tvm.cpu())
+        before = relax.VirtualMachine(lower(plain), tvm.cpu())
     with _timed(seconds, "build plan"):
         after = relax.VirtualMachine(lower(plan.module), tvm.cpu())
     inputs = [tvm.runtime.tensor(array) for array in model.inputs]

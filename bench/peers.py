@@ -38,7 +38,8 @@ from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.maps import index_map_from_names
 from eqsat_layout.planning.transform import transform_layout
 from eqsat_layout.report.text import format_bytes, format_seconds
-from eqsat_layout.targets import default_costs, lower, normalize_target, prepare
+from eqsat_layout.targets.lowering import lower, prepared
+from eqsat_layout.targets.registry import target as target_of
 
 REAL = (
     "resnet50:onnx",
@@ -119,10 +120,12 @@ def _tvm_map(index_map: Any) -> Any:
 def count(mod: Any) -> dict[str, Any]:
     """Rewrites of run-time tensors: how many, how many of them between two ops, their bytes; and the modelled cost."""
     program = import_module(mod)
-    costs = default_costs(normalize_target())
+    target = target_of()
+    costs = target.roofline()
     total = {"rewrites": 0, "interior": 0, "bytes": 0.0, "cost": 0.0}
     for graph in program.graphs:
-        cost, rewrites = baseline(graph, program.signatures, costs)
+        fusion = target.fusion(graph, program.signatures, range(len(graph.nodes)))
+        cost, rewrites = baseline(graph, program.signatures, costs, fusion)
         total["cost"] += cost
         total["rewrites"] += len(rewrites)
         total["bytes"] += sum((r.before.elements() + r.after.elements()) * dtype_bytes(r.type.dtype) for r in rewrites)
@@ -150,12 +153,12 @@ def load(spec: str) -> tuple[Any, tuple[Any, ...]]:
     if spec in synthetic.NETWORKS:
         mod = synthetic.NETWORKS[spec]()
         shape = [int(e) for e in mod["main"].params[0].ty.shape]
-        return prepare(mod), (np.random.default_rng(0).standard_normal(shape, dtype=np.float32),)
+        return prepared(mod), (np.random.default_rng(0).standard_normal(shape, dtype=np.float32),)
     import zoo
 
     name, way = spec.split(":")
     model = zoo.load(name, way)
-    return prepare(model.module), model.inputs
+    return prepared(model.module), model.inputs
 
 
 def measure(spec: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:

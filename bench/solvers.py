@@ -31,7 +31,8 @@ from eqsat_layout.models import resnet50
 from eqsat_layout.planning.pipeline import machine_costs
 from eqsat_layout.planning.search import collector_paused, plan_regions, search_of
 from eqsat_layout.report.text import format_seconds
-from eqsat_layout.targets import normalize_target, prepare
+from eqsat_layout.targets.lowering import prepared
+from eqsat_layout.targets.registry import target as target_of
 
 
 def main() -> None:
@@ -48,7 +49,7 @@ def main() -> None:
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
     console = Console(width=None if sys.stdout.isatty() else peers.WIDTH)
     for spec in specs:
-        mod = prepare(resnet50()) if spec == quick[0] else peers.load(spec)[0]
+        mod = prepared(resnet50()) if spec == quick[0] else peers.load(spec)[0]
         for problem in problems(mod):
             table.add_row(spec.partition(":")[0], *cells(problem, options.seconds))
     console.print(table)
@@ -56,7 +57,7 @@ def main() -> None:
 
 def problems(mod: Any) -> Iterator[Problem]:
     """What ``eqsat_layout.plan`` has to solve; trivial regions are left out."""
-    target = normalize_target(None)
+    target = target_of()
     search = search_of(mod, target, {}, lambda program: machine_costs(program, target))
     with collector_paused():
         regions = plan_regions(search)

@@ -17,9 +17,9 @@ from rich.text import Text
 from eqsat_layout.cli.stages import Stages
 from eqsat_layout.cost.database import Database
 from eqsat_layout.cost.model import Roofline
-from eqsat_layout.targets import default_costs, normalize_target
-from eqsat_layout.tuning.calibrate import MachineConstants, calibrate, store, with_constants
-from eqsat_layout.tuning.probe import machine_name
+from eqsat_layout.targets.protocol import with_constants
+from eqsat_layout.targets.registry import target as target_of
+from eqsat_layout.tuning.calibrate import MachineConstants, calibrate, store
 
 _ROWS = (
     ("bandwidth", "streaming", 1e9, "GB/s"),
@@ -31,15 +31,15 @@ _ROWS = (
 
 def run_calibrate(target: Any, quick: bool, output: Path | None, console: Console) -> MachineConstants:
     """Measures, prints and stores; :class:`EqsatError` for a target that can't be run or a database not written."""
-    checked = normalize_target(target)
+    own = target_of(target)
     database = Database(output)
     stages = Stages(console)
     with stages("measure", "a few seconds" if quick else "about ten seconds") as say:
-        constants = calibrate(checked, quick=quick, progress=say)
-    store(database, constants, checked)
-    default = default_costs(checked)
+        constants = calibrate(own, quick=quick, progress=say)
+    store(database, constants, own)
+    default = own.roofline()
     console.print()
-    console.print(Text(machine_name(checked), style="bold"))
+    console.print(Text(own.name, style="bold"))
     console.print(Padding(constants_table(default, with_constants(default, constants.values)), (0, 0, 0, 2)))
     console.print(f"Stored in {database.path}", highlight=False, soft_wrap=True)
     return constants

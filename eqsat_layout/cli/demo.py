@@ -26,7 +26,7 @@ from eqsat_layout.models import resnet50
 from eqsat_layout.planning.pipeline import plan as make_plan
 from eqsat_layout.report.plan import Plan, plan_rows
 from eqsat_layout.report.text import comparison_table, format_seconds, labelled, stage_times
-from eqsat_layout.targets import lower
+from eqsat_layout.targets.lowering import lower
 
 FROZEN: Final = "eqsat_layout.frozen"
 """Function attribute: op name -> the layouts of its data and weight that are given."""

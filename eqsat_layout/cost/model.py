@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from eqsat_layout.cost.vectorise import Heaviest, heaviest, padded_work
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Format, element_bits
 
 
 class CostModel(Protocol):
@@ -55,6 +55,10 @@ _SCATTERED: Final = 2.0
 
 RESULT: Final = -1
 """The number of an op's result where operands are numbered too."""
+
+
+CALIBRATED: Final = ("bandwidth", "rewrite_bandwidth", "flops", "launch")
+"""The fields of a roofline that ``eqsat-layout calibrate`` measures."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,4 @@ class Roofline:
 
 def dtype_bytes(dtype: str) -> float:
     """Bytes of one element."""
-    if dtype == "bool":
-        return 1
-    digits = "".join(c if c.isdigit() else " " for c in dtype).split()
-    return int(digits[0]) / 8 if digits else 4
+    return element_bits(dtype) / 8

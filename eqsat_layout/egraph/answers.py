@@ -19,17 +19,17 @@ from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.implementations.layouts import free_formats, moves_whole_axes
 from eqsat_layout.implementations.offers import Offers
 from eqsat_layout.maps import UNDEF, Fill, Format, IndexMap, Padding
+from eqsat_layout.tir.computation import Computation
 from eqsat_layout.tir.fills import pointwise_fill
-from eqsat_layout.tir.flow import Flow, backward, complete, forward, why_not
+from eqsat_layout.tir.flow import Flow, backward, complete, forward, placed, why_not
+from eqsat_layout.tir.placement import FLAT, Placement, flat, why_not_placed
 
 Row = tuple[str, tuple[Any, ...]]
 
 _SMALL_CONSTANT = 4096
-_GROWTH_OF_FOLDING = 2
-"""An op over constants is folded if its result has at most this many times their elements, or is small."""
-
-_GROWTH_OF_ALTERNATIVES = 4.5
-"""The same within an alternative graph: Winograd's weights are four times as many, and that is worth it."""
+_GROWTH_OF_FOLDING = 2.0
+"""An op over constants is folded if its result has at most this many times their elements, or is small; algorithms say
+for themselves what they are worth."""
 
 _MOST_FREE = 4
 """Formats per buffer that a contraction is offered in because neighbours ask for them; all combinations are made."""
@@ -42,7 +42,7 @@ _MANY_OPERANDS = 4
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedFormat:
     """A format that can't go through an op, from its result (number) or from its operand."""
 
     signature: Signature
@@ -50,6 +50,7 @@ class Refused:
     result: int | None
     operand: int | None
     spokesman: Spokesman | None = None
+    placement: Placement = FLAT
 
     @property
     def reason(self) -> str:
@@ -60,7 +61,13 @@ class Refused:
             return "it is frozen to other layouts"
         if self.signature.computation is None:
             return "its TIR is not understood"
-        reason = why_not(self.signature.computation, self.format, result=self.result, operand=self.operand)
+        reason = why_not(
+            self.signature.computation,
+            self.format,
+            result=self.result,
+            operand=self.operand,
+            placement=self.placement,
+        )
         return reason or "it can, after all"
 
 
@@ -90,8 +97,9 @@ class Answers:
         self._max_formats = max_formats
         self._formats_of_shape: dict[tuple[Any, ...], set[str]] = {}
         self._reads: dict[tuple[str, int, str], list[tuple[str, list[Row]]]] = {}
+        self._flat: dict[tuple[str, int | None, int | None, str], tuple[Flow, ...]] = {}
         self.refused = 0
-        self.refusals: list[Refused] = []
+        self.refusals: list[RefusedFormat] = []
 
     def answerer(self, question: str) -> Callable[..., Sequence[Row]] | None:
         """The method that answers rows of relation ``question`` (``ask-NAME``); None if nobody does."""
@@ -175,7 +183,7 @@ class Answers:
         (ty,) = signature.results
         if ty is None or any(isinstance(e, str) for e in ty.shape):
             return []
-        growth = _GROWTH_OF_ALTERNATIVES if key in self._offers.inner else _GROWTH_OF_FOLDING
+        growth = self._offers.growth.get(key, _GROWTH_OF_FOLDING)
         limit = max(_SMALL_CONSTANT, growth * sum(c.elements for c in constants))
         if math.prod(int(e) for e in ty.shape) > limit:
             return []
@@ -287,28 +295,54 @@ class Answers:
             return []
         if operand is not None and (signature.key, operand, name) in self._reads:
             return self._reads[signature.key, operand, name]
-        flows: tuple[Flow, ...] = ()
         spokesman = self._spokesmen.get(signature.key)
-        if spokesman is not None:
-            flows = spokesman.flows(fmt, result=result, operand=operand)
-        elif signature.flows and signature.computation is not None:
-            computation = signature.computation
-            number = len(signature.operands) if operand is None else operand
-            way = self._offers.one_way.get(signature.key)
-            if way is not None:
-                flows = self._meeting_flows(signature, fmt, number, way)
-            elif signature.key in self._offers.free:
-                flows = self._free_flows(signature, fmt, number)
-            elif operand is None:
-                flows = backward(computation, result or 0, fmt, contractions=signature.key in self._offers.inner)
-            else:
-                flows = forward(computation, operand, fmt, contractions=signature.key in self._offers.inner)
+        flows = self._placed_flows(signature, fmt, result, operand)
         if not flows:
-            self.refusals.append(Refused(signature, fmt, result, operand, spokesman))
+            placement = self._offers.placement
+            self.refusals.append(RefusedFormat(signature, fmt, result, operand, spokesman, placement))
         side = f"result {result}" if operand is None else f"operand {operand}"
         origin = f"layout flows {'backward' if operand is None else 'forward'} from {side}"
         allowed = [self._variant_rows(signature.key, flow, origin) for flow in flows if self._allowed(flow)]
         return [(rows[0][1][1], rows) for rows in allowed]
+
+    def _placed_flows(
+        self, signature: Signature, fmt: Format, result: int | None, operand: int | None
+    ) -> tuple[Flow, ...]:
+        """The flows from ``fmt``, their buffers in every memory that the target allows."""
+        computation, placement = signature.computation, self._offers.placement
+        if computation is None or not (signature.flows or signature.key in self._spokesmen):
+            return ()
+        number = computation.results[result or 0] if operand is None else computation.operands[operand]
+        if why_not_placed(computation, number, fmt, placement) is not None:
+            return ()
+        found = self._flat_flows(signature, computation, flat(fmt), result, operand)
+        return tuple(p for flow in found for p in placed(computation, flow, {number: fmt}, placement))
+
+    def _flat_flows(
+        self, signature: Signature, computation: Computation, fmt: Format, result: int | None, operand: int | None
+    ) -> tuple[Flow, ...]:
+        """The flows from a format of flat memory, each question answered once."""
+        question = (signature.key, result, operand, fmt.key)
+        if question in self._flat:
+            return self._flat[question]
+        spokesman, is_inner = self._spokesmen.get(signature.key), signature.key in self._offers.inner
+        number = len(signature.operands) if operand is None else operand
+        way = self._offers.one_way.get(signature.key)
+        flows: tuple[Flow, ...]
+        if fmt.is_row_major:  # of another memory
+            flows = (complete(computation, [None] * len(signature.operands), [None] * len(signature.results)),)
+        elif spokesman is not None:
+            flows = spokesman.flows(fmt, result=result, operand=operand)
+        elif way is not None:
+            flows = self._meeting_flows(signature, fmt, number, way)
+        elif signature.key in self._offers.free:
+            flows = self._free_flows(signature, fmt, number)
+        elif operand is None:
+            flows = backward(computation, result or 0, fmt, contractions=is_inner)
+        else:
+            flows = forward(computation, operand, fmt, contractions=is_inner)
+        self._flat[question] = flows
+        return flows
 
     def _free_flows(self, signature: Signature, fmt: Format, number: int) -> tuple[Flow, ...]:
         """A contraction with operand ``number`` (or, after them, its result) in ``fmt``, others in what is known of."""
@@ -351,22 +385,22 @@ class Answers:
         fmt = self._names.formats.get(result)
         if fmt is None:
             return []
-        index_map = None if fmt.is_padded or fmt.separators else fmt.index_map.after(self._views[view])
+        index_map = None if fmt.is_padded else fmt.index_map.after(self._views[view])
         if index_map is None:
             plain = Format.row_major(self._views[view].result_shape)
             return [("cut", (view, result, self._names.format(plain)))]
-        return [("view", (view, result, self._names.format(Format.make(index_map, scope=fmt.scope))))]
+        return [("view", (view, result, self._names.format(_of_map(fmt, index_map))))]
 
     def answer_viewed(self, view: str, operand: str) -> list[Row]:
         """The format of a view's result that makes the view free, given its operand's."""
         fmt = self._names.formats.get(operand)
         inverse = self._views[view].inverse()
-        if fmt is None or fmt.is_padded or fmt.separators or inverse is None:
+        if fmt is None or fmt.is_padded or inverse is None:
             return []
         index_map = fmt.index_map.after(inverse)
         if index_map is None:
             return []
-        return [("view", (view, self._names.format(Format.make(index_map, scope=fmt.scope)), operand))]
+        return [("view", (view, self._names.format(_of_map(fmt, index_map)), operand))]
 
     def _flowing(self, key: str) -> Signature | None:
         signature = self._signatures.get(key)
@@ -412,6 +446,11 @@ def _frozen_format(signature: Signature, result: int | None, operand: int | None
 def _rimmed(fmt: Format, widths: Padding, sign: int, fill: Fill) -> Format | None:
     """``fmt`` with ``widths`` more (or less) padding on the same buffer; None where it has not that much."""
     padding = tuple((lo + sign * a, hi + sign * b) for (lo, hi), (a, b) in zip(fmt.padding, widths, strict=True))
-    if fmt.separators or any(lo < 0 or hi < 0 for lo, hi in padding):
+    if any(lo < 0 or hi < 0 for lo, hi in padding):
         return None
-    return Format.make(fmt.index_map, padding=padding, fill=fill, scope=fmt.scope)
+    return Format.make(fmt.index_map, padding=padding, fill=fill, scope=fmt.scope, separators=fmt.separators)
+
+
+def _of_map(fmt: Format, index_map: IndexMap) -> Format:
+    """The same unpadded buffer as seen through another map."""
+    return Format.make(index_map, scope=fmt.scope, separators=fmt.separators)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.graph.graph import Signature
-from eqsat_layout.maps import GLOBAL, Format
+from eqsat_layout.maps import Format
 from eqsat_layout.tir.callbacks import CALLBACK_ATTRIBUTE, Direction, FlowCallback, FlowCallbacks, checked_flows
 from eqsat_layout.tir.flow import Flow, complete
 
@@ -27,11 +27,12 @@ class Spokesman:
     def flows(self, fmt: Format, *, result: int | None, operand: int | None) -> tuple[Flow, ...]:
         """What the callback answers for ``fmt``, from the operand or else from the result, best first.
 
-        Padded formats and those of other memory scopes or of several groups of axes are none that a callback can be
-        asked about: ``()``. Raises :class:`LayoutError`, naming the op and the callback, for what is no answer.
+        ``fmt`` lies in flat memory: a callback speaks of index maps, and the target says in which memories the op reads
+        and writes. It can't be asked about padded formats: ``()``. Raises :class:`LayoutError`, naming the op and the
+        callback, for what is no answer.
         """
         computation = self.signature.computation
-        if computation is None or fmt.is_padded or fmt.scope != GLOBAL or fmt.separators:
+        if computation is None or fmt.is_padded:
             return ()
         direction: Direction = "backward" if operand is None else "forward"
         checked = checked_flows(
@@ -48,8 +49,8 @@ class Spokesman:
 
     def why_not(self, fmt: Format) -> str:
         """Why there is no flow for ``fmt``, in words."""
-        if fmt.is_padded or fmt.scope != GLOBAL or fmt.separators:
-            return f"its flow callback {self.name!r} is asked about unpadded layouts in flat global memory only"
+        if fmt.is_padded:
+            return f"its flow callback {self.name!r} is asked about unpadded layouts only"
         return f"its flow callback {self.name!r} gives none"
 
 
@@ -111,6 +112,4 @@ def _why_ignored(signature: Signature) -> str | None:
         return "it is frozen, and frozen layouts are kept"
     if signature.parts:
         return "it only views, pads or crops, which every layout can be followed through without it"
-    if any(buffer.scope != GLOBAL for buffer in computation.buffers):
-        return "layouts of buffers in other memory scopes don't flow"
     return None

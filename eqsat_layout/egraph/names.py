@@ -53,7 +53,7 @@ class Names:
             return OPAQUE
         name = self._row_major.get(ty)
         if name is None:
-            name = self._row_major[ty] = self.format(Format.row_major(ty.shape))
+            name = self._row_major[ty] = self.format(ty.row_major)
         return name
 
     def format(self, fmt: Format | None) -> str:

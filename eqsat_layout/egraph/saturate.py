@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eqsat_layout.egraph.answers import Answers, Refused
+from eqsat_layout.egraph.answers import Answers, RefusedFormat
 from eqsat_layout.egraph.engine import Database, Outcome, Row, Tables
 from eqsat_layout.egraph.flows import Spokesman
 from eqsat_layout.egraph.limits import Budget, Limits, Stop
@@ -41,7 +41,7 @@ class Saturated:
     e_nodes: int
     e_classes: int
     notes: list[str]
-    refusals: list[Refused]
+    refusals: list[RefusedFormat]
     stops: list[Stop] = field(default_factory=list)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from eqsat_layout.cost.fusion import fusion_of
+from eqsat_layout.cost.fusion import Fusion
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.graph.borders import Border
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
@@ -33,10 +33,13 @@ def as_written(signatures: Mapping[str, Signature]) -> dict[str, Signature]:
     }
 
 
-def baseline(graph: Graph, signatures: Mapping[str, Signature], costs: CostModel) -> tuple[float, list[Rewrite]]:
-    """Cost of one run of the input, and its rewrites. Copies beside an elementwise op are done by its kernel."""
-    nodes = range(len(graph.nodes))
-    fusion = fusion_of(graph, signatures, nodes)
+def baseline(
+    graph: Graph, signatures: Mapping[str, Signature], costs: CostModel, fusion: Fusion
+) -> tuple[float, list[Rewrite]]:
+    """Cost of one run of the input, and its rewrites. Copies beside an elementwise op are done by its kernel.
+
+    ``fusion``: what becomes one kernel, by the numbers of nodes.
+    """
     prices = _Prices(signatures, costs)
     users = _users(graph)
     total = 0.0
@@ -113,10 +116,10 @@ def _rewrites(signature: Signature) -> Iterator[tuple[int, Rewrite]]:
         return
     for i, (ty, fmt) in enumerate(zip(signature.operands, signature.frozen.operands, strict=True)):
         if ty is not None and not fmt.is_row_major:
-            yield i, Rewrite("", ty, Format.row_major(ty.shape), fmt)
+            yield i, Rewrite("", ty, ty.row_major, fmt)
     for ty, fmt in zip(signature.results, signature.frozen.results, strict=True):
         if ty is not None and not fmt.is_row_major:
-            yield -1, Rewrite("", ty, fmt, Format.row_major(ty.shape))
+            yield -1, Rewrite("", ty, fmt, ty.row_major)
 
 
 def _own_rewrite(signature: Signature) -> Iterator[tuple[int, Rewrite]]:
@@ -125,8 +128,9 @@ def _own_rewrite(signature: Signature) -> Iterator[tuple[int, Rewrite]]:
     assert operand is not None
     assert result is not None
     if signature.view is not None:
-        if not signature.view.keeps_order:
-            yield -1, Rewrite("", operand, Format.row_major(operand.shape), Format.make(signature.view))
+        after = Format.make(signature.view, scope=result.scope, separators=result.separators)
+        if not operand.row_major.serves_as(after):
+            yield -1, Rewrite("", operand, operand.row_major, after)
         return
     borders = [part for part in signature.parts if isinstance(part, Border)]
     if not borders:  # maps that cut through each other's digits: one kernel all the same
@@ -147,9 +151,4 @@ def _run_cost(signature: Signature, costs: CostModel, fused: frozenset[int]) -> 
         return 0.0
     if signature.frozen is not None:
         return costs.run(signature, signature.frozen.operands, signature.frozen.results, fused=fused)
-    return costs.run(
-        signature,
-        [None if t is None else Format.row_major(t.shape) for t in signature.operands],
-        [None if t is None else Format.row_major(t.shape) for t in signature.results],
-        fused=fused,
-    )
+    return costs.run(signature, *signature.as_written, fused=fused)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from eqsat_layout.cost.fusion import fusion_of
+from eqsat_layout.cost.fusion import Fusion
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.names import Variant
 from eqsat_layout.extract.conversions import Spec
@@ -26,10 +26,10 @@ specs, result spec before, after)) and ("run-from", (variant, operand specs, ope
 class Makers:
     """``by_spec``: for a tensor in a format what makes it, cheapest first."""
 
-    def __init__(self, tensors: Tensors, signatures: Mapping[str, Signature], costs: CostModel):
+    def __init__(self, tensors: Tensors, signatures: Mapping[str, Signature], costs: CostModel, fusion: Fusion):
         self.tensors, self._signatures, self._costs = tensors, signatures, costs
         self._names = tensors.saturated.names
-        self._fusion = fusion_of(tensors.saturated.graph, signatures, tensors.of_node)
+        self._fusion = fusion
         self.by_spec: dict[Spec, list[tuple[float, Made]]] = {}
         self._read()
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
+from eqsat_layout.cost.fusion import Fusion
 from eqsat_layout.cost.model import CostModel
-from eqsat_layout.egraph.saturate import Saturated
 from eqsat_layout.extract.conversions import Conversions, Spec, unconvertible
 from eqsat_layout.extract.makers import Made, Makers, reads_of
 from eqsat_layout.extract.solver.problem import Family, Node, Problem
@@ -28,11 +28,11 @@ class Selection:
     ``stores[family][store]`` are the specs that share the buffer, ``labels[family][store][node]`` says what a node is.
     """
 
-    def __init__(self, saturated: Saturated, signatures: Mapping[str, Signature], costs: CostModel):
+    def __init__(self, tensors: Tensors, signatures: Mapping[str, Signature], costs: CostModel, fusion: Fusion):
         self._signatures, self._costs = signatures, costs
-        self._names = saturated.names
-        self.tensors = Tensors(saturated, signatures)
-        self._makers = Makers(self.tensors, signatures, costs)
+        self._names = tensors.saturated.names
+        self.tensors = tensors
+        self._makers = Makers(self.tensors, signatures, costs, fusion)
         self.place: dict[Spec, tuple[int, int]] = {}
         self.stores: list[list[list[Spec]]] = []
         self._build_stores()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, Part, Run, Step, Steps
-from eqsat_layout.maps import UNDEF, Format, IndexMap
+from eqsat_layout.maps import GLOBAL, UNDEF, Format, IndexMap
 from eqsat_layout.maps.index_map import Extent
 from eqsat_layout.tir.flow import Flow
 
@@ -100,7 +100,7 @@ def _laid(operand: Operand, fmt: Format) -> Operand:
 
 def _cut(fmt: Format, others: Sequence[Format]) -> Format:
     """As one of ``others`` of the same bytes, whatever its padding holds, is cut, else at every digit."""
-    if fmt.separators or fmt.is_row_major:
+    if fmt.scope != GLOBAL or fmt.separators or fmt.is_row_major:
         return fmt
     for other in others:
         if fmt.with_fill(UNDEF).same_bytes(other.with_fill(UNDEF)):
@@ -119,6 +119,8 @@ def _in_shape(fmt: Format, shape: tuple[Extent, ...]) -> Format | None:
     """``fmt`` with its bytes cut into axes of such extents, if that is possible."""
     if fmt.physical_shape == shape:
         return fmt
+    if fmt.scope != GLOBAL or fmt.separators:
+        return None
     cut = IndexMap.reshape(fmt.physical_shape, shape)
     index_map = cut.after(fmt.index_map) if cut is not None else None
     return replace(fmt, index_map=index_map) if index_map is not None else None

@@ -80,14 +80,14 @@ class _PrimFuncs:
 
     def prepare(self, programs: Sequence[Steps]) -> None:
         """Makes what the steps need, all at once, each once."""
-        requests: dict[tuple[str, Flow], Request] = {}
+        requests: dict[tuple[str, Flow | None], Request] = {}
         for program in programs:
             for step in program.steps:
                 if not isinstance(step, Run) or (step.signature, step.flow) in self._templates:
                     continue
                 if self._is_as_written(step):
                     self._templates[step.signature, step.flow] = Template(self._as_written(step.signature))
-                elif step.flow is not None and (step.signature, step.flow) not in requests:
+                elif (step.signature, step.flow) not in requests:
                     requests[step.signature, step.flow] = self._request(step.signature, step.flow)
         forms = relax_forms(list(requests.values()))
         for (key, request), form in zip(requests.items(), forms, strict=True):
@@ -97,17 +97,20 @@ class _PrimFuncs:
         """The op in the formats of the step."""
         return self._templates[step.signature, step.flow]
 
-    def _request(self, key: str, flow: Flow) -> Request:
+    def _request(self, key: str, flow: Flow | None) -> Request:
         signature = self._signatures[key]
         assert signature.computation is not None, "only what is understood is ever given another format"
-        if signature.frozen is not None:  # only the ends are given, what lies between is derived
+        if flow is None:  # a PrimFunc of flat memory that is called on buffers elsewhere
+            flow = complete(signature.computation, *signature.as_written)
+        elif signature.frozen is not None:  # only the ends are given, what lies between is derived
             flow = complete(signature.computation, flow.operands, flow.results)
         return Request(signature, flow, relayout(signature.func, signature.computation, flow))
 
     def _is_as_written(self, step: Run) -> bool:
         """A frozen op that is frozen as it stands is given formats too."""
-        if step.flow is None or self._signatures[step.signature].frozen is None:
-            return step.flow is None
+        signature = self._signatures[step.signature]
+        if step.flow is None or signature.frozen is None:
+            return step.flow is None and not signature.is_specialised
         return all(f.is_row_major for f in (*step.flow.operands, *step.flow.results))
 
     def _as_written(self, key: str) -> Any:
@@ -247,7 +250,7 @@ class _Rewriter:
                 return self._builder.normalize(relax.op.reshape(source, result.shape))
         rewrite = LayoutRewrite.between(before, after)
         assert rewrite is not None, "a fused symbolic axis is never the source of a copy"
-        calls = [] if is_empty else write_relax(rewrite, ty.dtype, self._symbols)
+        calls = [] if is_empty or not rewrite.is_flat else write_relax(rewrite, ty.dtype, self._symbols)
         if len(calls) == 1 and not (ty.dtype == "bool" and calls[0].op.name == "relax.layout_transform"):
             return calls[0]  # TVM can't legalise a layout_transform of bool
         global_var = self._funcs.added(write_primfunc(rewrite, ty.dtype), "layout_rewrite")

@@ -12,7 +12,15 @@ from typing import Any
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.graph.graph import Frozen, TensorType
-from eqsat_layout.maps import Extent, Format, index_map_from_names, layout_separators, parse_layout_name
+from eqsat_layout.maps import (
+    Extent,
+    Format,
+    Memory,
+    index_map_from_names,
+    layout_separators,
+    parse_layout_name,
+    split_scope,
+)
 
 FROZEN_ATTRIBUTE = "eqsat_layout.frozen"
 
@@ -38,23 +46,38 @@ class FrozenLayouts:
     divide are padded with 0. What is only desired is best effort: where it can't be had, a note says why.
     """
 
-    def __init__(self, function: str, own: _Entries, desired: _Entries, notes: list[str]):
+    def __init__(
+        self,
+        function: str,
+        own: _Entries,
+        desired: _Entries,
+        notes: list[str],
+        memories: Mapping[str, Memory] | None = None,
+    ):
         self._function, self._entries, self._notes = function, {**desired, **own}, notes
+        self._memories = memories or {}
         self._known: dict[Any, Frozen] = {}
         self._unused = {name for name in self._entries if not name.startswith("relax.") and name != _EVERY_OP}
         self._own = frozenset(own)
 
     @staticmethod
     def of_function(
-        name: str, function: Any, desired_layouts: DesiredLayouts | None, notes: list[str]
+        name: str,
+        function: Any,
+        desired_layouts: DesiredLayouts | None,
+        notes: list[str],
+        memories: Mapping[str, Memory] | None = None,
     ) -> FrozenLayouts:
-        """Reads the function's attribute; entries of the attribute win over ``desired_layouts``."""
+        """Reads the function's attribute; entries of the attribute win over ``desired_layouts``.
+
+        ``memories`` say how axes are grouped in the memory scopes that layouts name.
+        """
         attribute = function.attrs.get(FROZEN_ATTRIBUTE) if function.attrs is not None else None
         own = {} if attribute is None else _entries(attribute, f"{name}: {FROZEN_ATTRIBUTE}")
         if callable(desired_layouts):
             desired_layouts = {_EVERY_OP: desired_layouts}
         desired = {} if desired_layouts is None else _entries(desired_layouts, f"{name}: desired_layouts")
-        return FrozenLayouts(name, own, desired, notes)
+        return FrozenLayouts(name, own, desired, notes, memories)
 
     def of_call(
         self, binding: str, call: Any, operands: Sequence[TensorType | None], results: Sequence[TensorType | None]
@@ -106,7 +129,8 @@ class FrozenLayouts:
         """The format of a tensor whose axes are called ``name``, in layout ``layout``."""
         assert ty is not None
         if not name:
-            return Format.row_major(ty.shape)
+            return ty.row_major
+        layout, scope = split_scope(layout)
         blocks = _blocks(name, layout, ty.shape, where)
         small = [axis for axis, block in blocks.items() if not must and _too_small(ty.shape[axis], block)]
         if small:
@@ -120,7 +144,11 @@ class FrozenLayouts:
         index_map = index_map_from_names(name, layout, padded)
         if index_map is None:
             raise LayoutError(f"{where}: layout {layout} blocks a symbolic axis of a tensor of shape {ty.shape}")
-        return Format.make(index_map, padding=padding, fill=0.0, separators=layout_separators(layout))
+        separators = layout_separators(layout)
+        memory = self._memories.get(scope)
+        if memory is not None and not separators:
+            separators = memory.separators(index_map.result_shape) or ()
+        return Format.make(index_map, padding=padding, fill=0.0, scope=scope, separators=separators)
 
     def check_all_used(self) -> None:
         """A binding that is frozen by name has to exist; one that is only desired may be in another function."""
@@ -182,7 +210,7 @@ def _checked(layouts: Any, at: str) -> tuple[str, ...]:
         raise LayoutError(f"{at} gives no layouts")
     for layout in names:
         try:
-            parse_layout_name(layout if layout != "default" else "N")
+            parse_layout_name(split_scope(layout)[0] if layout != "default" else "N")
         except LayoutError as error:
             raise LayoutError(f"{at}: {error}") from error
     return tuple(map(str, names))

@@ -11,16 +11,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat_layout.graph.borders import Part
-from eqsat_layout.maps import Extent, Format, IndexMap
+from eqsat_layout.maps import GLOBAL, Extent, Format, IndexMap
 from eqsat_layout.tir.signature import Computation
 
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Shape and dtype of a tensor. Where a type is expected, ``None`` is what has none: objects, unknown shapes."""
+    """Shape and dtype of a tensor, and the memory that Relax has it in, with the groups of its axes there.
+
+    Where a type is expected, ``None`` is what has none: objects, unknown shapes.
+    """
 
     shape: tuple[Extent, ...]
     dtype: str
+    scope: str = GLOBAL
+    separators: tuple[int, ...] = ()
+
+    @property
+    def row_major(self) -> Format:
+        """The format that Relax means by a value of this type."""
+        return Format.make(IndexMap.identity(self.shape), scope=self.scope, separators=self.separators)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,20 @@ class Signature:
         return f"call_tir:{self.name}" if is_tir else self.name
 
     @property
+    def as_written(self) -> tuple[tuple[Format | None, ...], tuple[Format | None, ...]]:
+        """The formats of operands and results that the op was written in: row-major, in the memories of their types."""
+        return tuple(map(_row_major, self.operands)), tuple(map(_row_major, self.results))
+
+    @property
+    def is_specialised(self) -> bool:
+        """The PrimFunc is one of flat memory, and the tensors that it is called on lie elsewhere."""
+        if self.computation is None:
+            return False
+        numbers = (*self.computation.operands, *self.computation.results)
+        scopes = [self.computation.buffers[number].scope for number in numbers]
+        return scopes != [t.scope for t in (*self.operands, *self.results) if t is not None]
+
+    @property
     def is_tuple(self) -> bool:
         """The op's value is a tuple, taken apart by ``get`` nodes."""
         return len(self.results) != 1
@@ -89,6 +113,10 @@ class Signature:
     def flows(self) -> bool:
         """Layouts may be asked through this op."""
         return self.computation is not None and self.frozen is None and not self.parts
+
+
+def _row_major(ty: TensorType | None) -> Format | None:
+    return None if ty is None else ty.row_major
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ region ends before it and a new one begins after it. Nothing is an error here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import tvm_ffi
 from tvm import ir, relax, tirx
@@ -19,6 +19,7 @@ from eqsat_layout.graph.relax_form import known_type
 from eqsat_layout.graph.rewrite_form import write_relax
 from eqsat_layout.graph.signatures import SignatureTable
 from eqsat_layout.graph.templates import is_tuple_of_tensors, is_value
+from eqsat_layout.maps import GLOBAL, Memory
 from eqsat_layout.tir.callbacks import FlowCallbacks
 from eqsat_layout.tir.extents import extent_of
 from eqsat_layout.tir.hoist import Hoisted
@@ -26,12 +27,17 @@ from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 
 
 def import_module(
-    mod: Any, desired_layouts: DesiredLayouts | None = None, callbacks: FlowCallbacks | None = None
+    mod: Any,
+    desired_layouts: DesiredLayouts | None = None,
+    callbacks: FlowCallbacks | None = None,
+    memories: Mapping[str, Memory] | None = None,
 ) -> Program:
     """Reads all Relax functions of ``mod``; ``desired_layouts`` freezes ops as the ``frozen`` attribute does.
 
     PrimFuncs that one of ``callbacks`` speaks for are read as they are, without lifting rewrites out of them.
+    ``memories``: those of the target by scope; tensors elsewhere are not understood.
     """
+    types = TensorTypes({} if has_several_devices(mod) else memories)
     table = SignatureTable(mod, callbacks)
     graphs: list[Graph] = []
     notes: list[str] = []
@@ -42,19 +48,28 @@ def import_module(
         if str(global_var.name_hint) in overwriting:
             notes.append(f"{global_var.name_hint}: left as it is, because it overwrites tensors in place")
             continue
-        frozen = FrozenLayouts.of_function(str(global_var.name_hint), function, desired_layouts, notes)
+        frozen = FrozenLayouts.of_function(str(global_var.name_hint), function, desired_layouts, notes, memories)
         for position, block in enumerate(function.body.blocks):
             if isinstance(block, relax.DataflowBlock):
                 name = str(global_var.name_hint)
-                graphs.extend(_BlockReader(name, position, list(block.bindings), table, frozen).regions())
+                graphs.extend(
+                    _BlockReader(name, position, list(block.bindings), table, frozen, types.fresh()).regions()
+                )
         frozen.check_all_used()
     return Program(graphs, table.finish(), notes)
 
 
-class TensorTypes:
-    """Reads Relax types. ``symbols`` collects the symbolic variables met, by name."""
+def has_several_devices(mod: Any) -> bool:
+    """Tensors of the module lie on more than one device, not only in several memories of one."""
+    devices = {(str(v.target), int(v.vdevice_id)) for v in mod.global_infos.get("vdevice", [])}
+    return len(devices) > 1
 
-    def __init__(self) -> None:
+
+class TensorTypes:
+    """Reads Relax types. ``symbols`` collects the symbolic variables met, by name; ``memories`` are known by scope."""
+
+    def __init__(self, memories: Mapping[str, Memory] | None = None) -> None:
+        self._memories = memories or {}
         self.symbols: dict[str, Any] = {}
         self._variables: dict[str, tuple[str, ...]] = {}
         self._known: dict[Any, TensorType | None] = {}
@@ -66,6 +81,10 @@ class TensorTypes:
             self._known[key] = self._read(ty)
         return self._known[key]
 
+    def fresh(self) -> TensorTypes:
+        """A reader with the same memories that has met no symbols."""
+        return TensorTypes(self._memories)
+
     def symbols_of(self, types: Iterable[TensorType | None]) -> tuple[tuple[str, Any], ...]:
         """The symbolic variables that these types name."""
         extents = [e for ty in types if ty is not None for e in ty.shape if isinstance(e, str)]
@@ -73,12 +92,19 @@ class TensorTypes:
         return tuple((name, self.symbols[name]) for name in names)
 
     def _read(self, ty: Any) -> TensorType | None:
-        if not isinstance(ty, relax.TensorType) or ty.vdevice is not None or ty.dtype is None:
-            return None
-        if not isinstance(ty.shape, relax.ShapeExpr):
+        if not isinstance(ty, relax.TensorType) or ty.dtype is None or not isinstance(ty.shape, relax.ShapeExpr):
             return None
         shape = tuple(int(e) if isinstance(e, tirx.IntImm) else self._symbolic(e) for e in ty.shape.values)
-        return None if None in shape else TensorType(shape, str(ty.dtype))
+        if None in shape:
+            return None
+        plain = TensorType(shape, str(ty.dtype))
+        return plain if ty.vdevice is None else self._placed(plain, str(ty.vdevice.memory_scope) or GLOBAL)
+
+    def _placed(self, plain: TensorType, scope: str) -> TensorType | None:
+        """The type in another memory; ``None`` where the target has none such, or holds no such tensor there."""
+        memory = self._memories.get(scope)
+        fmt = None if memory is None else memory.placed(plain.row_major, plain.dtype)
+        return None if fmt is None else TensorType(plain.shape, plain.dtype, scope, fmt.separators)
 
     def _symbolic(self, expr: Any) -> Any:
         """Text of a symbolic extent, or None where its name already means another variable."""
@@ -100,15 +126,27 @@ def _variables(expr: Any) -> list[Any]:
     return found
 
 
+_PLACING: Final = ("relax.to_vdevice", "relax.hint_on_device")
+"""Relax ops that say where a value lies; the value is the operand's."""
+
+
 class _Barrier(Exception):
     """The binding is not understood."""
 
 
 class _BlockReader:
-    def __init__(self, function: str, position: int, bindings: list[Any], table: SignatureTable, frozen: FrozenLayouts):
+    def __init__(
+        self,
+        function: str,
+        position: int,
+        bindings: list[Any],
+        table: SignatureTable,
+        frozen: FrozenLayouts,
+        types: TensorTypes,
+    ):
         self._function, self._position, self._bindings = function, position, bindings
         self._table, self._frozen = table, frozen
-        self._types = TensorTypes()
+        self._types = types
 
     def regions(self) -> list[Graph]:
         graphs: list[Graph] = []
@@ -209,6 +247,9 @@ class _RegionReader:
         types = tuple(nodes[i].type for i in operands)
         results = self._result_types(call.ty)
         name = str(var.name)
+        if getattr(call.op, "name", "") in _PLACING and len(types) == 1 and None not in (*types, *results):
+            key = self._table.key_of_placing(call, known_type(types[0]), known_type(results[0]))
+            return self._add(Node("op", name, results[0], var, key, tuple(operands)))
         frozen = self._frozen.of_call(name, call, types, results)
         where = f"{self._graph.function}: {getattr(call.op, 'name', 'call')} bound to {name!r}"
         hoisted = self._table.hoisted(call, types, results) if frozen is None else None

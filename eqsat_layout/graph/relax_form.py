@@ -18,7 +18,7 @@ from tvm import ir, relax
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.graph.templates import Template
-from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.maps import GLOBAL, Format, IndexMap
 from eqsat_layout.tir.extents import expr_of
 from eqsat_layout.tir.flow import Flow
 from eqsat_layout.tir.signature import same_computation
@@ -42,6 +42,8 @@ def relax_forms(requests: Sequence[Request]) -> list[Any]:
     """For each request a template call over stand-in variables, or None. All tries are legalised together."""
     tries: list[tuple[int, Any]] = []
     for i, request in enumerate(requests):
+        if any(f.scope != GLOBAL for f in (*request.flow.operands, *request.flow.results)):
+            continue  # what Relax ops become has buffers in flat memory
         if isinstance(request.signature.template.op, ir.Op) and request.signature.template.op.name != "relax.call_tir":
             tries += [(i, call) for call in _tries(request)]
     found: list[Any] = [None] * len(requests)

@@ -20,7 +20,7 @@ from eqsat_layout.graph.graph import Frozen, Lifted, Signature, TensorType
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.graph.rotations import is_legalised_rightly
 from eqsat_layout.graph.templates import Template, leaf_exprs
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import GLOBAL, Format, IndexMap
 from eqsat_layout.tir.callbacks import FlowCallbacks
 from eqsat_layout.tir.extents import expr_of
 from eqsat_layout.tir.hoist import Hoisted, hoist
@@ -128,6 +128,13 @@ class SignatureTable:
         self._raw[key] = Signature(key, name, tuple(operands), tuple(results), template)
         return key
 
+    def key_of_placing(self, call: Any, operand: TensorType, result: TensorType) -> str:
+        """The key of a call whose result is its operand in another memory: a view that renames nothing."""
+        view = IndexMap.identity(operand.shape)
+        key = self.key_of_opaque(call, str(call.op.name), (operand,), (result,))
+        self._raw[key] = replace(self._raw[key], view=view, parts=(view,))
+        return key
+
     def has_parts(self, key: str) -> bool:
         """The op's value is a tuple of tensors of known types, each with a layout of its own."""
         return key in self._raw and self._raw[key].is_tuple
@@ -139,6 +146,9 @@ class SignatureTable:
         self._check_types(calls, legalised)
         done: dict[str, Signature] = {}
         for key, raw in self._raw.items():
+            if raw.parts:
+                done[key] = raw
+                continue
             func, frozen = (legalised[key].func, raw.frozen) if key in legalised else self._called(raw)
             done[key] = _analysed(raw, func, frozen, self._where.get(key, raw.name))
         return done
@@ -147,7 +157,7 @@ class SignatureTable:
         """Checks types once per signature; TVM's own check of every binding takes longer than the whole plan."""
         for signature in calls:
             inferred = legalised[signature.key].type
-            if inferred is not None and tvm_ffi.structural_equal(inferred, signature.template.ty):
+            if inferred is not None and tvm_ffi.structural_equal(inferred, without_device(signature.template.ty)):
                 continue
             try:
                 relax.analysis.well_formed(self._mod)
@@ -180,12 +190,20 @@ def legalise_calls(calls: Sequence[Any]) -> list[Legalised]:
     builder = relax.BlockBuilder()
     types: list[Any] = []
     for i, call in enumerate(calls):
-        params = [relax.Var(f"p{j}", leaf.ty) for j, leaf in enumerate(leaf_exprs(call))]
+        params = [relax.Var(f"p{j}", without_device(leaf.ty)) for j, leaf in enumerate(leaf_exprs(call))]
         types.append(_add_function(builder, f"f{i}", params, Template(call).over(params)))
     mod: Any = legalize(builder.finalize()) if any(ty is not None for ty in types) else None
     return [
         Legalised() if ty is None else Legalised(_single_primfunc(mod[f"f{i}"], mod), ty) for i, ty in enumerate(types)
     ]
+
+
+def without_device(ty: Any) -> Any:
+    """The type of the same tensor in ordinary memory: what an op computes does not depend on where its operands lie."""
+    if isinstance(ty, relax.TupleType):
+        return relax.TupleType([without_device(field) for field in ty.fields])
+    is_placed = isinstance(ty, relax.TensorType) and ty.vdevice is not None and ty.shape is not None
+    return relax.TensorType(ty.shape, ty.dtype) if is_placed else ty
 
 
 def _add_function(builder: Any, name: str, params: list[Any], call: Any) -> Any:
@@ -262,7 +280,11 @@ def _specialised(func: Any, raw: Signature) -> Any:
 def _fits(computation: Computation, raw: Signature) -> bool:
     """The parameters of the PrimFunc are the operands and results of the call."""
     params = [computation.buffers[i] for i in (*computation.operands, *computation.results)]
-    return [TensorType(b.shape, b.dtype) for b in params] == [*raw.operands, *raw.results]
+    types = [*raw.operands, *raw.results]
+    return len(params) == len(types) and all(
+        t is not None and (b.shape, b.dtype) == (t.shape, t.dtype) and b.scope in (GLOBAL, t.scope)
+        for b, t in zip(params, types, strict=True)
+    )
 
 
 def _call_of_tir(
@@ -280,7 +302,7 @@ def _call_of_tir(
 
 
 def _row_major(types: Sequence[TensorType | None]) -> tuple[Format, ...]:
-    return tuple(Format.row_major(t.shape) for t in types if t is not None)
+    return tuple(t.row_major for t in types if t is not None)
 
 
 def _static(arg: Any) -> Any:

@@ -1,6 +1,6 @@
 """All implementations that the ops of a program could have: :class:`Offers` for the rules (egraph room).
 
-In: the signatures of a program, the block sizes that a target likes, and what the user registers. Out: layouts and
+In: the signatures of a program, what the target offers, and what the user registers. Out: layouts and
 graphs per op, the graphs read by the importer like any program. Frozen ops get none: a frozen op has one candidate.
 """
 
@@ -20,8 +20,8 @@ from eqsat_layout.graph.graph import Graph, Program, Signature
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.relax_form import relax_type
 from eqsat_layout.implementations.algorithms import alternatives_of
-from eqsat_layout.implementations.layouts import Candidate, is_plain_contraction, layout_candidates
-from eqsat_layout.implementations.offers import Alternative, Offers
+from eqsat_layout.implementations.layouts import Candidate, is_plain_contraction
+from eqsat_layout.implementations.offers import Alternative, Implementer, Offers
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.computation import Computation
 from eqsat_layout.tir.extents import extent_of
@@ -39,6 +39,9 @@ UserCandidates = Mapping[str, Iterable[Replacement] | CandidateCallback]
 
 _MAIN = "main"
 
+_GROWTH_OF_USERS = 4.5
+"""What the constants of a user's graph may grow by when they are folded: the user knows what it is worth."""
+
 _MOST = 256
 """A callback that gives more candidates is taken to give them without end."""
 
@@ -52,28 +55,30 @@ class _Wanted:
     module: Any
     approx: bool
     whose: str | None = None
+    growth: float = _GROWTH_OF_USERS
 
 
 def make_offers(
-    program: Program, blocks: Sequence[int], user: UserCandidates | None, *, approx: bool, spoken_for: Iterable[str]
+    program: Program, target: Implementer, user: UserCandidates | None, *, spoken_for: Iterable[str]
 ) -> Offers:
     """The offers for a program; the signatures that only graphs have are added to ``program.signatures``.
 
-    ``approx``: also what rounds differently. ``spoken_for``: ops that the user's flow callbacks speak for; they keep to
-    what these say. Raises :class:`CandidateError` for a replacement of the user's that is none.
+    ``spoken_for``: ops that the user's flow callbacks speak for; they keep to what these say. Raises
+    :class:`CandidateError` for a replacement of the user's that is none.
     """
     silent = set(spoken_for)
     layouts: dict[str, tuple[Candidate, ...]] = {}
     wanted: list[_Wanted] = []
     unused = dict.fromkeys(user or ())
+    algorithms = target.algorithms()
     for key, signature in program.signatures.items():
         if not signature.flows or key in silent:
             continue
         assert signature.computation is not None
-        own = list(layout_candidates(signature.computation, blocks))
+        own = list(target.candidates(signature.computation))
         if not signature.symbols:
-            for label, is_approx, module in alternatives_of(signature.computation):
-                wanted += [_Wanted(key, label, module, is_approx)] if approx or not is_approx else []
+            for algorithm, module in alternatives_of(signature.computation, algorithms):
+                wanted.append(_Wanted(key, algorithm.name, module, algorithm.approx, growth=algorithm.growth))
         for name in (signature.name, signature.rule_name):
             if user is not None and name in user:
                 unused.pop(name, None)
@@ -98,9 +103,26 @@ def make_offers(
     hearts = _hearts(read, program.signatures)
     for key in sorted(hearts):
         computation = program.signatures[key].computation
-        found = () if computation is None else layout_candidates(computation, blocks)
+        found = () if computation is None else tuple(target.candidates(computation))
         layouts.update({key: found} if found else {})
-    return Offers(layouts, read, frozenset(inner), _one_way(read, layouts), frozenset(free | hearts))
+    return Offers(
+        layouts,
+        read,
+        frozenset(inner),
+        _one_way(read, layouts),
+        frozenset(free | hearts),
+        _growth(read),
+        target,
+    )
+
+
+def _growth(graphs: Mapping[str, tuple[Alternative, ...]]) -> dict[str, float]:
+    """By op of a graph what folding it may make of its constants; the most of all graphs that have it."""
+    found: dict[str, float] = {}
+    for alternative in (a for own in graphs.values() for a in own):
+        for key in (node.signature for node in alternative.graph.nodes if node.signature):
+            found[key] = max(found.get(key, 0.0), alternative.growth)
+    return found
 
 
 def _known(computation: Computation | None) -> Computation:
@@ -288,4 +310,4 @@ def _alternative(
         return None
     nodes = [replace(node, signature=renamed.get(node.signature, "")) for node in graph.nodes]
     copy = Graph(graph.function, graph.block, graph.bindings, nodes, graph.goals, graph.symbols)
-    return Alternative(f"{own.name}@{own.key}", copy, tuple(params), result, own.approx)
+    return Alternative(f"{own.name}@{own.key}", copy, tuple(params), result, own.approx, own.growth)

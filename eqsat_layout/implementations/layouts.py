@@ -1,8 +1,8 @@
 """Implementations that an op could have in other layouts than it was written in.
 
-In: the computation of a contraction (convolutions, matrix products and their kin) and the block sizes that a target
-likes. Out: :class:`Candidate` flows. Everything is read off the block: which variable the lanes of a vector can run
-along, and which reduced one is its partner in the operand that the previous contraction wrote.
+In: the computation of a contraction (convolutions, matrix products and their kin) and the :class:`Blocking` that a
+target likes. Out: :class:`Candidate` flows. Everything is read off the block: which variable the lanes of a vector can
+run along, and which reduced one is its partner in the operand that the previous contraction wrote.
 """
 
 from __future__ import annotations
@@ -17,8 +17,23 @@ from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation
 from eqsat_layout.tir.flow import Flow, backward, complete
 
-_MOST_WASTE = 1.34
-"""A blocked axis may grow by a third through padding, no more."""
+
+@dataclass(frozen=True)
+class Blocking:
+    """The blocks that a target's kernels like channels in: ``sizes``, ascending.
+
+    An axis that no block divides is padded, unless one of at least ``roomy`` elements does divide it, or it would grow
+    by more than ``most_waste`` times.
+    """
+
+    sizes: tuple[int, ...] = ()
+    roomy: int = 8
+    most_waste: float = 1.34
+
+    def pads(self, extent: int, block: int) -> bool:
+        """Whether an axis of ``extent`` is worth padding for this block."""
+        has_other = any(extent % size == 0 and size >= self.roomy for size in self.sizes)
+        return not has_other and extent + -extent % block <= extent * self.most_waste
 
 
 @dataclass(frozen=True)
@@ -29,7 +44,7 @@ class Candidate:
     flow: Flow
 
 
-def layout_candidates(computation: Computation, blocks: Sequence[int]) -> tuple[Candidate, ...]:
+def layout_candidates(computation: Computation, blocking: Blocking) -> tuple[Candidate, ...]:
     """Layouts in which vectors run along the channels of a contraction's result: those last, and in blocks.
 
     ``()`` for what is no contraction, or one that has no such axis, or is in blocks already. The operand that the other
@@ -39,7 +54,7 @@ def layout_candidates(computation: Computation, blocks: Sequence[int]) -> tuple[
     if heart is None:
         return ()
     found: dict[Flow, Candidate] = {}
-    for name, fmt, block in heart.result_formats(blocks):
+    for name, fmt, block in heart.result_formats(blocking):
         for flow in backward(computation, 0, fmt, contractions=True)[:1] or (None,):
             candidate = heart.candidate(name, fmt, block, flow)
             if candidate is not None:
@@ -90,20 +105,19 @@ class _Heart:
     def shape(self) -> tuple[Extent, ...]:
         return self.computation.buffers[self.computation.results[0]].shape
 
-    def result_formats(self, blocks: Sequence[int]) -> Iterator[tuple[str, Format, int]]:
+    def result_formats(self, blocking: Blocking) -> Iterator[tuple[str, Format, int]]:
         """Formats of the result, with the block that the weights are packed in; the last axis needs no other."""
         shape, axis = self.shape, self.axis
         extent = shape[axis]
         if not isinstance(extent, int) or extent < 2:
             return
-        widest = max((b for b in blocks if extent % b == 0), default=0)
+        widest = max((b for b in blocking.sizes if extent % b == 0), default=0)
         if all(e == 1 for e in shape[axis + 1 :]):  # the last that counts: a 1x1 image is a vector of channels
             yield "as written", Format.row_major(shape), widest
             return
         yield "last", _axis_last(shape, axis), widest
-        for block in blocks:
-            padding = -extent % block
-            if padding and (any(extent % b == 0 and b >= 8 for b in blocks) or extent + padding > extent * _MOST_WASTE):
+        for block in blocking.sizes:
+            if extent % block and not blocking.pads(extent, block):
                 continue
             yield f"blocks of {block}", _blocked(shape, axis, block), block
 

@@ -6,18 +6,23 @@ rules. A frozen op has no offers: it is an op with one candidate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from eqsat_layout.graph.graph import Graph
+from eqsat_layout.implementations.algorithms import Algorithm
 from eqsat_layout.implementations.layouts import Candidate
+from eqsat_layout.tir.computation import Computation
+from eqsat_layout.tir.placement import FLAT, Placement
 
 
 @dataclass(frozen=True)
 class Alternative:
     """A graph of ops with the same value as one op: node n of it stands for operand ``params[n]``, if it is not None.
 
-    ``approx``: equal but for rounding of another order of magnitude than re-association.
+    ``approx``: equal but for rounding of another order of magnitude than re-association. ``growth``: see
+    :class:`~eqsat_layout.implementations.algorithms.Algorithm`.
     """
 
     name: str
@@ -25,6 +30,19 @@ class Alternative:
     params: tuple[int | None, ...]
     result: int
     approx: bool = False
+    growth: float = 2.0
+
+
+class Implementer(Placement, Protocol):
+    """What is asked of a target: which implementations its kernels have."""
+
+    def candidates(self, computation: Computation) -> Sequence[Candidate]:
+        """Formats that a layout-critical op may also run in."""
+        ...
+
+    def algorithms(self) -> Sequence[Algorithm]:
+        """Other ways to compute what blocks compute."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -35,6 +53,8 @@ class Offers:
     ``inner``: keys that only graphs have.
     ``one_way``: of these, the ones through which layouts flow "backward" only (they feed an op that has layouts of its
     own to offer) or "forward" only (they follow one): a graph takes its layouts from its hearts, and stays small.
+    ``growth``: how many times the elements of its constants an op that only graphs have may make of them when it is
+    folded. ``placement``: in which memories the target's kernels read and write.
     """
 
     layouts: Mapping[str, tuple[Candidate, ...]] = field(default_factory=dict)
@@ -42,3 +62,5 @@ class Offers:
     inner: frozenset[str] = frozenset()
     one_way: Mapping[str, str] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
+    growth: Mapping[str, float] = field(default_factory=dict)
+    placement: Placement = FLAT

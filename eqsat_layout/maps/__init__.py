@@ -2,7 +2,8 @@
 
 from eqsat_layout.maps.format import GLOBAL, UNDEF, Fill, Format, Padding
 from eqsat_layout.maps.index_map import Digit, Dims, Extent, IndexMap, extent_product
-from eqsat_layout.maps.layout_name import index_map_from_names, layout_separators, parse_layout_name
+from eqsat_layout.maps.layout_name import index_map_from_names, layout_separators, parse_layout_name, split_scope
+from eqsat_layout.maps.memory import Memory, element_bits
 
 __all__ = [
     "GLOBAL",
@@ -13,9 +14,12 @@ __all__ = [
     "Fill",
     "Format",
     "IndexMap",
+    "Memory",
     "Padding",
+    "element_bits",
     "extent_product",
     "index_map_from_names",
     "layout_separators",
     "parse_layout_name",
+    "split_scope",
 ]

@@ -134,11 +134,13 @@ class Format:
     def same_bytes(self, other: Format) -> bool:
         """A buffer of ``self`` is a buffer of ``other`` too, but for where axes of one group are cut.
 
-        Formats with other separators are other storage: a flat buffer is not one of two indices.
+        Formats with other separators are other storage: a flat buffer is not one of two indices. Only flat memory lets
+        the axes of a group be cut in another way.
         """
         return (
             self.scope == other.scope
             and self.separators == other.separators
+            and (self.scope == GLOBAL or self.physical_shape == other.physical_shape)
             and self.padding == other.padding
             and self.fill == other.fill
             and self.index_map.shape == other.index_map.shape

@@ -1,7 +1,8 @@
 """Layout names as TVM writes them (``NCHW``, ``NCHW16c``, ``OIHW16i16o``) as index maps.
 
 A capital letter is an axis, a number and a small letter is an inner block of that axis. ``|`` starts a new group of
-physical axes (``NCHW|4c``), for memory that is addressed by several indices; it changes nothing about the index map.
+physical axes (``NCHW|4c``), for memory that is addressed by several indices, and ``@`` names the memory scope
+(``NCHW4c@global.texture``); neither changes anything about the index map.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from eqsat_layout.errors import LayoutError
+from eqsat_layout.maps.format import GLOBAL
 from eqsat_layout.maps.index_map import Digit, Extent, IndexMap
 
 _TOKEN = re.compile(r"([A-Z])|(\d+)([a-z])")
@@ -26,6 +28,14 @@ def parse_layout_name(name: str) -> list[tuple[str, int]]:
     if any(axis not in outer for axis, _ in tokens):
         raise LayoutError(f"layout name {name!r} blocks an axis that it does not have")
     return tokens
+
+
+def split_scope(name: str) -> tuple[str, str]:
+    """The layout without its memory scope, and the scope; :class:`LayoutError` where ``@`` is followed by none."""
+    layout, at, scope = name.partition("@")
+    if at and not scope:
+        raise LayoutError(f"malformed layout name {name!r}: no memory scope after '@'")
+    return layout, scope or GLOBAL
 
 
 def layout_separators(name: str) -> tuple[int, ...]:

@@ -11,13 +11,12 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax
+from tvm import relax, s_tir
 
 from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.graph.templates import Template, leaf_exprs
 from eqsat_layout.passes.fold_constants import elements
 from eqsat_layout.passes.merge_calls import merged_primfunc
-from eqsat_layout.targets.schedules.stages import new_schedule
 from eqsat_layout.tir.signature import same_computation
 
 
@@ -106,6 +105,6 @@ def _both(call: Any, position: int, widening: Any) -> Any:
     merged = merged_primfunc(operands, body)
     if merged is None:
         return None
-    sch = new_schedule(merged)
+    sch = s_tir.Schedule(tvm.IRModule({"main": merged.with_attr("global_symbol", "main")}))
     sch.compute_inline(sch.get_child_blocks(sch.get_sblock("root"))[0])
     return sch.mod["main"]

@@ -1,55 +1,59 @@
-"""Folding of constant expressions (targets room).
+"""Folding of constant expressions.
 
-In: a Relax module. Out: the same with every pure expression over constants computed. All of them are compiled as one
-module with our own schedules: TVM's FoldConstant builds and runs them one by one, unscheduled.
+In: a Relax module, and who computes. Out: the same with every pure expression over constants computed. All of them are
+evaluated as one module: TVM's FoldConstant builds and runs them one by one, unscheduled.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import relax, tirx
 
-from eqsat_layout.targets.cpu.target import Progress, normalize_target
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.notes import Notes
+
+Evaluate = Callable[[tvm.IRModule], Sequence[Any]]
+"""Runs ``main`` of a module without parameters on this machine: the tensors of the tuple that it gives."""
 
 _ALWAYS = 1 << 16  # elements up to which a result is always worth keeping
 _GROWTH = 2  # how much larger than the constants that it is made of a bigger result may be
 
 
-def fold_constants(mod: tvm.IRModule, *, progress: Progress | None = None) -> tvm.IRModule:
-    """``mod`` with its constant expressions as constants; ``mod`` itself if there are none or they don't compile.
+def fold_constants(mod: tvm.IRModule, evaluate: Evaluate, notes: Notes) -> tvm.IRModule:
+    """``mod`` with its constant expressions as constants; ``mod`` itself if there are none.
 
-    They are computed on this machine, whatever the target of the module.
+    Those of a function that can't be computed stay as they are, and a note says why.
     """
     parts = {name: _constant_part(f) for name, f in mod.functions.items() if isinstance(f, relax.Function)}
     parts = {name: part for name, part in parts.items() if part.wanted}
     if not parts:
         return mod
-    if progress:
-        progress("fold constants")
-    try:
-        functions = dict(mod.functions.items())
-        for name, part in parts.items():
-            functions[name] = _Replacer(mod, _evaluate(mod, part)).visit_expr(functions[name])
-        folded = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
-        return relax.transform.DeadCodeElimination()(folded)
-    except Exception:
-        return mod
+    functions = dict(mod.functions.items())
+    for name, part in parts.items():
+        try:
+            values = _evaluated(mod, part, evaluate)
+        except (EqsatError, tvm.error.InternalError, RuntimeError, ValueError) as error:
+            notes.fault(f"{name.name_hint}: constant expressions are left as they are", error)
+            continue
+        functions[name] = _Replacer(mod, values).visit_expr(functions[name])
+    folded = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return relax.transform.DeadCodeElimination()(folded)
 
 
 @dataclass(frozen=True)
-class _Part:
+class _ConstantPart:
     """The constant bindings of a function and those of their variables that the rest reads."""
 
     bindings: tuple[Any, ...]
     wanted: tuple[Any, ...]
 
 
-def _constant_part(function: Any) -> _Part:
+def _constant_part(function: Any) -> _ConstantPart:
     constant: dict[Any, Any] = {}
     wanted: dict[Any, None] = {}
     for binding in _bindings(function):
@@ -59,7 +63,7 @@ def _constant_part(function: Any) -> _Part:
                 wanted[binding.var] = None
         else:
             wanted.update((var, None) for var in relax.analysis.free_vars(binding.value) if var in constant)
-    return _Part(tuple(constant.values()), tuple(wanted))
+    return _ConstantPart(tuple(constant.values()), tuple(wanted))
 
 
 def _bindings(function: Any) -> Iterator[Any]:
@@ -107,18 +111,15 @@ def elements(ty: Any) -> int | None:
     return math.prod(int(e) for e in shape.values)
 
 
-def _evaluate(mod: tvm.IRModule, part: _Part) -> dict[Any, Any]:
+def _evaluated(mod: tvm.IRModule, part: _ConstantPart, evaluate: Evaluate) -> dict[Any, Any]:
     """Every wanted variable's value as a constant."""
-    from eqsat_layout.targets.cpu.build import build_unfolded
-
     result = relax.Tuple(list(part.wanted))
     out = relax.Var("folded", result.ty)
     bindings = [*(relax.VarBinding(b.var, b.value) for b in part.bindings), relax.VarBinding(out, result)]
     body = relax.SeqExpr([relax.DataflowBlock(bindings)], out)
     functions = {name: f for name, f in mod.functions.items() if isinstance(f, tirx.PrimFunc)}
     functions[tvm.ir.GlobalVar("main")] = relax.Function([], body, result.ty).with_attr("global_symbol", "main")
-    module = tvm.IRModule(functions)
-    values = relax.VirtualMachine(build_unfolded(module, normalize_target()), tvm.cpu())["main"]()
+    values = evaluate(tvm.IRModule(functions))
     return {var: relax.const(value) for var, value in zip(part.wanted, values, strict=True)}
 
 

@@ -1,4 +1,4 @@
-"""Inference preparation: what makes an imported model plain before layouts are chosen (targets room).
+"""Inference preparation: what makes an imported model plain before layouts are chosen.
 
 In: a Relax module as a frontend gives it. Out: batch norms as convolution weights and biases, no broadcasts in front of
 calls that do without, constant arithmetic done.
@@ -11,27 +11,35 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from eqsat_layout.notes import Notes
 from eqsat_layout.passes.broadcasts import skip_broadcasts
-from eqsat_layout.passes.fold_constants import fold_constants
+from eqsat_layout.passes.fold_constants import Evaluate, fold_constants
 
 
-def prepare(mod: tvm.IRModule) -> tvm.IRModule:
-    """``mod`` for inference, numerically the same up to rounding; ``mod`` itself where TVM's passes fail on it.
+def prepare(mod: tvm.IRModule, evaluate: Evaluate, notes: Notes) -> tvm.IRModule:
+    """``mod`` for inference, numerically the same up to rounding. The input is not changed.
 
-    Functions keep their names and signatures. The input is not changed.
+    Functions keep their names and signatures. ``evaluate`` computes constants. A pass of TVM's that fails on the module
+    is left out, with a note.
     """
     passes = relax.transform
+    for step in (
+        passes.CanonicalizeBindings(),
+        passes.FoldBatchnormToConv2D(),
+        passes.DecomposeOpsForInference(),
+        passes.CanonicalizeBindings(),
+    ):
+        mod = _after(step, mod, notes)
+    return fold_constants(skip_broadcasts(mod), evaluate, notes)
+
+
+def _after(step: Any, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
+    """What the pass makes of ``mod``; ``mod`` itself where it fails or gives what is not well formed."""
+    name = str(step.info.name)
     try:
-        prepared: Any = tvm.transform.Sequential(
-            [
-                passes.CanonicalizeBindings(),
-                passes.FoldBatchnormToConv2D(),
-                passes.DecomposeOpsForInference(),
-                passes.CanonicalizeBindings(),
-            ]
-        )(mod)
-        result = fold_constants(skip_broadcasts(prepared))
-        relax.analysis.well_formed(result)
-        return result
-    except Exception:
+        changed: tvm.IRModule = step(mod)
+        relax.analysis.well_formed(changed)
+    except (tvm.error.InternalError, ValueError, TypeError, RuntimeError) as error:
+        notes.fault(f"TVM's pass {name} is left out", error)
         return mod
+    return changed

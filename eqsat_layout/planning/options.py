@@ -33,6 +33,7 @@ class Options(TypedDict, total=False):
     stopped. ``validate``: run both modules on random inputs, with poison in all padding that nothing may rely on, and
     raise :class:`~eqsat_layout.errors.ValidationError` where they differ. ``fallback``: where they differ, give the
     input back, with a note that says where, instead of raising; implies ``validate``.
+    ``notes``: a list that ``compile`` adds what a person should know to; :attr:`Plan.notes` has it for a plan.
     """
 
     rules: Iterable[str | Path] | None
@@ -43,6 +44,7 @@ class Options(TypedDict, total=False):
     validate: bool
     fallback: bool
     flows: Mapping[str, FlowCallback] | None
+    notes: list[str] | None
     candidates: UserCandidates | bool
     approx: bool
 

@@ -19,15 +19,19 @@ from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.rules import Command
 from eqsat_layout.egraph.saturate import is_own
 from eqsat_layout.errors import EqsatError, ValidationError
+from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.frozen import DesiredLayouts
 from eqsat_layout.graph.graph import Program
+from eqsat_layout.notes import Notes
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.search import Search, check_module, collector_paused, plan_regions, search_of
-from eqsat_layout.planning.summary import Region, summarise
+from eqsat_layout.planning.summary import summarise
 from eqsat_layout.report.plan import Plan
-from eqsat_layout.targets import lower, normalize_target, prepare
-from eqsat_layout.tuning.calibrate import known_costs
+from eqsat_layout.targets.lowering import lower, prepared
+from eqsat_layout.targets.protocol import Target
+from eqsat_layout.targets.registry import target as target_of
+from eqsat_layout.validation.validate import validate
 
 _REWRITES = re.compile(r"\(\s*(rule|rewrite|birewrite|union)\b")
 
@@ -51,13 +55,14 @@ def plan(mod: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
 def _plan(mod: Any, target: Any, options: Options, left_out: frozenset[Command] = frozenset()) -> Plan:
     """The plan that the rules without those ``left_out`` give."""
     check_module(mod)
-    checked = normalize_target(target, approx=options.get("approx", True))
-    search = search_of(mod, checked, options, lambda program: machine_costs(program, checked), left_out)
+    own = target_of(target, approx=options.get("approx", True))
+    search = search_of(mod, own, options, lambda program: machine_costs(program, own), left_out)
     program, clock = search.program, search.clock
     regions = plan_regions(search)
     better = [r for r in regions if r.is_taken]
     with clock.stage("emit"):
-        module = emit_module(mod, [(r.graph, r.steps) for r in better], program.signatures) if better else mod
+        chosen = [(r.graph, r.steps) for r in better]
+        module = own.place(emit_module(mod, chosen, program.signatures)) if better else mod
     if better and (options.get("validate") or options.get("fallback")):
         with clock.stage("validate"):
             try:
@@ -79,10 +84,8 @@ def _validate(
     left_out: frozenset[Command],
 ) -> None:
     """:class:`ValidationError` if ``module`` is wrong, with the rule of the user's that makes it so."""
-    from eqsat_layout.validation.validate import validate
-
     try:
-        search.program.notes += validate(mod, module, regions, search.program)
+        search.program.notes += validate(mod, module, regions, search.program, search.target)
     except ValidationError as error:
         rules = [c for c in search.commands if not is_own(c) and _REWRITES.match(c.text)]
         rule = None if left_out else _guilty(rules, plan_without)
@@ -115,20 +118,28 @@ def _kept(region: Region) -> Region:
     return replace(region, annotated=False, solution=replace(region.solution, cost=math.inf))
 
 
-def machine_costs(program: Program, target: Any) -> CostModel:
-    """The target's roofline, refined by what was measured on this machine if anything was."""
+def machine_costs(program: Program, target: Target) -> CostModel:
+    """The target's costs with what was measured on the machine, if anything was."""
     known = Database().read()
     program.notes += known.notes
-    return known_costs(target, program.signatures.values(), known)
+    return target.costs(known, program.signatures.values())
 
 
 def compile(mod: Any, target: Any = None, **options: Unpack[Options]) -> Any:
     """Prepares ``mod`` for inference, optimises its layouts, schedules and builds it for ``target``.
 
-    Gives TVM's own executable, for ``relax.VirtualMachine``. Takes the same :class:`Options`.
+    Gives TVM's own executable, for ``relax.VirtualMachine``. Takes the same :class:`Options`; what could not be done is
+    logged under ``eqsat_layout``, and added to ``notes=`` where a list is given.
     """
-    checked = normalize_target(target, approx=options.get("approx", True))
-    return lower(plan(prepare(mod), checked, **options).module, checked)
+    notes = Notes()
+    own = target_of(target, approx=options.get("approx", True))
+    check_module(mod)
+    found = plan(prepared(mod, own, notes=notes), own, **options)
+    executable = lower(found.module, own, notes=notes)
+    asked = options.get("notes")
+    if asked is not None:
+        asked += [*found.notes, *notes]
+    return executable
 
 
 def OptimizeLayout(target: Any = None, **options: Unpack[Options]) -> Any:

@@ -11,12 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 from eqsat_layout.cost.model import CostModel
+from eqsat_layout.extract.region import Region
 from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.problem import ExtractionError, cost_of
+from eqsat_layout.notes import Notes
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.search import check_module, collector_paused, extract, plan_regions, search_of
-from eqsat_layout.planning.summary import Region
-from eqsat_layout.targets import default_costs, prepare
+from eqsat_layout.targets.lowering import prepared
+from eqsat_layout.targets.protocol import Target
 
 
 class PlanSpace:
@@ -25,15 +27,17 @@ class PlanSpace:
     ``own_costs`` is the user's cost model, if there is one; ``notes`` say what could not be planned.
     """
 
-    def __init__(self, mod: Any, target: Any, options: Options):
-        """``target`` is a checked one. Raises what planning raises for a malformed module or option."""
+    def __init__(self, mod: Any, target: Target, options: Options):
+        """Raises what planning raises for a malformed module or option."""
         check_module(mod)
+        notes = Notes()
         with collector_paused():
-            search = search_of(prepare(mod), target, options, lambda _: default_costs(target))
+            search = search_of(prepared(mod, target, notes=notes), target, options, lambda _: target.roofline())
             self._regions = [region.saturated for region in plan_regions(search)]
         self._search = search
         self.own_costs: CostModel | None = None if options.get("cost_model") is None else search.costs
-        self.notes, self.signatures, self.offers = search.program.notes, search.program.signatures, search.offers
+        self.notes = [*notes, *search.program.notes]
+        self.signatures, self.offers = search.program.signatures, search.offers
         self.times = self._times()
 
     def best(self, costs: CostModel) -> tuple[Region, ...]:

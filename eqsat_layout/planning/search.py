@@ -1,7 +1,7 @@
 """The plan of every region of a module: import, saturate, extract. Room: beside the pipeline.
 
 In: a module, a checked target and options. Out: a :class:`Search`, what every region is planned with, and the
-:class:`~eqsat_layout.planning.summary.Region` that it finds for each.
+:class:`~eqsat_layout.extract.region.Region` that it finds for each.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from eqsat_layout.egraph.saturate import Saturated, is_own, saturate
 from eqsat_layout.errors import CostError, EqsatError, MalformedModuleError, TargetError
 from eqsat_layout.extract.baseline import baseline
 from eqsat_layout.extract.decode import Decoder
+from eqsat_layout.extract.region import Region
 from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.frontier import solve
 from eqsat_layout.extract.solver.problem import ExtractionError
+from eqsat_layout.extract.tensors import Tensors
 from eqsat_layout.graph.graph import Graph, Program
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.implementations.collect import check_user_candidates, make_offers
 from eqsat_layout.implementations.offers import Offers
-from eqsat_layout.maps import Format
 from eqsat_layout.planning.clock import Clock
 from eqsat_layout.planning.options import (
     Options,
@@ -41,14 +42,14 @@ from eqsat_layout.planning.options import (
     check_time_limit,
     unmet_desires,
 )
-from eqsat_layout.planning.summary import Region
-from eqsat_layout.targets import axis_groups, channel_blocks
+from eqsat_layout.targets.protocol import Target
 
 
 @dataclass(frozen=True)
 class Search:
     """What the planning of every region is given. Notes go to those of ``program``, seconds to ``clock``."""
 
+    target: Target
     program: Program
     commands: list[Command]
     costs: CostModel
@@ -61,14 +62,14 @@ class Search:
 
 def search_of(
     mod: Any,
-    target: Any,
+    target: Target,
     options: Options,
     costs_of: Callable[[Program], CostModel],
     left_out: frozenset[Command] = frozenset(),
 ) -> Search:
     """What ``options`` ask for, ``mod`` imported, without the rules ``left_out``.
 
-    ``target`` is a checked one, ``mod`` a checked module; ``costs_of`` gives the costs where the user has no model.
+    ``mod`` is a checked module; ``costs_of`` gives the costs where the user has no model.
     Raises :class:`~eqsat_layout.errors.EqsatError` for a malformed module, rule file, layout, flow or candidate,
     ``TypeError`` for an option that is none.
     """
@@ -82,14 +83,14 @@ def search_of(
         commands = [command for command in commands if command not in left_out]
     with clock.stage("import"):
         callbacks = flow_callbacks(options.get("flows"))
-        program = import_module(mod, desired, callbacks)
-        _check_axis_groups(program, target)
+        program = import_module(mod, desired, callbacks, target.memories)
+        _check_memories(program, target)
         spoken = user_flows(callbacks, program.signatures)
     program.notes += [*spoken.notes, *unmet_desires(desired, program)]
     with clock.stage("candidates"):
         offers = _offers(program, target, options, spoken.by_key)
         costs = costs_of(program) if own_model is None else checked_cost_model(own_model)
-    return Search(program, commands, costs, time_limit, limits, clock, spoken.by_key, offers)
+    return Search(target, program, commands, costs, time_limit, limits, clock, spoken.by_key, offers)
 
 
 def plan_regions(search: Search) -> list[Region]:
@@ -101,16 +102,19 @@ def extract(saturated: Saturated, search: Search) -> Region:
     """The best plan of a region that is saturated, under the costs of ``search``."""
     graph, signatures, clock = saturated.graph, search.program.signatures, search.clock
     with clock.stage("read"):
-        selection = Selection(saturated, signatures, search.costs)
+        tensors = Tensors(saturated, signatures)
+        fusion = search.target.fusion(graph, signatures, tensors.of_node)
+        selection = Selection(tensors, signatures, search.costs, fusion)
     with clock.stage("extract"):
         solution = solve(selection.problem, time_limit=search.time_limit)
     with clock.stage("emit"):
         decoder = Decoder(selection, solution)
         steps = decoder.run()
-        input_cost, rewrites = baseline(graph, signatures, search.costs)
+        written = search.target.fusion(graph, signatures, range(len(graph.nodes)))
+        input_cost, rewrites = baseline(graph, signatures, search.costs, written)
         input_cost += selection.input_constant_cost
         annotated = any(signatures[n.signature].is_moved for n in graph.nodes if n.kind == "op")
-    return Region(graph, saturated, selection, solution, decoder, steps, input_cost, rewrites, annotated)
+    return Region(graph, saturated, selection, solution, decoder, steps, input_cost, rewrites, written, annotated)
 
 
 def check_module(mod: Any) -> None:
@@ -165,35 +169,28 @@ def _saturated(graph: Graph, search: Search) -> Saturated:
         )
 
 
-def _offers(program: Program, target: Any, options: Options, spoken_for: Iterable[str]) -> Offers:
+def _offers(program: Program, target: Target, options: Options, spoken_for: Iterable[str]) -> Offers:
     candidates = options.get("candidates", True)
     if candidates is False:
-        return Offers()
+        return Offers(placement=target)
     own = None if candidates is True else check_user_candidates(candidates)
-    blocks = channel_blocks(target)
-    return make_offers(program, blocks, own, approx=options.get("approx", True), spoken_for=spoken_for)
+    return make_offers(program, target, own, spoken_for=spoken_for)
 
 
-def _check_axis_groups(program: Program, target: Any) -> None:
-    """Layouts that annotations ask for have no more groups of axes than the target's memory; :class:`TargetError`."""
+def _check_memories(program: Program, target: Target) -> None:
+    """The target's memories hold the layouts that annotations ask for; else :class:`TargetError`."""
     for graph in program.graphs:
         for node in graph.nodes:
             signature = program.signatures.get(node.signature)
             frozen = None if signature is None else signature.frozen
             if signature is None or frozen is None:
                 continue
-            sides = [(f"operand {i}", fmt) for i, fmt in enumerate(frozen.operands)]
-            sides += [(f"result {i}", fmt) for i, fmt in enumerate(frozen.results)]
-            for side, fmt in sides:
-                if fmt.separators:
+            operands = zip(signature.operands, frozen.operands, strict=True)
+            results = zip(signature.results, frozen.results, strict=True)
+            sides = [(f"operand {i}", *own) for i, own in enumerate(operands)]
+            sides += [(f"result {i}", *own) for i, own in enumerate(results)]
+            for side, ty, fmt in sides:
+                reason = None if ty is None else target.holds(ty, fmt)
+                if reason is not None:
                     where = f"{graph.function}: {signature.name} bound to {node.label!r}: {side}"
-                    _check_groups_of(fmt, target, where)
-
-
-def _check_groups_of(fmt: Format, target: tvm.target.Target, where: str) -> None:
-    held = axis_groups(target, fmt.scope)
-    if len(fmt.groups) > held:
-        raise TargetError(
-            f"{where}: the layout {fmt} has {len(fmt.groups)} groups of physical axes, "
-            f"but {fmt.scope} memory of target {str(target.kind.name)!r} holds {held}"
-        )
+                    raise TargetError(f"{where}: {reason}")

@@ -7,18 +7,14 @@ out when asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
 from eqsat_layout.cost.model import CostModel, dtype_bytes
-from eqsat_layout.egraph.answers import Refused
-from eqsat_layout.egraph.saturate import Saturated
+from eqsat_layout.egraph.answers import RefusedFormat
 from eqsat_layout.extract.baseline import Rewrite, as_written, baseline
-from eqsat_layout.extract.decode import Decoder
-from eqsat_layout.extract.reasons import Reasons
-from eqsat_layout.extract.selection import Selection
-from eqsat_layout.extract.solver.problem import Solution
-from eqsat_layout.graph.graph import Graph, Program
+from eqsat_layout.extract.region import IMPROVEMENT, Region
+from eqsat_layout.graph.graph import Program
 from eqsat_layout.graph.steps import Convert, Run, Steps
 from eqsat_layout.maps import Format
 from eqsat_layout.report.explain import ChosenOp, Explanation, StayingTransform
@@ -28,39 +24,6 @@ from eqsat_layout.report.plan import Plan, page_figures
 from eqsat_layout.report.records import Refusal, Stats, Transform
 from eqsat_layout.report.text import format_seconds
 
-IMPROVEMENT: Final = 1e-9
-"""A plan is taken if it is cheaper by more than this share."""
-
-
-@dataclass(frozen=True)
-class Region:
-    """One region, planned."""
-
-    graph: Graph
-    saturated: Saturated
-    selection: Selection
-    solution: Solution
-    decoder: Decoder
-    steps: Steps
-    input_cost: float
-    input_rewrites: list[Rewrite]
-    annotated: bool
-
-    @property
-    def is_taken(self) -> bool:
-        """The plan replaces the input: it is cheaper, or annotations ask for layouts that the input does not have."""
-        return self.annotated or self.solution.cost < self.input_cost * (1 - IMPROVEMENT)
-
-    @property
-    def reasons(self) -> Reasons:
-        """Why it is planned so."""
-        return Reasons(self.selection, self.solution, self.decoder, self.steps)
-
-    @property
-    def cost(self) -> float:
-        """Of what is taken."""
-        return self.solution.cost if self.is_taken else self.input_cost
-
 
 def _desires(region: Region, program: Program, costs: CostModel) -> Iterator[str]:
     """A note where the desired layouts cost more than those that the program was written in."""
@@ -68,7 +31,7 @@ def _desires(region: Region, program: Program, costs: CostModel) -> Iterator[str
     own = as_written(known)
     if all(own[n.signature] is known[n.signature] for n in region.graph.nodes if n.signature):
         return
-    written, _ = baseline(region.graph, own, costs)
+    written, _ = baseline(region.graph, own, costs, region.input_fusion)
     if region.solution.cost > written * (1 + IMPROVEMENT):
         yield (
             f"{region.graph.function}: the desired layouts cost {format_seconds(region.solution.cost)}, modelled; "
@@ -159,9 +122,8 @@ def _layouts(step: Run, program: Program) -> tuple[tuple[str, ...], str]:
     if step.flow is not None:
         return tuple(map(layout_name, step.flow.operands)), ", ".join(map(layout_name, step.flow.results))
     signature = program.signatures[step.signature]
-    plain = [None if t is None else Format.row_major(t.shape) for t in (*signature.operands, *signature.results)]
-    names = tuple(map(layout_name, plain))
-    return names[: len(signature.operands)], ", ".join(names[len(signature.operands) :])
+    operands, results = signature.as_written
+    return tuple(map(layout_name, operands)), ", ".join(map(layout_name, results))
 
 
 def _op_name(step: Run, program: Program) -> str:
@@ -206,7 +168,7 @@ def _input_constant_bytes(region: Region) -> int:
     return int(sum(Format.row_major(ty.shape).elements() * dtype_bytes(ty.dtype) for ty in types))
 
 
-def _refusal(refused: Refused) -> Refusal:
+def _refusal(refused: RefusedFormat) -> Refusal:
     side = f"operand {refused.operand}" if refused.operand is not None else f"result {refused.result or 0}"
     return Refusal(refused.signature.name, side, refused.format.index_map, refused.reason)
 

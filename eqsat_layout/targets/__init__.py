@@ -1,18 +1,1 @@
-"""Targets: what a machine can do, schedules for it, and the build of a Relax module."""
-
-from eqsat_layout.passes.prepare import prepare
-from eqsat_layout.targets.cpu.costs import channel_blocks, default_costs
-from eqsat_layout.targets.cpu.lower import lower
-from eqsat_layout.targets.cpu.machine import Machine, machine_of
-from eqsat_layout.targets.cpu.target import axis_groups, normalize_target
-
-__all__ = [
-    "Machine",
-    "axis_groups",
-    "channel_blocks",
-    "default_costs",
-    "lower",
-    "machine_of",
-    "normalize_target",
-    "prepare",
-]
+"""Targets: one folder each, behind one protocol; what several of them share is in ``schedules/``."""

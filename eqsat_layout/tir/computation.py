@@ -43,13 +43,14 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True)
 class Buffer:
-    """A buffer of the function: a parameter, or allocated inside."""
+    """A buffer of the function: a parameter, or allocated inside. ``separators``: the groups of its axes."""
 
     name: str
     shape: tuple[Extent, ...]
     dtype: str
     scope: str
     role: Role
+    separators: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

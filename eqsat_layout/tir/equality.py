@@ -24,7 +24,9 @@ class _Fingerprint:
     def whole(self) -> Hashable:
         blocks = tuple(self.block(b) for b in self.computation.blocks)
         buffers = self.computation.buffers
-        params = tuple((b.shape, b.dtype, b.scope, b.role.value) for b in buffers if b.role is not Role.INTERNAL)
+        params = tuple(
+            (b.shape, b.dtype, b.scope, b.separators, b.role.value) for b in buffers if b.role is not Role.INTERNAL
+        )
         internal = tuple(
             (tuple(e for e in buffers[n].shape if e != 1), buffers[n].dtype, buffers[n].scope)
             for n in self.numbers

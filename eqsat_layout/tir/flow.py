@@ -2,8 +2,10 @@
 
 In: a :class:`Computation` and the format of a result (:func:`backward`), of an operand (:func:`forward`) or of several
 (:func:`complete`). Out: :class:`Flow`, a format for every buffer. Any flow is sound; these are the natural ones.
-With padding, axes that run along one variable are padded alike. Whether a block then runs *through* the padding or
-under a condition (*masked*) follows from the formats, see :func:`eqsat_layout.tir.padding.plan_block`.
+Layouts are carried in flat memory; then every buffer is placed in each memory in which the target can read or write
+it (:mod:`eqsat_layout.tir.placement`). With padding, axes that run along one variable are padded alike. Whether a block
+then runs *through* the padding or under a condition (*masked*) follows from the formats, see
+:func:`eqsat_layout.tir.padding.plan_block`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from eqsat_layout.maps import GLOBAL, UNDEF, Fill, Format, IndexMap, Padding
 from eqsat_layout.tir.computation import Access, Block, Computation, IterKind, Role
 from eqsat_layout.tir.fills import fills_for, fills_from, internal_fills
 from eqsat_layout.tir.padding import produced_fills as written_fills
+from eqsat_layout.tir.placement import FLAT, Placement, flat, placed_formats, why_not_placed
 from eqsat_layout.tir.spreading import completed_padding, padded_view, spread_padding
 from eqsat_layout.tir.transfer import Placing, RefusedError, covers, transfer
 
@@ -29,23 +32,27 @@ class Flow:
     internal: tuple[Format, ...]
 
 
-def backward(computation: Computation, result: int, fmt: Format, *, contractions: bool = False) -> tuple[Flow, ...]:
+def backward(
+    computation: Computation, result: int, fmt: Format, *, contractions: bool = False, placement: Placement = FLAT
+) -> tuple[Flow, ...]:
     """The flows under which result number ``result`` comes in ``fmt``, best first; ``()`` if there is no natural one.
 
     With padding, first those whose operands' fills make the result's, if there are such, then those that ask nothing of
-    the operands' padding and write the fill under a condition. At most three. Raises :class:`LayoutError` if ``fmt`` is
-    not of the result's shape.
+    the operands' padding and write the fill under a condition. At most three, each with its buffers placed in every way
+    that ``placement`` allows. Raises :class:`LayoutError` if ``fmt`` is not of the result's shape.
     """
-    return _Search(computation, computation.results[result], fmt, contractions).flows()
+    return _Search(computation, computation.results[result], fmt, contractions, placement).flows()
 
 
-def forward(computation: Computation, operand: int, fmt: Format, *, contractions: bool = False) -> tuple[Flow, ...]:
+def forward(
+    computation: Computation, operand: int, fmt: Format, *, contractions: bool = False, placement: Placement = FLAT
+) -> tuple[Flow, ...]:
     """The flows that take operand number ``operand`` in ``fmt``, best first; ``()`` if there is no natural one.
 
-    With padding, results are padded with what the function makes of it. At most three. Raises :class:`LayoutError` if
-    ``fmt`` is not of the operand's shape.
+    With padding, results are padded with what the function makes of it. At most three, each with its buffers placed in
+    every way that ``placement`` allows. Raises :class:`LayoutError` if ``fmt`` is not of the operand's shape.
     """
-    return _Search(computation, computation.operands[operand], fmt, contractions).flows()
+    return _Search(computation, computation.operands[operand], fmt, contractions, placement).flows()
 
 
 def why_not(
@@ -55,6 +62,7 @@ def why_not(
     result: int | None = None,
     operand: int | None = None,
     contractions: bool = False,
+    placement: Placement = FLAT,
 ) -> str | None:
     """Why there is no flow for ``fmt``, :func:`backward` from a ``result`` or :func:`forward` from an ``operand``.
 
@@ -62,7 +70,8 @@ def why_not(
     ``fmt`` is not of the buffer's shape.
     """
     numbers = computation.results if operand is None else computation.operands
-    search = _Search(computation, numbers[operand if operand is not None else result or 0], fmt, contractions)
+    seed = numbers[operand if operand is not None else result or 0]
+    search = _Search(computation, seed, fmt, contractions, placement)
     return None if search.flows() else search.reason
 
 
@@ -110,6 +119,17 @@ def complete(computation: Computation, operands: Sequence[Format | None], result
     return _flow(computation, _completed(computation, maps, given))
 
 
+def placed(
+    computation: Computation, flow: Flow, given: Mapping[int, Format], placement: Placement = FLAT
+) -> tuple[Flow, ...]:
+    """``flow`` with its operands and results placed in every way, those of ``given`` (by buffer number) as they are."""
+    formats = dict(zip(computation.operands, flow.operands, strict=True))
+    formats |= dict(zip(computation.results, flow.results, strict=True))
+    formats |= dict(zip(computation.internal, flow.internal, strict=True))
+    formats |= given
+    return tuple(_flow(computation, found) for found in placed_formats(computation, formats, given, placement))
+
+
 def _completed(
     computation: Computation, maps: Mapping[int, IndexMap], given: Mapping[int, Format]
 ) -> dict[int, Format]:
@@ -131,16 +151,25 @@ MOST_FLOWS = 3
 class _Search:
     """All natural flows from one buffer's format. ``reason`` is the first refusal, in words."""
 
-    def __init__(self, computation: Computation, seed: int, fmt: Format, contractions: bool) -> None:
+    def __init__(
+        self, computation: Computation, seed: int, fmt: Format, contractions: bool, placement: Placement
+    ) -> None:
         _check_shape(computation, seed, fmt)
         self.computation = computation
         self.seed = seed
-        self.fmt = fmt
+        self.placed, self.placement = fmt, placement
+        self.fmt = flat(fmt)
         self.contractions = contractions
         self.reason: str | None = None
 
     def flows(self) -> tuple[Flow, ...]:
-        """At most :data:`MOST_FLOWS`, best first."""
+        """The best :data:`MOST_FLOWS` first, in every placement."""
+        return tuple(
+            p for f in self._flat() for p in placed(self.computation, f, {self.seed: self.placed}, self.placement)
+        )
+
+    def _flat(self) -> tuple[Flow, ...]:
+        """The flows in flat memory."""
         if not self._is_open():
             return ()
         has_pairs = any(b.is_contraction and b.pairs for b in self.computation.blocks)
@@ -153,12 +182,8 @@ class _Search:
         return tuple(flows)[:MOST_FLOWS]
 
     def _is_open(self) -> bool:
-        scopes = (self.fmt.scope, *(b.scope for b in self.computation.buffers))
-        if any(scope != GLOBAL for scope in scopes):
-            self.reason = "layouts of buffers in other memory scopes don't flow"
-        elif self.fmt.separators:
-            self.reason = "layouts of several groups of physical axes don't flow"
-        elif self.computation.is_contraction and not self.contractions:
+        self.reason = why_not_placed(self.computation, self.seed, self.placed, self.placement)
+        if self.reason is None and self.computation.is_contraction and not self.contractions:
             self.reason = "it is a contraction: its layouts are chosen, not carried through"
         return self.reason is None
 
@@ -205,7 +230,8 @@ def _formats(
     found: dict[int, Format] = {}
     for number, buffer in enumerate(computation.buffers):
         index_map = maps.get(number) or IndexMap.identity(buffer.shape)
-        found[number] = Format.make(index_map, padding=paddings.get(number, ()), fill=UNDEF, scope=buffer.scope)
+        scope = buffer.scope if buffer.role is Role.INTERNAL else GLOBAL
+        found[number] = Format.make(index_map, padding=paddings.get(number, ()), fill=UNDEF, scope=scope)
     return found
 
 

@@ -7,14 +7,30 @@ pack. Packing alone, ``map o pad`` and ``crop o inverse map`` are cases of it, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import UNDEF, Extent, Fill, Format, IndexMap, Padding
+from eqsat_layout.maps import GLOBAL, UNDEF, Extent, Fill, Format, IndexMap, Padding
+
+
+@dataclass(frozen=True)
+class Place:
+    """A memory scope, and where groups of physical axes start in it."""
+
+    scope: str = GLOBAL
+    separators: tuple[int, ...] = ()
+
+    @staticmethod
+    def of(fmt: Format) -> Place:
+        """Where buffers in ``fmt`` lie."""
+        return Place(fmt.scope, fmt.separators)
+
+
+FLAT_PLACE: Final = Place()
 
 
 @dataclass(frozen=True)
@@ -23,7 +39,8 @@ class LayoutRewrite:
 
     ``crop`` and ``pad`` are (before, after) per axis of ``unpack``'s result, the logical tensor. ``fill`` is what the
     padding holds: a number, ``UNDEF`` for any value, ``None`` without padding. Without a crop and a pad the whole map
-    is in ``pack`` (where the two maps compose), so that ``==`` compares bijections.
+    is in ``pack`` (where the two maps compose), so that ``==`` compares bijections. ``source`` and ``target`` are the
+    memories of the two buffers.
     """
 
     unpack: IndexMap
@@ -31,6 +48,8 @@ class LayoutRewrite:
     pad: Padding
     fill: Fill
     pack: IndexMap
+    source: Place = FLAT_PLACE
+    target: Place = FLAT_PLACE
 
     @staticmethod
     def make(
@@ -82,8 +101,11 @@ class LayoutRewrite:
         if unpack is None:
             return None
         if before.padding == after.padding and after.fill in (before.fill, UNDEF):
-            return LayoutRewrite.make(unpack, pack=after.index_map)
-        return LayoutRewrite.make(unpack, crop=before.padding, pad=after.padding, fill=after.fill, pack=after.index_map)
+            made = LayoutRewrite.make(unpack, pack=after.index_map)
+        else:
+            pack = after.index_map
+            made = LayoutRewrite.make(unpack, crop=before.padding, pad=after.padding, fill=after.fill, pack=pack)
+        return replace(made, source=Place.of(before), target=Place.of(after))
 
     @property
     def shape(self) -> tuple[Extent, ...]:
@@ -106,6 +128,11 @@ class LayoutRewrite:
         return any(map(any, self.crop))
 
     @property
+    def is_flat(self) -> bool:
+        """Both buffers lie in flat global memory: Relax ops can say the rewrite."""
+        return self.source == self.target == FLAT_PLACE
+
+    @property
     def index_map(self) -> IndexMap | None:
         """The map if the rewrite is a bijection."""
         return None if self.is_padding or self.is_cropping else self.pack.after(self.unpack)
@@ -113,7 +140,7 @@ class LayoutRewrite:
     @property
     def is_identity(self) -> bool:
         """Nothing is rewritten."""
-        return self.index_map is not None and self.index_map.is_identity
+        return self.source == self.target and self.index_map is not None and self.index_map.is_identity
 
     def apply(self, array: npt.NDArray[Any], undef: float = 0.0) -> npt.NDArray[Any]:
         """The result for ``array``; padding of any value becomes ``undef``."""

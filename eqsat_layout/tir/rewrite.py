@@ -13,8 +13,9 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Format, IndexMap
 from eqsat_layout.tir.affine import Affine, AffineReader, high_bound, number_in
+from eqsat_layout.tir.axis_groups import with_axis_groups
 from eqsat_layout.tir.block_axes import BlockAxes
 from eqsat_layout.tir.computation import Block, Computation
 from eqsat_layout.tir.extents import expr_of, extent_of
@@ -27,6 +28,9 @@ from eqsat_layout.tir.structural import structural_map, substitute
 def relayout(func: Any, computation: Computation, flow: Flow) -> Any:
     """``func`` over buffers in the formats of ``flow``; names, attributes, block names and inits are kept.
 
+    Buffers are declared in the memory scopes of their formats; groups of axes are said as an attribute
+    (:mod:`eqsat_layout.tir.axis_groups`).
+
     Padding is written with its fill: by the arithmetic itself, running over the padding of the operands, where that
     provably gives the fill; else under a condition. A reduction runs over padding only where that provably changes
     nothing, the data itself (not its padding) taken to be finite; else over the data alone. See
@@ -35,7 +39,9 @@ def relayout(func: Any, computation: Computation, flow: Flow) -> Any:
     ``computation`` must be what ``analyse(func)`` gave. Raises :class:`LayoutError` where a block can't write the
     padding of its buffer, since it writes that not axis by axis, or where the dtype can't hold the fill.
     """
-    formats = [Format.row_major(b.shape, b.scope) for b in computation.buffers]
+    formats = [
+        Format.make(IndexMap.identity(b.shape), scope=b.scope, separators=b.separators) for b in computation.buffers
+    ]
     for numbers, given in (
         (computation.operands, flow.operands),
         (computation.results, flow.results),
@@ -73,7 +79,9 @@ class _FunctionRewriter:
         )
         params = [self.vars[self.numbers[p]] if p in self.numbers else p for p in self.func.params]
         body = s_tir.SBlockRealize([], True, root)
-        return tirx.PrimFunc(params, body, ret_type=self.func.ret_type, attrs=self.func.attrs)
+        func = tirx.PrimFunc(params, body, ret_type=self.func.ret_type, attrs=self.func.attrs)
+        places = {position: self.numbers[p] for position, p in enumerate(self.func.params) if p in self.numbers}
+        return with_axis_groups(func, {position: self.formats[n].separators for position, n in places.items()})
 
     def _declare(self, number: int, var: Any) -> Any:
         fmt, shape = self.formats[number], var.ty.shape

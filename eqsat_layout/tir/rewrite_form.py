@@ -13,13 +13,14 @@ import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import UNDEF, Extent, Fill, IndexMap
+from eqsat_layout.maps import GLOBAL, UNDEF, Extent, Fill, IndexMap
 from eqsat_layout.tir.affine import Affine, AffineReader, Term, number_in
+from eqsat_layout.tir.axis_groups import with_axis_groups
 from eqsat_layout.tir.computation import Computation
 from eqsat_layout.tir.copy_block import read_copy
 from eqsat_layout.tir.extents import expr_of, symbols_in
 from eqsat_layout.tir.index_map import physical_indices
-from eqsat_layout.tir.layout_rewrite import LayoutRewrite
+from eqsat_layout.tir.layout_rewrite import LayoutRewrite, Place
 from eqsat_layout.tir.signature import analyse
 
 __all__ = ["LayoutRewrite", "read_primfunc", "split_primfunc", "write_primfunc"]
@@ -85,14 +86,15 @@ def write_primfunc(rewrite: LayoutRewrite, dtype: str, name: str = "layout_rewri
     Padding of any value is written as 0 and the PrimFunc says so. Raises :class:`LayoutError` where the way back from
     the result's indices can't be written (a symbolic axis fused with another).
     """
-    whole = _Writer(rewrite.shape, dtype, [rewrite]).function(name)
+    ends = (rewrite.source, rewrite.target)
+    whole = _Writer(rewrite.shape, dtype, [rewrite], ends).function(name)
     if read_primfunc(whole) is not None:
         return whole
     middle = LayoutRewrite.make(
         IndexMap.identity(rewrite.unpack.result_shape), crop=rewrite.crop, pad=rewrite.pad, fill=rewrite.fill
     )
     parts = [LayoutRewrite.of_map(rewrite.unpack), middle, LayoutRewrite.of_map(rewrite.pack)]
-    return _Writer(rewrite.shape, dtype, [p for p in parts if not p.is_identity]).function(name)
+    return _Writer(rewrite.shape, dtype, [p for p in parts if not p.is_identity], ends).function(name)
 
 
 def _with_any(rewrite: LayoutRewrite) -> LayoutRewrite:
@@ -127,15 +129,19 @@ def _inlined(func: Any) -> Any:
 
 
 class _Writer:
-    """A block per rewrite, each from the buffer before it."""
+    """A block per rewrite, each from the buffer before it. ``ends``: where the first and the last buffer lie."""
 
-    def __init__(self, shape: Sequence[Extent], dtype: str, rewrites: Sequence[LayoutRewrite]) -> None:
+    def __init__(
+        self, shape: Sequence[Extent], dtype: str, rewrites: Sequence[LayoutRewrite], ends: tuple[Place, Place]
+    ) -> None:
         self.rewrites, self.dtype = rewrites, dtype
         shapes = [shape, *(r.result_shape for r in rewrites)]
         extents = [e for own in shapes for e in own if isinstance(e, str)]
         self.symbols = {name: tirx.Var(name, "int64") for e in extents for name in symbols_in(e)}
         names = ["x", *(f"t{i}" for i in range(len(rewrites) - 1)), "y"]
-        self.buffers = [self._buffer(name, own) for name, own in zip(names, shapes, strict=True)]
+        self.ends = ends
+        scopes = [ends[0].scope, *(GLOBAL for _ in names[2:]), ends[1].scope]
+        self.buffers = [self._buffer(*own) for own in zip(names, shapes, scopes, strict=True)]
 
     def function(self, name: str) -> Any:
         nests = [
@@ -146,10 +152,11 @@ class _Writer:
         root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=self.buffers[1:-1])
         params = [self.buffers[0], self.buffers[-1]]
         func = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, root)).with_attr("tirx.noalias", True)
+        func = with_axis_groups(func, {number: place.separators for number, place in enumerate(self.ends)})
         return func.with_attr(ANY_PADDING, True) if any(r.fill is UNDEF for r in self.rewrites) else func
 
-    def _buffer(self, name: str, shape: Sequence[Extent]) -> Any:
-        return tirx.decl_buffer([expr_of(e, self.symbols) for e in shape], self.dtype, name, layout=None)
+    def _buffer(self, name: str, shape: Sequence[Extent], scope: str) -> Any:
+        return tirx.decl_buffer([expr_of(e, self.symbols) for e in shape], self.dtype, name, scope=scope, layout=None)
 
 
 class _BlockWriter:

@@ -14,8 +14,9 @@ import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import Extent
+from eqsat_layout.maps import GLOBAL, Extent
 from eqsat_layout.tir.affine import Affine, AffineReader, is_injective
+from eqsat_layout.tir.axis_groups import axis_groups
 from eqsat_layout.tir.computation import (
     Access,
     Block,
@@ -81,6 +82,7 @@ class _Reader:
         self.numbers: dict[Any, int] = {}
         self.uses: list[_BufferUse] = []
         self.symbols: dict[str, Any] = {}
+        self.groups = axis_groups(func)
 
     def computation(self) -> Computation:
         root = self.func.body
@@ -134,7 +136,8 @@ class _Reader:
     def _buffer(self, use: _BufferUse) -> Buffer:
         info = use.var.ty
         role = Role.RESULT if use.role is Role.OPERAND and use.written else use.role
-        return Buffer(str(use.var.name), use.shape, str(info.dtype), str(info.storage_scope) or "global", role)
+        scope = str(info.storage_scope) or GLOBAL
+        return Buffer(str(use.var.name), use.shape, str(info.dtype), scope, role, self.groups.get(use.var, ()))
 
     def is_symbol(self, var: Any) -> bool:
         known = self.symbols.get(str(var.name))

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from eqsat_layout.cost.kernel_key import KernelKey
 from eqsat_layout.cost.model import CostModel
+from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.steps import Convert, Run
 from eqsat_layout.maps import Format
 from eqsat_layout.planning.plan_space import PlanSpace
-from eqsat_layout.planning.summary import Region
 from eqsat_layout.report.html.picture import layout_name
 from eqsat_layout.tuning.measure import Kernel, copy_kernel, op_kernel
 
@@ -56,7 +56,7 @@ def plan_jobs(plan: Iterable[Region], space: PlanSpace, costs: CostModel) -> lis
         taken = 0.0
         if isinstance(step, Run):
             signature, flow = space.signatures[step.signature], step.flow
-            operands, results = (flow.operands, flow.results) if flow is not None else _as_written(signature)
+            operands, results = (flow.operands, flow.results) if flow is not None else signature.as_written
             job = _op_job(signature, operands, results)
             taken = 0.0 if job is None else costs.run(signature, operands, results)
         elif isinstance(step, Convert) and not step.before.serves_as(step.after):
@@ -73,12 +73,7 @@ def ops_without_job(plan: Sequence[Region], space: PlanSpace) -> Iterator[str]:
     """The ops of a plan that can't be measured: those of symbolic sizes, and what is not understood."""
     steps = [step for region in plan for step in region.steps.steps if isinstance(step, Run)]
     signatures = [space.signatures[key] for key in dict.fromkeys(step.signature for step in steps)]
-    yield from (s.name for s in signatures if not s.parts and _op_job(s, *_as_written(s)) is None)
-
-
-def _as_written(signature: Signature) -> tuple[Formats, Formats]:
-    operands = [None if t is None else Format.row_major(t.shape) for t in signature.operands]
-    return operands, [None if t is None else Format.row_major(t.shape) for t in signature.results]
+    yield from (s.name for s in signatures if not s.parts and _op_job(s, *s.as_written) is None)
 
 
 def _op_job(signature: Signature, operands: Formats, results: Formats) -> Job | None:

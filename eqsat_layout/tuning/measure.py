@@ -1,4 +1,4 @@
-"""Times kernels as programs run them: our schedules, one after the other in the VM, operands cold (targets room).
+"""Times kernels as programs run them: our schedules, one after the other in the VM, operands cold.
 
 In: an op in formats, or a copy, and a runner: this machine, or a device behind an RPC tracker. Out: median seconds and
 spread, kept in the database.
@@ -6,14 +6,10 @@ spread, kept in the database.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -30,7 +26,7 @@ from eqsat_layout.tir.flow import Flow, complete
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 from eqsat_layout.tir.rewrite import relayout
 from eqsat_layout.tir.rewrite_form import write_primfunc
-from eqsat_layout.tuning.probe import Here, Probe, Runner
+from eqsat_layout.tuning.probe import Probe, Runner
 
 _SECONDS: Final = 0.2
 _FEWEST_RUNS, _MOST_RUNS = 5, 200
@@ -52,20 +48,6 @@ class Timing:
         return Timing(statistics.median(ordered), high - low, len(ordered))
 
 
-@cache
-def package_version() -> str:
-    """What made the schedules that are measured: the package's version, and a digest of the code that schedules."""
-    digest = hashlib.sha256()
-    for path in sorted((Path(__file__).parents[1] / "targets").rglob("*.py")):
-        if path.stem not in _MEASURING:
-            digest.update(path.read_bytes())
-    return f"{version('eqsat-layout')}+{digest.hexdigest()[:8]}"
-
-
-_MEASURING: Final = ("costs",)
-"""What schedules do not depend on."""
-
-
 @dataclass(frozen=True)
 class Kernel:
     """What can be measured. ``name``: for a person; ``measure``: one run of it, :class:`EqsatError` where it fails."""
@@ -84,7 +66,7 @@ def op_kernel(
     """
     if signature.computation is None or signature.func is None or signature.parts:
         return None
-    given = (operands, results) if operands or results else _row_major(signature)
+    given = (operands, results) if operands or results else signature.as_written
     key = kernel_key(signature.computation, *given)
     return None if key is None else Kernel(key, signature.name, lambda runner: _measure_op(signature, *given, runner))
 
@@ -104,62 +86,51 @@ def copy_kernel(tensor: TensorType, source: Format, target_format: Format) -> Ke
     return Kernel(key, name, measure)
 
 
-def measure_kernel(
-    signature: Signature, flow: Flow | None = None, target: Any = None, *, runner: Runner | None = None
-) -> Timing:
+def measure_kernel(signature: Signature, flow: Flow | None, runner: Runner) -> Timing:
     """One run of an op in the formats of ``flow``, as written where that is ``None``; operands in memory, not in cache.
 
-    ``runner``: where, in place of this machine. :class:`TargetError` where this machine can't run the target,
     :class:`EqsatError` for an op that is not understood, has symbolic sizes or can't be built.
     """
     if signature.computation is None or signature.func is None:
         raise EqsatError(f"{signature.name}: can't be measured, its TIR is not understood")
-    operands, results = _row_major(signature) if flow is None else (flow.operands, flow.results)
+    operands, results = signature.as_written if flow is None else (flow.operands, flow.results)
     if kernel_key(signature.computation, operands, results) is None:
         raise EqsatError(f"{signature.name}: can't be measured, it has symbolic sizes")
-    return _measure_op(signature, operands, results, runner or Here(target))
+    return _measure_op(signature, operands, results, runner)
 
 
-def measure_copy(
-    tensor: TensorType,
-    source: Format,
-    target_format: Format,
-    target: Any = None,
-    *,
-    runner: Runner | None = None,
-) -> Timing:
+def measure_copy(tensor: TensorType, source: Format, target_format: Format, runner: Runner) -> Timing:
     """A copy of ``tensor`` from one format to another by a kernel of its own."""
     kernel = copy_kernel(tensor, source, target_format)
     if kernel is None:
         what = f"a copy from {source} to {target_format}"
         raise EqsatError(f"{what} can't be measured: the maps can't be inverted, or sizes are symbolic")
-    return kernel.measure(runner or Here(target))
+    return kernel.measure(runner)
 
 
 def record_of(kernel: Kernel, timing: Timing, runner: Runner) -> Measured:
     """What the database keeps of a measured kernel."""
-    return Measured(runner.machine, kernel.key, timing.seconds, timing.spread, timing.runs, package_version(), now())
+    name, version = runner.target.name, runner.target.version
+    return Measured(name, kernel.key, timing.seconds, timing.spread, timing.runs, version, now())
 
 
 def measure_missing(
     database: Database,
     kernels: Sequence[tuple[Signature, Flow | None]],
-    copies: Sequence[tuple[TensorType, Format, Format]] = (),
-    target: Any = None,
-    *,
-    runner: Runner | None = None,
+    copies: Sequence[tuple[TensorType, Format, Format]],
+    place: Runner,
 ) -> int:
     """Measures what the database does not have yet and adds it, each as soon as it is known; how many.
 
     What can't be measured is passed over.
     """
-    place, known = runner or Here(target), database.read()
+    known = database.read()
     found = [op_kernel(s) if flow is None else op_kernel(s, flow.operands, flow.results) for s, flow in kernels]
     found += [copy_kernel(*copy) for copy in copies]
     wanted = {kernel.key: kernel for kernel in reversed(found) if kernel is not None}
     count = 0
     for key, kernel in reversed(wanted.items()):
-        if known.kernel(place.machine, package_version(), key) is not None:
+        if known.kernel(place.target.name, place.target.version, key) is not None:
             continue
         try:
             timing = kernel.measure(place)
@@ -199,15 +170,10 @@ def _measure_func(
         out = list(results)
         return relax.call_tir(builder.add_func(func, "kernel"), relax.Tuple(list(given)), out if out[1:] else out[0])
 
-    with Probe(name, emit, operands, sum(_bytes_of(r) for r in results), runner=runner) as probe:
+    with Probe(name, emit, operands, sum(_bytes_of(r) for r in results), runner) as probe:
         (first,) = probe.times(1)
         fitting = math.ceil(_SECONDS / max(first * probe.kernels, 1e-9))
         return Timing.of([first, *probe.times(max(_FEWEST_RUNS, min(_MOST_RUNS, fitting)) - 1)])
-
-
-def _row_major(signature: Signature) -> tuple[Sequence[Format | None], Sequence[Format | None]]:
-    formats = [None if t is None else Format.row_major(t.shape) for t in (*signature.operands, *signature.results)]
-    return formats[: len(signature.operands)], formats[len(signature.operands) :]
 
 
 def _buffer(tensor: TensorType | None, fmt: Format | None) -> npt.NDArray[Any]:

@@ -1,39 +1,30 @@
-"""Runs a kernel many times on a machine, operands cold: what measuring is made of (targets room).
+"""Runs a kernel many times on a machine, operands cold: what measuring is made of.
 
 In: a kernel as an emitter, operands, and a :class:`Runner`: this machine, or a device elsewhere. Out: seconds of runs.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy.typing as npt
 import tvm
 from tvm import relax
-from tvm.target import codegen
 
 from eqsat_layout.errors import EqsatError, TargetError
-from eqsat_layout.targets.cpu.lower import lower
-from eqsat_layout.targets.cpu.target import normalize_target
+from eqsat_layout.targets.lowering import lower
+from eqsat_layout.targets.protocol import Emit, Target, Workload
 
 _MOST_COPIES: Final = 64
 _COLD: Final = 2.0
 """How many times the last cache all operands and results together fill."""
-_USUAL_CACHE: Final = 32 << 20
 _LONGEST: Final = 0.25
 """Seconds that one run of all kernels may take: kernels that take longer hardly notice whether operands are cold."""
 _MAIN, _ONE = "main", "one"
-
-
-Emit = Callable[[Any, Sequence[Any]], Any]
-"""From a block builder and operands to one result."""
 
 
 Runs = Callable[[int], list[float]]
@@ -53,15 +44,12 @@ class Loaded(Protocol):
 
 
 class Runner(Protocol):
-    """Where kernels are run. ``machine``: the name that the database knows it by; ``cache_bytes``: its last cache."""
+    """Where kernels are run. ``cache_bytes``: the last-level cache there."""
 
     @property
-    def target(self) -> tvm.target.Target:
-        """What kernels are built for."""
+    def target(self) -> Target:
+        """What kernels are built for; its name is what the database knows the machine by."""
         ...
-
-    @property
-    def machine(self) -> str: ...
 
     @property
     def cache_bytes(self) -> int: ...
@@ -74,25 +62,28 @@ class Runner(Protocol):
 class Here:
     """Runs kernels on this machine."""
 
-    def __init__(self, target: Any = None):
+    def __init__(self, target: Target):
         """:class:`TargetError` if this machine can't run what is built for ``target``."""
-        self.target = require_host(target)
-        self.machine = machine_name(self.target)
-        self.cache_bytes = last_cache_bytes()
+        if target.device is None:
+            raise TargetError(f"can't measure for {str(target.tvm)!r}: this machine does not run it")
+        self.target = target
+        self.cache_bytes = target.cache_bytes
 
     def load(self, executable: Any, operands: Sequence[npt.NDArray[Any]]) -> Loaded:
         """Loads the program into the VM of this process."""
-        return _LoadedHere(relax.VirtualMachine(executable, tvm.cpu()), operands)
+        device = self.target.device
+        return _LoadedHere(relax.VirtualMachine(executable, device), device, operands)
 
 
 @dataclass(frozen=True)
 class _LoadedHere:
     vm: Any
+    device: Any
     operands: Sequence[npt.NDArray[Any]]
 
     def runs(self, function: str, sets: int) -> Runs:
         entry = self.vm[function]
-        arguments = [tvm.runtime.tensor(a) for _ in range(sets) for a in self.operands]
+        arguments = [tvm.runtime.tensor(a, self.device) for _ in range(sets) for a in self.operands]
 
         def run(count: int) -> list[float]:
             seconds = []
@@ -122,16 +113,11 @@ class Probe:
         emit: Emit,
         operands: Sequence[npt.NDArray[Any]],
         result_bytes: int,
-        target: Any = None,
+        place: Runner,
         *,
         chained: int = 0,
-        runner: Runner | None = None,
     ):
-        """``chained``: run on one operand that many times instead, each time on the result of the time before.
-
-        ``runner``: where it runs, in place of this machine.
-        """
-        place = runner or Here(target)
+        """``chained``: run on one operand that many times instead, each time on the result of the time before."""
         moved = sum(a.nbytes for a in operands) + result_bytes
         self.name = name
         self.kernels = chained or max(1, min(_MOST_COPIES, math.ceil(_COLD * place.cache_bytes / max(1, moved))))
@@ -145,6 +131,12 @@ class Probe:
             if isinstance(error, EqsatError) or not isinstance(error, Exception):
                 raise
             raise _failure(name, error) from error
+
+    @staticmethod
+    def of(workload: Workload, place: Runner) -> Probe:
+        """One that a target calibrates by."""
+        own = (workload.emit, workload.operands, workload.result_bytes)
+        return Probe(workload.name, *own, place, chained=workload.chained)
 
     def _started(self, loaded: Loaded, chained: bool) -> Runs:
         """Runs that are warm: the first takes memory from the system, the second from the pool."""
@@ -187,43 +179,6 @@ def _failure(name: str, error: Exception) -> EqsatError:
     return EqsatError(f"{name}: can't be built and run: {lines[-1]}")
 
 
-def machine_name(target: Any = None, device: str | None = None) -> str:
-    """The text that machines are told apart by: target kind, CPU and its features, threads.
-
-    For a target of this machine's architecture the CPU's own name is in it, not only LLVM's name of the family; for a
-    ``device`` elsewhere the name that it goes by.
-    """
-    checked = normalize_target(target)
-    attrs = dict(checked.attrs)
-    triple = str(attrs.get("mtriple") or codegen.llvm_get_system_triple())
-    names = sorted(map(str, codegen.llvm_get_cpu_features(checked)))
-    features = hashlib.sha256(" ".join(names).encode()).hexdigest()[:8]
-    cpu = device or (_cpu_name() if _runs_here(checked) else "elsewhere")
-    threads = int(attrs.get("num-cores", 1))
-    parts = (checked.kind.name, triple.split("-")[0], attrs.get("mcpu", "generic"), features, cpu, f"{threads} threads")
-    return " ".join(map(str, parts))
-
-
-def require_host(target: Any = None) -> tvm.target.Target:
-    """The checked target; :class:`TargetError` if this machine can't run what is built for it."""
-    checked = normalize_target(target)
-    if not _runs_here(checked):
-        raise TargetError(f"can't measure for {str(checked)!r}: this machine does not run it")
-    return checked
-
-
-def last_cache_bytes() -> int:
-    """Size of the last cache, 32 MiB where the system does not say."""
-    sizes = [_USUAL_CACHE // 4]
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        try:
-            text = path.read_text().strip()
-            sizes.append(int(text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0))
-        except (OSError, ValueError):
-            continue
-    return max(sizes) if len(sizes) > 1 else _USUAL_CACHE
-
-
 def _repeated(emit: Emit, operands: Sequence[npt.NDArray[Any]], count: int, chained: bool) -> tvm.IRModule:
     """``main`` runs the kernel ``count`` times; ``one``, which a chain does not have, once."""
     builder = relax.BlockBuilder()
@@ -251,35 +206,3 @@ def _add_function(
                 results = [builder.emit(emit(builder, own)) for own in sets]
             output = builder.emit_output(relax.Tuple(results))
         builder.emit_func_output(output)
-
-
-def _runs_here(target: tvm.target.Target) -> bool:
-    """The architecture is this machine's, and it has all features that code for the target may use."""
-    triple = str(dict(target.attrs).get("mtriple") or codegen.llvm_get_system_triple())
-    if triple.split("-")[0] != str(codegen.llvm_get_system_triple()).split("-")[0]:
-        return False
-    return _instruction_sets(target) <= _instruction_sets(normalize_target())
-
-
-def _instruction_sets(target: tvm.target.Target) -> set[str]:
-    """The features of a target without those that only say what is fast on it."""
-    return {name for name in map(str, codegen.llvm_get_cpu_features(target)) if name.split("-")[0] not in _TUNING}
-
-
-_TUNING: Final = frozenset(
-    (
-        *("allow", "branchfusion", "false", "fast", "faster", "idivl", "idivq", "lea", "macrofusion"),
-        *("no", "pad", "prefer", "sbb", "slow", "tuning", "use", "vzeroupper"),
-    )
-)
-"""First words of LLVM's names of them for x86, where an older CPU has some that a newer one has not."""
-
-
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return " ".join(line.partition(":")[2].split())
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

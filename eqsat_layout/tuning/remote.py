@@ -1,4 +1,4 @@
-"""Devices elsewhere, lent by TVM's RPC tracker, as a place to measure kernels (targets room).
+"""Devices elsewhere, lent by TVM's RPC tracker, as a place to measure kernels.
 
 In: the address of a tracker and the key of a device. Out: a :class:`~eqsat_layout.tuning.probe.Runner`. Kernels are
 built here and sent there, one session each, so that others get the device too and a kernel that hangs is stopped.
@@ -24,8 +24,9 @@ from tvm.support import cc
 from tvm.target import codegen
 
 from eqsat_layout.errors import EqsatError, TargetError
-from eqsat_layout.targets.cpu.target import normalize_target
-from eqsat_layout.tuning.probe import Loaded, Runs, machine_name
+from eqsat_layout.targets.protocol import Target
+from eqsat_layout.targets.registry import target as target_of
+from eqsat_layout.tuning.probe import Loaded, Runs
 
 _ANSWER: Final = 5.0
 """Seconds within which a tracker answers."""
@@ -60,21 +61,21 @@ class Remote:
     def runner(self, target: Any = None, *, approx: bool = True) -> RemoteRunner:
         """The device as a place to run kernels. What ``target`` does not say of it (CPU, threads) it is asked.
 
-        ``approx`` as for :func:`~eqsat_layout.targets.cpu.machine.normalize_target`.
+        ``approx`` as for :func:`~eqsat_layout.targets.registry.target`.
 
         Raises :class:`TargetError` where there is no tracker, no such device, or nobody knows what it is.
         """
-        checked = normalize_target(target)  # refuses what is no target
+        checked = target_of(target)  # refuses what is no target
         given = dict(tvm.target.Target(_plain(target)).attrs)
         session = self.session()
         try:
             asked = {name: answer for name, answer in _self_description(session).items() if name not in given}
         finally:
             _close(session)
-        config = {"kind": checked.kind.name} | given | asked
+        config = {"kind": checked.kind} | given | asked
         if "mcpu" not in config:
-            raise TargetError(f"{self}: does not say what CPU it has; name it in the target: {str(checked)!r}")
-        return RemoteRunner(self, normalize_target(config, approx=approx))
+            raise TargetError(f"{self}: does not say what CPU it has; name it in the target: {str(checked.tvm)!r}")
+        return RemoteRunner(self, target_of(config, approx=approx).at(f"RPC device {self.key}"))
 
     def session(self) -> Any:
         """A session with the device, once nobody else has it. :class:`TargetError` where none can be had."""
@@ -126,10 +127,9 @@ class Remote:
 class RemoteRunner:
     """Runs kernels on a :class:`Remote`, timed by its own clock."""
 
-    def __init__(self, remote: Remote, target: tvm.target.Target):
+    def __init__(self, remote: Remote, target: Target):
         """``target`` says what CPU the device has, and how many threads."""
         self.remote, self.target = remote, target
-        self.machine = machine_name(target, f"RPC device {remote.key}")
         self.cache_bytes = remote.cache_bytes
 
     def load(self, executable: Any, operands: Sequence[npt.NDArray[Any]]) -> Loaded:
@@ -151,7 +151,7 @@ class RemoteRunner:
             raise
 
     def _links_here(self) -> bool:
-        triple = str(dict(self.target.attrs).get("mtriple") or codegen.llvm_get_system_triple())
+        triple = str(dict(self.target.tvm.attrs).get("mtriple") or codegen.llvm_get_system_triple())
         return triple.split("-")[0] == str(codegen.llvm_get_system_triple()).split("-")[0] and bool(cc.get_cc())
 
 

@@ -18,17 +18,16 @@ from eqsat_layout.cost.kernel_key import KernelKey, copy_key
 from eqsat_layout.cost.measured import MeasuredCosts
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.errors import EqsatError, TargetError
+from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.plan_space import PlanSpace
-from eqsat_layout.planning.summary import Region
-from eqsat_layout.targets import normalize_target
-from eqsat_layout.targets.cpu.costs import default_costs
-from eqsat_layout.tuning.calibrate import with_constants
+from eqsat_layout.targets.protocol import with_constants
+from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.tuning.interrupts import watched_interrupts
 from eqsat_layout.tuning.jobs import Formats, Job, contractions, ops_without_job, plan_jobs
-from eqsat_layout.tuning.measure import op_kernel, package_version, record_of
+from eqsat_layout.tuning.measure import op_kernel, record_of
 from eqsat_layout.tuning.probe import Here, Runner
 from eqsat_layout.tuning.ranks import rank_correlation
 from eqsat_layout.tuning.remote import Remote
@@ -119,7 +118,7 @@ def tune(
     _check_seconds(seconds)
     approx = options.get("approx", True)
     runner: Runner
-    runner = Here(normalize_target(target, approx=approx)) if remote is None else remote.runner(target, approx=approx)
+    runner = Here(target_of(target, approx=approx)) if remote is None else remote.runner(target, approx=approx)
     own = database if isinstance(database, Database) else Database(database)
     with watched_interrupts() as check:
         bench = _Bench(own, runner, seconds, progress or (lambda _: None), check)
@@ -200,7 +199,6 @@ class _Bench:
         self._database, self._runner, self._progress, self._check = database, runner, progress, check
         self._start = time.monotonic()
         self._limit = math.inf if limit is None else limit
-        self._release = package_version()
         self._known = database.read()
         self._wanted: dict[KernelKey, bool] = {}
         self._measured: set[KernelKey] = set()
@@ -211,25 +209,28 @@ class _Bench:
         """Since the start."""
         return time.monotonic() - self._start
 
+    @property
+    def _machine(self) -> tuple[str, str]:
+        """What records are found by: the machine's name, and the version of its kernels."""
+        return self._runner.target.name, self._runner.target.version
+
     def costs(self, space: PlanSpace) -> MeasuredCosts:
         """Costs by all that is measured so far."""
-        known, machine = self._database.read(), self._runner.machine
-        return MeasuredCosts(known, self.unmeasured(space), machine, self._release, space.signatures.values())
+        return MeasuredCosts(self._database.read(), self.unmeasured(space), *self._machine, space.signatures.values())
 
     def unmeasured(self, space: PlanSpace) -> CostModel:
         """Costs without any measured kernel."""
         if space.own_costs is not None:
             return space.own_costs
-        constants = self._database.read().constants.get(self._runner.machine)
-        base = default_costs(self._runner.target)
-        return base if constants is None else with_constants(base, constants.values)
+        target = self._runner.target
+        return with_constants(target.roofline(), target.constants(self._database.read()))
 
     def measured(self) -> Callable[[KernelKey], float | None]:
         """What a kernel was measured to take, as far as it is known by now."""
         known = self._database.read()
 
         def seconds(key: KernelKey) -> float | None:
-            found = known.kernel(self._runner.machine, self._release, key)
+            found = known.kernel(*self._machine, key)
             return None if found is None else found.seconds
 
         return seconds
@@ -268,7 +269,7 @@ class _Bench:
     def report(self, **found: Any) -> TuneReport:
         """What was done until now, and what was ``found``."""
         return TuneReport(
-            machine=self._runner.machine,
+            machine=self._runner.target.name,
             measured=len(self._measured),
             known=sum(self._wanted.values()),
             left=sum(map(self.is_open, self._wanted)),
@@ -292,7 +293,7 @@ class _Bench:
         self._check()
 
     def _was_known(self, key: KernelKey) -> bool:
-        return self._known.kernel(self._runner.machine, self._release, key) is not None
+        return self._known.kernel(*self._machine, key) is not None
 
     def _say(self, kernel: str) -> None:
         done = sum(not self.is_open(key) for key in self._wanted)

@@ -12,11 +12,12 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.graph.steps import Convert, Run, Steps
 from eqsat_layout.maps import Format
-from eqsat_layout.planning.summary import Region
+from eqsat_layout.targets.protocol import Target
 from eqsat_layout.validation.poison import held_tensors, poisoned
 from eqsat_layout.validation.results import difference, machine_of, run
 
@@ -28,13 +29,14 @@ def first_difference(
     function: str,
     inputs: Sequence[Any],
     poison: str | None,
+    target: Target,
 ) -> str:
     """The op in words, with how it is run and the rules that led there; empty where no single op can be named."""
     for region in sorted(regions, key=lambda r: (r.graph.block, r.graph.bindings)):
         if region.graph.function != function:
             continue
         try:
-            found = _first_of_region(mod, region, signatures, inputs, poison)
+            found = _first_of_region(mod, region, signatures, inputs, poison, target)
         except Exception:  # a region that can't be looked into must not hide the error that is being told
             continue
         if found is not None:
@@ -43,7 +45,12 @@ def first_difference(
 
 
 def _first_of_region(
-    mod: Any, region: Region, signatures: Mapping[str, Signature], inputs: Sequence[Any], poison: str | None
+    mod: Any,
+    region: Region,
+    signatures: Mapping[str, Signature],
+    inputs: Sequence[Any],
+    poison: str | None,
+    target: Target,
 ) -> tuple[int, int, str] | None:
     """The node, the store that it is found in, and in what it differs."""
     probes = _probes(region)
@@ -53,7 +60,7 @@ def _first_of_region(
     fresh = max((s.store for s in steps.steps), default=-1) + 1
     for _, store, ty, fmt in probes:
         if not fmt.is_row_major:
-            extended.append(Convert(fresh, store, ty, fmt, Format.row_major(ty.shape)))
+            extended.append(Convert(fresh, store, ty, fmt, ty.row_major))
             store, fresh = fresh, fresh + 1
         goals.append(store)
     origins = {s.store: -1 for s in extended} | dict(steps.origins)
@@ -63,7 +70,7 @@ def _first_of_region(
     results = []
     for module in (_with_values(mod, graph, found), new):
         cut = _cut(module, graph, list(found.values()))
-        results.append(run(machine_of(cut), graph.function, inputs))
+        results.append(run(machine_of(target.place(cut), target), graph.function, inputs))
     for (node, store, *_), expected, got in zip(probes, *results, strict=True):
         text = difference(expected, got)
         if text:

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.steps import ConstantUse, Convert, Inside, Operand, Part, Run, Step, Steps
 from eqsat_layout.maps import UNDEF, Format
-from eqsat_layout.planning.summary import Region
 
 POISONS = ("nan", "large")
 """The two kinds: NaN, or -1 for integers; and a number that no sum loses, or 7."""

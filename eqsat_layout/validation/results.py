@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tvm
 from tvm import relax
 
-from eqsat_layout.targets import lower
+from eqsat_layout.targets.lowering import lower
+from eqsat_layout.targets.protocol import Target
 from eqsat_layout.validation.inputs import flat
 
 _TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
@@ -32,9 +32,9 @@ def is_public(function: Any) -> bool:
     return function.attrs is not None and "global_symbol" in function.attrs
 
 
-def machine_of(mod: Any) -> Any:
-    """A virtual machine that runs ``mod`` here."""
-    return relax.VirtualMachine(lower(mod), tvm.cpu())
+def machine_of(mod: Any, target: Target) -> Any:
+    """A virtual machine that runs ``mod`` on the device of ``target``."""
+    return relax.VirtualMachine(lower(mod, target), target.device)
 
 
 def run(machine: Any, name: str, inputs: Sequence[Any]) -> list[npt.NDArray[Any]]:

@@ -14,9 +14,11 @@ from typing import Any
 import numpy.typing as npt
 
 from eqsat_layout.errors import EqsatError, ValidationError
+from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import Program
-from eqsat_layout.planning.summary import Region
+from eqsat_layout.targets.protocol import Target
+from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.validation.blame import first_difference
 from eqsat_layout.validation.inputs import NoInputsError, random_inputs
 from eqsat_layout.validation.poison import POISONS, has_undef, poisoned
@@ -28,20 +30,25 @@ ROUNDS = 2
 _FIRST_SIZE = 2
 
 
-def validate(before: Any, after: Any, regions: Sequence[Region], program: Program, seed: int = 0) -> list[str]:
+def validate(
+    before: Any, after: Any, regions: Sequence[Region], program: Program, target: Target, seed: int = 0
+) -> list[str]:
     """Notes on what could not be checked; :class:`ValidationError` where the results of the two modules differ.
 
-    ``regions`` are those of ``program`` that ``after`` was made of.
+    ``regions`` are those of ``program`` that ``after`` was made of. Both are built for ``target`` and run on its
+    device; where this machine has none, nothing is checked, and a note says so.
     """
     notes: list[str] = []
-    reference = _Reference(before, seed, notes)
+    if target.device is None:
+        return [f"validation: nothing was run, because this machine does not run {target.kind!r} code for {target.tvm}"]
+    reference = _Reference(before, seed, notes, target)
     variants = [_Variant(after, "", None)]
     signatures = program.signatures
     if any(has_undef(r, signatures) for r in regions):
         for kind in POISONS:
             try:
                 steps = [(r.graph, poisoned(r, signatures, kind)) for r in regions]
-                module = emit_module(before, steps, signatures)
+                module = target.place(emit_module(before, steps, signatures))
             except (EqsatError, AssertionError) as error:
                 notes.append(f"validation: undef padding could not be poisoned: {error}")
                 break
@@ -49,14 +56,16 @@ def validate(before: Any, after: Any, regions: Sequence[Region], program: Progra
     for variant in variants:
         difference = reference.difference(variant)
         if difference is not None:
-            op = first_difference(before, regions, signatures, difference.function, difference.inputs, variant.poison)
+            op = first_difference(
+                before, regions, signatures, difference.function, difference.inputs, variant.poison, target
+            )
             raise ValidationError(difference.text + (f"; {op}" if op else ""))
     return notes
 
 
-def check_equal(before: Any, after: Any, seed: int = 0) -> None:
-    """Raises :class:`ValidationError` where the results of the two modules differ."""
-    difference = _Reference(before, seed, []).difference(_Variant(after, "", None))
+def check_equal(before: Any, after: Any, seed: int = 0, target: Target | None = None) -> None:
+    """Raises :class:`ValidationError` where the results of the two modules differ, run on this machine's CPU."""
+    difference = _Reference(before, seed, [], target or target_of()).difference(_Variant(after, "", None))
     if difference is not None:
         raise ValidationError(difference.text)
 
@@ -85,11 +94,11 @@ class _Case:
 class _Reference:
     """What the input module gives, worked out once."""
 
-    def __init__(self, mod: Any, seed: int, notes: list[str]):
-        self._notes = notes
+    def __init__(self, mod: Any, seed: int, notes: list[str], target: Target):
+        self._notes, self._target = notes, target
         self.cases: list[_Case] = []
         try:
-            machine = machine_of(mod)
+            machine = machine_of(mod, self._target)
         except Exception as error:  # whatever TVM's build meets
             notes.append(f"validation: the input module can't be built here: {last_line(error)}")
             return
@@ -117,7 +126,7 @@ class _Reference:
         if not self.cases:
             return None
         try:
-            machine = machine_of(variant.module)
+            machine = machine_of(variant.module, self._target)
         except Exception as error:
             text = f"the optimised module{variant.what} can't be built, but the input can: {last_line(error)}"
             raise ValidationError(text) from error

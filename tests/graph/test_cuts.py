@@ -19,7 +19,7 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.steps import Convert, Given, Run, Steps
 from eqsat_layout.maps import Format, IndexMap
-from eqsat_layout.targets import lower
+from eqsat_layout.targets.lowering import lower
 from eqsat_layout.tir.flow import Flow
 
 SHAPE = (2, 3, 4, 5)

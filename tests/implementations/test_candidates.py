@@ -18,12 +18,15 @@ from eqsat_layout.cost.model import Roofline
 from eqsat_layout.cost.vectorise import heaviest
 from eqsat_layout.errors import CandidateError
 from eqsat_layout.graph.signatures import legalise_calls
-from eqsat_layout.implementations.layouts import layout_candidates
+from eqsat_layout.implementations.layouts import Blocking, layout_candidates
 from eqsat_layout.maps import Format
 from eqsat_layout.report.html.picture import layout_name
 from eqsat_layout.tir.signature import analyse
 
 # mypy: disable-error-code="no-untyped-def"
+
+
+BLOCKS = Blocking((4, 8, 16))
 
 
 def var(*shape: int) -> Any:
@@ -61,14 +64,14 @@ def chain(builder: Any, x: Any) -> Any:
     ],
 )
 def test_layouts_are_read_off_the_block(call: Any, results: list[str]) -> None:
-    found = layout_candidates(computation(call), (4, 8, 16))
+    found = layout_candidates(computation(call), BLOCKS)
     assert [layout_name(c.flow.results[0]) for c in found] == results
 
 
 def test_weights_are_packed_for_vectors() -> None:
-    (*_, packed) = layout_candidates(computation(op.nn.conv2d(var(1, 32, 8, 8), var(32, 32, 3, 3))), (4, 8, 16))
+    (*_, packed) = layout_candidates(computation(op.nn.conv2d(var(1, 32, 8, 8), var(32, 32, 3, 3))), BLOCKS)
     assert packed.flow.operands[1].physical_shape == (2, 2, 3, 3, 16, 16)
-    (matmul,) = layout_candidates(computation(op.matmul(var(5, 32), var(32, 48))), (4, 8, 16))
+    (matmul,) = layout_candidates(computation(op.matmul(var(5, 32), var(32, 48))), BLOCKS)
     assert matmul.flow.operands[1].physical_shape == (3, 32, 16)
 
 
@@ -81,7 +84,7 @@ def test_vectors_decide_what_a_layout_is_worth() -> None:
         assert heavy is not None
         return heavy.efficiency(8)
 
-    candidates = layout_candidates(conv, (4, 8, 16))
+    candidates = layout_candidates(conv, BLOCKS)
     shares = {layout_name(c.flow.results[0]): efficiency(c.flow.operands, c.flow.results) for c in candidates}
     written = efficiency(plain[:2], plain[2:])
     assert shares["NCHW16c"] == shares["NCHW8c"] == shares["NHWC"] == 1.0
@@ -91,9 +94,9 @@ def test_vectors_decide_what_a_layout_is_worth() -> None:
 
 def test_one_row_reads_its_weights_in_one_piece() -> None:
     """1000 classes fill no blocks of 16, and read as they are every step of the product opens another page."""
-    names = {c.name: c for c in layout_candidates(computation(op.matmul(var(1, 256), var(256, 1000))), (4, 8, 16))}
+    names = {c.name: c for c in layout_candidates(computation(op.matmul(var(1, 256), var(256, 1000))), BLOCKS)}
     assert names["dot products"].flow.operands[1].physical_shape == (1000, 256)
-    several = layout_candidates(computation(op.matmul(var(2, 256), var(256, 1000))), (4, 8, 16))
+    several = layout_candidates(computation(op.matmul(var(2, 256), var(256, 1000))), BLOCKS)
     assert "dot products" not in {c.name for c in several}
     weights = constant(256, 1000)
     mod = program(lambda builder, x: builder.emit(op.matmul(x, weights)), (1, 256))

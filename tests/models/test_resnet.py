@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import relax
 
 from eqsat_layout.models import resnet50
-from eqsat_layout.targets import lower
+from eqsat_layout.targets.lowering import lower
 
 SMALL = {"image": 32, "width": 8, "blocks": (1, 2, 1, 1), "classes": 10}
 

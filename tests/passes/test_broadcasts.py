@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from eqsat_layout.passes.broadcasts import skip_broadcasts
-from eqsat_layout.targets import prepare
+from eqsat_layout.targets.lowering import prepared
 
 op = relax.op
 
@@ -26,7 +26,7 @@ def test_a_product_with_weights_repeated_for_every_batch_is_one_product(make_mod
     assert "broadcast_to" not in text_of(skipped)
     assert "R.matmul(x0, x1" in text_of(skipped)
     np.testing.assert_array_equal(unscheduled(skipped, *arrays(*shapes)), unscheduled(mod, *arrays(*shapes)))
-    assert text_of(prepare(mod)) == text_of(prepare(skipped))
+    assert text_of(prepared(mod)) == text_of(prepared(skipped))
     assert "broadcast_to" in text_of(mod)
 
 

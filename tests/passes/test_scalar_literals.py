@@ -8,9 +8,10 @@ from tvm import relax, tirx
 from tvm.script import tirx as T
 
 from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.passes.scalar_literals import with_numbers
-from eqsat_layout.targets import lower
-from eqsat_layout.targets.cpu.build import fuse
+from eqsat_layout.targets.lowering import lower
 
 SHAPE = (3, 5, 8)
 
@@ -28,9 +29,9 @@ def kernels(mod):
 def test_takes_of_single_places_are_fused_with_what_follows(make_module, run, arrays, dtype):
     """Three copies of every product in front of an attention: 4 % of ViT of eight images, with what they held up."""
     mod = legalize(make_module(lambda emit, x: taken(emit, x, 2, 0, dtype=dtype), SHAPE))
-    assert len(kernels(fuse(mod))) > 1
+    assert len(kernels(fuse(mod, Notes()))) > 1
     known = with_numbers(mod)
-    (kernel,) = kernels(fuse(known))
+    (kernel,) = kernels(fuse(known, Notes()))
     assert len(kernel.params) == 2, "the operand and the result"
     (x,) = arrays(SHAPE)
     np.testing.assert_array_equal(run(lower(mod), x), x[2] + x[0])

@@ -18,20 +18,33 @@ from eqsat_layout.cost.model import Roofline
 from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.importer import import_module
-from eqsat_layout.implementations.layouts import layout_candidates
+from eqsat_layout.implementations.layouts import Blocking, layout_candidates
 from eqsat_layout.maps import UNDEF, Format, IndexMap
-from eqsat_layout.targets import default_costs, machine_of, normalize_target
-from eqsat_layout.tuning.calibrate import known_costs, roofline_for, with_constants
+from eqsat_layout.models import resnet50
+from eqsat_layout.planning.pipeline import machine_costs
+from eqsat_layout.targets.cpu.target import CpuTarget
+from eqsat_layout.targets.protocol import Target, with_constants
+from eqsat_layout.targets.registry import target
 from eqsat_layout.tuning.measure import (
     Timing,
     measure_copy,
     measure_kernel,
     measure_missing,
-    package_version,
 )
-from eqsat_layout.tuning.probe import last_cache_bytes, machine_name, require_host
+from eqsat_layout.tuning.probe import Here
 
 ELSEWHERE = {"kind": "llvm", "mtriple": "riscv64-unknown-linux-gnu", "mcpu": "generic-rv64"}
+
+
+def here() -> Here:
+    return Here(target())
+
+
+def roofline_of(own: Target, snapshot: Snapshot) -> Roofline:
+    """The cost model where no kernel is measured."""
+    model = own.costs(snapshot)
+    assert isinstance(model, Roofline)
+    return model
 
 
 def signature_of(make_module, body, *shapes) -> Signature:
@@ -58,8 +71,8 @@ def test_the_command_prints_and_stores_constants(calibrated: tuple[Path, str]) -
     directory, printed = calibrated
     snapshot = Database(directory).read()
     (stored,) = snapshot.constants.values()
-    assert stored.machine == machine_name()
-    assert stored.version == package_version()
+    assert stored.machine == target().name
+    assert stored.version == target().version
     assert set(stored.values) == {"bandwidth", "rewrite_bandwidth", "flops", "launch"}
     assert all(value > 0 for value in stored.values.values())
     assert snapshot.notes == ()
@@ -71,22 +84,22 @@ def test_the_command_prints_and_stores_constants(calibrated: tuple[Path, str]) -
 
 def test_stored_constants_are_used(calibrated: tuple[Path, str]) -> None:
     snapshot = Database(calibrated[0]).read()
-    model, default = roofline_for(None, snapshot), default_costs(normalize_target(None))
-    stored = snapshot.constants[machine_name()].values
+    model, default = roofline_of(target(), snapshot), target().roofline()
+    stored = snapshot.constants[target().name].values
     assert {name: getattr(model, name) for name in stored} == stored
     assert model.vector_bytes == default.vector_bytes
-    assert known_costs(None, (), snapshot) == model
-    assert roofline_for(ELSEWHERE, snapshot) == default_costs(normalize_target(ELSEWHERE))
-    assert roofline_for({"kind": "llvm", "num-cores": 63}, snapshot).launch == default.launch
+    assert roofline_of(target(ELSEWHERE), snapshot) == target(ELSEWHERE).roofline()
+    assert roofline_of(target({"kind": "llvm", "num-cores": 63}), snapshot).launch == default.launch
 
 
 def test_the_usual_place_is_read_where_no_database_is_given(
     calibrated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    program = import_module(resnet50(image=32, width=8, blocks=(1, 1, 1, 1)))
     monkeypatch.setenv("EQSAT_LAYOUT_CACHE", str(calibrated[0]))
-    assert roofline_for() == roofline_for(None, Database(calibrated[0]).read())
+    assert machine_costs(program, target()) == roofline_of(target(), Database(calibrated[0]).read())
     monkeypatch.setenv("EQSAT_LAYOUT_CACHE", str(tmp_path))
-    assert roofline_for() == default_costs(normalize_target(None))
+    assert machine_costs(program, target()) == target().roofline()
 
 
 def test_constants_that_the_model_has_no_field_for_are_passed_over() -> None:
@@ -103,19 +116,21 @@ def test_the_command_refuses_a_target_that_does_not_run_here(tmp_path: Path) -> 
 
 
 def test_machines_are_told_apart() -> None:
-    names = [machine_name(t) for t in (None, {"kind": "llvm", "num-cores": 1}, {"kind": "llvm", "num-cores": 63})]
-    names += [machine_name({"kind": "llvm", "mcpu": "x86-64"} if "x86_64" in names[0] else ELSEWHERE)]
-    names += [machine_name(ELSEWHERE)]
-    assert machine_name("llvm") == names[0]
-    assert f"{machine_of(normalize_target(None)).cores} threads" in names[0]
+    names = [target(t).name for t in (None, {"kind": "llvm", "num-cores": 1}, {"kind": "llvm", "num-cores": 63})]
+    names += [target({"kind": "llvm", "mcpu": "x86-64"} if "x86_64" in names[0] else ELSEWHERE).name]
+    names += [target(ELSEWHERE).name]
+    own = target("llvm")
+    assert isinstance(own, CpuTarget)
+    assert own.name == names[0]
+    assert f"{own.machine.cores} threads" in names[0]
     assert len(set(names)) >= 4
-    assert last_cache_bytes() >= 1 << 18
+    assert own.cache_bytes >= 1 << 18
 
 
 def test_a_convolution_is_measured_in_two_layouts(conv: Signature) -> None:
     assert conv.computation is not None
-    flow = next(c.flow for c in layout_candidates(conv.computation, (16,)) if c.name == "blocks of 16")
-    for timing in (measure_kernel(conv), measure_kernel(conv, flow)):
+    flow = next(c.flow for c in layout_candidates(conv.computation, Blocking((16,))) if c.name == "blocks of 16")
+    for timing in (measure_kernel(conv, None, here()), measure_kernel(conv, flow, here())):
         assert timing.seconds > 0
         assert timing.spread >= 0
         assert timing.runs >= 5
@@ -123,18 +138,18 @@ def test_a_convolution_is_measured_in_two_layouts(conv: Signature) -> None:
 
 def test_what_is_missing_is_measured_once_and_then_used(conv: Signature, tmp_path: Path) -> None:
     assert conv.computation is not None
-    (candidate,) = (c for c in layout_candidates(conv.computation, (8,)) if c.name == "blocks of 8")
+    (candidate,) = (c for c in layout_candidates(conv.computation, Blocking((8,))) if c.name == "blocks of 8")
     tensor = conv.results[0]
     assert tensor is not None
     plain, blocks = Format.row_major(tensor.shape), candidate.flow.results[0]
     database = Database(tmp_path)
     kernels, copies = [(conv, None), (conv, candidate.flow)], [(tensor, plain, blocks)]
-    assert measure_missing(database, kernels, copies) == 3
+    assert measure_missing(database, kernels, copies, here()) == 3
     before = database.path.read_bytes()
-    assert measure_missing(database, kernels, copies) == 0
+    assert measure_missing(database, kernels, copies, here()) == 0
     assert database.path.read_bytes() == before
-    snapshot, machine, version = database.read(), machine_name(), package_version()
-    costs = known_costs(None, [conv], snapshot)
+    snapshot, machine, version = database.read(), target().name, target().version
+    costs = target().costs(snapshot, [conv])
     key = kernel_key(conv.computation, candidate.flow.operands, candidate.flow.results)
     assert key is not None
     found = snapshot.kernel(machine, version, key)
@@ -151,8 +166,8 @@ def test_padding_and_integers_are_measured() -> None:
     tensor = TensorType((1, 30, 6, 6), "int32")
     wide = IndexMap.identity((1, 32, 6, 6))
     padded = Format.make(wide, padding=((0, 0), (0, 2), (0, 0), (0, 0)), fill=UNDEF)
-    assert measure_copy(tensor, padded, Format.row_major(tensor.shape)).seconds > 0
-    assert measure_copy(tensor, Format.row_major(tensor.shape), padded).seconds > 0
+    assert measure_copy(tensor, padded, Format.row_major(tensor.shape), here()).seconds > 0
+    assert measure_copy(tensor, Format.row_major(tensor.shape), padded, here()).seconds > 0
 
 
 def test_indices_are_measured_within_bounds(make_module) -> None:
@@ -165,20 +180,18 @@ def test_indices_are_measured_within_bounds(make_module) -> None:
             output = builder.emit_output(relax.op.take(table, rows, axis=0))
         builder.emit_func_output(output)
     (take,) = import_module(builder.get()).signatures.values()
-    assert measure_kernel(take).seconds > 0
+    assert measure_kernel(take, None, here()).seconds > 0
 
 
 def test_what_can_not_be_measured_says_why(make_module, conv: Signature, tmp_path: Path) -> None:
     symbolic = signature_of(make_module, lambda emit, x: emit(relax.op.nn.relu(x)), (tirx.Var("n", "int64"), 4))
     with pytest.raises(EqsatError, match=r"relax\.nn\.relu: can't be measured, it has symbolic sizes"):
-        measure_kernel(symbolic)
+        measure_kernel(symbolic, None, here())
     with pytest.raises(EqsatError, match="its TIR is not understood"):
-        measure_kernel(dataclasses.replace(conv, computation=None))
+        measure_kernel(dataclasses.replace(conv, computation=None), None, here())
     with pytest.raises(TargetError, match="does not run it"):
-        measure_kernel(conv, None, ELSEWHERE)
-    with pytest.raises(TargetError, match="does not run it"):
-        measure_missing(Database(tmp_path), [(conv, None)], target=ELSEWHERE)
-    assert measure_missing(Database(tmp_path), [(symbolic, None)]) == 0
+        Here(target(ELSEWHERE))
+    assert measure_missing(Database(tmp_path), [(symbolic, None)], (), here()) == 0
     assert os.listdir(tmp_path) == []
 
 
@@ -189,9 +202,9 @@ def test_a_machine_measures_for_older_ones_of_its_kind(level: str) -> None:
     wanted = {"x86-64": "sse2", "x86-64-v2": "sse4_2", "x86-64-v3": "avx2", "x86-64-v4": "avx512f"}[level]
     if wanted not in Path("/proc/cpuinfo").read_text().split():
         with pytest.raises(TargetError, match="does not run it"):
-            require_host({"kind": "llvm", "mcpu": level})
+            Here(target({"kind": "llvm", "mcpu": level}))
     else:
-        assert dict(require_host({"kind": "llvm", "mcpu": level}).attrs)["mcpu"] == level
+        assert dict(Here(target({"kind": "llvm", "mcpu": level})).target.tvm.attrs)["mcpu"] == level
 
 
 def test_a_timing_is_the_median_and_the_quartiles() -> None:
@@ -202,4 +215,4 @@ def test_a_timing_is_the_median_and_the_quartiles() -> None:
 def test_constants_of_another_machine_are_not_used() -> None:
     other = Constants("another", {"launch": 1.0}, "1.0", "2026-01-01T00:00:00Z")
     snapshot = Snapshot(constants={"another": other})
-    assert roofline_for(None, snapshot) == default_costs(normalize_target(None))
+    assert roofline_of(target(), snapshot) == target().roofline()

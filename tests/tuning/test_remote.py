@@ -22,9 +22,10 @@ from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.readers.modules import write_module
-from eqsat_layout.targets import machine_of, normalize_target
-from eqsat_layout.tuning.measure import measure_kernel, op_kernel, package_version
-from eqsat_layout.tuning.probe import Probe, machine_name
+from eqsat_layout.targets.cpu.machine import machine_of
+from eqsat_layout.targets.registry import target
+from eqsat_layout.tuning.measure import measure_kernel, op_kernel
+from eqsat_layout.tuning.probe import Probe
 from eqsat_layout.tuning.remote import Remote, RemoteRunner, _copied
 from eqsat_layout.tuning.tune import tune
 
@@ -90,30 +91,30 @@ def matmul(make_module: Callable[..., Any]) -> Signature:
 def added(runner: RemoteRunner, *operands: Any) -> Probe:
     """A probe of an addition."""
     given = operands or (np.ones(8, "float32"), np.ones(8, "float32"))
-    return Probe("add", lambda _, xs: relax.op.add(*xs), given, given[0].nbytes, runner=runner)
+    return Probe("add", lambda _, xs: relax.op.add(*xs), given, given[0].nbytes, runner)
 
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
 
 
 def test_a_device_says_what_it_is(device: Remote) -> None:
-    here, there = normalize_target(), device.runner().target
+    here, there = target().tvm, device.runner().target.tvm
     assert dict(there.attrs)["mcpu"] == dict(here.attrs)["mcpu"]
     assert int(dict(there.attrs)["num-cores"]) >= 1
-    assert int(dict(device.runner({"kind": "llvm", "num-cores": 3}).target.attrs)["num-cores"]) == 3
+    assert int(dict(device.runner({"kind": "llvm", "num-cores": 3}).target.tvm.attrs)["num-cores"]) == 3
 
 
 def test_devices_are_known_by_their_key_and_target(device: Remote) -> None:
-    name = device.runner().machine
+    name = device.runner().target.name
     assert "RPC device device" in name
-    assert name != machine_name(device.runner().target)
-    assert device.runner({"kind": "llvm", "num-cores": 3}).machine != name
+    assert name != target(device.runner().target.tvm).name
+    assert device.runner({"kind": "llvm", "num-cores": 3}).target.name != name
 
 
 def test_exact_arithmetic_there_leaves_out_the_matrix_unit(device: Remote) -> None:
     given = {"kind": "llvm", "mcpu": "sapphirerapids", "mattr": ["+amx-tile", "+amx-bf16"]}
-    assert machine_of(device.runner(given).target).matrix_unit
-    assert not machine_of(device.runner(given, approx=False).target).matrix_unit
+    assert machine_of(device.runner(given).target.tvm).matrix_unit
+    assert not machine_of(device.runner(given, approx=False).target.tvm).matrix_unit
 
 
 def test_tuning_there_measures_the_kernels_that_tuning_here_does(
@@ -124,15 +125,15 @@ def test_tuning_there_measures_the_kernels_that_tuning_here_does(
     assert there.failures == ()
     assert (there.left, there.modelled) == (0, ())
     assert there.measured >= 2
-    machine = device.runner().machine
+    machine = device.runner().target.name
     assert there.machine == machine
     here = tune(mod, database=tmp_path)
     assert here.known == 0, "what a device measures says nothing of this machine"
-    snapshot, release = Database(tmp_path).read(), package_version()
+    snapshot, release = Database(tmp_path).read(), target().version
     for signature in import_module(mod).signatures.values():
         kernel = op_kernel(signature)
         assert kernel is not None
-        found = [snapshot.kernels(m, release, kernel.key.computation) for m in (machine, machine_name())]
+        found = [snapshot.kernels(m, release, kernel.key.computation) for m in (machine, target().name)]
         assert all(found), signature.name
         assert all(0 < record.seconds < 0.1 and record.runs >= 5 for f in found for record in f.values())
     again = tune(mod, database=tmp_path, remote=device)
@@ -166,7 +167,7 @@ def test_a_kernel_that_takes_too_long_is_given_up_and_the_device_is_free_again(d
         with pytest.raises(EqsatError, match="failed on device 'device'") as caught:
             probe.times(3)
         assert not isinstance(caught.value, TargetError)
-    assert device.runner().machine
+    assert device.runner().target.name
 
 
 def test_what_fails_there_is_no_loss_of_the_device(device: Remote, matmul: Signature) -> None:
@@ -174,7 +175,7 @@ def test_what_fails_there_is_no_loss_of_the_device(device: Remote, matmul: Signa
     with pytest.raises(EqsatError, match="failed on device 'device' of the RPC tracker at 127") as caught:
         loaded.runs("nothing", 1)
     assert not isinstance(caught.value, TargetError)
-    assert measure_kernel(matmul, runner=device.runner()).seconds > 0
+    assert measure_kernel(matmul, None, device.runner()).seconds > 0
 
 
 # ---- what can't be reached -------------------------------------------------------------------------------------------
@@ -188,7 +189,7 @@ def test_a_device_that_is_lost_is_named_with_its_tracker(tracker: int, matmul: S
         with pytest.raises(TargetError, match=rf"the connection to device 'mortal' .* at {HOST}:{tracker} was lost"):
             probe.times(3)
     with pytest.raises(TargetError, match=rf"the RPC tracker at {HOST}:{tracker} has no device 'mortal'"):
-        measure_kernel(matmul, runner=runner)
+        measure_kernel(matmul, None, runner)
 
 
 def test_an_unknown_key_is_refused_with_those_that_there_are(device: Remote) -> None:
@@ -227,7 +228,7 @@ def test_a_device_that_others_have_is_waited_for_only_so_long(device: Remote) ->
             Remote(HOST, device.port, "device", patience=0.2).runner()
     finally:
         session.get_function("CloseRPCConnection")()
-    assert device.runner().machine
+    assert device.runner().target.name
 
 
 def test_the_command_measures_there(device: Remote, make_module: Callable[..., Any], tmp_path: Path) -> None:

@@ -17,20 +17,23 @@ from tvm.script import relax as rx
 from tvm.script import tirx as T
 
 import eqsat_layout
+from eqsat_layout.cost.fusion import fusion_of
 from eqsat_layout.cost.model import Roofline
 from eqsat_layout.egraph.rules import read_commands, rule_files
 from eqsat_layout.egraph.saturate import saturate
 from eqsat_layout.errors import ValidationError
 from eqsat_layout.extract.baseline import baseline
 from eqsat_layout.extract.decode import Decoder
+from eqsat_layout.extract.region import Region
 from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.frontier import solve
+from eqsat_layout.extract.tensors import Tensors
 from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import Program
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.steps import Convert, Steps
 from eqsat_layout.maps import UNDEF
-from eqsat_layout.planning.summary import Region
+from eqsat_layout.targets.registry import target
 from eqsat_layout.validation.inputs import NoInputsError, random_inputs
 from eqsat_layout.validation.results import difference
 from eqsat_layout.validation.validate import check_equal, validate
@@ -113,11 +116,15 @@ def planned(mod: Any) -> tuple[Program, Region]:
     commands = [command for path in rule_files() for command in read_commands(path)]
     (graph,) = program.graphs
     saturated = saturate(graph, program.signatures, commands)
-    selection = Selection(saturated, program.signatures, Roofline())
+    tensors = Tensors(saturated, program.signatures)
+    selection = Selection(
+        tensors, program.signatures, Roofline(), fusion_of(graph, program.signatures, tensors.of_node)
+    )
     solution = solve(selection.problem)
     decoder = Decoder(selection, solution)
-    cost, rewrites = baseline(graph, program.signatures, Roofline())
-    return program, Region(graph, saturated, selection, solution, decoder, decoder.run(), cost, rewrites, True)
+    written = fusion_of(graph, program.signatures, range(len(graph.nodes)))
+    cost, rewrites = baseline(graph, program.signatures, Roofline(), written)
+    return program, Region(graph, saturated, selection, solution, decoder, decoder.run(), cost, rewrites, written, True)
 
 
 def without_zeros(steps: Steps) -> Steps:
@@ -133,13 +140,13 @@ def without_zeros(steps: Steps) -> Steps:
 def test_poison_finds_padding_that_is_relied_on_although_it_happens_to_be_zero() -> None:
     mod = program(lambda b, x: R.nn.conv2d(x, constant(30, 30, 1, 1)), (1, 30, 4, 4), frozen=FROZEN)
     known, region = planned(mod)
-    assert validate(mod, emitted(mod, known, region), [region], known) == []
+    assert validate(mod, emitted(mod, known, region), [region], known, target()) == []
     wrong = replace(region, steps=without_zeros(region.steps))
     check_equal(mod, emitted(mod, known, wrong))
     with pytest.raises(
         ValidationError, match=r"has \d+ elements that are no numbers .* with poison \(nan\).*nn.conv2d"
     ):
-        validate(mod, emitted(mod, known, wrong), [wrong], known)
+        validate(mod, emitted(mod, known, wrong), [wrong], known, target())
 
 
 def emitted(mod: Any, known: Program, region: Region) -> Any:

@@ -5,43 +5,48 @@ To add one: a function from what it applies to (:class:`Convolution`) to a Relax
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution, convolution_of
 from eqsat_layout.implementations.algorithms.im2col import im2col
 from eqsat_layout.implementations.algorithms.transposed import transposed
-from eqsat_layout.implementations.algorithms.winograd import winograd
+from eqsat_layout.implementations.algorithms.winograd import winograd, winograd_growth
 from eqsat_layout.tir.computation import Computation
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """``approx``: it rounds worse than adding up in another order does."""
+    """``approx``: it rounds worse than adding up in another order does.
+
+    ``growth``: how many times the elements of its constants an op over constants may give for it to be folded: four for
+    the weights of Winograd's F(4, 3), which are worth it.
+    """
 
     name: str
     approx: bool
     build: Callable[[Convolution], Any]
+    growth: float = 2.0
 
 
 ALGORITHMS: Final = (
-    Algorithm("winograd F(2,3)", True, lambda conv: winograd(conv, 2, 3)),
-    Algorithm("winograd F(4,3)", True, lambda conv: winograd(conv, 4, 3)),
-    Algorithm("winograd F(2,5)", True, lambda conv: winograd(conv, 2, 5)),
-    Algorithm("winograd F(2,7)", True, lambda conv: winograd(conv, 2, 7)),
+    Algorithm("winograd F(2,3)", True, lambda conv: winograd(conv, 2, 3), winograd_growth(2, 3)),
+    Algorithm("winograd F(4,3)", True, lambda conv: winograd(conv, 4, 3), winograd_growth(4, 3)),
+    Algorithm("winograd F(2,5)", True, lambda conv: winograd(conv, 2, 5), winograd_growth(2, 5)),
+    Algorithm("winograd F(2,7)", True, lambda conv: winograd(conv, 2, 7), winograd_growth(2, 7)),
     Algorithm("im2col", False, im2col),
     Algorithm("transposed", False, transposed),
 )
 
 
-def alternatives_of(computation: Computation) -> list[tuple[str, bool, Any]]:
-    """Name, whether it is approximate, and module of every algorithm that computes the same; none for most ops."""
-    conv = convolution_of(computation)
+def alternatives_of(computation: Computation, algorithms: Sequence[Algorithm]) -> list[tuple[Algorithm, Any]]:
+    """The algorithms that compute the same, each with its module; none for most ops."""
+    conv = convolution_of(computation) if algorithms else None
     if conv is None:
         return []
-    built = [(a.name, a.approx, a.build(conv)) for a in ALGORITHMS]
-    return [(name, approx, module) for name, approx, module in built if module is not None]
+    built = [(algorithm, algorithm.build(conv)) for algorithm in algorithms]
+    return [(algorithm, module) for algorithm, module in built if module is not None]
 
 
 __all__ = ["ALGORITHMS", "Algorithm", "Convolution", "alternatives_of", "convolution_of"]

@@ -62,6 +62,11 @@ def applies(conv: Convolution, window: int) -> bool:
     return plain and sizes - {1} == {window} and conv.dtype == "float32" and min(conv.channels) >= 4
 
 
+def winograd_growth(tile: int, window: int) -> float:
+    """How many times as many elements the transformed weights have, along both axes, and a little more; 2 at least."""
+    return max(2.0, ((tile + window - 1) / window) ** 2 * 1.125)
+
+
 def winograd(conv: Convolution, tile: int, window: int) -> tvm.IRModule | None:
     """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` where it does not apply.
 

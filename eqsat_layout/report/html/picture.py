@@ -108,7 +108,7 @@ def picture_before(graph: Graph, signatures: Mapping[str, Signature], costs: Cos
         if node.kind == "get":
             made[i] = made[node.inputs[0]]
         elif node.kind == "param" and (any(i in n.inputs for n in graph.nodes) or any(i == g for g, _ in graph.goals)):
-            plain = None if node.type is None else Format.row_major(node.type.shape)
+            plain = None if node.type is None else node.type.row_major
             made[i] = drawing.node(
                 PictureNode("parameter", "parameter", node.label, layout_name(plain), _shape(node.type), 0.0)
             )
@@ -151,7 +151,7 @@ def _draw_op(
         drawing.edge(source, number, size)
     after = formats[count] if len(formats) > count else None
     if result is not None and after is not None and not after.is_row_major and not signature.parts:
-        back = Format.row_major(result.shape)
+        back = result.row_major
         number = _draw_copy(drawing, number, node.label, result, after, back, costs.convert(result, after, back))
     return number
 
@@ -159,7 +159,7 @@ def _draw_op(
 def _view_format(signature: Signature) -> Format:
     (operand,) = signature.operands
     assert operand is not None
-    return Format.make(signature.view) if signature.view is not None else Format.row_major(operand.shape)
+    return Format.make(signature.view) if signature.view is not None else operand.row_major
 
 
 def _draw_copy(
@@ -221,14 +221,14 @@ class _Plan:
 
     def _given(self, step: Given) -> None:
         node = self._graph.nodes[step.node]
-        plain = None if node.type is None else Format.row_major(node.type.shape)
+        plain = None if node.type is None else node.type.row_major
         box = PictureNode("parameter", "parameter", node.label, layout_name(plain), _shape(node.type), 0.0)
         self._define(step.store, self._drawing.node(box), _size(node.type))
 
     def _run(self, step: Run) -> None:
         signature = self._signatures[step.signature]
         result = next((t for t in signature.results if t is not None), None)
-        fmt = None if result is None else Format.row_major(result.shape)
+        fmt = None if result is None else result.row_major
         if step.flow is not None:
             fmt = step.flow.results[0]
         constants = tuple(
@@ -282,7 +282,7 @@ class _Plan:
 
 def _draw_results(drawing: _Drawing, results: Sequence[tuple[int | None, str, TensorType | None]]) -> None:
     for source, name, ty in results:
-        plain = None if ty is None else Format.row_major(ty.shape)
+        plain = None if ty is None else ty.row_major
         number = drawing.node(PictureNode("result", "result", name, layout_name(plain), _shape(ty), 0.0))
         drawing.edge(source, number, _size(ty))
 
@@ -294,4 +294,4 @@ def _shape(ty: TensorType | None) -> str:
 def _size(ty: TensorType | None, fmt: Format | None = None) -> int:
     if ty is None:
         return 0
-    return int((fmt or Format.row_major(ty.shape)).elements() * dtype_bytes(ty.dtype))
+    return int((fmt or ty.row_major).elements() * dtype_bytes(ty.dtype))

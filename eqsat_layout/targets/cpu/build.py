@@ -1,7 +1,6 @@
-"""The build for CPUs through LLVM (targets room).
+"""The build for CPUs through LLVM.
 
-In: a Relax module and a checked target. Out: an executable for ``relax.VirtualMachine``. The order of passes matters:
-fuse unscheduled PrimFuncs first, schedule the fused ones after.
+In: a module of scheduled kernels and a checked TVM target. Out: an executable for ``relax.VirtualMachine``.
 """
 
 from __future__ import annotations
@@ -10,60 +9,57 @@ import math
 from typing import Any, Final
 
 import tvm
-from tvm import relax, s_tir, tirx
+from tvm import s_tir, tirx
 from tvm.tirx import compilation_pipeline
 
-from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.passes.fold_constants import fold_constants
-from eqsat_layout.passes.matrix_literals import with_literals
-from eqsat_layout.passes.scalar_literals import with_numbers
-from eqsat_layout.targets.cpu.chains.join_calls import join_chains
-from eqsat_layout.targets.cpu.machine import machine_of
-from eqsat_layout.targets.cpu.schedule import schedule_module
-from eqsat_layout.targets.cpu.target import Progress
+from eqsat_layout.notes import Notes
 from eqsat_layout.tir.structural import structural_map
 
 _PIPELINE: Final = "eqsat_layout.llvm"
 _LARGEST_ON_STACK: Final = 1 << 14
 
 
-def build_llvm(mod: tvm.IRModule, target: tvm.target.Target, *, progress: Progress | None = None) -> Any:
-    """``mod`` built for ``target``."""
-    say = progress or (lambda _: None)
-    say("legalize")
-    mod = fold_constants(legalize(mod), progress=say)
-    return build_unfolded(mod, target, progress=say)
-
-
-def build_unfolded(mod: tvm.IRModule, target: tvm.target.Target, *, progress: Progress | None = None) -> Any:
-    """Like :func:`build_llvm`, with constant expressions left as they are."""
-    say = progress or (lambda _: None)
-    say("fuse")
-    machine = machine_of(target)
-    mod = join_chains(with_literals(fuse(with_numbers(legalize(mod)))), machine)
-    say("schedule")
-    scheduled = schedule_module(mod, machine)
-    say("build")
+def build_kernels(plain: tvm.IRModule, scheduled: tvm.IRModule, target: tvm.target.Target, notes: Notes) -> Any:
+    """``scheduled`` built; kernels whose schedules TVM accepts but can't lower are taken from ``plain``, with notes."""
     try:
         return build_scheduled(scheduled, target)
-    except Exception:  # a schedule that TVM accepts but can't lower; if it was not that, this raises again
-        return build_scheduled(mod, target)
+    except _LOWERING_FAULTS as error:
+        functions = dict(scheduled.functions_items())
+        for var, func in scheduled.functions_items():
+            fault = _fault(func, target)
+            if fault is not None:
+                notes.fault(f"kernel {var.name_hint} is built without its schedule", fault)
+                functions[var] = plain[var.name_hint]
+        if all(functions[var].same_as(func) for var, func in scheduled.functions_items()):
+            raise  # no kernel of its own is at fault
+        notes.fault("the module was built again", error)
+        return build_scheduled(tvm.IRModule(functions, attrs=plain.attrs, global_infos=plain.global_infos), target)
 
 
-def fuse(mod: tvm.IRModule) -> tvm.IRModule:
-    """``call_tir`` calls grouped into fused PrimFuncs by TVM's own rules; ``mod`` itself where FuseTIR fails on it."""
-    passes = relax.transform
-    grouping = [passes.AnnotateTIROpPattern(), passes.FuseOps(), passes.FuseTIR(), passes.DeadCodeElimination()]
+_LOWERING_FAULTS: Final = (tvm.error.InternalError, RuntimeError, ValueError, TypeError)
+"""What TVM's lowering raises."""
+
+
+def _fault(func: Any, target: tvm.target.Target) -> Exception | None:
+    """What lowering a PrimFunc by itself raises."""
+    if not isinstance(func, tirx.PrimFunc):
+        return None
+    alone = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     try:
-        return tvm.transform.Sequential(grouping)(mod)
-    except Exception:  # PrimFuncs with int32 shapes, for one
-        return mod
+        tvm.tirx.build(alone, target=target, pipeline=_stack_pipeline_of())
+    except _LOWERING_FAULTS as error:
+        return error
+    return None
+
+
+def _stack_pipeline_of() -> str:
+    compilation_pipeline.register_tir_pipeline(_PIPELINE, _stack_pipeline)
+    return _PIPELINE
 
 
 def build_scheduled(mod: tvm.IRModule, target: tvm.target.Target) -> Any:
     """A module whose PrimFuncs are scheduled already, built with accumulators kept on the stack."""
-    compilation_pipeline.register_tir_pipeline(_PIPELINE, _stack_pipeline)
-    return tvm.compile(mod, target=target, tir_pipeline=_PIPELINE)
+    return tvm.compile(mod, target=target, tir_pipeline=_stack_pipeline_of())
 
 
 def _stack_pipeline(**_: Any) -> tuple[Any, Any, Any]:

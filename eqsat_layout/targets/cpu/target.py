@@ -1,41 +1,138 @@
-"""A CPU as a target: what the user gives, checked.
+"""A CPU as a target.
 
-In: a target as the user gives it. Out: a checked ``tvm.target.Target``.
+In: an ``llvm`` target as the user gives it. Out: :class:`CpuTarget`: flat memory, candidates whose channels fill
+vectors, a roofline by the vector width, kernels through TVM's LLVM.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Final
 
 import tvm
 from tvm.target import codegen
 
+from eqsat_layout.cost.model import Roofline
 from eqsat_layout.errors import TargetError
+from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm
+from eqsat_layout.implementations.layouts import Blocking, Candidate, layout_candidates
+from eqsat_layout.notes import Notes
+from eqsat_layout.targets.cpu import host
 from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES, is_permitted
+from eqsat_layout.targets.cpu.calibration import workloads
+from eqsat_layout.targets.cpu.costs import default_costs
+from eqsat_layout.targets.cpu.kernels import build_kernels, join_calls, schedule_module
+from eqsat_layout.targets.cpu.machine import Machine, machine_of
+from eqsat_layout.targets.protocol import Target, Workload
+from eqsat_layout.targets.registry import parsed
+from eqsat_layout.targets.version import source_digest
+from eqsat_layout.tir.computation import Computation
 
-Progress = Callable[[str], None]
-"""Called with the name of each step of a build as it starts."""
+_BLOCKS: Final = (4, 8, 16)
+"""Sizes of channel blocks that frameworks and kernels know."""
+
+_KERNELS: Final = "eqsat_layout.targets.cpu.kernels"
+"""What shapes the kernels is what this module imports; candidates and costs only choose among them."""
 
 
-def normalize_target(target: Any = None, *, approx: bool = True) -> tvm.target.Target:
-    """The checked target: ``None`` or ``"llvm"`` is this machine; else a string, a dict or a ``Target``.
+class CpuTarget(Target):
+    """This machine's CPU, or another one that LLVM knows."""
 
-    An ``llvm`` target without ``mcpu`` gets the host's, and one without ``num-cores`` the threads that TVM will use.
-    Without ``mcpu`` and ``mattr`` it also gets the host's matrix unit, if that may be used; ``approx=False``: it has
-    none whatever is given, as products on it (:mod:`float_parts`) differ for infinite operands. Raises
+    kind: ClassVar[str] = "llvm"
+
+    @property
+    def device(self) -> Any:
+        """The CPU, where this machine runs what is built for the target."""
+        return tvm.cpu() if self.elsewhere is None and host.runs(self.tvm, normalize_target()) else None
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The figures of the CPU."""
+        return machine_of(self.tvm)
+
+    @cached_property
+    def name(self) -> str:
+        """Kind, architecture, CPU and its features, the CPU's own name, threads.
+
+        For a target of this machine's architecture the CPU's name is in it, not only LLVM's name of the family.
+        """
+        attrs = dict(self.tvm.attrs)
+        triple = str(attrs.get("mtriple") or codegen.llvm_get_system_triple())
+        features = hashlib.sha256(" ".join(host.features(self.tvm)).encode()).hexdigest()[:8]
+        cpu = self.elsewhere or (host.cpu_name() if host.runs(self.tvm, normalize_target()) else "elsewhere")
+        threads = f"{int(attrs.get('num-cores', 1))} threads"
+        return " ".join((self.kind, triple.split("-")[0], str(attrs.get("mcpu", "generic")), features, cpu, threads))
+
+    @property
+    def version(self) -> str:
+        """Of the schedules and passes."""
+        return source_digest(_KERNELS)
+
+    @property
+    def cache_bytes(self) -> int:
+        """This machine's last-level cache, or a usual one."""
+        return host.last_cache_bytes()
+
+    def with_approx(self, approx: bool) -> CpuTarget:
+        """Without its matrix unit if the results are to be exact, with that of this machine again if need not be."""
+        return make_target(self.tvm if not approx else _with_unit(self.tvm), approx)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Sizes of channel blocks, ascending: those that fill a vector of 4-byte elements."""
+        lanes = self.machine.lanes(4)
+        return tuple(block for block in _BLOCKS if block >= lanes)
+
+    def candidates(self, computation: Computation) -> Sequence[Candidate]:
+        """Channels last, and in blocks that fill vectors."""
+        return layout_candidates(computation, Blocking(self.blocks))
+
+    def algorithms(self) -> Sequence[Algorithm]:
+        """Those that are not ``approx``, or all."""
+        return [algorithm for algorithm in ALGORITHMS if self.approx or not algorithm.approx]
+
+    def roofline(self) -> Roofline:
+        """By the vector width, of one core: proportions matter and not seconds."""
+        return default_costs(self.machine)
+
+    def probes(self, quick: bool = False) -> Sequence[Workload]:
+        """Streams, copies into blocks and back, convolutions, and a kernel that does next to nothing."""
+        return workloads(self.machine, self.cache_bytes, quick)
+
+    def join(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
+        """TVM's groups, and nests of several whose working set stays in the L2 cache."""
+        return join_calls(mod, self.machine, notes)
+
+    def schedule(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
+        """Tiled, in vectors, parallel; kernels that are joined are scheduled already."""
+        return schedule_module(mod, self.machine)
+
+    def build(self, mod: tvm.IRModule, notes: Notes) -> Any:
+        """Through LLVM; a kernel whose schedule can't be lowered is built without one, and a note says so."""
+        return build_kernels(mod, self.schedule(mod, notes), self.tvm, notes)
+
+
+def make_target(given: Any, approx: bool) -> CpuTarget:
+    """See :func:`eqsat_layout.targets.registry.target`."""
+    return CpuTarget(normalize_target(given, approx=approx), approx=approx)
+
+
+def normalize_target(given: Any = None, *, approx: bool = True) -> tvm.target.Target:
+    """The checked TVM target: ``None`` or ``"llvm"`` is this machine; else a string, a dict or a ``Target``.
+
+    One without ``mcpu`` gets the host's, and one without ``num-cores`` the threads that TVM will use. Without ``mcpu``
+    and ``mattr`` it also gets the host's matrix unit, if that may be used; ``approx=False``: it has none whatever is
+    given, as products on it (:mod:`eqsat_layout.targets.cpu.amx.bfloat16_parts`) differ for infinite operands. Raises
     :class:`TargetError` that names the target for one that is unknown or can't be built for here.
     """
-    parsed = _parse(target)
-    kind = str(parsed.kind.name)
-    if kind != "llvm":
-        raise TargetError(f"can't build for target kind {kind!r} here: only 'llvm' is supported so far")
     if not tvm.get_global_func("target.build.llvm", allow_missing=True):
         raise TargetError("this TVM was built without LLVM")
-    config = {k: v for k, v in dict(parsed.attrs).items() if k in _KEPT}
+    config = {k: v for k, v in dict(parsed("llvm" if given is None else given).attrs).items() if k in _KEPT}
     config = {"kind": "llvm"} | config
-    if _is_host(config) and "mcpu" not in config:
+    if host.is_architecture(config) and "mcpu" not in config:
         config["mcpu"] = str(codegen.llvm_get_system_cpu())
         if "mattr" not in config and is_permitted():
             config["mattr"] = list(ATTRIBUTES)
@@ -50,41 +147,19 @@ def normalize_target(target: Any = None, *, approx: bool = True) -> tvm.target.T
     return checked
 
 
-def axis_groups(target: tvm.target.Target, scope: str) -> int:
-    """The most groups of physical axes that a buffer may have in memory of ``scope``: 1 where memory is flat.
-
-    ``target`` is one that :func:`normalize_target` gives. TVM 0.27 allocates flat buffers only, so CPUs have no others.
-    """
-    return _AXIS_GROUPS[str(target.kind.name)].get(scope, 1)
-
-
-_AXIS_GROUPS: Mapping[str, Mapping[str, int]] = {"llvm": {}}
-"""By kind and memory scope, where it is more than one."""
-
-_CORES = len(os.sched_getaffinity(0))
+_CORES: Final = len(os.sched_getaffinity(0))
 """Taken at import: TVM's first parallel loop narrows the affinity of the thread that runs it."""
 
-_KEPT = ("mcpu", "mtriple", "mattr", "num-cores", "mfloat-abi", "mabi", "opt-level", "vector-width")
+_KEPT: Final = ("mcpu", "mtriple", "mattr", "num-cores", "mfloat-abi", "mabi", "opt-level", "vector-width")
 
 
-def _parse(target: Any) -> Any:
-    if target is None:
-        target = "llvm"
-    if isinstance(target, tvm.target.Target):
-        return target
-    if not isinstance(target, str | Mapping):
-        raise TargetError(f"a target is a string, a dict or a tvm.target.Target, not {type(target).__name__}")
-    try:
-        return tvm.target.Target(target if isinstance(target, str) else dict(target))
-    except (ValueError, TypeError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-        raise TargetError(f"unknown target {target!r}: {reason}") from error
-
-
-def _is_host(config: Mapping[str, Any]) -> bool:
-    """The target is this machine's kind of CPU (so that its ``mcpu`` may be filled in)."""
-    triple = str(config.get("mtriple") or "")
-    return not triple or triple.split("-")[0] == str(codegen.llvm_get_system_triple()).split("-")[0]
+def _with_unit(target: tvm.target.Target) -> Mapping[str, Any]:
+    """The target with the matrix unit that :func:`normalize_target` gives this machine, if it is this machine's CPU."""
+    config = {k: v for k, v in dict(target.attrs).items() if k in _KEPT}
+    if config.get("mcpu") == str(codegen.llvm_get_system_cpu()) and not list(config.get("mattr", ())):
+        config.pop("mattr", None)
+        config.pop("mcpu")
+    return {"kind": "llvm"} | config
 
 
 def _host_threads() -> int:

@@ -15,7 +15,7 @@ from tvm.relax import op
 from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.implementations.algorithms import ALGORITHMS, convolution_of
 from eqsat_layout.implementations.algorithms.winograd import matrices
-from eqsat_layout.targets import lower
+from eqsat_layout.targets.lowering import lower
 from eqsat_layout.tir.signature import analyse
 
 LAYOUTS = (("NCHW", "OIHW"), ("NHWC", "OHWI"), ("NHWC", "HWIO"))

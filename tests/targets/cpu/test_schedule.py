@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from tvm import relax, te, tirx
 
 from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.targets import Machine, normalize_target
-from eqsat_layout.targets.cpu.build import build_scheduled, fuse
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.fuse import fuse
+from eqsat_layout.targets.cpu.build import build_scheduled
+from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.schedule import schedule_module, schedule_primfunc
+from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.stages import Access, new_schedule, stages_of
 from eqsat_layout.tir.structural import substitute
 
@@ -133,7 +136,7 @@ CASES = {
 
 
 def scheduled(mod, machine):
-    return schedule_module(fuse(legalize(mod)), machine)
+    return schedule_module(fuse(legalize(mod), Notes()), machine)
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
@@ -467,7 +470,7 @@ def test_padding_of_a_packed_convolution_is_not_inlined(make_module):
 
 
 def test_a_scheduled_function_is_left_alone(make_module):
-    mod = fuse(legalize(make_module(lambda emit, x: emit(nn.relu(x)), (64, 64))))
+    mod = fuse(legalize(make_module(lambda emit, x: emit(nn.relu(x)), (64, 64))), Notes())
     function = kernel_of(mod)
     marked = function.with_attr("tirx.is_scheduled", True)
     name = next(g for g, f in mod.functions.items() if isinstance(f, tirx.PrimFunc))

@@ -9,8 +9,9 @@ import pytest
 import tvm
 from tvm import te, tirx
 
-from eqsat_layout.targets import machine_of, normalize_target
+from eqsat_layout.targets.cpu.machine import machine_of
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
+from eqsat_layout.targets.cpu.target import normalize_target
 
 _erf = np.vectorize(math.erf)
 

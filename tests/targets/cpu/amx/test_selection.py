@@ -11,15 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax, te, tirx
 
-from eqsat_layout.targets import machine_of, normalize_target
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
 from eqsat_layout.targets.cpu.amx import selection as split_products
 from eqsat_layout.targets.cpu.amx.bfloat16_parts import PARTS, part
 from eqsat_layout.targets.cpu.amx.kernels import TilePlan, plan_tiles
 from eqsat_layout.targets.cpu.amx.selection import split_product
-from eqsat_layout.targets.cpu.build import build_scheduled, fuse
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.build import build_scheduled
+from eqsat_layout.targets.cpu.machine import Machine, machine_of
 from eqsat_layout.targets.cpu.schedule import schedule_module, schedule_primfunc
+from eqsat_layout.targets.cpu.target import normalize_target
 
 UNIT = Machine(64, 32, 2, broadcast_operand=True, l2_bytes=1 << 20, matrix_unit=True)
 needs_unit = pytest.mark.skipif(not matrix_unit.is_permitted(), reason="this machine has no matrix unit")
@@ -35,7 +37,7 @@ def function_of(emit, *shapes):
         builder.emit_func_output(result)
     from eqsat_layout.graph.legalize import legalize
 
-    module = fuse(legalize(builder.get()))
+    module = fuse(legalize(builder.get()), Notes())
     (found,) = (f for f in module.functions.values() if isinstance(f, tirx.PrimFunc))
     return found
 

@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 from tvm import relax, te, tirx
 
 from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.targets import Machine, normalize_target
-from eqsat_layout.targets.cpu.build import build_scheduled, fuse
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.fuse import fuse
+from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.chains.tile_nest import schedule_nest
+from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.model.chain_model import NestModel, chain_of
 from eqsat_layout.targets.cpu.schedule import joined_primfunc, schedule_module, simplified
+from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.stages import divisors, new_schedule, stages_of
 
 AVX512 = Machine(64, 32, 2, broadcast_operand=True)
@@ -63,7 +66,7 @@ def module_of(make_body, *shapes):
         with builder.dataflow():
             output = builder.emit_output(make_body(builder.emit_te, *params))
         builder.emit_func_output(output)
-    return fuse(builder.get())
+    return fuse(builder.get(), Notes())
 
 
 def calls_of(mod):
@@ -240,7 +243,7 @@ def guarded_softmax(emit, x, mask):
 def test_calls_that_work_in_rows_become_one_nest(make_module, run, arrays, machine, width):
     """Also where two of them read one: 54 ms of ViT of eight images were 17."""
     shapes = (24, 50, width), (1, 50, width)
-    mod = fuse(legalize(make_module(guarded_softmax, *shapes)))
+    mod = fuse(legalize(make_module(guarded_softmax, *shapes)), Notes())
     assert len(calls_of(mod)) > 2
     joined = join_chains(mod, machine)
     assert len(calls_of(joined)) == 1
@@ -261,7 +264,7 @@ def test_rows_that_something_else_reads_are_kept(make_module, run, arrays, unsch
         return emit(relax.op.matmul(emit(relax.op.nn.softmax(scores)), turned))
 
     shape = (24, 64, 64)
-    mod = fuse(legalize(make_module(body, shape)))
+    mod = fuse(legalize(make_module(body, shape)), Notes())
     joined = join_chains(mod, AVX2)
     assert len(calls_of(joined)) > 1
     (x,) = arrays(shape)
@@ -277,7 +280,7 @@ def test_a_result_stays():
             rows = builder.emit_output(builder.call_te(forth, *params[:2]))
             output = builder.emit_output(builder.call_te(back, rows, params[2]))
         builder.emit_func_output(relax.Tuple([rows, output]))
-    mod = fuse(builder.get())
+    mod = fuse(builder.get(), Notes())
     assert join_chains(mod, AVX2) is mod
 
 

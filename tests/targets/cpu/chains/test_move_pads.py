@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 from tvm import relax, te, tirx
 
 from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.targets import Machine, normalize_target
-from eqsat_layout.targets.cpu.build import build_scheduled, fuse
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.fuse import fuse
+from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.chains.move_pads import pads_first
+from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.model.chain_model import chain_of
 from eqsat_layout.targets.cpu.schedule import schedule_module
+from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
 nn, op = relax.op.nn, relax.op
@@ -150,7 +153,7 @@ def test_expansion_depthwise_and_projection_are_one_nest(make_module, unschedule
     """MobileNetV2 of eight images takes a seventh less time since."""
     shapes = (1, 112, 112, 16), (1, 1, 16, 96), (96,), (3, 3, 96, 1), (1, 1, 96, 16)
     mod = make_module(inverted_bottleneck, *shapes)
-    joined = join_chains(fuse(legalize(mod)), machine)
+    joined = join_chains(fuse(legalize(mod), Notes()), machine)
     functions = [f for f in joined.functions.values() if isinstance(f, tirx.PrimFunc)]
     assert len(functions) == 1
     inputs = arrays(*shapes)

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 from tvm import relax, tirx
 
 from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.targets import Machine, normalize_target
-from eqsat_layout.targets.cpu.build import build_scheduled, fuse
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.fuse import fuse
+from eqsat_layout.targets.cpu.build import build_scheduled
+from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.model.core_sharing import pieces_of, shared_tiles
 from eqsat_layout.targets.cpu.schedule import schedule_module
+from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.stages import Access, new_schedule, stages_of
 from eqsat_layout.tir.structural import substitute
 
@@ -38,7 +41,7 @@ def depthwise(emit, x, w):
 
 
 def scheduled(mod, cores):
-    return schedule_module(fuse(legalize(mod)), machine_with(cores))
+    return schedule_module(fuse(legalize(mod), Notes()), machine_with(cores))
 
 
 def the_parallel_loop(mod):
@@ -116,7 +119,7 @@ def test_tiles_are_as_many_in_every_piece(count, pieces, wanted):
 @pytest.mark.parametrize("cores", [2, 64, 100])
 def test_pieces_are_as_many_for_every_core_however_many_there_are(make_module, cores):
     mod = make_module(packed, (8, 4, 28, 28, 16), (8, 4, 1, 1, 16, 16))
-    (function,) = [f for f in fuse(legalize(mod)).functions.values() if isinstance(f, tirx.PrimFunc)]
+    (function,) = [f for f in fuse(legalize(mod), Notes()).functions.values() if isinstance(f, tirx.PrimFunc)]
     stage = next(stage for stage in stages_of(new_schedule(function)) if stage.is_reduction)
     pieces = pieces_of(stage, machine_with(cores))
     assert pieces.axes

@@ -7,7 +7,7 @@ import math
 import pytest
 from tvm import te
 
-from eqsat_layout.targets import Machine
+from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.model.register_tiles import joined_tile, reduction_pieces, register_tile, tile_cycles
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 

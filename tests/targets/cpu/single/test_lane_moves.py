@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from eqsat_layout.targets.cpu.build import build_llvm, build_scheduled
+from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.single.lane_moves import move_lanes
 from eqsat_layout.targets.cpu.target import normalize_target
+from eqsat_layout.targets.lowering import lower
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
 MACHINES = Machine(64, 32, 2), Machine(32, 16, 2), Machine(16, 32, 2)
@@ -84,7 +85,7 @@ def test_squares_of_blocked_channels(make_module, run, arrays, channels):
     )
     (x,) = arrays(shape)
     expected = x.transpose(0, 1, 4, 2, 3).reshape(1, channels, 9, 17)
-    np.testing.assert_array_equal(run(build_llvm(mod, normalize_target()), x), expected)
+    np.testing.assert_array_equal(run(lower(mod), x), expected)
 
 
 @given(
@@ -130,7 +131,7 @@ def test_resize_reads_vectors(make_module, run, unscheduled, arrays, method, siz
 
     mod = make_module(body, shape)
     (x,) = arrays(shape)
-    np.testing.assert_allclose(run(build_llvm(mod, normalize_target()), x), unscheduled(mod, x), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(run(lower(mod), x), unscheduled(mod, x), rtol=1e-5, atol=1e-5)
 
 
 def test_resize_is_made_of_shuffles():

@@ -14,9 +14,10 @@ from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.winograd import matrices
 from eqsat_layout.passes.matrix_literals import knowing, literals_of, with_literals
-from eqsat_layout.targets import Machine, lower
+from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.single.matrix_sums import combined
+from eqsat_layout.targets.lowering import lower
 
 AVX2 = Machine(32, 16, 1)
 BACK, _, FORTH = matrices(4, 3)

@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import te, tirx
 
-from eqsat_layout.targets import Machine, normalize_target
 from eqsat_layout.targets.cpu.build import build_scheduled
+from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
+from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.tir.rewrite import substitute
 
 SMALL_CACHES = Machine(32, 16, 1, l1_bytes=4096, l2_bytes=16384)

@@ -7,11 +7,12 @@ import pytest
 import tvm
 from tvm import te
 
-from eqsat_layout.targets import Machine, normalize_target
 from eqsat_layout.targets.cpu.build import build_scheduled
+from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.model.register_tiles import joined_tile, register_tile, tile_cycles
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.single.split_axes import split_axes
+from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
 AVX512 = Machine(64, 32, 2, broadcast_operand=True)

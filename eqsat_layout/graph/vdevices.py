@@ -1,0 +1,61 @@
+"""Memory scopes as Relax says them: virtual devices on the types of tensors.
+
+In: a module whose PrimFuncs declare buffers in memory scopes. Out: the same, the results of their calls typed with the
+virtual devices of those scopes, which are among the module's global infos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import ir, relax, tirx
+
+from eqsat_layout.maps import GLOBAL
+
+
+def with_vdevices(mod: tvm.IRModule, make: Callable[[str], Any]) -> tvm.IRModule:
+    """``mod`` itself where all results lie in ordinary memory. ``make`` gives the ``VDevice`` of a scope."""
+    known = {str(device.memory_scope): device for device in mod.global_infos.get("vdevice", [])}
+    placer = _Placer(mod, known, make)
+    functions = {v: placer.visit_expr(f) if isinstance(f, relax.Function) else f for v, f in mod.functions_items()}
+    if not placer.has_placed:
+        return mod
+    infos = dict(mod.global_infos.items()) | {"vdevice": list(known.values())}
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=infos)
+
+
+@relax.expr_functor.mutator
+class _Placer(relax.PyExprMutator):  # type: ignore[misc]
+    """Types results by the scopes of the buffers that they are written to. ``known``: virtual devices by scope."""
+
+    def __init__(self, mod: tvm.IRModule, known: dict[str, Any], make: Callable[[str], Any]) -> None:
+        super().__init__(mod)
+        self._mod, self._known, self._make = mod, known, make
+        self.has_placed = False
+
+    def visit_call_(self, call: Any) -> Any:
+        call = super().visit_call_(call)
+        if call.op != ir.Op.get("relax.call_tir"):
+            return call
+        func = self._mod.functions.get(call.args[0])
+        (out,) = call.ty_args
+        types = list(out.fields) if isinstance(out, relax.TupleType) else [out]
+        if not isinstance(func, tirx.PrimFunc):
+            return call
+        buffers = [p for p in func.params if type(p.ty) is tirx.BufferType][-len(types) :]
+        placed = [self._placed(ty, buffer) for ty, buffer in zip(types, buffers, strict=True)]
+        if all(new is old for new, old in zip(placed, types, strict=True)):
+            return call
+        self.has_placed = True
+        result = relax.TupleType(placed) if isinstance(out, relax.TupleType) else placed[0]
+        return relax.Call(call.op, list(call.args), call.attrs, [result])
+
+    def _placed(self, ty: Any, buffer: Any) -> Any:
+        scope = str(buffer.ty.storage_scope) or GLOBAL
+        if scope == GLOBAL or ty.vdevice is not None:
+            return ty
+        if scope not in self._known:
+            self._known[scope] = self._make(scope)
+        return relax.TensorType(ty.shape, ty.dtype, self._known[scope])

@@ -1,0 +1,46 @@
+"""Calls grouped into fused PrimFuncs by TVM's own rules.
+
+In: a Relax module of ``call_tir`` calls. Out: the same with one PrimFunc per group.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import tvm
+from tvm import relax, tirx
+
+from eqsat_layout.maps import GLOBAL
+from eqsat_layout.notes import Notes
+
+_OPAQUE: Final = 8
+"""TVM's number for a function that is fused with nothing (``OpPatternKind.kOpaque``)."""
+
+
+def fuse(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
+    """``mod`` with groups fused. What FuseTIR would spoil stays alone, and a note says why."""
+    alone = {var: reason for var, func in mod.functions_items() if (reason := _why_alone(func)) is not None}
+    if alone:
+        for reason in sorted(set(alone.values())):
+            names = sorted(str(var.name_hint) for var, own in alone.items() if own == reason)
+            notes.add(f"fused with nothing, because {reason}: {', '.join(names)}")
+        functions = {
+            var: func.with_attr("op_pattern", _OPAQUE) if var in alone else func for var, func in mod.functions_items()
+        }
+        mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    passes = relax.transform
+    grouping = [passes.AnnotateTIROpPattern(), passes.FuseOps(), passes.FuseTIR(), passes.DeadCodeElimination()]
+    fused: tvm.IRModule = tvm.transform.Sequential(grouping)(mod)
+    return fused
+
+
+def _why_alone(func: Any) -> str | None:
+    """Why TVM can't fuse a PrimFunc with others; ``None`` where it can."""
+    if not isinstance(func, tirx.PrimFunc):
+        return None
+    buffers = [param.ty for param in func.params if type(param.ty) is tirx.BufferType]
+    if any(str(ty.storage_scope) not in ("", GLOBAL) for ty in buffers):
+        return "TVM would put what lies between in their memory"
+    if any(str(extent.ty.dtype) != "int64" for ty in buffers for extent in ty.shape):
+        return "their shapes are not int64, as those of Relax are"
+    return None

@@ -1,0 +1,25 @@
+"""From calls to kernels on a CPU: which calls become one, and their schedules.
+
+In: a legalised Relax module and the machine. Out: the module with one PrimFunc per kernel, then scheduled. All that
+shapes the kernels is imported from here, so that this module stands for their version.
+"""
+
+from __future__ import annotations
+
+import tvm
+
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.fuse import fuse
+from eqsat_layout.passes.matrix_literals import with_literals
+from eqsat_layout.passes.scalar_literals import with_numbers
+from eqsat_layout.targets.cpu.build import build_kernels
+from eqsat_layout.targets.cpu.chains.join_calls import join_chains
+from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.schedule import schedule_module
+
+__all__ = ["build_kernels", "join_calls", "schedule_module"]
+
+
+def join_calls(mod: tvm.IRModule, machine: Machine, notes: Notes) -> tvm.IRModule:
+    """TVM's groups first, then nests of several of them whose working set stays in the L2 cache."""
+    return join_chains(with_literals(fuse(with_numbers(mod), notes)), machine)

@@ -1,0 +1,182 @@
+"""What a target is asked: the one class that planning, tuning, validation and the build speak to.
+
+In: what a user gives, checked. Out: memories, candidates, costs, kernels, executables. A target is a folder of this
+room (or a package of its own, see :mod:`eqsat_layout.targets.registry`) with a subclass of :class:`Target`; whatever it
+does not say has the answer of a machine with one flat memory that TVM builds for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy.typing as npt
+import tvm
+from tvm import relax
+
+from eqsat_layout.cost.database import Snapshot
+from eqsat_layout.cost.fusion import Fusion, fusion_of
+from eqsat_layout.cost.measured import MeasuredCosts
+from eqsat_layout.cost.model import CALIBRATED, CostModel, Roofline
+from eqsat_layout.graph.graph import Graph, Signature, TensorType
+from eqsat_layout.graph.vdevices import with_vdevices
+from eqsat_layout.implementations.algorithms import Algorithm
+from eqsat_layout.implementations.layouts import Candidate
+from eqsat_layout.maps import GLOBAL, Format, Memory
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.fuse import fuse
+from eqsat_layout.targets.version import source_digest
+from eqsat_layout.tir.computation import Computation
+
+Progress = Callable[[str], None]
+"""Called with the name of each step of a build as it starts."""
+
+Emit = Callable[[Any, Sequence[Any]], Any]
+"""From a block builder and operands to one result."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A kernel that calibration times. ``constant``: the field of the roofline that it tells.
+
+    ``work``: bytes moved, or operations, of one run; 0: the seconds themselves are the constant. ``chained``: run so
+    often, each time on the result of the time before, else on operands that are not in a cache. ``is_best``: of several
+    workloads for a constant the fastest counts, else their median.
+    """
+
+    constant: str
+    name: str
+    emit: Emit
+    operands: Sequence[npt.NDArray[Any]]
+    result_bytes: int
+    work: float
+    chained: int = 0
+    is_best: bool = True
+
+
+class Target:
+    """A machine to plan and build for. ``kind``: what users call it. Subclasses override what differs.
+
+    ``tvm``: the checked ``tvm.target.Target``. ``approx``: kernels may round differently than stated, or fail to be
+    exact for infinite operands; :meth:`with_approx` changes that. ``elsewhere``: the name of the machine where it is
+    not this one. Instances never change.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, tvm_target: tvm.target.Target, *, approx: bool = True, elsewhere: str | None = None):
+        self.tvm, self.approx, self.elsewhere = tvm_target, approx, elsewhere
+
+    def with_approx(self, approx: bool) -> Target:
+        """The same machine with kernels that are exact, or need not be."""
+        return type(self)(self.tvm, approx=approx, elsewhere=self.elsewhere)
+
+    def at(self, elsewhere: str) -> Target:
+        """The same for a machine that goes by that name."""
+        return type(self)(self.tvm, approx=self.approx, elsewhere=elsewhere)
+
+    # ---- the machine ------------------------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> Any:
+        """The TVM device of this machine that runs what is built; ``None`` where none does."""
+        return None
+
+    @property
+    def name(self) -> str:
+        """What the database of measurements calls the machine: the same text for machines that measure alike."""
+        return f"{self.tvm} {self.elsewhere or 'here'}"
+
+    @property
+    def version(self) -> str:
+        """Of the code that makes its kernels: measurements and built kernels of another version are not used."""
+        return source_digest(type(self).__module__)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Of its last cache: operands are cold when so much else was touched since."""
+        return 32 << 20
+
+    # ---- memories: a target is a :class:`~eqsat_layout.tir.placement.Placement` -------------------------------------
+
+    @property
+    def memories(self) -> Mapping[str, Memory]:
+        """The memories that tensors may lie in, by scope; :data:`GLOBAL` is among them."""
+        return {GLOBAL: Memory()}
+
+    def holds(self, tensor: TensorType, fmt: Format) -> str | None:
+        """Why no memory holds ``tensor`` in ``fmt``, in words; ``None`` if one does."""
+        memory = self.memories.get(fmt.scope)
+        if memory is None:
+            return f"target {self.kind!r} has no memory of scope {fmt.scope!r}"
+        reason = memory.why_not(fmt, tensor.dtype)
+        return None if reason is None else f"{fmt.scope} memory of target {self.kind!r}: {reason}"
+
+    def reads(self, computation: Computation, buffer: int, fmt: Format) -> str | None:
+        """Why a kernel can't read operand ``buffer`` in ``fmt``, which is not in flat memory; ``None`` if it can."""
+        return None
+
+    def writes(self, computation: Computation, buffer: int, fmt: Format) -> str | None:
+        """The same for a result that it writes."""
+        return None
+
+    # ---- choices ----------------------------------------------------------------------------------------------------
+
+    def candidates(self, computation: Computation) -> Sequence[Candidate]:
+        """Formats (with memories) that a layout-critical op may also run in."""
+        return ()
+
+    def algorithms(self) -> Sequence[Algorithm]:
+        """Other ways to compute what blocks compute; without ``approx`` ones where the target is exact."""
+        return ()
+
+    def roofline(self) -> Roofline:
+        """The cost model before anything is measured."""
+        return Roofline()
+
+    def costs(self, known: Snapshot, ops: Iterable[Signature] = ()) -> CostModel:
+        """The cost model with what is ``known`` of the machine by measurement; ``ops`` are those that are planned."""
+        model = with_constants(self.roofline(), self.constants(known))
+        return MeasuredCosts(known, model, self.name, self.version, ops) if known.has_kernels else model
+
+    def constants(self, known: Snapshot) -> Mapping[str, float]:
+        """The constants of the roofline that were calibrated on the machine."""
+        stored = known.constants.get(self.name)
+        return {} if stored is None else stored.values
+
+    def fusion(self, graph: Graph, signatures: Mapping[str, Signature], tensors: Sequence[Hashable]) -> Fusion:
+        """Which ops :meth:`join` makes one kernel of; ``tensors[i]`` is what node i of the graph makes."""
+        return fusion_of(graph, signatures, tensors)
+
+    def probes(self, quick: bool = False) -> Sequence[Workload]:
+        """What calibration times to know the constants of :meth:`roofline`."""
+        return ()
+
+    # ---- the build --------------------------------------------------------------------------------------------------
+
+    def place(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """``mod`` with virtual devices for the memory scopes of its PrimFuncs."""
+        return with_vdevices(mod, lambda scope: relax.VDevice(self.tvm, 0, scope))
+
+    def join(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
+        """A legalised module with one PrimFunc per kernel, not scheduled yet."""
+        return fuse(mod, notes)
+
+    def schedule(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
+        """``mod`` with its kernels scheduled."""
+        return mod
+
+    def build(self, mod: tvm.IRModule, notes: Notes) -> Any:
+        """A module of kernels as TVM's executable; kernels that are not scheduled are scheduled first."""
+        return tvm.compile(self.schedule(mod, notes), target=self.tvm)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.tvm}, approx={self.approx})"
+
+
+def with_constants(base: Roofline, values: Mapping[str, float]) -> Roofline:
+    """``base`` with those of the constants that calibration measures; another version may know others."""
+    changed: dict[str, Any] = {name: value for name, value in values.items() if name in CALIBRATED}
+    return dataclasses.replace(base, **changed)
