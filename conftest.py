@@ -1,15 +1,19 @@
 """What holds for every test: the workers of pytest-xdist share the cores, so TVM gets one thread in each;
-and what was measured on this machine plays no part."""
+and what was measured or built on this machine before plays no part."""
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 
 from hypothesis import settings
 
 os.environ.setdefault("TVM_NUM_THREADS", "1")
-os.environ["EQSAT_LAYOUT_CACHE"] = os.path.join(tempfile.gettempdir(), "eqsat_layout_tests_have_no_cache")
+if "PYTEST_XDIST_WORKER" not in os.environ:  # one empty cache for all workers, which inherit the environment
+    os.environ["EQSAT_LAYOUT_CACHE"] = tempfile.mkdtemp(prefix="eqsat_layout_tests_")
+    atexit.register(shutil.rmtree, os.environ["EQSAT_LAYOUT_CACHE"], ignore_errors=True)
 
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)

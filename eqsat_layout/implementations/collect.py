@@ -19,6 +19,7 @@ from eqsat_layout.graph.frozen import formats_of_layouts
 from eqsat_layout.graph.graph import Graph, Program, Signature
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.relax_form import relax_type
+from eqsat_layout.graph.renaming import renamed
 from eqsat_layout.implementations.algorithms import alternatives_of
 from eqsat_layout.implementations.layouts import Candidate, is_plain_contraction
 from eqsat_layout.implementations.offers import Alternative, Implementer, Offers
@@ -267,7 +268,7 @@ def _joined(modules: Sequence[Any]) -> Any:
             for var, func in sorted(module.functions_items(), key=lambda item: str(item[0].name_hint))
             if isinstance(func, tirx.PrimFunc)
         }
-        functions[f"f{i}"] = _renamed(module[_MAIN], names)
+        functions[f"f{i}"] = renamed(module[_MAIN], names)
     joined: Any = builder.get()
     for name, function in functions.items():
         joined[name] = function.with_attr("global_symbol", name)
@@ -276,17 +277,6 @@ def _joined(modules: Sequence[Any]) -> Any:
 
 def _nameless(func: Any) -> Any:
     return func.without_attr("global_symbol") if func.attrs and func.attrs.get("global_symbol") else func
-
-
-def _renamed(function: Any, names: Mapping[Any, Any]) -> Any:
-    """``function`` with calls of other PrimFuncs."""
-
-    @relax.expr_functor.mutator
-    class Mutator(relax.PyExprMutator):  # type: ignore[misc]
-        def visit_global_var_(self, var: Any) -> Any:
-            return names.get(var, var)
-
-    return Mutator().visit_expr(function)
 
 
 def _alternative(

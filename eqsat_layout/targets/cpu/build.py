@@ -1,97 +1,94 @@
-"""The build for CPUs through LLVM.
+"""The build for CPUs through LLVM: kernels one by one, in parallel, each of them once for all programs.
 
-In: a module of scheduled kernels and a checked TVM target. Out: an executable for ``relax.VirtualMachine``.
+In: a module of kernels and a checked TVM target. Out: an executable for ``relax.VirtualMachine``. Kernels are looked up
+in the store by their structure, the target and the version; what is missing is made by several processes.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any, Final
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import tvm
-from tvm import s_tir, tirx
-from tvm.tirx import compilation_pipeline
+from tvm import relax
+from tvm.support import cc
 
-from eqsat_layout.notes import Notes
-from eqsat_layout.tir.structural import structural_map
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.notes import Notes, first_line
+from eqsat_layout.targets.cpu.objects import KernelJob, MadeObject, build_scheduled, make_object
+from eqsat_layout.targets.cpu.units import Unit, named_by_structure, other_units
+from eqsat_layout.targets.executable import ObjectFile, link, linked_when_exported, shared_library
+from eqsat_layout.targets.store import Store
+from eqsat_layout.targets.workers import workers
 
-_PIPELINE: Final = "eqsat_layout.llvm"
-_LARGEST_ON_STACK: Final = 1 << 14
-
-
-def build_kernels(plain: tvm.IRModule, scheduled: tvm.IRModule, target: tvm.target.Target, notes: Notes) -> Any:
-    """``scheduled`` built; kernels whose schedules TVM accepts but can't lower are taken from ``plain``, with notes."""
-    try:
-        return build_scheduled(scheduled, target)
-    except _LOWERING_FAULTS as error:
-        functions = dict(scheduled.functions_items())
-        for var, func in scheduled.functions_items():
-            fault = _fault(func, target)
-            if fault is not None:
-                notes.fault(f"kernel {var.name_hint} is built without its schedule", fault)
-                functions[var] = plain[var.name_hint]
-        if all(functions[var].same_as(func) for var, func in scheduled.functions_items()):
-            raise  # no kernel of its own is at fault
-        notes.fault("the module was built again", error)
-        return build_scheduled(tvm.IRModule(functions, attrs=plain.attrs, global_infos=plain.global_infos), target)
+__all__ = ["Build", "build_scheduled"]
 
 
-_LOWERING_FAULTS: Final = (tvm.error.InternalError, RuntimeError, ValueError, TypeError)
-"""What TVM's lowering raises."""
+@dataclass(frozen=True)
+class Build:
+    """What kernels are built for. ``version``: of the code that makes them. ``runs_here``: this machine runs them."""
 
+    target: tvm.target.Target
+    version: str
+    runs_here: bool
+    store: Store
 
-def _fault(func: Any, target: tvm.target.Target) -> Exception | None:
-    """What lowering a PrimFunc by itself raises."""
-    if not isinstance(func, tirx.PrimFunc):
-        return None
-    alone = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    try:
-        tvm.tirx.build(alone, target=target, pipeline=_stack_pipeline_of())
-    except _LOWERING_FAULTS as error:
-        return error
-    return None
+    def executable(self, mod: tvm.IRModule, notes: Notes) -> Any:
+        """``mod`` built. A kernel whose schedule can't be lowered is built without one, and a note says so."""
+        named, units = named_by_structure(mod)
+        with self.target:
+            lowered = relax.get_pipeline("default_build")(named)
+        units += other_units(lowered, units)
+        objects = [ObjectFile(unit.symbols, data) for unit, data in zip(units, self._made(units, notes), strict=True)]
+        if not self.runs_here or cc.get_cc() is None:
+            return linked_when_exported(lowered, objects, self.target)
+        return link(lowered, objects, self.target, self._library(objects))
 
+    def _made(self, units: Sequence[Unit], notes: Notes) -> list[bytes]:
+        """The machine code of each unit."""
+        found = {number: data for number, unit in enumerate(units) if (data := self._known(unit)) is not None}
+        missing = [number for number in range(len(units)) if number not in found]
+        target = tvm.ir.save_json(self.target)
+        functions = [tuple(zip(units[n].symbols, units[n].texts, strict=True)) for n in missing]
+        jobs = [KernelJob(own, target, notes.strict) for own in functions]
+        for number, made in zip(missing, workers().map(make_object, jobs), strict=True):
+            if isinstance(made, Exception):
+                symbols = " and ".join(units[number].symbols)
+                raise EqsatError(f"kernel {symbols} can't be built: {first_line(made)}") from made
+            found[number] = made.data
+            self._keep(units[number], made)
+            for note in made.notes:
+                notes.add(note)
+        if missing:
+            self.store.trim()
+        return [found[number] for number in range(len(units))]
 
-def _stack_pipeline_of() -> str:
-    compilation_pipeline.register_tir_pipeline(_PIPELINE, _stack_pipeline)
-    return _PIPELINE
+    def _known(self, unit: Unit) -> bytes | None:
+        """From the store, if it is of the same functions: their hash in the key has 64 bits only."""
+        stored = self.store.get(self._key(unit))
+        if stored is None:
+            return None
+        size = int.from_bytes(stored[32:40], "little")
+        texts = stored[40 : 40 + size].decode().split("\0")
+        return stored[40 + size :] if stored[:32] == unit.digest or unit.is_same(texts) else None
 
+    def _keep(self, unit: Unit, made: MadeObject) -> None:
+        """One that was built as it should be."""
+        if not made.notes:
+            text = "\0".join(unit.texts).encode()
+            self.store.put(self._key(unit), [unit.digest, len(text).to_bytes(8, "little"), text, made.data])
 
-def build_scheduled(mod: tvm.IRModule, target: tvm.target.Target) -> Any:
-    """A module whose PrimFuncs are scheduled already, built with accumulators kept on the stack."""
-    return tvm.compile(mod, target=target, tir_pipeline=_stack_pipeline_of())
+    def _key(self, unit: Unit) -> str:
+        return f"kernel {self.version} {tvm.__version__} {self.target} {' '.join(unit.symbols)} {unit.structure}"
 
-
-def _stack_pipeline(**_: Any) -> tuple[Any, Any, Any]:
-    lowering, finalize_host, finalize_device = s_tir.pipeline.default_s_tir_pipeline()
-
-    def pipeline(mod: tvm.IRModule, _ctx: Any) -> tvm.IRModule:
-        return _keep_on_stack()(lowering(mod))
-
-    return tvm.transform.module_pass(pipeline, opt_level=0), finalize_host, finalize_device
-
-
-def _keep_on_stack() -> Any:
-    """A pass: small "local" buffers become stack memory, where TVM would allocate workspace for them."""
-
-    def mark(allocation: Any) -> Any:
-        size = _bytes(allocation.buffer)
-        if allocation.buffer.scope() != "local" or size is None or size > _LARGEST_ON_STACK:
-            return allocation
-        annotations = dict(allocation.annotations) if allocation.annotations else {}
-        annotations["disable_lower_builtin"] = tirx.IntImm("int32", 1)
-        return tirx.AllocBuffer(allocation.buffer, annotations)
-
-    def transform(func: Any, _mod: Any, _ctx: Any) -> Any:
-        return func.with_body(structural_map(func.body, (tirx.AllocBuffer, mark)))
-
-    return tirx.transform.prim_func_pass(transform, opt_level=0, name="eqsat_layout.KeepOnStack")
-
-
-def _bytes(buffer: Any) -> int | None:
-    """Size of a buffer of known shape, else ``None``."""
-    shape = list(buffer.shape)
-    if not all(isinstance(extent, tirx.IntImm) for extent in shape):
-        return None
-    bits = int(tvm.DataType(str(buffer.dtype)).bits)
-    return math.prod(int(extent) for extent in shape) * ((bits + 7) // 8)
+    def _library(self, objects: Sequence[ObjectFile]) -> bytes:
+        """The shared library of all kernels."""
+        digests = [hashlib.sha256(one.data).hexdigest() for one in objects]
+        key = f"library {' '.join(digests)}"
+        library = self.store.get(key)
+        if library is None:
+            library = shared_library(objects)
+            self.store.put(key, [library])
+        return library

@@ -12,12 +12,12 @@ from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.passes.matrix_literals import with_literals
 from eqsat_layout.passes.scalar_literals import with_numbers
-from eqsat_layout.targets.cpu.build import build_kernels
+from eqsat_layout.targets.cpu.build import Build
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.schedule import schedule_module
 
-__all__ = ["build_kernels", "join_calls", "schedule_module"]
+__all__ = ["Build", "join_calls", "schedule_module"]
 
 
 def join_calls(mod: tvm.IRModule, machine: Machine, notes: Notes) -> tvm.IRModule:

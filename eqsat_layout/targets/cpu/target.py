@@ -24,10 +24,11 @@ from eqsat_layout.targets.cpu import host
 from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES, is_permitted
 from eqsat_layout.targets.cpu.calibration import workloads
 from eqsat_layout.targets.cpu.costs import default_costs
-from eqsat_layout.targets.cpu.kernels import build_kernels, join_calls, schedule_module
+from eqsat_layout.targets.cpu.kernels import Build, join_calls, schedule_module
 from eqsat_layout.targets.cpu.machine import Machine, machine_of
 from eqsat_layout.targets.protocol import Target, Workload
 from eqsat_layout.targets.registry import parsed
+from eqsat_layout.targets.store import Store
 from eqsat_layout.targets.version import source_digest
 from eqsat_layout.tir.computation import Computation
 
@@ -111,8 +112,8 @@ class CpuTarget(Target):
         return schedule_module(mod, self.machine)
 
     def build(self, mod: tvm.IRModule, notes: Notes) -> Any:
-        """Through LLVM; a kernel whose schedule can't be lowered is built without one, and a note says so."""
-        return build_kernels(mod, self.schedule(mod, notes), self.tvm, notes)
+        """Through LLVM, kernels in parallel and from the store; those that are not scheduled yet are scheduled."""
+        return Build(self.tvm, self.version, self.device is not None, Store.usual()).executable(mod, notes)
 
 
 def make_target(given: Any, approx: bool) -> CpuTarget:

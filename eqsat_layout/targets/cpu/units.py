@@ -1,0 +1,115 @@
+"""What is built together and looked up together: a kernel, or PrimFuncs that call one another.
+
+In: a module of kernels. Out: the module with kernels called by their structure, and its units.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from eqsat_layout.graph.renaming import renamed
+from eqsat_layout.tir.structural import nodes_of
+
+_LONGEST: Final = 60
+"""Characters of a kernel's name, before those of its hash."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """PrimFuncs by the symbols that they will have."""
+
+    symbols: tuple[str, ...]
+    functions: tuple[Any, ...]
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """The functions as JSON."""
+        return tuple(map(tvm.ir.save_json, self.functions))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Of the functions, the names of their variables included."""
+        found = hashlib.sha256()
+        for text in self.texts:
+            found.update(hashlib.sha256(text.encode()).digest())
+        return found.digest()
+
+    @cached_property
+    def structure(self) -> str:
+        """The hashes of the functions, which names are no part of."""
+        return " ".join(f"{tvm_ffi.structural_hash(func) & (1 << 64) - 1:016x}" for func in self.functions)
+
+    def is_same(self, texts: Sequence[str]) -> bool:
+        """Whether these are functions that differ in names only."""
+        others = list(map(tvm.ir.load_json, texts))
+        return len(others) == len(self.functions) and all(map(tvm_ffi.structural_equal, others, self.functions))
+
+
+def named_by_structure(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Unit]]:
+    """``mod`` with kernels called by what they are, so that one is the same in every program; and its units.
+
+    Functions that the outside knows by name, or that call one another, keep their names.
+    """
+    functions = {var: func for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
+    builder = relax.BlockBuilder()
+    names: dict[Any, Any] = {}
+    units: list[Unit] = []
+    for group in _groups(functions):
+        own = tuple(functions[var] for var in group)
+        if len(group) > 1 or _is_public(own[0]):
+            units.append(Unit(tuple(str(var.name_hint) for var in group), own))
+            continue
+        stem = re.sub(r"\d+", "", str(group[0].name_hint)).strip("_")[:_LONGEST]
+        var = builder.add_func(own[0], f"{stem}_{Unit((), own).structure}")  # one name for equal functions
+        if var not in names.values():
+            units.append(Unit((str(var.name_hint),), own))
+        names[group[0]] = var
+    result = {names.get(var, var): func for var, func in functions.items()}
+    for var, func in mod.functions_items():
+        if var not in functions:
+            result[var] = renamed(func, names) if isinstance(func, relax.Function) else func
+    return tvm.IRModule(result, attrs=mod.attrs, global_infos=mod.global_infos), units
+
+
+def other_units(mod: tvm.IRModule, units: Sequence[Unit]) -> list[Unit]:
+    """The PrimFuncs of a lowered module that are none of ``units``: those that lowering made."""
+    known = {symbol for unit in units for symbol in unit.symbols}
+    rest = {
+        var: func
+        for var, func in mod.functions_items()
+        if isinstance(func, tirx.PrimFunc) and str(var.name_hint) not in known
+    }
+    groups = _groups(rest)
+    return [Unit(tuple(str(v.name_hint) for v in own), tuple(rest[v] for v in own)) for own in groups]
+
+
+def _groups(functions: Mapping[Any, Any]) -> Iterator[list[Any]]:
+    """The functions in order, those together that call one another."""
+    leader = {var: var for var in functions}
+
+    def find(var: Any) -> Any:
+        while leader[var] is not var:
+            var = leader[var]
+        return var
+
+    for var, func in functions.items():
+        for called in nodes_of(func.body, tvm.ir.GlobalVar):
+            if called in leader:
+                leader[find(called)] = find(var)
+    groups: dict[Any, list[Any]] = {}
+    for var in functions:
+        groups.setdefault(find(var), []).append(var)
+    yield from groups.values()
+
+
+def _is_public(func: Any) -> bool:
+    return func.attrs is not None and func.attrs.get("global_symbol") is not None

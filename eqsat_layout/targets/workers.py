@@ -1,0 +1,109 @@
+"""Processes that make kernels beside this one.
+
+In: a function of a module and its arguments, many of them. Out: the results in order. This process works too; a process
+that dies takes down only the argument that it was at.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Final, TypeVar
+
+from tvm.support.popen_pool import PopenWorker
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_PATIENCE: Final = 300.0
+"""Seconds after which a kernel counts as one that is never done."""
+
+
+class WorkerError(RuntimeError):
+    """A process died, or took too long, over one argument."""
+
+
+class Workers:
+    """``count`` processes, started when they are needed first."""
+
+    def __init__(self, count: int):
+        self._idle: deque[PopenWorker] = deque(
+            PopenWorker(initializer=setattr, initargs=(sys, "path", list(sys.path))) for _ in range(count)
+        )
+        self._lock = threading.Lock()
+
+    def start(self, function: Callable[[], object]) -> None:
+        """Lets the processes start and import what ``function`` needs, without waiting for them."""
+        for worker in self._taken():
+            threading.Thread(target=self._prepared, args=(worker, function), daemon=True).start()
+
+    def map(self, function: Callable[[T], R], arguments: Sequence[T]) -> list[R | Exception]:
+        """What ``function`` gives, or raises, for each argument, the first ones first."""
+        results: list[Any] = [None] * len(arguments)
+        waiting = deque(enumerate(arguments))
+        threads = [
+            threading.Thread(target=self._serve, args=(worker, function, waiting, results), daemon=True)
+            for worker in self._taken(len(arguments) - 1)
+        ]
+        for thread in threads:
+            thread.start()
+        while (job := _next(waiting)) is not None:
+            number, argument = job
+            try:
+                results[number] = function(argument)
+            except Exception as error:  # the caller looks at each: one kernel must not end the others
+                results[number] = error
+        for thread in threads:
+            thread.join()
+        return results
+
+    def _serve(
+        self,
+        worker: PopenWorker,
+        function: Callable[[T], R],
+        waiting: deque[tuple[int, T]],
+        results: list[Any],
+    ) -> None:
+        while (job := _next(waiting)) is not None:
+            number, argument = job
+            try:
+                worker.send(function, (argument,), timeout=_PATIENCE)
+                results[number] = worker.recv()
+            except (ChildProcessError, TimeoutError) as error:
+                results[number] = WorkerError(f"the process that made it ended: {error}")
+            except Exception as error:  # as above
+                results[number] = error
+        with self._lock:
+            self._idle.append(worker)
+
+    def _prepared(self, worker: PopenWorker, function: Callable[[], object]) -> None:
+        try:
+            worker.send(function)
+            worker.recv()
+        except Exception:  # it says so again when it is given work
+            pass
+        with self._lock:
+            self._idle.append(worker)
+
+    def _taken(self, most: int | None = None) -> list[PopenWorker]:
+        """Processes that nobody else uses now."""
+        with self._lock:
+            count = len(self._idle) if most is None else max(0, min(most, len(self._idle)))
+            return [self._idle.popleft() for _ in range(count)]
+
+
+@cache
+def workers() -> Workers:
+    """Those of this process: one less than it has cores, since it works itself."""
+    return Workers(len(os.sched_getaffinity(0)) - 1)
+
+
+def _next(waiting: deque[tuple[int, T]]) -> tuple[int, T] | None:
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return None

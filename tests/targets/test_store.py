@@ -1,0 +1,80 @@
+"""Artefacts on disk: whole or not at all, whoever else writes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eqsat_layout.targets.store import Store
+
+
+def test_what_is_put_is_got(tmp_path: Path) -> None:
+    store = Store(tmp_path, 1 << 20)
+    assert store.get("a") is None
+    store.put("a", [b"first ", memoryview(b"second")])
+    assert store.get("a") == b"first second"
+    assert Store(tmp_path, 1 << 20).get("a") == b"first second"
+    assert store.get("b") is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", b"x" * 100])
+def test_a_damaged_file_is_no_artefact(tmp_path: Path, damage: bytes) -> None:
+    store = Store(tmp_path, 1 << 20)
+    store.put("a", [b"contents"])
+    (path,) = (p for p in tmp_path.rglob("*") if p.is_file())
+    path.write_bytes(damage)
+    assert store.get("a") is None
+    store.put("a", [b"contents"])
+    assert store.get("a") == b"contents"
+
+
+def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
+    store = Store(tmp_path, 4096)
+    for number in range(8):
+        store.put(str(number), [bytes(700)])
+    for age, path in enumerate(sorted(p for p in tmp_path.rglob("*") if p.is_file())):
+        os.utime(path, (age, age))
+    kept = store.get("3")
+    store.trim()
+    left = [number for number in range(8) if store.get(str(number)) is not None]
+    assert kept is not None
+    assert 3 in left
+    assert len(left) == 5
+
+
+def test_no_limit_no_files(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store", 0)
+    store.put("a", [b"contents"])
+    assert store.get("a") is None
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_folder_that_can_not_be_written_costs_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    store = Store(tmp_path / "file", 1 << 20)
+    store.put("a", [b"contents"])
+    assert store.get("a") is None
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from eqsat_layout.targets.store import Store
+store = Store(Path(sys.argv[1]), 1 << 26)
+for round in range(200):
+    own = bytes([round % 7]) * 50_000
+    store.put("same", [own])
+    read = store.get("same")
+    assert read is not None and len(read) == 50_000 and len(set(read)) == 1
+"""
+
+
+def test_several_processes_write_one_artefact(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    running = [subprocess.Popen(command) for _ in range(3)]
+    assert [process.wait() for process in running] == [0, 0, 0]
+    assert len([p for p in tmp_path.rglob("*") if p.is_file()]) == 1
