@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eqsat_layout.egraph.limits import Limits
     from eqsat_layout.errors import EqsatError, ValidationError
-    from eqsat_layout.planning.pipeline import OptimizeLayout, compile, optimize, plan
+    from eqsat_layout.planning.compile import compile
+    from eqsat_layout.planning.pipeline import OptimizeLayout, optimize, plan
     from eqsat_layout.planning.transform import transform_layout
     from eqsat_layout.report.plan import Plan
     from eqsat_layout.tuning.remote import Remote
@@ -39,6 +40,7 @@ _HOMES = {
     "Remote": "tuning.remote",
     "TuneReport": "tuning.tune",
     "ValidationError": "errors",
+    "compile": "planning.compile",
     "transform_layout": "planning.transform",
     "tune": "tuning.tune",
 }

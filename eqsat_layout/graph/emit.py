@@ -29,10 +29,15 @@ from eqsat_layout.tir.rewrite import relayout
 from eqsat_layout.tir.rewrite_form import write_primfunc
 
 
-def emit_module(mod: Any, regions: Sequence[tuple[Graph, Steps]], signatures: Mapping[str, Signature]) -> Any:
-    """``mod`` with the bindings of each region replaced by its steps."""
+def emit_module(
+    mod: Any, regions: Sequence[tuple[Graph, Steps]], signatures: Mapping[str, Signature], *, as_tir: bool = False
+) -> Any:
+    """``mod`` with the bindings of each region replaced by its steps.
+
+    ``as_tir``: every op whose TIR is known as a ``call_tir`` of it, for a build; else as a Relax op where one says it.
+    """
     result = mod.clone()
-    funcs = _PrimFuncs(result, signatures)
+    funcs = _PrimFuncs(result, signatures, as_tir)
     by_function: dict[str, list[tuple[Graph, Steps]]] = {}
     for graph, steps in regions:
         by_function.setdefault(graph.function, []).append((graph, cut_alike(put_back(steps, signatures), signatures)))
@@ -70,10 +75,13 @@ def _rebuilt(
 
 
 class _PrimFuncs:
-    """Re-laid-out ops as template calls: a Relax op where one says it, else a PrimFunc added to the module."""
+    """Re-laid-out ops as template calls: a Relax op where one says it, else a PrimFunc added to the module.
 
-    def __init__(self, mod: Any, signatures: Mapping[str, Signature]):
-        self._mod, self._signatures = mod, signatures
+    ``as_tir``: always the PrimFunc, also of ops that run as they were written.
+    """
+
+    def __init__(self, mod: Any, signatures: Mapping[str, Signature], as_tir: bool):
+        self._mod, self._signatures, self.as_tir = mod, signatures, as_tir
         self._templates: dict[tuple[str, Flow | None], Template] = {}
         self._present = {str(g.name_hint): g for g in mod.get_global_vars()}
         self._builder = relax.BlockBuilder(mod)
@@ -89,7 +97,7 @@ class _PrimFuncs:
                     self._templates[step.signature, step.flow] = Template(self._as_written(step.signature))
                 elif (step.signature, step.flow) not in requests:
                     requests[step.signature, step.flow] = self._request(step.signature, step.flow)
-        forms = relax_forms(list(requests.values()))
+        forms = [None] * len(requests) if self.as_tir else relax_forms(list(requests.values()))
         for (key, request), form in zip(requests.items(), forms, strict=True):
             self._templates[key] = Template(form if form is not None else self._call_tir(request))
 
@@ -115,15 +123,25 @@ class _PrimFuncs:
 
     def _as_written(self, key: str) -> Any:
         """The op's own template; a PrimFunc that the input does not have (its rewrites were hoisted) is added."""
-        template, func = self._signatures[key].template, self._signatures[key].func
+        signature = self._signatures[key]
+        template, func = signature.template, signature.func
         if not isinstance(template, ir.Call) or getattr(template.op, "name", "") != "relax.call_tir":
-            return template
+            return template if not self.as_tir or func is None else self._written_tir(signature)
         present = self._present.get(str(template.args[0].name_hint))
         if func is None or (present is not None and present.same_as(template.args[0])):
             return template
         global_var = self.added(func, f"{template.args[0].name_hint}_core")
         args = [global_var, *list(template.args)[1:]]
         return relax.Call(template.op, args, template.attrs, template.ty_args, ret_ty=template.ty)
+
+    def _written_tir(self, signature: Signature) -> Any:
+        """The PrimFunc that the op is."""
+        global_var = self.added(signature.func, _short_name(signature))
+        symbols = dict(signature.symbols)
+        operands = [relax_type(known_type(t), None, symbols) for t in signature.operands]
+        results = [relax_type(known_type(t), None, symbols) for t in signature.results]
+        leaves = relax.Tuple([relax.Var(f"p{i}", ty) for i, ty in enumerate(operands)])
+        return self._builder.normalize(relax.call_tir(global_var, leaves, results if results[1:] else results[0]))
 
     def added(self, func: Any, name: str) -> Any:
         """The variable of ``func``, which is in the module from now on."""
@@ -139,13 +157,17 @@ class _PrimFuncs:
         func = request.func
         if request.signature.frozen is not None:
             func = func.with_attr(FROZEN_ATTRIBUTE, True)  # frozen layouts stay frozen
-        global_var = self.added(func, request.signature.name.removeprefix("relax.").replace(".", "_") + "_relaid")
+        global_var = self.added(func, f"{_short_name(request.signature)}_relaid")
         types = [
             relax_type(known_type(t), f, request.symbols)
             for t, f in zip(request.signature.results, request.flow.results, strict=True)
         ]
         call = relax.call_tir(global_var, relax.Tuple(stand_ins(request)), types if types[1:] else types[0])
         return self._builder.normalize(call)
+
+
+def _short_name(signature: Signature) -> str:
+    return signature.name.removeprefix("relax.").replace(".", "_")
 
 
 class _RegionEmitter:
@@ -250,7 +272,8 @@ class _Rewriter:
                 return self._builder.normalize(relax.op.reshape(source, result.shape))
         rewrite = LayoutRewrite.between(before, after)
         assert rewrite is not None, "a fused symbolic axis is never the source of a copy"
-        calls = [] if is_empty or not rewrite.is_flat else write_relax(rewrite, ty.dtype, self._symbols)
+        may_be_relax = rewrite.is_flat and not is_empty and not self._funcs.as_tir
+        calls = write_relax(rewrite, ty.dtype, self._symbols) if may_be_relax else []
         if len(calls) == 1 and not (ty.dtype == "bool" and calls[0].op.name == "relax.layout_transform"):
             return calls[0]  # TVM can't legalise a layout_transform of bool
         global_var = self._funcs.added(write_primfunc(rewrite, ty.dtype), "layout_rewrite")

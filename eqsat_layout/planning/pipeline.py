@@ -1,4 +1,4 @@
-"""The whole way: import, saturate, extract, emit, compile.
+"""Planning: import, saturate, extract, and emit what is chosen.
 
 In: a Relax IRModule. Out: an equivalent one that costs no more, or what it was where nothing is gained.
 """
@@ -20,15 +20,12 @@ from eqsat_layout.egraph.rules import Command
 from eqsat_layout.egraph.saturate import is_own
 from eqsat_layout.errors import EqsatError, ValidationError
 from eqsat_layout.extract.region import Region
-from eqsat_layout.graph.emit import emit_module
-from eqsat_layout.graph.frozen import DesiredLayouts
 from eqsat_layout.graph.graph import Program
-from eqsat_layout.notes import Notes
+from eqsat_layout.planning.choice import Choice
 from eqsat_layout.planning.options import Options
-from eqsat_layout.planning.search import Search, check_module, collector_paused, plan_regions, search_of
+from eqsat_layout.planning.search import check_module, collector_paused, plan_regions, search_of
 from eqsat_layout.planning.summary import summarise
 from eqsat_layout.report.plan import Plan
-from eqsat_layout.targets.lowering import lower, prepared
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.validation.validate import validate
@@ -47,59 +44,53 @@ def optimize(mod: Any, target: Any = None, **options: Unpack[Options]) -> Any:
 
 
 def plan(mod: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
-    """As :func:`optimize`, with everything known about the choice: costs, bound, what stays and what it took."""
+    """As :func:`optimize`, with everything known about the choice: costs, bound, what stays and what it took.
+
+    The module is written down when it is asked for.
+    """
     with collector_paused():
-        return _plan(mod, target, options)
+        choice = choose(mod, target_of(target, approx=options.get("approx", True)), options)
+    return summarise(lambda: choice.module, choice.regions, choice.search)
 
 
-def _plan(mod: Any, target: Any, options: Options, left_out: frozenset[Command] = frozenset()) -> Plan:
-    """The plan that the rules without those ``left_out`` give."""
+def choose(mod: Any, target: Target, options: Options, left_out: frozenset[Command] = frozenset()) -> Choice:
+    """The best plan of every region that the rules without those ``left_out`` give, validated if that is asked for."""
     check_module(mod)
-    own = target_of(target, approx=options.get("approx", True))
-    search = search_of(mod, own, options, lambda program: machine_costs(program, own), left_out)
-    program, clock = search.program, search.clock
-    regions = plan_regions(search)
-    better = [r for r in regions if r.is_taken]
-    with clock.stage("emit"):
-        chosen = [(r.graph, r.steps) for r in better]
-        module = own.place(emit_module(mod, chosen, program.signatures)) if better else mod
-    if better and (options.get("validate") or options.get("fallback")):
-        with clock.stage("validate"):
+    search = search_of(mod, target, options, lambda program: machine_costs(program, target), left_out)
+    choice = Choice(mod, mod.clone(), search, plan_regions(search))
+    if choice.taken and (options.get("validate") or options.get("fallback")):
+        with search.clock.stage("validate"):
             try:
-                _validate(mod, module, better, search, partial(_plan, mod, target, options), left_out)
+                _validate(choice, partial(choose, mod, target, options), left_out)
             except ValidationError as error:
                 if left_out or not options.get("fallback"):
                     raise
-                program.notes.append(f"the module is unchanged, because validation failed: {error}")
-                module, regions = mod, list(map(_kept, regions))
-    return summarise(module, regions, program, search.costs, clock.seconds)
+                search.program.notes.append(f"the module is unchanged, because validation failed: {error}")
+                choice = replace(choice, regions=list(map(_kept, choice.regions)))
+    return choice
 
 
 def _validate(
-    mod: Any,
-    module: Any,
-    regions: Sequence[Region],
-    search: Search,
-    plan_without: Callable[[frozenset[Command]], Any],
-    left_out: frozenset[Command],
+    choice: Choice, choose_without: Callable[[frozenset[Command]], Any], left_out: frozenset[Command]
 ) -> None:
-    """:class:`ValidationError` if ``module`` is wrong, with the rule of the user's that makes it so."""
+    """:class:`ValidationError` if what is chosen is wrong, with the rule of the user's that makes it so."""
+    search = choice.search
     try:
-        search.program.notes += validate(mod, module, regions, search.program, search.target)
+        search.program.notes += validate(choice.mod, choice.module, choice.taken, search.program, search.target)
     except ValidationError as error:
         rules = [c for c in search.commands if not is_own(c) and _REWRITES.match(c.text)]
-        rule = None if left_out else _guilty(rules, plan_without)
+        rule = None if left_out else _guilty(rules, choose_without)
         if rule is None:
             raise
         raise ValidationError(f"{error}; it is right without the rule of {rule.file}:{rule.line}") from error
 
 
-def _guilty(rules: Sequence[Command], plan_without: Callable[[frozenset[Command]], Any]) -> Command | None:
+def _guilty(rules: Sequence[Command], choose_without: Callable[[frozenset[Command]], Any]) -> Command | None:
     """The last of the fewest rules, in their order, that make a plan wrong; None if it is wrong without any."""
 
     def is_wrong(count: int) -> bool:
         try:
-            plan_without(frozenset(rules[count:]))
+            choose_without(frozenset(rules[count:]))
         except ValidationError:
             return True
         except EqsatError:
@@ -125,23 +116,6 @@ def machine_costs(program: Program, target: Target) -> CostModel:
     return target.costs(known, program.signatures.values())
 
 
-def compile(mod: Any, target: Any = None, **options: Unpack[Options]) -> Any:
-    """Prepares ``mod`` for inference, optimises its layouts, schedules and builds it for ``target``.
-
-    Gives TVM's own executable, for ``relax.VirtualMachine``. Takes the same :class:`Options`; what could not be done is
-    logged under ``eqsat_layout``, and added to ``notes=`` where a list is given.
-    """
-    notes = Notes()
-    own = target_of(target, approx=options.get("approx", True))
-    check_module(mod)
-    found = plan(prepared(mod, own, notes=notes), own, **options)
-    executable = lower(found.module, own, notes=notes)
-    asked = options.get("notes")
-    if asked is not None:
-        asked += [*found.notes, *notes]
-    return executable
-
-
 def OptimizeLayout(target: Any = None, **options: Unpack[Options]) -> Any:
     """:func:`optimize` as a ``tvm.ir.transform.Pass``, to put into a ``Sequential``; takes the same options."""
 
@@ -152,4 +126,4 @@ def OptimizeLayout(target: Any = None, **options: Unpack[Options]) -> Any:
     return transform
 
 
-__all__ = ["DesiredLayouts", "OptimizeLayout", "Options", "compile", "optimize", "plan"]
+__all__ = ["OptimizeLayout", "Options", "choose", "optimize", "plan"]

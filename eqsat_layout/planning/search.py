@@ -107,7 +107,7 @@ def extract(saturated: Saturated, search: Search) -> Region:
         selection = Selection(tensors, signatures, search.costs, fusion)
     with clock.stage("extract"):
         solution = solve(selection.problem, time_limit=search.time_limit)
-    with clock.stage("emit"):
+    with clock.stage("decode"):
         decoder = Decoder(selection, solution)
         steps = decoder.run()
         written = search.target.fusion(graph, signatures, range(len(graph.nodes)))

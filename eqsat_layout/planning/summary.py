@@ -6,7 +6,7 @@ out when asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from eqsat_layout.extract.region import IMPROVEMENT, Region
 from eqsat_layout.graph.graph import Program
 from eqsat_layout.graph.steps import Convert, Run, Steps
 from eqsat_layout.maps import Format
+from eqsat_layout.planning.search import Search
 from eqsat_layout.report.explain import ChosenOp, Explanation, StayingTransform
 from eqsat_layout.report.html.page import Summary, render
 from eqsat_layout.report.html.picture import layout_name, picture_after, picture_before
@@ -39,15 +40,14 @@ def _desires(region: Region, program: Program, costs: CostModel) -> Iterator[str
         )
 
 
-def summarise(
-    module: Any, regions: Sequence[Region], program: Program, costs: CostModel, seconds: Mapping[str, float]
-) -> Plan:
-    """The plan: ``module`` is what came out, ``seconds`` what each stage took."""
+def summarise(make_module: Callable[[], Any], regions: Sequence[Region], search: Search) -> Plan:
+    """The plan of the ``regions``; ``make_module`` writes it down."""
+    program, costs = search.program, search.costs
     notes = list(program.notes)
     for region in regions:
         notes += [*region.saturated.notes, *_desires(region, program, costs)]
     return Plan(
-        module=module,
+        make_module=make_module,
         cost=sum(r.cost for r in regions),
         input_cost=sum(r.input_cost for r in regions),
         lower_bound=sum(min(r.solution.lower_bound, r.cost) for r in regions),
@@ -58,7 +58,7 @@ def summarise(
             e_nodes=sum(r.saturated.e_nodes for r in regions),
             e_classes=sum(r.saturated.e_classes for r in regions),
             rounds=max((r.saturated.rounds for r in regions), default=0),
-            seconds=seconds,
+            seconds=search.clock.seconds,
             constant_bytes=sum(_constant_bytes(r) if r.is_taken else _input_constant_bytes(r) for r in regions),
             input_constant_bytes=sum(map(_input_constant_bytes, regions)),
         ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from rich import box
@@ -38,11 +39,10 @@ _SHOWN_TRANSFORMS: Final = 12
 class Plan:
     """The chosen module and what is known of it. Costs are modelled seconds of one run; ``lower_bound`` is proven.
 
-    ``module`` is the input itself where ``changed`` is false. ``notes`` say what the user should know: layouts that
-    could not be had, limits that were hit.
+    ``notes`` say what the user should know: layouts that could not be had, limits that were hit.
     """
 
-    module: Any = field(repr=False)
+    make_module: Callable[[], Any] = field(repr=False, compare=False)
     cost: float
     input_cost: float
     lower_bound: float
@@ -54,6 +54,11 @@ class Plan:
     refusals: Callable[[], tuple[Refusal, ...]] = field(default=tuple, repr=False, compare=False)
     explained: Callable[[], Explanation] | None = field(default=None, repr=False, compare=False)
     page: Callable[[str, Plan], str] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def module(self) -> Any:
+        """The chosen module, written down when it is asked for first; the input itself where ``changed`` is false."""
+        return self.make_module()
 
     def why_not(self, op: str = "") -> tuple[Refusal, ...]:
         """The layouts that did not go through ops whose name contains ``op``, and why. Worked out when asked for."""

@@ -27,7 +27,7 @@ def transform(name: str, scale: int = 1, function: str = "main") -> Transform:
 
 def plan(**changes: object) -> Plan:
     before = Plan(
-        module=None,
+        make_module=lambda: None,
         cost=0.010,
         input_cost=0.025,
         lower_bound=0.010,
