@@ -27,12 +27,18 @@ class WorkerError(RuntimeError):
     """A process died, or took too long, over one argument."""
 
 
+class _Process(PopenWorker):  # type: ignore[misc]
+    def join(self, timeout: float | None = None) -> None:
+        """Waits for a killed process however busy the machine is: a second, as TVM gives it, leaves a zombie there."""
+        super().join()
+
+
 class Workers:
     """``count`` processes, started when they are needed first."""
 
     def __init__(self, count: int):
-        self._idle: deque[PopenWorker] = deque(
-            PopenWorker(initializer=setattr, initargs=(sys, "path", list(sys.path))) for _ in range(count)
+        self._idle: deque[_Process] = deque(
+            _Process(initializer=setattr, initargs=(sys, "path", list(sys.path))) for _ in range(count)
         )
         self._lock = threading.Lock()
 
@@ -63,7 +69,7 @@ class Workers:
 
     def _serve(
         self,
-        worker: PopenWorker,
+        worker: _Process,
         function: Callable[[T], R],
         waiting: deque[tuple[int, T]],
         results: list[Any],
@@ -80,7 +86,7 @@ class Workers:
         with self._lock:
             self._idle.append(worker)
 
-    def _prepared(self, worker: PopenWorker, function: Callable[[], object]) -> None:
+    def _prepared(self, worker: _Process, function: Callable[[], object]) -> None:
         try:
             worker.send(function)
             worker.recv()
@@ -89,7 +95,7 @@ class Workers:
         with self._lock:
             self._idle.append(worker)
 
-    def _taken(self, most: int | None = None) -> list[PopenWorker]:
+    def _taken(self, most: int | None = None) -> list[_Process]:
         """Processes that nobody else uses now."""
         with self._lock:
             count = len(self._idle) if most is None else max(0, min(most, len(self._idle)))
