@@ -14,15 +14,31 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Var
 
+from eqsat_layout.errors import Refused
 from eqsat_layout.targets.schedules.stages import new_schedule
 from eqsat_layout.tir.structural import nodes_of, structural_map
 
 
 def block_of(nest: Any) -> Any:
-    """The block inside of loops."""
+    """The block inside of loops; refused where there is more than one, or something else."""
     while isinstance(nest, tirx.For):
         nest = nest.body
+    if not isinstance(nest, s_tir.SBlockRealize):
+        raise Refused(f"loops over a {type(nest).__name__}")
     return nest.block
+
+
+def store_of(block: Any) -> Any:
+    """The one store that a block consists of; refused where there is more to it."""
+    if not isinstance(block.body, tirx.BufferStore):
+        raise Refused(f"a block that is a {type(block.body).__name__}")
+    return block.body
+
+
+def nests_of(func: Any) -> list[Any]:
+    """The statements of the root block, in order."""
+    body = func.body.block.body
+    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
 
 
 def under_loops(block: Any) -> Any:

@@ -6,6 +6,7 @@ axis. Schedules are chosen by these facts only, never by the name of an op.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +17,12 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from eqsat_layout.errors import Refused
 from eqsat_layout.passes.matrix_literals import Elements, literals_of
-from eqsat_layout.tir.structural import structural_map, substitute
+from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
+
+ROOT = "root"
+"""The name that TVM gives to the block around all others."""
 
 _COSTLY = ("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "tan", "atan", "sqrt", "rsqrt", "call_extern")
 
@@ -150,8 +155,9 @@ class Stage:
 
     @property
     def vector_load(self) -> Access | None:
-        """The first load that moves along the last axis of the result."""
-        return next((load for load in self.loads if load.stride(self.spatial[-1].var)), None)
+        """The first load that moves along the last axis of the result; ``None`` for a result of one element."""
+        lane = self.spatial[-1].var if self.spatial else None
+        return next((load for load in self.loads if load.stride(lane)), None) if lane is not None else None
 
     @property
     def steps(self) -> int:
@@ -203,17 +209,19 @@ class Stage:
 
 def stages_of(sch: Any) -> list[Stage]:
     """The stages of ``main`` in order."""
-    return [stage_of(sch, block) for block in sch.get_child_blocks(sch.get_sblock("root"))]
+    return [stage_of(sch, block) for block in sch.get_child_blocks(sch.get_sblock(ROOT))]
 
 
 def stage_of(sch: Any, block: Any) -> Stage:
-    """The facts of one block."""
+    """The facts of one block; refused for one that stores nothing."""
     node = sch.get(block)
     loops = sch.get_loops(block)
     axes = tuple(
         Axis(iv.var, as_int(iv.dom.extent), int(iv.iter_type) == tirx.IterVar.CommReduce) for iv in node.iter_vars
     )
     stores, loads, size, costly, conditions = _scan(node.body)
+    if not stores:
+        raise Refused(f"block {node.name_hint} stores nothing")
     own = [s.buffer for s in stores]
     reads = tuple(a for a in loads if not any(a.buffer.same_as(b) for b in own))
     copy = isinstance(node.body, tirx.BufferStore) and isinstance(node.body.value, tvm.ir.TensorLoad)
@@ -348,10 +356,35 @@ def divisors(number: int, limit: int) -> Sequence[int]:
 
 
 def new_schedule(func: Any) -> Any:
-    """A schedule over ``func`` as ``main``, the indices simplified by the extents of the axes."""
-    plain = structural_map(func.body, (s_tir.SBlock, _with_simple_indices))
+    """A schedule over ``func`` as ``main``: indices simplified by the extents of axes, every block with its own name.
+
+    Refused where the body is no root block of others: TVM schedules what blocks say they read and write.
+    """
+    if not isinstance(func.body, s_tir.SBlockRealize):
+        raise Refused("its body is no block")
+    if (name := str(func.body.block.name_hint)) != ROOT:
+        raise Refused(f"its body is one block, {name}")
+    plain = structural_map(_with_own_names(func.body), (s_tir.SBlock, _with_simple_indices))
     func = func.with_body(plain).with_attr("global_symbol", "main")
-    return s_tir.Schedule(tvm.IRModule({"main": func}), error_render_level="none")
+    return s_tir.Schedule(tvm.IRModule({"main": func}), error_render_level="fast")
+
+
+def _with_own_names(body: Any) -> Any:
+    """Blocks are found by their names."""
+    names = [str(block.name_hint) for block in nodes_of(body, s_tir.SBlock)]
+    if len(set(names)) == len(names):
+        return body
+    taken = set[str]()
+
+    def renamed(block: Any) -> Any:
+        name = str(block.name_hint)
+        if name in taken:
+            name = next(new for n in itertools.count(1) if (new := f"{name}_{n}") not in {*taken, *names})
+        taken.add(name)
+        parts = (block.iter_vars, block.reads, block.writes, name, block.body, block.init)
+        return s_tir.SBlock(*parts, block.alloc_buffers, block.match_buffers, block.annotations)
+
+    return structural_map(body, (s_tir.SBlock, renamed))
 
 
 def _with_simple_indices(block: Any) -> Any:

@@ -24,6 +24,7 @@ from eqsat_layout.targets.cpu.amx.bfloat16_parts import PAIRS, PARTS, part
 from eqsat_layout.targets.cpu.amx.products import MatrixProduct
 from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.single.prefetch import fetched
+from eqsat_layout.targets.schedules.rebuild import store_of
 from eqsat_layout.targets.schedules.stages import Access, Stage, divisors
 from eqsat_layout.tir.structural import structural_map, substitute
 
@@ -143,7 +144,7 @@ class _Kernel:
     def __init__(self, product: MatrixProduct, epilogue: Stage | None, plan: TilePlan, sch: Any) -> None:
         self.product, self.plan = product, plan
         self._stage, self._epilogue = product.stage, epilogue
-        self._store = sch.get((epilogue or product.stage).block).body
+        self._store = store_of(sch.get((epilogue or product.stage).block))
         self._dtype = _dtype(product)
         self._blocks = _blocks(product) // plan.pieces
         self._panels = _panels(product) // plan.groups

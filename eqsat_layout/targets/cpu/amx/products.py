@@ -151,6 +151,8 @@ _KINDS = ((True, True, False), (True, False, False), (False, True, False), (True
 
 def _factors(block: Any, last: Axis) -> tuple[Factor, Factor] | None:
     """Data and weights; the weights are what moves along the ``last`` axis of the result."""
+    if not isinstance(block.body, tirx.BufferStore):
+        return None
     total = block.body.value
     parts = [total.a, total.b] if isinstance(total, tirx.Add) else []
     products = [part for part in parts if isinstance(part, tirx.Mul)]

@@ -13,6 +13,7 @@ from eqsat_layout.targets.cpu.amx.kernels import LANES, TilePlan, matrix_kernel,
 from eqsat_layout.targets.cpu.amx.products import MatrixProduct, matrix_product
 from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.model.chain_model import NestModel, chain_of
+from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.inlining import inline_producers
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
@@ -36,10 +37,7 @@ def split_product(func: Any, machine: Machine) -> SplitProduct | None:
     """``func`` as such a product; ``None`` where it is none, or faster without the unit, or the machine has none."""
     if not machine.matrix_unit:
         return None
-    try:
-        found = _product_of(func, machine)
-    except Exception:  # blocks of a kind that has no schedule
-        return None
+    found = unless_refused(lambda: _product_of(func, machine))
     return found if found is not None and _is_faster(found, machine) else None
 
 

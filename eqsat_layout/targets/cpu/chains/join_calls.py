@@ -8,13 +8,14 @@ or row by row (:mod:`row_nests`), where several may read one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import tvm
 from tvm import relax
 
+from eqsat_layout.notes import Notes
 from eqsat_layout.passes.matrix_literals import knowing, known_operands
 from eqsat_layout.passes.merge_calls import merged_primfunc, tir_call
 from eqsat_layout.targets.cpu.amx.selection import split_product
@@ -22,17 +23,23 @@ from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
 from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.model.chain_model import Chain, NestModel, chain_of
 from eqsat_layout.targets.cpu.schedule import joined_primfunc, simplified
+from eqsat_layout.targets.schedules.attempts import isolated, unless_refused
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
+
+T = TypeVar("T")
 
 _LONGEST = 8  # calls in one kernel
 _REMADE = 2.0  # times that windows make what is part of the pad they read, about
 
 
-def join_chains(mod: tvm.IRModule, machine: Machine) -> tvm.IRModule:
-    """``mod`` with calls joined; ``mod`` itself where nothing is gained."""
+def join_chains(mod: tvm.IRModule, machine: Machine, notes: Notes | None = None) -> tvm.IRModule:
+    """``mod`` with calls joined; ``mod`` itself where nothing is gained.
+
+    A fault in a kernel is one of ``notes`` (strict: raised), and its calls are joined with no others.
+    """
     builder = relax.BlockBuilder(mod)
-    joiner = _Joiner(mod, machine, NestModel(machine), builder)
+    joiner = _Joiner(mod, machine, NestModel(machine), builder, Notes() if notes is None else notes)
     is_changed = False
     for name, function in mod.functions.items():
         calls = joiner.joined(function) if isinstance(function, relax.Function) else {}
@@ -67,8 +74,9 @@ class _Joiner:
     machine: Machine
     model: NestModel
     builder: Any
+    notes: Notes
     _parts: dict[Any, _Part | None] = field(default_factory=dict)
-    _gains: dict[Any, float] = field(default_factory=dict)
+    _gains: dict[Any, float | None] = field(default_factory=dict)
     _made: dict[Any, Any] = field(default_factory=dict)
 
     def joined(self, function: Any) -> dict[Any, Any]:
@@ -101,10 +109,7 @@ class _Joiner:
 
     def _gain(self, window: Sequence[_Call]) -> float:
         """Nanoseconds that one nest saves, 0 if none."""
-        key = _key(window)
-        if key not in self._gains:
-            self._gains[key] = self._new_gain(window)
-        return self._gains[key]
+        return self._once(self._gains, _key(window), window, lambda: self._new_gain(window)) or 0.0
 
     def _new_gain(self, window: Sequence[_Call]) -> float:
         parts = self._parts_of(window)
@@ -147,19 +152,23 @@ class _Joiner:
 
     def _parts_of(self, window: Sequence[_Call]) -> list[_Part]:
         """Those of which all stages are known."""
-        return [part for call in window if (part := self._part(call.callee)) is not None]
+        return [part for call in window if (part := self._part(call)) is not None]
 
-    def _part(self, callee: Any) -> _Part | None:
-        if callee not in self._parts:
-            self._parts[callee] = self._new_part(self.mod[callee])
-        return self._parts[callee]
+    def _once(
+        self, found: dict[Any, T | None], key: Any, window: Sequence[_Call], make: Callable[[], T | None]
+    ) -> T | None:
+        """What is ``found`` by ``key``, made the first time; ``None`` where it is refused, or fails."""
+        if key not in found:
+            names = ", ".join(dict.fromkeys(str(call.callee.name_hint) for call in window))
+            found[key] = isolated(lambda: unless_refused(make), f"kernel {names} is not joined", self.notes)
+        return found[key]
+
+    def _part(self, call: _Call) -> _Part | None:
+        return self._once(self._parts, call.callee, [call], lambda: self._new_part(self.mod[call.callee]))
 
     def _new_part(self, function: Any) -> _Part | None:
-        try:
-            sch = simplified(new_schedule(function))
-            chain = chain_of(stages_of(sch))
-        except Exception:  # blocks of a kind that has no schedule
-            return None
+        sch = simplified(new_schedule(function))
+        chain = chain_of(stages_of(sch))
         if not chain.is_known:
             return None
         alone = min(self.model.apart(chain), self._rows_of(sch) if _are_rows(chain.stages) else math.inf)
@@ -170,16 +179,16 @@ class _Joiner:
 
     def _join(self, window: Sequence[_Call]) -> Any:
         """The call of one function that does what those of a window do; ``None`` if there is none that is faster."""
-        key = _key(window)
-        if key not in self._made:
-            function = _one_function(self.mod, window)
-            parts = self._parts_of(window)
-            alone, passes = sum(part.nanoseconds for part in parts), parts[0].chain.passes
-            scheduled = function and joined_primfunc(function, self.machine, passes=passes, nanoseconds=alone)
-            name = "_".join(dict.fromkeys(call.callee.name_hint for call in window))
-            self._made[key] = None if scheduled is None else self.builder.add_func(scheduled, name)
-        callee = self._made[key]
+        callee = self._once(self._made, _key(window), window, lambda: self._new_kernel(window))
         return callee and relax.call_tir(callee, relax.Tuple(_arguments(window)), window[-1].ty)
+
+    def _new_kernel(self, window: Sequence[_Call]) -> Any:
+        function = _one_function(self.mod, window)
+        parts = self._parts_of(window)
+        alone, passes = sum(part.nanoseconds for part in parts), parts[0].chain.passes
+        scheduled = function and joined_primfunc(function, self.machine, passes=passes, nanoseconds=alone)
+        name = "_".join(dict.fromkeys(call.callee.name_hint for call in window))
+        return None if scheduled is None else self.builder.add_func(scheduled, name)
 
 
 def _calls_of(function: Any) -> tuple[list[_Call], dict[Any, list[Any]]]:

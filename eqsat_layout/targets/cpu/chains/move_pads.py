@@ -15,10 +15,12 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.model.chain_model import Chain
+from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, is_parameter
 from eqsat_layout.targets.schedules.inlining import inline_producers
-from eqsat_layout.targets.schedules.rebuild import block_of, nest_of, schedule_over, with_accesses
+from eqsat_layout.targets.schedules.rebuild import block_of, nest_of, nests_of, schedule_over, store_of, with_accesses
 from eqsat_layout.targets.schedules.stages import Access, Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.tir.structural import structural_map, substitute
 
@@ -27,17 +29,17 @@ _FAR = 1 << 31  # beyond it, an index is not known
 
 def pads_first(sch: Any) -> Any:
     """The schedule with pads moved; ``None`` where there are none that can be."""
-    try:
-        sch = new_schedule(inline_producers(sch, _is_joined).mod["main"])
-        moved = None
-        for name in [stage.name for stage in stages_of(sch)]:
-            now = moved or sch
-            stage = stage_of(now, now.get_sblock(name))
-            if (found := _pad_after(now, stage)) is not None:
-                moved = _Mover(now, stage, *found).moved() or moved
-        return None if moved is None else align_epilogues(moved)
-    except Exception:  # blocks of one name, of a kind that has no schedule, or that read who knows what
-        return None
+    return unless_refused(lambda: _pads_first(new_schedule(inline_producers(sch, _is_joined).mod["main"])))
+
+
+def _pads_first(sch: Any) -> Any:
+    moved = None
+    for name in [stage.name for stage in stages_of(sch)]:
+        now = moved or sch
+        stage = stage_of(now, now.get_sblock(name))
+        if (found := _pad_after(now, stage)) is not None:
+            moved = _Mover(now, stage, *found).moved() or moved
+    return None if moved is None else align_epilogues(moved)
 
 
 def may_move_pads(chain: Chain) -> bool:
@@ -121,7 +123,7 @@ class _Mover:
         if is_made_here or is_read_twice or not self._is_safe():
             return None
         nests: list[Any] = []
-        for nest in root.body.seq:
+        for nest in nests_of(self._func):
             name = block_of(nest).name_hint
             if name == self._stage.name:
                 nests += [*(one.nest() for one in padded), self._reduction(nest, padded)]
@@ -138,7 +140,7 @@ class _Mover:
         """For every axis of an operand the elements that are read in front of it and behind it."""
         bounds = [self._ranges.const_int_bound(index) for index in load.indices]
         if None in load.shape or any(max(abs(int(b.min_value)), abs(int(b.max_value))) > _FAR for b in bounds):
-            raise ValueError("an operand of which is not known what is read")
+            raise Refused("an operand of which is not known what is read")
         return [
             (max(0, -int(bound.min_value)), max(0, int(bound.max_value) + 1 - (extent or 0)))
             for bound, extent in zip(bounds, load.shape, strict=True)
@@ -168,7 +170,8 @@ class _Mover:
             return tirx.IterVar(tvm.ir.Range(axis.dom.min, extents[axis.var]), axis.var, axis.iter_type)
 
         iters = list(map(widened, block.iter_vars))
-        return nest_of(iters, block.name_hint, with_accesses(block.body, place), with_accesses(block.init, place))
+        init = None if block.init is None else with_accesses(block.init, place)
+        return nest_of(iters, block.name_hint, with_accesses(store_of(block), place), init)
 
     def _epilogue(self, nest: Any) -> Any:
         block = block_of(nest)
@@ -181,7 +184,7 @@ class _Mover:
             name = str(getattr(call.op, "name", call.op))
             return tirx.Select(*call.args) if name.endswith("if_then_else") else call
 
-        body = structural_map(block.body, (tvm.ir.TensorLoad, on_load), (tvm.ir.Call, on_call))
+        body = structural_map(store_of(block), (tvm.ir.TensorLoad, on_load), (tvm.ir.Call, on_call))
         return nest_of(list(block.iter_vars), block.name_hint, body)
 
 

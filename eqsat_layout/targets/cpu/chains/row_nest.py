@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import Machine
-from eqsat_layout.targets.cpu.single.families import in_vectors
+from eqsat_layout.targets.cpu.single.loops import in_vectors
 from eqsat_layout.targets.cpu.single.tile_loops import (
     SIDE_BY_SIDE,
     across_lanes,
@@ -58,9 +59,9 @@ def schedule_row_nest(sch: Any, stages: Sequence[Stage], count: int, machine: Ma
     rows = math.prod(axis.extent or 1 for axis in last.axes[:count])
     between = sum(stage.domain * stage.write.element_bytes for stage in earlier if not stage.is_reduction)
     if rows // size < machine.cores or between * size // rows > _FILL * machine.l2_bytes:
-        raise ValueError("too few rows, or too long ones")
+        raise Refused("too few rows, or too long ones")
     if not all(lanes.values()) and size * 2 < SIDE_BY_SIDE:
-        raise ValueError("no rows side by side")
+        raise Refused("no rows side by side")
     parts: list[_Part] = []
     for stage in earlier:
         parts += _parts_of(sch, stage, lanes.get(stage.name), width)
@@ -73,7 +74,7 @@ def schedule_row_nest(sch: Any, stages: Sequence[Stage], count: int, machine: Ma
     for part, domain in zip(parts, domains, strict=True):
         own = sch.get_loops(part.block)[-len(sch.get(part.block).iter_vars) :]
         if math.prod(extent_of(sch, loop) for loop in own) * rows != domain * size:
-            raise ValueError("rows that need others: these would be made again and again")
+            raise Refused("rows that need others: these would be made again and again")
         part.finish(sch, part.block)
 
 
@@ -85,9 +86,9 @@ def _lanes(stage: Stage, width: int) -> int:
     """Partial results side by side, a power of two; 0: no vector divides the row."""
     *outer, last = stage.reduced
     if stage.is_product or last.extent is None or (outer and last.extent != width):
-        raise ValueError("no sum along one axis")
+        raise Refused("no sum along one axis")
     if any(load.stride(last.var) not in (0, 1) for load in stage.loads):
-        raise ValueError("the axis does not run along memory")
+        raise Refused("the axis does not run along memory")
     lanes = math.gcd(last.extent, width)
     return lanes if 4 * lanes >= width and lanes > 1 else 0
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.model.register_tiles import register_tile
-from eqsat_layout.targets.cpu.single.families import in_vectors
+from eqsat_layout.targets.cpu.single.loops import in_vectors
 from eqsat_layout.targets.cpu.single.tile_loops import extent_of, reduce_in_tile, split_tiles
 from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
@@ -85,7 +86,7 @@ def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, ma
     local = stage.within([extent_of(sch, loop) for loop in loops])
     tile = register_tile(local, machine)
     if tile is None:
-        raise ValueError("no vector axis")
+        raise Refused("no vector axis")
     outer, inner, lane = split_tiles(sch, loops, tile, local)
     sch.vectorize(lane)
     if not stage_of(sch, out).is_costly:

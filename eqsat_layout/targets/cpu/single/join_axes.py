@@ -13,7 +13,15 @@ from typing import Any
 from tvm import tirx
 
 from eqsat_layout.targets.cpu.model.register_tiles import JoinedTile
-from eqsat_layout.targets.schedules.rebuild import CutAxis, block_of, nest_of, schedule_over, with_accesses
+from eqsat_layout.targets.schedules.rebuild import (
+    CutAxis,
+    block_of,
+    nest_of,
+    nests_of,
+    schedule_over,
+    store_of,
+    with_accesses,
+)
 from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.structural import substitute
 
@@ -24,7 +32,7 @@ def join_axes(sch: Any, stage: Stage, epilogue: Stage, tile: JoinedTile) -> Any:
     root = func.body.block
     before = stage.write.buffer
     joiner = _Joiner(stage, before, tile)
-    nests = list(root.body.seq)
+    nests = nests_of(func)
     for index, nest in enumerate(nests):
         name = block_of(nest).name_hint
         if name in (stage.name, epilogue.name):
@@ -64,7 +72,7 @@ class _Joiner:
             return substitute(with_accesses(statement, place), values)
 
         init = None if block.init is None else moved(block.init)
-        return nest_of(iters, block.name_hint, moved(block.body), init, block.annotations)
+        return nest_of(iters, block.name_hint, moved(store_of(block)), init, block.annotations)
 
     def _spread(self, flat: Any) -> list[Any]:
         """The old axes of an element."""

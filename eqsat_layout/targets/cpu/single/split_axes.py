@@ -16,6 +16,7 @@ from tvm import tirx
 
 from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
+from eqsat_layout.targets.schedules.attempts import tried
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.stages import Access, Stage, new_schedule, stages_of
 from eqsat_layout.tir.structural import substitute
@@ -41,20 +42,22 @@ def _split(sch: Any, number: int, axis: int, machine: Machine) -> Any:
     size = math.lcm(*(load.period(one.var) or 1 for load in stage.loads))
     if one.extent is None or size in (1, one.extent) or one.extent % size:
         return None
-    trial = sch.copy()
-    try:
-        epilogue = epilogue_of(trial, stage)
+    epilogue = epilogue_of(sch, stage)
+    if epilogue is not None and not is_in_place(stage, epilogue):
+        return None
+
+    def change(trial: Any) -> None:
         if epilogue is None:
             trial.cache_write(stage.block, 0, "global")
-        elif not is_in_place(stage, epilogue):
-            return None
         _cut(trial, stage, axis, size)
-        trial = align_epilogues(new_schedule(trial.mod["main"]))
-        cut = stages_of(trial)[number]
-        out = epilogue_of(trial, cut)
-        if out is None or not is_in_place(cut, out):
-            return None
-    except Exception:  # an axis that TVM does not cut
+
+    trial = tried(sch, change)
+    if trial is None:
+        return None
+    trial = align_epilogues(new_schedule(trial.mod["main"]))
+    cut = stages_of(trial)[number]
+    out = epilogue_of(trial, cut)
+    if out is None or not is_in_place(cut, out):
         return None
     before, after = (tile_cycles(s, machine, joined=True) for s in (stage, cut))
     return trial if after is not None and (before is None or after < _GAIN * before) else None

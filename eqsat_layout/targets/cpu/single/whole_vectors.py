@@ -14,8 +14,18 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from eqsat_layout.errors import Refused
+from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.epilogues import is_parameter
-from eqsat_layout.targets.schedules.rebuild import CutAxis, block_of, nest_of, schedule_over, with_accesses
+from eqsat_layout.targets.schedules.rebuild import (
+    CutAxis,
+    block_of,
+    nest_of,
+    nests_of,
+    schedule_over,
+    store_of,
+    with_accesses,
+)
 from eqsat_layout.targets.schedules.stages import Axis, Stage, stages_of
 from eqsat_layout.tir.structural import substitute
 
@@ -28,10 +38,7 @@ def in_whole_vectors(sch: Any, width: int) -> Any:
         return None
     if not all(stage.simple and stage.is_plain and len(stage.reduced) <= 1 for stage in stages):
         return None
-    try:
-        return _Cutter(sch, stages, extent, width).cut()
-    except Exception:  # stages of other kinds, or that TVM refuses
-        return None
+    return unless_refused(_Cutter(sch, stages, extent, width).cut)
 
 
 class _Cutter:
@@ -47,7 +54,7 @@ class _Cutter:
     def cut(self) -> Any:
         """The schedule over the new blocks."""
         root = self._func.body.block
-        nests = [self._nest(nest) for nest in root.body.seq]
+        nests = [self._nest(nest) for nest in nests_of(self._func)]
         return schedule_over(self._func, nests, [self._cut.get(buffer, buffer) for buffer in root.alloc_buffers])
 
     def _row_axis(self, stage: Stage) -> Axis | None:
@@ -64,7 +71,7 @@ class _Cutter:
         block = block_of(nest)
         row = self._rows[block.name_hint]
         if row is None:
-            with_accesses(block.body, partial(self._placed, None, []))  # reads no rows, or raises
+            with_accesses(block.body, partial(self._placed, None, []))  # reads no rows, or is refused
             return nest
         iters = list(block.iter_vars)
         place = next(number for number, axis in enumerate(iters) if axis.var.same_as(row.var))
@@ -72,7 +79,7 @@ class _Cutter:
         cut = CutAxis.of(self._extent, self._count, self._width, str(row.var.ty.dtype), kind)
         iters[place : place + 1] = [cut.number, cut.place]
         own = [cut.number.var, cut.place.var]
-        moved = with_accesses(block.body, partial(self._placed, row.var, own))
+        moved = with_accesses(store_of(block), partial(self._placed, row.var, own))
         body = substitute(moved, {row.var: cut.element})
         if block.init is not None:
             body = _once(body, block.init, cut.element >= cut.start)
@@ -84,7 +91,7 @@ class _Cutter:
             return buffer, indices
         *outer, last = indices
         if row is None or not last.same_as(row):
-            raise ValueError("another element of a row")
+            raise Refused("another element of a row")
         return self._cut[buffer], [*outer, *cut]
 
 
@@ -95,7 +102,7 @@ def _once(update: Any, init: Any, is_new: Any) -> Any:
         if isinstance(value, operation) and _is_load_of(value.a, update):
             more = tirx.Select(is_new, value.b, init.value)
             return tirx.BufferStore(update.buffer, operation(value.a, more), update.indices)
-    raise ValueError("a reduction of another kind")
+    raise Refused("a reduction of another kind")
 
 
 def _is_load_of(value: Any, store: Any) -> bool:
