@@ -20,7 +20,7 @@ from eqsat_layout.targets.cpu.amx.selection import split_product
 from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
 from eqsat_layout.targets.cpu.chains.row_nest import row_axes, schedule_row_nest
 from eqsat_layout.targets.cpu.chains.tile_nest import schedule_nest
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain_model import NestModel, chain_of
 from eqsat_layout.targets.cpu.model.register_tiles import (
     JoinedTile,
@@ -44,8 +44,8 @@ from eqsat_layout.targets.schedules.inlining import inline_producers
 from eqsat_layout.targets.schedules.math_functions import expand_functions
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stage_of, stages_of
 
-_LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined into it
-_JOINS = 2  # of the vector axis, and of others
+_LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined: registers spill
+_JOINS = 2  # one of the vector axis, and one of others
 _SCHEDULED = "tirx.is_scheduled"
 
 
@@ -53,13 +53,13 @@ _SCHEDULED = "tirx.is_scheduled"
 class _Means:
     """What a kernel is scheduled for and with; ``refused``: what did not apply, for each stage that nothing did."""
 
-    machine: Machine
+    machine: CpuMachine
     families: Sequence[Family]
     refused: list[str] = field(default_factory=list)
 
 
 def schedule_module(
-    mod: tvm.IRModule, machine: Machine, notes: Notes | None = None, *, families: Sequence[Family] = FAMILIES
+    mod: tvm.IRModule, machine: CpuMachine, notes: Notes | None = None, *, families: Sequence[Family] = FAMILIES
 ) -> tvm.IRModule:
     """``mod`` with every PrimFunc scheduled that was not. The input is not changed.
 
@@ -78,7 +78,7 @@ def schedule_module(
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
-def schedule_primfunc(func: Any, machine: Machine, *, families: Sequence[Family] = FAMILIES) -> Any:
+def schedule_primfunc(func: Any, machine: CpuMachine, *, families: Sequence[Family] = FAMILIES) -> Any:
     """``func`` scheduled for ``machine``; as it was where that is refused. Faults are raised."""
     return _scheduled_func(func, _Means(machine, families))
 
@@ -88,14 +88,14 @@ def _scheduled_func(func: Any, means: _Means) -> Any:
     return kernel or _finished(func, lambda sch: _schedule(sch, means), means.machine, means.refused) or func
 
 
-def _on_matrix_unit(func: Any, machine: Machine) -> Any:
+def _on_matrix_unit(func: Any, machine: CpuMachine) -> Any:
     """``func`` as a kernel for the matrix unit; ``None`` where there is none, or none that is faster."""
     split = split_product(func, machine)
     kernel = split and unless_refused(split.kernel)
     return kernel and _named(func, _scheduled(expand_functions(kernel)))
 
 
-def joined_primfunc(func: Any, machine: Machine, *, passes: int, nanoseconds: float) -> Any:
+def joined_primfunc(func: Any, machine: CpuMachine, *, passes: int, nanoseconds: float) -> Any:
     """``func`` scheduled as one nest; ``None`` where none is faster than its parts, which take ``nanoseconds``.
 
     With no more than ``passes`` over the data, one whose last stage runs on accumulators is as good.
@@ -123,7 +123,7 @@ def _has_epilogue(sch: Any) -> bool:
     return epilogue is not None and is_in_place(stages[-2], epilogue)
 
 
-def _finished(func: Any, schedule: Callable[[Any], Any], machine: Machine, refused: list[str] | None = None) -> Any:
+def _finished(func: Any, schedule: Callable[[Any], Any], machine: CpuMachine, refused: list[str] | None = None) -> Any:
     """``func`` under its own name with what ``schedule`` makes of it; ``None`` where that is nothing, or refused."""
     sch = unless_refused(lambda: schedule(new_schedule(func)), refused)
     if sch is None:
@@ -166,7 +166,7 @@ def _schedule(sch: Any, means: _Means) -> Any:
     return sch
 
 
-def _nested(sch: Any, machine: Machine, nanoseconds: float | None = None, *, has_pads: bool = False) -> Any:
+def _nested(sch: Any, machine: CpuMachine, nanoseconds: float | None = None, *, has_pads: bool = False) -> Any:
     """All stages in one nest, where TVM can do it and that is faster than apart (in ``nanoseconds``, if known)."""
     chain, model = chain_of(stages_of(sch), has_pads=has_pads), NestModel(machine)
     nest = model.faster(chain, nanoseconds or model.apart(chain)) if chain.is_regular else None
@@ -175,7 +175,7 @@ def _nested(sch: Any, machine: Machine, nanoseconds: float | None = None, *, has
     return tried(sch, lambda s: schedule_nest(s, nest.tile, machine))
 
 
-def _in_rows(sch: Any, machine: Machine) -> Any:
+def _in_rows(sch: Any, machine: CpuMachine) -> Any:
     """All stages a few rows at a time; ``None`` where they don't work in rows."""
     sch = fuse_axes(sch)
     stages = stages_of(sch)
@@ -236,7 +236,7 @@ def _may_inline(stage: Stage, consumer: Stage) -> bool:
     return not reused and not stage.branches_on(lane)
 
 
-def _join_tiles(sch: Any, machine: Machine) -> Any:
+def _join_tiles(sch: Any, machine: CpuMachine) -> Any:
     """Reductions over tiles of several axes at once, or that overlap, where such tiles use the registers better."""
     for number in range(len(stages_of(sch))):
         for _ in range(_JOINS):
@@ -247,7 +247,7 @@ def _join_tiles(sch: Any, machine: Machine) -> Any:
     return sch
 
 
-def _joined(sch: Any, stage: Stage, machine: Machine) -> Any:
+def _joined(sch: Any, stage: Stage, machine: CpuMachine) -> Any:
     if not (stage.simple and stage.is_plain and stage.is_reduction):
         return None
     tile = joined_tile(stage, machine)
@@ -273,7 +273,7 @@ def _with_joined_axes(sch: Any, stage: Stage, tile: JoinedTile) -> Any:
     return unless_refused(joined)
 
 
-def _is_in_pieces(sch: Any, name: str, machine: Machine) -> bool:
+def _is_in_pieces(sch: Any, name: str, machine: CpuMachine) -> bool:
     """A reduction is done in pieces, for which cores take panels."""
     stage = stage_of(sch, sch.get_sblock(name))
     tile = register_tile(stage, machine)

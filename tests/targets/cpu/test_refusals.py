@@ -5,18 +5,19 @@ Each kernel here once ended in an exception that was taken for a refusal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from targets.machines import AVX2
 from tvm import relax, s_tir, te, tirx
 
 from eqsat_layout.errors import EqsatError, Refused
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
-from eqsat_layout.targets import Machine, normalize_target
+from eqsat_layout.targets import CpuMachine, normalize_target
 from eqsat_layout.targets.cpu.build import build_scheduled, fuse
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.schedule import schedule_module
@@ -24,7 +25,6 @@ from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
 from eqsat_layout.tir.structural import nodes_of, structural_map
 
-AVX2 = Machine(32, 16, 2)
 ZERO = tirx.const(0.0, "float32")
 nn, op = relax.op.nn, relax.op
 
@@ -86,7 +86,7 @@ def test_a_kernel_that_no_family_takes_says_why(make_module):
 
 
 @dataclass(frozen=True)
-class BrokenMachine(Machine):
+class BrokenMachine(CpuMachine):
     """A machine of which something can't be known."""
 
     def lanes(self, element_bytes):
@@ -94,7 +94,7 @@ class BrokenMachine(Machine):
 
 
 def test_a_fault_in_joining_stays_with_its_kernel(make_module):
-    machine, mod = BrokenMachine(32, 16, 2), two_kernels(make_module)
+    machine, mod = BrokenMachine(**asdict(AVX2)), two_kernels(make_module)
     with pytest.raises(EqsatError, match="kernel sum is not joined: OverflowError: no lanes"):
         join_chains(mod, machine, Notes(strict=True))
     notes = Notes(strict=False)

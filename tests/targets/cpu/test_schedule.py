@@ -10,18 +10,16 @@ import tvm
 import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from targets.machines import AVX2, AVX512, NEON
 from tvm import relax, te, tirx
 
 from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.targets import Machine, normalize_target
+from eqsat_layout.targets import normalize_target
 from eqsat_layout.targets.cpu.build import build_scheduled, fuse
 from eqsat_layout.targets.cpu.schedule import schedule_module, schedule_primfunc
 from eqsat_layout.targets.schedules.stages import Access, new_schedule, stages_of
 from eqsat_layout.tir.structural import substitute
 
-AVX512 = Machine(64, 32, 2, broadcast_operand=True)
-AVX2 = Machine(32, 16, 2)
-NEON = Machine(16, 32, 4, broadcast_operand=True)
 MACHINES = [AVX512, AVX2, NEON]
 
 ZERO = tirx.const(0.0, "float32")

@@ -1,7 +1,7 @@
 """Products of float32 matrices on a matrix unit that multiplies bfloat16 (targets room).
 
 In: a product (:mod:`matrix_products`) and the elementwise stage that follows, if any. Out: a scheduled PrimFunc. Cores
-take chunks of rows, or of columns. Each cuts its rows into parts (:mod:`float_parts`) that stay in its second cache,
+take chunks of rows, or of columns. Each cuts its rows into parts (:mod:`float_parts`) that stay in its L2,
 goes over all panels of columns with them, and stores what the epilogue makes of each block. While the unit works on one
 panel of the weights, the vector units cut the next: weights come from memory as they are, for in parts they are half as
 large again, and may be anything.
@@ -22,41 +22,39 @@ from tvm.ir import Var
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
 from eqsat_layout.targets.cpu.amx.bfloat16_parts import PAIRS, PARTS, part
 from eqsat_layout.targets.cpu.amx.products import MatrixProduct
-from eqsat_layout.targets.cpu.machine import Machine
-from eqsat_layout.targets.cpu.single.prefetch import fetched
+from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.model.overlap import overlapped
+from eqsat_layout.targets.cpu.single.prefetch import prefetch
 from eqsat_layout.targets.schedules.rebuild import store_of
 from eqsat_layout.targets.schedules.stages import Access, Stage, divisors
 from eqsat_layout.tir.structural import structural_map, substitute
 
 LANES = 16  # of vectors of float32 beside the unit
-_TILES = 2  # of rows, and of columns, whose products are in registers together
+_TILES = 2  # of rows, and of columns: their four products and the four of operands are the unit's eight registers
 _ROWS = _TILES * matrix_unit.ROWS
 _COLUMNS = _TILES * matrix_unit.COLUMNS
 _STEPS = matrix_unit.STEPS
-_MOST_ROWS = 2048  # of a chunk
-_RUN = 128  # steps along memory, from which on rows are read one by one
-_BLOCK = 135.0  # nanoseconds of the products of all pairs of parts for one step of one block (24 instructions)
-_HALF = 0.55  # of that for a block of half as many rows
-_PART = 0.5  # of an element of the data that is read and cut into parts
-_WEIGHT = 0.16  # of an element of the weights that is cut into parts
-_RESULT = 0.2  # of an element of the result, its epilogue included
-_RESUMED = 50.0  # of a block's sums that wait for the next piece
-_MEMORY = 6.0  # bytes a nanosecond of weights that a core gets from memory
-_AGAIN = 14.0  # the same for weights that it has read before, from the last cache
-_OVERLAP = 0.5  # of the shorter one of work and traffic is not hidden behind the other
-_LAUNCH = 3000.0  # nanoseconds of a parallel loop
-_CACHE = 2 << 20  # bytes of the second cache of every CPU that has the unit
-_HELD = 0.45  # of it, for the parts of a chunk of rows
+_MOST_ROWS = 2048  # of a chunk: the parts of more fit no L2
+_RUN = 128  # steps along memory, from which on rows are read one by one, as prefetch follows them
+_BUSY = 1.05  # times as long as the products of a block alone: loads and stores of tiles between them
+_HALF = 0.55  # of a block's time for one of half as many rows
+_PART = 1.5  # cycles of an element of the data that is read and cut into parts
+_WEIGHT = 0.48  # of an element of the weights that is cut into parts
+_RESULT = 0.6  # of an element of the result, its epilogue included
+_RESUMED = 150.0  # of a block's sums that wait for the next piece
+_FIRST = 0.48  # of the bandwidth of memory, for weights that a core reads while it computes
+_AGAIN = 0.56  # of that of the last-level cache, for those that it has read before
+_HELD = 0.45  # of L2, for the parts of a chunk of rows: its size counts, as the unit is the core's and not the thread's
 _SUMS = 0.3  # of it, for sums that wait for more steps
 _FILL = 0.6  # of it, for parts and weights that are used again
-_MARGIN = 1.3  # times as long as by this model, beside what :mod:`nests` says of kernels without the unit
+_MARGIN = 1.3  # times as long as by this model, beside what the model of chains says of kernels without the unit
 
 
 @dataclass(frozen=True)
 class TilePlan:
     """``rows`` at a time, in ``chunks`` for an element of the batch; columns in ``groups``, steps in ``pieces``.
 
-    ``nanoseconds`` that all takes by a small model, as :mod:`nests` counts them.
+    ``nanoseconds`` that all takes by a small model, comparable with the model of chains.
     """
 
     rows: int
@@ -66,34 +64,34 @@ class TilePlan:
     nanoseconds: float
 
 
-def plan_tiles(product: MatrixProduct, machine: Machine) -> TilePlan | None:
+def plan_tiles(product: MatrixProduct, machine: CpuMachine) -> TilePlan | None:
     """The fastest plan; ``None`` where nothing fits."""
     return min(_plans(product, machine), key=lambda plan: plan.nanoseconds, default=None)
 
 
-def _plans(product: MatrixProduct, machine: Machine) -> Iterator[TilePlan]:
+def _plans(product: MatrixProduct, machine: CpuMachine) -> Iterator[TilePlan]:
     blocks, panels = _blocks(product), _panels(product)
     for groups in (count for count in (1, *range(machine.cores, 4 * machine.cores + 1)) if panels % count == 0):
         for size in _sizes(product.rows.extent, machine):
-            pieces = _pieces(size, blocks, panels // groups)
+            pieces = _pieces(size, blocks, panels // groups, machine)
             if pieces:
                 plan = TilePlan(size, math.ceil(product.rows.extent / size), groups, pieces, 0.0)
                 yield replace(plan, nanoseconds=_MARGIN * _nanoseconds(product, plan, machine))
 
 
-def _sizes(rows: int, machine: Machine) -> list[int]:
+def _sizes(rows: int, machine: CpuMachine) -> list[int]:
     """Rows of a chunk that are tried: about every whole number of blocks, as many chunks for each core."""
     counts = {max(1, round(rows / size)) for size in range(_ROWS, _MOST_ROWS + 1, _ROWS)}
     counts |= {_rounded_up(count, machine.cores) for count in counts}
     return sorted({_rounded_up(math.ceil(rows / count), matrix_unit.ROWS) for count in counts})
 
 
-def _pieces(rows: int, blocks: int, panels: int) -> int:
+def _pieces(rows: int, blocks: int, panels: int, machine: CpuMachine) -> int:
     """In how many pieces steps are done, for a chunk's parts to fit the cache; 0 where they don't."""
-    fit = [d for d in divisors(blocks, blocks) if _held(rows, blocks) <= d * _HELD * _CACHE]
+    fit = [d for d in divisors(blocks, blocks) if _held(rows, blocks) <= d * _HELD * machine.l2_bytes]
     sums = _rounded_up(rows, _ROWS) * panels * _COLUMNS * 4
     pieces = min(fit, default=0)
-    return pieces if pieces <= 1 or sums <= _SUMS * _CACHE else 0
+    return pieces if pieces <= 1 or sums <= _SUMS * machine.l2_bytes else 0
 
 
 def _held(rows: int, blocks: int) -> int:
@@ -101,19 +99,21 @@ def _held(rows: int, blocks: int) -> int:
     return _rounded_up(rows, _ROWS) * blocks * _STEPS * PARTS * 2
 
 
-def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: Machine) -> float:
+def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: CpuMachine) -> float:
     blocks, panels = _blocks(product), _panels(product) // plan.groups
     turns = math.ceil(product.batch.extent * plan.chunks * plan.groups / machine.cores)
     pairs = plan.rows / _ROWS
-    computing = (math.floor(pairs) + (_HALF if pairs % 1 else 0.0)) * panels * blocks * _BLOCK
+    block = _BUSY * len(PAIRS) * _TILES * _TILES * machine.matrix_cycles
+    computing = (math.floor(pairs) + (_HALF if pairs % 1 else 0.0)) * panels * blocks * block
     computing += math.ceil(pairs) * panels * (plan.pieces - 1) * _RESUMED
     weights = panels * blocks * _COLUMNS * _STEPS
     others = plan.rows * (product.steps.extent * _PART + panels * _COLUMNS * _RESULT) + weights * _WEIGHT
-    busy = turns * (computing + others)
+    busy = turns * (computing + others) / machine.cycles_per_nanosecond
     first = math.ceil(turns / plan.chunks)  # times that a core reads weights that are new to it
-    is_kept = 4 * weights + _held(plan.rows, blocks // plan.pieces) <= _FILL * _CACHE
-    fetched = 4 * weights * (first / _MEMORY + (0 if is_kept else (turns - first) / _AGAIN))
-    return max(busy, fetched) + _OVERLAP * min(busy, fetched) + _LAUNCH
+    is_kept = 4 * weights + _held(plan.rows, blocks // plan.pieces) <= _FILL * machine.l2_bytes
+    again = 0 if is_kept else turns - first
+    seconds = first / (_FIRST * machine.memory_bandwidth) + again / (_AGAIN * machine.last_level_bandwidth)
+    return overlapped(busy, 4e9 * weights * seconds) + 1e9 * machine.parallel_launch
 
 
 def _blocks(product: MatrixProduct) -> int:
@@ -354,7 +354,7 @@ class _Kernel:
 
         def step(block: Any) -> Any:
             statements = [self._cut_following(pair, block, piece, batch, number, panel)] if self._panels > 1 else []
-            statements += self._fetched(pair, batch, panel + number, block)
+            statements += self._prefetched(pair, batch, panel + number, block)
             held: tuple[int | None, int | None] = (None, None)
             for data, weights in PAIRS:
                 if data != held[0]:
@@ -378,7 +378,7 @@ class _Kernel:
         stored = [matrix_unit.stored(tile(*at), self._sums, place(*at)) for at in sums]
         return _sequence([start, self._loop(self._blocks, step), *stored])
 
-    def _fetched(self, pair: Any, batch: Any, panel: Any, block: Any) -> list[Any]:
+    def _prefetched(self, pair: Any, batch: Any, panel: Any, block: Any) -> list[Any]:
         """This step's share of what the epilogue will read beside the sums."""
         lines = _ROWS * _TILES
         each = math.ceil(lines / self._blocks)
@@ -391,7 +391,7 @@ class _Kernel:
             places = self._own_places(self._result_places(batch, row, column, self._number(0)))
             return _sequence(
                 [
-                    fetched(load.buffer[tuple(substitute(index, places) for index in load.indices)])
+                    prefetch(load.buffer[tuple(substitute(index, places) for index in load.indices)])
                     for load in self._read_with_results
                 ]
             )

@@ -11,7 +11,7 @@ from typing import Any
 
 from eqsat_layout.targets.cpu.amx.kernels import LANES, TilePlan, matrix_kernel, plan_tiles
 from eqsat_layout.targets.cpu.amx.products import MatrixProduct, matrix_product
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain_model import NestModel, chain_of
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
@@ -33,7 +33,7 @@ class SplitProduct:
         return matrix_kernel(self.product, self.epilogue, self.sch, self.plan)
 
 
-def split_product(func: Any, machine: Machine) -> SplitProduct | None:
+def split_product(func: Any, machine: CpuMachine) -> SplitProduct | None:
     """``func`` as such a product; ``None`` where it is none, or faster without the unit, or the machine has none."""
     if not machine.matrix_unit:
         return None
@@ -41,7 +41,7 @@ def split_product(func: Any, machine: Machine) -> SplitProduct | None:
     return found if found is not None and _is_faster(found, machine) else None
 
 
-def _product_of(func: Any, machine: Machine) -> SplitProduct | None:
+def _product_of(func: Any, machine: CpuMachine) -> SplitProduct | None:
     sch = inline_producers(new_schedule(func), _may_inline)
     sch = align_epilogues(new_schedule(sch.mod["main"]))
     first, *others = stages_of(sch)
@@ -52,7 +52,7 @@ def _product_of(func: Any, machine: Machine) -> SplitProduct | None:
     return SplitProduct(sch, product, epilogue, plan) if plan else None
 
 
-def _is_faster(split: SplitProduct, machine: Machine) -> bool:
+def _is_faster(split: SplitProduct, machine: CpuMachine) -> bool:
     """By the model of nests, which knows no good tile for some that reach half of the peak without the unit."""
     chain, model = chain_of(stages_of(split.sch)), NestModel(machine)
     return split.plan.nanoseconds < min(model.apart(chain), model.half_peak(chain))

@@ -20,7 +20,7 @@ from eqsat_layout.passes.matrix_literals import knowing, known_operands
 from eqsat_layout.passes.merge_calls import merged_primfunc, tir_call
 from eqsat_layout.targets.cpu.amx.selection import split_product
 from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain_model import Chain, NestModel, chain_of
 from eqsat_layout.targets.cpu.schedule import joined_primfunc, simplified
 from eqsat_layout.targets.schedules.attempts import isolated, unless_refused
@@ -29,11 +29,11 @@ from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
 
 T = TypeVar("T")
 
-_LONGEST = 8  # calls in one kernel
-_REMADE = 2.0  # times that windows make what is part of the pad they read, about
+_LONGEST = 8  # calls in one kernel: all windows of so many are compared
+_REMADE = 2.0  # times that windows make what is part of the pad they read, about: tiles share borders
 
 
-def join_chains(mod: tvm.IRModule, machine: Machine, notes: Notes | None = None) -> tvm.IRModule:
+def join_chains(mod: tvm.IRModule, machine: CpuMachine, notes: Notes | None = None) -> tvm.IRModule:
     """``mod`` with calls joined; ``mod`` itself where nothing is gained.
 
     A fault in a kernel is one of ``notes`` (strict: raised), and its calls are joined with no others.
@@ -71,7 +71,7 @@ class _Call:
 @dataclass
 class _Joiner:
     mod: tvm.IRModule
-    machine: Machine
+    machine: CpuMachine
     model: NestModel
     builder: Any
     notes: Notes

@@ -1,4 +1,4 @@
-"""The schedule of softmax, norms and their kin: all stages of a few rows while these are in the first cache.
+"""The schedule of softmax, norms and their kin: all stages of a few rows while these are in L1.
 
 In: a schedule over stages that reduce the last axis of a tensor and use what they found along it (targets room). Out:
 the schedule changed in place. May raise where that gains nothing or TVM refuses; the caller works on a copy.
@@ -13,10 +13,9 @@ from functools import partial
 from typing import Any
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.loops import in_vectors
 from eqsat_layout.targets.cpu.single.tile_loops import (
-    SIDE_BY_SIDE,
     across_lanes,
     extent_of,
     reduce_lanes,
@@ -25,7 +24,7 @@ from eqsat_layout.targets.cpu.single.tile_loops import (
 from eqsat_layout.targets.schedules.stages import Axis, Stage, divisors, stage_of
 
 _ROWS = 4  # at once, where vectors divide a row: the additions of one wait less for each other
-_FILL = 0.5  # of the second cache, for what lies between stages
+_FILL = 0.5  # of the working set of L2, for what lies between stages
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def row_axes(stages: Sequence[Stage]) -> int:
     return next((n for n in counts if all(extents == _extents(last.axes[:n]) for extents in kept)), 0)
 
 
-def schedule_row_nest(sch: Any, stages: Sequence[Stage], count: int, machine: Machine) -> None:
+def schedule_row_nest(sch: Any, stages: Sequence[Stage], count: int, machine: CpuMachine) -> None:
     """Few rows of the last stage's result at a time, in parallel; all that they need is made just before them.
 
     ``count``: of its axes number the rows.
@@ -54,13 +53,13 @@ def schedule_row_nest(sch: Any, stages: Sequence[Stage], count: int, machine: Ma
     *earlier, last = stages
     width = machine.lanes(last.write.element_bytes)
     lanes = {stage.name: _lanes(stage, width) for stage in earlier if stage.is_reduction}
-    most = _ROWS if all(lanes.values()) else SIDE_BY_SIDE
+    most = _ROWS if all(lanes.values()) else machine.sums_in_flight
     size, axis = max((max(divisors(a.extent or 1, most)), i) for i, a in enumerate(last.axes[:count]))
     rows = math.prod(axis.extent or 1 for axis in last.axes[:count])
     between = sum(stage.domain * stage.write.element_bytes for stage in earlier if not stage.is_reduction)
-    if rows // size < machine.cores or between * size // rows > _FILL * machine.l2_bytes:
+    if rows // size < machine.cores or between * size // rows > _FILL * machine.l2_working_set:
         raise Refused("too few rows, or too long ones")
-    if not all(lanes.values()) and size * 2 < SIDE_BY_SIDE:
+    if not all(lanes.values()) and size * 2 < machine.sums_in_flight:
         raise Refused("no rows side by side")
     parts: list[_Part] = []
     for stage in earlier:
@@ -100,7 +99,7 @@ def _parts_of(sch: Any, stage: Stage, lanes: int | None, width: int) -> list[_Pa
     return [*(_Part(block, reduce_lanes) for block in partial_results), _Part(stage.block, reduce_side_by_side)]
 
 
-def _split(sch: Any, loops: Sequence[Any], axis: int, size: int, machine: Machine) -> Any:
+def _split(sch: Any, loops: Sequence[Any], axis: int, size: int, machine: CpuMachine) -> Any:
     """The loop over groups of rows, ``size`` of them along one axis."""
     head, tail = sch.split(loops[axis], [None, size])
     outer = [*loops[:axis], head, *loops[axis + 1 :]]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import register_tile
 from eqsat_layout.targets.cpu.single.loops import in_vectors
 from eqsat_layout.targets.cpu.single.tile_loops import extent_of, reduce_in_tile, split_tiles
@@ -27,7 +27,7 @@ class _Pass:
     out: Any
 
 
-def schedule_nest(sch: Any, tile: Sequence[int], machine: Machine) -> None:
+def schedule_nest(sch: Any, tile: Sequence[int], machine: CpuMachine) -> None:
     """Tiles of the last stage's result in parallel; all that a tile needs is made just before it."""
     passes = _passes(sch)
     outer, inner = _split(sch, passes[-1].out, tile)
@@ -79,7 +79,7 @@ def _split(sch: Any, block: Any, tile: Sequence[int]) -> tuple[list[Any], list[A
     return outer, inner
 
 
-def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, machine: Machine) -> None:
+def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, machine: CpuMachine) -> None:
     """Register tiles inside a tile of the nest."""
     count = len(stage.spatial)
     loops = loops or sch.get_loops(out)[-count:]
@@ -96,7 +96,7 @@ def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, ma
     reduce_in_tile(sch, local, tile)
 
 
-def _elementwise(sch: Any, block: Any, loops: Sequence[Any] | None, machine: Machine) -> None:
+def _elementwise(sch: Any, block: Any, loops: Sequence[Any] | None, machine: CpuMachine) -> None:
     stage = stage_of(sch, block)
     loops = loops or sch.get_loops(block)[-len(stage.axes) :]
     if not stage.branches_on(stage.axes[-1].var):

@@ -12,26 +12,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.core_sharing import cut_into, pieces_of, shared_tiles
 from eqsat_layout.targets.schedules.stages import Access, Axis, Stage, divisors
 
-_LATENCY = 4.0  # cycles of a fused multiply-add; two start every cycle
-_LOADS = 1.5  # loads and broadcasts a cycle, beside the arithmetic (measured on AVX2: 1.45 to 1.5)
-_ISSUED = 2.75  # instructions a cycle in all (measured on AVX2, the neighbours of a shared machine included)
 _SPARE = 1  # registers for the operand that is not held
 _LONG = 32  # steps of a product so long that LLVM does not write it out
-_STORES = 1.0  # vectors a cycle that are written
-_PANEL = 0.25  # of the second cache, for what one panel of a reduction reads: the next one must have room
+_PANEL = 0.25  # of the working set of L2, for what one panel of a reduction reads: the next one must have room
 _PIECE = 0.0625  # of it, for a piece of such a panel that few rows share: the first one is waited for
-_LARGEST = 28  # accumulators along one axis
-_FEW_ROWS = 320  # elements that share a panel
+_LARGEST = 28  # accumulators along one axis: with operands, more fill the registers of any machine
+_FEW_ROWS = 320  # elements that share a panel: for more, waiting for its first piece counts little
 _ADDRESSES = 60.0  # cycles to compute those of a tile over joined axes, or that overlaps
-_FRESH = 1.0  # cycles that a vector from beyond the second cache takes where every tile needs others
+_FRESH = 1.0  # cycles that a vector from beyond L2 takes where every tile needs others
 _ELSEWHERE = 1.0  # cycles of reading on in another place, where every accumulator has a vector of its own
-_SECOND_CACHE = 32.0  # bytes a cycle that come from it
-_STREAMED = 0.1  # of the cycles that these take is not hidden
-_MEMORY = 6.0  # bytes a cycle that come from memory or the last cache, while a core does nothing else
+_STREAMED = 0.1  # of the cycles that loads from L2 take is not hidden
+_SUPPLY = 0.72  # of the bandwidth of the last-level cache, for weights that come from there and from memory in turns
 
 
 @dataclass(frozen=True)
@@ -56,7 +51,7 @@ class JoinedTile:
     count: int
 
 
-def register_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> Tile | None:
+def register_tile(stage: Stage, machine: CpuMachine, *, whole: bool = False) -> Tile | None:
     """The best tile of ``stage`` with its last spatial axis in vectors; ``None`` if that axis does not vectorise.
 
     ``whole``: only tiles that hold all of that axis.
@@ -70,7 +65,7 @@ def register_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> Til
     return found[1] if found else None
 
 
-def lane_tile(stage: Stage, machine: Machine) -> Tile | None:
+def lane_tile(stage: Stage, machine: CpuMachine) -> Tile | None:
     """The best tile with the last reduction axis in vectors: ``sizes`` has one entry more, 1, for that axis."""
     if not stage.reduced:
         return None
@@ -80,7 +75,7 @@ def lane_tile(stage: Stage, machine: Machine) -> Tile | None:
     return found[1] if found else None
 
 
-def joined_tile(stage: Stage, machine: Machine) -> JoinedTile | None:
+def joined_tile(stage: Stage, machine: CpuMachine) -> JoinedTile | None:
     """The best tile over joined axes, or over an axis that it does not divide; ``None`` where a plain one is as good.
 
     That of the vector axis comes first, if both it and others are to be cut so: ask again after.
@@ -107,7 +102,7 @@ def joined_tile(stage: Stage, machine: Machine) -> JoinedTile | None:
     return best[1]
 
 
-def evenly_shared(stage: Stage, tile: JoinedTile, machine: Machine) -> JoinedTile:
+def evenly_shared(stage: Stage, tile: JoinedTile, machine: CpuMachine) -> JoinedTile:
     """The same with more tiles, where cores are to have as many of them."""
     pieces = pieces_of(stage, machine)
     for axis in pieces.axes:
@@ -118,7 +113,7 @@ def evenly_shared(stage: Stage, tile: JoinedTile, machine: Machine) -> JoinedTil
     return tile
 
 
-def tile_cycles(stage: Stage, machine: Machine, *, joined: bool = False) -> float | None:
+def tile_cycles(stage: Stage, machine: CpuMachine, *, joined: bool = False) -> float | None:
     """Cycles per step and element with the best register tile; ``None`` if the last spatial axis does not vectorise.
 
     ``joined``: with tiles over joined axes too.
@@ -137,8 +132,8 @@ def tile_cycles(stage: Stage, machine: Machine, *, joined: bool = False) -> floa
     return best if best < math.inf else None
 
 
-def reduction_pieces(stage: Stage, tile: Tile, machine: Machine) -> int:
-    """In how many pieces the outermost axis of a reduction is done, for a panel of them to fit the second cache.
+def reduction_pieces(stage: Stage, tile: Tile, machine: CpuMachine) -> int:
+    """In how many pieces the outermost axis of a reduction is done, for a panel of them to fit L2.
 
     One for windows of many rows: 512 channels at 3x3 gain a fifth for one image of 7x7 and lose a third for eight.
     """
@@ -147,11 +142,11 @@ def reduction_pieces(stage: Stage, tile: Tile, machine: Machine) -> int:
     weights = stage.vector_load
     loads = _problem_of(stage, stage.spatial, machine).loads
     panel = max((_touched(load, tile, machine) * load.steps for load in loads if load.strides[tile.vector]), default=0)
-    if weights is None or panel < _PANEL * machine.l2_bytes:
+    if weights is None or panel < _PANEL * machine.l2_working_set:
         return 1
-    most = (_PIECE if _readings(stage, weights) <= _FEW_ROWS else _PANEL) * machine.l2_bytes
+    most = (_PIECE if _readings(stage, weights) <= _FEW_ROWS else _PANEL) * machine.l2_working_set
     outermost = stage.reduced[0].extent or 1
-    fit = [d for d in divisors(outermost, outermost) if panel <= d * _PANEL * machine.l2_bytes]
+    fit = [d for d in divisors(outermost, outermost) if panel <= d * _PANEL * machine.l2_working_set]
     long = [d for d in fit if stage.steps // d >= _LONG] or [1]
     return next((d for d in long if panel <= d * most), long[-1])
 
@@ -162,7 +157,7 @@ def _is_long_window(stage: Stage) -> bool:
     return stage.has_window and (weights is None or _readings(stage, weights) > _FEW_ROWS)
 
 
-def _matrix_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> tuple[float, Tile] | None:
+def _matrix_tile(stage: Stage, machine: CpuMachine, *, whole: bool = False) -> tuple[float, Tile] | None:
     """The tile that holds all rows of a known matrix, and its cycles; ``None`` if there is none."""
     if stage.matrix is None:
         return None
@@ -185,7 +180,10 @@ def _matrix_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> tupl
     rows = math.prod(tile.sizes[:vector])
     operations = max(0, int((stage.matrix.elements != 0).sum()) - rows)
     issued = operations + stage.steps + rows
-    return max(operations / 2, issued / _ISSUED, rows / _STORES) / (lanes * rows * stage.steps), tile
+    cycles = max(
+        operations / machine.fma_units, issued / machine.instructions_per_cycle, rows / machine.stores_per_cycle
+    )
+    return cycles / (lanes * rows * stage.steps), tile
 
 
 _Costed = tuple[float, JoinedTile | None]
@@ -195,7 +193,7 @@ def _cost(costed: _Costed) -> float:
     return round(costed[0], 9)
 
 
-def _joined(problem: _Problem, extents: tuple[int, ...], machine: Machine) -> _Costed:
+def _joined(problem: _Problem, extents: tuple[int, ...], machine: CpuMachine) -> _Costed:
     """The best tile over axes other than that in vectors, and its cycles."""
     best: _Costed = (math.inf, None)
     for first, last in _runs(problem.loads, len(extents) - 1):
@@ -263,7 +261,7 @@ class _Problem:
     is_depthwise: bool
 
 
-def _problem_of(stage: Stage, axes: Sequence[Axis], machine: Machine) -> _Problem:
+def _problem_of(stage: Stage, axes: Sequence[Axis], machine: CpuMachine) -> _Problem:
     """For tiles over ``axes``, the last one in vectors."""
     last = axes[-1]
     batch = math.prod(a.extent or 64 for a in axes if all(access.uses(a.var) for access in stage.loads))
@@ -283,10 +281,10 @@ def _problem_of(stage: Stage, axes: Sequence[Axis], machine: Machine) -> _Proble
     return _Problem(tuple(loads), stage.steps, width, _spare(stage, machine), blocks, stage.has_window, is_depthwise)
 
 
-def _is_streamed(stage: Stage, access: Access, machine: Machine) -> bool:
+def _is_streamed(stage: Stage, access: Access, machine: CpuMachine) -> bool:
     """Panels of weights come from memory, one while another is in use."""
     is_weights = access is stage.vector_load and stage.is_product and not stage.is_part
-    return is_weights and access.buffer_bytes > machine.l2_bytes // 2 and not stage.has_window
+    return is_weights and access.buffer_bytes > machine.l2_working_set // 2 and not stage.has_window
 
 
 def _readings(stage: Stage, access: Access) -> int:
@@ -312,7 +310,7 @@ def _together(strides: tuple[int | None, ...], first: int, last: int) -> tuple[i
 def _best(
     problem: _Problem,
     axes: tuple[int | None, ...],
-    machine: Machine,
+    machine: CpuMachine,
     *,
     whole: bool = False,
     one_vector: bool = False,
@@ -357,7 +355,7 @@ def _sizes(extents: Sequence[int | None], registers: int, held: int | None) -> I
             yield sizes
 
 
-def _spare(stage: Stage, machine: Machine) -> int:
+def _spare(stage: Stage, machine: CpuMachine) -> int:
     """Registers besides accumulators and the operand that is held; LLVM needs one more to itself, else it spills.
 
     Not so in long products, whose addresses and operands are the same in every step.
@@ -366,7 +364,7 @@ def _spare(stage: Stage, machine: Machine) -> int:
     return _SPARE if machine.broadcast_operand or is_long else _SPARE + 1
 
 
-def _cycles(problem: _Problem, tile: Tile, machine: Machine) -> float | None:
+def _cycles(problem: _Problem, tile: Tile, machine: CpuMachine) -> float | None:
     """Cycles per useful multiply-add lane; ``None`` if the tile does not fit the registers."""
     width = problem.width
     vectors = math.ceil(tile.lanes / width)
@@ -374,6 +372,7 @@ def _cycles(problem: _Problem, tile: Tile, machine: Machine) -> float | None:
     count = math.prod(tile.sizes)
     accumulators = vectors * count
     held: list[int] = []
+    arriving = _SUPPLY * machine.last_level_bandwidth / machine.clock  # bytes a cycle
     issued, streamed, fresh, supply, elsewhere = 0.0, 0.0, 0.0, 0.0, 0
     for load in problem.loads:
         moved = load.moved(tile)
@@ -382,12 +381,12 @@ def _cycles(problem: _Problem, tile: Tile, machine: Machine) -> float | None:
         issued += moved * (1, pieces, 2 * tile.lanes)[stride]
         touched = _touched(load, tile, machine)
         panel = touched * load.steps
-        if panel > machine.l1_bytes // 2:
-            streamed += touched / _SECOND_CACHE
-        if load.readings:  # to the second cache for all tiles that share a panel, from there for each
-            supply += touched * load.shared(tile) / load.readings / _MEMORY + touched / _SECOND_CACHE
-        new_rows = not stride and load.total > machine.l2_bytes
-        new_panel = stride and problem.has_window and panel > machine.l2_bytes  # with many rows not cut in pieces
+        if panel > machine.l1_working_set // 2:
+            streamed += touched / machine.l2_bytes_per_cycle
+        if load.readings:  # to L2 for all tiles that share a panel, from there for each
+            supply += touched * load.shared(tile) / load.readings / arriving + touched / machine.l2_bytes_per_cycle
+        new_rows = not stride and load.total > machine.l2_working_set
+        new_panel = stride and problem.has_window and panel > machine.l2_working_set  # with many rows not cut in pieces
         if new_rows or new_panel:
             fresh += touched / machine.vector_bytes
         is_own = problem.is_depthwise and stride and moved == count
@@ -395,15 +394,22 @@ def _cycles(problem: _Problem, tile: Tile, machine: Machine) -> float | None:
             elsewhere += moved // tile.sizes[tile.vector]
     if accumulators + min(held) + problem.spare > machine.registers:
         return None
-    cycles = max(accumulators / 2, issued / _LOADS, (accumulators + issued) / _ISSUED, streamed, supply, _LATENCY)
+    cycles = max(
+        accumulators / machine.fma_units,
+        issued / machine.loads_per_cycle,
+        (accumulators + issued) / machine.instructions_per_cycle,
+        streamed,
+        supply,
+        machine.fma_latency,
+    )
     cycles += _FRESH * fresh + _STREAMED * streamed + _ELSEWHERE * elsewhere + 0.02 * issued
     small = sum(1 for axis, size in enumerate(tile.sizes) if size > 1 and axis != tile.vector)
     rows = math.prod(tile.sizes[: max(0, tile.vector - 1)])  # of the result, far from each other
     return (cycles + 0.05 * small + 0.04 * rows) / (tile.lanes * count)
 
 
-def _touched(load: _Load, tile: Tile, machine: Machine) -> int:
-    """Bytes that a step of a tile moves to the first cache."""
+def _touched(load: _Load, tile: Tile, machine: CpuMachine) -> int:
+    """Bytes that a step of a tile moves to L1."""
     moved = load.moved(tile)
     stride = load.strides[tile.vector] or 0
     touched = moved * (tile.lanes * stride if stride else 1) * load.element_bytes

@@ -17,7 +17,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.lanes import Lanes, constant, picked, table_of, transposed
 from eqsat_layout.targets.cpu.single.loops import in_parallel
 from eqsat_layout.targets.schedules.attempts import unless_refused
@@ -25,9 +25,9 @@ from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over, store
 from eqsat_layout.targets.schedules.stages import Access, Stage, as_int, stages_of
 from eqsat_layout.tir.structural import nodes_of, substitute
 
-_SIZES = (16, 8, 4)  # elements of a vector
+_SIZES = (16, 8, 4)  # elements of a vector that shuffles are known for
 _MOST_SQUARES = 2  # that registers hold at once
-_MOST_LOADS = 512  # of a row that is written out
+_MOST_LOADS = 512  # of a row that is written out, as straight code takes LLVM long
 
 
 class _Body(NamedTuple):
@@ -38,7 +38,7 @@ class _Body(NamedTuple):
     inner: int
 
 
-def move_lanes(sch: Any, machine: Machine) -> Any:
+def move_lanes(sch: Any, machine: CpuMachine) -> Any:
     """The schedule; ``None`` where there is more than one stage, or one of another kind."""
     stages = stages_of(sch)
     if len(stages) != 1:
@@ -54,7 +54,7 @@ def move_lanes(sch: Any, machine: Machine) -> Any:
     return None
 
 
-def _moved_by(body_of: Callable[[Any, Stage, Machine], _Body], sch: Any, stage: Stage, machine: Machine) -> Any:
+def _moved_by(body_of: Callable[[Any, Stage, CpuMachine], _Body], sch: Any, stage: Stage, machine: CpuMachine) -> Any:
     return _scheduled(sch, stage, body_of(sch.get(stage.block), stage, machine), machine)
 
 
@@ -64,7 +64,7 @@ def _is_elsewhere(load: Access, stage: Stage) -> bool:
     return load.stride(last) not in (0, 1) or 0 < load.period(last) < _SIZES[0]
 
 
-def _scheduled(sch: Any, stage: Stage, body: _Body, machine: Machine) -> Any:
+def _scheduled(sch: Any, stage: Stage, body: _Body, machine: CpuMachine) -> Any:
     buffers = {load.buffer: None for load in stage.loads}  # each once, in order
     reads, writes = ([_whole(buffer) for buffer in group] for group in (buffers, [stage.write.buffer]))
     inside = tirx.SeqStmt(list(body.statements)) if body.statements[1:] else body.statements[0]
@@ -80,7 +80,7 @@ def _whole(buffer: Any) -> Any:
     return tirx.BufferRegion(buffer, ranges)
 
 
-def _size(stage: Stage, machine: Machine, *extents: int | None) -> int:
+def _size(stage: Stage, machine: CpuMachine, *extents: int | None) -> int:
     """Elements of a vector, no more than there are along the axes."""
     most = min(machine.lanes(stage.write.element_bytes), *(extent or 0 for extent in extents))
     found = next((size for size in _SIZES if size <= most), None)
@@ -98,7 +98,7 @@ def _vector(indices: Sequence[Any], size: int) -> list[Any]:
 # ---- transposes -------------------------------------------------------------------------------------------------
 
 
-def _in_squares(block: Any, stage: Stage, machine: Machine) -> _Body:
+def _in_squares(block: Any, stage: Stage, machine: CpuMachine) -> _Body:
     """Squares of the last axis and the one along which such loads lie in memory."""
     store = store_of(block)
     loads = nodes_of(store.value, tvm.ir.TensorLoad)
@@ -210,7 +210,7 @@ class _Memory:
 # ---- elements of a row ------------------------------------------------------------------------------------------
 
 
-def _in_rows(block: Any, stage: Stage, machine: Machine) -> _Body:
+def _in_rows(block: Any, stage: Stage, machine: CpuMachine) -> _Body:
     """Rows written out, as what is read of a row depends on the place in it."""
     store = store_of(block)
     *outer, last = block.iter_vars

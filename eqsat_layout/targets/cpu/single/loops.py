@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.core_sharing import cut_into, pieces_of
 from eqsat_layout.targets.cpu.single.tile_loops import extent_of, outer_order
 from eqsat_layout.targets.schedules.stages import Access, Axis, Stage, divisors
@@ -19,7 +19,7 @@ SMALL = 4096
 _TASKS = 8  # for each core, so that one that is held up does not hold up all
 
 
-def in_parallel(sch: Any, loops: Sequence[Any], machine: Machine, work: int) -> None:
+def in_parallel(sch: Any, loops: Sequence[Any], machine: CpuMachine, work: int) -> None:
     """Fuses leading loops until they make enough tasks, and runs those in parallel."""
     if not loops:
         return
@@ -34,7 +34,7 @@ def in_parallel(sch: Any, loops: Sequence[Any], machine: Machine, work: int) -> 
         sch.parallel(fused)
 
 
-def parallel_pieces(sch: Any, outer: Sequence[Any], machine: Machine, stage: Stage) -> Any:
+def parallel_pieces(sch: Any, outer: Sequence[Any], machine: CpuMachine, stage: Stage) -> Any:
     """Parallel over pieces of an axis, where cores are to share it, else over leading tiles (in their order)."""
     order, pieces = outer_order(stage), pieces_of(stage, machine)
     for place in map(order.index, pieces.axes):
@@ -51,7 +51,7 @@ def parallel_pieces(sch: Any, outer: Sequence[Any], machine: Machine, stage: Sta
     return parallel_tiles(sch, outer, machine, stage.domain)
 
 
-def parallel_tiles(sch: Any, outer: Sequence[Any], machine: Machine, work: int, wanted: int | None = None) -> Any:
+def parallel_tiles(sch: Any, outer: Sequence[Any], machine: CpuMachine, work: int, wanted: int | None = None) -> Any:
     """Parallel over leading tiles, ``wanted`` or more; at least one loop stays inside. The innermost one comes back."""
     leading = list(outer[:-1])
     wanted = wanted or _TASKS * machine.cores

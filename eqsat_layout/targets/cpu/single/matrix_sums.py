@@ -22,7 +22,7 @@ from eqsat_layout.passes.matrix_literals import Elements, literals_of
 from eqsat_layout.targets.schedules.stages import as_int, is_true
 from eqsat_layout.tir.structural import structural_map, substitute
 
-_MOST = 1024  # products that are written out
+_MOST = 1024  # products that are written out, as straight code takes LLVM long
 
 
 def write_out_combinations(func: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
 from eqsat_layout.targets.schedules.attempts import tried
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
@@ -24,7 +24,7 @@ from eqsat_layout.tir.structural import substitute
 _GAIN = 0.9  # of the cycles of the whole axis, that those of its digits must stay below
 
 
-def split_axes(sch: Any, machine: Machine) -> Any:
+def split_axes(sch: Any, machine: CpuMachine) -> Any:
     """``sch`` itself where no axis is better cut."""
     for number, stage in enumerate(stages_of(sch)):
         if stage.simple and stage.is_plain and stage.is_reduction:
@@ -35,7 +35,7 @@ def split_axes(sch: Any, machine: Machine) -> Any:
     return sch
 
 
-def _split(sch: Any, number: int, axis: int, machine: Machine) -> Any:
+def _split(sch: Any, number: int, axis: int, machine: CpuMachine) -> Any:
     """Axis ``axis`` of stage ``number`` cut where its operands cut it; ``None`` where that is no better."""
     stage = stages_of(sch)[number]
     one = stage.spatial[axis]

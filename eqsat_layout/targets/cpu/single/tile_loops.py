@@ -14,11 +14,10 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.model.register_tiles import Tile
 from eqsat_layout.targets.schedules.stages import ROOT, Access, Stage, divisors, stage_of
 
-SIDE_BY_SIDE = 8  # sums of single elements: an addition takes four cycles, and two start in each
-_UNROLLED = 16  # steps of the innermost reduction axes that are written out
-_BODY = 256  # multiply-adds beyond which fewer steps are
+_UNROLLED = 16  # steps of the innermost reduction axes that are written out: more make code longer, not faster
+_BODY = 256  # multiply-adds beyond which fewer steps are: the loop has to stay in the core's cache of decoded code
 _SHARING = 2  # rank of an axis along which the load in vectors is read again
-_WINDOW = 25  # largest window that is written out whole (depthwise, pooling)
+_WINDOW = 25  # largest window that is written out whole, 5x5 (depthwise, pooling)
 
 
 def split_tiles(sch: Any, loops: Sequence[Any], tile: Tile, stage: Stage) -> tuple[list[Any], list[Any], Any]:

@@ -9,20 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from targets.machines import AVX2, AVX512, NEON
 from tvm import relax, te, tirx
 
 from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.targets import Machine, normalize_target
+from eqsat_layout.targets import normalize_target
 from eqsat_layout.targets.cpu.build import build_scheduled, fuse
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.chains.tile_nest import schedule_nest
 from eqsat_layout.targets.cpu.model.chain_model import NestModel, chain_of
 from eqsat_layout.targets.cpu.schedule import joined_primfunc, schedule_module, simplified
 from eqsat_layout.targets.schedules.stages import divisors, new_schedule, stages_of
-
-AVX512 = Machine(64, 32, 2, broadcast_operand=True)
-AVX2 = Machine(32, 16, 2)
-NEON = Machine(16, 32, 4, broadcast_operand=True)
 
 
 def forth(data, matrix, *, padding=1):
@@ -314,7 +311,7 @@ def test_tiles_are_whole_and_fit_the_cache():
     count, rows, width, lanes = nest.tile
     assert rows % 4 == 0
     between = count * (rows + 2) * width * lanes + 6 * count * (rows // 4) * width * lanes
-    assert 4 * between < AVX2.l2_bytes
+    assert 4 * between < AVX2.l2_working_set
     everything = model.nanoseconds(chain, (1, 128, 64, 16))
     assert everything is not None
     assert everything > 1.2 * nest.nanoseconds

@@ -7,10 +7,11 @@ import pytest
 import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from targets.machines import AVX512, NEON
 from tvm import relax, te, tirx
 
 from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.targets import Machine, normalize_target
+from eqsat_layout.targets import normalize_target
 from eqsat_layout.targets.cpu.build import build_scheduled, fuse
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.chains.move_pads import pads_first
@@ -19,7 +20,7 @@ from eqsat_layout.targets.cpu.schedule import schedule_module
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
 nn, op = relax.op.nn, relax.op
-MACHINES = [Machine(64, 32, 2, broadcast_operand=True), Machine(16, 32, 4, broadcast_operand=True)]
+MACHINES = [AVX512, NEON]
 
 
 def product(x, w, *, window=1):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tvm
 import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from targets.machines import AVX512
 from tvm import relax, tirx
 
 from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.targets import Machine, normalize_target
+from eqsat_layout.targets import normalize_target
 from eqsat_layout.targets.cpu.build import build_scheduled, fuse
 from eqsat_layout.targets.cpu.model.core_sharing import pieces_of, shared_tiles
 from eqsat_layout.targets.cpu.schedule import schedule_module
@@ -22,7 +25,7 @@ nn, op = relax.op.nn, relax.op
 
 
 def machine_with(cores):
-    return Machine(64, 32, cores, broadcast_operand=True)
+    return replace(AVX512, cores=cores)
 
 
 def packed(emit, x, w):

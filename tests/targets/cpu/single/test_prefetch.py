@@ -16,15 +16,15 @@ import tvm
 import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from targets.machines import AVX2, AVX512, with_small_caches
 from tvm import te, tirx
 
-from eqsat_layout.targets import Machine, normalize_target
+from eqsat_layout.targets import normalize_target
 from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.tir.rewrite import substitute
 
-SMALL_CACHES = Machine(32, 16, 1, l1_bytes=4096, l2_bytes=16384)
-WIDE = Machine(64, 32, 1, broadcast_operand=True, l1_bytes=4096, l2_bytes=16384)
+SMALL_CACHES, WIDE = with_small_caches(AVX2), with_small_caches(AVX512)
 LINE = 16  # floats
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.loops import SMALL, in_parallel, in_vectors, run_of, vector_lanes
 from eqsat_layout.targets.schedules.stages import Stage, stage_of
@@ -17,7 +17,7 @@ from eqsat_layout.targets.schedules.stages import Stage, stage_of
 _LONG_RUN = 256  # elements in a loop that LLVM puts into vectors
 
 
-def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machine) -> None:
+def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
     """Outer loops parallel, the innermost contiguous run vectorised (by LLVM, where vectors don't divide it)."""
     loops = list(sch.get_loops(stage.block))
     run = _contiguous_run(stage)
@@ -53,7 +53,7 @@ def _contiguous_run(stage: Stage) -> int:
     return run_of(stage.axes, [stage.write, *stage.loads], joins=not stage.conditions)
 
 
-def _axis_across(stage: Stage, machine: Machine) -> int | None:
+def _axis_across(stage: Stage, machine: CpuMachine) -> int | None:
     """The axis along which a load lies in memory, if that is not the last one, of which there is more than a line."""
     last, line = stage.axes[-1], machine.line_bytes
     if stage.write.stride(last.var) != 1 or stage.conditions or (last.extent or 0) * stage.write.element_bytes <= line:
@@ -84,7 +84,7 @@ def _lanes_of_run(extents: Sequence[int], width: int) -> int:
     return lanes if common in (1, lanes) else vector_lanes(common, width)
 
 
-def _decompose_pad(sch: Any, stage: Stage, machine: Machine) -> bool:
+def _decompose_pad(sch: Any, stage: Stage, machine: CpuMachine) -> bool:
     """A pad along the vector axis as a fill and a copy, both vectorised; False if the stage is no such pad."""
     if len(stage.loads) != 1 or len(stage.axes) < 2:
         return False

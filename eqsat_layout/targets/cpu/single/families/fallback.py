@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.loops import in_parallel, leading_axes
 from eqsat_layout.targets.schedules.stages import Stage
 
 
-def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machine) -> None:
+def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
     """Outer spatial loops fused and parallel; nothing else."""
     loops = sch.get_loops(stage.block)
     if stage.simple:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.schedules.stages import Stage
 
 
@@ -23,10 +23,10 @@ class Family:
     """
 
     name: str
-    schedule: Callable[[Any, Stage, Stage | None, Machine], None]
+    schedule: Callable[[Any, Stage, Stage | None, CpuMachine], None]
     suits: Callable[[Stage, Stage | None], bool]
     takes_epilogue: bool = False
 
-    def change(self, stage: Stage, epilogue: Stage | None, machine: Machine) -> Callable[[Any], None]:
+    def change(self, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> Callable[[Any], None]:
         """The schedule of this stage, as a change of a schedule."""
         return lambda sch: self.schedule(sch, stage, epilogue, machine)

@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import lane_tile
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.tiled_reduction import is_one_sum
 from eqsat_layout.targets.cpu.single.loops import parallel_tiles
 from eqsat_layout.targets.cpu.single.tile_loops import (
-    SIDE_BY_SIDE,
     axis_loops,
     outer_order,
     partial_results,
@@ -24,7 +23,7 @@ from eqsat_layout.targets.cpu.single.tile_loops import (
 from eqsat_layout.targets.schedules.stages import Stage, divisors
 
 
-def _in_lanes(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machine) -> None:
+def _in_lanes(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
     """A reduction along contiguous memory: a vector of partial results, then across its lanes."""
     tile = lane_tile(stage, machine)
     if tile is None or tile.lanes < 2:
@@ -52,14 +51,14 @@ def _in_lanes(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machine) 
     reduce_lanes(sch, partial)
 
 
-def _side_by_side(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machine) -> None:
+def _side_by_side(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
     """A reduction that no vector divides: results side by side, so that none waits for the sum of the one before."""
-    left = SIDE_BY_SIDE
+    left = machine.sums_in_flight
     sizes: list[int] = []
     for axis in reversed(stage.spatial):
         sizes.insert(0, max(divisors(axis.extent or 1, left)))
         left //= sizes[0]
-    if left == SIDE_BY_SIDE:
+    if left == machine.sums_in_flight:
         raise Refused("no results side by side")
     out = sch.cache_write(stage.block, 0, "local")
     pairs = [sch.split(loop, [None, size]) for loop, size in zip(sch.get_loops(out), sizes, strict=True)]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.tiled_reduction import is_one_sum
 from eqsat_layout.targets.cpu.single.loops import in_parallel, leading_axes, run_of, vector_lanes
@@ -18,7 +18,7 @@ from eqsat_layout.targets.cpu.single.tile_loops import partial_results, reduce_l
 from eqsat_layout.targets.schedules.stages import Axis, Stage
 
 
-def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machine) -> None:
+def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
     """Vectors of partial results, then across these."""
     count = len(stage.spatial)
     loops = sch.get_loops(stage.block)

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import Tile, reduction_pieces, register_tile
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.loops import in_vectors, parallel_pieces, parallel_tiles, vector_lanes
@@ -43,7 +43,7 @@ def _has_no_epilogue(stage: Stage, epilogue: Stage | None) -> bool:
     return is_one_sum(stage) and epilogue is None
 
 
-def _in_tiles(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machine) -> None:
+def _in_tiles(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
     """Accumulators in registers, the epilogue on them while they are hot."""
     tile = register_tile(stage, machine)
     if tile is None:
@@ -63,7 +63,7 @@ def _in_tiles(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machine) 
     reduce_in_tile(sch, stage, tile)
 
 
-def _in_pieces(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machine) -> None:
+def _in_pieces(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
     """A reduction whose panels of operands overflow L2, piece after piece for all tiles of a panel."""
     tile = register_tile(stage, machine)
     if tile is None:
@@ -93,7 +93,7 @@ def _in_pieces(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machine)
         in_vectors(sch, sch.get_loops(epilogue.block)[-1], machine.lanes(stage.write.element_bytes))
 
 
-def _in_relaid_tiles(sch: Any, stage: Stage, epilogue: Stage | None, machine: Machine) -> None:
+def _in_relaid_tiles(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
     """Like :func:`_in_tiles`, for an epilogue that reads the tile in another layout than it was made in.
 
     TVM takes the hull of what a tile feeds, which may hold elements that are not there yet: refused here.
