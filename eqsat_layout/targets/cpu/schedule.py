@@ -17,11 +17,11 @@ from tvm import tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.cpu.amx.selection import split_product
+from eqsat_layout.targets.cpu.chains.fused_rows import schedule_fused_rows
+from eqsat_layout.targets.cpu.chains.fused_tiles import schedule_fused_tiles
 from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
-from eqsat_layout.targets.cpu.chains.row_nest import row_axes, schedule_row_nest
-from eqsat_layout.targets.cpu.chains.tile_nest import schedule_nest
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.chain_model import NestModel, chain_of
+from eqsat_layout.targets.cpu.model.chain_model import ChainModel, chain_of, row_axes
 from eqsat_layout.targets.cpu.model.register_tiles import (
     JoinedTile,
     evenly_shared,
@@ -96,7 +96,7 @@ def _on_matrix_unit(func: Any, machine: CpuMachine) -> Any:
 
 
 def joined_primfunc(func: Any, machine: CpuMachine, *, passes: int, nanoseconds: float) -> Any:
-    """``func`` scheduled as one nest; ``None`` where none is faster than its parts, which take ``nanoseconds``.
+    """``func`` as one loop over tiles or rows of all stages; ``None`` where that takes longer than ``nanoseconds``.
 
     With no more than ``passes`` over the data, one whose last stage runs on accumulators is as good.
     """
@@ -106,12 +106,12 @@ def joined_primfunc(func: Any, machine: CpuMachine, *, passes: int, nanoseconds:
         plain = simplified(sch)
         chain = chain_of(stages_of(plain))
         moved = pads_first(sch) if may_move_pads(chain) else None
-        nested = moved and _nested(moved, machine, nanoseconds, has_pads=True)
-        if nested is not None:
-            return nested
+        fused = moved and _in_tiles(moved, machine, nanoseconds, has_pads=True)
+        if fused is not None:
+            return fused
         sch, is_short = plain, chain.passes <= passes and _has_epilogue(plain)
-        nested = _nested(sch, machine, nanoseconds) or _in_rows(sch, machine)
-        return nested or (_schedule(sch, means) if is_short else None)
+        fused = _in_tiles(sch, machine, nanoseconds) or _in_rows(sch, machine)
+        return fused or (_schedule(sch, means) if is_short else None)
 
     return _finished(func, joined, machine)
 
@@ -152,7 +152,7 @@ def _schedule(sch: Any, means: _Means) -> Any:
     if any(stage.domain == 0 for stage in stages_of(sch)):  # loops that TVM can't fuse
         raise Refused("a tensor without elements")
     sch = simplified(sch)
-    whole = move_lanes(sch, machine) or _nested(sch, machine) or _in_rows(sch, machine)
+    whole = move_lanes(sch, machine) or _in_tiles(sch, machine) or _in_rows(sch, machine)
     if whole is not None:
         return whole
     sch = _join_tiles(split_axes(sch, machine), machine)
@@ -166,13 +166,13 @@ def _schedule(sch: Any, means: _Means) -> Any:
     return sch
 
 
-def _nested(sch: Any, machine: CpuMachine, nanoseconds: float | None = None, *, has_pads: bool = False) -> Any:
-    """All stages in one nest, where TVM can do it and that is faster than apart (in ``nanoseconds``, if known)."""
-    chain, model = chain_of(stages_of(sch), has_pads=has_pads), NestModel(machine)
-    nest = model.faster(chain, nanoseconds or model.apart(chain)) if chain.is_regular else None
-    if nest is None:
+def _in_tiles(sch: Any, machine: CpuMachine, nanoseconds: float | None = None, *, has_pads: bool = False) -> Any:
+    """All stages tile by tile, where TVM can do it and that is faster than apart (in ``nanoseconds``, if known)."""
+    chain, model = chain_of(stages_of(sch), has_pads=has_pads), ChainModel(machine)
+    tiles = model.faster(chain, nanoseconds or model.apart(chain)) if chain.is_regular else None
+    if tiles is None:
         return None
-    return tried(sch, lambda s: schedule_nest(s, nest.tile, machine))
+    return tried(sch, lambda s: schedule_fused_tiles(s, tiles.tile, machine))
 
 
 def _in_rows(sch: Any, machine: CpuMachine) -> Any:
@@ -184,9 +184,9 @@ def _in_rows(sch: Any, machine: CpuMachine) -> Any:
         return None
     whole = in_whole_vectors(sch, machine.lanes(stages[-1].write.element_bytes))
     for trial in (whole, sch):
-        nest = trial and tried(trial, lambda s: schedule_row_nest(s, stages_of(s), count, machine))
-        if nest is not None:
-            return nest
+        fused = trial and tried(trial, lambda s: schedule_fused_rows(s, stages_of(s), count, machine))
+        if fused is not None:
+            return fused
     return None
 
 

@@ -1,4 +1,4 @@
-"""Elementwise stages that run on the accumulators of a reduction (targets room).
+"""Elementwise stages that run on the accumulators of a reduction.
 
 In: a schedule and a reduction. Out: its epilogue, if it has one, and how that reads what the reduction makes.
 """
@@ -13,8 +13,9 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int
 from eqsat_layout.targets.schedules.attempts import tried
-from eqsat_layout.targets.schedules.stages import ROOT, Access, Axis, Stage, as_int, new_schedule, stage_of, stages_of
+from eqsat_layout.targets.schedules.stages import ROOT, Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.tir.structural import substitute
 
 _FEW_STEPS = 16  # of a product, so few that LLVM writes them out and mixes them with what follows
@@ -42,12 +43,12 @@ def is_in_place(stage: Stage, epilogue: Stage) -> bool:
     ) and [a.extent for a in epilogue.axes] == [a.extent for a in stage.spatial]
 
 
-def _reads(epilogue: Stage, stage: Stage) -> list[Access]:
+def _reads(epilogue: Stage, stage: Stage) -> list[StageAccess]:
     """What the epilogue reads of the stage's result."""
     return [load for load in epilogue.loads if load.buffer.same_as(stage.write.buffer)]
 
 
-def _is_axis(index: Any, axis: Axis) -> bool:
+def _is_axis(index: Any, axis: StageAxis) -> bool:
     return bool(index.same_as(axis.var)) or (axis.extent == 1 and isinstance(index, tirx.IntImm))
 
 

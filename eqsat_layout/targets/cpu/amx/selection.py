@@ -1,6 +1,6 @@
-"""Matrix products on the matrix unit, where that is faster (targets room).
+"""Matrix products on the matrix unit, where that is faster.
 
-In: an unscheduled PrimFunc. Out: the kernel of :mod:`matrix_kernels` that does what it does, if there is one.
+In: an unscheduled PrimFunc. Out: the kernel for the unit that does what it does, if there is one.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat_layout.targets.cpu.amx.kernels import LANES, TilePlan, matrix_kernel, plan_tiles
+from eqsat_layout.targets.cpu.amx.kernels import matrix_kernel
 from eqsat_layout.targets.cpu.amx.products import MatrixProduct, matrix_product
+from eqsat_layout.targets.cpu.amx.tile_plan import LANES, TilePlan, plan_tiles
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.chain_model import NestModel, chain_of
+from eqsat_layout.targets.cpu.model.chain_model import ChainModel, chain_of
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.inlining import inline_producers
@@ -53,8 +54,8 @@ def _product_of(func: Any, machine: CpuMachine) -> SplitProduct | None:
 
 
 def _is_faster(split: SplitProduct, machine: CpuMachine) -> bool:
-    """By the model of nests, which knows no good tile for some that reach half of the peak without the unit."""
-    chain, model = chain_of(stages_of(split.sch)), NestModel(machine)
+    """By the model of chains, which knows no good tile for some that reach half of the peak without the unit."""
+    chain, model = chain_of(stages_of(split.sch)), ChainModel(machine)
     return split.plan.nanoseconds < min(model.apart(chain), model.half_peak(chain))
 
 

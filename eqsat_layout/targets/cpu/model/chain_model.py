@@ -1,8 +1,7 @@
-"""Which stages run together, tile by tile, so that what is between them stays in the cache (targets room).
+"""Which stages run together, tile by tile, so that what is between them stays in L2.
 
 In: stages in order, each with the stages that make what it loads. Out: the tile of the last stage's result for which
-all of them take the least time, and that time by a small model of arithmetic and traffic. The regions that earlier
-stages must make for a tile are read off the indices of the loads.
+all of them take the least time, and that time, by a small model of arithmetic and traffic.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from typing import Any
 
 import tvm
 
-from eqsat_layout.targets.cpu.chains.row_nest import row_axes
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.overlap import overlapped
 from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
-from eqsat_layout.targets.schedules.stages import Access, Stage, divisors
+from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
+from eqsat_layout.targets.schedules.stages import Stage, divisors
 
 _REACHED = 0.97  # of the peak is what the best register tiles reach (measured on Zen 5)
 _NEAR = 0.52  # of the bandwidth of L2 is left to loads and stores that take turns
 _FAR = 2 / 3  # of that of memory, for what overflows L2 between stages: a line is read before it is written
-_GAIN = 0.75  # of the time apart that a nest must stay below: the model flatters it where work is in registers
+_GAIN = 0.75  # of the time apart that one kernel must stay below: the model flatters it where work is in registers
 _PADDED_GAIN = 0.95  # the same where pads were moved: alone they are conditions in loops, which the model leaves out
 _JUMP = 256.0  # bytes that could be moved in the time of going on elsewhere
 _BRANCH = 4.0  # cycles of a condition: a comparison, a mask and a select for each operand
@@ -40,8 +39,8 @@ Extents = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Nest:
-    """``tile[i]`` elements of axis ``i`` of the last stage at a time, in ``nanoseconds`` in all."""
+class FusedTiles:
+    """``tile[i]`` elements of axis ``i`` of the last stage at a time, all stages in one kernel of ``nanoseconds``."""
 
     tile: Extents
     nanoseconds: float
@@ -51,7 +50,7 @@ class Nest:
 class Link:
     """One load of a stage: the number of the stage that makes what it reads; ``None``: a parameter."""
 
-    access: Access
+    access: StageAccess
     source: int | None
 
 
@@ -139,14 +138,28 @@ def chain_of(stages: Sequence[Stage], *, has_pads: bool = False) -> Chain:
     """The stages of one function."""
     made = [stage.write.buffer for stage in stages]
 
-    def source(access: Access) -> int | None:
+    def source(access: StageAccess) -> int | None:
         return next((number for number, buffer in enumerate(made) if access.buffer.same_as(buffer)), None)
 
     links = tuple(tuple(Link(load, source(load)) for load in stage.loads) for stage in stages)
     return Chain(tuple(stages), links, has_pads)
 
 
-class NestModel:
+def row_axes(stages: Sequence[Stage]) -> int:
+    """How many axes of the last stage number the rows: those that every reduction keeps. 0: there are no rows."""
+    *earlier, last = stages
+    kept = [_extents(stage.spatial) for stage in earlier if stage.is_reduction]
+    if not kept or last.is_reduction or not all(stage.simple and stage.is_plain for stage in stages):
+        return 0
+    counts = range(1, len(last.axes))
+    return next((n for n in counts if all(extents == _extents(last.axes[:n]) for extents in kept)), 0)
+
+
+def _extents(axes: Sequence[StageAxis]) -> list[int | None]:
+    return [axis.extent for axis in axes if axis.extent != 1]
+
+
+class ChainModel:
     """Times of chains on a machine, what is known of a stage remembered from one to the next."""
 
     def __init__(self, machine: CpuMachine) -> None:
@@ -186,7 +199,7 @@ class NestModel:
         return self.one_operation(chain.stages[0]) + self._launch
 
     def in_rows(self, chain: Chain) -> float:
-        """Nanoseconds of the stages row by row (:mod:`row_nests`); infinite where they don't work in rows."""
+        """Nanoseconds of the stages row by row (:mod:`fused_rows`); infinite where they don't work in rows."""
         if not chain.is_known or not row_axes(chain.stages):
             return math.inf
         cycles = sum(_vector_cycles(stage, _full(stage), self._machine) for stage in chain.stages)
@@ -194,21 +207,21 @@ class NestModel:
         moved += sum(_all_bytes(link.access) for links in chain.links for link in links if link.source is None)
         return overlapped(cycles / self._ghz / self._machine.cores, moved / self._memory) + self._launch
 
-    def faster(self, chain: Chain, nanoseconds: float) -> Nest | None:
-        """The fastest nest, if it takes clearly less time than so much."""
+    def faster(self, chain: Chain, nanoseconds: float) -> FusedTiles | None:
+        """The fastest tiles, if they take clearly less time than so much."""
         between = sum(math.prod(_full(stage)) * stage.write.element_bytes for stage in chain.stages[:-1])
         most = 2 * between / self._memory + len(chain.stages) * self._launch  # that it can save
         share = _PADDED_GAIN if chain.has_pads else _GAIN
         if most < (1 - share) * nanoseconds or nanoseconds < _SHORTEST or chain.passes < 2 or not chain.is_regular:
             return None
         bounds = ((self._bound(chain, tile), tile) for tile in _tiles(chain.last))
-        best: Nest | None = None
+        best: FusedTiles | None = None
         for bound, tile in sorted(bounds):
             if bound >= (best.nanoseconds if best else share * nanoseconds):
                 break
             cost = self.nanoseconds(chain, tile)
             if cost is not None and cost < (best.nanoseconds if best else share * nanoseconds):
-                best = Nest(tile, cost)
+                best = FusedTiles(tile, cost)
         return best
 
     def nanoseconds(self, chain: Chain, tile: Extents) -> float | None:
@@ -252,7 +265,7 @@ class NestModel:
         return overlapped(overlapped(cycles / self._ghz, own) * rounds, moved / self._memory) + self._launch
 
     def _needed(self, chain: Chain, tile: Extents) -> list[Extents] | None:
-        """For every stage the elements along each axis that a tile needs."""
+        """For every stage the elements along each axis that a tile needs, read off the indices of loads."""
         needed: list[Extents | None] = [None] * len(chain.stages)
         needed[-1] = tile
         for number in range(len(chain.stages) - 1, -1, -1):
@@ -339,7 +352,7 @@ def _full(stage: Stage) -> Extents:
     return tuple(axis.extent or 1 for axis in stage.spatial)
 
 
-def _scatter(region: Extents, access: Access) -> float:
+def _scatter(region: Extents, access: StageAccess) -> float:
     """How many times as long it takes to move a region as one piece of memory of its size."""
     run = access.element_bytes
     for size, whole in zip(reversed(region), reversed(access.shape), strict=True):
@@ -349,5 +362,5 @@ def _scatter(region: Extents, access: Access) -> float:
     return 1 + _JUMP / run
 
 
-def _all_bytes(access: Access) -> int:
+def _all_bytes(access: StageAccess) -> int:
     return math.prod(e or 1 for e in access.shape) * access.element_bytes

@@ -1,9 +1,6 @@
-"""How cores share the tiles of a reduction (targets room).
+"""How cores share the tiles of a reduction.
 
 In: the facts of a reduction. Out: the axes of which each core is to take pieces of its own, and in how many pieces.
-Without these each takes some panels of the weights and reads all of the data, most of which other cores have just made
-and hold in their caches. A piece of the rows needs all weights, but only its own data. If these are more than fit
-L2, they come from beyond it for every panel, so that more pieces are better.
 """
 
 from __future__ import annotations
@@ -12,7 +9,8 @@ import math
 from dataclasses import dataclass
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.schedules.stages import Access, Stage, divisors
+from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.stages import Stage, divisors
 
 _COLD = 1.5  # an element of the weights takes so many times as long as one of data that another core has made
 _EXTRA = 0.1  # of the tiles, that may be computed twice to have as many for every core
@@ -34,7 +32,12 @@ class Pieces:
 
 
 def pieces_of(stage: Stage, machine: CpuMachine) -> Pieces:
-    """How cores are to share a reduction."""
+    """How cores are to share a reduction.
+
+    By panels of the weights, each reads all of the data, most of which other cores have just made and hold in their
+    caches. A piece of the rows needs all weights, but only its own data. If these are more than fit L2, they come from
+    beyond it for every panel, so that more pieces are better.
+    """
     if not stage.is_product:
         return Pieces(_outermost(stage) if stage.has_window else (), machine.cores)
     count = _wanted(stage, machine)
@@ -79,7 +82,7 @@ def _wanted(stage: Stage, machine: CpuMachine) -> int:
     return min(counts, key=moved)
 
 
-def _data(stage: Stage) -> list[Access]:
+def _data(stage: Stage) -> list[StageAccess]:
     """What is read beside the weights, if that is broadcast."""
     rest = [load for load in stage.loads if load is not stage.vector_load]
     return [] if any(load.stride(stage.spatial[-1].var) != 0 for load in rest) else rest
@@ -99,7 +102,7 @@ def _outermost(stage: Stage) -> tuple[int, ...]:
     return tuple(i for i, axis in enumerate(stage.spatial) if axis.extent not in (1, None))[:1]
 
 
-def _read(stage: Stage, load: Access) -> int:
+def _read(stage: Stage, load: StageAccess) -> int:
     """Bytes of the buffer that are read at all."""
     iterations = math.prod(axis.extent or 64 for axis in stage.axes if load.uses(axis.var))
     return min(iterations * load.element_bytes, load.buffer_bytes)

@@ -1,9 +1,7 @@
-"""Elementwise work whose operands lie otherwise than the result: transposes, resizes, strides (targets room).
+"""Elementwise work whose operands lie otherwise than the result: transposes, resizes, strides.
 
 In: a schedule over one stage with loads that do not move along memory as its store does. Out: a new one that reads
-whole vectors and moves their elements to other lanes. Either such loads lie along another axis of the result: squares
-of both axes are transposed in registers. Or they jump along their row in a way that is known: elements are picked out
-of the two vectors that hold them, and what else depends on the place in the row is a table.
+whole vectors and moves their elements to other lanes.
 """
 
 from __future__ import annotations
@@ -20,9 +18,10 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.lanes import Lanes, constant, picked, table_of, transposed
 from eqsat_layout.targets.cpu.single.loops import in_parallel
+from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over, store_of, under_loops
-from eqsat_layout.targets.schedules.stages import Access, Stage, as_int, stages_of
+from eqsat_layout.targets.schedules.stages import Stage, stages_of
 from eqsat_layout.tir.structural import nodes_of, substitute
 
 _SIZES = (16, 8, 4)  # elements of a vector that shuffles are known for
@@ -39,7 +38,12 @@ class _Body(NamedTuple):
 
 
 def move_lanes(sch: Any, machine: CpuMachine) -> Any:
-    """The schedule; ``None`` where there is more than one stage, or one of another kind."""
+    """The schedule; ``None`` where there is more than one stage, or one of another kind.
+
+    Either such loads lie along another axis of the result: squares of both axes are transposed in registers. Or they
+    jump along their row in a way that is known: elements are picked out of the two vectors that hold them, and what
+    else depends on the place in the row is a table.
+    """
     stages = stages_of(sch)
     if len(stages) != 1:
         return None
@@ -58,7 +62,7 @@ def _moved_by(body_of: Callable[[Any, Stage, CpuMachine], _Body], sch: Any, stag
     return _scheduled(sch, stage, body_of(sch.get(stage.block), stage, machine), machine)
 
 
-def _is_elsewhere(load: Access, stage: Stage) -> bool:
+def _is_elsewhere(load: StageAccess, stage: Stage) -> bool:
     """The load moves along the last axis of the result, but not from one element to the next through a vector."""
     last = stage.axes[-1].var
     return load.stride(last) not in (0, 1) or 0 < load.period(last) < _SIZES[0]
@@ -172,8 +176,8 @@ def _runs_on(crossed: Sequence[Any], stage: Stage, across: int, size: int) -> bo
     return all(period == 0 or period > size for period in periods)
 
 
-def _access(load: Any) -> Access:
-    return Access(load.source, tuple(load.indices))
+def _access(load: Any) -> StageAccess:
+    return StageAccess(load.source, tuple(load.indices))
 
 
 def _cut(axis: Any, size: int) -> CutAxis:
@@ -247,7 +251,7 @@ class _Row(NamedTuple):
     def load(self, load: Any) -> Any:
         """The elements of a load that moves along the last axis of its buffer."""
         *outer, index = load.indices
-        if any(Access(load.source, (other,)).uses(self.var) for other in outer):
+        if any(StageAccess(load.source, (other,)).uses(self.var) for other in outer):
             raise Refused("along another axis of the operand")
 
         def read(start: int) -> Any:

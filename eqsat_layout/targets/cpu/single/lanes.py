@@ -1,7 +1,7 @@
-"""Vectors that are made from whole vectors of memory: constants, transposes, and elements picked out (targets room).
+"""Vectors that are made from whole vectors of memory: constants, transposes, and elements picked out.
 
 In: scalar expressions over an axis, or vectors. Out: vector expressions. LLVM has an instruction or two for every
-``Shuffle`` here; it reads element by element where TVM's own vectors lie in no one piece of memory.
+``Shuffle`` here; TVM's own vectors it reads element by element where they lie in several pieces of memory.
 """
 
 from __future__ import annotations

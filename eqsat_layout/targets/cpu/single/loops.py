@@ -12,7 +12,8 @@ from typing import Any
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.core_sharing import cut_into, pieces_of
 from eqsat_layout.targets.cpu.single.tile_loops import extent_of, outer_order
-from eqsat_layout.targets.schedules.stages import Access, Axis, Stage, divisors
+from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
+from eqsat_layout.targets.schedules.stages import Stage, divisors
 
 SMALL = 4096
 """Iterations below which starting threads costs more than it saves."""
@@ -87,7 +88,7 @@ def vector_lanes(extent: int, width: int) -> int:
     return max(whole or part or [1])
 
 
-def run_of(axes: Sequence[Axis], accesses: Sequence[Access], *, joins: bool = True) -> int:
+def run_of(axes: Sequence[StageAxis], accesses: Sequence[StageAccess], *, joins: bool = True) -> int:
     """How many of the last axes are one run, of equal strides, in every access; just one if none ``joins`` another."""
     if axes[-1].extent is None:
         return 0

@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.schedules.stages import Access
+from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.tir.structural import structural_map, substitute
 
 _PASSES = 16  # over data that fit L2, up to which it counts that the first one reads another core's
@@ -67,7 +67,7 @@ def _prefetches(node: Any, loops: list[Any], params: Sequence[Any], machine: Cpu
     tvm_ffi.structural_walk(node.block.body.value, (tvm.ir.TensorLoad, loads.append))
     operands = [param for param in params if not param.same_as(node.block.body.buffer)]
     given = [load for load in loads if any(load.source.same_as(operand) for operand in operands)]
-    found = [one for load in given for one in tiled.prefetches(Access(load.source, tuple(load.indices)), machine)]
+    found = [one for load in given for one in tiled.prefetches(StageAccess(load.source, tuple(load.indices)), machine)]
     return [(tiled.steps[-1].loop_var, found)] if found else []
 
 
@@ -88,17 +88,17 @@ class _TiledLoops:
         for loop in loops:
             self._ranges.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
 
-    def prefetches(self, load: Access, machine: CpuMachine) -> list[Any]:
+    def prefetches(self, load: StageAccess, machine: CpuMachine) -> list[Any]:
         """What is due of the load in a step; empty where that gains nothing."""
         indices = (self._ranges.simplify(substitute(index, self._values)) for index in load.indices)
-        load = Access(load.buffer, tuple(indices))
+        load = StageAccess(load.buffer, tuple(indices))
         tiles = [loop for loop in self.tiles if _iterations([loop]) > 1]
         in_vectors = any(load.uses(loop.loop_var) for loop in self.inside if loop.kind == tirx.ForKind.VECTORIZED)
         if tiles and load.uses(tiles[-1].loop_var) and not in_vectors:
             return self._next_rows(load, tiles, machine)
         return self._next_panel(load, tiles, machine)
 
-    def _next_rows(self, load: Access, tiles: Sequence[Any], machine: CpuMachine) -> list[Any]:
+    def _next_rows(self, load: StageAccess, tiles: Sequence[Any], machine: CpuMachine) -> list[Any]:
         """What the next tile reads in the same step: a line of every row."""
         if _read_first(load, tiles) <= machine.l2_working_set:
             stream = self._run(load, [*self._written, *self.steps])
@@ -117,13 +117,13 @@ class _TiledLoops:
             return []
         return [prefetch(load.buffer[tuple(substitute(index, row) for index in load.indices)]) for row in rows]
 
-    def _run(self, load: Access, loops: Sequence[Any]) -> int:
+    def _run(self, load: StageAccess, loops: Sequence[Any]) -> int:
         """Bytes of a row that are read by such loops over the reduction, as far as they are one piece of memory."""
         reducing = [loop for loop in loops if _uses(self._reduced, loop)]
         elements, _ = _in_one_piece([(load.stride(loop.loop_var) or 0, loop) for loop in reducing])
         return elements * load.element_bytes
 
-    def _next_panel(self, load: Access, tiles: Sequence[Any], machine: CpuMachine) -> list[Any]:
+    def _next_panel(self, load: StageAccess, tiles: Sequence[Any], machine: CpuMachine) -> list[Any]:
         """A part of what the tiles after these share."""
         if tiles and tiles[0].kind == tirx.ForKind.PARALLEL and not load.uses(tiles[0].loop_var):
             tiles = tiles[1:]  # every core reads all
@@ -146,7 +146,7 @@ class _TiledLoops:
         start |= _following(users)
         return [panel.prefetch(tirx.min(first + number, panel.lines - 1), start) for number in range(each)]
 
-    def _panel(self, load: Access, machine: CpuMachine) -> _Panel | None:
+    def _panel(self, load: StageAccess, machine: CpuMachine) -> _Panel | None:
         """What one tile reads in all its steps; ``None`` if that lies in small pieces, or would fill the cache."""
         loops = [*self.inside, *self.steps]
         equation = tvm.sym.detect_linear_equation(_flat(load), [loop.loop_var for loop in loops])
@@ -165,7 +165,7 @@ class _TiledLoops:
 class _Panel:
     """For every iteration of ``runs`` one piece of memory, of ``size`` lines with ``step`` elements each."""
 
-    load: Access
+    load: StageAccess
     size: int
     runs: tuple[Any, ...]
     step: int
@@ -229,7 +229,7 @@ def _following(loops: Sequence[Any]) -> dict[Any, Any]:
     return {**places, first.loop_var: tirx.min(first.loop_var + carry, first.extent - 1)}
 
 
-def _read_first(load: Access, tiles: Sequence[Any]) -> int:
+def _read_first(load: StageAccess, tiles: Sequence[Any]) -> int:
     """Bytes that tiles in turn read before they read any of them again."""
     count = load.buffer_bytes
     for loop in tiles:
@@ -242,19 +242,19 @@ def _read_first(load: Access, tiles: Sequence[Any]) -> int:
     return load.buffer_bytes
 
 
-def _passes(load: Access, tiles: Sequence[Any], machine: CpuMachine) -> int:
+def _passes(load: StageAccess, tiles: Sequence[Any], machine: CpuMachine) -> int:
     """How many times a core reads all that it reads."""
     others = [loop for loop in tiles if not load.uses(loop.loop_var)]
     shared = [loop for loop in others if loop.kind == tirx.ForKind.PARALLEL]
     return _iterations(others) // min(machine.cores, _iterations(shared))
 
 
-def _is_linear(load: Access, loop: Any) -> bool:
+def _is_linear(load: StageAccess, loop: Any) -> bool:
     """The address grows by the same with every iteration; not so where the loop is several loops fused."""
     return bool(tvm.sym.detect_linear_equation(_flat(load), [loop.loop_var]))
 
 
-def _moved_first(load: Access, mover: Any) -> int:
+def _moved_first(load: StageAccess, mover: Any) -> int:
     """Bytes between the first elements that the first two tiles read; 0 where that depends on data."""
     flat = _flat(load)
     variables = tirx.analysis.undefined_vars(flat)
@@ -264,7 +264,7 @@ def _moved_first(load: Access, mover: Any) -> int:
     return abs(int(moved)) * load.element_bytes if isinstance(moved, tirx.IntImm) else 0
 
 
-def _flat(load: Access) -> Any:
+def _flat(load: StageAccess) -> Any:
     flat, *rest = load.indices
     for index, extent in zip(rest, load.shape[1:], strict=True):
         flat = flat * (extent or 0) + index

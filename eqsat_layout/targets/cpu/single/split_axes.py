@@ -1,8 +1,7 @@
-"""Axes of reductions that their operands read as two, cut in two (targets room).
+"""Axes of reductions that their operands read as two, cut in two.
 
 In: a schedule. Out: a new one in which the reduction runs over both digits of such an axis, where that makes better
-tiles; its epilogue puts the results where they belong. So where rows of several sequences take turns, tiles are of one
-sequence each, whose operands they share.
+tiles; its epilogue puts the results where they belong.
 """
 
 from __future__ import annotations
@@ -16,16 +15,20 @@ from tvm import tirx
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
+from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.attempts import tried
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
-from eqsat_layout.targets.schedules.stages import Access, Stage, new_schedule, stages_of
+from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
 from eqsat_layout.tir.structural import substitute
 
 _GAIN = 0.9  # of the cycles of the whole axis, that those of its digits must stay below
 
 
 def split_axes(sch: Any, machine: CpuMachine) -> Any:
-    """``sch`` itself where no axis is better cut."""
+    """``sch`` itself where no axis is better cut.
+
+    So where rows of several sequences take turns, tiles are of one sequence each, whose operands they share.
+    """
     for number, stage in enumerate(stages_of(sch)):
         if stage.simple and stage.is_plain and stage.is_reduction:
             for axis in range(len(stage.spatial) - 1):
@@ -36,7 +39,7 @@ def split_axes(sch: Any, machine: CpuMachine) -> Any:
 
 
 def _split(sch: Any, number: int, axis: int, machine: CpuMachine) -> Any:
-    """Axis ``axis`` of stage ``number`` cut where its operands cut it; ``None`` where that is no better."""
+    """StageAxis ``axis`` of stage ``number`` cut where its operands cut it; ``None`` where that is no better."""
     stage = stages_of(sch)[number]
     one = stage.spatial[axis]
     size = math.lcm(*(load.period(one.var) or 1 for load in stage.loads))
@@ -86,7 +89,7 @@ def _is_apart(stage: Stage, axis: int, size: int) -> bool:
     analyzer.bind(low, tvm.ir.Range(0, size))
     spread = {one.var: high * size + low}
 
-    def with_digits(load: Access) -> Access:
+    def with_digits(load: StageAccess) -> StageAccess:
         return replace(load, indices=tuple(analyzer.simplify(substitute(index, spread)) for index in load.indices))
 
     digits = list(map(with_digits, stage.loads))

@@ -1,4 +1,4 @@
-"""The loops of register tiles (targets room).
+"""The loops of register tiles.
 
 In: a schedule, a reduction and its tile. Out: the schedule changed in place, so that the accumulators of a tile are in
 registers while its reduction runs.
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.model.register_tiles import Tile
-from eqsat_layout.targets.schedules.stages import ROOT, Access, Stage, divisors, stage_of
+from eqsat_layout.targets.cpu.model.tile_cost import Tile
+from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.stages import ROOT, Stage, divisors, stage_of
 
 _UNROLLED = 16  # steps of the innermost reduction axes that are written out: more make code longer, not faster
 _BODY = 256  # multiply-adds beyond which fewer steps are: the loop has to stay in the core's cache of decoded code
@@ -178,7 +179,7 @@ def _held_last(stage: Stage, tile: Tile, loops: Sequence[Any]) -> list[Any]:
     return [loops[position] for position in order]
 
 
-def _registers_of(load: Access, stage: Stage, tile: Tile) -> int:
+def _registers_of(load: StageAccess, stage: Stage, tile: Tile) -> int:
     """Different vectors, or elements that are broadcast, of a load in one step of a tile."""
     sizes = zip(stage.spatial, tile.sizes, strict=True)
     return math.prod(size for axis, size in sizes if load.stride(axis.var) != 0)

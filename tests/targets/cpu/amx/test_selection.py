@@ -16,8 +16,8 @@ from eqsat_layout.targets import machine_of, normalize_target
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
 from eqsat_layout.targets.cpu.amx import selection as split_products
 from eqsat_layout.targets.cpu.amx.bfloat16_parts import PARTS, part
-from eqsat_layout.targets.cpu.amx.kernels import TilePlan, plan_tiles
 from eqsat_layout.targets.cpu.amx.selection import split_product
+from eqsat_layout.targets.cpu.amx.tile_plan import TilePlan, plan_tiles
 from eqsat_layout.targets.cpu.build import build_scheduled, fuse
 from eqsat_layout.targets.cpu.schedule import schedule_module, schedule_primfunc
 

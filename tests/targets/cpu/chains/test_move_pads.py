@@ -1,4 +1,4 @@
-"""Pads move in front of products whose results they pad: the same numbers, one nest, no conditions in its loops."""
+"""Pads move in front of products whose results they pad: the same numbers, one kernel, no conditions in its loops."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def inverted_bottleneck(emit, x, w, b, f, p):
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "neon"])
-def test_expansion_depthwise_and_projection_are_one_nest(make_module, unscheduled, run, arrays, machine):
+def test_expansion_depthwise_and_projection_are_one_kernel(make_module, unscheduled, run, arrays, machine):
     """MobileNetV2 of eight images takes a seventh less time since."""
     shapes = (1, 112, 112, 16), (1, 1, 16, 96), (96,), (3, 3, 96, 1), (1, 1, 96, 16)
     mod = make_module(inverted_bottleneck, *shapes)

@@ -18,7 +18,8 @@ from eqsat_layout.targets import normalize_target
 from eqsat_layout.targets.cpu.build import build_scheduled, fuse
 from eqsat_layout.targets.cpu.model.core_sharing import pieces_of, shared_tiles
 from eqsat_layout.targets.cpu.schedule import schedule_module
-from eqsat_layout.targets.schedules.stages import Access, new_schedule, stages_of
+from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 from eqsat_layout.tir.structural import substitute
 
 nn, op = relax.op.nn, relax.op
@@ -58,7 +59,7 @@ def the_parallel_loop(mod):
         loads: list[tvm.ir.TensorLoad] = []
         tvm_ffi.structural_walk(realize.block.body, (tvm.ir.TensorLoad, loads.append))
         for load in loads:
-            placed = Access(load.source, tuple(substitute(index, values) for index in load.indices))
+            placed = StageAccess(load.source, tuple(substitute(index, values) for index in load.indices))
             for number, param in enumerate(func.params):
                 if load.source.same_as(param):
                     read[number] |= placed.uses(parallel.loop_var)

@@ -111,7 +111,7 @@ def test_weights_from_memory_are_read_once():
     streamed, cached = product(16, 256, 256), product(16, 256, 16)
     assert register_tile(streamed, AVX512).sizes == (1, 16, 1)
     assert register_tile(cached, AVX512).sizes[1] < 16
-    part = streamed.within([16, 16, LANES])  # of a nest, whose next tile finds them in the cache
+    part = streamed.within([16, 16, LANES])  # of a tile of several stages, whose next one finds them in the cache
     assert register_tile(part, AVX512).sizes == register_tile(cached, AVX512).sizes
 
 

@@ -15,7 +15,7 @@ from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.single.split_axes import split_axes
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
-PARTS, ROWS, DEPTH, WIDTH = 8, 37, 197, 768  # so much that matrices come from the second cache
+PARTS, ROWS, DEPTH, WIDTH = 8, 37, 197, 768  # so much that matrices come from the L2
 
 
 def product_of_rows_in_turns(ending=None, *, order="turns"):

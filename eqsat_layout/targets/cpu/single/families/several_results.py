@@ -15,7 +15,8 @@ from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.tiled_reduction import is_one_sum
 from eqsat_layout.targets.cpu.single.loops import in_parallel, leading_axes, run_of, vector_lanes
 from eqsat_layout.targets.cpu.single.tile_loops import partial_results, reduce_lanes
-from eqsat_layout.targets.schedules.stages import Axis, Stage
+from eqsat_layout.targets.schedules.accesses import StageAxis
+from eqsat_layout.targets.schedules.stages import Stage
 
 
 def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
@@ -45,6 +46,6 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
 SEVERAL_RESULTS = Family("several results", _schedule, lambda stage, _: stage.is_reduction and not is_one_sum(stage))
 
 
-def _lanes_of_last(axes: Sequence[Axis], count: int, width: int) -> int:
+def _lanes_of_last(axes: Sequence[StageAxis], count: int, width: int) -> int:
     """Lanes of a vector along so many of the last axes."""
     return vector_lanes(math.prod(axis.extent or 1 for axis in axes[-count:]), width)

@@ -1,7 +1,7 @@
-"""The schedule of several stages as one nest, tile by tile (targets room).
+"""Several stages as one kernel, tile by tile.
 
-In: a schedule over several stages and the tile of the last one (:mod:`nests`). Out: the schedule changed in place. May
-raise where TVM refuses; the caller works on a copy.
+In: a schedule over several stages and the tile of the last one. Out: the schedule changed in place; refused where TVM
+can't do it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Pass:
     out: Any
 
 
-def schedule_nest(sch: Any, tile: Sequence[int], machine: CpuMachine) -> None:
+def schedule_fused_tiles(sch: Any, tile: Sequence[int], machine: CpuMachine) -> None:
     """Tiles of the last stage's result in parallel; all that a tile needs is made just before it."""
     passes = _passes(sch)
     outer, inner = _split(sch, passes[-1].out, tile)
@@ -80,7 +80,7 @@ def _split(sch: Any, block: Any, tile: Sequence[int]) -> tuple[list[Any], list[A
 
 
 def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, machine: CpuMachine) -> None:
-    """Register tiles inside a tile of the nest."""
+    """Register tiles inside a tile of the last stage."""
     count = len(stage.spatial)
     loops = loops or sch.get_loops(out)[-count:]
     local = stage.within([extent_of(sch, loop) for loop in loops])

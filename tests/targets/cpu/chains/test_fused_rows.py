@@ -14,7 +14,7 @@ from tvm import te, tirx
 
 from eqsat_layout.targets import normalize_target
 from eqsat_layout.targets.cpu.build import build_scheduled
-from eqsat_layout.targets.cpu.chains.row_nest import row_axes
+from eqsat_layout.targets.cpu.model.chain_model import row_axes
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes

@@ -1,7 +1,7 @@
-"""The schedule of softmax, norms and their kin: all stages of a few rows while these are in L1.
+"""Several stages as one kernel, a few rows at a time, which stay in L1: softmax, norms and their kin.
 
-In: a schedule over stages that reduce the last axis of a tensor and use what they found along it (targets room). Out:
-the schedule changed in place. May raise where that gains nothing or TVM refuses; the caller works on a copy.
+In: a schedule over stages that reduce the last axis of a tensor and use what they found along it. Out: the schedule
+changed in place; refused where that gains nothing or TVM can't do it.
 """
 
 from __future__ import annotations
@@ -21,31 +21,21 @@ from eqsat_layout.targets.cpu.single.tile_loops import (
     reduce_lanes,
     reduce_side_by_side,
 )
-from eqsat_layout.targets.schedules.stages import Axis, Stage, divisors, stage_of
+from eqsat_layout.targets.schedules.stages import Stage, divisors, stage_of
 
 _ROWS = 4  # at once, where vectors divide a row: the additions of one wait less for each other
 _FILL = 0.5  # of the working set of L2, for what lies between stages
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A block of the nest, and what is done to its loops inside of one."""
+class _RowBlock:
+    """A block, and what is done to its loops over a few rows."""
 
     block: Any
     finish: Callable[[Any, Any], None]
 
 
-def row_axes(stages: Sequence[Stage]) -> int:
-    """How many axes of the last stage number the rows: those that every reduction keeps. 0: there are no rows."""
-    *earlier, last = stages
-    kept = [_extents(stage.spatial) for stage in earlier if stage.is_reduction]
-    if not kept or last.is_reduction or not all(stage.simple and stage.is_plain for stage in stages):
-        return 0
-    counts = range(1, len(last.axes))
-    return next((n for n in counts if all(extents == _extents(last.axes[:n]) for extents in kept)), 0)
-
-
-def schedule_row_nest(sch: Any, stages: Sequence[Stage], count: int, machine: CpuMachine) -> None:
+def schedule_fused_rows(sch: Any, stages: Sequence[Stage], count: int, machine: CpuMachine) -> None:
     """Few rows of the last stage's result at a time, in parallel; all that they need is made just before them.
 
     ``count``: of its axes number the rows.
@@ -61,24 +51,20 @@ def schedule_row_nest(sch: Any, stages: Sequence[Stage], count: int, machine: Cp
         raise Refused("too few rows, or too long ones")
     if not all(lanes.values()) and size * 2 < machine.sums_in_flight:
         raise Refused("no rows side by side")
-    parts: list[_Part] = []
+    blocks: list[_RowBlock] = []
     for stage in earlier:
-        parts += _parts_of(sch, stage, lanes.get(stage.name), width)
+        blocks += _blocks_of(sch, stage, lanes.get(stage.name), width)
     at = _split(sch, sch.get_loops(last.block)[:count], axis, size, machine)
     _in_vectors(sch, last.block, width)
-    domains = [math.prod(axis.extent or 1 for axis in stage_of(sch, part.block).axes) for part in parts]
-    for part in reversed(parts):
-        sch.compute_at(part.block, at, preserve_unit_loops=True)
-        sch.set_scope(part.block, 0, "local")
-    for part, domain in zip(parts, domains, strict=True):
-        own = sch.get_loops(part.block)[-len(sch.get(part.block).iter_vars) :]
+    domains = [math.prod(axis.extent or 1 for axis in stage_of(sch, one.block).axes) for one in blocks]
+    for one in reversed(blocks):
+        sch.compute_at(one.block, at, preserve_unit_loops=True)
+        sch.set_scope(one.block, 0, "local")
+    for one, domain in zip(blocks, domains, strict=True):
+        own = sch.get_loops(one.block)[-len(sch.get(one.block).iter_vars) :]
         if math.prod(extent_of(sch, loop) for loop in own) * rows != domain * size:
             raise Refused("rows that need others: these would be made again and again")
-        part.finish(sch, part.block)
-
-
-def _extents(axes: Sequence[Axis]) -> list[int | None]:
-    return [axis.extent for axis in axes if axis.extent != 1]
+        one.finish(sch, one.block)
 
 
 def _lanes(stage: Stage, width: int) -> int:
@@ -92,11 +78,11 @@ def _lanes(stage: Stage, width: int) -> int:
     return lanes if 4 * lanes >= width and lanes > 1 else 0
 
 
-def _parts_of(sch: Any, stage: Stage, lanes: int | None, width: int) -> list[_Part]:
+def _blocks_of(sch: Any, stage: Stage, lanes: int | None, width: int) -> list[_RowBlock]:
     if lanes is None:
-        return [_Part(stage.block, partial(_in_vectors, width=width))]
+        return [_RowBlock(stage.block, partial(_in_vectors, width=width))]
     partial_results = across_lanes(sch, stage, lanes) if lanes else []
-    return [*(_Part(block, reduce_lanes) for block in partial_results), _Part(stage.block, reduce_side_by_side)]
+    return [*(_RowBlock(block, reduce_lanes) for block in partial_results), _RowBlock(stage.block, reduce_side_by_side)]
 
 
 def _split(sch: Any, loops: Sequence[Any], axis: int, size: int, machine: CpuMachine) -> Any:
