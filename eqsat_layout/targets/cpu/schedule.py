@@ -47,11 +47,12 @@ from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stage_of,
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined: registers spill
 _JOINS = 2  # one of the vector axis, and one of others
 _SCHEDULED = "tirx.is_scheduled"
+_NOT_SCHEDULED = " is not scheduled"
 
 
 @dataclass(frozen=True)
 class _Means:
-    """What a kernel is scheduled for and with; ``refused``: what did not apply, for each stage that nothing did."""
+    """What a kernel is scheduled for and with, and why some of it was not: a text for each such stage, or for all."""
 
     machine: CpuMachine
     families: Sequence[Family]
@@ -70,10 +71,11 @@ def schedule_module(
     functions: dict[Any, Any] = {}
     for name, function in mod.functions.items():
         if isinstance(function, tirx.PrimFunc) and not _is_scheduled(function):
-            what, means = f"kernel {name.name_hint} is not scheduled", _Means(machine, families)
-            function = isolated(partial(_scheduled_func, function, means), what, notes) or function
-            if means.refused:
-                notes.add(f"{what}: {'; '.join(means.refused)}")
+            means, kernel = _Means(machine, families), str(name.name_hint)
+            scheduled = isolated(partial(_scheduled_func, function, means), f"kernel {kernel}{_NOT_SCHEDULED}", notes)
+            function = scheduled or function
+            for reason in means.refused:
+                notes.add(f"kernel {kernel}{reason}")
         functions[name] = function
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
@@ -84,8 +86,12 @@ def schedule_primfunc(func: Any, machine: CpuMachine, *, families: Sequence[Fami
 
 
 def _scheduled_func(func: Any, means: _Means) -> Any:
+    reasons: list[str] = []
     kernel = _on_matrix_unit(func, means.machine)
-    return kernel or _finished(func, lambda sch: _schedule(sch, means), means.machine, means.refused) or func
+    done = kernel or _finished(func, lambda sch: _schedule(sch, means), means.machine, reasons)
+    if done is None:
+        means.refused[:] = [f"{_NOT_SCHEDULED}: {reason}" for reason in reasons]
+    return done or func
 
 
 def _on_matrix_unit(func: Any, machine: CpuMachine) -> Any:
@@ -201,7 +207,7 @@ def _schedule_stage(sch: Any, stage: Stage, means: _Means) -> tuple[Any, list[An
         trial = tried(sch, family.change(stage, taken, means.machine), reasons, family.name)
         if trial is not None:
             return trial, [] if taken is None else [taken.block]
-    means.refused.append(f"{stage.name}: {', '.join(reasons)}")
+    means.refused.append(f": stage {stage.name}{_NOT_SCHEDULED}: {', '.join(reasons)}")
     return sch, []
 
 

@@ -82,7 +82,7 @@ def test_a_kernel_that_no_family_takes_says_why(make_module):
     notes, never = Notes(), Family("never", raise_for_sums, lambda stage, _: not stage.is_reduction)
     mod = legalize(make_module(lambda emit, x: emit(nn.relu(x)), (64, 64)))
     schedule_module(mod, AVX2, notes, families=[never])
-    assert list(notes) == ["kernel relu is not scheduled: compute: never: for sums only"]
+    assert list(notes) == ["kernel relu: stage compute is not scheduled: never: for sums only"]
 
 
 @dataclass(frozen=True)
