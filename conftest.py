@@ -1,5 +1,5 @@
-"""What holds for every test: the workers of pytest-xdist share the cores, so TVM gets one thread in each;
-and what was measured or built on this machine before plays no part."""
+"""What holds for every test: the workers of pytest-xdist share the cores, so TVM gets one thread in each; what was
+measured or built on this machine before plays no part; and faults are raised, not worked around."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ os.environ.setdefault("TVM_NUM_THREADS", "1")
 if "PYTEST_XDIST_WORKER" not in os.environ:  # one empty cache for all workers, which inherit the environment
     os.environ["EQSAT_LAYOUT_CACHE"] = tempfile.mkdtemp(prefix="eqsat_layout_tests_")
     atexit.register(shutil.rmtree, os.environ["EQSAT_LAYOUT_CACHE"], ignore_errors=True)
+
+os.environ["EQSAT_LAYOUT_STRICT"] = "1"
 
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)

@@ -24,6 +24,7 @@ class Notes:
 
     def __init__(self, strict: bool | None = None):
         self.strict = is_strict() if strict is None else strict
+        self.has_faults = False
         self._texts: dict[str, None] = {}
 
     def add(self, text: str) -> None:
@@ -37,6 +38,7 @@ class Notes:
         reason = first_line(error)
         if self.strict:
             raise EqsatError(f"{text}: {reason}") from error
+        self.has_faults = True
         if (whole := f"{text}: {reason}") not in self._texts:
             self._texts[whole] = None
             _logger.warning("%s: %s", text, reason, exc_info=error)

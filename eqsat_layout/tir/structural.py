@@ -19,9 +19,14 @@ def structural_map(node: Any, *rules: Rule) -> Any:
     """A copy of ``node`` with nodes replaced, each after the nodes inside of it; raises what a callback raises.
 
     Not by ``tvm_ffi.structural_map``: when a callback raises there after one inside of its node replaced something,
-    tvm-ffi 0.1.14 frees the replacement twice.
+    tvm-ffi 0.1.14 frees the replacement twice. It also makes a ``RuntimeError`` of exceptions whose types it does not
+    know, so what was raised is kept.
     """
-    return tvm_ffi.structural_mutate(node, [(kind, _after_children(callback)) for kind, callback in rules])
+    raised: list[Exception] = []
+    try:
+        return tvm_ffi.structural_mutate(node, [(kind, _after_children(callback, raised)) for kind, callback in rules])
+    except Exception as error:
+        raise (raised[0] if raised else error) from None
 
 
 def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
@@ -36,5 +41,13 @@ def nodes_of(node: Any, *kinds: Any) -> list[Any]:
     return found
 
 
-def _after_children(callback: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda node, mutator: callback(mutator.default_mutate(node))
+def _after_children(callback: Callable[[Any], Any], raised: list[Exception]) -> Callable[[Any, Any], Any]:
+    def called(node: Any, mutator: Any) -> Any:
+        inside = mutator.default_mutate(node)
+        try:
+            return callback(inside)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    return called

@@ -72,3 +72,17 @@ def test_callbacks_that_raise_do_not_corrupt_memory() -> None:
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n{FAILING}"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+class Unknown(Exception):
+    """One of which tvm-ffi does not know."""
+
+
+def test_what_a_callback_raises_keeps_its_type() -> None:
+    """It came out as a RuntimeError."""
+
+    def fail(node: tirx.BufferStore) -> None:
+        raise Unknown(node.buffer.name)
+
+    with pytest.raises(Unknown, match="compute"):
+        structural_map(store(), (tirx.BufferStore, fail))

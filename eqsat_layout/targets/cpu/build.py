@@ -7,9 +7,10 @@ in the store by their structure, the target and the version; what is missing is 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import tvm
 from tvm import relax
@@ -24,6 +25,9 @@ from eqsat_layout.targets.store import Store
 from eqsat_layout.targets.workers import workers
 
 __all__ = ["Build", "build_scheduled"]
+
+_DIGEST: Final = 32
+"""Bytes of a SHA-256."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Build:
 
     def _made(self, units: Sequence[Unit], notes: Notes) -> list[bytes]:
         """The machine code of each unit."""
-        found = {number: data for number, unit in enumerate(units) if (data := self._known(unit)) is not None}
+        found = {number: data for number, unit in enumerate(units) if (data := self._known(unit, notes)) is not None}
         missing = [number for number in range(len(units)) if number not in found]
         target = tvm.ir.save_json(self.target)
         functions = [tuple(zip(units[n].symbols, units[n].texts, strict=True)) for n in missing]
@@ -65,20 +69,25 @@ class Build:
             self.store.trim()
         return [found[number] for number in range(len(units))]
 
-    def _known(self, unit: Unit) -> bytes | None:
+    def _known(self, unit: Unit, notes: Notes) -> bytes | None:
         """From the store, if it is of the same functions: their hash in the key has 64 bits only."""
         stored = self.store.get(self._key(unit))
         if stored is None:
             return None
-        size = int.from_bytes(stored[32:40], "little")
-        texts = stored[40 : 40 + size].decode().split("\0")
-        return stored[40 + size :] if stored[:32] == unit.digest or unit.is_same(texts) else None
+        digest, end = stored[:_DIGEST], _DIGEST + 8
+        data = end + int.from_bytes(stored[_DIGEST:end], "little")
+        texts, told = json.loads(stored[end:data])
+        if digest != unit.digest and not unit.is_same(texts):
+            return None
+        for note in told:
+            notes.add(note)
+        return stored[data:]
 
     def _keep(self, unit: Unit, made: MadeObject) -> None:
         """One that was built as it should be."""
-        if not made.notes:
-            text = "\0".join(unit.texts).encode()
-            self.store.put(self._key(unit), [unit.digest, len(text).to_bytes(8, "little"), text, made.data])
+        if not made.is_faulty:
+            head = json.dumps([unit.texts, made.notes]).encode()
+            self.store.put(self._key(unit), [unit.digest, len(head).to_bytes(8, "little"), head, made.data])
 
     def _key(self, unit: Unit) -> str:
         return f"kernel {self.version} {tvm.__version__} {self.target} {' '.join(unit.symbols)} {unit.structure}"

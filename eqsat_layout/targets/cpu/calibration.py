@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from tvm import relax, te, tirx
 
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.protocol import Workload
 
 _CHAIN: Final = 100
@@ -22,7 +22,7 @@ _OPAQUE: Final = 8
 """TVM's number for ops that are fused with nothing."""
 
 
-def workloads(machine: Machine, cache_bytes: int, quick: bool) -> list[Workload]:
+def workloads(machine: CpuMachine, cache_bytes: int, quick: bool) -> list[Workload]:
     """Launch, streams, layout transforms and convolutions; ``quick``: fewer of them."""
     launch = _launch(_SERIAL if machine.cores == 1 else _PARALLEL)
     return [launch, *_streams(cache_bytes), *_rewrites(quick), *_convolutions(quick)]

@@ -5,13 +5,25 @@ In: the machine. Out: a :class:`Roofline`.
 
 from __future__ import annotations
 
+from typing import Final
+
 from eqsat_layout.cost.model import Roofline
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 
-_FLOPS_PER_BYTE = 3e9
-"""Peak arithmetic of one core per byte of its vectors: two fused multiply-adds of 4 bytes at 3 GHz would be 3e9."""
+_REWRITE: Final = 0.48  # of the bandwidth of a kernel that streams is left to one that permutes
+_GATHER: Final = 4.5  # cycles of an element that is copied by itself
+_HIDDEN: Final = 0.8  # of the time that weights come from memory is not hidden
 
 
-def default_costs(machine: Machine) -> Roofline:
-    """The roofline of a CPU by its vector width; one core, as proportions matter and not seconds."""
-    return Roofline(flops=_FLOPS_PER_BYTE * machine.vector_bytes, vector_bytes=machine.vector_bytes)
+def default_costs(machine: CpuMachine) -> Roofline:
+    """The roofline of one core of a CPU, as proportions matter and not seconds; data come from the last-level cache."""
+    bandwidth = machine.last_level_bandwidth
+    return Roofline(
+        bandwidth=bandwidth,
+        rewrite_bandwidth=_REWRITE * bandwidth,
+        flops=2 * machine.fma_units * machine.lanes(4) * machine.clock,
+        launch=machine.kernel_launch,
+        gather=_GATHER / machine.clock,
+        weights=_HIDDEN * bandwidth / machine.memory_bandwidth,
+        vector_bytes=machine.vector_bytes,
+    )

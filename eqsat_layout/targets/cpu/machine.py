@@ -1,11 +1,14 @@
-"""The figures of a CPU that schedules and costs depend on.
+"""What a CPU is: the figures that schedules and costs depend on, all in one place.
 
-In: a checked ``tvm.target.Target``. Out: a :class:`Machine`.
+In: a checked ``tvm.target.Target``, and what was measured on the machine, if anything. Out: a :class:`CpuMachine`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
 
 import tvm
 from tvm.target import codegen
@@ -14,39 +17,151 @@ from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES
 
 
 @dataclass(frozen=True)
-class Machine:
-    """The figures of a CPU that schedules depend on.
+class CpuMachine:
+    """What a CPU is and does. How algorithms use it (shares of a cache, sizes that are tried) is said where they are.
 
-    ``vector_bytes``: width of a vector register; ``registers``: their number; ``cores``: threads of a parallel loop;
-    ``broadcast_operand``: an arithmetic instruction can broadcast a scalar from memory (no register of its own);
-    ``l1_bytes``: data cache of a core, ``l2_bytes``: its second one;
-    ``line_bytes``: what moves between caches at once; ``matrix_unit``: that of :mod:`matrix_unit` is there.
+    ``registers`` of ``vector_bytes`` each; ``broadcast_operand``: an arithmetic instruction can broadcast a scalar from
+    memory, without a register of its own; ``cores``: threads of a parallel loop; ``matrix_unit``: AMX may be used, and
+    starts a product of tiles every ``matrix_cycles``.
+
+    A cache has two figures. ``l1_bytes``, ``l2_bytes``, ``last_level_bytes`` are its sizes, as data sheets and sysfs
+    have them. ``l1_working_set`` and ``l2_working_set`` are what the data of one thread may take of it: the other
+    hyperthread of a core, the code and the stack have their part, and a virtual machine does not say whether there is
+    another hyperthread. On a Xeon with 2 MiB of L2, all ten networks of the bench took 0.4 to 4 % longer when schedules
+    counted on 2 MiB instead of 1. So models of schedules read the working set; the size only bounds it from above.
+
+    ``clock``: cycles a second under vector load. Each cycle, ``fma_units`` fused multiply-adds of vectors start, whose
+    results are there ``fma_latency`` cycles later, beside ``loads_per_cycle`` and ``stores_per_cycle`` of vectors, of
+    ``instructions_per_cycle`` in all, and ``l2_bytes_per_cycle`` come from L2. The last-level cache and memory have
+    clocks of their own: ``last_level_bandwidth`` and ``memory_bandwidth`` are bytes a second of one core,
+    ``all_memory_bandwidth`` of all cores together. ``kernel_launch`` and ``parallel_launch`` are seconds that a kernel
+    takes before it does anything, and a loop over all cores.
     """
 
     vector_bytes: int
     registers: int
-    cores: int
+    cores: int = 1
     broadcast_operand: bool = False
-    l1_bytes: int = 32768
-    l2_bytes: int = 524288
-    line_bytes: int = 64
     matrix_unit: bool = False
+    matrix_cycles: int = 16
+    line_bytes: int = 64
+    l1_bytes: int = 32 << 10
+    l1_working_set: int = 32 << 10
+    l2_bytes: int = 512 << 10
+    l2_working_set: int = 512 << 10
+    last_level_bytes: int = 32 << 20
+    clock: float = 3.0e9
+    fma_units: int = 2
+    fma_latency: int = 4
+    loads_per_cycle: float = 1.5
+    stores_per_cycle: float = 1.0
+    instructions_per_cycle: float = 2.75
+    l2_bytes_per_cycle: float = 32.0
+    last_level_bandwidth: float = 25e9
+    memory_bandwidth: float = 12.5e9
+    all_memory_bandwidth: float = 21e9
+    kernel_launch: float = 1e-6
+    parallel_launch: float = 3e-6
 
     def lanes(self, element_bytes: int) -> int:
         """Elements in a vector register."""
         return max(1, self.vector_bytes // max(1, element_bytes))
 
+    @property
+    def sums_in_flight(self) -> int:
+        """Sums that have to take turns so that none waits for its own last addition."""
+        return self.fma_units * self.fma_latency
 
-def machine_of(target: tvm.target.Target) -> Machine:
-    """The figures of a target as :func:`normalize_target` gives it."""
-    cores = int(dict(target.attrs).get("num-cores", 1))
+    @property
+    def cycles_per_nanosecond(self) -> float:
+        """The clock in GHz."""
+        return self.clock / 1e9
+
+
+_MEASURABLE: Final = frozenset(
+    {
+        "clock",
+        "l2_bytes_per_cycle",
+        "last_level_bandwidth",
+        "memory_bandwidth",
+        "all_memory_bandwidth",
+        "kernel_launch",
+        "parallel_launch",
+    }
+)
+"""Figures that calibration may replace."""
+
+_AVX512 = CpuMachine(64, 32, broadcast_operand=True, l2_bytes=1 << 20, l2_working_set=1 << 20)
+
+PRESETS: Final[Mapping[str, CpuMachine]] = {
+    # Caches of Zen 2 and 3 (AMD's optimisation guides; Haswell to Coffee Lake have 256 KiB of L2). Loads, instructions
+    # and clock measured on a Zen 3, whose 94 GFLOP/s a core are 2.94 GHz. Bandwidths and launches are those with which
+    # the models of schedules rank the kernels of bench/latency.py as they were measured there and on the Xeon below.
+    "avx2": CpuMachine(32, 16),
+    # Caches of Skylake-SP and Zen 4 (Intel's and AMD's optimisation guides); the rest as for AVX2.
+    "avx512": _AVX512,
+    # Sapphire, Emerald and Granite Rapids have 2 MiB of L2 (Intel's data sheets); a tile product starts every 16 cycles
+    # (Intel's optimisation manual, chapter on AMX). Measured on a Xeon of these (bench/README.md).
+    "amx": replace(_AVX512, l2_bytes=2 << 20, matrix_unit=True),
+    # fmla takes one lane of a register. Vectors of the smallest SVE; never measured.
+    "neon": CpuMachine(16, 32, broadcast_operand=True),
+    # x86-64 of any make; never measured.
+    "sse": CpuMachine(16, 16),
+}
+"""By instruction set, what one core is taken to be where nothing better is known."""
+
+
+def machine_of(target: tvm.target.Target, measured: Mapping[str, float] | None = None) -> CpuMachine:
+    """The figures of a target as :func:`normalize_target` gives it.
+
+    Presets by its features; sizes of caches as the system says, where the target is this host; and what was
+    ``measured``, by the names of the fields (others are left out: another version may know them).
+    """
+    machine = replace(PRESETS[_preset_of(target)], cores=int(dict(target.attrs).get("num-cores", 1)))
+    if _is_host(target):
+        machine = with_caches(machine, dict(_host_caches()))
+    known: dict[str, Any] = {name: value for name, value in (measured or {}).items() if name in _MEASURABLE}
+    return replace(machine, **known)
+
+
+def with_caches(machine: CpuMachine, sizes: Mapping[int, int]) -> CpuMachine:
+    """``machine`` with caches of such ``sizes``, in bytes by level. Working sets grow with none, but fit all."""
+    l1, l2 = sizes.get(1, machine.l1_bytes), sizes.get(2, machine.l2_bytes)
+    return replace(
+        machine,
+        l1_bytes=l1,
+        l1_working_set=min(machine.l1_working_set, l1),
+        l2_bytes=l2,
+        l2_working_set=min(machine.l2_working_set, l2),
+        last_level_bytes=max(sizes.values(), default=machine.last_level_bytes),
+    )
+
+
+def _preset_of(target: tvm.target.Target) -> str:
     features = set(map(str, codegen.llvm_get_cpu_features(target)))
     if "avx512f" in features:
         attributes = set(map(str, dict(target.attrs).get("mattr", ())))
-        has_unit = attributes.issuperset(ATTRIBUTES)  # a CPU of a kind that has it need not be allowed to use it
-        return Machine(64, 32, cores, broadcast_operand=True, l2_bytes=1048576, matrix_unit=has_unit)
+        # a CPU of a kind that has the unit need not be allowed to use it
+        return "amx" if attributes.issuperset(ATTRIBUTES) else "avx512"
     if "avx" in features:
-        return Machine(32, 16, cores)
-    if "neon" in features or "sve" in features:
-        return Machine(16, 32, cores, broadcast_operand=True)  # fmla takes one lane of a register
-    return Machine(16, 16, cores)
+        return "avx2"
+    return "neon" if features & {"neon", "sve"} else "sse"
+
+
+def _is_host(target: tvm.target.Target) -> bool:
+    """The target is the CPU that this runs on, as far as its name says."""
+    attributes, triple = dict(target.attrs), str(codegen.llvm_get_system_triple())
+    architecture = str(attributes.get("mtriple") or triple).split("-")[0]
+    is_named = str(attributes.get("mcpu", "")) == str(codegen.llvm_get_system_cpu())
+    return is_named and architecture == triple.split("-")[0]
+
+
+def _host_caches() -> Iterator[tuple[int, int]]:
+    """Levels and bytes of the caches of the first core, but instruction caches; nothing where the system is silent."""
+    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        try:
+            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
+            if kind != "Instruction":
+                yield int(level), int(size.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(size[-1:], 0)
+        except (OSError, ValueError):
+            continue

@@ -39,10 +39,11 @@ class KernelJob:
 
 @dataclass(frozen=True)
 class MadeObject:
-    """Machine code, and notes on what could not be done."""
+    """Machine code, and notes on what could not be done. ``is_faulty``: something failed that should not."""
 
     data: bytes
     notes: tuple[str, ...]
+    is_faulty: bool = False
 
 
 def make_object(job: KernelJob) -> MadeObject:
@@ -50,13 +51,13 @@ def make_object(job: KernelJob) -> MadeObject:
     target = tvm.ir.load_json(job.target)
     machine, notes = machine_of(target), Notes(job.strict)
     plain = {name: tvm.ir.load_json(text) for name, text in job.functions}
-    scheduled = {str(v.name_hint): func for v, func in schedule_module(tvm.IRModule(plain), machine).functions_items()}
+    scheduled = schedule_module(tvm.IRModule(plain), machine, notes)
     try:
-        data = _object_of(scheduled, target)
+        data = _object_of({str(v.name_hint): func for v, func in scheduled.functions_items()}, target)
     except LOWERING_FAULTS as error:
         notes.fault(f"kernel {' and '.join(plain)} is built without its schedule", error)
         data = _object_of(plain, target)
-    return MadeObject(data, tuple(notes))
+    return MadeObject(data, tuple(notes), notes.has_faults)
 
 
 def build_scheduled(mod: tvm.IRModule, target: tvm.target.Target) -> Any:

@@ -1,23 +1,27 @@
-"""Schedules for every PrimFunc of a module (targets room).
+"""Schedules for every PrimFunc of a module.
 
 In: unscheduled TE-style PrimFuncs. Out: the same functions, inlined, tiled, vectorised and parallel. Decisions look at
-blocks and accesses only; what can't be scheduled comes back as it was.
+blocks and accesses only; what can't be scheduled comes back as it was, and a note says why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import tvm
 from tvm import tirx
 
+from eqsat_layout.errors import Refused
+from eqsat_layout.notes import Notes
 from eqsat_layout.targets.cpu.amx.selection import split_product
+from eqsat_layout.targets.cpu.chains.fused_rows import schedule_fused_rows
+from eqsat_layout.targets.cpu.chains.fused_tiles import schedule_fused_tiles
 from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
-from eqsat_layout.targets.cpu.chains.row_nest import row_axes, schedule_row_nest
-from eqsat_layout.targets.cpu.chains.tile_nest import schedule_nest
-from eqsat_layout.targets.cpu.machine import Machine
-from eqsat_layout.targets.cpu.model.chain_model import NestModel, chain_of
+from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.model.chain_model import ChainModel, chain_of, row_axes
 from eqsat_layout.targets.cpu.model.register_tiles import (
     JoinedTile,
     evenly_shared,
@@ -25,73 +29,95 @@ from eqsat_layout.targets.cpu.model.register_tiles import (
     reduction_pieces,
     register_tile,
 )
-from eqsat_layout.targets.cpu.single.families import (
-    schedule_elementwise,
-    schedule_fallback,
-    schedule_lanes,
-    schedule_pieces,
-    schedule_rows,
-    schedule_several,
-    schedule_tile,
-    schedule_tile_relaid,
-)
+from eqsat_layout.targets.cpu.single.families.family import Family
+from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
 from eqsat_layout.targets.cpu.single.join_axes import join_axes
 from eqsat_layout.targets.cpu.single.lane_moves import move_lanes
 from eqsat_layout.targets.cpu.single.matrix_sums import write_out_combinations
 from eqsat_layout.targets.cpu.single.prefetch import prefetch_panels
 from eqsat_layout.targets.cpu.single.split_axes import split_axes
 from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
-from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place, is_relaid
+from eqsat_layout.targets.schedules.attempts import isolated, tried, unless_refused
+from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
-from eqsat_layout.targets.schedules.inlining import inline_producers, tried
+from eqsat_layout.targets.schedules.inlining import inline_producers
 from eqsat_layout.targets.schedules.math_functions import expand_functions
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stage_of, stages_of
 
-_LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined into it
-_JOINS = 2  # of the vector axis, and of others
+_LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined: registers spill
+_JOINS = 2  # one of the vector axis, and one of others
 _SCHEDULED = "tirx.is_scheduled"
+_NOT_SCHEDULED = " is not scheduled"
 
 
-def schedule_module(mod: tvm.IRModule, machine: Machine) -> tvm.IRModule:
-    """``mod`` with every PrimFunc scheduled that was not. The input is not changed."""
+@dataclass(frozen=True)
+class _Means:
+    """What a kernel is scheduled for and with, and why some of it was not: a text for each such stage, or for all."""
+
+    machine: CpuMachine
+    families: Sequence[Family]
+    refused: list[str] = field(default_factory=list)
+
+
+def schedule_module(
+    mod: tvm.IRModule, machine: CpuMachine, notes: Notes | None = None, *, families: Sequence[Family] = FAMILIES
+) -> tvm.IRModule:
+    """``mod`` with every PrimFunc scheduled that was not. The input is not changed.
+
+    ``notes`` get a text for each kernel that stays as it was, in all or in part. A fault in one is a note too (strict:
+    raised), and no other kernel notices. ``families``: of single stages, the first that applies is taken.
+    """
+    notes = Notes() if notes is None else notes
     functions: dict[Any, Any] = {}
     for name, function in mod.functions.items():
         if isinstance(function, tirx.PrimFunc) and not _is_scheduled(function):
-            function = schedule_primfunc(function, machine)
+            means, kernel = _Means(machine, families), str(name.name_hint)
+            scheduled = isolated(partial(_scheduled_func, function, means), f"kernel {kernel}{_NOT_SCHEDULED}", notes)
+            function = scheduled or function
+            for reason in means.refused:
+                notes.add(f"kernel {kernel}{reason}")
         functions[name] = function
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
-def schedule_primfunc(func: Any, machine: Machine) -> Any:
-    """``func`` scheduled for ``machine``; as it was where TVM can't schedule it at all."""
-    return _on_matrix_unit(func, machine) or _finished(func, lambda sch: _schedule(sch, machine), machine) or func
+def schedule_primfunc(func: Any, machine: CpuMachine, *, families: Sequence[Family] = FAMILIES) -> Any:
+    """``func`` scheduled for ``machine``; as it was where that is refused. Faults are raised."""
+    return _scheduled_func(func, _Means(machine, families))
 
 
-def _on_matrix_unit(func: Any, machine: Machine) -> Any:
+def _scheduled_func(func: Any, means: _Means) -> Any:
+    reasons: list[str] = []
+    kernel = _on_matrix_unit(func, means.machine)
+    done = kernel or _finished(func, lambda sch: _schedule(sch, means), means.machine, reasons)
+    if done is None:
+        means.refused[:] = [f"{_NOT_SCHEDULED}: {reason}" for reason in reasons]
+    return done or func
+
+
+def _on_matrix_unit(func: Any, machine: CpuMachine) -> Any:
     """``func`` as a kernel for the matrix unit; ``None`` where there is none, or none that is faster."""
     split = split_product(func, machine)
-    try:
-        return split and _named(func, _scheduled(expand_functions(split.kernel())))
-    except Exception:
-        return None
+    kernel = split and unless_refused(split.kernel)
+    return kernel and _named(func, _scheduled(expand_functions(kernel)))
 
 
-def joined_primfunc(func: Any, machine: Machine, *, passes: int, nanoseconds: float) -> Any:
-    """``func`` scheduled as one nest; ``None`` where none is faster than its parts, which take ``nanoseconds``.
+def joined_primfunc(func: Any, machine: CpuMachine, *, passes: int, nanoseconds: float) -> Any:
+    """``func`` as one loop over tiles or rows of all stages; ``None`` where that takes longer than ``nanoseconds``.
 
     With no more than ``passes`` over the data, one whose last stage runs on accumulators is as good.
     """
+    means = _Means(machine, FAMILIES)
 
     def joined(sch: Any) -> Any:
         plain = simplified(sch)
         chain = chain_of(stages_of(plain))
         moved = pads_first(sch) if may_move_pads(chain) else None
-        nested = moved and _nested(moved, machine, nanoseconds, has_pads=True)
-        if nested is not None:
-            return nested
+        fused = moved and _in_tiles(moved, machine, nanoseconds, has_pads=True)
+        if fused is not None:
+            return fused
         sch, is_short = plain, chain.passes <= passes and _has_epilogue(plain)
-        nested = _nested(sch, machine, nanoseconds) or _in_rows(sch, machine)
-        return nested or (_schedule(sch, machine) if is_short else None)
+        fused = _in_tiles(sch, machine, nanoseconds) or _in_rows(sch, machine)
+        return fused or (_schedule(sch, means) if is_short else None)
 
     return _finished(func, joined, machine)
 
@@ -103,17 +129,13 @@ def _has_epilogue(sch: Any) -> bool:
     return epilogue is not None and is_in_place(stages[-2], epilogue)
 
 
-def _finished(func: Any, schedule: Callable[[Any], Any], machine: Machine) -> Any:
-    """``func`` under its own name with what ``schedule`` makes of it; ``None`` where that fails."""
-    try:
-        sch = schedule(new_schedule(func))
-        if sch is None:
-            return None
-        written = write_out_combinations(expand_functions(sch.mod["main"]))
-        done = _scheduled(prefetch_panels(written, machine))
-    except Exception:
+def _finished(func: Any, schedule: Callable[[Any], Any], machine: CpuMachine, refused: list[str] | None = None) -> Any:
+    """``func`` under its own name with what ``schedule`` makes of it; ``None`` where that is nothing, or refused."""
+    sch = unless_refused(lambda: schedule(new_schedule(func)), refused)
+    if sch is None:
         return None
-    return _named(func, done)
+    written = write_out_combinations(expand_functions(sch.mod["main"]))
+    return _named(func, _scheduled(prefetch_panels(written, machine)))
 
 
 def _named(func: Any, done: Any) -> Any:
@@ -131,9 +153,12 @@ def _is_scheduled(func: Any) -> bool:
     return bool(func.attrs and func.attrs.get(_SCHEDULED, False))
 
 
-def _schedule(sch: Any, machine: Machine) -> Any:
+def _schedule(sch: Any, means: _Means) -> Any:
+    machine = means.machine
+    if any(stage.domain == 0 for stage in stages_of(sch)):  # loops that TVM can't fuse
+        raise Refused("a tensor without elements")
     sch = simplified(sch)
-    whole = move_lanes(sch, machine) or _nested(sch, machine) or _in_rows(sch, machine)
+    whole = move_lanes(sch, machine) or _in_tiles(sch, machine) or _in_rows(sch, machine)
     if whole is not None:
         return whole
     sch = _join_tiles(split_axes(sch, machine), machine)
@@ -142,21 +167,21 @@ def _schedule(sch: Any, machine: Machine) -> Any:
     for stage in stages:
         if any(sch.get(stage.block).same_as(sch.get(block)) for block in done):
             continue
-        sch, used = _schedule_stage(sch, stage, machine)
+        sch, used = _schedule_stage(sch, stage, means)
         done.extend(used)
     return sch
 
 
-def _nested(sch: Any, machine: Machine, nanoseconds: float | None = None, *, has_pads: bool = False) -> Any:
-    """All stages in one nest, where TVM can do it and that is faster than apart (in ``nanoseconds``, if known)."""
-    chain, model = chain_of(stages_of(sch), has_pads=has_pads), NestModel(machine)
-    nest = model.faster(chain, nanoseconds or model.apart(chain)) if chain.is_regular else None
-    if nest is None:
+def _in_tiles(sch: Any, machine: CpuMachine, nanoseconds: float | None = None, *, has_pads: bool = False) -> Any:
+    """All stages tile by tile, where TVM can do it and that is faster than apart (in ``nanoseconds``, if known)."""
+    chain, model = chain_of(stages_of(sch), has_pads=has_pads), ChainModel(machine)
+    tiles = model.faster(chain, nanoseconds or model.apart(chain)) if chain.is_regular else None
+    if tiles is None:
         return None
-    return tried(sch, lambda s: schedule_nest(s, nest.tile, machine))
+    return tried(sch, lambda s: schedule_fused_tiles(s, tiles.tile, machine))
 
 
-def _in_rows(sch: Any, machine: Machine) -> Any:
+def _in_rows(sch: Any, machine: CpuMachine) -> Any:
     """All stages a few rows at a time; ``None`` where they don't work in rows."""
     sch = fuse_axes(sch)
     stages = stages_of(sch)
@@ -165,43 +190,25 @@ def _in_rows(sch: Any, machine: Machine) -> Any:
         return None
     whole = in_whole_vectors(sch, machine.lanes(stages[-1].write.element_bytes))
     for trial in (whole, sch):
-        nest = trial and tried(trial, lambda s: schedule_row_nest(s, stages_of(s), count, machine))
-        if nest is not None:
-            return nest
+        fused = trial and tried(trial, lambda s: schedule_fused_rows(s, stages_of(s), count, machine))
+        if fused is not None:
+            return fused
     return None
 
 
-def _schedule_stage(sch: Any, stage: Stage, machine: Machine) -> tuple[Any, list[Any]]:
-    """The schedule after the best family that works, and the other blocks that it took along."""
+def _schedule_stage(sch: Any, stage: Stage, means: _Means) -> tuple[Any, list[Any]]:
+    """The schedule after the first family that applies, and the other blocks that it took along."""
     epilogue = epilogue_of(sch, stage)
-    attempts: list[tuple[Callable[[Any], None], list[Any]]] = []
-    if stage.simple and stage.is_plain and stage.is_reduction:
-        if epilogue is not None and is_in_place(stage, epilogue):
-            attempts.append((lambda s: schedule_pieces(s, stage, epilogue, machine), [epilogue.block]))
-            attempts.append((lambda s: schedule_tile(s, stage, epilogue, machine), [epilogue.block]))
-        elif epilogue is not None:
-            attempts.append((lambda s: _schedule_relaid(s, stage, epilogue, machine), [epilogue.block]))
-        else:
-            attempts.append((lambda s: schedule_pieces(s, stage, None, machine), []))
-        attempts.append((lambda s: schedule_tile(s, stage, None, machine), []))
-        attempts.append((lambda s: schedule_lanes(s, stage, machine), []))
-        attempts.append((lambda s: schedule_rows(s, stage, machine), []))
-    elif stage.simple and not stage.is_reduction:
-        attempts.append((lambda s: schedule_elementwise(s, stage, machine), []))
-    elif stage.is_reduction:
-        attempts.append((lambda s: schedule_several(s, stage, machine), []))
-    attempts.append((lambda s: schedule_fallback(s, stage, machine), []))
-    for attempt, used in attempts:
-        trial = tried(sch, attempt)
+    reasons: list[str] = []
+    for family in means.families:
+        if not family.suits(stage, epilogue):
+            continue
+        taken = epilogue if family.takes_epilogue else None
+        trial = tried(sch, family.change(stage, taken, means.machine), reasons, family.name)
         if trial is not None:
-            return trial, used
+            return trial, [] if taken is None else [taken.block]
+    means.refused.append(f": stage {stage.name}{_NOT_SCHEDULED}: {', '.join(reasons)}")
     return sch, []
-
-
-def _schedule_relaid(sch: Any, stage: Stage, epilogue: Stage, machine: Machine) -> None:
-    if not is_relaid(stage, epilogue):
-        raise ValueError("the epilogue mixes elements of a tile with others")
-    schedule_tile_relaid(sch, stage, epilogue, machine)
 
 
 def simplified(sch: Any) -> Any:
@@ -235,7 +242,7 @@ def _may_inline(stage: Stage, consumer: Stage) -> bool:
     return not reused and not stage.branches_on(lane)
 
 
-def _join_tiles(sch: Any, machine: Machine) -> Any:
+def _join_tiles(sch: Any, machine: CpuMachine) -> Any:
     """Reductions over tiles of several axes at once, or that overlap, where such tiles use the registers better."""
     for number in range(len(stages_of(sch))):
         for _ in range(_JOINS):
@@ -246,7 +253,7 @@ def _join_tiles(sch: Any, machine: Machine) -> Any:
     return sch
 
 
-def _joined(sch: Any, stage: Stage, machine: Machine) -> Any:
+def _joined(sch: Any, stage: Stage, machine: CpuMachine) -> Any:
     if not (stage.simple and stage.is_plain and stage.is_reduction):
         return None
     tile = joined_tile(stage, machine)
@@ -260,18 +267,19 @@ def _joined(sch: Any, stage: Stage, machine: Machine) -> Any:
 
 
 def _with_joined_axes(sch: Any, stage: Stage, tile: JoinedTile) -> Any:
-    trial = sch.copy()
-    try:
-        epilogue = epilogue_of(trial, stage)
+    def joined() -> Any:
+        trial, own = sch, stage
+        epilogue = epilogue_of(sch, stage)
         if epilogue is None:
+            trial = sch.copy()
             epilogue = stage_of(trial, trial.cache_write(stage.block, 0, "global"))
-            stage = stage_of(trial, stage.block)
-        return join_axes(trial, stage, epilogue, tile) if is_in_place(stage, epilogue) else None
-    except Exception:
-        return None
+            own = stage_of(trial, stage.block)
+        return join_axes(trial, own, epilogue, tile) if is_in_place(own, epilogue) else None
+
+    return unless_refused(joined)
 
 
-def _is_in_pieces(sch: Any, name: str, machine: Machine) -> bool:
+def _is_in_pieces(sch: Any, name: str, machine: CpuMachine) -> bool:
     """A reduction is done in pieces, for which cores take panels."""
     stage = stage_of(sch, sch.get_sblock(name))
     tile = register_tile(stage, machine)

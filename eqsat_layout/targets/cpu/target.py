@@ -25,7 +25,7 @@ from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES, is_permitted
 from eqsat_layout.targets.cpu.calibration import workloads
 from eqsat_layout.targets.cpu.costs import default_costs
 from eqsat_layout.targets.cpu.kernels import Build, join_calls, schedule_module
-from eqsat_layout.targets.cpu.machine import Machine, machine_of
+from eqsat_layout.targets.cpu.machine import CpuMachine, machine_of
 from eqsat_layout.targets.protocol import Target, Workload
 from eqsat_layout.targets.registry import parsed
 from eqsat_layout.targets.store import Store
@@ -50,7 +50,7 @@ class CpuTarget(Target):
         return tvm.cpu() if self.elsewhere is None and host.runs(self.tvm, normalize_target()) else None
 
     @cached_property
-    def machine(self) -> Machine:
+    def machine(self) -> CpuMachine:
         """The figures of the CPU."""
         return machine_of(self.tvm)
 
@@ -109,7 +109,7 @@ class CpuTarget(Target):
 
     def schedule(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         """Tiled, in vectors, parallel; kernels that are joined are scheduled already."""
-        return schedule_module(mod, self.machine)
+        return schedule_module(mod, self.machine, notes)
 
     def build(self, mod: tvm.IRModule, notes: Notes) -> Any:
         """Through LLVM, kernels in parallel and from the store; those that are not scheduled yet are scheduled."""

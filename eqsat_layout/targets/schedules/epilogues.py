@@ -1,4 +1,4 @@
-"""Elementwise stages that run on the accumulators of a reduction (targets room).
+"""Elementwise stages that run on the accumulators of a reduction.
 
 In: a schedule and a reduction. Out: its epilogue, if it has one, and how that reads what the reduction makes.
 """
@@ -6,13 +6,17 @@ In: a schedule and a reduction. Out: its epilogue, if it has one, and how that r
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 
-from eqsat_layout.targets.schedules.stages import Access, Axis, Stage, new_schedule, stage_of, stages_of
+from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int
+from eqsat_layout.targets.schedules.attempts import tried
+from eqsat_layout.targets.schedules.stages import ROOT, Stage, new_schedule, stage_of, stages_of
+from eqsat_layout.tir.structural import substitute
 
 _FEW_STEPS = 16  # of a product, so few that LLVM writes them out and mixes them with what follows
 
@@ -39,12 +43,12 @@ def is_in_place(stage: Stage, epilogue: Stage) -> bool:
     ) and [a.extent for a in epilogue.axes] == [a.extent for a in stage.spatial]
 
 
-def _reads(epilogue: Stage, stage: Stage) -> list[Access]:
+def _reads(epilogue: Stage, stage: Stage) -> list[StageAccess]:
     """What the epilogue reads of the stage's result."""
     return [load for load in epilogue.loads if load.buffer.same_as(stage.write.buffer)]
 
 
-def _is_axis(index: Any, axis: Axis) -> bool:
+def _is_axis(index: Any, axis: StageAxis) -> bool:
     return bool(index.same_as(axis.var)) or (axis.extent == 1 and isinstance(index, tirx.IntImm))
 
 
@@ -72,22 +76,28 @@ def _aligned(sch: Any, stage: Stage, number: int) -> Any:
     epilogue = epilogue_of(sch, stage)
     if epilogue is None or is_in_place(stage, epilogue) or not is_relaid(stage, epilogue):
         return None
-    own = _reads(epilogue, stage)[0]
-    if not own.indices[-1].same_as(epilogue.axes[-1].var):  # its vectors would be torn apart
+    at = _reads(epilogue, stage)[0].indices
+    if not at or not at[-1].same_as(epilogue.axes[-1].var):  # its vectors would be torn apart
         return None
-    trial = sch.copy()
-    try:
-        axes = tirx.IndexMap([axis.var for axis in epilogue.axes], list(own.indices), None)
-        trial.transform_block_layout(epilogue.block, axes)
-        trial = new_schedule(trial.mod["main"])
-        stage = stages_of(trial)[number]
-        aligned = epilogue_of(trial, stage)
-        return trial if aligned is not None and is_in_place(stage, aligned) else None
-    except Exception:
+    if not all(map(partial(_is_zero_at_first, stage=epilogue), at)):  # TVM maps no axis backwards
         return None
+    axes = tirx.IndexMap([axis.var for axis in epilogue.axes], list(at), None)
+    changed = tried(sch, lambda trial: trial.transform_block_layout(epilogue.block, axes))
+    if changed is None:
+        return None
+    changed = new_schedule(changed.mod["main"])
+    stage = stages_of(changed)[number]
+    aligned = epilogue_of(changed, stage)
+    return changed if aligned is not None and is_in_place(stage, aligned) else None
+
+
+def _is_zero_at_first(index: Any, stage: Stage) -> bool:
+    """The index is 0 where all axes are: not so for an axis that is run backwards."""
+    origin = {axis.var: tirx.const(0, axis.var.ty.dtype) for axis in stage.axes}
+    return as_int(tvm.sym.Analyzer().simplify(substitute(index, origin))) == 0
 
 
 def is_parameter(sch: Any, stage: Stage) -> bool:
     """The stage writes a buffer of the function's signature."""
-    buffers = sch.get(sch.get_sblock("root")).alloc_buffers
+    buffers = sch.get(sch.get_sblock(ROOT)).alloc_buffers
     return not any(stage.write.buffer.same_as(buffer) for buffer in buffers)

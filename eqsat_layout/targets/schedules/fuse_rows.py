@@ -1,4 +1,4 @@
-"""Rows that are numbered by one axis in some stages and by several in others, numbered by one (targets room).
+"""Rows that are numbered by one axis in some stages and by several in others, numbered by one.
 
 In: a schedule. Out: a new one in which reductions of rows number them as their readers do: after a change of layouts
 these may see images and heads as one axis where the reduction has two.
@@ -6,13 +6,16 @@ these may see images and heads as one axis where the reduction has two.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import tvm
 from tvm import tirx
 
+from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.attempts import tried
 from eqsat_layout.targets.schedules.epilogues import is_parameter
-from eqsat_layout.targets.schedules.stages import Access, Stage, new_schedule, stage_of, stages_of
+from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.tir.structural import nodes_of
 
 
@@ -39,17 +42,18 @@ def _fused(sch: Any, stage: Stage) -> Any:
             continue
         if not is_unit and not all(_is_one(load, reader, first, size) for load, reader in reads):
             continue
-        trial = sch.copy()
-        try:
-            trial.transform_layout(stage.block, ("write", 0), _fusion(len(stage.spatial), first, size))
-            trial.transform_block_layout(stage.block, _fusion(len(stage.axes), first, size))
-            return new_schedule(trial.mod["main"])
-        except Exception:  # what TVM does not fuse
-            continue
+        fused = tried(sch, partial(_fuse, stage=stage, first=first, size=size))
+        if fused is not None:
+            return new_schedule(fused.mod["main"])
     return None
 
 
-def _is_one(load: Access, reader: Stage, first: int, size: int) -> bool:
+def _fuse(sch: Any, stage: Stage, first: int, size: int) -> None:
+    sch.transform_layout(stage.block, ("write", 0), _fusion(len(stage.spatial), first, size))
+    sch.transform_block_layout(stage.block, _fusion(len(stage.axes), first, size))
+
+
+def _is_one(load: StageAccess, reader: Stage, first: int, size: int) -> bool:
     """The load's indices at two axes are digits of one number."""
     high, low = load.indices[first : first + 2]
     if not _divisions(high) or not _divisions(low):

@@ -1,4 +1,4 @@
-"""Stages inlined into their readers, and changes that may fail (targets room).
+"""Stages inlined into their readers.
 
 In: a schedule, and which stages go where. Out: a schedule with fewer stages; what TVM refuses stays as it was.
 """
@@ -9,23 +9,14 @@ from collections.abc import Callable, Sequence
 from operator import methodcaller
 from typing import Any
 
+from eqsat_layout.targets.schedules.attempts import tried
 from eqsat_layout.targets.schedules.epilogues import is_parameter
-from eqsat_layout.targets.schedules.stages import Stage, stage_of
-
-
-def tried(sch: Any, change: Callable[[Any], None]) -> Any:
-    """A copy with the change made; ``None`` where that fails."""
-    trial = sch.copy()
-    try:
-        change(trial)
-    except Exception:
-        return None
-    return trial
+from eqsat_layout.targets.schedules.stages import ROOT, Stage, stage_of
 
 
 def inline_producers(sch: Any, may_inline: Callable[[Stage, Sequence[Stage]], bool]) -> Any:
     """Elementwise stages in the place of their readers' loads, where ``may_inline(stage, readers)``."""
-    for block in sch.get_child_blocks(sch.get_sblock("root")):
+    for block in sch.get_child_blocks(sch.get_sblock(ROOT)):
         stage = stage_of(sch, block)
         if not stage.simple or stage.is_reduction or is_parameter(sch, stage):
             continue

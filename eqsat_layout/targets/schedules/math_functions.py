@@ -1,8 +1,6 @@
-"""Functions such as exp and erf as arithmetic, which LLVM turns into vectors (targets room).
+"""Functions such as exp and erf as arithmetic, which LLVM turns into vectors.
 
-In: a PrimFunc. Out: the same with every float32 exp, sigmoid, tanh and erf written out: as calls of libm they are done
-element by element (1.4 ns for exp, 8.9 ns for erf, against 0.1 to 0.3). Relative errors are below 4e-7, infinities and
-NaN come out as they should (tests/targets/schedules/test_math_functions.py).
+In: a PrimFunc. Out: the same with every float32 exp, sigmoid, tanh and erf written out.
 """
 
 from __future__ import annotations
@@ -59,7 +57,11 @@ _TANH_BELOW: Final = (1.19825839466702e-06, 1.18534705686654e-04, 2.268434632439
 
 
 def expand_functions(func: Any) -> Any:
-    """``func`` with these functions as arithmetic."""
+    """``func`` with these functions as arithmetic.
+
+    As calls of libm they are done element by element: 1.4 ns for exp, 8.9 ns for erf, against 0.1 to 0.3. Relative
+    errors are below 4e-7; infinities and NaN come out as they should (tests/targets/schedules/test_math_functions.py).
+    """
 
     def on_call(call: Any) -> Any:
         expansion = _EXPANSIONS.get(str(getattr(call.op, "name", "")))

@@ -1,4 +1,4 @@
-"""Functions put together again from changed nests (targets room).
+"""Functions put together again from changed blocks.
 
 In: the blocks of an unscheduled PrimFunc, changed, and its buffers. Out: a schedule over the new function.
 """
@@ -14,15 +14,31 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Var
 
+from eqsat_layout.errors import Refused
 from eqsat_layout.targets.schedules.stages import new_schedule
 from eqsat_layout.tir.structural import nodes_of, structural_map
 
 
-def block_of(nest: Any) -> Any:
-    """The block inside of loops."""
-    while isinstance(nest, tirx.For):
-        nest = nest.body
-    return nest.block
+def block_of(statement: Any) -> Any:
+    """The block inside of loops; refused where there is more than one, or something else."""
+    while isinstance(statement, tirx.For):
+        statement = statement.body
+    if not isinstance(statement, s_tir.SBlockRealize):
+        raise Refused(f"loops over a {type(statement).__name__}")
+    return statement.block
+
+
+def store_of(block: Any) -> Any:
+    """The one store that a block consists of; refused where there is more to it."""
+    if not isinstance(block.body, tirx.BufferStore):
+        raise Refused(f"a block that is a {type(block.body).__name__}")
+    return block.body
+
+
+def statements_of(func: Any) -> list[Any]:
+    """The statements of the root block, in order."""
+    body = func.body.block.body
+    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
 
 
 def under_loops(block: Any) -> Any:
@@ -34,7 +50,7 @@ def under_loops(block: Any) -> Any:
     return statement
 
 
-def nest_of(iters: Sequence[Any], name: str, body: Any, init: Any = None, annotations: Any = None) -> Any:
+def storing_block(iters: Sequence[Any], name: str, body: Any, init: Any = None, annotations: Any = None) -> Any:
     """A block that stores one element, under one loop for each of its axes."""
     reads: list[Any] = []
     for load in nodes_of(body, tvm.ir.TensorLoad):
@@ -90,10 +106,10 @@ class CutAxis:
         return CutAxis(number, place, start, first)
 
 
-def schedule_over(func: Any, nests: Sequence[Any], allocated: Sequence[Any]) -> Any:
-    """A schedule over ``func`` with other nests in its root block, and other buffers allocated there."""
+def schedule_over(func: Any, statements: Sequence[Any], allocated: Sequence[Any]) -> Any:
+    """A schedule over ``func`` with other statements in its root block, and other buffers allocated there."""
     root = func.body.block
-    body = tirx.SeqStmt(list(nests)) if nests[1:] else nests[0]
+    body = tirx.SeqStmt(list(statements)) if statements[1:] else statements[0]
     block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=list(allocated), annotations=root.annotations)
     whole = s_tir.SBlockRealize([], True, block)
     return new_schedule(tirx.PrimFunc(func.params, whole, ret_type=func.ret_type, attrs=func.attrs))

@@ -1,4 +1,4 @@
-"""What the blocks of an unscheduled PrimFunc look like (targets room).
+"""What the blocks of an unscheduled PrimFunc look like.
 
 In: a ``Schedule`` over one PrimFunc. Out: its stages in order: axes, accesses, strides of every access along every
 axis. Schedules are chosen by these facts only, never by the name of an op.
@@ -6,6 +6,7 @@ axis. Schedules are chosen by these facts only, never by the name of an op.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,81 +17,22 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from eqsat_layout.errors import Refused
 from eqsat_layout.passes.matrix_literals import Elements, literals_of
-from eqsat_layout.tir.structural import structural_map, substitute
+from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int, depends_on
+from eqsat_layout.tir.structural import nodes_of, structural_map
+
+ROOT = "root"
+"""The name that TVM gives to the block around all others."""
 
 _COSTLY = ("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "tan", "atan", "sqrt", "rsqrt", "call_extern")
 
 
 @dataclass(frozen=True)
-class Axis:
-    """An iteration axis of a block. ``extent`` is ``None`` where it is symbolic."""
-
-    var: Any
-    extent: int | None
-    reduce: bool
-
-
-@dataclass(frozen=True)
-class Access:
-    """One load or store of a block: the buffer and its indices."""
-
-    buffer: Any
-    indices: tuple[Any, ...]
-
-    @cached_property
-    def shape(self) -> tuple[int | None, ...]:
-        """Extents of the buffer; ``None`` where symbolic."""
-        return tuple(as_int(e) for e in self.buffer.ty.shape)
-
-    @cached_property
-    def element_bytes(self) -> int:
-        """Bytes of an element."""
-        bits = int(tvm.DataType(str(self.buffer.ty.dtype)).bits)
-        return max(1, (bits + 7) // 8)
-
-    @cached_property
-    def buffer_bytes(self) -> int:
-        """Bytes of the whole buffer; a symbolic extent counts as 64."""
-        return math.prod(extent or 64 for extent in self.shape) * self.element_bytes
-
-    def stride(self, var: Any) -> int | None:
-        """Elements that the address moves by when ``var`` grows by one; ``None`` if that is not a constant.
-
-        Within a block of :meth:`period` elements, where the buffer is laid out in blocks.
-        """
-        if var not in self._strides:
-            self._strides[var] = self._stride(var)
-        return self._strides[var]
-
-    @cached_property
-    def _strides(self) -> dict[Any, int | None]:
-        return {}
-
-    def _stride(self, var: Any) -> int | None:
-        total, weight = 0, 1
-        for index, extent in zip(reversed(self.indices), reversed(self.shape), strict=True):
-            step = _step(index, var)
-            if step is None or (step and weight is None):
-                return None
-            total += step * (weight or 0)
-            weight = weight * extent if extent is not None and weight is not None else None  # type: ignore[assignment]
-        return total
-
-    def period(self, var: Any) -> int:
-        """The size of the blocks (``var // 16``, ``var % 16``) that the buffer has along ``var``; 0: none."""
-        return math.lcm(*found) if (found := [p for index in self.indices for p in _divisors_of(index, var)]) else 0
-
-    def uses(self, var: Any) -> bool:
-        """The indices depend on ``var``."""
-        return any(_contains(index, var) for index in self.indices)
-
-
-@dataclass(frozen=True)
-class Matrix:
+class KnownMatrix:
     """A load of a matrix whose elements are known."""
 
-    load: Access
+    load: StageAccess
     elements: Elements
 
 
@@ -105,29 +47,29 @@ class Stage:
 
     block: Any
     name: str
-    axes: tuple[Axis, ...]
-    stores: tuple[Access, ...]
-    loads: tuple[Access, ...]
+    axes: tuple[StageAxis, ...]
+    stores: tuple[StageAccess, ...]
+    loads: tuple[StageAccess, ...]
     simple: bool
     size: int
     is_costly: bool
     is_copy: bool
     conditions: tuple[Any, ...]
-    matrix: Matrix | None = None
+    matrix: KnownMatrix | None = None
     is_part: bool = False
 
     @property
-    def write(self) -> Access:
+    def write(self) -> StageAccess:
         """The store (the first one, if there are several)."""
         return self.stores[0]
 
     @property
-    def spatial(self) -> tuple[Axis, ...]:
+    def spatial(self) -> tuple[StageAxis, ...]:
         """Axes of the result."""
         return tuple(a for a in self.axes if not a.reduce)
 
     @property
-    def reduced(self) -> tuple[Axis, ...]:
+    def reduced(self) -> tuple[StageAxis, ...]:
         """Axes that are reduced over."""
         return tuple(a for a in self.axes if a.reduce)
 
@@ -149,9 +91,10 @@ class Stage:
         return math.prod(64 if axis.extent is None else axis.extent for axis in self.axes)
 
     @property
-    def vector_load(self) -> Access | None:
-        """The first load that moves along the last axis of the result."""
-        return next((load for load in self.loads if load.stride(self.spatial[-1].var)), None)
+    def vector_load(self) -> StageAccess | None:
+        """The first load that moves along the last axis of the result; ``None`` for a result of one element."""
+        lane = self.spatial[-1].var if self.spatial else None
+        return next((load for load in self.loads if load.stride(lane)), None) if lane is not None else None
 
     @property
     def steps(self) -> int:
@@ -175,7 +118,7 @@ class Stage:
     def has_window(self) -> bool:
         """An index moves along an axis of the result and along one that is reduced."""
         moving = [axis for axis in self.axes if axis.extent != 1]
-        indices = [Access(load.buffer, (index,)) for load in self.loads for index in load.indices]
+        indices = [StageAccess(load.buffer, (index,)) for load in self.loads for index in load.indices]
         return any(len({axis.reduce for axis in moving if index.uses(axis.var)}) > 1 for index in indices)
 
     def within(self, extents: Sequence[int]) -> Stage:
@@ -186,13 +129,13 @@ class Stage:
 
     def branches_on(self, var: Any) -> bool:
         """A condition inside depends on ``var``."""
-        return any(_contains(condition, var) for condition in self.conditions)
+        return any(depends_on(condition, var) for condition in self.conditions)
 
     def branch_block(self, var: Any) -> int:
         """Conditions on ``var`` are the same within blocks of so many elements; 1 if there is nothing to be known."""
         found: list[int] = []
         for condition in self.conditions:
-            if not _contains(condition, var):
+            if not depends_on(condition, var):
                 continue
             bound = _bound_on(condition, var)
             if bound is None:
@@ -203,17 +146,19 @@ class Stage:
 
 def stages_of(sch: Any) -> list[Stage]:
     """The stages of ``main`` in order."""
-    return [stage_of(sch, block) for block in sch.get_child_blocks(sch.get_sblock("root"))]
+    return [stage_of(sch, block) for block in sch.get_child_blocks(sch.get_sblock(ROOT))]
 
 
 def stage_of(sch: Any, block: Any) -> Stage:
-    """The facts of one block."""
+    """The facts of one block; refused for one that stores nothing."""
     node = sch.get(block)
     loops = sch.get_loops(block)
     axes = tuple(
-        Axis(iv.var, as_int(iv.dom.extent), int(iv.iter_type) == tirx.IterVar.CommReduce) for iv in node.iter_vars
+        StageAxis(iv.var, as_int(iv.dom.extent), int(iv.iter_type) == tirx.IterVar.CommReduce) for iv in node.iter_vars
     )
     stores, loads, size, costly, conditions = _scan(node.body)
+    if not stores:
+        raise Refused(f"block {node.name_hint} stores nothing")
     own = [s.buffer for s in stores]
     reads = tuple(a for a in loads if not any(a.buffer.same_as(b) for b in own))
     copy = isinstance(node.body, tirx.BufferStore) and isinstance(node.body.value, tvm.ir.TensorLoad)
@@ -222,17 +167,17 @@ def stage_of(sch: Any, block: Any) -> Stage:
     return Stage(block, name, axes, tuple(stores), reads, simple, size, costly, copy, conditions, matrix)
 
 
-def _matrix(sch: Any, loads: Sequence[Access]) -> Matrix | None:
+def _matrix(sch: Any, loads: Sequence[StageAccess]) -> KnownMatrix | None:
     if len(loads) != 2:
         return None
     for buffer, elements in literals_of(sch.mod["main"]):
         for load in loads:
             if load.buffer.same_as(buffer):
-                return Matrix(load, elements)
+                return KnownMatrix(load, elements)
     return None
 
 
-def _one_to_one(sch: Any, loops: Sequence[Any], axes: Sequence[Axis]) -> bool:
+def _one_to_one(sch: Any, loops: Sequence[Any], axes: Sequence[StageAxis]) -> bool:
     """Loop ``i`` runs axis ``i``, no more and no less."""
     if not loops or len(loops) != len(axes):
         return False
@@ -253,17 +198,17 @@ def is_true(predicate: Any) -> bool:
     return isinstance(predicate, tirx.IntImm) and bool(int(predicate))
 
 
-def _scan(body: Any) -> tuple[list[Access], list[Access], int, bool, tuple[Any, ...]]:
-    stores: list[Access] = []
-    loads: list[Access] = []
+def _scan(body: Any) -> tuple[list[StageAccess], list[StageAccess], int, bool, tuple[Any, ...]]:
+    stores: list[StageAccess] = []
+    loads: list[StageAccess] = []
     calls: list[str] = []
     conditions: list[Any] = []
 
     def on_store(node: Any) -> None:
-        stores.append(Access(node.buffer, tuple(node.indices)))
+        stores.append(StageAccess(node.buffer, tuple(node.indices)))
 
     def on_load(node: Any) -> None:
-        loads.append(Access(node.source, tuple(node.indices)))
+        loads.append(StageAccess(node.source, tuple(node.indices)))
 
     def on_call(node: Any) -> None:
         name = str(getattr(node.op, "name", node.op)).rsplit(".", 1)[-1]
@@ -300,58 +245,41 @@ def _bound_on(condition: Any, var: Any) -> int | None:
     return -number * factor + (0 if is_early else 1)
 
 
-def as_int(value: Any) -> int | None:
-    """A number that is known; ``None`` for an expression."""
-    return int(value) if isinstance(value, int | tirx.IntImm) else None
-
-
-def _contains(expr: Any, var: Any) -> bool:
-    found = [False]
-
-    def on_var(node: Any) -> None:
-        found[0] = found[0] or node.same_as(var)
-
-    tvm_ffi.structural_walk(expr, [(tirx.Var, on_var)])
-    return found[0]
-
-
-def _step(index: Any, var: Any) -> int | None:
-    """``index(var + 1) - index(var)`` if constant."""
-    if isinstance(index, int | tirx.IntImm):
-        return 0
-    if index.same_as(var):
-        return 1
-    if not _contains(index, var):
-        return 0
-    periods = _divisors_of(index, var)
-    here = var * math.lcm(*periods) if periods else var  # the first element of some block
-    first, second = (substitute(index, {var: at}) for at in (here, here + 1))
-    return as_int(tvm.sym.Analyzer().simplify(second - first))
-
-
-def _divisors_of(index: Any, var: Any) -> list[int]:
-    """The numbers that ``var`` itself is divided by."""
-    found: list[int] = []
-
-    def on_division(node: Any) -> None:
-        if node.a.same_as(var) and (divisor := as_int(node.b)):
-            found.append(divisor)
-
-    if not isinstance(index, int):
-        tvm_ffi.structural_walk(index, [(tirx.FloorDiv, on_division), (tirx.FloorMod, on_division)])
-    return found
-
-
 def divisors(number: int, limit: int) -> Sequence[int]:
     """Divisors of ``number`` up to ``limit``, ascending."""
     return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
 
 
 def new_schedule(func: Any) -> Any:
-    """A schedule over ``func`` as ``main``, the indices simplified by the extents of the axes."""
-    plain = structural_map(func.body, (s_tir.SBlock, _with_simple_indices))
+    """A schedule over ``func`` as ``main``: indices simplified by the extents of axes, every block with its own name.
+
+    Refused where the body is no root block of others: TVM schedules what blocks say they read and write.
+    """
+    if not isinstance(func.body, s_tir.SBlockRealize):
+        raise Refused("its body is no block")
+    if (name := str(func.body.block.name_hint)) != ROOT:
+        raise Refused(f"its body is one block, {name}")
+    plain = structural_map(_with_own_names(func.body), (s_tir.SBlock, _with_simple_indices))
     func = func.with_body(plain).with_attr("global_symbol", "main")
-    return s_tir.Schedule(tvm.IRModule({"main": func}), error_render_level="none")
+    return s_tir.Schedule(tvm.IRModule({"main": func}), error_render_level="fast")
+
+
+def _with_own_names(body: Any) -> Any:
+    """Blocks are found by their names."""
+    names = [str(block.name_hint) for block in nodes_of(body, s_tir.SBlock)]
+    if len(set(names)) == len(names):
+        return body
+    taken = set[str]()
+
+    def renamed(block: Any) -> Any:
+        name = str(block.name_hint)
+        if name in taken:
+            name = next(new for n in itertools.count(1) if (new := f"{name}_{n}") not in {*taken, *names})
+        taken.add(name)
+        parts = (block.iter_vars, block.reads, block.writes, name, block.body, block.init)
+        return s_tir.SBlock(*parts, block.alloc_buffers, block.match_buffers, block.annotations)
+
+    return structural_map(body, (s_tir.SBlock, renamed))
 
 
 def _with_simple_indices(block: Any) -> Any:

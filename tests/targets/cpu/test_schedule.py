@@ -10,21 +10,19 @@ import tvm
 import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from targets.machines import AVX2, AVX512, NEON
 from tvm import relax, te, tirx
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.targets.cpu.build import build_scheduled
-from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.schedule import schedule_module, schedule_primfunc
 from eqsat_layout.targets.cpu.target import normalize_target
-from eqsat_layout.targets.schedules.stages import Access, new_schedule, stages_of
+from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 from eqsat_layout.tir.structural import substitute
 
-AVX512 = Machine(64, 32, 2, broadcast_operand=True)
-AVX2 = Machine(32, 16, 2)
-NEON = Machine(16, 32, 4, broadcast_operand=True)
 MACHINES = [AVX512, AVX2, NEON]
 
 ZERO = tirx.const(0.0, "float32")
@@ -302,15 +300,15 @@ def test_all_stages_of_a_row_are_one_loop(make_module, name):
     assert text.count('scope="local"') == text.count("sblock_alloc_buffer") > 4, "all but the result"
 
 
-def test_rows_that_need_all_others_are_no_nest(make_module, run, arrays):
-    """Every row is centred by the means of all rows: in a nest each would find them again."""
+def test_rows_that_need_all_others_are_apart(make_module, run, arrays):
+    """Every row is centred by the means of all rows: row by row each would find them again."""
     mod = make_module(lambda emit, x: emit(op.subtract(x, emit(op.mean(x, axis=[-1])))), (128, 128))
     done, (x,) = scheduled(mod, AVX2), arrays((128, 128))
     assert kernel_of(done).script().count("T.parallel") > 1
     np.testing.assert_allclose(run(build_scheduled(done, normalize_target()), x), x - x.mean(-1), atol=1e-5)
 
 
-def test_rows_longer_than_the_cache_are_no_nest(make_module):
+def test_rows_longer_than_the_cache_are_apart(make_module):
     mod = make_module(CASES["softmax"][0], (4, 1 << 17))
     assert scheduled(mod, AVX2).script().count("T.parallel") > 1
 
@@ -323,7 +321,7 @@ def test_partial_sums_are_in_vectors_along_memory(make_module):
     def on_loop(loop):
         def on_load(load):
             if load.source.same_as(func.params[0]):
-                found.append(Access(load.source, tuple(load.indices)).stride(loop.loop_var))
+                found.append(StageAccess(load.source, tuple(load.indices)).stride(loop.loop_var))
 
         if loop.kind == tirx.ForKind.VECTORIZED:
             block = loop.body.block
@@ -338,7 +336,7 @@ def test_partial_sums_are_in_vectors_along_memory(make_module):
 @pytest.mark.parametrize("rows", [8, 13])
 @pytest.mark.parametrize("epilogue", [False, True])
 def test_a_long_reduction_is_done_in_pieces(make_module, run, arrays, rows, epilogue, machine):
-    """Where a panel of one operand overflows the second cache, its pieces are added up."""
+    """Where a panel of one operand overflows the L2, its pieces are added up."""
 
     def body(emit, x, w, b):
         y = emit(op.matmul(x, w))

@@ -1,8 +1,7 @@
-"""The matrix unit of x86 (AMX) as TIR statements (targets room).
+"""The matrix unit of x86 (AMX) as TIR statements.
 
-In: numbers of tiles and places in memory. Out: statements that LLVM turns into one instruction each. A tile is a
-register of 16 rows of 64 bytes; eight of them are there. Source: Intel 64 and IA-32 Architectures Software Developer's
-Manual, volume 1, chapter 18.
+In: numbers of tiles and places in memory. Out: statements that LLVM turns into one instruction each. Source: Intel 64
+and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ CONFIGURATION: Final = ((16,), "uint32")
 """Shape and type of the buffer that :func:`configured` needs."""
 
 _TILES: Final = 8
+"""Registers of 16 rows of 64 bytes."""
 _ROW_BYTES: Final = 64
 _PERMIT: Final = (158, 0x1023, 18)  # arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA), see arch/x86/xstate of Linux
 

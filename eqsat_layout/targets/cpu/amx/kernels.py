@@ -1,17 +1,12 @@
-"""Products of float32 matrices on a matrix unit that multiplies bfloat16 (targets room).
+"""Products of float32 matrices on a matrix unit that multiplies bfloat16.
 
-In: a product (:mod:`matrix_products`) and the elementwise stage that follows, if any. Out: a scheduled PrimFunc. Cores
-take chunks of rows, or of columns. Each cuts its rows into parts (:mod:`float_parts`) that stay in its second cache,
-goes over all panels of columns with them, and stores what the epilogue makes of each block. While the unit works on one
-panel of the weights, the vector units cut the next: weights come from memory as they are, for in parts they are half as
-large again, and may be anything.
+In: a product, the elementwise stage that follows, if any, and a plan of tiles. Out: a scheduled PrimFunc.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -22,118 +17,24 @@ from tvm.ir import Var
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
 from eqsat_layout.targets.cpu.amx.bfloat16_parts import PAIRS, PARTS, part
 from eqsat_layout.targets.cpu.amx.products import MatrixProduct
-from eqsat_layout.targets.cpu.machine import Machine
-from eqsat_layout.targets.cpu.single.prefetch import fetched
-from eqsat_layout.targets.schedules.stages import Access, Stage, divisors
+from eqsat_layout.targets.cpu.amx.tile_plan import BLOCK_ROWS, BLOCK_STEPS, LANES, TILES, TilePlan, blocks_of, panels_of
+from eqsat_layout.targets.cpu.single.prefetch import prefetch
+from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.rebuild import store_of
+from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.structural import structural_map, substitute
 
-LANES = 16  # of vectors of float32 beside the unit
-_TILES = 2  # of rows, and of columns, whose products are in registers together
-_ROWS = _TILES * matrix_unit.ROWS
-_COLUMNS = _TILES * matrix_unit.COLUMNS
-_STEPS = matrix_unit.STEPS
-_MOST_ROWS = 2048  # of a chunk
-_RUN = 128  # steps along memory, from which on rows are read one by one
-_BLOCK = 135.0  # nanoseconds of the products of all pairs of parts for one step of one block (24 instructions)
-_HALF = 0.55  # of that for a block of half as many rows
-_PART = 0.5  # of an element of the data that is read and cut into parts
-_WEIGHT = 0.16  # of an element of the weights that is cut into parts
-_RESULT = 0.2  # of an element of the result, its epilogue included
-_RESUMED = 50.0  # of a block's sums that wait for the next piece
-_MEMORY = 6.0  # bytes a nanosecond of weights that a core gets from memory
-_AGAIN = 14.0  # the same for weights that it has read before, from the last cache
-_OVERLAP = 0.5  # of the shorter one of work and traffic is not hidden behind the other
-_LAUNCH = 3000.0  # nanoseconds of a parallel loop
-_CACHE = 2 << 20  # bytes of the second cache of every CPU that has the unit
-_HELD = 0.45  # of it, for the parts of a chunk of rows
-_SUMS = 0.3  # of it, for sums that wait for more steps
-_FILL = 0.6  # of it, for parts and weights that are used again
-_MARGIN = 1.3  # times as long as by this model, beside what :mod:`nests` says of kernels without the unit
-
-
-@dataclass(frozen=True)
-class TilePlan:
-    """``rows`` at a time, in ``chunks`` for an element of the batch; columns in ``groups``, steps in ``pieces``.
-
-    ``nanoseconds`` that all takes by a small model, as :mod:`nests` counts them.
-    """
-
-    rows: int
-    chunks: int
-    groups: int
-    pieces: int
-    nanoseconds: float
-
-
-def plan_tiles(product: MatrixProduct, machine: Machine) -> TilePlan | None:
-    """The fastest plan; ``None`` where nothing fits."""
-    return min(_plans(product, machine), key=lambda plan: plan.nanoseconds, default=None)
-
-
-def _plans(product: MatrixProduct, machine: Machine) -> Iterator[TilePlan]:
-    blocks, panels = _blocks(product), _panels(product)
-    for groups in (count for count in (1, *range(machine.cores, 4 * machine.cores + 1)) if panels % count == 0):
-        for size in _sizes(product.rows.extent, machine):
-            pieces = _pieces(size, blocks, panels // groups)
-            if pieces:
-                plan = TilePlan(size, math.ceil(product.rows.extent / size), groups, pieces, 0.0)
-                yield replace(plan, nanoseconds=_MARGIN * _nanoseconds(product, plan, machine))
-
-
-def _sizes(rows: int, machine: Machine) -> list[int]:
-    """Rows of a chunk that are tried: about every whole number of blocks, as many chunks for each core."""
-    counts = {max(1, round(rows / size)) for size in range(_ROWS, _MOST_ROWS + 1, _ROWS)}
-    counts |= {_rounded_up(count, machine.cores) for count in counts}
-    return sorted({_rounded_up(math.ceil(rows / count), matrix_unit.ROWS) for count in counts})
-
-
-def _pieces(rows: int, blocks: int, panels: int) -> int:
-    """In how many pieces steps are done, for a chunk's parts to fit the cache; 0 where they don't."""
-    fit = [d for d in divisors(blocks, blocks) if _held(rows, blocks) <= d * _HELD * _CACHE]
-    sums = _rounded_up(rows, _ROWS) * panels * _COLUMNS * 4
-    pieces = min(fit, default=0)
-    return pieces if pieces <= 1 or sums <= _SUMS * _CACHE else 0
-
-
-def _held(rows: int, blocks: int) -> int:
-    """Bytes of the parts of so much data."""
-    return _rounded_up(rows, _ROWS) * blocks * _STEPS * PARTS * 2
-
-
-def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: Machine) -> float:
-    blocks, panels = _blocks(product), _panels(product) // plan.groups
-    turns = math.ceil(product.batch.extent * plan.chunks * plan.groups / machine.cores)
-    pairs = plan.rows / _ROWS
-    computing = (math.floor(pairs) + (_HALF if pairs % 1 else 0.0)) * panels * blocks * _BLOCK
-    computing += math.ceil(pairs) * panels * (plan.pieces - 1) * _RESUMED
-    weights = panels * blocks * _COLUMNS * _STEPS
-    others = plan.rows * (product.steps.extent * _PART + panels * _COLUMNS * _RESULT) + weights * _WEIGHT
-    busy = turns * (computing + others)
-    first = math.ceil(turns / plan.chunks)  # times that a core reads weights that are new to it
-    is_kept = 4 * weights + _held(plan.rows, blocks // plan.pieces) <= _FILL * _CACHE
-    fetched = 4 * weights * (first / _MEMORY + (0 if is_kept else (turns - first) / _AGAIN))
-    return max(busy, fetched) + _OVERLAP * min(busy, fetched) + _LAUNCH
-
-
-def _blocks(product: MatrixProduct) -> int:
-    """Of steps that one instruction takes."""
-    return math.ceil(product.steps.vectors(LANES) * LANES / _STEPS)
-
-
-def _panels(product: MatrixProduct) -> int:
-    return math.ceil(product.columns.vectors(LANES) / _TILES)
-
-
-def _dtype(product: MatrixProduct) -> str:
-    return str(product.stage.axes[0].var.ty.dtype)
-
-
-def _rounded_up(number: int, size: int) -> int:
-    return math.ceil(number / size) * size
+_RUN = 128  # steps along memory, from which on rows are read one by one, as prefetch follows them
 
 
 def matrix_kernel(product: MatrixProduct, epilogue: Stage | None, sch: Any, plan: TilePlan) -> Any:
-    """The kernel that does what the function of ``sch`` does."""
+    """The kernel that does what the function of ``sch`` does.
+
+    Cores take chunks of rows, or of columns. Each cuts its rows into bfloat16 parts that stay in its L2, goes over all
+    panels of columns with them, and stores what the epilogue makes of each block. While the unit works on one panel of
+    the weights, the vector units cut the next: weights come from memory as they are, for in parts they are half as
+    large again, and may be anything.
+    """
     return _Kernel(product, epilogue, plan, sch).function(sch.mod["main"])
 
 
@@ -143,21 +44,21 @@ class _Kernel:
     def __init__(self, product: MatrixProduct, epilogue: Stage | None, plan: TilePlan, sch: Any) -> None:
         self.product, self.plan = product, plan
         self._stage, self._epilogue = product.stage, epilogue
-        self._store = sch.get((epilogue or product.stage).block).body
+        self._store = store_of(sch.get((epilogue or product.stage).block))
         self._dtype = _dtype(product)
-        self._blocks = _blocks(product) // plan.pieces
-        self._panels = _panels(product) // plan.groups
-        self._units = _TILES * self._blocks * _STEPS // 2  # of a panel of the weights: what is cut into parts together
-        self._pairs = math.ceil(plan.rows / _ROWS)
+        self._blocks = blocks_of(product) // plan.pieces
+        self._panels = panels_of(product) // plan.groups
+        self._units = TILES * self._blocks * BLOCK_STEPS // 2  # of a panel of the weights, each cut at once
+        self._pairs = math.ceil(plan.rows / BLOCK_ROWS)
         self._tiles = product.columns.vectors(LANES)
-        self._is_uneven = self._tiles % _TILES != 0
-        held = (self._pairs, self._blocks, PARTS, _TILES, matrix_unit.ROWS, _STEPS)
+        self._is_uneven = self._tiles % TILES != 0
+        held = (self._pairs, self._blocks, PARTS, TILES, matrix_unit.ROWS, BLOCK_STEPS)
         waiting = self._pairs * self._panels if plan.pieces > 1 else 1
-        panel = (2, self._blocks, PARTS, _TILES, _STEPS // 2, matrix_unit.COLUMNS)
+        panel = (2, self._blocks, PARTS, TILES, BLOCK_STEPS // 2, matrix_unit.COLUMNS)
         self._parts = tirx.decl_buffer(held, "uint16", "parts")
         self._panel = tirx.decl_buffer(panel, "uint32", "panel")  # this and the next; two steps each
         self._sums = tirx.decl_buffer(
-            (waiting, _TILES, _TILES, matrix_unit.ROWS, matrix_unit.COLUMNS),
+            (waiting, TILES, TILES, matrix_unit.ROWS, matrix_unit.COLUMNS),
             "float32",
             "sums",
             scope="global" if waiting > 1 else "local",
@@ -211,21 +112,21 @@ class _Kernel:
 
     def _piece(self, piece: Any, batch: Any, panel: Any, first: Any, count: Any) -> Any:
         """All products of a piece of the steps."""
-        pairs = tirx.floordiv(count + (_ROWS - 1), _ROWS)
+        pairs = tirx.floordiv(count + (BLOCK_ROWS - 1), BLOCK_ROWS)
 
         def parts(pair: Any) -> Any:
             def cut(block: Any, row: Any) -> Any:
                 return self._cut(pair, block, row, piece, batch)
 
             if (self.product.steps.axes[-1].extent or 0) >= _RUN:
-                return self._loop(_ROWS, lambda row: self._loop(self._blocks, lambda block: cut(block, row)))
-            return self._loop(self._blocks, lambda block: self._loop(_ROWS, lambda row: cut(block, row)))
+                return self._loop(BLOCK_ROWS, lambda row: self._loop(self._blocks, lambda block: cut(block, row)))
+            return self._loop(self._blocks, lambda block: self._loop(BLOCK_ROWS, lambda row: cut(block, row)))
 
         def pair_of(number: Any, pair: Any) -> Any:
-            left = count - pair * _ROWS
-            whole, half = (self._multiplied(pair, piece, batch, panel, number, tiles) for tiles in (_TILES, 1))
+            left = count - pair * BLOCK_ROWS
+            whole, half = (self._multiplied(pair, piece, batch, panel, number, tiles) for tiles in (TILES, 1))
             multiplied = tirx.IfThenElse(left > matrix_unit.ROWS, whole, half)
-            results = self._results(pair, batch, panel + number, number, tirx.min(left, self._number(_ROWS)))
+            results = self._results(pair, batch, panel + number, number, tirx.min(left, self._number(BLOCK_ROWS)))
             if self.plan.pieces > 1:
                 results = tirx.IfThenElse(piece == self.plan.pieces - 1, results, None)
             return _sequence([multiplied, results])
@@ -249,12 +150,12 @@ class _Kernel:
     def _cut(self, pair: Any, block: Any, row: Any, piece: Any, batch: Any) -> Any:
         """The parts of one row of a block of the data."""
         product = self.product
-        here = tirx.min(pair * _ROWS + row, self._number(self.plan.rows - 1))
+        here = tirx.min(pair * BLOCK_ROWS + row, self._number(self.plan.rows - 1))
         places = product.fixed_places | product.batch.at(batch) | self._row_places(here)
         tile, line = tirx.floordiv(row, matrix_unit.ROWS), tirx.floormod(row, matrix_unit.ROWS)
 
         def half(which: int) -> list[Any]:
-            vector = (piece * self._blocks + block) * (_STEPS // LANES) + which
+            vector = (piece * self._blocks + block) * (BLOCK_STEPS // LANES) + which
 
             def value(lane: Any) -> Any:
                 found = substitute(product.data.value, places | product.steps.at_vector(vector, lane, LANES))
@@ -274,19 +175,19 @@ class _Kernel:
 
             return [self._vectors(value), *(self._vectors(stored(number)) for number in range(PARTS))]
 
-        return _sequence([statement for which in range(_STEPS // LANES) for statement in half(which)])
+        return _sequence([statement for which in range(BLOCK_STEPS // LANES) for statement in half(which)])
 
     def _cut_weights(self, unit: Any, piece: Any, batch: Any, number: Any, panel: Any) -> Any:
         """The parts of two steps of a tile of the weights; they are counted as they lie in memory."""
         pairs = LANES // 2
-        tile, rest = tirx.floordiv(unit, self._units // _TILES), tirx.floormod(unit, self._units // _TILES)
-        block, pair = tirx.floordiv(rest, _STEPS // 2), tirx.floormod(rest, _STEPS // 2)
-        vector = (piece * self._blocks + block) * (_STEPS // LANES) + tirx.floordiv(pair, pairs)
+        tile, rest = tirx.floordiv(unit, self._units // TILES), tirx.floormod(unit, self._units // TILES)
+        block, pair = tirx.floordiv(rest, BLOCK_STEPS // 2), tirx.floormod(rest, BLOCK_STEPS // 2)
+        vector = (piece * self._blocks + block) * (BLOCK_STEPS // LANES) + tirx.floordiv(pair, pairs)
         step = tirx.floormod(pair, pairs) * 2
 
         def value(which: int) -> Callable[[Any], Any]:
             def store(lane: Any) -> Any:
-                found = self._weights_at(batch, (panel + number) * _TILES + tile, lane, vector, step + which)
+                found = self._weights_at(batch, (panel + number) * TILES + tile, lane, vector, step + which)
                 found = self._or_zero(vector, found)
                 return tirx.BufferStore(self._vector, found, [which, lane])
 
@@ -337,14 +238,14 @@ class _Kernel:
 
     def _multiplied(self, pair: Any, piece: Any, batch: Any, panel: Any, number: Any, tiles: int) -> Any:
         """The products of ``tiles`` tiles of rows with two of columns, for all steps of a piece."""
-        sums = [(row, column) for row in range(tiles) for column in range(_TILES)]
+        sums = [(row, column) for row in range(tiles) for column in range(TILES)]
         waiting = self._waiting(pair, number)
 
         def place(row: int, column: int) -> list[Any]:
             return [waiting, *map(self._number, (row, column, 0, 0))]
 
         def tile(row: int, column: int) -> int:
-            return row * _TILES + column
+            return row * TILES + column
 
         start: Any = _sequence([matrix_unit.cleared(tile(*at)) for at in sums])
         if self.plan.pieces > 1:
@@ -353,7 +254,7 @@ class _Kernel:
 
         def step(block: Any) -> Any:
             statements = [self._cut_following(pair, block, piece, batch, number, panel)] if self._panels > 1 else []
-            statements += self._fetched(pair, batch, panel + number, block)
+            statements += self._prefetched(pair, batch, panel + number, block)
             held: tuple[int | None, int | None] = (None, None)
             for data, weights in PAIRS:
                 if data != held[0]:
@@ -368,7 +269,7 @@ class _Kernel:
                             self._panel,
                             [tirx.floormod(number, 2), block, *map(self._number, (weights, column, 0, 0))],
                         )
-                        for column in range(_TILES)
+                        for column in range(TILES)
                     ]
                 held = (data, weights)
                 statements += [matrix_unit.multiplied(tile(row, column), 4 + row, 6 + column) for row, column in sums]
@@ -377,20 +278,20 @@ class _Kernel:
         stored = [matrix_unit.stored(tile(*at), self._sums, place(*at)) for at in sums]
         return _sequence([start, self._loop(self._blocks, step), *stored])
 
-    def _fetched(self, pair: Any, batch: Any, panel: Any, block: Any) -> list[Any]:
+    def _prefetched(self, pair: Any, batch: Any, panel: Any, block: Any) -> list[Any]:
         """This step's share of what the epilogue will read beside the sums."""
-        lines = _ROWS * _TILES
+        lines = BLOCK_ROWS * TILES
         each = math.ceil(lines / self._blocks)
 
         def line(index: Any) -> Any:
             place = tirx.min(block * each + index, self._number(lines - 1))
-            row, column = tirx.floordiv(place, _TILES), tirx.floormod(place, _TILES)
-            row = tirx.min(pair * _ROWS + row, self._number(self.plan.rows - 1))
-            column = tirx.min(panel * _TILES + column, self._number(self._tiles - 1))
+            row, column = tirx.floordiv(place, TILES), tirx.floormod(place, TILES)
+            row = tirx.min(pair * BLOCK_ROWS + row, self._number(self.plan.rows - 1))
+            column = tirx.min(panel * TILES + column, self._number(self._tiles - 1))
             places = self._own_places(self._result_places(batch, row, column, self._number(0)))
             return _sequence(
                 [
-                    fetched(load.buffer[tuple(substitute(index, places) for index in load.indices)])
+                    prefetch(load.buffer[tuple(substitute(index, places) for index in load.indices)])
                     for load in self._read_with_results
                 ]
             )
@@ -398,7 +299,7 @@ class _Kernel:
         return [self._loop(each, line, tirx.ForKind.UNROLLED)] if self._read_with_results else []
 
     @cached_property
-    def _read_with_results(self) -> list[Access]:
+    def _read_with_results(self) -> list[StageAccess]:
         """What the epilogue reads of every row and column."""
         if self._epilogue is None:
             return []
@@ -420,15 +321,15 @@ class _Kernel:
 
             def vector(column: Any) -> Any:
                 def store(lane: Any) -> Any:
-                    places = self._result_places(batch, pair * _ROWS + line, panel * _TILES + column, lane)
+                    places = self._result_places(batch, pair * BLOCK_ROWS + line, panel * TILES + column, lane)
                     return self._stored(places, tirx.BufferLoad(self._sums, [waiting, tile, column, place, lane]))
 
                 return self._vectors(store)
 
             if self._is_uneven:
-                left = self._number(self._tiles) - panel * _TILES
-                return self._loop(tirx.min(left, self._number(_TILES)), vector)
-            return _sequence([vector(self._number(column)) for column in range(_TILES)])
+                left = self._number(self._tiles) - panel * TILES
+                return self._loop(tirx.min(left, self._number(TILES)), vector)
+            return _sequence([vector(self._number(column)) for column in range(TILES)])
 
         return self._loop(count, row)
 
@@ -469,6 +370,10 @@ class _Kernel:
 
     def _number(self, value: int) -> Any:
         return tirx.IntImm(self._dtype, value)
+
+
+def _dtype(product: MatrixProduct) -> str:
+    return str(product.stage.axes[0].var.ty.dtype)
 
 
 def _kept_whole(buffer: Any) -> list[Any]:

@@ -1,8 +1,7 @@
-"""Products of matrices in blocks of any shape (targets room).
+"""Products of matrices in blocks of any shape.
 
-In: a stage of an unscheduled PrimFunc. Out: its axes as those of a product of matrices, if it is one: of a batch, of
-rows (of the data), of columns (of the weights), and of steps (of the reduction); and both factors as expressions over
-them. Convolutions are products too, whose rows are the places of a window.
+In: a stage of an unscheduled PrimFunc. Out: its axes as those of a product, if it is one: of a batch, of rows (of the
+data), of columns (of the weights), and of steps (of the reduction); and both factors as expressions over them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from eqsat_layout.targets.schedules.stages import Access, Axis, Stage
+from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
+from eqsat_layout.targets.schedules.stages import Stage
 
 _FLOAT = "float32"
 
@@ -25,7 +25,7 @@ _FLOAT = "float32"
 class Group:
     """Axes that are counted as one, the last one fastest."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[StageAxis, ...]
 
     @property
     def extent(self) -> int:
@@ -59,7 +59,7 @@ class Group:
 
     def _in_vectors(self, lanes: int) -> Group:
         *outer, last = self.axes
-        return Group((*outer, Axis(last.var, math.ceil((last.extent or 1) / lanes), last.reduce)))
+        return Group((*outer, StageAxis(last.var, math.ceil((last.extent or 1) / lanes), last.reduce)))
 
     def _start(self, part: Any, lanes: int) -> Any:
         start = part * lanes
@@ -74,9 +74,9 @@ class Factor:
     """An expression with one load in it."""
 
     value: Any
-    load: Access
+    load: StageAccess
 
-    def uses(self, axis: Axis) -> bool:
+    def uses(self, axis: StageAxis) -> bool:
         """Its value depends on the axis."""
         return any(axis.var.same_as(var) for var in tirx.analysis.undefined_vars(self.value))
 
@@ -93,7 +93,7 @@ class MatrixProduct:
     rows: Group
     columns: Group
     steps: Group
-    fixed: tuple[Axis, ...]
+    fixed: tuple[StageAxis, ...]
     data: Factor
     weights: Factor
 
@@ -106,7 +106,8 @@ class MatrixProduct:
 def matrix_product(sch: Any, stage: Stage, lanes: int) -> MatrixProduct | None:
     """What ``stage`` is as a product of float32 matrices, in vectors of ``lanes``; ``None`` if it is none.
 
-    Columns lie in vectors along the last axis of the result, and steps do so along some axis of the data.
+    Columns lie in vectors along the last axis of the result, and steps do so along some axis of the data. Convolutions
+    are products too, whose rows are the places of a window.
     """
     if not (stage.simple and stage.is_plain and stage.is_reduction) or len(stage.loads) != 2 or stage.matrix:
         return None
@@ -119,7 +120,7 @@ def matrix_product(sch: Any, stage: Stage, lanes: int) -> MatrixProduct | None:
     if last is None or factors is None:
         return None
     data, weights = factors
-    groups: dict[tuple[bool, bool, bool], list[Axis]] = {}
+    groups: dict[tuple[bool, bool, bool], list[StageAxis]] = {}
     for axis in stage.axes:
         if axis.extent != 1:
             groups.setdefault((data.uses(axis), weights.uses(axis), axis.reduce), []).append(axis)
@@ -138,7 +139,7 @@ def matrix_product(sch: Any, stage: Stage, lanes: int) -> MatrixProduct | None:
     return MatrixProduct(stage, batches, lines, vectors, terms, fixed, data, weights)
 
 
-def _is_in_vectors(axis: Axis, accesses: Sequence[Access], lanes: int) -> bool:
+def _is_in_vectors(axis: StageAxis, accesses: Sequence[StageAccess], lanes: int) -> bool:
     """Vectors along the axis lie in one block of each buffer, also where the last one overlaps the one before."""
     periods = [period for access in accesses if (period := access.period(axis.var))]
     extent = axis.extent or 0
@@ -149,8 +150,10 @@ _KINDS = ((True, True, False), (True, False, False), (False, True, False), (True
 """Of batch, rows, columns and steps: whether data and weights depend on them, and whether they are reduced over."""
 
 
-def _factors(block: Any, last: Axis) -> tuple[Factor, Factor] | None:
+def _factors(block: Any, last: StageAxis) -> tuple[Factor, Factor] | None:
     """Data and weights; the weights are what moves along the ``last`` axis of the result."""
+    if not isinstance(block.body, tirx.BufferStore):
+        return None
     total = block.body.value
     parts = [total.a, total.b] if isinstance(total, tirx.Add) else []
     products = [part for part in parts if isinstance(part, tirx.Mul)]
@@ -169,18 +172,18 @@ def _factors(block: Any, last: Axis) -> tuple[Factor, Factor] | None:
 def _factor(value: Any) -> Factor | None:
     loads: list[Any] = []
     tvm_ffi.structural_walk(value, (tvm.ir.TensorLoad, loads.append))
-    return Factor(value, Access(loads[0].source, tuple(loads[0].indices))) if len(loads) == 1 else None
+    return Factor(value, StageAccess(loads[0].source, tuple(loads[0].indices))) if len(loads) == 1 else None
 
 
 def _is_zero(init: Any) -> bool:
     return isinstance(init, tirx.BufferStore) and isinstance(init.value, tirx.FloatImm) and float(init.value) == 0.0
 
 
-def _in_order(data: Access, steps: Sequence[Axis], rows: Sequence[Axis]) -> list[Axis]:
+def _in_order(data: StageAccess, steps: Sequence[StageAxis], rows: Sequence[StageAxis]) -> list[StageAxis]:
     """Steps of a window first, those along memory last: so what is near is read together."""
-    indices = [Access(data.buffer, (index,)) for index in data.indices]
+    indices = [StageAccess(data.buffer, (index,)) for index in data.indices]
 
-    def key(axis: Axis) -> tuple[bool, bool, int]:
+    def key(axis: StageAxis) -> tuple[bool, bool, int]:
         is_window = any(index.uses(axis.var) and any(index.uses(row.var) for row in rows) for index in indices)
         stride = data.stride(axis.var)
         return stride == 1, not is_window, -abs(stride or 0)
@@ -188,5 +191,5 @@ def _in_order(data: Access, steps: Sequence[Axis], rows: Sequence[Axis]) -> list
     return sorted(steps, key=key)
 
 
-def _dtype(access: Access) -> str:
+def _dtype(access: StageAccess) -> str:
     return str(access.buffer.ty.dtype)

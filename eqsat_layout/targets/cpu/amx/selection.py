@@ -1,6 +1,6 @@
-"""Matrix products on the matrix unit, where that is faster (targets room).
+"""Matrix products on the matrix unit, where that is faster.
 
-In: an unscheduled PrimFunc. Out: the kernel of :mod:`matrix_kernels` that does what it does, if there is one.
+In: an unscheduled PrimFunc. Out: the kernel for the unit that does what it does, if there is one.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat_layout.targets.cpu.amx.kernels import LANES, TilePlan, matrix_kernel, plan_tiles
+from eqsat_layout.targets.cpu.amx.kernels import matrix_kernel
 from eqsat_layout.targets.cpu.amx.products import MatrixProduct, matrix_product
-from eqsat_layout.targets.cpu.machine import Machine
-from eqsat_layout.targets.cpu.model.chain_model import NestModel, chain_of
+from eqsat_layout.targets.cpu.amx.tile_plan import LANES, TilePlan, plan_tiles
+from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.model.chain_model import ChainModel, chain_of
+from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.inlining import inline_producers
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
@@ -32,18 +34,15 @@ class SplitProduct:
         return matrix_kernel(self.product, self.epilogue, self.sch, self.plan)
 
 
-def split_product(func: Any, machine: Machine) -> SplitProduct | None:
+def split_product(func: Any, machine: CpuMachine) -> SplitProduct | None:
     """``func`` as such a product; ``None`` where it is none, or faster without the unit, or the machine has none."""
     if not machine.matrix_unit:
         return None
-    try:
-        found = _product_of(func, machine)
-    except Exception:  # blocks of a kind that has no schedule
-        return None
+    found = unless_refused(lambda: _product_of(func, machine))
     return found if found is not None and _is_faster(found, machine) else None
 
 
-def _product_of(func: Any, machine: Machine) -> SplitProduct | None:
+def _product_of(func: Any, machine: CpuMachine) -> SplitProduct | None:
     sch = inline_producers(new_schedule(func), _may_inline)
     sch = align_epilogues(new_schedule(sch.mod["main"]))
     first, *others = stages_of(sch)
@@ -54,9 +53,9 @@ def _product_of(func: Any, machine: Machine) -> SplitProduct | None:
     return SplitProduct(sch, product, epilogue, plan) if plan else None
 
 
-def _is_faster(split: SplitProduct, machine: Machine) -> bool:
-    """By the model of nests, which knows no good tile for some that reach half of the peak without the unit."""
-    chain, model = chain_of(stages_of(split.sch)), NestModel(machine)
+def _is_faster(split: SplitProduct, machine: CpuMachine) -> bool:
+    """By the model of chains, which knows no good tile for some that reach half of the peak without the unit."""
+    chain, model = chain_of(stages_of(split.sch)), ChainModel(machine)
     return split.plan.nanoseconds < min(model.apart(chain), model.half_peak(chain))
 
 

@@ -1,49 +1,55 @@
-"""Kernels joined into one where tiles of all of them stay in the cache (targets room).
+"""Kernels joined into one where tiles of all of them stay in the cache.
 
 In: a Relax module of ``call_tir`` calls. Out: the same, in which calls of which only the last one gives something to
-others are one PrimFunc where that is faster: as one nest of tiles (:mod:`nests`), on the accumulators of a reduction,
-or row by row (:mod:`row_nests`), where several may read one.
+others are one PrimFunc where that is faster: tile by tile, row by row, or on the accumulators of a reduction.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import tvm
 from tvm import relax
 
+from eqsat_layout.notes import Notes
 from eqsat_layout.passes.matrix_literals import knowing, known_operands
 from eqsat_layout.passes.merge_calls import merged_primfunc, tir_call
 from eqsat_layout.targets.cpu.amx.selection import split_product
 from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
-from eqsat_layout.targets.cpu.machine import Machine
-from eqsat_layout.targets.cpu.model.chain_model import Chain, NestModel, chain_of
+from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.model.chain_model import Chain, ChainModel, chain_of
 from eqsat_layout.targets.cpu.schedule import joined_primfunc, simplified
+from eqsat_layout.targets.schedules.attempts import isolated, unless_refused
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
 
-_LONGEST = 8  # calls in one kernel
-_REMADE = 2.0  # times that windows make what is part of the pad they read, about
+T = TypeVar("T")
+
+_LONGEST = 8  # calls in one kernel: all windows of so many are compared
+_REMADE = 2.0  # times that windows make what is part of the pad they read, about: tiles share borders
 
 
-def join_chains(mod: tvm.IRModule, machine: Machine) -> tvm.IRModule:
-    """``mod`` with calls joined; ``mod`` itself where nothing is gained."""
+def join_chains(mod: tvm.IRModule, machine: CpuMachine, notes: Notes | None = None) -> tvm.IRModule:
+    """``mod`` with calls joined; ``mod`` itself where nothing is gained.
+
+    A fault in a kernel is one of ``notes`` (strict: raised), and its calls are joined with no others.
+    """
     builder = relax.BlockBuilder(mod)
-    joiner = _Joiner(mod, machine, NestModel(machine), builder)
+    joiner = _CallJoiner(mod, machine, ChainModel(machine), builder, Notes() if notes is None else notes)
     is_changed = False
     for name, function in mod.functions.items():
         calls = joiner.joined(function) if isinstance(function, relax.Function) else {}
         if calls:
-            builder.update_func(name, _Rewriter(mod, calls).visit_expr(function))
+            builder.update_func(name, _CallReplacer(mod, calls).visit_expr(function))
             is_changed = True
     return relax.transform.DeadCodeElimination()(builder.get()) if is_changed else mod
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Kernel:
     """A PrimFunc: its stages, its parameters as they stand in these, and nanoseconds alone."""
 
     chain: Chain
@@ -62,13 +68,14 @@ class _Call:
 
 
 @dataclass
-class _Joiner:
+class _CallJoiner:
     mod: tvm.IRModule
-    machine: Machine
-    model: NestModel
+    machine: CpuMachine
+    model: ChainModel
     builder: Any
-    _parts: dict[Any, _Part | None] = field(default_factory=dict)
-    _gains: dict[Any, float] = field(default_factory=dict)
+    notes: Notes
+    _kernels: dict[Any, _Kernel | None] = field(default_factory=dict)
+    _gains: dict[Any, float | None] = field(default_factory=dict)
     _made: dict[Any, Any] = field(default_factory=dict)
 
     def joined(self, function: Any) -> dict[Any, Any]:
@@ -82,7 +89,7 @@ class _Joiner:
         return found
 
     def _windows(self, calls: Sequence[_Call], readers: Mapping[Any, list[Any]]) -> Iterator[Sequence[_Call]]:
-        """The parts of a sequence to join that save the most time in all."""
+        """The windows of a sequence to join that save the most time in all."""
         saved = [0.0] * (len(calls) + 1)  # by all calls from this one on
         ends = list(range(1, len(calls) + 1))
         for start in range(len(calls) - 1, -1, -1):
@@ -100,34 +107,31 @@ class _Joiner:
             start = ends[start]
 
     def _gain(self, window: Sequence[_Call]) -> float:
-        """Nanoseconds that one nest saves, 0 if none."""
-        key = _key(window)
-        if key not in self._gains:
-            self._gains[key] = self._new_gain(window)
-        return self._gains[key]
-
-    def _new_gain(self, window: Sequence[_Call]) -> float:
-        parts = self._parts_of(window)
-        if len(parts) < len(window):
+        """Nanoseconds that one kernel saves, 0 if none."""
+        kernels = self._kernels_of(window)
+        if len(kernels) < len(window):
             return 0.0
-        alone = sum(part.nanoseconds for part in parts)
-        if _is_line(window) and all(part.chain.is_regular for part in parts):
-            chain = _chain_of_parts(window, parts)
+        return self._once(self._gains, _key(window), window, lambda: self._new_gain(window, kernels)) or 0.0
+
+    def _new_gain(self, window: Sequence[_Call], kernels: Sequence[_Kernel]) -> float:
+        alone = sum(kernel.nanoseconds for kernel in kernels)
+        if _is_line(window) and all(kernel.chain.is_regular for kernel in kernels):
+            chain = _chain_of_kernels(window, kernels)
             if may_move_pads(chain):
                 chain = self._with_pads_first(window) or chain
             elif _pads_elementwise(chain):
                 chain = self._inlined(window) or chain
                 alone -= _REMADE * self.model.one_operation(chain.stages[0])
-            nest = self.model.faster(chain, alone)
-            if nest is not None:
-                return alone - nest.nanoseconds
-            if chain.is_regular and chain.passes == parts[0].chain.passes:  # the others are epilogues
+            tiles = self.model.faster(chain, alone)
+            if tiles is not None:
+                return alone - tiles.nanoseconds
+            if chain.is_regular and chain.passes == kernels[0].chain.passes:  # the others are epilogues
                 return max(0.0, alone - self.model.apart(chain))
-        return max(0.0, alone - self._in_rows(window, parts))
+        return max(0.0, alone - self._in_rows(window, kernels))
 
-    def _in_rows(self, window: Sequence[_Call], parts: Sequence[_Part]) -> float:
-        """Nanoseconds of a nest of rows; infinite where there is none."""
-        are_rows = _are_rows([stage for part in parts for stage in part.chain.stages])
+    def _in_rows(self, window: Sequence[_Call], kernels: Sequence[_Kernel]) -> float:
+        """Nanoseconds row by row; infinite where they don't work in rows."""
+        are_rows = _are_rows([stage for kernel in kernels for stage in kernel.chain.stages])
         function = _one_function(self.mod, window) if are_rows else None
         return self._rows_of(simplified(new_schedule(function))) if function else math.inf
 
@@ -145,41 +149,45 @@ class _Joiner:
         function = _one_function(self.mod, window)
         return chain_of(stages_of(simplified(new_schedule(function)))) if function else None
 
-    def _parts_of(self, window: Sequence[_Call]) -> list[_Part]:
+    def _kernels_of(self, window: Sequence[_Call]) -> list[_Kernel]:
         """Those of which all stages are known."""
-        return [part for call in window if (part := self._part(call.callee)) is not None]
+        return [kernel for call in window if (kernel := self._kernel(call)) is not None]
 
-    def _part(self, callee: Any) -> _Part | None:
-        if callee not in self._parts:
-            self._parts[callee] = self._new_part(self.mod[callee])
-        return self._parts[callee]
+    def _once(
+        self, found: dict[Any, T | None], key: Any, window: Sequence[_Call], make: Callable[[], T | None]
+    ) -> T | None:
+        """What is ``found`` by ``key``, made the first time; ``None`` where it is refused, or fails."""
+        if key not in found:
+            names = ", ".join(dict.fromkeys(str(call.callee.name_hint) for call in window))
+            found[key] = isolated(lambda: unless_refused(make), f"kernel {names} is not joined", self.notes)
+        return found[key]
 
-    def _new_part(self, function: Any) -> _Part | None:
-        try:
-            sch = simplified(new_schedule(function))
-            chain = chain_of(stages_of(sch))
-        except Exception:  # blocks of a kind that has no schedule
-            return None
+    def _kernel(self, call: _Call) -> _Kernel | None:
+        return self._once(self._kernels, call.callee, [call], lambda: self._new_kernel(self.mod[call.callee]))
+
+    def _new_kernel(self, function: Any) -> _Kernel | None:
+        sch = simplified(new_schedule(function))
+        chain = chain_of(stages_of(sch))
         if not chain.is_known:
             return None
         alone = min(self.model.apart(chain), self._rows_of(sch) if _are_rows(chain.stages) else math.inf)
         split = split_product(function, self.machine)
         alone = min(alone, split.plan.nanoseconds) if split else alone
-        nest = self.model.faster(chain, alone)
-        return _Part(chain, tuple(sch.mod["main"].params), nest.nanoseconds if nest else alone)
+        tiles = self.model.faster(chain, alone)
+        return _Kernel(chain, tuple(sch.mod["main"].params), tiles.nanoseconds if tiles else alone)
 
     def _join(self, window: Sequence[_Call]) -> Any:
         """The call of one function that does what those of a window do; ``None`` if there is none that is faster."""
-        key = _key(window)
-        if key not in self._made:
-            function = _one_function(self.mod, window)
-            parts = self._parts_of(window)
-            alone, passes = sum(part.nanoseconds for part in parts), parts[0].chain.passes
-            scheduled = function and joined_primfunc(function, self.machine, passes=passes, nanoseconds=alone)
-            name = "_".join(dict.fromkeys(call.callee.name_hint for call in window))
-            self._made[key] = None if scheduled is None else self.builder.add_func(scheduled, name)
-        callee = self._made[key]
+        kernels = self._kernels_of(window)
+        callee = self._once(self._made, _key(window), window, lambda: self._new_joined(window, kernels))
         return callee and relax.call_tir(callee, relax.Tuple(_arguments(window)), window[-1].ty)
+
+    def _new_joined(self, window: Sequence[_Call], kernels: Sequence[_Kernel]) -> Any:
+        function = _one_function(self.mod, window)
+        alone, passes = sum(kernel.nanoseconds for kernel in kernels), kernels[0].chain.passes
+        scheduled = function and joined_primfunc(function, self.machine, passes=passes, nanoseconds=alone)
+        name = "_".join(dict.fromkeys(call.callee.name_hint for call in window))
+        return None if scheduled is None else self.builder.add_func(scheduled, name)
 
 
 def _calls_of(function: Any) -> tuple[list[_Call], dict[Any, list[Any]]]:
@@ -238,11 +246,11 @@ def _inner(window: Sequence[_Call]) -> list[list[int | None]]:
     return [[made.get(arg) for arg in call.args] for call in window]
 
 
-def _chain_of_parts(window: Sequence[_Call], parts: Sequence[_Part]) -> Chain:
-    chain = parts[0].chain
-    for places, part in zip(_inner(window)[1:], parts[1:], strict=True):
-        operands = [param for param, place in zip(part.params, places, strict=False) if place is not None]
-        chain = chain.then(part.chain, operands)
+def _chain_of_kernels(window: Sequence[_Call], kernels: Sequence[_Kernel]) -> Chain:
+    chain = kernels[0].chain
+    for places, kernel in zip(_inner(window)[1:], kernels[1:], strict=True):
+        operands = [param for param, place in zip(kernel.params, places, strict=False) if place is not None]
+        chain = chain.then(kernel.chain, operands)
     return chain
 
 
@@ -306,7 +314,7 @@ def _known_arguments(mod: tvm.IRModule, window: Sequence[_Call]) -> list[Any]:
 
 
 @relax.expr_functor.mutator
-class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
+class _CallReplacer(relax.PyExprMutator):  # type: ignore[misc]
     """Puts calls in the place of others."""
 
     def __init__(self, mod: tvm.IRModule, calls: Mapping[Any, Any]) -> None:

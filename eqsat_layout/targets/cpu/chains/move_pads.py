@@ -1,8 +1,7 @@
-"""Pads of what was just made, moved in front of what makes it (targets room).
+"""Pads of what was just made, moved in front of what makes it.
 
 In: a schedule over several stages, of which one pads the result of a reduction. Out: a new one in which the reduction
-makes the border too, of operands that are padded first, and its epilogue writes the pad there. So all stages are made
-tile by tile without conditions in their loops: a convolution of 1x1 and the depthwise one after it are one nest.
+makes the border too, of operands that are padded first, and its epilogue writes the pad there.
 """
 
 from __future__ import annotations
@@ -15,29 +14,43 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.model.chain_model import Chain
+from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, is_parameter
 from eqsat_layout.targets.schedules.inlining import inline_producers
-from eqsat_layout.targets.schedules.rebuild import block_of, nest_of, schedule_over, with_accesses
-from eqsat_layout.targets.schedules.stages import Access, Stage, new_schedule, stage_of, stages_of
+from eqsat_layout.targets.schedules.rebuild import (
+    block_of,
+    schedule_over,
+    statements_of,
+    store_of,
+    storing_block,
+    with_accesses,
+)
+from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.tir.structural import structural_map, substitute
 
 _FAR = 1 << 31  # beyond it, an index is not known
 
 
 def pads_first(sch: Any) -> Any:
-    """The schedule with pads moved; ``None`` where there are none that can be."""
-    try:
-        sch = new_schedule(inline_producers(sch, _is_joined).mod["main"])
-        moved = None
-        for name in [stage.name for stage in stages_of(sch)]:
-            now = moved or sch
-            stage = stage_of(now, now.get_sblock(name))
-            if (found := _pad_after(now, stage)) is not None:
-                moved = _Mover(now, stage, *found).moved() or moved
-        return None if moved is None else align_epilogues(moved)
-    except Exception:  # blocks of one name, of a kind that has no schedule, or that read who knows what
-        return None
+    """The schedule with pads moved; ``None`` where there are none that can be.
+
+    So all stages are made tile by tile without conditions in their loops: a convolution of 1x1 and the depthwise one
+    after it are one kernel.
+    """
+    return unless_refused(lambda: _pads_first(new_schedule(inline_producers(sch, _is_joined).mod["main"])))
+
+
+def _pads_first(sch: Any) -> Any:
+    moved = None
+    for name in [stage.name for stage in stages_of(sch)]:
+        now = moved or sch
+        stage = stage_of(now, now.get_sblock(name))
+        if (found := _pad_after(now, stage)) is not None:
+            moved = _PadMover(now, stage, *found).moved() or moved
+    return None if moved is None else align_epilogues(moved)
 
 
 def may_move_pads(chain: Chain) -> bool:
@@ -86,7 +99,7 @@ def _pad_after(sch: Any, stage: Stage) -> tuple[Stage, tuple[int, ...]] | None:
     return pad, shift
 
 
-def _shift(load: Access, pad: Stage) -> tuple[int, ...] | None:
+def _shift(load: StageAccess, pad: Stage) -> tuple[int, ...] | None:
     """``s`` where the load is at the axes of ``pad`` minus ``s``; ``None`` where it is elsewhere."""
     analyzer = tvm.sym.Analyzer()
     found = [analyzer.simplify(axis.var - index) for axis, index in zip(pad.axes, load.indices, strict=True)]
@@ -95,7 +108,7 @@ def _shift(load: Access, pad: Stage) -> tuple[int, ...] | None:
     return tuple(map(int, found))
 
 
-class _Mover:
+class _PadMover:
     """Rewrites the two stages, and adds one for every operand that has no border yet."""
 
     def __init__(self, sch: Any, stage: Stage, pad: Stage, shift: Sequence[int]) -> None:
@@ -120,25 +133,25 @@ class _Mover:
         is_read_twice = any(a.buffer.same_as(b.buffer) for a, b in itertools.combinations(placed, 2))
         if is_made_here or is_read_twice or not self._is_safe():
             return None
-        nests: list[Any] = []
-        for nest in root.body.seq:
-            name = block_of(nest).name_hint
-            if name == self._stage.name:
-                nests += [*(one.nest() for one in padded), self._reduction(nest, padded)]
+        statements: list[Any] = []
+        for statement in statements_of(self._func):
+            block = block_of(statement)
+            if block.name_hint == self._stage.name:
+                statements += [*(one.copy() for one in padded), self._reduction(block, padded)]
             else:
-                nests.append(self._epilogue(nest) if name == self._pad.name else nest)
+                statements.append(self._epilogue(block) if block.name_hint == self._pad.name else statement)
         kept = [b for b in root.alloc_buffers if not b.same_as(self._stage.write.buffer)]
         allocated = [*kept, self._wide, *(one.buffer for one in padded)]
-        return schedule_over(self._func, nests, allocated)
+        return schedule_over(self._func, statements, allocated)
 
     def _moved(self, indices: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(self._ranges.simplify(substitute(index, self._places)) for index in indices)
 
-    def _border(self, load: Access) -> list[tuple[int, int]]:
+    def _border(self, load: StageAccess) -> list[tuple[int, int]]:
         """For every axis of an operand the elements that are read in front of it and behind it."""
         bounds = [self._ranges.const_int_bound(index) for index in load.indices]
         if None in load.shape or any(max(abs(int(b.min_value)), abs(int(b.max_value))) > _FAR for b in bounds):
-            raise ValueError("an operand of which is not known what is read")
+            raise Refused("an operand of which is not known what is read")
         return [
             (max(0, -int(bound.min_value)), max(0, int(bound.max_value) + 1 - (extent or 0)))
             for bound, extent in zip(bounds, load.shape, strict=True)
@@ -149,8 +162,7 @@ class _Mover:
         rest = [load for load in self._pad.loads if not load.buffer.same_as(self._stage.write.buffer)]
         return not any(any(map(any, self._border(load))) for load in rest)
 
-    def _reduction(self, nest: Any, padded: Sequence[_Padded]) -> Any:
-        block = block_of(nest)
+    def _reduction(self, block: Any, padded: Sequence[_Padded]) -> Any:
         own = self._stage.write.buffer
         pairs = zip(self._stage.spatial, self._pad.axes, strict=True)
         extents = {axis.var: _like(wide.extent or 1, axis.var) for axis, wide in pairs}
@@ -168,10 +180,10 @@ class _Mover:
             return tirx.IterVar(tvm.ir.Range(axis.dom.min, extents[axis.var]), axis.var, axis.iter_type)
 
         iters = list(map(widened, block.iter_vars))
-        return nest_of(iters, block.name_hint, with_accesses(block.body, place), with_accesses(block.init, place))
+        init = None if block.init is None else with_accesses(block.init, place)
+        return storing_block(iters, block.name_hint, with_accesses(store_of(block), place), init)
 
-    def _epilogue(self, nest: Any) -> Any:
-        block = block_of(nest)
+    def _epilogue(self, block: Any) -> Any:
         at = [axis.var for axis in block.iter_vars]
 
         def on_load(load: Any) -> Any:
@@ -181,8 +193,8 @@ class _Mover:
             name = str(getattr(call.op, "name", call.op))
             return tirx.Select(*call.args) if name.endswith("if_then_else") else call
 
-        body = structural_map(block.body, (tvm.ir.TensorLoad, on_load), (tvm.ir.Call, on_call))
-        return nest_of(list(block.iter_vars), block.name_hint, body)
+        body = structural_map(store_of(block), (tvm.ir.TensorLoad, on_load), (tvm.ir.Call, on_call))
+        return storing_block(list(block.iter_vars), block.name_hint, body)
 
 
 @dataclass(frozen=True)
@@ -194,7 +206,7 @@ class _Padded:
     buffer: Any
 
     @staticmethod
-    def of(load: Access, border: Sequence[tuple[int, int]]) -> _Padded:
+    def of(load: StageAccess, border: Sequence[tuple[int, int]]) -> _Padded:
         shape = [extent + sum(more) for extent, more in zip(load.buffer.ty.shape, border, strict=True)]
         buffer = tirx.decl_buffer(shape, load.buffer.ty.dtype, f"{load.buffer.name}_padded", layout=None)
         return _Padded(load.buffer, tuple(border), buffer)
@@ -203,7 +215,7 @@ class _Padded:
         """Where the element at such indices of the operand lies."""
         return [index + before if before else index for index, (before, _) in zip(indices, self.border, strict=True)]
 
-    def nest(self) -> Any:
+    def copy(self) -> Any:
         """The stage that copies the operand."""
         shape = list(self.buffer.ty.shape)
         variables = [tirx.Var(f"p{number}", extent.ty.dtype) for number, extent in enumerate(shape)]
@@ -217,7 +229,7 @@ class _Padded:
             self.source, [v - before if before else v for v, (before, _) in zip(variables, self.border, strict=True)]
         )
         value = tirx.if_then_else(tirx.all(*inside), element, tirx.const(0, self.buffer.ty.dtype))
-        return nest_of(iters, self.buffer.name, tirx.BufferStore(self.buffer, value, variables))
+        return storing_block(iters, self.buffer.name, tirx.BufferStore(self.buffer, value, variables))
 
 
 def _like(number: int, expr: Any) -> Any:

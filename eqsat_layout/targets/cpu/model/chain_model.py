@@ -1,8 +1,7 @@
-"""Which stages run together, tile by tile, so that what is between them stays in the cache (targets room).
+"""Which stages run together, tile by tile, so that what is between them stays in L2.
 
 In: stages in order, each with the stages that make what it loads. Out: the tile of the last stage's result for which
-all of them take the least time, and that time by a small model of arithmetic and traffic. The regions that earlier
-stages must make for a tile are read off the indices of the loads.
+all of them take the least time, and that time, by a small model of arithmetic and traffic.
 """
 
 from __future__ import annotations
@@ -17,35 +16,31 @@ from typing import Any
 
 import tvm
 
-from eqsat_layout.targets.cpu.chains.row_nest import row_axes
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.model.overlap import overlapped
 from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
-from eqsat_layout.targets.schedules.stages import Access, Stage, divisors
+from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
+from eqsat_layout.targets.schedules.stages import Stage, divisors
 
-_GHZ = 2.9  # fused multiply-adds of two vectors a cycle make up the arithmetic
-_MEMORY = 12.5  # bytes a nanosecond of each core, between kernels
-_ALL_MEMORY = 21.0  # of all cores together: a nest too many costs less than one too few
-_NEAR = 50.0  # of each core within a tile, from the second cache
-_SHARED = 25.0  # of each core for what every tile reads again, from the third
-_FAR = 8.0  # of each core for what lies between stages and does not fit there
-_GAIN = 0.75  # of the time apart that a nest must stay below: the model flatters it where work is in registers
+_REACHED = 0.97  # of the peak is what the best register tiles reach (measured on Zen 5)
+_NEAR = 0.52  # of the bandwidth of L2 is left to loads and stores that take turns
+_FAR = 2 / 3  # of that of memory, for what overflows L2 between stages: a line is read before it is written
+_GAIN = 0.75  # of the time apart that one kernel must stay below: the model flatters it where work is in registers
 _PADDED_GAIN = 0.95  # the same where pads were moved: alone they are conditions in loops, which the model leaves out
 _JUMP = 256.0  # bytes that could be moved in the time of going on elsewhere
-_OVERLAP = 0.5  # of the shorter one of arithmetic and traffic is not hidden behind the other
-_BRANCH = 4.0  # cycles of a condition
-_SHORTEST = 20000.0  # nanoseconds of what is worth the trouble
-_LAUNCH = 3000.0  # nanoseconds of a parallel loop
-_FILL = 0.6  # of the second cache, for what lies between stages
-_SIZES = (1, 4, 16, 64)  # of tiles that are tried along an axis, about
-_MOST_TILES = 2000  # sizes of tiles that are compared
-_MOST_STAGES = 12
+_BRANCH = 4.0  # cycles of a condition: a comparison, a mask and a select for each operand
+_SHORTEST = 20000.0  # nanoseconds of what is worth the compile time
+_FILL = 0.6  # of the working set of L2, for what lies between stages
+_SIZES = (1, 4, 16, 64)  # of tiles that are tried along an axis, about: others differ by less than the model knows
+_MOST_TILES = 2000  # sizes of tiles that are compared, as each costs compile time
+_MOST_STAGES = 12  # in one kernel, as TVM's compute_at takes longer with each
 
 Extents = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Nest:
-    """``tile[i]`` elements of axis ``i`` of the last stage at a time, in ``nanoseconds`` in all."""
+class FusedTiles:
+    """``tile[i]`` elements of axis ``i`` of the last stage at a time, all stages in one kernel of ``nanoseconds``."""
 
     tile: Extents
     nanoseconds: float
@@ -55,7 +50,7 @@ class Nest:
 class Link:
     """One load of a stage: the number of the stage that makes what it reads; ``None``: a parameter."""
 
-    access: Access
+    access: StageAccess
     source: int | None
 
 
@@ -143,19 +138,40 @@ def chain_of(stages: Sequence[Stage], *, has_pads: bool = False) -> Chain:
     """The stages of one function."""
     made = [stage.write.buffer for stage in stages]
 
-    def source(access: Access) -> int | None:
+    def source(access: StageAccess) -> int | None:
         return next((number for number, buffer in enumerate(made) if access.buffer.same_as(buffer)), None)
 
     links = tuple(tuple(Link(load, source(load)) for load in stage.loads) for stage in stages)
     return Chain(tuple(stages), links, has_pads)
 
 
-class NestModel:
+def row_axes(stages: Sequence[Stage]) -> int:
+    """How many axes of the last stage number the rows: those that every reduction keeps. 0: there are no rows."""
+    *earlier, last = stages
+    kept = [_extents(stage.spatial) for stage in earlier if stage.is_reduction]
+    if not kept or last.is_reduction or not all(stage.simple and stage.is_plain for stage in stages):
+        return 0
+    counts = range(1, len(last.axes))
+    return next((n for n in counts if all(extents == _extents(last.axes[:n]) for extents in kept)), 0)
+
+
+def _extents(axes: Sequence[StageAxis]) -> list[int | None]:
+    return [axis.extent for axis in axes if axis.extent != 1]
+
+
+class ChainModel:
     """Times of chains on a machine, what is known of a stage remembered from one to the next."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: CpuMachine) -> None:
         self._machine = machine
-        self._memory = min(_MEMORY * machine.cores, _ALL_MEMORY)
+        self._ghz = _REACHED * machine.cycles_per_nanosecond  # of cycles as register tiles count them
+        self._launch = machine.parallel_launch * 1e9
+        # bytes a nanosecond: of all cores from memory, and of each from L2 within a tile, from the last-level cache for
+        # what every tile reads again, and from further away for what overflows L2
+        self._memory = min(machine.memory_bandwidth * machine.cores, machine.all_memory_bandwidth) / 1e9
+        self._near = _NEAR * machine.l2_bytes_per_cycle * machine.cycles_per_nanosecond
+        self._shared = machine.last_level_bandwidth / 1e9
+        self._far = _FAR * machine.memory_bandwidth / 1e9
         self._cycles: dict[Any, tuple[Stage, float | None]] = {}
         self._regions: dict[Any, tuple[Stage, tuple[Extents, ...]]] = {}
 
@@ -170,42 +186,42 @@ class NestModel:
                 return math.inf
             moved = 0 if number in chain.in_registers else math.prod(_full(stage)) * stage.write.element_bytes
             moved += sum(_all_bytes(link.access) for link in links if link.source not in chain.in_registers)
-            launch = 0.0 if number in chain.epilogues else _LAUNCH
-            total += _both(cycles / _GHZ / self._machine.cores, moved / self._memory) + launch
+            launch = 0.0 if number in chain.epilogues else self._launch
+            total += overlapped(cycles / self._ghz / self._machine.cores, moved / self._memory) + launch
         return total
 
     def one_operation(self, stage: Stage) -> float:
         """Nanoseconds of an operation on vectors for all that a stage makes, from registers."""
-        return stage.domain / self._machine.lanes(stage.write.element_bytes) / _GHZ / self._machine.cores
+        return stage.domain / self._machine.lanes(stage.write.element_bytes) / self._ghz / self._machine.cores
 
     def half_peak(self, chain: Chain) -> float:
         """Nanoseconds of the first stage, a reduction, at half of the arithmetic that there is."""
-        return self.one_operation(chain.stages[0]) + _LAUNCH
+        return self.one_operation(chain.stages[0]) + self._launch
 
     def in_rows(self, chain: Chain) -> float:
-        """Nanoseconds of the stages row by row (:mod:`row_nests`); infinite where they don't work in rows."""
+        """Nanoseconds of the stages row by row (:mod:`fused_rows`); infinite where they don't work in rows."""
         if not chain.is_known or not row_axes(chain.stages):
             return math.inf
         cycles = sum(_vector_cycles(stage, _full(stage), self._machine) for stage in chain.stages)
         moved = math.prod(_full(chain.last)) * chain.last.write.element_bytes
         moved += sum(_all_bytes(link.access) for links in chain.links for link in links if link.source is None)
-        return _both(cycles / _GHZ / self._machine.cores, moved / self._memory) + _LAUNCH
+        return overlapped(cycles / self._ghz / self._machine.cores, moved / self._memory) + self._launch
 
-    def faster(self, chain: Chain, nanoseconds: float) -> Nest | None:
-        """The fastest nest, if it takes clearly less time than so much."""
+    def faster(self, chain: Chain, nanoseconds: float) -> FusedTiles | None:
+        """The fastest tiles, if they take clearly less time than so much."""
         between = sum(math.prod(_full(stage)) * stage.write.element_bytes for stage in chain.stages[:-1])
-        most = 2 * between / self._memory + len(chain.stages) * _LAUNCH  # that it can save
+        most = 2 * between / self._memory + len(chain.stages) * self._launch  # that it can save
         share = _PADDED_GAIN if chain.has_pads else _GAIN
         if most < (1 - share) * nanoseconds or nanoseconds < _SHORTEST or chain.passes < 2 or not chain.is_regular:
             return None
         bounds = ((self._bound(chain, tile), tile) for tile in _tiles(chain.last))
-        best: Nest | None = None
+        best: FusedTiles | None = None
         for bound, tile in sorted(bounds):
             if bound >= (best.nanoseconds if best else share * nanoseconds):
                 break
             cost = self.nanoseconds(chain, tile)
             if cost is not None and cost < (best.nanoseconds if best else share * nanoseconds):
-                best = Nest(tile, cost)
+                best = FusedTiles(tile, cost)
         return best
 
     def nanoseconds(self, chain: Chain, tile: Extents) -> float | None:
@@ -220,20 +236,20 @@ class NestModel:
         needed = self._needed(chain, tile)
         if needed is None or tile == _full(chain.last):
             return math.inf
-        best = 1 / (2 * self._machine.lanes(chain.last.write.element_bytes))
+        best = 1 / (self._machine.fma_units * self._machine.lanes(chain.last.write.element_bytes))
         stages = [(stage, size) for stage, size in zip(chain.stages, needed, strict=True) if stage.is_reduction]
         return self._total(chain, tile, needed, sum(math.prod(size) * stage.steps * best for stage, size in stages))
 
     def _total(self, chain: Chain, tile: Extents, needed: Sequence[Extents], cycles: float) -> float:
         """Of a tile that takes so many ``cycles`` of arithmetic."""
-        full, cache = _full(chain.last), self._machine.l2_bytes
+        full, cache = _full(chain.last), self._machine.l2_working_set
         tiles = math.prod(-(-whole // size) for whole, size in zip(full, tile, strict=True))
         between = sum(
             math.prod(extents) * stage.write.element_bytes
             for number, (stage, extents) in enumerate(zip(chain.stages[:-1], needed, strict=False))
             if number not in chain.in_registers
         )
-        own = 2 * between / (_NEAR if between <= _FILL * cache else _FAR)
+        own = 2 * between / (self._near if between <= _FILL * cache else self._far)
         moved = math.prod(full) * chain.last.write.element_bytes * _scatter(tile, chain.last.write)
         for stage, links, extents in zip(chain.stages, chain.links, needed, strict=True):
             for link, region in zip(links, self._regions_of(stage, extents), strict=True):
@@ -244,12 +260,12 @@ class NestModel:
                     moved += size * tiles * _scatter(region, link.access)
                 else:
                     moved += whole
-                    own += size / (_NEAR if size <= cache // 4 else _SHARED)
+                    own += size / (self._near if size <= cache // 4 else self._shared)
         rounds = -(-tiles // self._machine.cores)
-        return _both(_both(cycles / _GHZ, own) * rounds, moved / self._memory) + _LAUNCH
+        return overlapped(overlapped(cycles / self._ghz, own) * rounds, moved / self._memory) + self._launch
 
     def _needed(self, chain: Chain, tile: Extents) -> list[Extents] | None:
-        """For every stage the elements along each axis that a tile needs."""
+        """For every stage the elements along each axis that a tile needs, read off the indices of loads."""
         needed: list[Extents | None] = [None] * len(chain.stages)
         needed[-1] = tile
         for number in range(len(chain.stages) - 1, -1, -1):
@@ -277,7 +293,7 @@ class NestModel:
         return self._regions[key][1]
 
     def _cycles_of(self, stage: Stage, extents: Extents, *, joined: bool = False) -> float | None:
-        """Cycles of one core for so many elements of a stage, from the first cache."""
+        """Cycles of one core for so many elements of a stage, from L1."""
         key = (id(stage), extents, joined)
         if key not in self._cycles:
             self._cycles[key] = (stage, _cycles(stage, extents, self._machine, joined=joined))
@@ -303,11 +319,6 @@ def _is_in_vectors(stage: Stage) -> bool:
     return not stage.branches_on(lane) and all(load.stride(lane) in (0, 1) for load in (*stage.loads, stage.write))
 
 
-def _both(arithmetic: float, traffic: float) -> float:
-    """The time of work of which the shorter part is mostly done while the longer one runs."""
-    return max(arithmetic, traffic) + _OVERLAP * min(arithmetic, traffic)
-
-
 def _regions(stage: Stage, extents: Extents) -> tuple[Extents, ...]:
     analyzer = tvm.sym.Analyzer()
     for axis, extent in zip(stage.spatial, extents, strict=True):
@@ -322,15 +333,15 @@ def _span(analyzer: Any, index: Any) -> int:
     return int(bound.max_value) - int(bound.min_value) + 1
 
 
-def _cycles(stage: Stage, extents: Extents, machine: Machine, *, joined: bool = False) -> float | None:
-    """Cycles of one core for so many elements of a stage, from the first cache."""
+def _cycles(stage: Stage, extents: Extents, machine: CpuMachine, *, joined: bool = False) -> float | None:
+    """Cycles of one core for so many elements of a stage, from L1."""
     if not stage.is_reduction:
         return _vector_cycles(stage, extents, machine)
     cycles = tile_cycles(stage.within(extents), machine, joined=joined)
     return None if cycles is None else cycles * math.prod(extents) * stage.steps
 
 
-def _vector_cycles(stage: Stage, extents: Extents, machine: Machine) -> float:
+def _vector_cycles(stage: Stage, extents: Extents, machine: CpuMachine) -> float:
     """Of work in vectors, an element of each at a time."""
     branches = _BRANCH if stage.conditions else 0
     work = math.prod(extents) * stage.steps * (max(1, stage.size) + branches)
@@ -341,7 +352,7 @@ def _full(stage: Stage) -> Extents:
     return tuple(axis.extent or 1 for axis in stage.spatial)
 
 
-def _scatter(region: Extents, access: Access) -> float:
+def _scatter(region: Extents, access: StageAccess) -> float:
     """How many times as long it takes to move a region as one piece of memory of its size."""
     run = access.element_bytes
     for size, whole in zip(reversed(region), reversed(access.shape), strict=True):
@@ -351,5 +362,5 @@ def _scatter(region: Extents, access: Access) -> float:
     return 1 + _JUMP / run
 
 
-def _all_bytes(access: Access) -> int:
+def _all_bytes(access: StageAccess) -> int:
     return math.prod(e or 1 for e in access.shape) * access.element_bytes

@@ -1,7 +1,7 @@
-"""Register tiles: which accumulators of a reduction are kept in registers at once (targets room).
+"""Register tiles: which accumulators of a reduction are kept in registers at once.
 
-In: the facts of a reduction stage and the machine. Out: the lanes of the vector axis and the tile of every spatial
-axis that keep the arithmetic units busiest by a small model of registers, loads and latency.
+In: the facts of a reduction and the machine. Out: the lanes of the vector axis and the tile of every spatial axis that
+keep the arithmetic units busiest, by a small model of registers, loads and latency.
 """
 
 from __future__ import annotations
@@ -12,35 +12,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.core_sharing import cut_into, pieces_of, shared_tiles
-from eqsat_layout.targets.schedules.stages import Access, Axis, Stage, divisors
+from eqsat_layout.targets.cpu.model.tile_cost import (
+    LONG,
+    OperandLoad,
+    Tile,
+    TileProblem,
+    problem_of,
+    readings,
+    tile_step_cycles,
+    touched_bytes,
+)
+from eqsat_layout.targets.schedules.stages import Stage, divisors
 
-_LATENCY = 4.0  # cycles of a fused multiply-add; two start every cycle
-_LOADS = 1.5  # loads and broadcasts a cycle, beside the arithmetic (measured on AVX2: 1.45 to 1.5)
-_ISSUED = 2.75  # instructions a cycle in all (measured on AVX2, the neighbours of a shared machine included)
-_SPARE = 1  # registers for the operand that is not held
-_LONG = 32  # steps of a product so long that LLVM does not write it out
-_STORES = 1.0  # vectors a cycle that are written
-_PANEL = 0.25  # of the second cache, for what one panel of a reduction reads: the next one must have room
+_PANEL = 0.25  # of the working set of L2, for what one panel of a reduction reads: the next one must have room
 _PIECE = 0.0625  # of it, for a piece of such a panel that few rows share: the first one is waited for
-_LARGEST = 28  # accumulators along one axis
-_FEW_ROWS = 320  # elements that share a panel
+_LARGEST = 28  # accumulators along one axis: with operands, more fill the registers of any machine
+_FEW_ROWS = 320  # elements that share a panel: for more, waiting for its first piece counts little
 _ADDRESSES = 60.0  # cycles to compute those of a tile over joined axes, or that overlaps
-_FRESH = 1.0  # cycles that a vector from beyond the second cache takes where every tile needs others
-_ELSEWHERE = 1.0  # cycles of reading on in another place, where every accumulator has a vector of its own
-_SECOND_CACHE = 32.0  # bytes a cycle that come from it
-_STREAMED = 0.1  # of the cycles that these take is not hidden
-_MEMORY = 6.0  # bytes a cycle that come from memory or the last cache, while a core does nothing else
-
-
-@dataclass(frozen=True)
-class Tile:
-    """``lanes`` elements of axis ``vector`` at a time; ``sizes[i]`` of axis ``i`` (for the vector axis: vectors)."""
-
-    vector: int
-    lanes: int
-    sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -56,7 +46,7 @@ class JoinedTile:
     count: int
 
 
-def register_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> Tile | None:
+def register_tile(stage: Stage, machine: CpuMachine, *, whole: bool = False) -> Tile | None:
     """The best tile of ``stage`` with its last spatial axis in vectors; ``None`` if that axis does not vectorise.
 
     ``whole``: only tiles that hold all of that axis.
@@ -66,21 +56,21 @@ def register_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> Til
         return None
     if (known := _matrix_tile(stage, machine, whole=whole)) is not None:
         return known[1]
-    found = _best(_problem_of(stage, spatial, machine), tuple(a.extent for a in spatial), machine, whole=whole)
+    found = _best(problem_of(stage, spatial, machine), tuple(a.extent for a in spatial), machine, whole=whole)
     return found[1] if found else None
 
 
-def lane_tile(stage: Stage, machine: Machine) -> Tile | None:
+def lane_tile(stage: Stage, machine: CpuMachine) -> Tile | None:
     """The best tile with the last reduction axis in vectors: ``sizes`` has one entry more, 1, for that axis."""
     if not stage.reduced:
         return None
     axes = (*stage.spatial, stage.reduced[-1])
     extents = tuple(a.extent for a in axes)
-    found = _best(_problem_of(stage, axes, machine), extents, machine, one_vector=True)
+    found = _best(problem_of(stage, axes, machine), extents, machine, one_vector=True)
     return found[1] if found else None
 
 
-def joined_tile(stage: Stage, machine: Machine) -> JoinedTile | None:
+def joined_tile(stage: Stage, machine: CpuMachine) -> JoinedTile | None:
     """The best tile over joined axes, or over an axis that it does not divide; ``None`` where a plain one is as good.
 
     That of the vector axis comes first, if both it and others are to be cut so: ask again after.
@@ -89,7 +79,7 @@ def joined_tile(stage: Stage, machine: Machine) -> JoinedTile | None:
         return None
     if _matrix_tile(stage, machine) is not None:
         return None
-    problem = _problem_of(stage, stage.spatial, machine)
+    problem = problem_of(stage, stage.spatial, machine)
     extents = tuple(a.extent or 1 for a in stage.spatial)
     vector, width = len(extents) - 1, problem.width
     plain = _best(problem, extents, machine)
@@ -107,7 +97,7 @@ def joined_tile(stage: Stage, machine: Machine) -> JoinedTile | None:
     return best[1]
 
 
-def evenly_shared(stage: Stage, tile: JoinedTile, machine: Machine) -> JoinedTile:
+def evenly_shared(stage: Stage, tile: JoinedTile, machine: CpuMachine) -> JoinedTile:
     """The same with more tiles, where cores are to have as many of them."""
     pieces = pieces_of(stage, machine)
     for axis in pieces.axes:
@@ -118,7 +108,7 @@ def evenly_shared(stage: Stage, tile: JoinedTile, machine: Machine) -> JoinedTil
     return tile
 
 
-def tile_cycles(stage: Stage, machine: Machine, *, joined: bool = False) -> float | None:
+def tile_cycles(stage: Stage, machine: CpuMachine, *, joined: bool = False) -> float | None:
     """Cycles per step and element with the best register tile; ``None`` if the last spatial axis does not vectorise.
 
     ``joined``: with tiles over joined axes too.
@@ -127,7 +117,7 @@ def tile_cycles(stage: Stage, machine: Machine, *, joined: bool = False) -> floa
         return None
     if (known := _matrix_tile(stage, machine)) is not None:
         return known[0]
-    problem = _problem_of(stage, stage.spatial, machine)
+    problem = problem_of(stage, stage.spatial, machine)
     extents = tuple(a.extent for a in stage.spatial)
     found = _best(problem, extents, machine)
     costs = [found[0]] if found else []
@@ -137,32 +127,32 @@ def tile_cycles(stage: Stage, machine: Machine, *, joined: bool = False) -> floa
     return best if best < math.inf else None
 
 
-def reduction_pieces(stage: Stage, tile: Tile, machine: Machine) -> int:
-    """In how many pieces the outermost axis of a reduction is done, for a panel of them to fit the second cache.
+def reduction_pieces(stage: Stage, tile: Tile, machine: CpuMachine) -> int:
+    """In how many pieces the outermost axis of a reduction is done, for a panel of them to fit L2.
 
     One for windows of many rows: 512 channels at 3x3 gain a fifth for one image of 7x7 and lose a third for eight.
     """
     if stage.matrix is not None or _is_long_window(stage):
         return 1
     weights = stage.vector_load
-    loads = _problem_of(stage, stage.spatial, machine).loads
-    panel = max((_touched(load, tile, machine) * load.steps for load in loads if load.strides[tile.vector]), default=0)
-    if weights is None or panel < _PANEL * machine.l2_bytes:
+    loads = [load for load in problem_of(stage, stage.spatial, machine).loads if load.strides[tile.vector]]
+    panel = max((touched_bytes(load, tile, machine) * load.steps for load in loads), default=0)
+    if weights is None or panel < _PANEL * machine.l2_working_set:
         return 1
-    most = (_PIECE if _readings(stage, weights) <= _FEW_ROWS else _PANEL) * machine.l2_bytes
+    most = (_PIECE if readings(stage, weights) <= _FEW_ROWS else _PANEL) * machine.l2_working_set
     outermost = stage.reduced[0].extent or 1
-    fit = [d for d in divisors(outermost, outermost) if panel <= d * _PANEL * machine.l2_bytes]
-    long = [d for d in fit if stage.steps // d >= _LONG] or [1]
+    fit = [d for d in divisors(outermost, outermost) if panel <= d * _PANEL * machine.l2_working_set]
+    long = [d for d in fit if stage.steps // d >= LONG] or [1]
     return next((d for d in long if panel <= d * most), long[-1])
 
 
 def _is_long_window(stage: Stage) -> bool:
     """A reduction over a window for so many elements that its panels are not cut in pieces."""
     weights = stage.vector_load
-    return stage.has_window and (weights is None or _readings(stage, weights) > _FEW_ROWS)
+    return stage.has_window and (weights is None or readings(stage, weights) > _FEW_ROWS)
 
 
-def _matrix_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> tuple[float, Tile] | None:
+def _matrix_tile(stage: Stage, machine: CpuMachine, *, whole: bool = False) -> tuple[float, Tile] | None:
     """The tile that holds all rows of a known matrix, and its cycles; ``None`` if there is none."""
     if stage.matrix is None:
         return None
@@ -185,7 +175,10 @@ def _matrix_tile(stage: Stage, machine: Machine, *, whole: bool = False) -> tupl
     rows = math.prod(tile.sizes[:vector])
     operations = max(0, int((stage.matrix.elements != 0).sum()) - rows)
     issued = operations + stage.steps + rows
-    return max(operations / 2, issued / _ISSUED, rows / _STORES) / (lanes * rows * stage.steps), tile
+    cycles = max(
+        operations / machine.fma_units, issued / machine.instructions_per_cycle, rows / machine.stores_per_cycle
+    )
+    return cycles / (lanes * rows * stage.steps), tile
 
 
 _Costed = tuple[float, JoinedTile | None]
@@ -195,7 +188,7 @@ def _cost(costed: _Costed) -> float:
     return round(costed[0], 9)
 
 
-def _joined(problem: _Problem, extents: tuple[int, ...], machine: Machine) -> _Costed:
+def _joined(problem: TileProblem, extents: tuple[int, ...], machine: CpuMachine) -> _Costed:
     """The best tile over axes other than that in vectors, and its cycles."""
     best: _Costed = (math.inf, None)
     for first, last in _runs(problem.loads, len(extents) - 1):
@@ -218,83 +211,7 @@ def _waste(elements: int, size: int) -> float:
     return math.ceil(elements / size) * size / elements
 
 
-@dataclass(frozen=True)
-class _Load:
-    """Strides along the spatial axes, the steps of the reduction that touch new elements, bytes of an element.
-
-    ``run``: elements along the last axis before memory goes on elsewhere. ``total``: bytes that all tiles read.
-    ``readings``: for how many elements of the result each is read, where they come from memory; else 0.
-    """
-
-    strides: tuple[int | None, ...]
-    steps: int
-    element_bytes: int
-    run: int
-    total: int
-    readings: int
-
-    def moves(self, axis: int) -> bool:
-        return self.strides[axis] != 0
-
-    def moved(self, tile: Tile) -> int:
-        """Elements that a step of a tile reads, vectors counted as one."""
-        return math.prod(size for axis, size in enumerate(tile.sizes) if self.moves(axis))
-
-    def shared(self, tile: Tile) -> int:
-        """For how many elements of a tile each is read."""
-        return math.prod(size for axis, size in enumerate(tile.sizes) if not self.moves(axis))
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """What tiles of a reduction are judged by.
-
-    ``width``: elements of a vector register; ``spare``: registers besides accumulators and the operand that is held;
-    ``periods``: of blocks of the axis in vectors, which no vector may cross. ``is_depthwise``: of a window, where every
-    element of the result is made of others.
-    """
-
-    loads: tuple[_Load, ...]
-    steps: int
-    width: int
-    spare: int
-    periods: tuple[int, ...]
-    has_window: bool
-    is_depthwise: bool
-
-
-def _problem_of(stage: Stage, axes: Sequence[Axis], machine: Machine) -> _Problem:
-    """For tiles over ``axes``, the last one in vectors."""
-    last = axes[-1]
-    batch = math.prod(a.extent or 64 for a in axes if all(access.uses(a.var) for access in stage.loads))
-    periods = [access.period(last.var) for access in stage.loads]
-    loads: list[_Load] = []
-    for access, period in zip(stage.loads, periods, strict=True):
-        steps = math.prod(a.extent or 64 for a in stage.reduced if access.uses(a.var))
-        strides = tuple(access.stride(a.var) for a in axes)
-        run = period or last.extent or 1
-        total = access.buffer_bytes // batch
-        readings = _readings(stage, access) if _is_streamed(stage, access, machine) else 0
-        loads.append(_Load(strides, steps, access.element_bytes, run, total, readings))
-    width = machine.lanes(stage.write.element_bytes)
-    blocks = tuple(period for period in periods if period)
-    is_own = any(all(a.extent == 1 or load.moves(i) for i, a in enumerate(axes)) for load in loads)
-    is_depthwise = stage.has_window and is_own
-    return _Problem(tuple(loads), stage.steps, width, _spare(stage, machine), blocks, stage.has_window, is_depthwise)
-
-
-def _is_streamed(stage: Stage, access: Access, machine: Machine) -> bool:
-    """Panels of weights come from memory, one while another is in use."""
-    is_weights = access is stage.vector_load and stage.is_product and not stage.is_part
-    return is_weights and access.buffer_bytes > machine.l2_bytes // 2 and not stage.has_window
-
-
-def _readings(stage: Stage, access: Access) -> int:
-    """For how many elements of the result each one of an operand is read."""
-    return math.prod(axis.extent or 64 for axis in stage.spatial if not access.uses(axis.var))
-
-
-def _runs(loads: Sequence[_Load], vector: int) -> Iterator[tuple[int, int]]:
+def _runs(loads: Sequence[OperandLoad], vector: int) -> Iterator[tuple[int, int]]:
     """Runs of neighbouring axes that move the same loads, none of which has the vector axis: those hold one operand."""
     kinds = [tuple(load.moves(axis) for load in loads) for axis in range(vector)]
     streams = [not any(load.moves(axis) and load.moves(vector) for load in loads) for axis in range(vector)]
@@ -310,9 +227,9 @@ def _together(strides: tuple[int | None, ...], first: int, last: int) -> tuple[i
 
 @cache
 def _best(
-    problem: _Problem,
+    problem: TileProblem,
     axes: tuple[int | None, ...],
-    machine: Machine,
+    machine: CpuMachine,
     *,
     whole: bool = False,
     one_vector: bool = False,
@@ -341,7 +258,7 @@ def _best(
             if any(period % held_lanes and held_lanes % period for period in problem.periods):
                 continue  # it would begin in the middle of a block
             tile = Tile(vector, lanes, sizes)
-            cycles = _cycles(problem, tile, machine)
+            cycles = tile_step_cycles(problem, tile, machine)
             if cycles is not None and (best is None or cycles < best[0] - 1e-9):
                 best = (cycles, tile)
     return best
@@ -355,58 +272,3 @@ def _sizes(extents: Sequence[int | None], registers: int, held: int | None) -> I
     for sizes in itertools.product(*choices):
         if math.prod(sizes) <= registers:
             yield sizes
-
-
-def _spare(stage: Stage, machine: Machine) -> int:
-    """Registers besides accumulators and the operand that is held; LLVM needs one more to itself, else it spills.
-
-    Not so in long products, whose addresses and operands are the same in every step.
-    """
-    is_long = stage.steps >= _LONG and stage.is_product
-    return _SPARE if machine.broadcast_operand or is_long else _SPARE + 1
-
-
-def _cycles(problem: _Problem, tile: Tile, machine: Machine) -> float | None:
-    """Cycles per useful multiply-add lane; ``None`` if the tile does not fit the registers."""
-    width = problem.width
-    vectors = math.ceil(tile.lanes / width)
-    pieces = tile.lanes // width + (tile.lanes % width).bit_count()
-    count = math.prod(tile.sizes)
-    accumulators = vectors * count
-    held: list[int] = []
-    issued, streamed, fresh, supply, elsewhere = 0.0, 0.0, 0.0, 0.0, 0
-    for load in problem.loads:
-        moved = load.moved(tile)
-        stride = load.strides[tile.vector] or 0
-        held.append(moved * (vectors if stride else 1))
-        issued += moved * (1, pieces, 2 * tile.lanes)[stride]
-        touched = _touched(load, tile, machine)
-        panel = touched * load.steps
-        if panel > machine.l1_bytes // 2:
-            streamed += touched / _SECOND_CACHE
-        if load.readings:  # to the second cache for all tiles that share a panel, from there for each
-            supply += touched * load.shared(tile) / load.readings / _MEMORY + touched / _SECOND_CACHE
-        new_rows = not stride and load.total > machine.l2_bytes
-        new_panel = stride and problem.has_window and panel > machine.l2_bytes  # with many rows not cut in pieces
-        if new_rows or new_panel:
-            fresh += touched / machine.vector_bytes
-        is_own = problem.is_depthwise and stride and moved == count
-        if is_own and tile.lanes * tile.sizes[tile.vector] < load.run:
-            elsewhere += moved // tile.sizes[tile.vector]
-    if accumulators + min(held) + problem.spare > machine.registers:
-        return None
-    cycles = max(accumulators / 2, issued / _LOADS, (accumulators + issued) / _ISSUED, streamed, supply, _LATENCY)
-    cycles += _FRESH * fresh + _STREAMED * streamed + _ELSEWHERE * elsewhere + 0.02 * issued
-    small = sum(1 for axis, size in enumerate(tile.sizes) if size > 1 and axis != tile.vector)
-    rows = math.prod(tile.sizes[: max(0, tile.vector - 1)])  # of the result, far from each other
-    return (cycles + 0.05 * small + 0.04 * rows) / (tile.lanes * count)
-
-
-def _touched(load: _Load, tile: Tile, machine: Machine) -> int:
-    """Bytes that a step of a tile moves to the first cache."""
-    moved = load.moved(tile)
-    stride = load.strides[tile.vector] or 0
-    touched = moved * (tile.lanes * stride if stride else 1) * load.element_bytes
-    if stride and tile.lanes * tile.sizes[tile.vector] < load.run:  # the rest of a line is of no use yet
-        return max(touched, moved // tile.sizes[tile.vector] * machine.line_bytes)
-    return touched

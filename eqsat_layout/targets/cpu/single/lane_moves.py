@@ -1,30 +1,32 @@
-"""Elementwise work whose operands lie otherwise than the result: transposes, resizes, strides (targets room).
+"""Elementwise work whose operands lie otherwise than the result: transposes, resizes, strides.
 
 In: a schedule over one stage with loads that do not move along memory as its store does. Out: a new one that reads
-whole vectors and moves their elements to other lanes. Either such loads lie along another axis of the result: squares
-of both axes are transposed in registers. Or they jump along their row in a way that is known: elements are picked out
-of the two vectors that hold them, and what else depends on the place in the row is a table.
+whole vectors and moves their elements to other lanes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
 from tvm import s_tir, tirx
 
-from eqsat_layout.targets.cpu.machine import Machine
-from eqsat_layout.targets.cpu.single.families import in_parallel
+from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.lanes import Lanes, constant, picked, table_of, transposed
-from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over, under_loops
-from eqsat_layout.targets.schedules.stages import Access, Stage, as_int, stages_of
+from eqsat_layout.targets.cpu.single.loops import in_parallel
+from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
+from eqsat_layout.targets.schedules.attempts import unless_refused
+from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over, store_of, under_loops
+from eqsat_layout.targets.schedules.stages import Stage, stages_of
 from eqsat_layout.tir.structural import nodes_of, substitute
 
-_SIZES = (16, 8, 4)  # elements of a vector
+_SIZES = (16, 8, 4)  # elements of a vector that shuffles are known for
 _MOST_SQUARES = 2  # that registers hold at once
-_MOST_LOADS = 512  # of a row that is written out
+_MOST_LOADS = 512  # of a row that is written out, as straight code takes LLVM long
 
 
 class _Body(NamedTuple):
@@ -35,8 +37,13 @@ class _Body(NamedTuple):
     inner: int
 
 
-def move_lanes(sch: Any, machine: Machine) -> Any:
-    """The schedule; ``None`` where there is more than one stage, or one of another kind."""
+def move_lanes(sch: Any, machine: CpuMachine) -> Any:
+    """The schedule; ``None`` where there is more than one stage, or one of another kind.
+
+    Either such loads lie along another axis of the result: squares of both axes are transposed in registers. Or they
+    jump along their row in a way that is known: elements are picked out of the two vectors that hold them, and what
+    else depends on the place in the row is a table.
+    """
     stages = stages_of(sch)
     if len(stages) != 1:
         return None
@@ -45,20 +52,23 @@ def move_lanes(sch: Any, machine: Machine) -> Any:
     if stage.is_reduction or not is_whole or not any(_is_elsewhere(load, stage) for load in stage.loads):
         return None
     for body_of in (_in_squares, _in_rows):
-        try:
-            return _scheduled(sch, stage, body_of(sch.get(stage.block), stage, machine), machine)
-        except Exception:  # loads of another kind, or what TVM refuses
-            continue
+        moved = unless_refused(partial(_moved_by, body_of, sch, stage, machine))
+        if moved is not None:
+            return moved
     return None
 
 
-def _is_elsewhere(load: Access, stage: Stage) -> bool:
+def _moved_by(body_of: Callable[[Any, Stage, CpuMachine], _Body], sch: Any, stage: Stage, machine: CpuMachine) -> Any:
+    return _scheduled(sch, stage, body_of(sch.get(stage.block), stage, machine), machine)
+
+
+def _is_elsewhere(load: StageAccess, stage: Stage) -> bool:
     """The load moves along the last axis of the result, but not from one element to the next through a vector."""
     last = stage.axes[-1].var
     return load.stride(last) not in (0, 1) or 0 < load.period(last) < _SIZES[0]
 
 
-def _scheduled(sch: Any, stage: Stage, body: _Body, machine: Machine) -> Any:
+def _scheduled(sch: Any, stage: Stage, body: _Body, machine: CpuMachine) -> Any:
     buffers = {load.buffer: None for load in stage.loads}  # each once, in order
     reads, writes = ([_whole(buffer) for buffer in group] for group in (buffers, [stage.write.buffer]))
     inside = tirx.SeqStmt(list(body.statements)) if body.statements[1:] else body.statements[0]
@@ -74,10 +84,13 @@ def _whole(buffer: Any) -> Any:
     return tirx.BufferRegion(buffer, ranges)
 
 
-def _size(stage: Stage, machine: Machine, *extents: int | None) -> int:
+def _size(stage: Stage, machine: CpuMachine, *extents: int | None) -> int:
     """Elements of a vector, no more than there are along the axes."""
     most = min(machine.lanes(stage.write.element_bytes), *(extent or 0 for extent in extents))
-    return next(size for size in _SIZES if size <= most)
+    found = next((size for size in _SIZES if size <= most), None)
+    if found is None:
+        raise Refused("rows shorter than any vector")
+    return found
 
 
 def _vector(indices: Sequence[Any], size: int) -> list[Any]:
@@ -89,18 +102,19 @@ def _vector(indices: Sequence[Any], size: int) -> list[Any]:
 # ---- transposes -------------------------------------------------------------------------------------------------
 
 
-def _in_squares(block: Any, stage: Stage, machine: Machine) -> _Body:
+def _in_squares(block: Any, stage: Stage, machine: CpuMachine) -> _Body:
     """Squares of the last axis and the one along which such loads lie in memory."""
-    loads = nodes_of(block.body.value, tvm.ir.TensorLoad)
+    store = store_of(block)
+    loads = nodes_of(store.value, tvm.ir.TensorLoad)
     crossed = [load for load in loads if _is_elsewhere(_access(load), stage)]
     if len(crossed) > _MOST_SQUARES:
-        raise ValueError("more than registers hold")
+        raise Refused("more than registers hold")
     across = _axis_of(crossed, stage)
     size = _size(stage, machine, stage.axes[across].extent, stage.axes[-1].extent)
     square = _Square(block.iter_vars, across, size)
     square.transpose(crossed)
     for place in range(size):
-        square.store(block.body, place)
+        square.store(store, place)
     axes = list(square.axes)
     if _runs_on(crossed, stage, across, size):  # squares that lie one after another in the operand
         axes.append(axes.pop(across))
@@ -149,7 +163,11 @@ class _Square:
 def _axis_of(crossed: Sequence[Any], stage: Stage) -> int:
     """The number of the axis along which all of these loads lie in memory."""
     numbers = range(len(stage.axes) - 1)
-    return next(n for n in numbers if all(_access(load).stride(stage.axes[n].var) == 1 for load in crossed))
+    found = (n for n in numbers if all(_access(load).stride(stage.axes[n].var) == 1 for load in crossed))
+    across = next(found, None)
+    if across is None:
+        raise Refused("no axis along which the loads lie in memory")
+    return across
 
 
 def _runs_on(crossed: Sequence[Any], stage: Stage, across: int, size: int) -> bool:
@@ -158,8 +176,8 @@ def _runs_on(crossed: Sequence[Any], stage: Stage, across: int, size: int) -> bo
     return all(period == 0 or period > size for period in periods)
 
 
-def _access(load: Any) -> Access:
-    return Access(load.source, tuple(load.indices))
+def _access(load: Any) -> StageAccess:
+    return StageAccess(load.source, tuple(load.indices))
 
 
 def _cut(axis: Any, size: int) -> CutAxis:
@@ -168,7 +186,7 @@ def _cut(axis: Any, size: int) -> CutAxis:
 
 
 def _no_table(expr: Any) -> Any:
-    raise ValueError(f"{expr} depends on the place in the row")
+    raise Refused(f"{expr} depends on the place in the row")
 
 
 class _Memory:
@@ -180,13 +198,13 @@ class _Memory:
             self._analyzer.bind(axis.var, axis.dom)
 
     def vector(self, load: Any, var: Any, first: Any) -> Any:
-        """What ``load`` reads while ``var`` grows from ``first``; raises where that is not one piece."""
+        """What ``load`` reads while ``var`` grows from ``first``; refused where that is not one piece."""
         start = self._indices(load, var, first)
         for step in range(1, self._size):
             moved = self._indices(load, var, first + step)
             by = [self._analyzer.simplify(new - old) for new, old in zip(moved, start, strict=True)]
             if [as_int(number) for number in by] != [0] * (len(by) - 1) + [step]:
-                raise ValueError("not in one piece")
+                raise Refused("not in one piece")
         return tirx.BufferLoad(load.source, _vector(start, self._size))
 
     def _indices(self, load: Any, var: Any, value: Any) -> list[Any]:
@@ -196,20 +214,21 @@ class _Memory:
 # ---- elements of a row ------------------------------------------------------------------------------------------
 
 
-def _in_rows(block: Any, stage: Stage, machine: Machine) -> _Body:
+def _in_rows(block: Any, stage: Stage, machine: CpuMachine) -> _Body:
     """Rows written out, as what is read of a row depends on the place in it."""
+    store = store_of(block)
     *outer, last = block.iter_vars
     extent = int(last.dom.extent)
     size = _size(stage, machine, extent)
     starts = [min(start, extent - size) for start in range(0, extent, size)]
     if not outer or len(starts) * len(stage.loads) > _MOST_LOADS:
-        raise ValueError("rows of another length")
+        raise Refused("rows of another length")
     statements: list[Any] = []
     for start in starts:
         row = _Row(last.var, start, size)
-        value = Lanes(last.var, size, row.load, row.table).of(block.body.value)
-        target = [*block.body.indices[:-1], tirx.IntImm(str(last.var.ty.dtype), start)]
-        statements.append(tirx.BufferStore(block.body.buffer, value, _vector(target, size)))
+        value = Lanes(last.var, size, row.load, row.table).of(store.value)
+        target = [*store.indices[:-1], tirx.IntImm(str(last.var.ty.dtype), start)]
+        statements.append(tirx.BufferStore(store.buffer, value, _vector(target, size)))
     return _Body(outer, statements, 0)
 
 
@@ -232,8 +251,8 @@ class _Row(NamedTuple):
     def load(self, load: Any) -> Any:
         """The elements of a load that moves along the last axis of its buffer."""
         *outer, index = load.indices
-        if any(Access(load.source, (other,)).uses(self.var) for other in outer):
-            raise ValueError("along another axis of the operand")
+        if any(StageAccess(load.source, (other,)).uses(self.var) for other in outer):
+            raise Refused("along another axis of the operand")
 
         def read(start: int) -> Any:
             return tirx.BufferLoad(load.source, _vector([*outer, tirx.IntImm(str(index.ty.dtype), start)], self.size))

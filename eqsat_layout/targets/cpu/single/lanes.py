@@ -1,7 +1,7 @@
-"""Vectors that are made from whole vectors of memory: constants, transposes, and elements picked out (targets room).
+"""Vectors that are made from whole vectors of memory: constants, transposes, and elements picked out.
 
 In: scalar expressions over an axis, or vectors. Out: vector expressions. LLVM has an instruction or two for every
-``Shuffle`` here; it reads element by element where TVM's own vectors lie in no one piece of memory.
+``Shuffle`` here; TVM's own vectors it reads element by element where they lie in several pieces of memory.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import tvm
 from tvm import tirx
 
+from eqsat_layout.errors import Refused
 from eqsat_layout.tir.arithmetic import BINARY
 from eqsat_layout.tir.structural import nodes_of
 
@@ -42,7 +43,7 @@ class Lanes:
     table: Callable[[Any], Any]
 
     def of(self, expr: Any) -> Any:
-        """The vector of ``expr``; raises ``ValueError`` for what has no such vector."""
+        """The vector of ``expr``; refused for what has no such vector."""
         used = nodes_of(expr, tirx.Var)
         if not any(var.same_as(self.var) for var in used):
             return tirx.Broadcast(expr, self.count)
@@ -52,15 +53,15 @@ class Lanes:
             return self.table(expr)
         if isinstance(expr, _LANEWISE):
             return type(expr)(self.of(expr.a), self.of(expr.b))
-        raise ValueError(f"no vector of {type(expr).__name__}")
+        raise Refused(f"no vector of {type(expr).__name__}")
 
 
 def table_of(expr: Any, var: Any, places: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """The values of ``expr`` where ``var`` is ``places``, in the arithmetic of its types; raises for others."""
+    """The values of ``expr`` where ``var`` is ``places``, in the arithmetic of its types; refused for others."""
     dtype = str(expr.ty.dtype)
     if isinstance(expr, tirx.Var):
         if not expr.same_as(var):
-            raise ValueError(f"{expr.name} is not known")
+            raise Refused(f"{expr.name} is not known")
         return places.astype(dtype)
     if isinstance(expr, tirx.IntImm | tirx.FloatImm):
         return np.full(len(places), expr.value, dtype)
@@ -71,7 +72,7 @@ def table_of(expr: Any, var: Any, places: npt.NDArray[np.int64]) -> npt.NDArray[
         return np.asarray(BINARY[type(expr)](*both)).astype(dtype)
     name = str(getattr(getattr(expr, "op", None), "name", "")).rpartition(".")[2]
     if name not in _ROUNDED:
-        raise ValueError(f"no table of {type(expr).__name__}")
+        raise Refused(f"no table of {type(expr).__name__}")
     return np.asarray(_ROUNDED[name](table_of(expr.args[0], var, places)))
 
 
@@ -83,19 +84,19 @@ def constant(values: npt.NDArray[Any]) -> Any:
 def picked(read: Callable[[int], Any], places: npt.NDArray[np.int64], extent: int) -> Any:
     """The elements at ``places`` of a row of ``extent``, of which ``read(start)`` is the vector at ``start``.
 
-    Raises ``ValueError`` where they lie in more than two vectors.
+    Refused where they lie in more than two vectors.
     """
     count = len(places)
     low, high = int(places.min()), int(places.max())
     if low < 0 or high >= extent or extent < count:
-        raise ValueError("no vector in the row")
+        raise Refused("no vector in the row")
     if high - low < count:
         start = min(low, extent - count)
         vector = read(start)
         return vector if np.array_equal(places, start + np.arange(count)) else shuffled([vector], places - start)
     second = high - count + 1
     if second > low + count:
-        raise ValueError("more than two vectors")
+        raise Refused("more than two vectors")
     chosen = np.where(places < low + count, places - low, count + places - second)
     return shuffled([read(low), read(second)], chosen)
 

@@ -1,8 +1,7 @@
-"""Products with matrices whose elements are known, written out as sums (targets room).
+"""Products with matrices whose elements are known, written out as sums.
 
 In: a scheduled PrimFunc. Out: the same, in which a tile that holds all rows of such a matrix, and all steps, adds up
-what is not multiplied by zero. Rows that differ in signs only share the sums of what they add and of what they
-subtract, and so do columns: 12 operations instead of 36 for the data of F(4, 3).
+what is not multiplied by zero.
 """
 
 from __future__ import annotations
@@ -19,14 +18,19 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from eqsat_layout.passes.matrix_literals import Elements, literals_of
-from eqsat_layout.targets.schedules.stages import as_int, is_true
+from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.targets.schedules.stages import is_true
 from eqsat_layout.tir.structural import structural_map, substitute
 
-_MOST = 1024  # products that are written out
+_MOST = 1024  # products that are written out, as straight code takes LLVM long
 
 
 def write_out_combinations(func: Any) -> Any:
-    """``func`` with such tiles written out; those that don't hold all rows and steps stay as they are."""
+    """``func`` with such tiles written out; those that don't hold all rows and steps stay as they are.
+
+    Rows that differ in signs only share the sums of what they add and of what they subtract, and so do columns: 12
+    operations instead of 36 for the data of F(4, 3).
+    """
     known = literals_of(func)
     if not known:
         return func
@@ -44,7 +48,7 @@ def write_out_combinations(func: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Nest:
+class _WrittenLoops:
     """Loops that are written out, one that becomes a vector, and the store inside, over the variables of loops."""
 
     loops: tuple[Any, ...]
@@ -69,7 +73,7 @@ def _at(load: Any, values: Mapping[Any, Any]) -> Any:
     return tirx.BufferLoad(load.source, [analyzer.simplify(substitute(index, values)) for index in load.indices])
 
 
-def _nest(statement: Any) -> _Nest | None:
+def _written_loops(statement: Any) -> _WrittenLoops | None:
     loops: list[Any] = []
     lane = None
     while isinstance(statement, tirx.For):
@@ -88,12 +92,12 @@ def _nest(statement: Any) -> _Nest | None:
     if not isinstance(block.body, tirx.BufferStore) or block.init is not None or not is_true(statement.predicate):
         return None
     values = zip((axis.var for axis in block.iter_vars), statement.iter_values, strict=True)
-    return _Nest(tuple(loops), lane, substitute(block.body, dict(values)))
+    return _WrittenLoops(tuple(loops), lane, substitute(block.body, dict(values)))
 
 
 def _written_out(start: Any, update: Any, known: Sequence[tuple[Any, Elements]]) -> Any:
     """The stores that do what ``start`` and ``update`` do; ``None`` if these are no such tile."""
-    first, second = _nest(start), _nest(update)
+    first, second = _written_loops(start), _written_loops(update)
     if first is None or second is None or not first.store.buffer.same_as(second.store.buffer):
         return None
     product = _product(second.store, known)

@@ -1,12 +1,7 @@
-"""Operands fetched from memory before their tiles need them (targets room).
+"""Prefetch of operands to L2 before their tiles need them.
 
-In: a scheduled PrimFunc. Out: the same, in which tiles that read one panel of a large operand fetch the next panel,
-each an equal part of it. Without that only the first tile waits for memory, which is idle while the others compute.
-What a panel is and which tiles share it is read off the indices. A panel may lie in several pieces of memory, but not
-in pieces that a single step reads; those that so many tiles share that nothing would be gained are left alone.
-
-Of an operand whose elements are broadcast, each tile fetches what the next one reads: where it comes from memory or,
-since each core reads it only a few times, from the cache of the core that made it.
+In: a scheduled PrimFunc. Out: the same, in which tiles that read one panel of a large operand prefetch the next panel,
+each an equal part of it; else the first tile waits for memory, which is idle while the others compute.
 """
 
 from __future__ import annotations
@@ -20,58 +15,63 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from eqsat_layout.targets.cpu.machine import Machine
-from eqsat_layout.targets.schedules.stages import Access
+from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.tir.structural import structural_map, substitute
 
-_PACE = 32  # products of vectors in the time that a line takes from memory
-_PASSES = 16  # over data that fit the second cache, up to which it counts that the first one reads another core's
-_SHARE = 0.05  # of the time of its tiles that a panel takes from memory, below which fetching costs more than it saves
-_MOST = 32  # lines that one step fetches
+_PASSES = 16  # over data that fit L2, up to which it counts that the first one reads another core's
+_SHARE = 0.05  # of the time of its tiles that a panel takes from memory, below which prefetch costs more than it saves
+_MOST = 32  # lines that one step prefetches
 _FEW = 8  # products of vectors for each line of the next tile
-_STREAM = 256  # bytes of a row in one piece, which the hardware fetches by itself
-_READ, _SECOND_CACHE, _DATA = 0, 2, 1
+_STREAM = 256  # bytes of a row in one piece, which the hardware prefetches by itself
+_READ, _TO_L2, _DATA = 0, 2, 1  # arguments of LLVM's prefetch: no write, locality, no code
 
 _INSIDE = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 
 
-def prefetch_panels(func: Any, machine: Machine) -> Any:
-    """``func`` with the next panel of its large operands fetched while one is in use."""
-    fetches = dict(_fetches(func.body, [], func.params, machine))
-    if not fetches:
+def prefetch_panels(func: Any, machine: CpuMachine) -> Any:
+    """``func`` with prefetch of the next panel of its large operands while one is in use.
+
+    What a panel is and which tiles share it is read off the indices. A panel may lie in several pieces of memory, but
+    not in pieces that a single step reads; those that so many tiles share that nothing would be gained are left alone.
+    Of an operand whose elements are broadcast, each tile prefetches what the next one reads: where it comes from memory
+    or, since each core reads it only a few times, from the cache of the core that made it.
+    """
+    prefetches = dict(_prefetches(func.body, [], func.params, machine))
+    if not prefetches:
         return func
 
     def on_loop(loop: Any) -> Any:
-        if loop.loop_var not in fetches:
+        if loop.loop_var not in prefetches:
             return loop
-        body = tirx.SeqStmt([*fetches[loop.loop_var], loop.body])
+        body = tirx.SeqStmt([*prefetches[loop.loop_var], loop.body])
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
 
     return func.with_body(structural_map(func.body, (tirx.For, on_loop)))
 
 
-def _fetches(node: Any, loops: list[Any], params: Sequence[Any], machine: Machine) -> list[tuple[Any, list[Any]]]:
-    """What each step of a reduction is to fetch, by the variable of the loop over steps."""
+def _prefetches(node: Any, loops: list[Any], params: Sequence[Any], machine: CpuMachine) -> list[tuple[Any, list[Any]]]:
+    """What each step of a reduction is to prefetch, by the variable of the loop over steps."""
     if isinstance(node, tirx.For):
-        return _fetches(node.body, [*loops, node], params, machine)
+        return _prefetches(node.body, [*loops, node], params, machine)
     if isinstance(node, tirx.SeqStmt):
-        return [found for statement in node.seq for found in _fetches(statement, loops, params, machine)]
+        return [found for statement in node.seq for found in _prefetches(statement, loops, params, machine)]
     if not isinstance(node, s_tir.SBlockRealize):
         return []
     if not isinstance(node.block.body, tirx.BufferStore):
-        return _fetches(node.block.body, loops, params, machine)
-    nest = _TileNest(node, loops)
-    if not nest.steps or nest.is_inside_out:
+        return _prefetches(node.block.body, loops, params, machine)
+    tiled = _TiledLoops(node, loops)
+    if not tiled.steps or tiled.is_inside_out:
         return []
     loads: list[Any] = []
     tvm_ffi.structural_walk(node.block.body.value, (tvm.ir.TensorLoad, loads.append))
     operands = [param for param in params if not param.same_as(node.block.body.buffer)]
     given = [load for load in loads if any(load.source.same_as(operand) for operand in operands)]
-    found = [fetch for load in given for fetch in nest.fetches(Access(load.source, tuple(load.indices)), machine)]
-    return [(nest.steps[-1].loop_var, found)] if found else []
+    found = [one for load in given for one in tiled.prefetches(StageAccess(load.source, tuple(load.indices)), machine)]
+    return [(tiled.steps[-1].loop_var, found)] if found else []
 
 
-class _TileNest:
+class _TiledLoops:
     """The update of a reduction and the loops around it: over ``tiles``, over ``steps``, and ``inside`` a step."""
 
     def __init__(self, realize: Any, loops: Sequence[Any]) -> None:
@@ -88,19 +88,19 @@ class _TileNest:
         for loop in loops:
             self._ranges.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
 
-    def fetches(self, load: Access, machine: Machine) -> list[Any]:
+    def prefetches(self, load: StageAccess, machine: CpuMachine) -> list[Any]:
         """What is due of the load in a step; empty where that gains nothing."""
         indices = (self._ranges.simplify(substitute(index, self._values)) for index in load.indices)
-        load = Access(load.buffer, tuple(indices))
+        load = StageAccess(load.buffer, tuple(indices))
         tiles = [loop for loop in self.tiles if _iterations([loop]) > 1]
         in_vectors = any(load.uses(loop.loop_var) for loop in self.inside if loop.kind == tirx.ForKind.VECTORIZED)
         if tiles and load.uses(tiles[-1].loop_var) and not in_vectors:
             return self._next_rows(load, tiles, machine)
         return self._next_panel(load, tiles, machine)
 
-    def _next_rows(self, load: Access, tiles: Sequence[Any], machine: Machine) -> list[Any]:
+    def _next_rows(self, load: StageAccess, tiles: Sequence[Any], machine: CpuMachine) -> list[Any]:
         """What the next tile reads in the same step: a line of every row."""
-        if _read_first(load, tiles) <= machine.l2_bytes:
+        if _read_first(load, tiles) <= machine.l2_working_set:
             stream = self._run(load, [*self._written, *self.steps])
             if stream >= _STREAM or _passes(load, tiles, machine) > _PASSES:
                 return []
@@ -115,21 +115,21 @@ class _TileNest:
         few = len(rows) * again * _FEW > _iterations(self._written)
         if few or _moved_first(load, mover) < len(rows) * machine.line_bytes:
             return []
-        return [fetched(load.buffer[tuple(substitute(index, row) for index in load.indices)]) for row in rows]
+        return [prefetch(load.buffer[tuple(substitute(index, row) for index in load.indices)]) for row in rows]
 
-    def _run(self, load: Access, loops: Sequence[Any]) -> int:
+    def _run(self, load: StageAccess, loops: Sequence[Any]) -> int:
         """Bytes of a row that are read by such loops over the reduction, as far as they are one piece of memory."""
         reducing = [loop for loop in loops if _uses(self._reduced, loop)]
         elements, _ = _in_one_piece([(load.stride(loop.loop_var) or 0, loop) for loop in reducing])
         return elements * load.element_bytes
 
-    def _next_panel(self, load: Access, tiles: Sequence[Any], machine: Machine) -> list[Any]:
+    def _next_panel(self, load: StageAccess, tiles: Sequence[Any], machine: CpuMachine) -> list[Any]:
         """A part of what the tiles after these share."""
         if tiles and tiles[0].kind == tirx.ForKind.PARALLEL and not load.uses(tiles[0].loop_var):
             tiles = tiles[1:]  # every core reads all
         users = [loop for loop in tiles if load.uses(loop.loop_var)]
         panel = self._panel(load, machine)
-        if not users or panel is None or load.buffer_bytes <= machine.l2_bytes // 2:
+        if not users or panel is None or load.buffer_bytes <= machine.l2_working_set // 2:
             return []
         if tiles[: len(users)] != users:  # read again and again, from the cache
             return []
@@ -138,15 +138,15 @@ class _TileNest:
         turns = [*tiles[len(users) :], *self.steps]
         count, work = _iterations(turns), _iterations(self._written)
         each = -(-panel.lines // count)
-        if each > _MOST or panel.lines * _PACE < _SHARE * count * work:
+        if each > _MOST or panel.lines * _products_per_line(machine) < _SHARE * count * work:
             return []
         begin = max(0, count - -(-panel.lines // each))
         first = tirx.max(_numbered(turns) - begin, 0) * each
         start = {loop.loop_var: tirx.const(0, loop.loop_var.ty.dtype) for loop in (*self.inside, *turns)}
         start |= _following(users)
-        return [panel.fetch(tirx.min(first + number, panel.lines - 1), start) for number in range(each)]
+        return [panel.prefetch(tirx.min(first + number, panel.lines - 1), start) for number in range(each)]
 
-    def _panel(self, load: Access, machine: Machine) -> _Panel | None:
+    def _panel(self, load: StageAccess, machine: CpuMachine) -> _Panel | None:
         """What one tile reads in all its steps; ``None`` if that lies in small pieces, or would fill the cache."""
         loops = [*self.inside, *self.steps]
         equation = tvm.sym.detect_linear_equation(_flat(load), [loop.loop_var for loop in loops])
@@ -154,7 +154,7 @@ class _TileNest:
             return None
         size, runs = _in_one_piece(list(zip(map(int, equation[:-1]), loops, strict=True)))
         lines = size * load.element_bytes // machine.line_bytes
-        if not lines or lines * _iterations(runs) * machine.line_bytes > machine.l2_bytes // 4:
+        if not lines or lines * _iterations(runs) * machine.line_bytes > machine.l2_working_set // 4:
             return None
         if any(loop not in self._written or _uses(self._reduced, loop) for loop in runs):
             return None
@@ -165,7 +165,7 @@ class _TileNest:
 class _Panel:
     """For every iteration of ``runs`` one piece of memory, of ``size`` lines with ``step`` elements each."""
 
-    load: Access
+    load: StageAccess
     size: int
     runs: tuple[Any, ...]
     step: int
@@ -175,13 +175,18 @@ class _Panel:
         """Of all pieces together."""
         return self.size * _iterations(self.runs)
 
-    def fetch(self, number: Any, start: Mapping[Any, Any]) -> Any:
-        """The fetch of one line of a panel, whose place is that of the loops at ``start``."""
+    def prefetch(self, number: Any, start: Mapping[Any, Any]) -> Any:
+        """The prefetch of one line of a panel, whose place is that of the loops at ``start``."""
         if self.runs:
             start = {**start, **_places(self.runs, number // self.size)}
             number = number % self.size
         *outer, last = (substitute(index, start) for index in self.load.indices)
-        return fetched(self.load.buffer[(*outer, last + number * self.step)])
+        return prefetch(self.load.buffer[(*outer, last + number * self.step)])
+
+
+def _products_per_line(machine: CpuMachine) -> float:
+    """Products of vectors in the time that a line takes from memory."""
+    return machine.line_bytes / machine.memory_bandwidth * machine.clock * machine.fma_units
 
 
 def _in_one_piece(strides: Sequence[tuple[int, Any]]) -> tuple[int, list[Any]]:
@@ -224,7 +229,7 @@ def _following(loops: Sequence[Any]) -> dict[Any, Any]:
     return {**places, first.loop_var: tirx.min(first.loop_var + carry, first.extent - 1)}
 
 
-def _read_first(load: Access, tiles: Sequence[Any]) -> int:
+def _read_first(load: StageAccess, tiles: Sequence[Any]) -> int:
     """Bytes that tiles in turn read before they read any of them again."""
     count = load.buffer_bytes
     for loop in tiles:
@@ -237,19 +242,19 @@ def _read_first(load: Access, tiles: Sequence[Any]) -> int:
     return load.buffer_bytes
 
 
-def _passes(load: Access, tiles: Sequence[Any], machine: Machine) -> int:
+def _passes(load: StageAccess, tiles: Sequence[Any], machine: CpuMachine) -> int:
     """How many times a core reads all that it reads."""
     others = [loop for loop in tiles if not load.uses(loop.loop_var)]
     shared = [loop for loop in others if loop.kind == tirx.ForKind.PARALLEL]
     return _iterations(others) // min(machine.cores, _iterations(shared))
 
 
-def _is_linear(load: Access, loop: Any) -> bool:
+def _is_linear(load: StageAccess, loop: Any) -> bool:
     """The address grows by the same with every iteration; not so where the loop is several loops fused."""
     return bool(tvm.sym.detect_linear_equation(_flat(load), [loop.loop_var]))
 
 
-def _moved_first(load: Access, mover: Any) -> int:
+def _moved_first(load: StageAccess, mover: Any) -> int:
     """Bytes between the first elements that the first two tiles read; 0 where that depends on data."""
     flat = _flat(load)
     variables = tirx.analysis.undefined_vars(flat)
@@ -259,17 +264,17 @@ def _moved_first(load: Access, mover: Any) -> int:
     return abs(int(moved)) * load.element_bytes if isinstance(moved, tirx.IntImm) else 0
 
 
-def _flat(load: Access) -> Any:
+def _flat(load: StageAccess) -> Any:
     flat, *rest = load.indices
     for index, extent in zip(rest, load.shape[1:], strict=True):
         flat = flat * (extent or 0) + index
     return flat
 
 
-def fetched(element: Any) -> Any:
-    """The line of memory of an element is wanted in the second cache soon."""
+def prefetch(element: Any) -> Any:
+    """The line of memory of an element is wanted in L2 soon."""
     address = tirx.address_of(element)
-    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, _READ, _SECOND_CACHE, _DATA))
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, _READ, _TO_L2, _DATA))
 
 
 def _iterations(loops: Sequence[Any]) -> int:

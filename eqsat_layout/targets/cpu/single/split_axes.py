@@ -1,8 +1,7 @@
-"""Axes of reductions that their operands read as two, cut in two (targets room).
+"""Axes of reductions that their operands read as two, cut in two.
 
 In: a schedule. Out: a new one in which the reduction runs over both digits of such an axis, where that makes better
-tiles; its epilogue puts the results where they belong. So where rows of several sequences take turns, tiles are of one
-sequence each, whose operands they share.
+tiles; its epilogue puts the results where they belong.
 """
 
 from __future__ import annotations
@@ -14,17 +13,22 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
+from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.attempts import tried
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
-from eqsat_layout.targets.schedules.stages import Access, Stage, new_schedule, stages_of
+from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
 from eqsat_layout.tir.structural import substitute
 
 _GAIN = 0.9  # of the cycles of the whole axis, that those of its digits must stay below
 
 
-def split_axes(sch: Any, machine: Machine) -> Any:
-    """``sch`` itself where no axis is better cut."""
+def split_axes(sch: Any, machine: CpuMachine) -> Any:
+    """``sch`` itself where no axis is better cut.
+
+    So where rows of several sequences take turns, tiles are of one sequence each, whose operands they share.
+    """
     for number, stage in enumerate(stages_of(sch)):
         if stage.simple and stage.is_plain and stage.is_reduction:
             for axis in range(len(stage.spatial) - 1):
@@ -34,27 +38,29 @@ def split_axes(sch: Any, machine: Machine) -> Any:
     return sch
 
 
-def _split(sch: Any, number: int, axis: int, machine: Machine) -> Any:
-    """Axis ``axis`` of stage ``number`` cut where its operands cut it; ``None`` where that is no better."""
+def _split(sch: Any, number: int, axis: int, machine: CpuMachine) -> Any:
+    """StageAxis ``axis`` of stage ``number`` cut where its operands cut it; ``None`` where that is no better."""
     stage = stages_of(sch)[number]
     one = stage.spatial[axis]
     size = math.lcm(*(load.period(one.var) or 1 for load in stage.loads))
     if one.extent is None or size in (1, one.extent) or one.extent % size:
         return None
-    trial = sch.copy()
-    try:
-        epilogue = epilogue_of(trial, stage)
+    epilogue = epilogue_of(sch, stage)
+    if epilogue is not None and not is_in_place(stage, epilogue):
+        return None
+
+    def change(trial: Any) -> None:
         if epilogue is None:
             trial.cache_write(stage.block, 0, "global")
-        elif not is_in_place(stage, epilogue):
-            return None
         _cut(trial, stage, axis, size)
-        trial = align_epilogues(new_schedule(trial.mod["main"]))
-        cut = stages_of(trial)[number]
-        out = epilogue_of(trial, cut)
-        if out is None or not is_in_place(cut, out):
-            return None
-    except Exception:  # an axis that TVM does not cut
+
+    trial = tried(sch, change)
+    if trial is None:
+        return None
+    trial = align_epilogues(new_schedule(trial.mod["main"]))
+    cut = stages_of(trial)[number]
+    out = epilogue_of(trial, cut)
+    if out is None or not is_in_place(cut, out):
         return None
     before, after = (tile_cycles(s, machine, joined=True) for s in (stage, cut))
     return trial if after is not None and (before is None or after < _GAIN * before) else None
@@ -83,7 +89,7 @@ def _is_apart(stage: Stage, axis: int, size: int) -> bool:
     analyzer.bind(low, tvm.ir.Range(0, size))
     spread = {one.var: high * size + low}
 
-    def with_digits(load: Access) -> Access:
+    def with_digits(load: StageAccess) -> StageAccess:
         return replace(load, indices=tuple(analyzer.simplify(substitute(index, spread)) for index in load.indices))
 
     digits = list(map(with_digits, stage.loads))

@@ -1,4 +1,4 @@
-"""The loops of register tiles (targets room).
+"""The loops of register tiles.
 
 In: a schedule, a reduction and its tile. Out: the schedule changed in place, so that the accumulators of a tile are in
 registers while its reduction runs.
@@ -10,14 +10,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from eqsat_layout.targets.cpu.model.register_tiles import Tile
-from eqsat_layout.targets.schedules.stages import Access, Stage, divisors, stage_of
+from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cpu.model.tile_cost import Tile
+from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.stages import ROOT, Stage, divisors, stage_of
 
-SIDE_BY_SIDE = 8  # sums of single elements: an addition takes four cycles, and two start in each
-_UNROLLED = 16  # steps of the innermost reduction axes that are written out
-_BODY = 256  # multiply-adds beyond which fewer steps are
+_UNROLLED = 16  # steps of the innermost reduction axes that are written out: more make code longer, not faster
+_BODY = 256  # multiply-adds beyond which fewer steps are: the loop has to stay in the core's cache of decoded code
 _SHARING = 2  # rank of an axis along which the load in vectors is read again
-_WINDOW = 25  # largest window that is written out whole (depthwise, pooling)
+_WINDOW = 25  # largest window that is written out whole, 5x5 (depthwise, pooling)
 
 
 def split_tiles(sch: Any, loops: Sequence[Any], tile: Tile, stage: Stage) -> tuple[list[Any], list[Any], Any]:
@@ -83,7 +84,10 @@ def tile_reduction(sch: Any, stage: Stage, inner: Sequence[Any], lane: Any, redu
 
 def axis_loops(sch: Any, stage: Stage) -> tuple[list[Any], list[Any]]:
     """The innermost loops, one per axis of ``stage``, as (spatial, reduced)."""
-    own = list(zip(sch.get_loops(stage.block)[-len(stage.axes) :], stage.axes, strict=True))
+    loops = sch.get_loops(stage.block)
+    if len(loops) < len(stage.axes):  # rfactor leaves axes of one element without loops
+        raise Refused("axes without loops of their own")
+    own = list(zip(loops[-len(stage.axes) :], stage.axes, strict=True))
     return [loop for loop, axis in own if not axis.reduce], [loop for loop, axis in own if axis.reduce]
 
 
@@ -92,13 +96,26 @@ def across_lanes(sch: Any, stage: Stage, lanes: int) -> list[Any]:
 
     Two results are left for the block of the stage itself.
     """
-    count = len(stage.spatial)
     blocks: list[Any] = []
     while lanes > 1:
         _, lane = sch.split(sch.get_loops(stage.block)[-1], [None, lanes])
-        blocks.append(sch.rfactor(lane, count))
+        blocks.append(partial_results(sch, lane, stage))
         lanes //= 2
     return blocks
+
+
+def partial_results(sch: Any, loop: Any, stage: Stage, axis: int | None = None) -> Any:
+    """The block that reduces each iteration of ``loop`` by itself; ``axis`` of its buffer numbers them, else the last.
+
+    TVM's ``rfactor`` ends in internal errors in a function with a block under no loop, which gets one here, and for
+    booleans, among which it finds no neutral elements: refused.
+    """
+    if any(str(store.buffer.ty.dtype) == "bool" for store in stage.stores):
+        raise Refused("no partial results of booleans")
+    for block in sch.get_child_blocks(sch.get_sblock(ROOT)):
+        if not sch.get_loops(block):
+            sch.add_unit_loop(block)
+    return sch.rfactor(loop, len(stage.spatial) if axis is None else axis)
 
 
 def reduce_lanes(sch: Any, block: Any) -> None:
@@ -162,7 +179,7 @@ def _held_last(stage: Stage, tile: Tile, loops: Sequence[Any]) -> list[Any]:
     return [loops[position] for position in order]
 
 
-def _registers_of(load: Access, stage: Stage, tile: Tile) -> int:
+def _registers_of(load: StageAccess, stage: Stage, tile: Tile) -> int:
     """Different vectors, or elements that are broadcast, of a load in one step of a tile."""
     sizes = zip(stage.spatial, tile.sizes, strict=True)
     return math.prod(size for axis, size in sizes if load.stride(axis.var) != 0)

@@ -9,6 +9,7 @@ import pytest
 import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from targets.machines import AMX
 from tvm import relax, te, tirx
 
 from eqsat_layout.notes import Notes
@@ -16,14 +17,13 @@ from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
 from eqsat_layout.targets.cpu.amx import selection as split_products
 from eqsat_layout.targets.cpu.amx.bfloat16_parts import PARTS, part
-from eqsat_layout.targets.cpu.amx.kernels import TilePlan, plan_tiles
 from eqsat_layout.targets.cpu.amx.selection import split_product
+from eqsat_layout.targets.cpu.amx.tile_plan import TilePlan, plan_tiles
 from eqsat_layout.targets.cpu.build import build_scheduled
-from eqsat_layout.targets.cpu.machine import Machine, machine_of
+from eqsat_layout.targets.cpu.machine import machine_of
 from eqsat_layout.targets.cpu.schedule import schedule_module, schedule_primfunc
 from eqsat_layout.targets.cpu.target import normalize_target
 
-UNIT = Machine(64, 32, 2, broadcast_operand=True, l2_bytes=1 << 20, matrix_unit=True)
 needs_unit = pytest.mark.skipif(not matrix_unit.is_permitted(), reason="this machine has no matrix unit")
 
 
@@ -177,11 +177,11 @@ def test_an_epilogue_with_functions_is_right(always):
 
 
 def test_the_unit_is_for_products_that_are_large_enough():
-    assert split_product(matmul_of(1024, 768, 768), UNIT) is not None
-    assert split_product(matmul_of(1, 768, 768), UNIT) is None
-    assert split_product(matmul_of(16, 32, 32), UNIT) is None
-    assert split_product(matmul_of(1024, 768, 8), UNIT) is None
-    assert split_product(matmul_of(1024, 768, 768), dataclasses.replace(UNIT, matrix_unit=False)) is None
+    assert split_product(matmul_of(1024, 768, 768), AMX) is not None
+    assert split_product(matmul_of(1, 768, 768), AMX) is None
+    assert split_product(matmul_of(16, 32, 32), AMX) is None
+    assert split_product(matmul_of(1024, 768, 8), AMX) is None
+    assert split_product(matmul_of(1024, 768, 768), dataclasses.replace(AMX, matrix_unit=False)) is None
 
 
 def test_what_is_no_product_of_matrices_is_left_alone():
@@ -192,7 +192,7 @@ def test_what_is_no_product_of_matrices_is_left_alone():
         (8, 32, 32, 64),
         (3, 3, 64, 1),
     )
-    assert [split_product(func, UNIT) for func in (pooled, total, depthwise)] == [None] * 3
+    assert [split_product(func, AMX) for func in (pooled, total, depthwise)] == [None] * 3
 
 
 @pytest.mark.parametrize("shape", [(1, 1576, 768, 3072), (1, 49, 512, 4608), (36, 128, 256, 256), (1, 25088, 64, 64)])
@@ -201,7 +201,7 @@ def test_a_plan_covers_all_and_fits_the_cache(shape):
     func = function_of(lambda b, x, y: relax.op.matmul(x, y), (batch, rows, steps), (batch, steps, columns))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(split_products, "_is_faster", lambda *_: True)
-        found = split_product(func, UNIT)
+        found = split_product(func, AMX)
     assert found is not None
     plan = found.plan
     assert (plan.chunks - 1) * plan.rows < rows <= plan.chunks * plan.rows

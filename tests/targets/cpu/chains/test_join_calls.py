@@ -1,4 +1,4 @@
-"""Kernels joined into one nest keep numbers, and only those are joined of which nothing else reads what is between."""
+"""Kernels joined into one keep numbers, and only those are joined of which nothing else reads what is between."""
 
 from __future__ import annotations
 
@@ -9,23 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from targets.machines import AVX2, AVX512, NEON
 from tvm import relax, te, tirx
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.targets.cpu.build import build_scheduled
+from eqsat_layout.targets.cpu.chains.fused_tiles import schedule_fused_tiles
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
-from eqsat_layout.targets.cpu.chains.tile_nest import schedule_nest
-from eqsat_layout.targets.cpu.machine import Machine
-from eqsat_layout.targets.cpu.model.chain_model import NestModel, chain_of
+from eqsat_layout.targets.cpu.model.chain_model import ChainModel, chain_of
 from eqsat_layout.targets.cpu.schedule import joined_primfunc, schedule_module, simplified
 from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.stages import divisors, new_schedule, stages_of
-
-AVX512 = Machine(64, 32, 2, broadcast_operand=True)
-AVX2 = Machine(32, 16, 2)
-NEON = Machine(16, 32, 4, broadcast_operand=True)
 
 
 def forth(data, matrix, *, padding=1):
@@ -240,7 +236,7 @@ def guarded_softmax(emit, x, mask):
 
 @pytest.mark.parametrize("width", [64, 197])
 @pytest.mark.parametrize("machine", [AVX512, AVX2, NEON], ids=["avx512", "avx2", "neon"])
-def test_calls_that_work_in_rows_become_one_nest(make_module, run, arrays, machine, width):
+def test_calls_that_work_in_rows_become_one_kernel(make_module, run, arrays, machine, width):
     """Also where two of them read one: 54 ms of ViT of eight images were 17."""
     shapes = (24, 50, width), (1, 50, width)
     mod = fuse(legalize(make_module(guarded_softmax, *shapes)), Notes())
@@ -302,7 +298,7 @@ def test_parts_that_make_no_nest_stay_apart():
     """One after the other in one function, the last passes of Winograd's filter took 16 times as long as apart."""
     x, b, a = params = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(LARGE)]
     func = te.create_prim_func([*params, relu(back(forth(x, b), a))], index_dtype_override="int64")
-    apart = NestModel(AVX2).apart(chain_of(stages_of(simplified(new_schedule(func)))))
+    apart = ChainModel(AVX2).apart(chain_of(stages_of(simplified(new_schedule(func)))))
     assert joined_primfunc(func, AVX2, passes=1, nanoseconds=1.0) is None
     assert joined_primfunc(func, AVX2, passes=1, nanoseconds=apart) is not None
     assert joined_primfunc(func, AVX2, passes=9, nanoseconds=1.0) is not None  # an epilogue of many passes
@@ -311,24 +307,24 @@ def test_parts_that_make_no_nest_stay_apart():
 def test_tiles_are_whole_and_fit_the_cache():
     x, b, a = params = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(LARGE)]
     func = te.create_prim_func([*params, back(forth(x, b), a)], index_dtype_override="int64")
-    chain, model = chain_of(stages_of(simplified(new_schedule(func)))), NestModel(AVX2)
-    nest = model.faster(chain, model.apart(chain))
-    assert nest is not None
-    count, rows, width, lanes = nest.tile
+    chain, model = chain_of(stages_of(simplified(new_schedule(func)))), ChainModel(AVX2)
+    tiles = model.faster(chain, model.apart(chain))
+    assert tiles is not None
+    count, rows, width, lanes = tiles.tile
     assert rows % 4 == 0
     between = count * (rows + 2) * width * lanes + 6 * count * (rows // 4) * width * lanes
-    assert 4 * between < AVX2.l2_bytes
+    assert 4 * between < AVX2.l2_working_set
     everything = model.nanoseconds(chain, (1, 128, 64, 16))
     assert everything is not None
-    assert everything > 1.2 * nest.nanoseconds
+    assert everything > 1.2 * tiles.nanoseconds
 
 
 def test_one_core_does_not_get_the_memory_of_all():
-    """One thread was thought to have the 25 GB/s of two: what nests save of that is 17 % of a U-Net's time."""
+    """One thread was thought to have the 25 GB/s of two: what joining saves of that is 17 % of a U-Net's time."""
     x, b, a = params = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(LARGE)]
     func = te.create_prim_func([*params, back(forth(x, b), a)], index_dtype_override="int64")
     chain = chain_of(stages_of(simplified(new_schedule(func))))
-    one, two, many, more = (NestModel(replace(AVX512, cores=cores)).apart(chain) for cores in (1, 2, 16, 32))
+    one, two, many, more = (ChainModel(replace(AVX512, cores=cores)).apart(chain) for cores in (1, 2, 16, 32))
     assert one > 1.5 * two
     assert more > 0.8 * many, "and many cores share what there is"
 
@@ -359,13 +355,13 @@ def test_nests_of_any_tile(run, arrays, count, tiles, width, lanes, padding, tur
         for extent, whole in zip(full, wholes, strict=False)
     ]
     sch = simplified(new_schedule(func))
-    schedule_nest(sch, (*tile, lanes), machine)
+    schedule_fused_tiles(sch, (*tile, lanes), machine)
     blocks = math.prod(extent // size for extent, size in zip(full, (*tile, lanes), strict=True))
     assert f"T.parallel(T.int64({blocks}))" in sch.mod.script()
 
     builder = relax.BlockBuilder()
     variables = [relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes)]
-    callee = builder.add_func(sch.mod["main"].without_attr("global_symbol"), "nest")
+    callee = builder.add_func(sch.mod["main"].without_attr("global_symbol"), "joined")
     with builder.function("main", variables):
         with builder.dataflow():
             call = relax.call_tir(callee, relax.Tuple(variables), relax.TensorType(full, "float32"))

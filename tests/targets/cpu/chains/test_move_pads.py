@@ -1,4 +1,4 @@
-"""Pads move in front of products whose results they pad: the same numbers, one nest, no conditions in its loops."""
+"""Pads move in front of products whose results they pad: the same numbers, one kernel, no conditions in its loops."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from targets.machines import AVX512, NEON
 from tvm import relax, te, tirx
 
 from eqsat_layout.graph.legalize import legalize
@@ -15,14 +16,13 @@ from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.chains.move_pads import pads_first
-from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.model.chain_model import chain_of
 from eqsat_layout.targets.cpu.schedule import schedule_module
 from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
 nn, op = relax.op.nn, relax.op
-MACHINES = [Machine(64, 32, 2, broadcast_operand=True), Machine(16, 32, 4, broadcast_operand=True)]
+MACHINES = [AVX512, NEON]
 
 
 def product(x, w, *, window=1):
@@ -149,7 +149,7 @@ def inverted_bottleneck(emit, x, w, b, f, p):
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "neon"])
-def test_expansion_depthwise_and_projection_are_one_nest(make_module, unscheduled, run, arrays, machine):
+def test_expansion_depthwise_and_projection_are_one_kernel(make_module, unscheduled, run, arrays, machine):
     """MobileNetV2 of eight images takes a seventh less time since."""
     shapes = (1, 112, 112, 16), (1, 1, 16, 96), (96,), (3, 3, 96, 1), (1, 1, 96, 16)
     mod = make_module(inverted_bottleneck, *shapes)

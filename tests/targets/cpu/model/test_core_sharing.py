@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tvm
 import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from targets.machines import AVX512
 from tvm import relax, tirx
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.targets.cpu.build import build_scheduled
-from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.model.core_sharing import pieces_of, shared_tiles
 from eqsat_layout.targets.cpu.schedule import schedule_module
 from eqsat_layout.targets.cpu.target import normalize_target
-from eqsat_layout.targets.schedules.stages import Access, new_schedule, stages_of
+from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 from eqsat_layout.tir.structural import substitute
 
 nn, op = relax.op.nn, relax.op
 
 
 def machine_with(cores):
-    return Machine(64, 32, cores, broadcast_operand=True)
+    return replace(AVX512, cores=cores)
 
 
 def packed(emit, x, w):
@@ -58,7 +61,7 @@ def the_parallel_loop(mod):
         loads: list[tvm.ir.TensorLoad] = []
         tvm_ffi.structural_walk(realize.block.body, (tvm.ir.TensorLoad, loads.append))
         for load in loads:
-            placed = Access(load.source, tuple(substitute(index, values) for index in load.indices))
+            placed = StageAccess(load.source, tuple(substitute(index, values) for index in load.indices))
             for number, param in enumerate(func.params):
                 if load.source.same_as(param):
                     read[number] |= placed.uses(parallel.loop_var)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
+from targets.machines import AVX2, AVX512, NEON, with_small_caches
 from tvm import te
 
-from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.model.register_tiles import joined_tile, reduction_pieces, register_tile, tile_cycles
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
-AVX2 = Machine(32, 16, 2)
 LANES = 16
 
 
@@ -48,17 +48,17 @@ def test_three_pixels_by_two_blocks(stage):
     assert tile_cycles(stage, AVX2, joined=True) < 0.95 * tile_cycles(stage, AVX2)
 
 
-def test_blocks_whose_weights_overflow_the_second_cache_are_done_one_at_a_time():
+def test_blocks_whose_weights_overflow_l2_are_done_one_at_a_time():
     """512 channels at 3x3: two blocks took 30 % longer than one where memory was busy (ResNet-50)."""
     stage = convolution(512, 9, kernel=3, outputs=32)
     tile = joined_tile(stage, AVX2)
     assert tile is not None
     assert tile.size > 3
-    larger = Machine(32, 16, 2, l2_bytes=2 * AVX2.l2_bytes)
+    larger = replace(AVX2, l2_working_set=2 * AVX2.l2_working_set)
     assert joined_tile(stage, larger).size == 3
 
 
-@pytest.mark.parametrize("machine", [AVX2, Machine(64, 32, 2, broadcast_operand=True), Machine(16, 32, 4)])
+@pytest.mark.parametrize("machine", [AVX2, AVX512, replace(NEON, broadcast_operand=False)])
 @pytest.mark.parametrize(("channels", "size", "kernel", "stride"), [(64, 56, 1, 1), (16, 15, 3, 1), (48, 9, 1, 2)])
 def test_accumulators_and_operands_fit_the_registers(channels, size, kernel, stride, machine):
     tile = register_tile(convolution(channels, size, kernel=kernel, stride=stride), machine)
@@ -85,7 +85,7 @@ def depthwise(channels, size):
 def test_depthwise_tiles_hold_all_channels_of_a_pixel(channels):
     """28 pixels by one vector took twice as long (MobileNetV2): lines of memory that lie far apart."""
     stage = depthwise(channels, 58)
-    wide = register_tile(stage, Machine(64, 32, 2, broadcast_operand=True))
+    wide = register_tile(stage, AVX512)
     assert wide.lanes * wide.sizes[-1] == channels
     narrow = register_tile(stage, AVX2)
     assert narrow.sizes[-1] > 1
@@ -108,34 +108,31 @@ def product(rows, steps, panels):
 
 def test_weights_from_memory_are_read_once():
     """16 rows of a Winograd product: a tile of all rows took 0.37 ms, four tiles of four 0.48 (ResNet-50)."""
-    avx512 = Machine(64, 32, 2, broadcast_operand=True, l2_bytes=1 << 20)
     streamed, cached = product(16, 256, 256), product(16, 256, 16)
-    assert register_tile(streamed, avx512).sizes == (1, 16, 1)
-    assert register_tile(cached, avx512).sizes[1] < 16
-    part = streamed.within([16, 16, LANES])  # of a nest, whose next tile finds them in the cache
-    assert register_tile(part, avx512).sizes == register_tile(cached, avx512).sizes
+    assert register_tile(streamed, AVX512).sizes == (1, 16, 1)
+    assert register_tile(cached, AVX512).sizes[1] < 16
+    part = streamed.within([16, 16, LANES])  # of a tile of several stages, whose next one finds them in the cache
+    assert register_tile(part, AVX512).sizes == register_tile(cached, AVX512).sizes
 
 
 def test_a_long_reduction_is_not_cut_into_single_steps():
     """131 steps have no other divisors; each piece would read and write its accumulators."""
     stage = product(4, 131, 9)
-    small = Machine(32, 16, 1, l2_bytes=16384)
+    small = with_small_caches(AVX2)
     assert reduction_pieces(stage, register_tile(stage, small), small) == 1
 
 
 @pytest.mark.parametrize(("size", "is_cut"), [(9, True), (19, True), (58, False)])
 def test_windows_of_few_elements_are_cut_in_pieces(size, is_cut):
     """512 channels at 7x7 and 3x3: 0.85 ms with panels that no cache holds, 0.7 in pieces (ResNet-50, AVX-512)."""
-    avx512 = Machine(64, 32, 2, broadcast_operand=True, l2_bytes=1 << 20)
     stage = convolution(512, size, kernel=3, outputs=32)
-    assert (reduction_pieces(stage, register_tile(stage, avx512), avx512) > 1) == is_cut
+    assert (reduction_pieces(stage, register_tile(stage, AVX512), AVX512) > 1) == is_cut
 
 
 @pytest.mark.parametrize(("rows", "steps"), [(128, 256), (1000, 1024)], ids=["few rows", "many rows"])
 def test_pieces_of_panels_that_few_rows_share_are_small(rows, steps):
     """3072 steps for 128 rows: 1.7 ms in pieces of 1024, 1.5 in pieces of 256 (BERT, AVX-512)."""
-    avx512 = Machine(64, 32, 2, broadcast_operand=True, l2_bytes=1 << 20)
     stage = product(rows, 3072, 48)
-    pieces = reduction_pieces(stage, register_tile(stage, avx512), avx512)
+    pieces = reduction_pieces(stage, register_tile(stage, AVX512), AVX512)
     assert 3072 // pieces <= steps
     assert 3072 // pieces > steps // 2

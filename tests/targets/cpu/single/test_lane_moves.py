@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from targets.machines import AVX2, AVX512, NEON
 from tvm import relax, te, tirx
 from tvm.relax import op
 
 from eqsat_layout.targets.cpu.build import build_scheduled
-from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.single.lane_moves import move_lanes
 from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.lowering import lower
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
-MACHINES = Machine(64, 32, 2), Machine(32, 16, 2), Machine(16, 32, 2)
+MACHINES = AVX512, AVX2, NEON
 
 
 def built(func, machine):

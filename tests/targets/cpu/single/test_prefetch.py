@@ -1,6 +1,6 @@
-"""While the tiles of one panel compute, every line of the next one is fetched, and none beyond the operand.
+"""While the tiles of one panel compute, every line of the next one is prefetched, and none beyond the operand.
 
-While one tile computes, the rows of the next one are fetched.
+While one tile computes, the rows of the next one are prefetched.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ import tvm
 import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from targets.machines import AVX2, AVX512, with_small_caches
 from tvm import te, tirx
 
 from eqsat_layout.targets.cpu.build import build_scheduled
-from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.tir.rewrite import substitute
 
-SMALL_CACHES = Machine(32, 16, 1, l1_bytes=4096, l2_bytes=16384)
-WIDE = Machine(64, 32, 1, broadcast_operand=True, l1_bytes=4096, l2_bytes=16384)
+SMALL_CACHES, WIDE = with_small_caches(AVX2), with_small_caches(AVX512)
 LINE = 16  # floats
 
 
@@ -73,7 +72,7 @@ def loads_of(node, name):
     return [load for load in found if str(load.source.name) == name]
 
 
-def fetches(function, name="weights"):
+def prefetches(function, name="weights"):
     """(indices, loops around them) of all prefetches of an operand."""
     return [
         (list(load.indices), loops)
@@ -84,10 +83,10 @@ def fetches(function, name="weights"):
 
 
 def addresses(function, shape, count, name="weights"):
-    """By panel (or tile) in use, that is by the loop of ``count`` iterations: where fetched lines start."""
+    """By panel (or tile) in use, that is by the loop of ``count`` iterations: where prefetched lines start."""
     analyzer = tvm.sym.Analyzer()
     lines = {}
-    for indices, loops in fetches(function, name):
+    for indices, loops in prefetches(function, name):
         for values in itertools.product(*(range(int(loop.extent)) for loop in loops)):
             at = {loop.loop_var: tirx.IntImm("int64", v) for loop, v in zip(loops, values, strict=True)}
             place = [int(analyzer.simplify(substitute(index, at))) for index in indices]
@@ -98,13 +97,13 @@ def addresses(function, shape, count, name="weights"):
 
 
 @pytest.mark.parametrize(("rows", "steps", "panels"), [(4, 32, 11), (8, 48, 13), (10, 60, 29), (12, 40, 17)])
-def test_the_next_panel_is_fetched_whole(rows, steps, panels):
+def test_the_next_panel_is_prefetched_whole(rows, steps, panels):
     function = product(rows, steps, panels)
     size = steps * 16
     for panel, found in addresses(function, (panels, steps, 16), panels).items():
         following = min(panel + 1, panels - 1) * size
         assert found == set(range(following, following + size, LINE))
-    assert fetches(function)
+    assert prefetches(function)
 
 
 class Numbers:
@@ -152,12 +151,12 @@ def reads(function):
         pytest.param(partial(product, machine=WIDE), 16, 192, 6, 2, id="panels of blocks in pieces"),
     ],
 )
-def test_what_the_next_turn_reads_is_fetched(make, rows, steps, panels, count):
+def test_what_the_next_turn_reads_is_prefetched(make, rows, steps, panels, count):
     function = make(rows, steps, panels)
-    read, fetched = (in_turns(found, steps, count) for found in (reads(function), fetches(function)))
+    read, prefetched = (in_turns(found, steps, count) for found in (reads(function), prefetches(function)))
     assert len(read) > 2
-    assert fetched[:-1] == read[1:]
-    assert fetched[-1] <= set().union(*read)
+    assert prefetched[:-1] == read[1:]
+    assert prefetched[-1] <= set().union(*read)
 
 
 @pytest.mark.parametrize(
@@ -170,14 +169,14 @@ def test_what_the_next_turn_reads_is_fetched(make, rows, steps, panels, count):
     ],
 )
 def test_no_fetches_where_nothing_is_gained(function):
-    assert not fetches(function())
+    assert not prefetches(function())
 
 
 @pytest.mark.parametrize(("rows", "steps", "panels"), [(40, 128, 9), (36, 144, 8), (128, 64, 11)])
-def test_rows_of_the_next_tile_are_fetched(rows, steps, panels):
+def test_rows_of_the_next_tile_are_prefetched(rows, steps, panels):
     """After the last tile of a panel comes the first one of the next panel, where one loop runs over both."""
     function = product(rows, steps, panels)
-    found = fetches(function, "data")
+    found = prefetches(function, "data")
     size, tiles = len(found), int(found[0][1][-2].extent)
     assert rows % size == 0
     for tile, lines in addresses(function, (rows, steps), tiles, "data").items():
@@ -194,13 +193,13 @@ def test_rows_of_the_next_tile_are_fetched(rows, steps, panels):
         pytest.param(2000, 8, 9, id="they share lines"),
     ],
 )
-def test_no_rows_are_fetched_where(rows, steps, panels):
-    assert not fetches(product(rows, steps, panels), "data")
+def test_no_rows_are_prefetched_where(rows, steps, panels):
+    assert not prefetches(product(rows, steps, panels), "data")
 
 
-def test_rows_that_another_core_has_made_are_fetched():
+def test_rows_that_another_core_has_made_are_prefetched():
     """They would stay in the cache, but each core reads them only once or twice."""
-    assert fetches(product(100, 32, 9), "data")
+    assert prefetches(product(100, 32, 9), "data")
 
 
 def test_rows_that_are_looked_up_are_left_alone():
@@ -212,7 +211,7 @@ def test_rows_that_are_looked_up_are_left_alone():
     function = te.create_prim_func([data, weights, numbers, result], index_dtype_override="int64")
     scheduled = schedule_primfunc(function, SMALL_CACHES)
     assert "T.vectorized" in str(scheduled)
-    assert not fetches(scheduled, "data")
+    assert not prefetches(scheduled, "data")
 
 
 @settings(max_examples=15, deadline=None)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
+from targets.machines import AVX512
 from tvm import te
 
 from eqsat_layout.targets.cpu.build import build_scheduled
-from eqsat_layout.targets.cpu.machine import Machine
 from eqsat_layout.targets.cpu.model.register_tiles import joined_tile, register_tile, tile_cycles
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.single.split_axes import split_axes
 from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
-AVX512 = Machine(64, 32, 2, broadcast_operand=True)
-PARTS, ROWS, DEPTH, WIDTH = 8, 37, 197, 768  # so much that matrices come from the second cache
+PARTS, ROWS, DEPTH, WIDTH = 8, 37, 197, 768  # so much that matrices come from the L2
 
 
 def product_of_rows_in_turns(ending=None, *, order="turns"):

@@ -1,7 +1,7 @@
-"""The schedule of several stages as one nest, tile by tile (targets room).
+"""Several stages as one kernel, tile by tile.
 
-In: a schedule over several stages and the tile of the last one (:mod:`nests`). Out: the schedule changed in place. May
-raise where TVM refuses; the caller works on a copy.
+In: a schedule over several stages and the tile of the last one. Out: the schedule changed in place; refused where TVM
+can't do it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import register_tile
-from eqsat_layout.targets.cpu.single.families import in_vectors
+from eqsat_layout.targets.cpu.single.loops import in_vectors
 from eqsat_layout.targets.cpu.single.tile_loops import extent_of, reduce_in_tile, split_tiles
 from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
@@ -26,7 +27,7 @@ class _Pass:
     out: Any
 
 
-def schedule_nest(sch: Any, tile: Sequence[int], machine: Machine) -> None:
+def schedule_fused_tiles(sch: Any, tile: Sequence[int], machine: CpuMachine) -> None:
     """Tiles of the last stage's result in parallel; all that a tile needs is made just before it."""
     passes = _passes(sch)
     outer, inner = _split(sch, passes[-1].out, tile)
@@ -78,14 +79,14 @@ def _split(sch: Any, block: Any, tile: Sequence[int]) -> tuple[list[Any], list[A
     return outer, inner
 
 
-def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, machine: Machine) -> None:
-    """Register tiles inside a tile of the nest."""
+def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, machine: CpuMachine) -> None:
+    """Register tiles inside a tile of the last stage."""
     count = len(stage.spatial)
     loops = loops or sch.get_loops(out)[-count:]
     local = stage.within([extent_of(sch, loop) for loop in loops])
     tile = register_tile(local, machine)
     if tile is None:
-        raise ValueError("no vector axis")
+        raise Refused("no vector axis")
     outer, inner, lane = split_tiles(sch, loops, tile, local)
     sch.vectorize(lane)
     if not stage_of(sch, out).is_costly:
@@ -95,7 +96,7 @@ def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, ma
     reduce_in_tile(sch, local, tile)
 
 
-def _elementwise(sch: Any, block: Any, loops: Sequence[Any] | None, machine: Machine) -> None:
+def _elementwise(sch: Any, block: Any, loops: Sequence[Any] | None, machine: CpuMachine) -> None:
     stage = stage_of(sch, block)
     loops = loops or sch.get_loops(block)[-len(stage.axes) :]
     if not stage.branches_on(stage.axes[-1].var):

@@ -9,18 +9,17 @@ import pytest
 import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from targets.machines import AVX512
 from tvm import te, tirx
 
 from eqsat_layout.targets.cpu.build import build_scheduled
-from eqsat_layout.targets.cpu.chains.row_nest import row_axes
-from eqsat_layout.targets.cpu.machine import Machine
+from eqsat_layout.targets.cpu.model.chain_model import row_axes
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
 from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
-AVX512 = Machine(64, 32, 2, broadcast_operand=True)
 LEAST = float(np.finfo("float32").min)
 
 

@@ -1,0 +1,117 @@
+"""How a product is cut into chunks and pieces for the matrix unit, and how long it takes.
+
+In: a product and a machine with the unit. Out: the fastest :class:`TilePlan` by a small model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
+from eqsat_layout.targets.cpu.amx.bfloat16_parts import PAIRS, PARTS
+from eqsat_layout.targets.cpu.amx.products import MatrixProduct
+from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.model.overlap import overlapped
+from eqsat_layout.targets.schedules.stages import divisors
+
+LANES = 16  # of vectors of float32 beside the unit
+TILES = 2  # of rows, and of columns: their four products and the four of operands are the unit's eight registers
+BLOCK_ROWS = TILES * matrix_unit.ROWS
+BLOCK_COLUMNS = TILES * matrix_unit.COLUMNS
+BLOCK_STEPS = matrix_unit.STEPS
+_MOST_ROWS = 2048  # of a chunk: the parts of more fit no L2
+_BUSY = 1.05  # times as long as the products of a block alone: loads and stores of tiles between them
+_HALF = 0.55  # of a block's time for one of half as many rows
+_PART = 1.5  # cycles of an element of the data that is read and cut into parts
+_WEIGHT = 0.48  # of an element of the weights that is cut into parts
+_RESULT = 0.6  # of an element of the result, its epilogue included
+_RESUMED = 150.0  # of a block's sums that wait for the next piece
+_FIRST = 0.48  # of the bandwidth of memory, for weights that a core reads while it computes
+_AGAIN = 0.56  # of that of the last-level cache, for those that it has read before
+_HELD = 0.45  # of the size of L2 (measured with 2 MiB), for the parts of a chunk of rows
+_SUMS = 0.3  # of it, for sums that wait for more steps
+_FILL = 0.6  # of it, for parts and weights that are used again
+_MARGIN = 1.3  # times as long as by this model, beside what the model of chains says of kernels without the unit
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """``rows`` at a time, in ``chunks`` for an element of the batch; columns in ``groups``, steps in ``pieces``.
+
+    ``nanoseconds`` that all takes by a small model, comparable with the model of chains.
+    """
+
+    rows: int
+    chunks: int
+    groups: int
+    pieces: int
+    nanoseconds: float
+
+
+def plan_tiles(product: MatrixProduct, machine: CpuMachine) -> TilePlan | None:
+    """The fastest plan; ``None`` where nothing fits."""
+    return min(_plans(product, machine), key=lambda plan: plan.nanoseconds, default=None)
+
+
+def _plans(product: MatrixProduct, machine: CpuMachine) -> Iterator[TilePlan]:
+    blocks, panels = blocks_of(product), panels_of(product)
+    for groups in (count for count in (1, *range(machine.cores, 4 * machine.cores + 1)) if panels % count == 0):
+        for size in _sizes(product.rows.extent, machine):
+            pieces = _pieces(size, blocks, panels // groups, machine)
+            if pieces:
+                plan = TilePlan(size, math.ceil(product.rows.extent / size), groups, pieces, 0.0)
+                yield replace(plan, nanoseconds=_MARGIN * _nanoseconds(product, plan, machine))
+
+
+def _sizes(rows: int, machine: CpuMachine) -> list[int]:
+    """Rows of a chunk that are tried: about every whole number of blocks, as many chunks for each core."""
+    counts = {max(1, round(rows / size)) for size in range(BLOCK_ROWS, _MOST_ROWS + 1, BLOCK_ROWS)}
+    counts |= {_rounded_up(count, machine.cores) for count in counts}
+    return sorted({_rounded_up(math.ceil(rows / count), matrix_unit.ROWS) for count in counts})
+
+
+def _pieces(rows: int, blocks: int, panels: int, machine: CpuMachine) -> int:
+    """In how many pieces steps are done, for a chunk's parts to fit the cache; 0 where they don't."""
+    fit = [d for d in divisors(blocks, blocks) if _held(rows, blocks) <= d * _HELD * machine.l2_bytes]
+    sums = _rounded_up(rows, BLOCK_ROWS) * panels * BLOCK_COLUMNS * 4
+    pieces = min(fit, default=0)
+    return pieces if pieces <= 1 or sums <= _SUMS * machine.l2_bytes else 0
+
+
+def _held(rows: int, blocks: int) -> int:
+    """Bytes of the parts of so much data."""
+    return _rounded_up(rows, BLOCK_ROWS) * blocks * BLOCK_STEPS * PARTS * 2
+
+
+def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: CpuMachine) -> float:
+    blocks, panels = blocks_of(product), panels_of(product) // plan.groups
+    turns = math.ceil(product.batch.extent * plan.chunks * plan.groups / machine.cores)
+    pairs = plan.rows / BLOCK_ROWS
+    block = _BUSY * len(PAIRS) * TILES * TILES * machine.matrix_cycles
+    computing = (math.floor(pairs) + (_HALF if pairs % 1 else 0.0)) * panels * blocks * block
+    computing += math.ceil(pairs) * panels * (plan.pieces - 1) * _RESUMED
+    weights = panels * blocks * BLOCK_COLUMNS * BLOCK_STEPS
+    others = plan.rows * (product.steps.extent * _PART + panels * BLOCK_COLUMNS * _RESULT) + weights * _WEIGHT
+    busy = turns * (computing + others) / machine.cycles_per_nanosecond
+    first = math.ceil(turns / plan.chunks)  # times that a core reads weights that are new to it
+    is_kept = 4 * weights + _held(plan.rows, blocks // plan.pieces) <= _FILL * machine.l2_bytes
+    again = 0 if is_kept else turns - first
+    seconds = first / (_FIRST * machine.memory_bandwidth) + again / (_AGAIN * machine.last_level_bandwidth)
+    loading = 4 * weights * seconds * 1e9
+    return overlapped(busy, loading) + machine.parallel_launch * 1e9
+
+
+def blocks_of(product: MatrixProduct) -> int:
+    """Of steps that one instruction takes."""
+    return math.ceil(product.steps.vectors(LANES) * LANES / BLOCK_STEPS)
+
+
+def panels_of(product: MatrixProduct) -> int:
+    """Of columns whose products are in registers together."""
+    return math.ceil(product.columns.vectors(LANES) / TILES)
+
+
+def _rounded_up(number: int, size: int) -> int:
+    return math.ceil(number / size) * size

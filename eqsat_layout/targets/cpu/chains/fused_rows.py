@@ -1,0 +1,102 @@
+"""Several stages as one kernel, a few rows at a time, which stay in L1: softmax, norms and their kin.
+
+In: a schedule over stages that reduce the last axis of a tensor and use what they found along it. Out: the schedule
+changed in place; refused where that gains nothing or TVM can't do it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.single.loops import in_vectors
+from eqsat_layout.targets.cpu.single.tile_loops import (
+    across_lanes,
+    extent_of,
+    reduce_lanes,
+    reduce_side_by_side,
+)
+from eqsat_layout.targets.schedules.stages import Stage, divisors, stage_of
+
+_ROWS = 4  # at once, where vectors divide a row: the additions of one wait less for each other
+_FILL = 0.5  # of the working set of L2, for what lies between stages
+
+
+@dataclass(frozen=True)
+class _RowBlock:
+    """A block, and what is done to its loops over a few rows."""
+
+    block: Any
+    finish: Callable[[Any, Any], None]
+
+
+def schedule_fused_rows(sch: Any, stages: Sequence[Stage], count: int, machine: CpuMachine) -> None:
+    """Few rows of the last stage's result at a time, in parallel; all that they need is made just before them.
+
+    ``count``: of its axes number the rows.
+    """
+    *earlier, last = stages
+    width = machine.lanes(last.write.element_bytes)
+    lanes = {stage.name: _lanes(stage, width) for stage in earlier if stage.is_reduction}
+    most = _ROWS if all(lanes.values()) else machine.sums_in_flight
+    size, axis = max((max(divisors(a.extent or 1, most)), i) for i, a in enumerate(last.axes[:count]))
+    rows = math.prod(axis.extent or 1 for axis in last.axes[:count])
+    between = sum(stage.domain * stage.write.element_bytes for stage in earlier if not stage.is_reduction)
+    if rows // size < machine.cores or between * size // rows > _FILL * machine.l2_working_set:
+        raise Refused("too few rows, or too long ones")
+    if not all(lanes.values()) and size * 2 < machine.sums_in_flight:
+        raise Refused("no rows side by side")
+    blocks: list[_RowBlock] = []
+    for stage in earlier:
+        blocks += _blocks_of(sch, stage, lanes.get(stage.name), width)
+    at = _split(sch, sch.get_loops(last.block)[:count], axis, size, machine)
+    _in_vectors(sch, last.block, width)
+    domains = [math.prod(axis.extent or 1 for axis in stage_of(sch, one.block).axes) for one in blocks]
+    for one in reversed(blocks):
+        sch.compute_at(one.block, at, preserve_unit_loops=True)
+        sch.set_scope(one.block, 0, "local")
+    for one, domain in zip(blocks, domains, strict=True):
+        own = sch.get_loops(one.block)[-len(sch.get(one.block).iter_vars) :]
+        if math.prod(extent_of(sch, loop) for loop in own) * rows != domain * size:
+            raise Refused("rows that need others: these would be made again and again")
+        one.finish(sch, one.block)
+
+
+def _lanes(stage: Stage, width: int) -> int:
+    """Partial results side by side, a power of two; 0: no vector divides the row."""
+    *outer, last = stage.reduced
+    if stage.is_product or last.extent is None or (outer and last.extent != width):
+        raise Refused("no sum along one axis")
+    if any(load.stride(last.var) not in (0, 1) for load in stage.loads):
+        raise Refused("the axis does not run along memory")
+    lanes = math.gcd(last.extent, width)
+    return lanes if 4 * lanes >= width and lanes > 1 else 0
+
+
+def _blocks_of(sch: Any, stage: Stage, lanes: int | None, width: int) -> list[_RowBlock]:
+    if lanes is None:
+        return [_RowBlock(stage.block, partial(_in_vectors, width=width))]
+    partial_results = across_lanes(sch, stage, lanes) if lanes else []
+    return [*(_RowBlock(block, reduce_lanes) for block in partial_results), _RowBlock(stage.block, reduce_side_by_side)]
+
+
+def _split(sch: Any, loops: Sequence[Any], axis: int, size: int, machine: CpuMachine) -> Any:
+    """The loop over groups of rows, ``size`` of them along one axis."""
+    head, tail = sch.split(loops[axis], [None, size])
+    outer = [*loops[:axis], head, *loops[axis + 1 :]]
+    sch.reorder(*outer, tail)
+    at = sch.fuse(*outer) if outer[1:] else head
+    if machine.cores > 1:
+        sch.parallel(at)
+    return at
+
+
+def _in_vectors(sch: Any, block: Any, width: int) -> None:
+    stage = stage_of(sch, block)
+    if not stage.branches_on(stage.axes[-1].var):
+        in_vectors(sch, sch.get_loops(block)[-1], width)

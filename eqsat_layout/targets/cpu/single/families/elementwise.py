@@ -1,0 +1,99 @@
+"""Elementwise stages: runs of memory in vectors, the rest in parallel.
+
+In: a schedule and a stage without a reduction. Out: the schedule changed in place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.single.families.family import Family
+from eqsat_layout.targets.cpu.single.loops import SMALL, in_parallel, in_vectors, run_of, vector_lanes
+from eqsat_layout.targets.schedules.stages import Stage, stage_of
+
+_LONG_RUN = 256  # elements in a loop that LLVM puts into vectors
+
+
+def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
+    """Outer loops parallel, the innermost contiguous run vectorised (by LLVM, where vectors don't divide it)."""
+    loops = list(sch.get_loops(stage.block))
+    run = _contiguous_run(stage)
+    extents = [a.extent or 1 for a in stage.axes[len(stage.axes) - run :]]
+    if run and stage.branches_on(stage.axes[-1].var):
+        if _decompose_pad(sch, stage, machine):
+            return
+        extents[-1] = math.gcd(extents[-1], stage.branch_block(stage.axes[-1].var))  # a concat: vectors lie in one part
+    width = machine.lanes(stage.write.element_bytes)
+    lanes = _lanes_of_run(extents, width) if run else 1
+    if lanes > 1 and (lanes >= width or run == 1):
+        fused = sch.fuse(*loops[-run:]) if run > 1 else loops[-1]
+        outer, inner = sch.split(fused, [None, lanes])
+        sch.vectorize(inner)
+        loops = [*loops[:-run], outer, inner]
+    elif (across := _axis_across(stage, machine)) is not None:
+        loops = _in_lines(sch, loops, across, machine.line_bytes // stage.write.element_bytes)
+    elif run > 1:
+        taken = next((k for k in range(1, run) if math.prod(extents[-k:]) >= _LONG_RUN), run)
+        loops = [*loops[:-taken], sch.fuse(*loops[-taken:]) if taken > 1 else loops[-1]]
+    if len(loops) == 1 and stage.domain >= SMALL:
+        loops = list(sch.split(loops[0], [4 * machine.cores, None]))
+    in_parallel(sch, loops[:-1], machine, stage.domain)
+
+
+ELEMENTWISE = Family("elementwise", _schedule, lambda stage, _: stage.simple and not stage.is_reduction)
+
+
+def _contiguous_run(stage: Stage) -> int:
+    """How many of the last axes are one contiguous run in the store and in every load (or broadcast there)."""
+    if stage.write.stride(stage.axes[-1].var) != 1:
+        return 0
+    return run_of(stage.axes, [stage.write, *stage.loads], joins=not stage.conditions)
+
+
+def _axis_across(stage: Stage, machine: CpuMachine) -> int | None:
+    """The axis along which a load lies in memory, if that is not the last one, of which there is more than a line."""
+    last, line = stage.axes[-1], machine.line_bytes
+    if stage.write.stride(last.var) != 1 or stage.conditions or (last.extent or 0) * stage.write.element_bytes <= line:
+        return None
+    crossed = [load for load in stage.loads if load.stride(last.var) not in (0, 1)]
+    found = (n for load in crossed for n, axis in enumerate(stage.axes[:-1]) if load.stride(axis.var) == 1)
+    return next(found, None)
+
+
+def _in_lines(sch: Any, loops: Sequence[Any], across: int, count: int) -> list[Any]:
+    """``count`` elements of the last axis at a time for all of the axis ``across``: lines of memory are used whole."""
+    *outer, last = loops
+    outer.append(outer.pop(across))
+    tile, inner = sch.split(last, [None, count])
+    outer.insert(-1, tile)
+    sch.reorder(*outer, inner)
+    return [*outer, inner]
+
+
+def _lanes_of_run(extents: Sequence[int], width: int) -> int:
+    """Elements of a vector over axes that are one run.
+
+    The innermost axis and the vector divide one another or have no common factor: else TVM may not see that a vector
+    is one piece of memory (32 elements along 64 x 56 x 56).
+    """
+    lanes = vector_lanes(math.prod(extents), width)
+    common = math.gcd(lanes, extents[-1])
+    return lanes if common in (1, lanes) else vector_lanes(common, width)
+
+
+def _decompose_pad(sch: Any, stage: Stage, machine: CpuMachine) -> bool:
+    """A pad along the vector axis as a fill and a copy, both vectorised; False if the stage is no such pad."""
+    if len(stage.loads) != 1 or len(stage.axes) < 2:
+        return False
+    loops = sch.get_loops(stage.block)
+    if not sch.can_decompose_padding(stage.block, loops[0]):
+        return False
+    fill = sch.decompose_padding(stage.block, loops[0])
+    for block in (fill, stage.block):
+        *outer, last = sch.get_loops(block)
+        outer += in_vectors(sch, last, machine.lanes(stage_of(sch, block).write.element_bytes))
+        in_parallel(sch, outer, machine, stage.domain)
+    return True

@@ -1,0 +1,51 @@
+"""Reductions to several results at once, as a sum and one of squares, or a largest element and where it is.
+
+In: a schedule and such a stage. Out: the schedule changed in place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.single.families.family import Family
+from eqsat_layout.targets.cpu.single.families.tiled_reduction import is_one_sum
+from eqsat_layout.targets.cpu.single.loops import in_parallel, leading_axes, run_of, vector_lanes
+from eqsat_layout.targets.cpu.single.tile_loops import partial_results, reduce_lanes
+from eqsat_layout.targets.schedules.accesses import StageAxis
+from eqsat_layout.targets.schedules.stages import Stage
+
+
+def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
+    """Vectors of partial results, then across these."""
+    count = len(stage.spatial)
+    loops = sch.get_loops(stage.block)
+    if len(stage.stores) < 2 or len(loops) != len(stage.axes) or leading_axes(stage) != count:
+        raise Refused("no reduction to several results")
+    width = machine.lanes(max(store.element_bytes for store in stage.stores))
+    choices = [_lanes_of_last(stage.reduced, run, width) for run in range(1, run_of(stage.reduced, stage.loads) + 1)]
+    lanes = max(choices, default=1)
+    if lanes < 2:
+        raise Refused("no vector axis")
+    run = choices.index(lanes) + 1
+    _, lane = sch.split(sch.fuse(*loops[-run:]) if run > 1 else loops[-1], [None, lanes])
+    partial = partial_results(sch, lane, stage)
+    *own, across = sch.get_loops(stage.block)
+    in_parallel(sch, own, machine, stage.domain)
+    sch.unroll(across)
+    at = sch.get_loops(stage.block)[-2] if own else sch.add_unit_loop(across)
+    sch.compute_at(partial, at, preserve_unit_loops=True)
+    for number in range(len(stage.stores)):
+        sch.set_scope(partial, number, "local")
+    reduce_lanes(sch, partial)
+
+
+SEVERAL_RESULTS = Family("several results", _schedule, lambda stage, _: stage.is_reduction and not is_one_sum(stage))
+
+
+def _lanes_of_last(axes: Sequence[StageAxis], count: int, width: int) -> int:
+    """Lanes of a vector along so many of the last axes."""
+    return vector_lanes(math.prod(axis.extent or 1 for axis in axes[-count:]), width)

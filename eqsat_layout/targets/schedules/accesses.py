@@ -1,0 +1,123 @@
+"""Axes and accesses of blocks: how far an address moves with an axis.
+
+In: the indices of loads and stores. Out: strides, periods of blocked layouts, and what depends on a variable.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from eqsat_layout.tir.structural import substitute
+
+
+@dataclass(frozen=True)
+class StageAxis:
+    """An iteration axis of a block. ``extent`` is ``None`` where it is symbolic."""
+
+    var: Any
+    extent: int | None
+    reduce: bool
+
+
+@dataclass(frozen=True)
+class StageAccess:
+    """One load or store of a block: the buffer and its indices."""
+
+    buffer: Any
+    indices: tuple[Any, ...]
+
+    @cached_property
+    def shape(self) -> tuple[int | None, ...]:
+        """Extents of the buffer; ``None`` where symbolic."""
+        return tuple(as_int(e) for e in self.buffer.ty.shape)
+
+    @cached_property
+    def element_bytes(self) -> int:
+        """Bytes of an element."""
+        bits = int(tvm.DataType(str(self.buffer.ty.dtype)).bits)
+        return max(1, (bits + 7) // 8)
+
+    @cached_property
+    def buffer_bytes(self) -> int:
+        """Bytes of the whole buffer; a symbolic extent counts as 64."""
+        return math.prod(extent or 64 for extent in self.shape) * self.element_bytes
+
+    def stride(self, var: Any) -> int | None:
+        """Elements that the address moves by when ``var`` grows by one; ``None`` if that is not a constant.
+
+        Within a block of :meth:`period` elements, where the buffer is laid out in blocks.
+        """
+        if var not in self._strides:
+            self._strides[var] = self._stride(var)
+        return self._strides[var]
+
+    @cached_property
+    def _strides(self) -> dict[Any, int | None]:
+        return {}
+
+    def _stride(self, var: Any) -> int | None:
+        total, weight = 0, 1
+        for index, extent in zip(reversed(self.indices), reversed(self.shape), strict=True):
+            step = _step(index, var)
+            if step is None or (step and weight is None):
+                return None
+            total += step * (weight or 0)
+            weight = weight * extent if extent is not None and weight is not None else None  # type: ignore[assignment]
+        return total
+
+    def period(self, var: Any) -> int:
+        """The size of the blocks (``var // 16``, ``var % 16``) that the buffer has along ``var``; 0: none."""
+        return math.lcm(*found) if (found := [p for index in self.indices for p in _divisors_of(index, var)]) else 0
+
+    def uses(self, var: Any) -> bool:
+        """The indices depend on ``var``."""
+        return any(depends_on(index, var) for index in self.indices)
+
+
+def as_int(value: Any) -> int | None:
+    """A number that is known; ``None`` for an expression."""
+    return int(value) if isinstance(value, int | tirx.IntImm) else None
+
+
+def depends_on(expr: Any, var: Any) -> bool:
+    found = [False]
+
+    def on_var(node: Any) -> None:
+        found[0] = found[0] or node.same_as(var)
+
+    tvm_ffi.structural_walk(expr, [(tirx.Var, on_var)])
+    return found[0]
+
+
+def _step(index: Any, var: Any) -> int | None:
+    """``index(var + 1) - index(var)`` if constant."""
+    if isinstance(index, int | tirx.IntImm):
+        return 0
+    if index.same_as(var):
+        return 1
+    if not depends_on(index, var):
+        return 0
+    periods = _divisors_of(index, var)
+    here = var * math.lcm(*periods) if periods else var  # the first element of some block
+    first, second = (substitute(index, {var: at}) for at in (here, here + 1))
+    return as_int(tvm.sym.Analyzer().simplify(second - first))
+
+
+def _divisors_of(index: Any, var: Any) -> list[int]:
+    """The numbers that ``var`` itself is divided by."""
+    found: list[int] = []
+
+    def on_division(node: Any) -> None:
+        if node.a.same_as(var) and (divisor := as_int(node.b)):
+            found.append(divisor)
+
+    if not isinstance(index, int):
+        tvm_ffi.structural_walk(index, [(tirx.FloorDiv, on_division), (tirx.FloorMod, on_division)])
+    return found
