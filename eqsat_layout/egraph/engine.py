@@ -20,7 +20,7 @@ from eqsat_layout.errors import EqsatError, RuleError
 
 Row = tuple[Any, ...]
 
-Outcome = Stop | Literal["done", "paused"]
+Ending = Stop | Literal["done", "paused"]
 """How a run ended: at a limit, with nothing left to do, or before that."""
 
 _MOST_STEPS, _MOST_REHEARSED_STEPS = 4, 256
@@ -36,7 +36,7 @@ _GROWTH, _MEGABYTES_OF_GROWTH = 1.1, 64.0
 """Where a slice grows by more than one of these, the next is one step."""
 
 
-class Database:
+class Engine:
     """One egglog e-graph. Not shared between threads."""
 
     def __init__(self, commands: Sequence[Command]):
@@ -77,7 +77,7 @@ class Database:
         """Runs one command of our own."""
         return self._egraph.run_program(*self._egraph.parse_program(text))
 
-    def saturate(self, ruleset: str, budget: Budget) -> Outcome:
+    def saturate(self, ruleset: str, budget: Budget) -> Ending:
         """Runs ``ruleset`` until nothing changes, until it hits a limit, or for a while."""
         steps, nodes, memory, taken = 1, self.size(), used_megabytes(), 0
         at_work: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Limits on saturation, for rules that would go on for ever (egraph room).
+"""Limits on saturation, for rules that would go on for ever.
 
 In: what the user allows. Out: :class:`Budget`, which is asked between slices of a run, and :func:`rehearse`, which
 finds out in a child process whether a slice comes to an end at all.

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eqsat_layout.egraph.answers import Answers, Refused
-from eqsat_layout.egraph.engine import Database, Outcome, Row, Tables
+from eqsat_layout.egraph.answers import Answers, RefusedFormat
+from eqsat_layout.egraph.engine import Ending, Engine, Row, Tables
 from eqsat_layout.egraph.flows import Spokesman
 from eqsat_layout.egraph.limits import Budget, Limits, Stop
 from eqsat_layout.egraph.names import Names
@@ -41,7 +41,7 @@ class Saturated:
     e_nodes: int
     e_classes: int
     notes: list[str]
-    refusals: list[Refused]
+    refusals: list[RefusedFormat]
     stops: list[Stop] = field(default_factory=list)
 
 
@@ -61,12 +61,12 @@ def saturate(
     size = sum(1 + len(node.inputs) for node in graph.nodes)
     one_per_file = {command.file: command for command in commands}
     budget = Budget(limits or Limits(), size, is_guarded=not all(map(is_own, one_per_file.values())))
-    database = Database(commands)
+    engine = Engine(commands)
     try:
-        saturation = _Saturation(database, graph, signatures, spokesmen, offers or Offers(), budget)
+        saturation = _Saturation(engine, graph, signatures, spokesmen, offers or Offers(), budget)
         saturated = saturation.run()
     finally:
-        database.close()
+        engine.close()
     saturated.notes += [_in_words(stop, graph.function, commands) for stop in saturated.stops]
     return saturated
 
@@ -110,7 +110,7 @@ def _named(rule: str, command: Command | None) -> str:
 class _Saturation:
     def __init__(
         self,
-        database: Database,
+        engine: Engine,
         graph: Graph,
         signatures: Mapping[str, Signature],
         spokesmen: Mapping[str, Spokesman] | None,
@@ -119,7 +119,7 @@ class _Saturation:
     ):
         self._budget = budget
         self._stops: list[Stop] = []
-        self._database, self._graph, self._signatures = database, graph, signatures
+        self._engine, self._graph, self._signatures = engine, graph, signatures
         self._offers = offers
         self._names = Names()
         used = {node.signature for node in graph.nodes if node.kind == "op"}
@@ -139,7 +139,7 @@ class _Saturation:
         self._build()
         if self._answers.refused:
             self._notes.append(f"{self._answers.refused} layouts were not explored: too many for one tensor shape")
-        tables = self._database.tables()
+        tables = self._engine.tables()
         e_nodes, e_classes = tables.enodes_and_classes(("Tensor", "Args"))
         refs = {i: handle for i, handle in tables.rows("Ref")}
         handles = [refs[i] for i in range(len(self._graph.nodes))]
@@ -187,9 +187,9 @@ class _Saturation:
             rows.setdefault(relation, []).append(row)
         for relation, row in self._names.take_new_rows():
             rows.setdefault(relation, []).append(row)
-        self._database.load({relation: _unique(content) for relation, content in rows.items()})
-        self._database.step("handles")
-        self._database.step("load")
+        self._engine.load({relation: _unique(content) for relation, content in rows.items()})
+        self._engine.step("handles")
+        self._engine.step("load")
 
     def _program_rows(self) -> dict[str, list[Row]]:
         rows = GraphRows(self._graph, self._signatures, self._answers, self._names, "")
@@ -222,10 +222,10 @@ class _Saturation:
 
     def _phase(self, ruleset: str) -> None:
         """Saturates and answers until no new question is asked, or a limit is hit."""
-        self._budget.start(self._database.size())
+        self._budget.start(self._engine.size())
         rounds = 0
         while rounds < self._budget.rounds:
-            outcome = self._database.saturate(ruleset, self._budget)
+            outcome = self._engine.saturate(ruleset, self._budget)
             if isinstance(outcome, Stop):
                 return self._stops.append(outcome)
             rows = self._answer_all()
@@ -235,21 +235,21 @@ class _Saturation:
                 return self._stops.append(Stop(ruleset, self._budget.exceeded(0) or "time"))
             if not rows and outcome == "done":
                 return None
-            self._database.load(rows)
+            self._engine.load(rows)
         self._stops.append(Stop(ruleset, f"{self._budget.rounds} rounds of new questions"))
 
     def _build(self) -> None:
         """The last phase, in which nothing is asked."""
-        self._budget.start(self._database.size())
-        outcome: Outcome = "paused"
+        self._budget.start(self._engine.size())
+        outcome: Ending = "paused"
         while outcome == "paused":
-            outcome = self._database.saturate("build", self._budget)
+            outcome = self._engine.saturate("build", self._budget)
         if isinstance(outcome, Stop):
             self._stops.append(outcome)
 
     def _answer_all(self) -> dict[str, list[Row]]:
         """Answers every question not asked before, in sorted order, so that names do not depend on hashing."""
-        tables = self._database.tables()
+        tables = self._engine.tables()
         rows: dict[str, dict[Row, None]] = {}
         for table in tables.names:
             if not table.startswith("ask-") or not tables.size(table):

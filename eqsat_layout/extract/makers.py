@@ -1,4 +1,4 @@
-"""The ways to make a tensor in a format, with their costs (extract room).
+"""The ways to make a tensor in a format, with their costs.
 
 In: the tables of a saturation and a cost model. Out: :class:`Makers`: nodes of the selection problem still without
 their places in it.

@@ -1,4 +1,4 @@
-"""Why a solution is as it is (extract room).
+"""Why a solution is as it is.
 
 In: a selection, its solution and the steps. Out: for every copy what the program would cost without it, for every op
 how it came to its formats, and what each step costs.

@@ -1,4 +1,4 @@
-"""The tensors of a saturated e-graph, by number (extract room).
+"""The tensors of a saturated e-graph, by number.
 
 In: a saturation. Out: numbers for e-classes, with their types, their bindings and which of them are constants.
 """

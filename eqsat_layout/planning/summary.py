@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from eqsat_layout.cost.model import CostModel, dtype_bytes
-from eqsat_layout.egraph.answers import Refused
+from eqsat_layout.egraph.answers import RefusedFormat
 from eqsat_layout.egraph.saturate import Saturated
 from eqsat_layout.extract.baseline import Rewrite, as_written, baseline
 from eqsat_layout.extract.decode import Decoder
@@ -206,7 +206,7 @@ def _input_constant_bytes(region: Region) -> int:
     return int(sum(Format.row_major(ty.shape).elements() * dtype_bytes(ty.dtype) for ty in types))
 
 
-def _refusal(refused: Refused) -> Refusal:
+def _refusal(refused: RefusedFormat) -> Refusal:
     side = f"operand {refused.operand}" if refused.operand is not None else f"result {refused.result or 0}"
     return Refusal(refused.signature.name, side, refused.format.index_map, refused.reason)
 

@@ -1,4 +1,4 @@
-"""Which op is to blame where a plan computes something else than the input (soundness room).
+"""Which op is to blame where a plan computes something else than the input.
 
 In: the input module, its planned regions, inputs on which they differ. Out: a sentence on the first op, in the order of
 the program, whose value differs: both programs are run once more and give all values that both have.
@@ -18,7 +18,7 @@ from eqsat_layout.graph.steps import Convert, Run, Steps
 from eqsat_layout.maps import Format
 from eqsat_layout.planning.summary import Region
 from eqsat_layout.validation.poison import held_tensors, poisoned
-from eqsat_layout.validation.results import difference, machine_of, run
+from eqsat_layout.validation.results import difference, run, virtual_machine
 
 
 def first_difference(
@@ -63,7 +63,7 @@ def _first_of_region(
     results = []
     for module in (_with_values(mod, graph, found), new):
         cut = _cut(module, graph, list(found.values()))
-        results.append(run(machine_of(cut), graph.function, inputs))
+        results.append(run(virtual_machine(cut), graph.function, inputs))
     for (node, store, *_), expected, got in zip(probes, *results, strict=True):
         text = difference(expected, got)
         if text:

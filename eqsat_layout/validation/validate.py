@@ -20,7 +20,7 @@ from eqsat_layout.planning.summary import Region
 from eqsat_layout.validation.blame import first_difference
 from eqsat_layout.validation.inputs import NoInputsError, random_inputs
 from eqsat_layout.validation.poison import POISONS, has_undef, poisoned
-from eqsat_layout.validation.results import difference, last_line, machine_of, public_functions, run
+from eqsat_layout.validation.results import difference, last_line, public_functions, run, virtual_machine
 
 __all__ = ["ValidationError", "check_equal", "validate"]
 
@@ -89,7 +89,7 @@ class _Reference:
         self._notes = notes
         self.cases: list[_Case] = []
         try:
-            machine = machine_of(mod)
+            machine = virtual_machine(mod)
         except Exception as error:  # whatever TVM's build meets
             notes.append(f"validation: the input module can't be built here: {last_line(error)}")
             return
@@ -117,7 +117,7 @@ class _Reference:
         if not self.cases:
             return None
         try:
-            machine = machine_of(variant.module)
+            machine = virtual_machine(variant.module)
         except Exception as error:
             text = f"the optimised module{variant.what} can't be built, but the input can: {last_line(error)}"
             raise ValidationError(text) from error

@@ -1,4 +1,4 @@
-"""Counterexamples in words (soundness room).
+"""Counterexamples in words.
 
 In: an instance of a rule that is not true. Out: :class:`Counterexample`, whose text shows the rule's place, what its
 variables stand for, and what differs, with a seed that gives the same again.

@@ -1,4 +1,4 @@
-"""The rule fuzzer (soundness room): whether what rules conclude is true.
+"""The rule fuzzer: whether what rules conclude is true.
 
 In: rule files. Out: :class:`RuleReport` per rule, with the smallest counterexample found. Every match of a rule's body
 in a random model is an instance; its actions must be true there. Nothing is skipped: a rule without instances, or with

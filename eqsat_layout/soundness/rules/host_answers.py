@@ -1,4 +1,4 @@
-"""What the host answers (soundness room): whether it is true.
+"""What the host answers: whether it is true.
 
 In: a model. Out: how many rows that the host gave were checked, and those that are not true. Rules are proved or fuzzed
 on the ground that these rows are true; here compositions, fills, views and the layouts that flow through an op are
@@ -15,7 +15,7 @@ from eqsat_layout.egraph.names import Variant
 from eqsat_layout.soundness.oracle.tir_interpreter import Masked, run_prim_func
 from eqsat_layout.soundness.rules.meanings import free_variables
 from eqsat_layout.soundness.rules.model import Model, Row
-from eqsat_layout.soundness.rules.terms import Buffer
+from eqsat_layout.soundness.rules.terms import StoredBytes
 from eqsat_layout.tir.rewrite import relayout
 
 RELATIONS = (
@@ -74,7 +74,7 @@ def _wrong_variant(model: Model, row: Row) -> Iterator[str]:
             yield f"{key} in ({formats}) -> {variant.result}, {variant.origin}: result {index} is wrong"
 
 
-def _run(model: Model, variant: Variant, operands: tuple[int, ...]) -> list[tuple[Buffer, Buffer]]:
+def _run(model: Model, variant: Variant, operands: tuple[int, ...]) -> list[tuple[StoredBytes, StoredBytes]]:
     """The results of a variant beside those of the op as it was, laid out."""
     signature = model.values.signatures[variant.signature]
     computation = signature.computation
@@ -87,4 +87,4 @@ def _run(model: Model, variant: Variant, operands: tuple[int, ...]) -> list[tupl
     fields = model.values.tensors[value]
     results = fields if isinstance(fields, tuple) else (value,)
     wanted = [model.values.lay(f, y) for f, y in zip(model.values.formats(variant.result), results, strict=True)]
-    return [(Buffer(m.values, m.defined), w) for m, w in zip(found, wanted, strict=True)]
+    return [(StoredBytes(m.values, m.defined), w) for m, w in zip(found, wanted, strict=True)]

@@ -1,4 +1,4 @@
-"""Words of random models (soundness room): a vocabulary with its names, and what the host answers about them.
+"""Words of random models: a vocabulary with its names, and what the host answers about them.
 
 In: a vocabulary. Out: :class:`Lexicon`, shared by many models: rows about names only, all that rules could ask of the
 host and more. :meth:`Lexicon.crashes` are questions that the host could not answer.

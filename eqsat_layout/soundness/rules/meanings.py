@@ -1,4 +1,4 @@
-"""The language of meanings (soundness room): what ``;=`` lines are made of besides the terms of the e-graph.
+"""The language of meanings: what ``;=`` lines are made of besides the terms of the e-graph.
 
 rules/README.md tells what each function is; the interpreter (``values.py``) evaluates them, the prover reasons about
 them with its axioms.

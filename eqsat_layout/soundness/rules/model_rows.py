@@ -1,4 +1,4 @@
-"""The rows about tensors in random models (soundness room): what follows from terms and answers, by the meanings.
+"""The rows about tensors in random models: what follows from terms and answers, by the meanings.
 
 In: a model with its terms and graphs. Out: rows of the relations that speak of tensors, and rows of programs.
 """

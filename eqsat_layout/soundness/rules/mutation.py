@@ -1,4 +1,4 @@
-"""Mutants of rules (soundness room): whether the fuzzer would notice a slip of the pen.
+"""Mutants of rules: whether the fuzzer would notice a slip of the pen.
 
 In: rules. Out: every rule that differs in one token, or lacks one fact, and what became of it: caught by a
 counterexample, or sound all the same, with z3's proof as the explanation. What is neither is a survivor.

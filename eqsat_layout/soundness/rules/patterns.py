@@ -1,4 +1,4 @@
-"""Terms as rules look for them (soundness room), so that rules for special ops find something in random models.
+"""Terms as rules look for them, so that rules for special ops find something in random models.
 
 In: the body of a rule. Out: its terms, over random tensors of a model, as far as names and types allow.
 """

@@ -1,4 +1,4 @@
-"""Proofs of rules (soundness room): what the body means implies what the actions say, for all shapes, maps and values.
+"""Proofs of rules: what the body means implies what the actions say, for all shapes, maps and values.
 
 In: a :class:`RuleBase`. Out: per rule, whether z3 proves it. Ops, layouts and buffers are uninterpreted, so a proof
 holds for every op and every extent, symbolic ones too; it rests on the meanings of the relations, of which those that

@@ -1,4 +1,4 @@
-"""Random models (soundness room).
+"""Random models.
 
 In: a lexicon, a seed, and the rules whose terms are to occur. Out: a :class:`Model`: parameters and constants, terms as
 rules look for them, pads and crops, random terms; then graphs, and the rows that are true of all that.
@@ -20,7 +20,7 @@ from eqsat_layout.soundness.rules.model_graphs import add_graphs
 from eqsat_layout.soundness.rules.model_rows import add_rows
 from eqsat_layout.soundness.rules.patterns import Pattern
 from eqsat_layout.soundness.rules.rule_text import RuleBase
-from eqsat_layout.soundness.rules.terms import Array, Evaluator, Values, taken_shape
+from eqsat_layout.soundness.rules.terms import Array, TermEvaluator, Values, taken_shape
 
 WORLDS = 3
 TERMS = 40
@@ -32,7 +32,7 @@ def make_model(lexicon: Lexicon, base: RuleBase, seed: int) -> Model:
     """A model of ``base`` over the lexicon."""
     rng = random.Random(f"{lexicon.vocabulary.shape} {seed}")
     values = Values(lexicon.names, lexicon.vocabulary.signatures, lexicon.parts, lexicon.interpreters)
-    model = Model(lexicon, base, values, Evaluator(values, base), rng)
+    model = Model(lexicon, base, values, TermEvaluator(values, base), rng)
     _leaves(model, np.random.default_rng(seed))
     for rule in base.rules:
         for _ in range(TRIES):

@@ -1,4 +1,4 @@
-"""Rules as data (soundness room): what a rule file declares, what its rules say, and what its relations mean.
+"""Rules as data: what a rule file declares, what its rules say, and what its relations mean.
 
 In: commands of rule files and the ``;=`` lines between them. Out: :class:`RuleBase`. A ``;=`` line gives the meaning of
 a relation: ``;= (alias y k x) := (= y (at k x))``; rules/README.md tells the language. What is not a rule that can be

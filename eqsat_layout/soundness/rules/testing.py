@@ -1,4 +1,4 @@
-"""For the test suites of people who write rules (soundness room)."""
+"""For the test suites of people who write rules."""
 
 from __future__ import annotations
 

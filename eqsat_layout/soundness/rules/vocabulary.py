@@ -1,4 +1,4 @@
-"""What random models are made of (soundness room): ops, views, pads, crops and formats over a family of small shapes.
+"""What random models are made of: ops, views, pads, crops and formats over a family of small shapes.
 
 In: a seed, and the names of ops that rules ask for. Out: :class:`Vocabulary`. Ops are Relax ops, read by the importer
 like any program's, so that what is fuzzed is what runs. A list of ops is no table of what they do to layouts.
