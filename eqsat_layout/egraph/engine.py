@@ -15,7 +15,8 @@ from typing import Any, Literal
 from egglog.bindings import EGraph
 
 from eqsat_layout.egraph.limits import Budget, Stop, rehearse, used_megabytes
-from eqsat_layout.egraph.rules import Command, padded
+from eqsat_layout.egraph.rule_forms import text_with_name
+from eqsat_layout.egraph.rules import Command
 from eqsat_layout.errors import EqsatError, RuleError
 
 Row = tuple[Any, ...]
@@ -47,10 +48,12 @@ class Engine:
         self._egraph = EGraph(fact_directory=self._folder.name)
         self._files = 0
         self._strings: dict[Any, str] = {}
-        for command, text in padded(commands):
-            self._declare(command, text)
+        for command in commands:
+            self._declare(command)
 
-    def _declare(self, command: Command, text: str) -> None:
+    def _declare(self, command: Command) -> None:
+        """Moved to its line and column, so that egglog's own positions are those of the file."""
+        text = "\n" * (command.line - 1) + " " * (command.column - 1) + text_with_name(command)
         try:
             self._egraph.run_program(*self._egraph.parse_program(text, Path(command.file).name))
         except BaseException as error:  # egglog panics with a BaseException for some mistakes
@@ -181,7 +184,7 @@ class Tables:
 
 
 def _at_work(report: Any) -> tuple[str, ...]:
-    """The rules that still found something in the last step of a run, the busiest first."""
+    """The keys of the rules that still found something in the last step of a run, the busiest first."""
     if not report.iterations:
         return ()
     reports = report.iterations[-1].rule_set_report.rule_reports

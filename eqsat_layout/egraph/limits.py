@@ -58,7 +58,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Stop:
-    """A limit that was hit. ``limit`` says which in words, ``rules`` are the names of those that were still at work."""
+    """A limit that was hit. ``limit`` says which in words, ``rules`` are the keys of those that were still at work."""
 
     phase: str
     limit: str

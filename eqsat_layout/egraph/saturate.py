@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from eqsat_layout.egraph.answers import Answers, RefusedFormat
@@ -17,15 +16,13 @@ from eqsat_layout.egraph.flows import Spokesman
 from eqsat_layout.egraph.limits import Budget, Limits, Stop
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.egraph.rows import GraphRows, alternative_rows
-from eqsat_layout.egraph.rules import Command, rules_dir
+from eqsat_layout.egraph.rule_forms import Rule, rules_of
+from eqsat_layout.egraph.rules import Command, is_own
 from eqsat_layout.errors import LayoutError, RuleError
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.implementations.offers import Offers
 
 _SHOWN_RULES = 3
-
-_TOLD_BY = 40
-"""Characters of a rule's text, blanks left out, that tell it from others; egglog writes the end in its own way."""
 
 
 @dataclass
@@ -71,40 +68,25 @@ def saturate(
     return saturated
 
 
-def is_own(command: Command) -> bool:
-    """Whether it comes with the package."""
-    return Path(command.file).parent == rules_dir()
-
-
 def _in_words(stop: Stop, function: str, commands: Sequence[Command]) -> str:
-    named = [_named(rule, place) for rule, place in _users_first(stop.rules, commands)[:_SHOWN_RULES]]
-    rules = f"; still at work: {', '.join(named)}" if named else ""
+    rules = _at_work(stop.rules, commands)[:_SHOWN_RULES]
+    still = f"; still at work: {', '.join(map(_named, rules))}" if rules else ""
     return (
-        f"{function}: the rules of phase {stop.phase!r} were stopped by the limit of {stop.limit}{rules}; "
+        f"{function}: the rules of phase {stop.phase!r} were stopped by the limit of {stop.limit}{still}; "
         "what they had found is used"
     )
 
 
-def _users_first(rules: Sequence[str], commands: Sequence[Command]) -> list[tuple[str, Command | None]]:
-    """Rules with the commands that they come from, those of the user's in front."""
-    found = [(rule, _command_of(rule, commands)) for rule in rules]
-    return sorted(found, key=lambda pair: pair[1] is None or is_own(pair[1]))
+def _at_work(keys: Sequence[str], commands: Sequence[Command]) -> list[tuple[Rule, Command]]:
+    """The rules of these keys, those of the user's in front."""
+    by_key = {rule.key: (rule, command) for command in commands for rule in rules_of(command)}
+    return sorted((by_key[key] for key in keys), key=lambda pair: is_own(pair[1]))
 
 
-def _command_of(rule: str, commands: Sequence[Command]) -> Command | None:
-    """By the name that egglog's report has; rules without one it calls by their text, ``(rule (...)``."""
-    start = "".join(rule.split())[:_TOLD_BY]
-    for command in commands:
-        if f':name "{rule}"' in command.text:
-            return command
-        if rule.startswith("(") and "".join(command.text.split()).startswith(start):
-            return command
-    return None
-
-
-def _named(rule: str, command: Command | None) -> str:
-    said = "the rule" if rule.startswith("(") else f"rule {rule!r}"
-    return said if command is None else f"{said} of {Path(command.file).name}:{command.line}"
+def _named(pair: tuple[Rule, Command]) -> str:
+    rule, _ = pair
+    said = f"rule {rule.name!r}" if rule.is_named else "the rule"
+    return f"{said} of {rule.place}"
 
 
 class _Saturation:

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from eqsat_layout.egraph.expressions import Expr, show
+from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.model import Model
-from eqsat_layout.soundness.rules.rule_text import Expr, Rule, show
 from eqsat_layout.soundness.rules.terms import IllTypedError
 
 LARGEST_SHOWN = 24

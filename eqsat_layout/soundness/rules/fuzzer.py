@@ -13,13 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from eqsat_layout.egraph.expressions import Expr, is_variable
+from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.soundness.rules.counterexample import Counterexample, describe
 from eqsat_layout.soundness.rules.host_answers import check_answers
 from eqsat_layout.soundness.rules.lexicon import Lexicon, make_lexicon
 from eqsat_layout.soundness.rules.matching import Matcher
 from eqsat_layout.soundness.rules.model import Model, Row
 from eqsat_layout.soundness.rules.random_model import make_model
-from eqsat_layout.soundness.rules.rule_text import Expr, Rule, RuleBase, is_variable, read_rule_base
+from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
 from eqsat_layout.soundness.rules.terms import IllTypedError, MeaninglessError
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
 

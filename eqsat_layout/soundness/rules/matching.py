@@ -13,9 +13,11 @@ from functools import partial
 from typing import Any
 
 from eqsat_layout.egraph.engine import Engine, Tables
+from eqsat_layout.egraph.expressions import Expr, show, variables
+from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness.rules.model import Model, Row
-from eqsat_layout.soundness.rules.rule_text import Expr, Rule, RuleBase, show, variables
+from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.terms import IllTypedError
 
 SORTS = ("Tensor", "Args", "String", "i64")

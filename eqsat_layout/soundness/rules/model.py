@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat_layout.soundness.rules.lexicon import Lexicon
-from eqsat_layout.soundness.rules.rule_text import RuleBase
+from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.terms import Array, TermEvaluator, Values, taken_shape
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary
 

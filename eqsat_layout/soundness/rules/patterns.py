@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eqsat_layout.egraph.expressions import Expr, is_variable, substitute
 from eqsat_layout.soundness.rules.model import Model
-from eqsat_layout.soundness.rules.rule_text import Expr, is_variable, substitute
 from eqsat_layout.soundness.rules.terms import IllTypedError
 
 

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eqsat_layout.egraph.expressions import Expr, literal_sort, parse, show, variables
+from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.soundness.rules.meanings import FUNCTIONS, expanded, never_holds, sorts_in, unbound
-from eqsat_layout.soundness.rules.rule_text import Expr, Rule, RuleBase, literal_sort, parse, show, variables
+from eqsat_layout.soundness.rules.rule_base import RuleBase
 
 MILLISECONDS = 1000
 

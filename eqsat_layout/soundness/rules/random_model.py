@@ -19,7 +19,7 @@ from eqsat_layout.soundness.rules.model import Model
 from eqsat_layout.soundness.rules.model_graphs import add_graphs
 from eqsat_layout.soundness.rules.model_rows import add_rows
 from eqsat_layout.soundness.rules.patterns import Pattern
-from eqsat_layout.soundness.rules.rule_text import RuleBase
+from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.terms import Array, TermEvaluator, Values, taken_shape
 
 WORLDS = 3

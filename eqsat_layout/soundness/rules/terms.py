@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from eqsat_layout.egraph.expressions import Expr, literal_sort, show, variables
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.maps import UNDEF, Format, IndexMap
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, Masked
 from eqsat_layout.soundness.rules.meanings import free_variables, sorts_in
-from eqsat_layout.soundness.rules.rule_text import Expr, RuleBase, literal_sort, show, variables
+from eqsat_layout.soundness.rules.rule_base import RuleBase
 
 Array = npt.NDArray[Any]
 TOLERANCE = 1e-4
