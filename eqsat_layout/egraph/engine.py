@@ -21,8 +21,14 @@ from eqsat_layout.errors import EqsatError, RuleError
 
 Row = tuple[Any, ...]
 
+Step = tuple[str, str]
+"""What was done to an e-graph: a relation and the text of its new rows, or a ruleset that was run and the command."""
+
 Ending = Stop | Literal["done", "paused"]
 """How a run ended: at a limit, with nothing left to do, or before that."""
+
+_RUN = "run a ruleset"
+"""In a history; no relation has this name."""
 
 _MOST_STEPS, _MOST_REHEARSED_STEPS = 4, 256
 """Steps at a time between looks at the limits: what doubles in each must not grow far in between."""
@@ -47,6 +53,7 @@ class Engine:
             raise EqsatError(f"can't write scratch files: {error}") from error
         self._egraph = EGraph(fact_directory=self._folder.name)
         self._files = 0
+        self.history: list[Step] = []
         self._strings: dict[Any, str] = {}
         for command in commands:
             self._declare(command)
@@ -65,16 +72,19 @@ class Engine:
         """Adds rows to relations, one file per relation (a hundred times cheaper than commands)."""
         for relation, content in rows.items():
             lines = ["\t".join(map(_field, row)) for row in content]
-            if not lines:
-                continue
-            self._files += 1
-            name = f"{self._files}.tsv"
-            path = Path(self._folder.name) / name
-            try:
-                path.write_text("\n".join(lines), encoding="utf-8")
-            except (OSError, UnicodeEncodeError) as error:
-                raise EqsatError(f"can't write the scratch file {path}: {error}") from error
-            self.command(f'(input {relation} "{name}")')
+            if lines:
+                self._input(relation, "\n".join(lines))
+
+    def _input(self, relation: str, text: str) -> None:
+        self.history.append((relation, text))
+        self._files += 1
+        name = f"{self._files}.tsv"
+        path = Path(self._folder.name) / name
+        try:
+            path.write_text(text, encoding="utf-8")
+        except (OSError, UnicodeEncodeError) as error:
+            raise EqsatError(f"can't write the scratch file {path}: {error}") from error
+        self.command(f'(input {relation} "{name}")')
 
     def command(self, text: str) -> Any:
         """Runs one command of our own."""
@@ -85,7 +95,8 @@ class Engine:
         steps, nodes, memory, taken = 1, self.size(), used_megabytes(), 0
         at_work: tuple[str, ...] = ()
         while True:
-            command = self._egraph.parse_program(f"(run {ruleset} {steps})")
+            text = f"(run {ruleset} {steps})"
+            command = self._egraph.parse_program(text)
             died = self._rehearsed(command, budget, 1 if steps == 1 else _SHARE) if budget.is_guarded else None
             if died and steps > 1:
                 steps = 1
@@ -93,6 +104,7 @@ class Engine:
             if died:
                 return Stop(ruleset, died, at_work)
             ran: Any = self._egraph.run_program(*command)
+            self.history.append((_RUN, text))
             report = ran[0].report
             if not report.updated or len(report.iterations) < steps:
                 return "done"
@@ -116,7 +128,19 @@ class Engine:
 
     def step(self, ruleset: str) -> None:
         """Runs ``ruleset`` once."""
-        self.command(f"(run {ruleset} 1)")
+        self._run(f"(run {ruleset} 1)")
+
+    def _run(self, text: str) -> None:
+        self.history.append((_RUN, text))
+        self.command(text)
+
+    def repeat(self, history: Iterable[Step]) -> None:
+        """Does what another engine did, with other rules: no limits, because that one came to an end."""
+        for what, text in history:
+            if what == _RUN:
+                self._run(text)
+            else:
+                self._input(what, text)
 
     def tables(self) -> Tables:
         """A snapshot of all tables."""

@@ -6,15 +6,18 @@ batches until none is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from eqsat_layout.egraph.answers import Answers, RefusedFormat
-from eqsat_layout.egraph.engine import Ending, Engine, Row, Tables
+from eqsat_layout.egraph.derivations import Derivations
+from eqsat_layout.egraph.engine import Ending, Engine, Row, Step, Tables
 from eqsat_layout.egraph.flows import Spokesman
 from eqsat_layout.egraph.limits import Budget, Limits, Stop
 from eqsat_layout.egraph.names import Names
+from eqsat_layout.egraph.operands import OperandLists
+from eqsat_layout.egraph.recording import recorded
 from eqsat_layout.egraph.rows import GraphRows, alternative_rows
 from eqsat_layout.egraph.rule_forms import Rule, rules_of
 from eqsat_layout.egraph.rules import Command, is_own
@@ -25,21 +28,48 @@ from eqsat_layout.implementations.offers import Offers
 _SHOWN_RULES = 3
 
 
+Term = tuple[Literal["Op", "Get"], tuple[Any, ...]]
+"""The signature and operands of an op; or the number of a result, and the tuple. Operands are e-classes."""
+
+
 @dataclass
 class Saturated:
-    """The saturated e-graph of one region, as tables. E-classes are opaque handles."""
+    """The saturated e-graph of one region, as tables. E-classes are opaque handles.
+
+    ``handle_of_ref``: by the numbers of the program's bindings. ``constants``: with their names. ``terms``: what made
+    those that only rules made, each behind its operands. ``history``: how it came about, under the rules ``commands``.
+    """
 
     graph: Graph
     names: Names
     tables: Tables
     types: dict[Any, TensorType | None]
-    handle_of_node: list[Any]
+    handle_of_ref: dict[int, Any]
+    constants: list[tuple[Any, str]]
+    terms: dict[Any, Term]
     rounds: int
     e_nodes: int
     e_classes: int
     notes: list[str]
     refusals: list[RefusedFormat]
-    stops: list[Stop] = field(default_factory=list)
+    stops: list[Stop]
+    history: Sequence[Step]
+    commands: Sequence[Command]
+
+    @property
+    def handle_of_node(self) -> list[Any]:
+        """The e-classes of the nodes of the graph."""
+        return [self.handle_of_ref[i] for i in range(len(self.graph.nodes))]
+
+    def derivations(self) -> Derivations:
+        """Which rules are behind everything: all that was done is done again, by rules that write down what they do."""
+        recording = recorded(self.commands)
+        engine = Engine(recording.commands)
+        try:
+            engine.repeat(self.history)
+            return Derivations(recording, engine.tables())
+        finally:
+            engine.close()
 
 
 def saturate(
@@ -60,7 +90,7 @@ def saturate(
     budget = Budget(limits or Limits(), size, is_guarded=not all(map(is_own, one_per_file.values())))
     engine = Engine(commands)
     try:
-        saturation = _Saturation(engine, graph, signatures, spokesmen, offers or Offers(), budget)
+        saturation = _Saturation(engine, commands, graph, signatures, spokesmen, offers or Offers(), budget)
         saturated = saturation.run()
     finally:
         engine.close()
@@ -93,6 +123,7 @@ class _Saturation:
     def __init__(
         self,
         engine: Engine,
+        commands: Sequence[Command],
         graph: Graph,
         signatures: Mapping[str, Signature],
         spokesmen: Mapping[str, Spokesman] | None,
@@ -101,7 +132,8 @@ class _Saturation:
     ):
         self._budget = budget
         self._stops: list[Stop] = []
-        self._engine, self._graph, self._signatures = engine, graph, signatures
+        self._engine, self._commands = engine, commands
+        self._graph, self._signatures = graph, signatures
         self._offers = offers
         self._names = Names()
         used = {node.signature for node in graph.nodes if node.kind == "op"}
@@ -124,44 +156,61 @@ class _Saturation:
         tables = self._engine.tables()
         e_nodes, e_classes = tables.enodes_and_classes(("Tensor", "Args"))
         refs = {i: handle for i, handle in tables.rows("Ref")}
-        handles = [refs[i] for i in range(len(self._graph.nodes))]
         types: dict[Any, TensorType | None] = {}
-        for node, handle in zip(self._graph.nodes, handles, strict=True):
-            types.setdefault(handle, node.type)
+        for i, node in enumerate(self._graph.nodes):
+            types.setdefault(refs[i], node.type)
         for ref, ty in self._types_between.items():
             types.setdefault(refs[ref], ty)
-        self._type_terms(tables, types)
+        constants = [(handle, name) for name, handle in tables.rows("Const")]
+        terms = self._made_terms(tables, types, constants)
         return Saturated(
             self._graph,
             self._names,
             tables,
             types,
-            handles,
+            refs,
+            constants,
+            terms,
             self._rounds,
             e_nodes,
             e_classes,
             self._notes,
             self._answers.refusals,
             self._stops,
+            self._engine.history,
+            self._commands,
         )
 
-    def _type_terms(self, tables: Tables, types: dict[Any, TensorType | None]) -> None:
-        """Types of the terms that only rules made."""
-        untyped = [(k, a, y) for k, a, y in tables.rows("Op") if y not in types]
-        if not untyped:
-            return
-        first = {cell: x for x, _, cell in tables.rows("Arg")}
-        known = -1
-        while known < len(types):
-            known = len(types)
-            for k, a, y in untyped:
-                if y not in types:
-                    found = self._answers.result_type(k, types.get(first.get(a)))
-                    types.update({y: found} if found is not None else {})
-        for i, x, y in tables.rows("Get"):
-            for k, _, z in untyped if y not in types else ():
-                if z == x and k in self._signatures:
-                    types[y] = self._signatures[k].results[i]
+    def _made_terms(
+        self, tables: Tables, types: dict[Any, TensorType | None], constants: Iterable[tuple[Any, str]]
+    ) -> dict[Any, Term]:
+        """The terms that only rules made; their types are added to ``types``."""
+        unknown = [(k, a, y) for k, a, y in tables.rows("Op") if y not in types]
+        if not unknown:
+            return {}
+        operands = OperandLists(tables)
+        ops = [(k, operands.of(a), y) for k, a, y in unknown]
+        gets = [(i, x, y) for i, x, y in tables.rows("Get") if y not in types]
+        terms: dict[Any, Term] = {}
+        known = {*types, *(y for y, _ in constants)}
+        before = -1
+        while before < len(types) + len(terms):
+            before = len(types) + len(terms)
+            for k, own, y in ops:
+                if y not in known and known.issuperset(own):
+                    known.add(y)
+                    terms[y] = ("Op", (k, *own))
+                found = None if y in types else self._answers.result_type(k, types.get(own[0] if own else None))
+                types.update({y: found} if found is not None else {})
+            for i, x, y in gets:
+                if y not in known and x in known:
+                    known.add(y)
+                    terms[y] = ("Get", (i, x))
+        made_by = {y: self._signatures[k] for k, _, y in ops if k in self._signatures}
+        for i, x, y in gets:
+            if y not in types and x in made_by:
+                types[y] = made_by[x].results[i]
+        return terms
 
     def _load(self) -> None:
         rows = self._program_rows()

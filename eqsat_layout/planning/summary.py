@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 from eqsat_layout.cost.model import CostModel, dtype_bytes
@@ -51,7 +52,7 @@ class Region:
         """The plan replaces the input: it is cheaper, or annotations ask for layouts that the input does not have."""
         return self.annotated or self.solution.cost < self.input_cost * (1 - IMPROVEMENT)
 
-    @property
+    @cached_property
     def reasons(self) -> Reasons:
         """Why it is planned so."""
         return Reasons(self.selection, self.solution, self.decoder, self.steps)
@@ -140,7 +141,7 @@ def _users(steps: Steps, store: int) -> Iterator[int]:
 
 
 def _chosen(region: Region, program: Program) -> Iterator[ChosenOp]:
-    for choice in region.reasons.choices():
+    for choice in region.reasons.choices:
         operands, result = _layouts(choice.step, program)
         yield ChosenOp(
             region.graph.function,
@@ -192,7 +193,7 @@ def _page(title: str, plan: Plan, regions: Sequence[Region], program: Program, c
 
 def _remarks(region: Region) -> dict[int, str]:
     """What is shown when a box is pointed at."""
-    return {c.step.store: f"{c.origin}; rules: {' '.join(c.rules)}" for c in region.reasons.choices()}
+    return {c.step.store: f"{c.origin}; rules: {', '.join(c.rules)}" for c in region.reasons.choices}
 
 
 def _constant_bytes(region: Region) -> int:

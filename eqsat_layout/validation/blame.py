@@ -119,11 +119,11 @@ def _in_words(region: Region, signatures: Mapping[str, Signature], node: int, st
     name = signatures[own.signature].name if own.signature else "a part of a tuple"
     said = f"the first op that differs is {name} bound to {own.label!r}: its value {text}"
     made = _made_by(region.steps, store)
-    choice = next((c for c in region.reasons.choices() if c.step.store == made), None)
+    choice = next((c for c in region.reasons.choices if c.step.store == made), None)
     if choice is None:
         return said
     step = signatures[choice.step.signature].name
-    return f"{said}; it is made by {step} ({choice.origin}; rules: {' '.join(choice.rules)})"
+    return f"{said}; it is made by {step} ({choice.origin}; rules: {', '.join(choice.rules)})"
 
 
 def _made_by(steps: Steps, store: int) -> int:

@@ -81,7 +81,7 @@ def test_a_mismatch_names_result_op_origin_and_the_rule_at_fault(tmp_path: Path)
     text = str(caught.value)
     assert text.startswith("main: result 0 differs by up to")
     assert "the first op that differs is relax.negative bound to 'lv2'" in text
-    assert "it is made by relax.exp (as written; rules: impls run)" in text
+    assert "it is made by relax.exp (as written; rules: negative-of-exp (mine.egg:5), impls, run)" in text
     assert text.endswith(f"it is right without the rule of {tmp_path / 'mine.egg'}:5")
 
 
