@@ -103,7 +103,7 @@ def _verdict(rule: RuleReport) -> Text:
 
 def _troubles(report: FuzzReport) -> list[str]:
     return [
-        *(f"not fuzzed: {line}" for line in report.unread),
+        *(f"not fuzzed: {line}" for line in (*report.unread, *report.gaps)),
         *(f"a wrong answer: {line}" for line in report.wrong_answers[:10]),
         *(f"all rules together: {line}" for line in report.false_merges[:10]),
         *(f"a question that has no answer: {line}" for line in report.crashes[:10]),

@@ -100,6 +100,12 @@ class Answers:
         found: Callable[..., Sequence[Fact]] | None = getattr(self, f"answer_{name}", None)
         return found
 
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """The relations ``ask-NAME`` that are answered."""
+        names = (name.removeprefix("answer_") for name in dir(self) if name.startswith("answer_"))
+        return tuple(f"ask-{name.replace('_', '-')}" for name in names)
+
     # ---- naming ops -------------------------------------------------------------------------------------------------
 
     def op_names(self, signature: Signature) -> list[str]:
@@ -130,6 +136,11 @@ class Answers:
     def _border_name(self, border: Border) -> str:
         self._borders.setdefault(border.key, border)
         return border.key
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """All views, pads and crops that have a name."""
+        return {**self._views, **self._borders}
 
     def part(self, name: str) -> Part:
         """The view, pad or crop of that name."""

@@ -105,6 +105,7 @@ def _merged(reports: Sequence[FuzzReport], seed: int) -> FuzzReport:
         total("false_merges"),
         list(dict.fromkeys(total("crashes"))),
         first.unread,
+        [gap for gap in first.gaps if all(gap in r.gaps for r in reports)],
     )
 
 

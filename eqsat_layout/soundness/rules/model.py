@@ -64,7 +64,7 @@ class Model:
 
     def of_shape(self, shape: tuple[Any, ...]) -> int | None:
         """Some tensor of a shape."""
-        fitting = [i for i in range(len(self.values.tensors)) if self.is_of(i, shape)]
+        fitting = self.values.of_shape(shape)
         return self.rng.choice(fitting) if fitting else None
 
     def operands_for(self, name: str) -> tuple[int, ...] | None:

@@ -71,6 +71,7 @@ class Values:
     graphs: dict[str, dict[tuple[str, int], tuple[Any, ...]]] = field(default_factory=dict)
     made_by: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     _known: dict[Any, int] = field(default_factory=dict)
+    _of_shape: dict[tuple[Any, ...], list[int]] = field(default_factory=dict)
     _ops: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
     _buffers: dict[tuple[str, int], StoredBytes] = field(default_factory=dict)
 
@@ -82,7 +83,13 @@ class Values:
             number = self._known[key] = len(self.tensors)
             self.tensors.append(value)
             self.made_by[number] = made_by
+            if not isinstance(value, tuple):
+                self._of_shape.setdefault(value.shape[1:], []).append(number)
         return number
+
+    def of_shape(self, shape: tuple[Any, ...]) -> Sequence[int]:
+        """The tensors of a shape."""
+        return self._of_shape.get(shape, ())
 
     def array(self, number: int) -> Array:
         """The elements of a tensor; :class:`IllTypedError` for a tuple."""
