@@ -56,10 +56,13 @@ class Engine:
         self.history: list[Step] = []
         self._strings: dict[Any, str] = {}
         for command in commands:
-            self._declare(command)
+            self.declare(command)
 
-    def _declare(self, command: Command) -> None:
-        """Moved to its line and column, so that egglog's own positions are those of the file."""
+    def declare(self, command: Command) -> None:
+        """Runs a command of a rule file; :class:`RuleError` with its position if egglog does not take it.
+
+        It is moved to its line and column, so that egglog's own positions are those of the file.
+        """
         text = "\n" * (command.line - 1) + " " * (command.column - 1) + text_with_name(command)
         try:
             self._egraph.run_program(*self._egraph.parse_program(text, Path(command.file).name))

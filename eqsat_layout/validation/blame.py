@@ -18,7 +18,7 @@ from eqsat_layout.graph.steps import Convert, Run, Steps
 from eqsat_layout.maps import Format
 from eqsat_layout.planning.summary import Region
 from eqsat_layout.validation.poison import held_tensors, poisoned
-from eqsat_layout.validation.results import difference, run, virtual_machine
+from eqsat_layout.validation.results import difference, last_line, run, virtual_machine
 
 
 def first_difference(
@@ -29,14 +29,17 @@ def first_difference(
     inputs: Sequence[Any],
     poison: str | None,
 ) -> str:
-    """The op in words, with how it is run and the rules that led there; empty where no single op can be named."""
+    """The op in words, with how it is run and the rules that led there; empty where no single op can be named.
+
+    Where the search for it fails, what it failed with.
+    """
     for region in sorted(regions, key=lambda r: (r.graph.block, r.graph.bindings)):
         if region.graph.function != function:
             continue
         try:
             found = _first_of_region(mod, region, signatures, inputs, poison)
-        except Exception:  # a region that can't be looked into must not hide the error that is being told
-            continue
+        except Exception as error:  # must not hide the error that is being told, and is told with it
+            return f"which op differs first can't be told: {type(error).__name__}: {last_line(error)}"
         if found is not None:
             return _in_words(region, signatures, *found)
     return ""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
+import tvm
 
 from eqsat_layout.errors import EqsatError, ValidationError
 from eqsat_layout.graph.emit import emit_module
@@ -42,7 +43,7 @@ def validate(before: Any, after: Any, regions: Sequence[Region], program: Progra
             try:
                 steps = [(r.graph, poisoned(r, signatures, kind)) for r in regions]
                 module = emit_module(before, steps, signatures)
-            except (EqsatError, AssertionError) as error:
+            except EqsatError as error:
                 notes.append(f"validation: undef padding could not be poisoned: {error}")
                 break
             variants.append(_Variant(module, f" with poison ({kind}) in undef padding", kind))
@@ -50,7 +51,7 @@ def validate(before: Any, after: Any, regions: Sequence[Region], program: Progra
         difference = reference.difference(variant)
         if difference is not None:
             op = first_difference(before, regions, signatures, difference.function, difference.inputs, variant.poison)
-            raise ValidationError(difference.text + (f"; {op}" if op else ""))
+            raise ValidationError(difference.text + (f"; {op}" if op else "")) from difference.error
     return notes
 
 
@@ -58,7 +59,7 @@ def check_equal(before: Any, after: Any, seed: int = 0) -> None:
     """Raises :class:`ValidationError` where the results of the two modules differ."""
     difference = _Reference(before, seed, []).difference(_Variant(after, "", None))
     if difference is not None:
-        raise ValidationError(difference.text)
+        raise ValidationError(difference.text) from difference.error
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class _Difference:
     function: str
     inputs: list[Any]
     text: str
+    error: Exception | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class _Reference:
         self.cases: list[_Case] = []
         try:
             machine = virtual_machine(mod)
-        except Exception as error:  # whatever TVM's build meets
+        except (EqsatError, tvm.error.InternalError) as error:  # what TVM or our targets can't build
             notes.append(f"validation: the input module can't be built here: {last_line(error)}")
             return
         for name, function in sorted(public_functions(mod), key=lambda item: item[0]):
@@ -102,11 +104,13 @@ class _Reference:
             for distinct in (True, False):
                 try:
                     inputs = random_inputs(function, _FIRST_SIZE + round_, seed + round_, distinct=distinct)
-                    self.cases.append(_Case(name, inputs, run(machine, name, inputs)))
-                    break
                 except NoInputsError as error:
                     reasons.append(str(error))
-                except Exception as error:  # sizes that do not fit one another, among others
+                    continue
+                try:
+                    self.cases.append(_Case(name, inputs, run(machine, name, inputs)))
+                    break
+                except Exception as error:  # the user's program runs: sizes that do not fit, an assertion of its own
                     reasons.append(last_line(error))
             else:
                 note = f"validation: function {name!r} was not run: {reasons[0]}"
@@ -118,15 +122,15 @@ class _Reference:
             return None
         try:
             machine = virtual_machine(variant.module)
-        except Exception as error:
+        except Exception as error:  # whatever is raised, the input can be built
             text = f"the optimised module{variant.what} can't be built, but the input can: {last_line(error)}"
             raise ValidationError(text) from error
         for case in self.cases:
             try:
                 found = run(machine, case.function, case.inputs)
-            except Exception as error:
+            except Exception as error:  # whatever it raises, the input did not
                 text = f"{case.function}: fails{variant.what}, but the input does not: {last_line(error)}"
-                return _Difference(case.function, case.inputs, text)
+                return _Difference(case.function, case.inputs, text, error)
             for i, (expected, got) in enumerate(zip(case.results, found, strict=True)):
                 text = difference(expected, got)
                 if text:

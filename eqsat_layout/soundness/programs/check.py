@@ -42,7 +42,7 @@ def interface_difference(before: Any, after: Any) -> str:
     """What the outside sees of the functions and is not as it was."""
     try:
         relax.analysis.well_formed(after)
-    except Exception as error:
+    except Exception as error:  # on purpose: what TVM says of it is the difference
         return f"is not well formed: {last_line(error)}"
     names = {str(gv.name_hint) for gv in after.functions}
     for global_var, function in before.functions_items():

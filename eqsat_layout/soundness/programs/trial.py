@@ -35,7 +35,7 @@ def check(choices: Choices, seed: int, rules: Sequence[str | Path] = ()) -> Prog
     try:
         with clock.stage("make"):
             program = make_program(choices)
-    except Exception as error:
+    except Exception as error:  # on purpose, as in all of this file: see above
         return _finished(choices, None, clock, _raised("making the program", error))
     try:
         found = _checked(program, seed, clock, rules)

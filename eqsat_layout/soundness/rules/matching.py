@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -76,14 +76,12 @@ class Matcher:
         body = " ".join(map(show, (*rule.body, *_thinning(rule, sorts))))
         columns = " ".join(sorts.values()) or "i64"
         row = " ".join(sorts) or "0"
+        matching = f'(rule ({body}) (({name} {row})) :ruleset fuzz-match :name "{name}")'
         try:
-            self._engine.command(
-                f'(relation {name} ({columns})) (rule ({body}) (({name} {row})) :ruleset fuzz-match :name "{name}")'
-            )
-        except BaseException as error:  # egglog panics with a BaseException for some mistakes
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                raise
-            self.refused.append((rule, "egglog does not take its body"))
+            for text in (f"(relation {name} ({columns}))", matching):
+                self._engine.declare(replace(rule.command, text=text))
+        except RuleError as error:
+            self.refused.append((rule, f"egglog does not take its body: {error}"))
             return
         self.watched.append(Watched(rule, name, tuple(sorts.items())))
 

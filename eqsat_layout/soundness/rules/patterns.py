@@ -41,7 +41,7 @@ class Pattern:
                     waiting.remove(fact)
                     try:
                         self.scope[str(fact[1])] = self._value(fact[2])
-                    except (IllTypedError, LookupError):
+                    except IllTypedError:
                         return
 
     def _said(self, fact: Expr) -> Iterator[tuple[Expr, ...]]:
