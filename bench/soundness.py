@@ -22,7 +22,7 @@ from eqsat_layout.soundness.rules.fuzzer import Effort, FuzzReport
 from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
 from eqsat_layout.soundness.rules.mutation import Verdict, judge, mutants_of
 from eqsat_layout.soundness.rules.prover import prove_all
-from eqsat_layout.soundness.rules.rule_text import RuleBase, read_rule_base
+from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
 
 
 def main() -> int:

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+ILL_TYPED: Final = (ValueError, TypeError, IndexError, RuntimeError)
+"""What TVM's type inference raises for a call that it does not take, over all Relax ops with many shapes and types.
+
+For calls into TVM alone: among our own code it would hide faults.
+"""
+
 
 class EqsatError(Exception):
     """Base of every error that this package raises on purpose."""

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eqsat_layout.soundness.programs.fuzzer import FAILED, SAME, UNCHANGED, Outcome, check
-from eqsat_layout.soundness.programs.generator import Choices
+from eqsat_layout.soundness.programs.choices import Choices
+from eqsat_layout.soundness.programs.outcomes import FAILED, SAME, UNCHANGED, ProgramOutcome
+from eqsat_layout.soundness.programs.trial import check
 
 
-def assert_fine(outcome: Outcome) -> None:
+def assert_fine(outcome: ProgramOutcome) -> None:
     assert outcome.kind != FAILED, f"{outcome.why}: {outcome.text}\n{outcome.program}"
 
 

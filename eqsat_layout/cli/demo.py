@@ -53,7 +53,7 @@ class DemoOptions:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Comparison:
     """What running both builds on one input gave: seconds per run, and how far apart the results are."""
 
     input_seconds: float
@@ -101,7 +101,7 @@ def weight_layout(layout: str) -> str:
     return outer.replace("C", "I").replace("N", "O") + (f"{block}i{block}o" if block else "")
 
 
-def _build_and_run(mod: tvm.IRModule, plan: Plan, options: DemoOptions, stages: Stages) -> Outcome:
+def _build_and_run(mod: tvm.IRModule, plan: Plan, options: DemoOptions, stages: Stages) -> Comparison:
     with stages("compile", "the plan") as say:
         planned = relax.VirtualMachine(lower(plan.module, options.target, progress=say), tvm.cpu())
     with stages("compile", "the input, for comparison") as say:
@@ -111,7 +111,7 @@ def _build_and_run(mod: tvm.IRModule, plan: Plan, options: DemoOptions, stages: 
     with stages("run", f"both, {options.repeat} times each"):
         wanted, got = _result(reference, x), _result(planned, x)
         seconds = [(_time(reference, x), _time(planned, x)) for _ in range(options.repeat)]
-    return Outcome(
+    return Comparison(
         input_seconds=statistics.median(first for first, _ in seconds),
         plan_seconds=statistics.median(second for _, second in seconds),
         difference=float(np.max(np.abs(wanted - got))),
@@ -129,7 +129,7 @@ def _time(vm: Any, x: Any) -> float:
     return time.perf_counter() - start
 
 
-def _report(plan: Plan, outcome: Outcome | None, options: DemoOptions, stages: Stages, console: Console) -> None:
+def _report(plan: Plan, outcome: Comparison | None, options: DemoOptions, stages: Stages, console: Console) -> None:
     layouts = f"conv2d frozen to {options.layout}, weights {weight_layout(options.layout)}"
     console.print(
         Text.assemble((f"ResNet-50 {options.batch}x3x{options.image}x{options.image}", "bold"), f", {layouts}")
@@ -156,7 +156,7 @@ def _note_lines(notes: Sequence[str]) -> Iterator[tuple[str, RenderableType]]:
         yield "", f"... and {len(notes) - len(shown)} more notes"
 
 
-def _verdict(outcome: Outcome) -> Text:
+def _verdict(outcome: Comparison) -> Text:
     verdict = ("the numbers agree", "bold green") if outcome.agrees else ("THE NUMBERS DISAGREE", "bold red")
     limit = TOLERANCE * outcome.magnitude
     detail = f": maximum absolute difference {outcome.difference:.2g}, tolerance {limit:.2g}"

@@ -15,10 +15,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness.rules.fuzzer import Effort, FuzzReport, RuleReport
 from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
-from eqsat_layout.soundness.rules.rule_text import Rule, read_rule_base
+from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _verdict(rule: RuleReport) -> Text:
 
 def _troubles(report: FuzzReport) -> list[str]:
     return [
-        *(f"not fuzzed: {line}" for line in report.unread),
+        *(f"not fuzzed: {line}" for line in (*report.unread, *report.gaps)),
         *(f"a wrong answer: {line}" for line in report.wrong_answers[:10]),
         *(f"all rules together: {line}" for line in report.false_merges[:10]),
         *(f"a question that has no answer: {line}" for line in report.crashes[:10]),

@@ -15,13 +15,20 @@ from typing import Any, Literal
 from egglog.bindings import EGraph
 
 from eqsat_layout.egraph.limits import Budget, Stop, rehearse, used_megabytes
-from eqsat_layout.egraph.rules import Command, padded
+from eqsat_layout.egraph.rule_forms import text_with_name
+from eqsat_layout.egraph.rules import Command
 from eqsat_layout.errors import EqsatError, RuleError
 
 Row = tuple[Any, ...]
 
-Outcome = Stop | Literal["done", "paused"]
+Step = tuple[str, str]
+"""What was done to an e-graph: a relation and the text of its new rows, or a ruleset that was run and the command."""
+
+Ending = Stop | Literal["done", "paused"]
 """How a run ended: at a limit, with nothing left to do, or before that."""
+
+_RUN = "run a ruleset"
+"""In a history; no relation has this name."""
 
 _MOST_STEPS, _MOST_REHEARSED_STEPS = 4, 256
 """Steps at a time between looks at the limits: what doubles in each must not grow far in between."""
@@ -36,7 +43,7 @@ _GROWTH, _MEGABYTES_OF_GROWTH = 1.1, 64.0
 """Where a slice grows by more than one of these, the next is one step."""
 
 
-class Database:
+class Engine:
     """One egglog e-graph. Not shared between threads."""
 
     def __init__(self, commands: Sequence[Command]):
@@ -46,11 +53,17 @@ class Database:
             raise EqsatError(f"can't write scratch files: {error}") from error
         self._egraph = EGraph(fact_directory=self._folder.name)
         self._files = 0
+        self.history: list[Step] = []
         self._strings: dict[Any, str] = {}
-        for command, text in padded(commands):
-            self._declare(command, text)
+        for command in commands:
+            self.declare(command)
 
-    def _declare(self, command: Command, text: str) -> None:
+    def declare(self, command: Command) -> None:
+        """Runs a command of a rule file; :class:`RuleError` with its position if egglog does not take it.
+
+        It is moved to its line and column, so that egglog's own positions are those of the file.
+        """
+        text = "\n" * (command.line - 1) + " " * (command.column - 1) + text_with_name(command)
         try:
             self._egraph.run_program(*self._egraph.parse_program(text, Path(command.file).name))
         except BaseException as error:  # egglog panics with a BaseException for some mistakes
@@ -62,27 +75,31 @@ class Database:
         """Adds rows to relations, one file per relation (a hundred times cheaper than commands)."""
         for relation, content in rows.items():
             lines = ["\t".join(map(_field, row)) for row in content]
-            if not lines:
-                continue
-            self._files += 1
-            name = f"{self._files}.tsv"
-            path = Path(self._folder.name) / name
-            try:
-                path.write_text("\n".join(lines), encoding="utf-8")
-            except (OSError, UnicodeEncodeError) as error:
-                raise EqsatError(f"can't write the scratch file {path}: {error}") from error
-            self.command(f'(input {relation} "{name}")')
+            if lines:
+                self._input(relation, "\n".join(lines))
+
+    def _input(self, relation: str, text: str) -> None:
+        self.history.append((relation, text))
+        self._files += 1
+        name = f"{self._files}.tsv"
+        path = Path(self._folder.name) / name
+        try:
+            path.write_text(text, encoding="utf-8")
+        except (OSError, UnicodeEncodeError) as error:
+            raise EqsatError(f"can't write the scratch file {path}: {error}") from error
+        self.command(f'(input {relation} "{name}")')
 
     def command(self, text: str) -> Any:
         """Runs one command of our own."""
         return self._egraph.run_program(*self._egraph.parse_program(text))
 
-    def saturate(self, ruleset: str, budget: Budget) -> Outcome:
+    def saturate(self, ruleset: str, budget: Budget) -> Ending:
         """Runs ``ruleset`` until nothing changes, until it hits a limit, or for a while."""
         steps, nodes, memory, taken = 1, self.size(), used_megabytes(), 0
         at_work: tuple[str, ...] = ()
         while True:
-            command = self._egraph.parse_program(f"(run {ruleset} {steps})")
+            text = f"(run {ruleset} {steps})"
+            command = self._egraph.parse_program(text)
             died = self._rehearsed(command, budget, 1 if steps == 1 else _SHARE) if budget.is_guarded else None
             if died and steps > 1:
                 steps = 1
@@ -90,6 +107,7 @@ class Database:
             if died:
                 return Stop(ruleset, died, at_work)
             ran: Any = self._egraph.run_program(*command)
+            self.history.append((_RUN, text))
             report = ran[0].report
             if not report.updated or len(report.iterations) < steps:
                 return "done"
@@ -113,7 +131,19 @@ class Database:
 
     def step(self, ruleset: str) -> None:
         """Runs ``ruleset`` once."""
-        self.command(f"(run {ruleset} 1)")
+        self._run(f"(run {ruleset} 1)")
+
+    def _run(self, text: str) -> None:
+        self.history.append((_RUN, text))
+        self.command(text)
+
+    def repeat(self, history: Iterable[Step]) -> None:
+        """Does what another engine did, with other rules: no limits, because that one came to an end."""
+        for what, text in history:
+            if what == _RUN:
+                self._run(text)
+            else:
+                self._input(what, text)
 
     def tables(self) -> Tables:
         """A snapshot of all tables."""
@@ -181,7 +211,7 @@ class Tables:
 
 
 def _at_work(report: Any) -> tuple[str, ...]:
-    """The rules that still found something in the last step of a run, the busiest first."""
+    """The keys of the rules that still found something in the last step of a run, the busiest first."""
     if not report.iterations:
         return ()
     reports = report.iterations[-1].rule_set_report.rule_reports

@@ -1,4 +1,4 @@
-"""Limits on saturation, for rules that would go on for ever (egraph room).
+"""Limits on saturation, for rules that would go on for ever.
 
 In: what the user allows. Out: :class:`Budget`, which is asked between slices of a run, and :func:`rehearse`, which
 finds out in a child process whether a slice comes to an end at all.
@@ -58,7 +58,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Stop:
-    """A limit that was hit. ``limit`` says which in words, ``rules`` are the names of those that were still at work."""
+    """A limit that was hit. ``limit`` says which in words, ``rules`` are the keys of those that were still at work."""
 
     phase: str
     limit: str

@@ -1,4 +1,4 @@
-"""A graph as rows of facts, for the relations that the rules load programs from (egraph room).
+"""A graph as rows of facts, for the relations that the rules load programs from.
 
 In: a graph and the names of its ops. Out: rows by relation: ``row-op``, ``row-arg`` and so on for a program, and the
 same under ``alt-`` for a graph that may replace an op.

@@ -7,7 +7,7 @@ In: paths of ``.egg`` files. Out: commands with their file and position. Errors 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,11 @@ def rule_files(extra: Iterable[str | Path] | None = None) -> list[Path]:
     if not own:
         raise RuleError(f"{rules_dir()}: no rule files found; the installation is incomplete")
     return own + [Path(path) for path in extra or ()]
+
+
+def is_own(command: Command) -> bool:
+    """Whether it comes with the package."""
+    return Path(command.file).parent == rules_dir()
 
 
 def read_commands(path: Path) -> list[Command]:
@@ -92,12 +97,6 @@ def _check_allowed(command: Command) -> None:
     if found is not None:
         line = command.line + code[: found.start()].count("\n")
         raise RuleError(f"{command.file}:{line}: a rule file may not use '{found[1]}'; it only declares and rewrites")
-
-
-def padded(commands: Sequence[Command]) -> Iterable[tuple[Command, str]]:
-    """Each command's text moved to its line and column, so that egglog's own positions are those of the file."""
-    for command in commands:
-        yield command, "\n" * (command.line - 1) + " " * (command.column - 1) + command.text
 
 
 def _code_characters(text: str) -> Iterable[tuple[int, str]]:

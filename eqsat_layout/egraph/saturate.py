@@ -6,43 +6,70 @@ batches until none is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from eqsat_layout.egraph.answers import Answers, RefusedFormat
-from eqsat_layout.egraph.engine import Database, Outcome, Row, Tables
+from eqsat_layout.egraph.derivations import Derivations
+from eqsat_layout.egraph.engine import Ending, Engine, Row, Step, Tables
 from eqsat_layout.egraph.flows import Spokesman
 from eqsat_layout.egraph.limits import Budget, Limits, Stop
 from eqsat_layout.egraph.names import Names
+from eqsat_layout.egraph.operands import OperandLists
+from eqsat_layout.egraph.recording import recorded
 from eqsat_layout.egraph.rows import GraphRows, alternative_rows
-from eqsat_layout.egraph.rules import Command, rules_dir
+from eqsat_layout.egraph.rule_forms import Rule, rules_of
+from eqsat_layout.egraph.rules import Command, is_own
 from eqsat_layout.errors import LayoutError, RuleError
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.implementations.offers import Offers
 
 _SHOWN_RULES = 3
 
-_TOLD_BY = 40
-"""Characters of a rule's text, blanks left out, that tell it from others; egglog writes the end in its own way."""
+
+Term = tuple[Literal["Op", "Get"], tuple[Any, ...]]
+"""The signature and operands of an op; or the number of a result, and the tuple. Operands are e-classes."""
 
 
 @dataclass
 class Saturated:
-    """The saturated e-graph of one region, as tables. E-classes are opaque handles."""
+    """The saturated e-graph of one region, as tables. E-classes are opaque handles.
+
+    ``handle_of_ref``: by the numbers of the program's bindings. ``constants``: with their names. ``terms``: what made
+    those that only rules made, each behind its operands. ``history``: how it came about, under the rules ``commands``.
+    """
 
     graph: Graph
     names: Names
     tables: Tables
     types: dict[Any, TensorType | None]
-    handle_of_node: list[Any]
+    handle_of_ref: dict[int, Any]
+    constants: list[tuple[Any, str]]
+    terms: dict[Any, Term]
     rounds: int
     e_nodes: int
     e_classes: int
     notes: list[str]
     refusals: list[RefusedFormat]
-    stops: list[Stop] = field(default_factory=list)
+    stops: list[Stop]
+    history: Sequence[Step]
+    commands: Sequence[Command]
+
+    @property
+    def handle_of_node(self) -> list[Any]:
+        """The e-classes of the nodes of the graph."""
+        return [self.handle_of_ref[i] for i in range(len(self.graph.nodes))]
+
+    def derivations(self) -> Derivations:
+        """Which rules are behind everything: all that was done is done again, by rules that write down what they do."""
+        recording = recorded(self.commands)
+        engine = Engine(recording.commands)
+        try:
+            engine.repeat(self.history)
+            return Derivations(recording, engine.tables())
+        finally:
+            engine.close()
 
 
 def saturate(
@@ -61,56 +88,42 @@ def saturate(
     size = sum(1 + len(node.inputs) for node in graph.nodes)
     one_per_file = {command.file: command for command in commands}
     budget = Budget(limits or Limits(), size, is_guarded=not all(map(is_own, one_per_file.values())))
-    database = Database(commands)
+    engine = Engine(commands)
     try:
-        saturation = _Saturation(database, graph, signatures, spokesmen, offers or Offers(), budget)
+        saturation = _Saturation(engine, commands, graph, signatures, spokesmen, offers or Offers(), budget)
         saturated = saturation.run()
     finally:
-        database.close()
+        engine.close()
     saturated.notes += [_in_words(stop, graph.function, commands) for stop in saturated.stops]
     return saturated
 
 
-def is_own(command: Command) -> bool:
-    """Whether it comes with the package."""
-    return Path(command.file).parent == rules_dir()
-
-
 def _in_words(stop: Stop, function: str, commands: Sequence[Command]) -> str:
-    named = [_named(rule, place) for rule, place in _users_first(stop.rules, commands)[:_SHOWN_RULES]]
-    rules = f"; still at work: {', '.join(named)}" if named else ""
+    rules = _at_work(stop.rules, commands)[:_SHOWN_RULES]
+    still = f"; still at work: {', '.join(map(_named, rules))}" if rules else ""
     return (
-        f"{function}: the rules of phase {stop.phase!r} were stopped by the limit of {stop.limit}{rules}; "
+        f"{function}: the rules of phase {stop.phase!r} were stopped by the limit of {stop.limit}{still}; "
         "what they had found is used"
     )
 
 
-def _users_first(rules: Sequence[str], commands: Sequence[Command]) -> list[tuple[str, Command | None]]:
-    """Rules with the commands that they come from, those of the user's in front."""
-    found = [(rule, _command_of(rule, commands)) for rule in rules]
-    return sorted(found, key=lambda pair: pair[1] is None or is_own(pair[1]))
+def _at_work(keys: Sequence[str], commands: Sequence[Command]) -> list[tuple[Rule, Command]]:
+    """The rules of these keys, those of the user's in front."""
+    by_key = {rule.key: (rule, command) for command in commands for rule in rules_of(command)}
+    return sorted((by_key[key] for key in keys), key=lambda pair: is_own(pair[1]))
 
 
-def _command_of(rule: str, commands: Sequence[Command]) -> Command | None:
-    """By the name that egglog's report has; rules without one it calls by their text, ``(rule (...)``."""
-    start = "".join(rule.split())[:_TOLD_BY]
-    for command in commands:
-        if f':name "{rule}"' in command.text:
-            return command
-        if rule.startswith("(") and "".join(command.text.split()).startswith(start):
-            return command
-    return None
-
-
-def _named(rule: str, command: Command | None) -> str:
-    said = "the rule" if rule.startswith("(") else f"rule {rule!r}"
-    return said if command is None else f"{said} of {Path(command.file).name}:{command.line}"
+def _named(pair: tuple[Rule, Command]) -> str:
+    rule, _ = pair
+    said = f"rule {rule.name!r}" if rule.is_named else "the rule"
+    return f"{said} of {rule.place}"
 
 
 class _Saturation:
     def __init__(
         self,
-        database: Database,
+        engine: Engine,
+        commands: Sequence[Command],
         graph: Graph,
         signatures: Mapping[str, Signature],
         spokesmen: Mapping[str, Spokesman] | None,
@@ -119,7 +132,8 @@ class _Saturation:
     ):
         self._budget = budget
         self._stops: list[Stop] = []
-        self._database, self._graph, self._signatures = database, graph, signatures
+        self._engine, self._commands = engine, commands
+        self._graph, self._signatures = graph, signatures
         self._offers = offers
         self._names = Names()
         used = {node.signature for node in graph.nodes if node.kind == "op"}
@@ -139,47 +153,64 @@ class _Saturation:
         self._build()
         if self._answers.refused:
             self._notes.append(f"{self._answers.refused} layouts were not explored: too many for one tensor shape")
-        tables = self._database.tables()
+        tables = self._engine.tables()
         e_nodes, e_classes = tables.enodes_and_classes(("Tensor", "Args"))
         refs = {i: handle for i, handle in tables.rows("Ref")}
-        handles = [refs[i] for i in range(len(self._graph.nodes))]
         types: dict[Any, TensorType | None] = {}
-        for node, handle in zip(self._graph.nodes, handles, strict=True):
-            types.setdefault(handle, node.type)
+        for i, node in enumerate(self._graph.nodes):
+            types.setdefault(refs[i], node.type)
         for ref, ty in self._types_between.items():
             types.setdefault(refs[ref], ty)
-        self._type_terms(tables, types)
+        constants = [(handle, name) for name, handle in tables.rows("Const")]
+        terms = self._made_terms(tables, types, constants)
         return Saturated(
             self._graph,
             self._names,
             tables,
             types,
-            handles,
+            refs,
+            constants,
+            terms,
             self._rounds,
             e_nodes,
             e_classes,
             self._notes,
             self._answers.refusals,
             self._stops,
+            self._engine.history,
+            self._commands,
         )
 
-    def _type_terms(self, tables: Tables, types: dict[Any, TensorType | None]) -> None:
-        """Types of the terms that only rules made."""
-        untyped = [(k, a, y) for k, a, y in tables.rows("Op") if y not in types]
-        if not untyped:
-            return
-        first = {cell: x for x, _, cell in tables.rows("Arg")}
-        known = -1
-        while known < len(types):
-            known = len(types)
-            for k, a, y in untyped:
-                if y not in types:
-                    found = self._answers.result_type(k, types.get(first.get(a)))
-                    types.update({y: found} if found is not None else {})
-        for i, x, y in tables.rows("Get"):
-            for k, _, z in untyped if y not in types else ():
-                if z == x and k in self._signatures:
-                    types[y] = self._signatures[k].results[i]
+    def _made_terms(
+        self, tables: Tables, types: dict[Any, TensorType | None], constants: Iterable[tuple[Any, str]]
+    ) -> dict[Any, Term]:
+        """The terms that only rules made; their types are added to ``types``."""
+        unknown = [(k, a, y) for k, a, y in tables.rows("Op") if y not in types]
+        if not unknown:
+            return {}
+        operands = OperandLists(tables)
+        ops = [(k, operands.of(a), y) for k, a, y in unknown]
+        gets = [(i, x, y) for i, x, y in tables.rows("Get") if y not in types]
+        terms: dict[Any, Term] = {}
+        known = {*types, *(y for y, _ in constants)}
+        before = -1
+        while before < len(types) + len(terms):
+            before = len(types) + len(terms)
+            for k, own, y in ops:
+                if y not in known and known.issuperset(own):
+                    known.add(y)
+                    terms[y] = ("Op", (k, *own))
+                found = None if y in types else self._answers.result_type(k, types.get(own[0] if own else None))
+                types.update({y: found} if found is not None else {})
+            for i, x, y in gets:
+                if y not in known and x in known:
+                    known.add(y)
+                    terms[y] = ("Get", (i, x))
+        made_by = {y: self._signatures[k] for k, _, y in ops if k in self._signatures}
+        for i, x, y in gets:
+            if y not in types and x in made_by:
+                types[y] = made_by[x].results[i]
+        return terms
 
     def _load(self) -> None:
         rows = self._program_rows()
@@ -187,9 +218,9 @@ class _Saturation:
             rows.setdefault(relation, []).append(row)
         for relation, row in self._names.take_new_rows():
             rows.setdefault(relation, []).append(row)
-        self._database.load({relation: _unique(content) for relation, content in rows.items()})
-        self._database.step("handles")
-        self._database.step("load")
+        self._engine.load({relation: _unique(content) for relation, content in rows.items()})
+        self._engine.step("handles")
+        self._engine.step("load")
 
     def _program_rows(self) -> dict[str, list[Row]]:
         rows = GraphRows(self._graph, self._signatures, self._answers, self._names, "")
@@ -222,10 +253,10 @@ class _Saturation:
 
     def _phase(self, ruleset: str) -> None:
         """Saturates and answers until no new question is asked, or a limit is hit."""
-        self._budget.start(self._database.size())
+        self._budget.start(self._engine.size())
         rounds = 0
         while rounds < self._budget.rounds:
-            outcome = self._database.saturate(ruleset, self._budget)
+            outcome = self._engine.saturate(ruleset, self._budget)
             if isinstance(outcome, Stop):
                 return self._stops.append(outcome)
             rows = self._answer_all()
@@ -235,21 +266,21 @@ class _Saturation:
                 return self._stops.append(Stop(ruleset, self._budget.exceeded(0) or "time"))
             if not rows and outcome == "done":
                 return None
-            self._database.load(rows)
+            self._engine.load(rows)
         self._stops.append(Stop(ruleset, f"{self._budget.rounds} rounds of new questions"))
 
     def _build(self) -> None:
         """The last phase, in which nothing is asked."""
-        self._budget.start(self._database.size())
-        outcome: Outcome = "paused"
+        self._budget.start(self._engine.size())
+        outcome: Ending = "paused"
         while outcome == "paused":
-            outcome = self._database.saturate("build", self._budget)
+            outcome = self._engine.saturate("build", self._budget)
         if isinstance(outcome, Stop):
             self._stops.append(outcome)
 
     def _answer_all(self) -> dict[str, list[Row]]:
         """Answers every question not asked before, in sorted order, so that names do not depend on hashing."""
-        tables = self._database.tables()
+        tables = self._engine.tables()
         rows: dict[str, dict[Row, None]] = {}
         for table in tables.names:
             if not table.startswith("ask-") or not tables.size(table):

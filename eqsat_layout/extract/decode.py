@@ -1,4 +1,4 @@
-"""A solution of the selection problem as steps (extract room).
+"""A solution of the selection problem as steps.
 
 In: a selection and a solution of its problem. Out: :class:`Steps`, which emission turns into Relax, and for each store
 of the steps its place in the problem.

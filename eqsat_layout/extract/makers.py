@@ -1,4 +1,4 @@
-"""The ways to make a tensor in a format, with their costs (extract room).
+"""The ways to make a tensor in a format, with their costs.
 
 In: the tables of a saturation and a cost model. Out: :class:`Makers`: nodes of the selection problem still without
 their places in it.
@@ -13,6 +13,7 @@ from typing import Any
 from eqsat_layout.cost.fusion import Fusion
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.names import Variant
+from eqsat_layout.egraph.operands import OperandLists
 from eqsat_layout.extract.conversions import Spec
 from eqsat_layout.extract.tensors import Tensors
 from eqsat_layout.graph.graph import Signature
@@ -35,7 +36,7 @@ class Makers:
 
     def _read(self) -> None:
         tables = self.tensors.saturated.tables
-        operands = _OperandLists(tables, self.tensors.number)
+        operands = OperandLists(tables, self.tensors.number)
         costs: dict[tuple[str, frozenset[int]], float] = {}
         runs: list[tuple[int, str, str, tuple[Spec, ...]]] = []
         for y, fmt, key, args in tables.rows("run"):
@@ -129,22 +130,3 @@ def reads_of(made: Made) -> tuple[Spec, ...]:
     if kind == "part":
         return (detail[1],)
     return (detail,) if kind == "inside" else ()
-
-
-class _OperandLists:
-    """Operand lists, from the cells of the e-graph. A class of lists that holds several cells has one content."""
-
-    def __init__(self, tables: Any, tensor: Any):
-        self._cells = {cell: (tensor(x), rest) for x, rest, cell in tables.rows("Arg")}
-        self._known: dict[Any, tuple[int, ...]] = {cell: () for (cell,) in tables.rows("End")}
-
-    def of(self, handle: Any) -> tuple[int, ...]:
-        cells: list[Any] = []
-        rest = handle
-        while rest not in self._known:
-            cells.append(rest)
-            rest = self._cells[rest][1]
-        for cell in reversed(cells):
-            first, rest = self._cells[cell]
-            self._known[cell] = (first, *self._known[rest])
-        return self._known[handle]

@@ -1,4 +1,4 @@
-"""Why a solution is as it is (extract room).
+"""Why a solution is as it is.
 
 In: a selection, its solution and the steps. Out: for every copy what the program would cost without it, for every op
 how it came to its formats, and what each step costs.
@@ -7,27 +7,21 @@ how it came to its formats, and what each step costs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
+from eqsat_layout.egraph.derivations import Derivations, RunOp
+from eqsat_layout.egraph.saturate import Saturated
 from eqsat_layout.extract.decode import Decoder, Place
 from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.frontier import solve
 from eqsat_layout.extract.solver.problem import ExtractionError, Node, Problem, Solution
-from eqsat_layout.graph.steps import Convert, Run, Steps
+from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Run, Step, Steps
 
 _SECONDS = 2.0
 """For the question what one copy saves; beyond, the answer is a bound."""
-
-_RULES = {
-    "as written": ("impls", "run"),
-    "frozen": ("impls", "run"),
-    "desired": ("impls", "run"),
-    "candidate": ("impls", "back", "run"),
-    "layout flows backward": ("back", "back/operand", "run"),
-    "layout flows forward": ("fwd", "back", "run"),
-}
-"""The rules of ``rules/*.egg`` by how a variant came about."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +53,7 @@ class Reasons:
     def __init__(self, selection: Selection, solution: Solution, decoder: Decoder, steps: Steps):
         self._selection, self._solution = selection, solution
         self._places, self._steps = decoder.places, steps
+        self._made = {step.store: step for step in steps.steps}
 
     def stays(self) -> Iterator[Stay]:
         """The copies of the plan, in its order."""
@@ -67,25 +62,44 @@ class Reasons:
                 place = self._places[step.store]
                 yield Stay(step, self._copy_cost(place), self._cost_without(place))
 
-    def choices(self) -> Iterator[Choice]:
-        """The ops of the plan, in its order."""
-        original = {n.signature for n in self._selection.tensors.saturated.graph.nodes}
+    @cached_property
+    def choices(self) -> tuple[Choice, ...]:
+        """The ops of the plan, in its order. For their rules, all that was done is done again."""
+        saturated = self._selection.tensors.saturated
+        derivations = saturated.derivations()
+        classes = _classes(saturated, derivations)
+        original = {n.signature for n in saturated.graph.nodes}
+        found: list[Choice] = []
         for step in self._steps.steps:
             if not isinstance(step, Run):
                 continue
             family, store, _ = self._places[step.store]
             index = self._solution.made[family, store]
             kind, detail = self._selection.labels[family][store][index]
-            variant = self._selection.tensors.saturated.names.variants[detail[0]]
-            rules = next((r for text, r in _RULES.items() if variant.origin.startswith(text)), ("run",))
+            variant = saturated.names.variants[detail[0]]
+            operands = tuple(classes[self._selection.tensors.handles[tensor]] for tensor, _ in detail[1])
+            op = RunOp(variant.signature, operands, variant.key, variant.result, self._from_outside(step))
+            rules = derivations.rules_behind(op)
             origin = variant.origin
             if step.signature not in original:
-                rules = ("alternative", *rules)
                 origin = f"part of an alternative, {origin}"
             if kind != "run":
                 origin += ", with a copy done by the same kernel"
             others = sum(map(len, self._selection.problem.families[family].nodes)) - 1
-            yield Choice(step, origin, rules, self._node(family, store, index).cost, others)
+            found.append(Choice(step, origin, rules, self._node(family, store, index).cost, others))
+        return tuple(found)
+
+    def _from_outside(self, step: Run) -> tuple[int, ...]:
+        """The operands that no op makes: constants, and what comes from parameters."""
+        return tuple(
+            i for i, operand in enumerate(step.operands) if isinstance(operand, ConstantUse) or self._is_given(operand)
+        )
+
+    def _is_given(self, store: int) -> bool:
+        step: Step | None = self._made.get(store)
+        while step is not None and not isinstance(step, Run | Given):
+            step = self._made.get(step.source) if isinstance(step.source, int) else None
+        return isinstance(step, Given)
 
     def costs(self) -> dict[int, float]:
         """Modelled seconds of each step, by its store; what a kernel does by the way is free."""
@@ -134,3 +148,14 @@ class Reasons:
             return solve(Problem(tuple(families), self._selection.problem.goals), time_limit=_SECONDS).cost
         except ExtractionError:
             return None
+
+
+def _classes(saturated: Saturated, derivations: Derivations) -> dict[Any, Hashable]:
+    """The e-classes of the e-graph that wrote down its derivations, by those of the one that the plan is from."""
+    found = {handle: derivations.term("Ref", ref) for ref, handle in saturated.handle_of_ref.items()}
+    for handle, name in saturated.constants:
+        found[handle] = derivations.term("Const", name)
+    for handle, (table, (name, *operands)) in saturated.terms.items():
+        own = [found[operand] for operand in operands]
+        found[handle] = derivations.op(name, own) if table == "Op" else derivations.term("Get", name, *own)
+    return found

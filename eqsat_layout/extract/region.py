@@ -6,6 +6,7 @@ In: what the search found. Out: :class:`Region`, which emission, validation and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from eqsat_layout.cost.fusion import Fusion
@@ -42,7 +43,7 @@ class Region:
         """The plan replaces the input: it is cheaper, or annotations ask for layouts that the input does not have."""
         return self.annotated or self.solution.cost < self.input_cost * (1 - IMPROVEMENT)
 
-    @property
+    @cached_property
     def reasons(self) -> Reasons:
         """Why it is planned so."""
         return Reasons(self.selection, self.solution, self.decoder, self.steps)

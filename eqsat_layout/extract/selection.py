@@ -1,4 +1,4 @@
-"""The saturated e-graph as a selection problem (extract room).
+"""The saturated e-graph as a selection problem.
 
 In: the tables of a saturation and a cost model. Out: a :class:`Problem` for the solver. Tensors that are views of each
 other form one family; their (tensor, format) pairs are its stores.

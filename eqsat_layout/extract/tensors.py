@@ -1,4 +1,4 @@
-"""The tensors of a saturated e-graph, by number (extract room).
+"""The tensors of a saturated e-graph, by number.
 
 In: a saturation. Out: numbers for e-classes, with their types, their bindings and which of them are constants.
 """
@@ -15,11 +15,15 @@ from eqsat_layout.graph.graph import Signature, TensorType
 
 
 class Tensors:
-    """Numbers in the order of the program. ``first_node`` is a tensor's earliest binding, -1 if rules made it."""
+    """Numbers in the order of the program. ``first_node`` is a tensor's earliest binding, -1 if rules made it.
+
+    ``handles``: the e-classes by number.
+    """
 
     def __init__(self, saturated: Saturated, signatures: Mapping[str, Signature]):
         self.saturated, self._signatures = saturated, signatures
         self._number: dict[Any, int] = {}
+        self.handles: list[Any] = []
         self.types: list[TensorType | None] = []
         self.first_node: list[int] = []
         self.of_node = tuple(self.number(handle, i) for i, handle in enumerate(saturated.handle_of_node))
@@ -32,6 +36,7 @@ class Tensors:
         number = self._number.get(handle)
         if number is None:
             number = self._number[handle] = len(self.types)
+            self.handles.append(handle)
             self.types.append(self.saturated.types.get(handle))
             self.first_node.append(node)
         return number

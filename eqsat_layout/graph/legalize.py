@@ -6,6 +6,7 @@ What can't be legalised stays as it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,20 +22,23 @@ _TRANSFORM: Final = "relax.layout_transform"
 
 Legalizer = Callable[[Any, Any], Any]
 
+_REFUSALS: Final = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What TVM's own legalisations raise for calls that they can't do, over all ops with many shapes and types."""
+
 
 def legalize(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` with its Relax ops as ``call_tir``; ops without a legalisation stay. Never raises for an op."""
     names = _op_names(mod)
     legalizers: dict[str, Legalizer] = {}
     for name in names:
-        op = tvm.ir.Op.get(name)
-        if op.has_attr("FLegalize"):
-            legalizers[name] = _forgiving(op.get_attr("FLegalize"))
+        ordinary = tvm.ir.Op.get(name).get_attr("FLegalize")  # has_attr says yes for every op
+        if ordinary is not None:
+            legalizers[name] = _forgiving(ordinary)
     for name in _CONVOLUTIONS:
         if name in legalizers:
-            legalizers[name] = _forgiving(_convolution_legalizer(legalizers[name]))
+            legalizers[name] = _convolution_legalizer(legalizers[name])
     if _TRANSFORM in legalizers:
-        legalizers[_TRANSFORM] = _forgiving(_transform_legalizer(legalizers[_TRANSFORM]))
+        legalizers[_TRANSFORM] = _transform_legalizer(legalizers[_TRANSFORM])
     result: tvm.IRModule = relax.transform.LegalizeOps(legalizers)(mod)
     return result
 
@@ -53,12 +57,12 @@ def _op_names(mod: tvm.IRModule) -> list[str]:
 
 
 def _forgiving(legalizer: Legalizer) -> Legalizer:
-    """``legalizer``, but a call that it can't do, or does with another type, stays a call."""
+    """A legalizer of TVM's, but a call that it can't do stays a call."""
 
     def attempt(builder: Any, call: Any) -> Any:
         try:
             return legalizer(builder, call)
-        except Exception:
+        except _REFUSALS:
             return call
 
     return attempt
@@ -88,9 +92,11 @@ def _transform_legalizer(ordinary: Legalizer) -> Legalizer:
 
     def legalizer(builder: Any, call: Any) -> Any:
         (data,), index_map = call.args, call.attrs.index_map
+        if not isinstance(data.ty.shape, relax.ShapeExpr):
+            return ordinary(builder, call)
         try:
             inverse = index_map.inverse(list(data.ty.shape))
-        except Exception:  # no bijection: there is padding
+        except tvm.error.InternalError:  # no bijection: there is padding
             return ordinary(builder, call)
 
         def compute(x: te.Tensor) -> te.Tensor:
@@ -152,8 +158,10 @@ class _Convolution:
 
     @staticmethod
     def of(call: Any) -> _Convolution | None:
-        """The convolution of ``call``; ``None`` if its layouts are not ones that we know how to index."""
+        """The convolution of ``call``; ``None`` if its layouts or sizes are not ones that we know how to index."""
         attrs = call.attrs
+        if not all(isinstance(ty.shape, relax.ShapeExpr) for ty in (call.ty, *(arg.ty for arg in call.args))):
+            return None
         try:
             data, kernel = _parts(attrs.data_layout), _parts(attrs.kernel_layout)
             out = _parts(attrs.out_layout or attrs.data_layout)
@@ -167,6 +175,13 @@ class _Convolution:
             return None
         order = [part.axis for part in data if part.axis in spatial]
         if order != [part.axis for part in kernel if part.axis in spatial]:
+            return None
+        data_type, kernel_type = (arg.ty for arg in call.args)
+        inputs = _extent_of(data, data_type.shape, "C")
+        kernel_inputs = _extent_of(kernel, kernel_type.shape, "I")
+        if inputs is None or kernel_inputs is None or kernel_inputs < inputs // int(attrs.groups):
+            return None
+        if _extent_of(out, call.ty.shape, "C") is None:
             return None
         padding = tuple(int(p) for p in attrs.padding)
         return _Convolution(
@@ -186,9 +201,9 @@ class _Convolution:
         """The result in the out layout from ``data`` and ``kernel`` in theirs."""
         channels = _extent_of(self.data, data.shape, "C")
         out_channels = _extent_of(self.out, self.out_shape, "C")
+        assert channels is not None, "checked by of()"
+        assert out_channels is not None, "checked by of()"
         group_in, group_out = channels // self.groups, out_channels // self.groups
-        if _extent_of(self.kernel, kernel.shape, "I") < group_in:
-            raise LayoutError("the kernel has fewer input channels than the data has in a group")
         padded = self._pad(data)
         input_axes = self._channel_axes(group_in)
         windows = {
@@ -245,13 +260,10 @@ class _Convolution:
         return [_Digit(group * (group_in // outer) + d.value, d.stride, None) if d.extent is None else d for d in ic]
 
 
-def _extent_of(parts: Sequence[_Part], shape: Sequence[Any], axis: str) -> int:
-    """Number of elements of a logical axis, padding of the blocks included."""
-    extent = 1
-    for part, size in zip(parts, shape, strict=True):
-        if part.axis == axis:
-            extent *= int(size)
-    return extent
+def _extent_of(parts: Sequence[_Part], shape: Sequence[Any], axis: str) -> int | None:
+    """Number of elements of a logical axis, padding of the blocks included; ``None`` if it is symbolic."""
+    sizes = [size for part, size in zip(parts, shape, strict=True) if part.axis == axis]
+    return math.prod(map(int, sizes)) if all(isinstance(size, int | tirx.IntImm) for size in sizes) else None
 
 
 def _digits(parts: Sequence[_Part], indices: Sequence[Any]) -> dict[str, list[_Digit]]:

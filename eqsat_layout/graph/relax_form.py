@@ -15,6 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax
 
+from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.graph.templates import Template
@@ -87,7 +88,7 @@ def _tries(request: Request) -> Iterator[Any]:
         call = Template(signature.template).over(leaves)
         try:
             call = builder.normalize(relax.Call(call.op, call.args, attrs, call.ty_args))
-        except Exception:
+        except ILL_TYPED:
             continue  # the op does not take operands of these shapes
         if result is None or tvm_ffi.structural_equal(call.ty, result):
             yield call

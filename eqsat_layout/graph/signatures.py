@@ -13,7 +13,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, relax, tirx
 
-from eqsat_layout.errors import LayoutError, MalformedModuleError
+from eqsat_layout.errors import ILL_TYPED, LayoutError, MalformedModuleError
 from eqsat_layout.graph.borders import Part, parts_of
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Frozen, Lifted, Signature, TensorType
@@ -213,7 +213,7 @@ def _add_function(builder: Any, name: str, params: list[Any], call: Any) -> Any:
         block = relax.BindingBlock([relax.VarBinding(relax.Var("y", call.ty), call)])
         body = builder.normalize(relax.SeqExpr([block], block.bindings[0].var))
         function = relax.Function(params, body, call.ty).with_attr("global_symbol", name)
-    except Exception:  # type inference refuses with whatever exception it likes
+    except ILL_TYPED:
         return None
     builder.add_func(function, name)
     return call.ty
@@ -261,19 +261,21 @@ def _specialised(func: Any, raw: Signature) -> Any:
     types = [*raw.operands, *raw.results]
     if len(func.params) != len(types) or any(type(p.ty) is not tirx.BufferType for p in func.params):
         return None
+    if any(ty is None or len(p.ty.shape) != len(ty.shape) for p, ty in zip(func.params, types, strict=True)):
+        return None
     sizes: dict[Any, Any] = {}
     names = {name: tirx.Var(name, "int64") for name, _ in raw.symbols}
     buffers: dict[Any, Any] = {}
+    for param, ty in zip(func.params, types, strict=True):
+        assert ty is not None
+        for old, extent in zip(param.ty.shape, ty.shape, strict=True):
+            if isinstance(old, ir.Var) and sizes.setdefault(old, extent) != extent:
+                return None
+        shape = [expr_of(extent, names) for extent in ty.shape]
+        buffers[param] = tirx.decl_buffer(shape, param.ty.dtype, param.name)
     try:
-        for param, ty in zip(func.params, types, strict=True):
-            assert ty is not None, "an op with operands of unknown type has no PrimFunc"
-            for old, extent in zip(param.ty.shape, ty.shape, strict=True):
-                if isinstance(old, ir.Var) and sizes.setdefault(old, extent) != extent:
-                    return None
-            shape = [expr_of(extent, names) for extent in ty.shape]
-            buffers[param] = tirx.decl_buffer(shape, param.ty.dtype, param.name)
         return func.specialize(buffers)
-    except Exception:  # other ranks than the call's, or sizes that TVM can't solve for
+    except TypeError:  # sizes that TVM can't solve for
         return None
 
 

@@ -16,8 +16,7 @@ import tvm
 
 from eqsat_layout.cost.database import Database
 from eqsat_layout.cost.model import CostModel
-from eqsat_layout.egraph.rules import Command
-from eqsat_layout.egraph.saturate import is_own
+from eqsat_layout.egraph.rules import Command, is_own
 from eqsat_layout.errors import EqsatError, ValidationError
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Program

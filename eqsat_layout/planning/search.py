@@ -19,8 +19,8 @@ from eqsat_layout.cost.checked import checked_cost_model
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.flows import Spokesman, flow_callbacks, user_flows
 from eqsat_layout.egraph.limits import Limits
-from eqsat_layout.egraph.rules import Command, read_commands, rule_files
-from eqsat_layout.egraph.saturate import Saturated, is_own, saturate
+from eqsat_layout.egraph.rules import Command, is_own, read_commands, rule_files
+from eqsat_layout.egraph.saturate import Saturated, saturate
 from eqsat_layout.errors import CostError, EqsatError, MalformedModuleError, TargetError
 from eqsat_layout.extract.baseline import baseline
 from eqsat_layout.extract.decode import Decoder

@@ -103,7 +103,7 @@ def _users(steps: Steps, store: int) -> Iterator[int]:
 
 
 def _chosen(region: Region, program: Program) -> Iterator[ChosenOp]:
-    for choice in region.reasons.choices():
+    for choice in region.reasons.choices:
         operands, result = _layouts(choice.step, program)
         yield ChosenOp(
             region.graph.function,
@@ -154,7 +154,7 @@ def _page(title: str, plan: Plan, regions: Sequence[Region], program: Program, c
 
 def _remarks(region: Region) -> dict[int, str]:
     """What is shown when a box is pointed at."""
-    return {c.step.store: f"{c.origin}; rules: {' '.join(c.rules)}" for c in region.reasons.choices()}
+    return {c.step.store: f"{c.origin}; rules: {', '.join(c.rules)}" for c in region.reasons.choices}
 
 
 def _constant_bytes(region: Region) -> int:

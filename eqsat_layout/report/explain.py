@@ -116,6 +116,6 @@ class Explanation:
         table.add_column("cost", justify="right", no_wrap=True)
         table.add_column("other ways", justify="right")
         for c in self.choices:
-            cells = (c.tensor, c.op, c.result, c.origin, " ".join(c.rules), format_seconds(c.cost), str(c.others))
+            cells = (c.tensor, c.op, c.result, c.origin, ", ".join(c.rules), format_seconds(c.cost), str(c.others))
             table.add_row(*map(Text, cells))
         yield table

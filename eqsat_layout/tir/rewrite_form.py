@@ -124,7 +124,7 @@ def _inlined(func: Any) -> Any:
         for block in inner:
             schedule.compute_inline(block)
         return schedule.mod["main"]
-    except Exception:  # a block's name may be taken twice, a schedule refuses with whatever error it likes
+    except s_tir.ScheduleError:  # also where a block's name is taken twice
         return None
 
 

@@ -1,4 +1,4 @@
-"""Which op is to blame where a plan computes something else than the input (soundness room).
+"""Which op is to blame where a plan computes something else than the input.
 
 In: the input module, its planned regions, inputs on which they differ. Out: a sentence on the first op, in the order of
 the program, whose value differs: both programs are run once more and give all values that both have.
@@ -19,7 +19,7 @@ from eqsat_layout.graph.steps import Convert, Run, Steps
 from eqsat_layout.maps import Format
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.validation.poison import held_tensors, poisoned
-from eqsat_layout.validation.results import difference, machine_of, run
+from eqsat_layout.validation.results import difference, last_line, run, virtual_machine
 
 
 def first_difference(
@@ -31,14 +31,17 @@ def first_difference(
     poison: str | None,
     target: Target,
 ) -> str:
-    """The op in words, with how it is run and the rules that led there; empty where no single op can be named."""
+    """The op in words, with how it is run and the rules that led there; empty where no single op can be named.
+
+    Where the search for it fails, what it failed with.
+    """
     for region in sorted(regions, key=lambda r: (r.graph.block, r.graph.bindings)):
         if region.graph.function != function:
             continue
         try:
             found = _first_of_region(mod, region, signatures, inputs, poison, target)
-        except Exception:  # a region that can't be looked into must not hide the error that is being told
-            continue
+        except Exception as error:  # must not hide the error that is being told, and is told with it
+            return f"which op differs first can't be told: {type(error).__name__}: {last_line(error)}"
         if found is not None:
             return _in_words(region, signatures, *found)
     return ""
@@ -70,7 +73,7 @@ def _first_of_region(
     results = []
     for module in (_with_values(mod, graph, found), new):
         cut = _cut(module, graph, list(found.values()))
-        results.append(run(machine_of(target.place(cut), target), graph.function, inputs))
+        results.append(run(virtual_machine(target.place(cut), target), graph.function, inputs))
     for (node, store, *_), expected, got in zip(probes, *results, strict=True):
         text = difference(expected, got)
         if text:
@@ -126,11 +129,11 @@ def _in_words(region: Region, signatures: Mapping[str, Signature], node: int, st
     name = signatures[own.signature].name if own.signature else "a part of a tuple"
     said = f"the first op that differs is {name} bound to {own.label!r}: its value {text}"
     made = _made_by(region.steps, store)
-    choice = next((c for c in region.reasons.choices() if c.step.store == made), None)
+    choice = next((c for c in region.reasons.choices if c.step.store == made), None)
     if choice is None:
         return said
     step = signatures[choice.step.signature].name
-    return f"{said}; it is made by {step} ({choice.origin}; rules: {' '.join(choice.rules)})"
+    return f"{said}; it is made by {step} ({choice.origin}; rules: {', '.join(choice.rules)})"
 
 
 def _made_by(steps: Steps, store: int) -> int:

@@ -1,4 +1,4 @@
-"""Random inputs for a Relax function (soundness room).
+"""Random inputs for a Relax function.
 
 In: a function, a size for its symbols, a seed. Out: one value per parameter, as a virtual machine takes them, or why
 there are none.

@@ -1,4 +1,4 @@
-"""Steps of a plan in which every undef element holds poison (soundness room).
+"""Steps of a plan in which every undef element holds poison.
 
 In: the steps of a region. Out: steps that compute the same if nothing relies on undef padding: behind whatever makes a
 buffer with undef padding stand two copies, one that drops the padding and one that pads with poison.

@@ -1,4 +1,4 @@
-"""Running the functions of a module, and comparing what they give (soundness room).
+"""Running the functions of a module, and comparing what they give.
 
 In: modules, inputs, results. Out: arrays, and in what they differ in words.
 """
@@ -32,7 +32,7 @@ def is_public(function: Any) -> bool:
     return function.attrs is not None and "global_symbol" in function.attrs
 
 
-def machine_of(mod: Any, target: Target) -> Any:
+def virtual_machine(mod: Any, target: Target) -> Any:
     """A virtual machine that runs ``mod`` on the device of ``target``."""
     return relax.VirtualMachine(lower(mod, target), target.device)
 

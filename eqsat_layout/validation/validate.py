@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
+import tvm
 
 from eqsat_layout.errors import EqsatError, ValidationError
 from eqsat_layout.extract.region import Region
@@ -22,7 +23,7 @@ from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.validation.blame import first_difference
 from eqsat_layout.validation.inputs import NoInputsError, random_inputs
 from eqsat_layout.validation.poison import POISONS, has_undef, poisoned
-from eqsat_layout.validation.results import difference, last_line, machine_of, public_functions, run
+from eqsat_layout.validation.results import difference, last_line, public_functions, run, virtual_machine
 
 __all__ = ["ValidationError", "check_equal", "validate"]
 
@@ -49,7 +50,7 @@ def validate(
             try:
                 steps = [(r.graph, poisoned(r, signatures, kind)) for r in regions]
                 module = target.place(emit_module(before, steps, signatures))
-            except (EqsatError, AssertionError) as error:
+            except EqsatError as error:
                 notes.append(f"validation: undef padding could not be poisoned: {error}")
                 break
             variants.append(_Variant(module, f" with poison ({kind}) in undef padding", kind))
@@ -59,7 +60,7 @@ def validate(
             op = first_difference(
                 before, regions, signatures, difference.function, difference.inputs, variant.poison, target
             )
-            raise ValidationError(difference.text + (f"; {op}" if op else ""))
+            raise ValidationError(difference.text + (f"; {op}" if op else "")) from difference.error
     return notes
 
 
@@ -67,7 +68,7 @@ def check_equal(before: Any, after: Any, seed: int = 0, target: Target | None = 
     """Raises :class:`ValidationError` where the results of the two modules differ, run on this machine's CPU."""
     difference = _Reference(before, seed, [], target or target_of()).difference(_Variant(after, "", None))
     if difference is not None:
-        raise ValidationError(difference.text)
+        raise ValidationError(difference.text) from difference.error
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class _Difference:
     function: str
     inputs: list[Any]
     text: str
+    error: Exception | None = None
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,8 @@ class _Reference:
         self._notes, self._target = notes, target
         self.cases: list[_Case] = []
         try:
-            machine = machine_of(mod, self._target)
-        except Exception as error:  # whatever TVM's build meets
+            machine = virtual_machine(mod, self._target)
+        except (EqsatError, tvm.error.InternalError) as error:  # what TVM or our targets can't build
             notes.append(f"validation: the input module can't be built here: {last_line(error)}")
             return
         for name, function in sorted(public_functions(mod), key=lambda item: item[0]):
@@ -111,11 +113,13 @@ class _Reference:
             for distinct in (True, False):
                 try:
                     inputs = random_inputs(function, _FIRST_SIZE + round_, seed + round_, distinct=distinct)
-                    self.cases.append(_Case(name, inputs, run(machine, name, inputs)))
-                    break
                 except NoInputsError as error:
                     reasons.append(str(error))
-                except Exception as error:  # sizes that do not fit one another, among others
+                    continue
+                try:
+                    self.cases.append(_Case(name, inputs, run(machine, name, inputs)))
+                    break
+                except Exception as error:  # the user's program runs: sizes that do not fit, an assertion of its own
                     reasons.append(last_line(error))
             else:
                 note = f"validation: function {name!r} was not run: {reasons[0]}"
@@ -126,16 +130,16 @@ class _Reference:
         if not self.cases:
             return None
         try:
-            machine = machine_of(variant.module, self._target)
-        except Exception as error:
+            machine = virtual_machine(variant.module, self._target)
+        except Exception as error:  # whatever is raised, the input can be built
             text = f"the optimised module{variant.what} can't be built, but the input can: {last_line(error)}"
             raise ValidationError(text) from error
         for case in self.cases:
             try:
                 found = run(machine, case.function, case.inputs)
-            except Exception as error:
+            except Exception as error:  # whatever it raises, the input did not
                 text = f"{case.function}: fails{variant.what}, but the input does not: {last_line(error)}"
-                return _Difference(case.function, case.inputs, text)
+                return _Difference(case.function, case.inputs, text, error)
             for i, (expected, got) in enumerate(zip(case.results, found, strict=True)):
                 text = difference(expected, got)
                 if text:

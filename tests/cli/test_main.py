@@ -15,7 +15,7 @@ from rich.console import Console
 from tvm import relax
 from typer.testing import CliRunner, Result
 
-from eqsat_layout.cli.demo import DemoOptions, Outcome, freeze_convolutions, run_demo, weight_layout
+from eqsat_layout.cli.demo import Comparison, DemoOptions, freeze_convolutions, run_demo, weight_layout
 from eqsat_layout.cli.main import app
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.models import resnet50
@@ -175,9 +175,9 @@ def test_the_demo_can_stop_at_the_plan() -> None:
 
 
 def test_numbers_that_differ_are_not_called_equal() -> None:
-    assert Outcome(1.0, 1.0, difference=0.9e-3, magnitude=1.0).agrees
-    assert not Outcome(1.0, 1.0, difference=1.1e-3, magnitude=1.0).agrees
-    assert not Outcome(1.0, 1.0, difference=float("nan"), magnitude=1.0).agrees
+    assert Comparison(1.0, 1.0, difference=0.9e-3, magnitude=1.0).agrees
+    assert not Comparison(1.0, 1.0, difference=1.1e-3, magnitude=1.0).agrees
+    assert not Comparison(1.0, 1.0, difference=float("nan"), magnitude=1.0).agrees
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from eqsat_layout.egraph.engine import Database
+from eqsat_layout.egraph.engine import Engine
 from eqsat_layout.egraph.rules import read_commands, rule_files, split_commands
 from eqsat_layout.errors import RuleError
 
 
-def load(*files: Path) -> Database:
-    return Database([command for file in rule_files(files) for command in read_commands(file)])
+def load(*files: Path) -> Engine:
+    return Engine([command for file in rule_files(files) for command in read_commands(file)])
 
 
 def written(folder: Path, text: str) -> Path:

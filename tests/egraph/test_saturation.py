@@ -14,7 +14,7 @@ from programs import program
 from tvm.relax import op
 
 import eqsat_layout
-from eqsat_layout.egraph.engine import Database
+from eqsat_layout.egraph.engine import Engine
 from eqsat_layout.egraph.rules import read_commands, rule_files
 
 Step = Callable[[Any], Any]
@@ -73,9 +73,9 @@ def test_chains_of_rewrites(steps: tuple[Step, ...], after: bool) -> None:
 
 def test_facts_keep_names_that_hold_separators() -> None:
     names = ["plain", "tab\there", "two\nlines", 'quotes " and \\t backslash', "\\", "é (a b) ; c", "cr\r", "\x0b\x0c"]
-    database = Database([command for file in rule_files() for command in read_commands(file)])
+    engine = Engine([command for file in rule_files() for command in read_commands(file)])
     try:
-        database.load({"is": [(name, "x") for name in names]})
-        assert sorted(database.tables().rows("is")) == sorted((name, "x") for name in names)
+        engine.load({"is": [(name, "x") for name in names]})
+        assert sorted(engine.tables().rows("is")) == sorted((name, "x") for name in names)
     finally:
-        database.close()
+        engine.close()

@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
+from eqsat_layout.graph import legalize as legalize_module
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.maps import index_map_from_names
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
@@ -136,3 +137,34 @@ def test_transforms_write_in_order(make_module, unscheduled, arrays, shape, name
     assert stage.is_plain
     (x,) = arrays(shape)
     np.testing.assert_array_equal(unscheduled(mod, x), index_map.apply(x))
+
+
+def test_a_fault_in_our_own_legalisation_is_not_taken_for_a_refusal(make_module, monkeypatch):
+    """It was: the convolution stayed a call, and nobody was told."""
+
+    def body(emit, x, w):
+        return emit(relax.op.nn.conv2d(x, w, data_layout="NCHW4c", kernel_layout="OIHW4i4o"))
+
+    def broken(self, data, kernel):
+        raise KeyError("a slip")
+
+    mod = make_module(body, (1, 2, 8, 8, 4), (2, 2, 3, 3, 4, 4))
+    assert "call_tir" in legalize(mod)["main"].script(show_meta=False)
+    monkeypatch.setattr(legalize_module._Convolution, "compute", broken)
+    with pytest.raises(KeyError, match="a slip"):
+        legalize(mod)
+
+
+def test_packed_convolutions_of_symbolic_channels_and_unknown_shapes_stay():
+    channels = tvm.tirx.Var("c", "int64")
+    shapes = [[(1, channels, 8, 8, 4), (2, channels, 3, 3, 4, 4)], [None, (2, 2, 3, 3, 4, 4)]]
+    for x_shape, w_shape in shapes:
+        types = [relax.TensorType(s, "float32", ndim=-1 if s else 5) for s in (x_shape, w_shape)]
+        x, w = (relax.Var(name, ty) for name, ty in zip("xw", types, strict=True))
+        builder = relax.BlockBuilder()
+        with builder.function("main", [x, w]):
+            with builder.dataflow():
+                conv = relax.op.nn.conv2d(x, w, data_layout="NCHW4c", kernel_layout="OIHW4i4o")
+                output = builder.emit_output(builder.emit(conv))
+            builder.emit_func_output(output)
+        assert "R.nn.conv2d" in legalize(builder.finalize())["main"].script(show_meta=False)

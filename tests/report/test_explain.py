@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import constant, program
+from programs import AVX2, constant, program
 from tvm.relax import op
 
 import eqsat_layout
@@ -41,8 +42,8 @@ def test_every_op_says_how_it_came_to_its_layouts() -> None:
     ]
     assert [c.origin for c in choices if c.op == "nn.conv2d"] == ["frozen", "frozen"]
     (relu,) = [c for c in choices if c.op == "nn.relu"]
-    assert relu.origin.startswith("layout flows")
-    assert set(relu.rules) >= {"back", "run"}
+    assert relu.origin.startswith("layout flows backward")
+    assert relu.rules == ("impls", "back", "back/operand", "run")  # wanted by the second, and made so
 
 
 def test_a_plan_that_changes_nothing_has_nothing_to_explain() -> None:
@@ -58,3 +59,155 @@ def test_plain_data(layouts: Any) -> None:
     data = explanation.to_dict()
     assert len(data["transforms"]) == len(explanation.transforms)
     assert len(data["choices"]) == len(explanation.choices)
+
+
+# ---- rules -----------------------------------------------------------------------------------------------------------
+
+
+def rules_of(body: Any, *mine: Path, frozen: Any = LAYOUTS, shape: Any = (1, 8, 6, 6), target: Any = None) -> Any:
+    """The rules behind the first op of each kind and origin."""
+    plan = eqsat_layout.plan(program(body, shape, frozen=frozen), target, rules=mine)
+    assert plan.changed
+    return {(c.op, c.origin): c.rules for c in reversed(plan.explain().choices)}
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mine.egg"
+    path.write_text(text)
+    return path
+
+
+def between(*steps: Any) -> Any:
+    """``steps`` between two convolutions that are frozen to the same layout."""
+
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.nn.conv2d(x, constant(8, 8, 1, 1)))
+        for step in steps:
+            y = builder.emit(step(y))
+        return builder.emit(op.nn.conv2d(y, constant(8, 8, 1, 1, seed=1)))
+
+    return body
+
+
+PACKED = {"relax.nn.conv2d": ["NCHW4c", "OIHW4i4o"]}
+
+
+def test_a_layout_that_flows_forward_says_so() -> None:
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.nn.conv2d(x, constant(8, 8, 1, 1)), "first")
+        return builder.emit(op.mean(builder.emit(op.nn.relu(y)), axis=[2, 3]))
+
+    found = rules_of(body, frozen={"first": LAYOUTS["first"]})
+    assert found["nn.conv2d", "frozen"] == ("impls", "run")
+    assert found["nn.relu", "layout flows forward from operand 0"] == ("impls", "fwd", "run")
+    assert found["mean", "layout flows forward from operand 0"] == ("impls", "fwd", "run")
+
+
+def test_candidates_and_alternatives_say_so() -> None:
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.nn.relu(builder.emit(op.nn.conv2d(x, constant(32, 32, 3, 3), padding=1))))
+        return builder.emit(op.nn.conv2d(builder.emit(op.nn.relu(y)), constant(32, 32, 1, 1, seed=1)))
+
+    found = rules_of(body, frozen=None, shape=(1, 32, 56, 56), target=AVX2)
+    candidates = [rules for (name, origin), rules in found.items() if origin.startswith("candidate")]
+    assert candidates
+    assert set(candidates) == {("impls", "run")}
+    parts = {name: rules for (name, origin), rules in found.items() if origin.startswith("part of an alternative")}
+    assert len(parts) == 5  # Winograd's stages
+    assert all("alternative/op" in rules for rules in parts.values())
+    (result,) = [rules for name, rules in parts.items() if name.endswith("winograd_result")]
+    assert "alternative" in result  # the equality by which it replaces the convolution
+
+
+def test_what_runs_as_it_was_written_says_so() -> None:
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.nn.conv2d(x, constant(8, 8, 1, 1)), "first")
+        y = builder.emit(op.nn.conv2d(builder.emit(op.nn.relu(y)), constant(8, 8, 1, 1, seed=1)), "second")
+        return builder.emit(op.flip(builder.emit(op.cumsum(y, axis=1)), axis=1))
+
+    found = rules_of(body, frozen={"first": LAYOUTS["first"], "second": LAYOUTS["first"]})
+    assert found["flip", "as written"] == ("run",)  # it is wanted so from outside
+    assert found["cumsum", "as written"] == ("impls", "run")
+    assert found["nn.relu", "layout flows backward from result 0"] == ("impls", "back", "back/operand", "run")
+
+
+def test_folded_weights_and_composed_views_name_the_equalities() -> None:
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.permute_dims(builder.emit(op.permute_dims(x, [0, 2, 3, 1])), [0, 3, 1, 2]))
+        weight = builder.emit(op.permute_dims(constant(1, 1, 8, 8), [3, 2, 0, 1]))
+        return builder.emit(op.nn.relu(builder.emit(op.nn.conv2d(y, weight))))
+
+    found = rules_of(body, frozen=PACKED)
+    assert found["nn.conv2d", "frozen"] == ("compose", "identity", "fold", "impls", "run")
+
+
+TWICE = """
+; -(-x) == x
+(rewrite (Op k (Arg (Op k (Arg x (End))) (End))) x :when ((is k "relax.negative")) :ruleset logical)
+; relu (relu x) == relu x
+(rule ((= y (Op k (Arg x (End)))) (is k "relax.nn.relu") (= x (Op k a)))
+      ((union y x)) :ruleset logical :name "relu twice")
+"""
+
+
+def test_a_users_rewrite_is_named_with_its_file_and_line(tmp_path: Path) -> None:
+    mine = written(tmp_path, TWICE)
+    negated = rules_of(between(op.negative, op.negative, op.abs), mine, frozen=PACKED)
+    assert negated["nn.conv2d", "frozen"] == ("mine.egg:3", "impls", "run")
+    assert {rules for (name, _), rules in negated.items() if name == "abs"} == {
+        ("impls", "back", "back/operand", "run")
+    }
+    clipped = rules_of(between(op.nn.relu, op.nn.relu), mine, frozen=PACKED)
+    (relu,) = [rules for (name, _), rules in clipped.items() if name == "nn.relu"]
+    assert relu[0] == "relu twice (mine.egg:5)"
+    assert not any("mine.egg:3" in rule for rules in clipped.values() for rule in rules)
+
+
+def test_a_users_rule_that_did_nothing_for_an_op_is_not_named(tmp_path: Path) -> None:
+    """It matches, but what it says is not used, or holds without it."""
+    mine = written(
+        tmp_path,
+        """
+(rule ((= y (Op k (Arg x (End)))) (is k "relax.nn.relu")) ((want y "1x8x6x6>c.a.b.d")) :ruleset flow :name "unused")
+(rule ((= y (Op k (Arg x (End)))) (= z (Op k (Arg x (End))))) ((union y z)) :ruleset logical :name "known")
+(rule ((want y f) (= y (Op k a)) (back k f v gs)) ((run y f v a)) :ruleset build :name "again")
+""",
+    )
+    found = rules_of(between(op.nn.relu, op.abs), mine, frozen=PACKED)
+    assert not [rules for rules in found.values() if any("mine.egg" in rule for rule in rules)]
+
+
+def test_users_rules_that_build_on_each_other_are_all_named(tmp_path: Path) -> None:
+    mine = written(
+        tmp_path,
+        """
+(relation positive (Tensor))
+(rule ((= y (Op k (Arg x (End)))) (is k "relax.nn.relu")) ((positive y)) :ruleset logical :name "relu is positive")
+(rule ((positive x) (= y (Op k (Arg x (End)))) (is k "relax.abs")) ((union y x)) :ruleset logical)
+(rule ((positive x)) ((positive x)) :ruleset logical :name "no news")
+""",
+    )
+    found = rules_of(between(op.nn.relu, op.abs), mine, frozen=PACKED)
+    assert {name for name, _ in found} == {"nn.conv2d", "nn.relu"}
+    (relu,) = [rules for (name, _), rules in found.items() if name == "nn.relu"]
+    assert relu[:2] == ("relu is positive (mine.egg:3)", "mine.egg:4")
+
+
+def test_a_users_rule_that_wants_a_format_is_named(tmp_path: Path) -> None:
+    mine = written(
+        tmp_path,
+        """
+(rule ((want x f) (= y (Op k (Arg x (End)))) (is k "relax.nn.relu") (live x))
+      ((want y f)) :ruleset flow :name "relu as its operand")
+""",
+    )
+
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.nn.conv2d(x, constant(8, 8, 1, 1)), "first")
+        return builder.emit(op.mean(builder.emit(op.nn.relu(y)), axis=[2, 3]))
+
+    found = rules_of(body, mine, frozen={"first": LAYOUTS["first"]})
+    (relu,) = [rules for (name, _), rules in found.items() if name == "nn.relu"]
+    assert relu == ("impls", "relu as its operand (mine.egg:2)", "run")
+    (mean,) = [rules for (name, _), rules in found.items() if name == "mean"]
+    assert mean == ("impls", "fwd", "relu as its operand (mine.egg:2)", "run")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import index_maps
 from tir.helpers import legal
-from tvm import relax, te
+from tvm import relax, s_tir, te
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import UNDEF, Digit, Format, IndexMap
@@ -213,3 +213,15 @@ def test_a_pad_may_overwrite_what_was_there() -> None:
 def test_dtypes(dtype: str) -> None:
     rewrite = LayoutRewrite.make(IndexMap.identity((3, 5)), pad=((0, 1), (1, 2)), fill=1)
     assert read_primfunc(write_primfunc(rewrite, dtype)) == rewrite
+
+
+def test_a_schedule_that_refuses_to_inline_is_an_answer() -> None:
+    """A block is called like the one that TVM puts around all of them."""
+    x = te.placeholder((4, 6), "float32", "x")
+    zeros = te.compute((5, 6), lambda i, j: te.if_then_else(i < 4, x[i, j], 0.0), "root")
+    ones = te.compute((5, 7), lambda i, j: te.if_then_else(j < 6, zeros[i, j], 1.0), "ones")
+    func = te.create_prim_func([x, ones])
+    with pytest.raises(s_tir.ScheduleError, match="2 blocks with the name: root"):
+        s_tir.Schedule(tvm.IRModule({"main": func})).get_sblock("root")
+    assert len(split_primfunc(func) or ()) == 2
+    assert read_primfunc(func) is None

@@ -34,6 +34,7 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.steps import Convert, Steps
 from eqsat_layout.maps import UNDEF
 from eqsat_layout.targets.registry import target
+from eqsat_layout.validation import blame, results
 from eqsat_layout.validation.inputs import NoInputsError, random_inputs
 from eqsat_layout.validation.results import difference
 from eqsat_layout.validation.validate import check_equal, validate
@@ -84,7 +85,7 @@ def test_a_mismatch_names_result_op_origin_and_the_rule_at_fault(tmp_path: Path)
     text = str(caught.value)
     assert text.startswith("main: result 0 differs by up to")
     assert "the first op that differs is relax.negative bound to 'lv2'" in text
-    assert "it is made by relax.exp (as written; rules: impls run)" in text
+    assert "it is made by relax.exp (as written; rules: negative-of-exp (mine.egg:5), impls, run)" in text
     assert text.endswith(f"it is right without the rule of {tmp_path / 'mine.egg'}:5")
 
 
@@ -97,6 +98,61 @@ def test_fallback_gives_the_input_back_and_says_why(tmp_path: Path) -> None:
     assert "the module is unchanged, because validation failed: main: result 0 differs" in plan.notes[0]
     assert "negative" in plan.notes[0]
     assert eqsat_layout.plan(mod, fallback=True).notes == ()
+
+
+def test_a_fault_in_looking_for_the_op_does_not_hide_the_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was swallowed, and no op was named without a reason."""
+
+    def broken(*_: Any) -> Any:
+        raise KeyError("a slip")
+
+    monkeypatch.setattr(blame, "_probes", broken)
+    with pytest.raises(ValidationError, match=r"result 0 differs .*; which op differs first can't be told: KeyError: "):
+        eqsat_layout.optimize(wrong_program(), rules=[written(tmp_path, WRONG)], validate=True)
+
+
+# ---- what can't be run -----------------------------------------------------------------------------------------------
+
+
+def test_what_tvm_can_not_build_is_said_in_a_note() -> None:
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(R.permute_dims(builder.emit(R.nn.relu(builder.emit(R.permute_dims(x))))))
+        return builder.emit(relax.call_pure_packed("nobody.knows", y, ty_args=relax.TensorType((4, 6), "float32")))
+
+    plan = eqsat_layout.plan(program(body, (4, 6)), validate=True)
+    assert plan.changed
+    assert any(n.startswith("validation: the input module can't be built here") for n in plan.notes), plan.notes
+
+
+def test_a_fault_in_our_own_build_is_not_taken_for_a_module_that_can_not_be_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise KeyError("a slip")
+
+    mod = program(chain(R.nn.relu), (4, 6))
+    monkeypatch.setattr(results, "lower", broken)
+    with pytest.raises(KeyError, match="a slip"):
+        check_equal(mod, mod)
+
+
+def test_a_program_that_fails_only_when_it_is_optimised_is_told_with_the_failure() -> None:
+    asserted = program(chain(R.nn.relu, R.exp), (4, 6))
+    name = asserted.get_global_var("main")
+    function = asserted["main"]
+    check = relax.BindingBlock([relax.VarBinding(relax.Var("_", relax.ObjectType()), _failing_call())])
+    body = relax.SeqExpr([check, *function.body.blocks], function.body.body)
+    broken = asserted.clone()
+    broken.update_func(name, relax.Function(function.params, body, function.ret_ty, False, function.attrs))
+    with pytest.raises(ValidationError, match="main: fails, but the input does not") as caught:
+        check_equal(asserted, relax.transform.Normalize()(broken))
+    assert caught.value.__cause__ is not None
+
+
+def _failing_call() -> Any:
+    return R.assert_op(relax.const(False, "bool"))
 
 
 # ---- poison ----------------------------------------------------------------------------------------------------------

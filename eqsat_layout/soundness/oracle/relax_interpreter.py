@@ -1,4 +1,4 @@
-"""Reference interpreter of Relax in NumPy (soundness room).
+"""Reference interpreter of Relax in NumPy.
 
 In: an IRModule, a function and its inputs. Out: its results. Relax ops are legalised by TVM, and the PrimFuncs run by
 the interpreter of TIR: no schedule and no compiler has a part in it.

@@ -1,4 +1,4 @@
-"""TIR's calls of pure functions in NumPy (soundness room)."""
+"""TIR's calls of pure functions in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiles TIR's expressions for the interpreter (soundness room).
+"""Compiles TIR's expressions for the interpreter.
 
 In: an expression and what its variables are: grids of loops that run as arrays, or slots of the frame. Out: ``Code``.
 Whatever does not depend on loads is computed here, once.

@@ -1,4 +1,4 @@
-"""Reference interpreter of TIR in NumPy, with undef (soundness room).
+"""Reference interpreter of TIR in NumPy, with undef.
 
 In: a PrimFunc and its operands in several worlds. Out: its results, and which of their elements are defined. It reads
 the TIR itself and shares nothing with the analysis of the ``tir`` room, so that it can check what that makes. Spatial

@@ -1,4 +1,4 @@
-"""Loops over one block as arrays, for the interpreter of TIR (soundness room).
+"""Loops over one block as arrays, for the interpreter of TIR.
 
 In: a nest of loops whose iterations share nothing but what they reduce into. Out: a ``Step`` that runs the spatial
 loops as array axes and the reduction's iterations one by one in their order, so that sums are added as TIR adds them.

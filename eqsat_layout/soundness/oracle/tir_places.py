@@ -1,4 +1,4 @@
-"""Reading and writing buffers for the interpreter of TIR (soundness room).
+"""Reading and writing buffers for the interpreter of TIR.
 
 In: a buffer's number and shape and the code of its indices. Out: code that loads, or a step that stores. Where the
 indices are known before the run and affine in the loops, both go through a strided view; else through flat indices.

@@ -1,4 +1,4 @@
-"""Compiles TIR's statements for the interpreter (soundness room): sequences, stores, branches, blocks, loops.
+"""Compiles TIR's statements for the interpreter: sequences, stores, branches, blocks, loops.
 
 In: a statement, and the grid that its loops span where they run as arrays (none: one point at a time, all worlds
 together). Out: a ``Step``. Nests of loops over one block go to :mod:`eqsat_layout.soundness.oracle.tir_nests` first.

@@ -1,4 +1,4 @@
-"""What the interpreter of TIR computes with (soundness room): elements with a mask of what is defined, and code.
+"""What the interpreter of TIR computes with: elements with a mask of what is defined, and code.
 
 Arrays have the worlds in front, then an axis per loop that runs as an array. A pair of elements and mask has ``None``
 for a mask where all is defined, which is the common case and costs nothing.

@@ -1,4 +1,4 @@
-"""A cost model that wants what nobody wants (soundness room).
+"""A cost model that hashes to random costs, and prefers what is slow.
 
 In: the questions of the extraction. Out: less for what costs more. Every plan in the e-graph is a right one, even the
 costliest: programs are optimised under this model now and then, and compared like the others.
@@ -18,7 +18,7 @@ _SCALE = 1e-12
 
 
 @dataclass(frozen=True)
-class Contrary:
+class AdversarialCosts:
     """The roofline upside down, with chance in it: ``seed`` draws a factor from 1 to 64 for each kernel and copy."""
 
     seed: int = 0

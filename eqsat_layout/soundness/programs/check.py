@@ -1,4 +1,4 @@
-"""How the program fuzzer compares a module with what the optimiser made of it (soundness room).
+"""How the program fuzzer compares a module with what the optimiser made of it.
 
 In: both modules. Out: in what they differ, in words; empty if in nothing. Both are built as one module, unscheduled and
 without optimisation, so that kernels that they share are built once; and run on the same random inputs.
@@ -42,7 +42,7 @@ def interface_difference(before: Any, after: Any) -> str:
     """What the outside sees of the functions and is not as it was."""
     try:
         relax.analysis.well_formed(after)
-    except Exception as error:
+    except Exception as error:  # on purpose: what TVM says of it is the difference
         return f"is not well formed: {last_line(error)}"
     names = {str(gv.name_hint) for gv in after.functions}
     for global_var, function in before.functions_items():
@@ -88,7 +88,7 @@ class Pair:
 
     def __init__(self, before: Any, after: Any):
         self._before = before
-        self._machine = machine_of(joined([legalize(before), legalize(after)]))
+        self._machine = unscheduled_machine(joined([legalize(before), legalize(after)]))
 
     def cases(self, seed: int) -> Iterator[Case]:
         """Runs of all public functions on random inputs, of two sizes where there are symbols."""
@@ -195,7 +195,7 @@ def _renamed(function: Any, name: str, names: dict[str, Any]) -> Any:
     return renamed.with_attr("global_symbol", name) if is_public(function) else renamed
 
 
-def machine_of(mod: Any) -> Any:
+def unscheduled_machine(mod: Any) -> Any:
     """A virtual machine that runs a legalised module.
 
     As a shared library where there is a linker: that takes a third of the time of TVM's just-in-time compiler, which

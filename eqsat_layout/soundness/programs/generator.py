@@ -1,39 +1,29 @@
-"""Random Relax modules (soundness room).
+"""Random Relax modules, with options to optimise them with.
 
-In: a source of choices: a seed, a recorded sequence, or hypothesis. Out: a :class:`Program`: a module of one or several
-functions with layouts that are frozen and desired at random, and the options to optimise it with. The same choices give
-the same program; smaller choices give a simpler one.
+In: a source of choices: a seed, a recorded sequence, or hypothesis. Out: a :class:`RandomProgram`: one or several
+functions with layouts that are frozen and desired at random. The same choices give the same program; smaller ones a
+simpler one.
 """
 
 from __future__ import annotations
 
-import math
-import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final
 
-import numpy as np
 import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
-from eqsat_layout.soundness.programs.adversarial_costs import Contrary
+from eqsat_layout.soundness.programs.adversarial_costs import AdversarialCosts
+from eqsat_layout.soundness.programs.choices import Choices
+from eqsat_layout.soundness.programs.ops import kinds_for
+from eqsat_layout.soundness.programs.writer import EXTENTS, FunctionWriter, ModuleWriter
 
-T = TypeVar("T")
-
-EXTENTS: Final = (1, 2, 3, 4, 6, 8)
-LARGEST: Final = 4000
-"""Elements of a tensor."""
 DTYPES: Final = ("float32", "float16", "int32", "int8", "bool")
-_MOST_GROWTH: Final = {"float32": 10, "float16": 3, "int32": 3, "int64": 3}
-"""Products and long sums that a value may have behind it before it is squashed, so that it stays a number."""
 
 
 @dataclass(frozen=True)
-class Program:
+class RandomProgram:
     """A well formed ``module``, and ``options`` for ``optimize``. ``kinds``: the kinds of steps that it was made of."""
 
     module: Any
@@ -46,78 +36,13 @@ class Program:
         return f"# optimize(mod, {options})\n{self.module.script(show_meta=True)}"
 
 
-class Choices:
-    """Where all decisions come from: ``draw(n)`` gives a number in [0, n). Keeps a record, with spans of it that may be
-    left out as a whole, so that a program can be made smaller by making its record smaller."""
-
-    def __init__(self, draw: Callable[[int], int]):
-        self._draw = draw
-        self.record: list[int] = []
-        self.spans: list[tuple[int, int]] = []
-
-    @staticmethod
-    def of_seed(seed: int) -> Choices:
-        """As a random generator of that seed decides."""
-        return Choices(random.Random(seed).randrange)
-
-    @staticmethod
-    def of_record(record: Sequence[int]) -> Choices:
-        """As recorded; 0 from where the record ends."""
-        rest = iter(record)
-        return Choices(lambda n: min(next(rest, 0), n - 1))
-
-    def below(self, n: int) -> int:
-        """A number in [0, n)."""
-        if n <= 1:
-            return 0
-        self.record.append(self._draw(n))
-        return self.record[-1]
-
-    def between(self, low: int, high: int) -> int:
-        """A number in [low, high]."""
-        return low + self.below(high - low + 1)
-
-    def chance(self, percent: int) -> bool:
-        """True in so many cases out of a hundred."""
-        return self.below(100) >= 100 - percent
-
-    def choice(self, items: Sequence[T]) -> T:
-        """One of ``items``; the first is the simplest."""
-        return items[self.below(len(items))]
-
-    def weighted(self, items: dict[T, int]) -> T:
-        """One of the keys, as often as its number says."""
-        number = self.below(sum(items.values()))
-        for item, weight in items.items():
-            number -= weight
-            if number < 0:
-                return item
-        raise AssertionError("weights are positive")
-
-    def some(self, items: Sequence[T], percent: int) -> list[T]:
-        """Each of ``items`` in so many cases out of a hundred."""
-        return [item for item in items if self.chance(percent)]
-
-    def shuffled(self, items: Sequence[T]) -> list[T]:
-        """``items`` in any order; as they are if all choices are 0."""
-        rest, result = list(items), []
-        while rest:
-            result.append(rest.pop(self.below(len(rest))))
-        return result
-
-    @contextmanager
-    def span(self) -> Iterator[None]:
-        """What is drawn inside belongs together."""
-        start = len(self.record)
-        try:
-            yield
-        finally:
-            self.spans.append((start, len(self.record)))
-
-
-def make_program(choices: Choices) -> Program:
+def make_program(choices: Choices) -> RandomProgram:
     """The program that ``choices`` make."""
-    return _ModuleWriter(choices).program()
+    writer = ModuleWriter(choices, kinds_for)
+    FunctionWriter(writer, "main", _params(choices), depth=0).write(9)
+    if choices.chance(8):
+        FunctionWriter(writer, "other", _params(choices), depth=1).write(3)
+    return RandomProgram(tvm.IRModule(writer.functions), _options(writer), tuple(writer.kinds))
 
 
 def programs() -> Any:
@@ -130,237 +55,32 @@ def programs() -> Any:
     return st.composite(lambda draw: make_program(Choices(lambda n: draw(st.integers(0, n - 1)))))()
 
 
-def shape_of(x: Any) -> tuple[Any, ...]:
-    """The extents of a tensor, the static ones as ``int``."""
-    return tuple(int(e) if isinstance(e, int | tirx.IntImm) else e for e in x.ty.shape.values)
+def _params(choices: Choices) -> list[Any]:
+    """Types of parameters: tensors, sometimes of a symbolic batch, and tuples of them."""
+    symbol = tirx.Var("n", "int64") if choices.chance(12) else None
+    dtype = choices.weighted({"float32": 70, "float16": 8, "int32": 8, "int8": 8, "bool": 6})
+    types = []
+    for _ in range(choices.choice((1, 1, 2, 3))):
+        rank = choices.choice((4, 4, 4, 3, 2, 1, 5, 0))
+        shape: list[Any] = [choices.choice(EXTENTS) for _ in range(rank)]
+        if rank and symbol is not None:
+            shape[0] = symbol
+        elif rank and choices.chance(2):
+            shape[choices.below(rank)] = 0
+        types.append(relax.TensorType(shape, dtype))
+        if choices.chance(15):
+            dtype = choices.choice(DTYPES)
+    if len(types) > 1 and choices.chance(15):
+        return [relax.TupleType(types[:2]), *types[2:]]
+    return types
 
 
-def dtype_of(x: Any) -> str:
-    """The element type's name."""
-    return str(x.ty.dtype)
-
-
-def is_static(x: Any) -> bool:
-    """Whether all extents are numbers."""
-    return all(isinstance(e, int) for e in shape_of(x))
-
-
-def size_of(shape: Sequence[Any]) -> int:
-    """Elements, symbolic extents counted as 3."""
-    return math.prod(e if isinstance(e, int) else 3 for e in shape)
-
-
-class _ModuleWriter:
-    """A module in the making: ``main``, other functions and PrimFuncs that they call, and options."""
-
-    def __init__(self, choices: Choices):
-        self.choices = choices
-        self._functions: dict[Any, Any] = {}
-        self._names: set[str] = set()
-        self._constants: list[Any] = []
-        self.kinds: list[str] = []
-        self.desirable: dict[str, tuple[tuple[str, ...], ...]] = {}
-
-    def program(self) -> Program:
-        choices = self.choices
-        FunctionWriter(self, "main", self._params(), depth=0).write(9)
-        if choices.chance(8):
-            FunctionWriter(self, "other", self._params(), depth=1).write(3)
-        return Program(tvm.IRModule(self._functions), self._options(), tuple(self.kinds))
-
-    def _params(self) -> list[Any]:
-        """Types of parameters: tensors, sometimes of a symbolic batch, and tuples of them."""
-        choices = self.choices
-        symbol = tirx.Var("n", "int64") if choices.chance(12) else None
-        dtype = choices.weighted({"float32": 70, "float16": 8, "int32": 8, "int8": 8, "bool": 6})
-        types = []
-        for _ in range(choices.choice((1, 1, 2, 3))):
-            rank = choices.choice((4, 4, 4, 3, 2, 1, 5, 0))
-            shape: list[Any] = [choices.choice(EXTENTS) for _ in range(rank)]
-            if rank and symbol is not None:
-                shape[0] = symbol
-            elif rank and choices.chance(2):
-                shape[choices.below(rank)] = 0
-            types.append(relax.TensorType(shape, dtype))
-            if choices.chance(15):
-                dtype = choices.choice(DTYPES)
-        if len(types) > 1 and choices.chance(15):
-            return [relax.TupleType(types[:2]), *types[2:]]
-        return types
-
-    def _options(self) -> dict[str, Any]:
-        choices = self.choices
-        options: dict[str, Any] = {"candidates": choices.chance(50), "approx": choices.chance(50)}
-        if choices.chance(30):
-            options["cost_model"] = Contrary(choices.below(1000))
-        if self.desirable and choices.chance(40):
-            desired = {name: list(choices.choice(layouts)) for name, layouts in self.desirable.items()}
-            options["desired_layouts"] = desired
-        return options
-
-    def fresh(self, hint: str) -> str:
-        """A name that no function has."""
-        name, number = hint, 0
-        while name in self._names:
-            number += 1
-            name = f"{hint}{number}"
-        self._names.add(name)
-        return name
-
-    def add(self, function: Any, name: str) -> Any:
-        """The global variable that ``function`` gets."""
-        variable = relax.BlockBuilder().add_func(function, name)
-        self._functions[variable] = function
-        return variable
-
-    def constant(self, shape: Sequence[int], dtype: str) -> Any:
-        """A random constant of small numbers, or one that there is already."""
-        same = [c for c in self._constants if shape_of(c) == tuple(shape) and dtype_of(c) == dtype]
-        if same and self.choices.chance(30):
-            return self.choices.choice(same)
-        rng = np.random.default_rng(len(self._constants))
-        if dtype.startswith("float"):
-            values: Any = rng.standard_normal(shape)
-        else:
-            values = rng.integers(0 if dtype == "bool" else -2, 2 if dtype == "bool" else 4, shape)
-        self._constants.append(relax.const(np.asarray(values).astype(dtype)))
-        return self._constants[-1]
-
-
-@dataclass
-class _Known:
-    """``is_rough``: may differ in the last bits between two ways to compute it. ``growth``: see ``_MOST_GROWTH``."""
-
-    is_rough: bool = False
-    growth: int = 0
-
-
-@dataclass
-class FunctionWriter:
-    """A function in the making: dataflow blocks, and bindings between them."""
-
-    module: _ModuleWriter
-    name: str
-    params: list[Any]
-    depth: int
-    is_private: bool = False
-    values: list[Any] = field(default_factory=list)
-    builder: Any = None
-    frozen: dict[str, list[str]] = field(default_factory=dict)
-    calls: int = 0
-    in_block: bool = False
-
-    def __post_init__(self) -> None:
-        self.choices = self.module.choices
-        self.name = self.module.fresh(self.name)
-        self._known: dict[str, _Known] = {}
-
-    def write(self, most: int) -> Any:
-        """Writes the function in so many steps at most; gives its global variable."""
-        self.builder = relax.BlockBuilder()
-        params = [relax.Var(f"x{i}", ty) for i, ty in enumerate(self.params)]
-        with self.builder.function(self.name, params, private=self.is_private):
-            self.values = [p for p in params if isinstance(p.ty, relax.TensorType)]
-            tuples = [p for p in params if not isinstance(p.ty, relax.TensorType)]
-            blocks = self.choices.choice((1, 1, 1, 2, 3))
-            for block in range(blocks):
-                if block and self.choices.chance(50):
-                    self._steps(1)
-                self._block(max(2, most // blocks), tuples if block == 0 else [])
-            self.builder.emit_func_output(self._result(params))
-        function = self.builder.finalize()[self.name]
-        if self.frozen:
-            function = function.with_attr(FROZEN_ATTRIBUTE, self.frozen)
-        return self.module.add(function, self.name)
-
-    def _block(self, most: int, tuples: Sequence[Any]) -> None:
-        before = list(self.values)
-        self.in_block = True
-        with self.builder.dataflow():
-            for whole in tuples:
-                self.values += [self.emit(relax.TupleGetItem(whole, i)) for i in range(len(whole.ty.fields))]
-            self._steps(most)
-            inner = [v for v in self.values if not any(v.same_as(b) for b in before)] or self.values[-1:]
-            chosen = [inner[-1], *self.choices.some(inner[:-1], 12)][:3]
-            outputs = [self._output(value) for value in chosen]
-        self.in_block = False
-        self.values = [*before, *outputs[::-1]]
-
-    def _output(self, value: Any) -> Any:
-        output = self.builder.emit_output(value)
-        self._known[str(output.name)] = self.known(value)
-        return output
-
-    def _steps(self, most: int) -> None:
-        for _ in range(most):
-            with self.choices.span():  # a record without this span is that of a program without this step
-                if not self.values or not self.choices.chance(85):
-                    return
-                self._step()
-
-    def _step(self) -> None:
-        from eqsat_layout.soundness.programs.ops import kinds_for
-
-        x = self.pick()
-        kind = self.choices.weighted(kinds_for(self, x))
-        made = kind(self, x)
-        if made is not None:
-            self.module.kinds.append(kind.__name__)
-        for value in made if isinstance(made, list) else [made]:
-            if value is not None and size_of(shape_of(value)) <= LARGEST:
-                self.values.append(value)
-
-    def _result(self, params: Sequence[Any]) -> Any:
-        outputs = [v for v in self.values if not isinstance(v, relax.DataflowVar)]
-        last = outputs[-1] if outputs else params[0]
-        if not self.choices.chance(40):
-            return last
-        more = [last, *self.choices.some(outputs[:-1] or list(params), 60)]
-        if self.choices.chance(20):
-            more.append(relax.Tuple([last, params[0]]))
-        return relax.Tuple(more)
-
-    def emit(self, expr: Any, *, grows: int = 0, rough: bool | None = None) -> Any:
-        """Binds ``expr``. It rounds, unless it is said to be exact: ``rough=False``."""
-        self.calls += 1
-        variable = self.builder.emit(expr, f"v{self.calls}")
-        operands = [self.known(a) for a in getattr(expr, "args", []) for a in _leaves(a)]
-        if isinstance(expr, relax.TupleGetItem):
-            operands, rough = [self.known(expr.tuple_value)], False
-        is_float = not isinstance(variable.ty, relax.TensorType) or dtype_of(variable).startswith("float")
-        is_rough = any(k.is_rough for k in operands) or (is_float and rough is not False)
-        self._known[str(variable.name)] = _Known(is_rough, max([k.growth for k in operands], default=0) + grows)
-        return variable
-
-    def known(self, value: Any) -> _Known:
-        """What is known of a value."""
-        return self._known.get(str(getattr(value, "name", "")), _Known())
-
-    def pick(self) -> Any:
-        """Some value, a late one more often."""
-        count = len(self.values)
-        return self.values[-1 - min(self.choices.below(count), self.choices.below(count))]
-
-    def tame(self, x: Any, grows: int = 1) -> Any:
-        """``x``, squashed if it may be too large for another product or long sum."""
-        from tvm.relax import op as R
-
-        if self.known(x).growth + grows <= _MOST_GROWTH.get(dtype_of(x), 100):
-            return x
-        squashed = self.emit(R.clip(x, -3, 3), rough=False)
-        self._known[str(squashed.name)].growth = 0
-        return squashed
-
-    def constant(self, shape: Sequence[int], dtype: str = "float32") -> Any:
-        """A constant, perhaps shared."""
-        return self.module.constant(shape, dtype)
-
-    def freeze(self, op_name: str, layouts: Sequence[tuple[str, ...]]) -> None:
-        """Perhaps freezes the binding that was written last in one of ``layouts``; they may be desired for its op."""
-        self.module.desirable[op_name] = tuple(layouts)
-        if self.in_block and self.choices.chance(40):
-            self.frozen[f"v{self.calls}"] = list(self.choices.choice(layouts))
-
-
-def _leaves(x: Any) -> list[Any]:
-    return [leaf for f in x.fields for leaf in _leaves(f)] if isinstance(x, relax.Tuple) else [x]
+def _options(writer: ModuleWriter) -> dict[str, Any]:
+    choices = writer.choices
+    options: dict[str, Any] = {"candidates": choices.chance(50), "approx": choices.chance(50)}
+    if choices.chance(30):
+        options["cost_model"] = AdversarialCosts(choices.below(1000))
+    if writer.desirable and choices.chance(40):
+        desired = {name: list(choices.choice(layouts)) for name, layouts in writer.desirable.items()}
+        options["desired_layouts"] = desired
+    return options

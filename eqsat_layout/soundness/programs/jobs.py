@@ -1,4 +1,4 @@
-"""The processes of the program fuzzer, and how a program that fails is made smaller (soundness room).
+"""The processes of the program fuzzer.
 
 In: an effort and a seed. Out: a :class:`ProgramReport`. Each process is looked after by a thread that hands it one
 program at a time, and shrinks the program there if it fails; so a process that dies takes nothing with it.
@@ -12,23 +12,19 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from eqsat_layout.soundness.programs.fuzzer import (
-    FAILED,
-    SHRINKING_SECONDS,
-    STRIDE,
-    Outcome,
-    ProgramFailure,
-    ProgramReport,
-    Progress,
-    check,
-)
-from eqsat_layout.soundness.programs.generator import Choices, make_program
+from eqsat_layout.soundness.programs.choices import Choices
+from eqsat_layout.soundness.programs.generator import make_program
+from eqsat_layout.soundness.programs.outcomes import FAILED, ProgramFailure, ProgramOutcome, ProgramReport, Progress
+from eqsat_layout.soundness.programs.shrink import shrunk
+from eqsat_layout.soundness.programs.trial import check
 
+STRIDE: Final = 1_000_000
+"""Between the first programs of two seeds of the fuzzer."""
 PATIENCE: Final = 60.0
 """Seconds after which a program hangs."""
 IMPATIENCE: Final = 6.0
@@ -44,7 +40,7 @@ Rules = tuple[str | Path, ...]
 def run_jobs(
     seconds: float | None, cases: int | None, seed: int, jobs: int, on_progress: Progress, rules: Rules
 ) -> ProgramReport:
-    """See :func:`~eqsat_layout.soundness.programs.fuzzer.fuzz_programs`."""
+    """Fuzzes so many ``seconds`` or programs in ``jobs`` processes."""
     fuzzing = _Fuzzing(seconds, cases, seed, on_progress, rules)
     lanes = [threading.Thread(target=fuzzing.lane, daemon=True) for _ in range(max(1, jobs))]
     with _environment():
@@ -122,7 +118,7 @@ class _Fuzzing:
             self._next += 1
             return self.report.seed * STRIDE + self._next - 1
 
-    def _note(self, seed: int, outcome: Outcome, worker: Worker) -> None:
+    def _note(self, seed: int, outcome: ProgramOutcome, worker: Worker) -> None:
         is_new = outcome.kind == FAILED and outcome.why not in self._known
         with self._lock:
             self.report.add(outcome)
@@ -146,14 +142,14 @@ class Worker:
         self._process: Any = None
         self._pipe: Any = None
 
-    def ask(self, record: Sequence[int] | None, seed: int) -> Outcome:
+    def ask(self, record: Sequence[int] | None, seed: int) -> ProgramOutcome:
         """What comes of the program of ``record``, by default that of ``seed``."""
         try:
             if self._process is None:
                 self._start()
             self._pipe.send((record, seed, self._rules))
             if self._pipe.poll(self.patience):
-                outcome: Outcome = self._pipe.recv()
+                outcome: ProgramOutcome = self._pipe.recv()
                 return outcome
             why = _HANGS
         except (EOFError, BrokenPipeError, ConnectionResetError):
@@ -162,7 +158,7 @@ class Worker:
         self.close()
         choices = Choices.of_seed(seed) if record is None else Choices.of_record(record)
         program = make_program(choices)
-        return Outcome(FAILED, why, "", tuple(choices.record), tuple(choices.spans), program.text())
+        return ProgramOutcome(FAILED, why, "", tuple(choices.record), tuple(choices.spans), program.text())
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -200,53 +196,3 @@ def _serve(pipe: Any) -> None:
             return
         choices = Choices.of_seed(seed) if record is None else Choices.of_record(record)
         pipe.send(check(choices, seed, rules))
-
-
-def shrunk(
-    failed: Outcome,
-    seed: int,
-    ask: Callable[[Sequence[int] | None, int], Outcome],
-    seconds: float = SHRINKING_SECONDS,
-) -> Outcome:
-    """The smallest program found that fails in the same way: steps left out first, then choices made smaller."""
-    best, deadline = failed, time.perf_counter() + seconds
-    tried: set[tuple[int, ...]] = {best.record}
-    progress = True
-    while progress and time.perf_counter() < deadline:
-        progress = False
-        for record in _smaller(best):
-            if time.perf_counter() >= deadline:
-                break
-            if record in tried:
-                continue
-            tried.add(record)
-            outcome = ask(record, seed)
-            if outcome.kind == FAILED and outcome.why == best.why and _size(outcome) < _size(best):
-                best, progress = outcome, True
-                break
-    return best
-
-
-def _size(outcome: Outcome) -> tuple[int, int]:
-    return len(outcome.record), sum(outcome.record)
-
-
-def _smaller(outcome: Outcome) -> Iterator[tuple[int, ...]]:
-    """Records that are smaller, the boldest first."""
-    record = outcome.record
-    spans = sorted(outcome.spans, key=lambda s: s[0] - s[1])
-    for start, end in spans:
-        yield (*record[:start], *record[end:])
-    for _, end in sorted(spans, key=lambda s: s[1]):
-        yield record[:end]
-    for start, end in spans:
-        for zeros in range(1, min(5, end - start - 1)):  # the simplest step in place of this one
-            yield (*record[: start + 1], *(0,) * zeros, *record[end:])
-    for length in (16, 8, 4, 2, 1):
-        for start in range(0, len(record), length):
-            part = record[start : start + length]
-            if any(part):
-                yield (*record[:start], *(0 for _ in part), *record[start + length :])
-    for position, value in enumerate(record):
-        for less in {value // 2, value - 1} - {0, value} if value > 1 else ():
-            yield (*record[:position], less, *record[position + 1 :])

@@ -1,4 +1,4 @@
-"""Steps of random programs (soundness room): the families of ops that have no window.
+"""Steps of random programs: the families of ops that have no window.
 
 In: the function that is written, and a value. Out: the value or values that the step made, or None where it does not
 apply. ``kinds_for`` says which steps there are for a value, and how often each is taken.
@@ -7,24 +7,23 @@ apply. ``kinds_for`` says which steps there are for a value, and how often each 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from tvm import relax, tirx
 from tvm.relax import op as R
 
-from eqsat_layout.soundness.programs.generator import (
+from eqsat_layout.soundness.programs.ops_nn import NETWORK_KINDS
+from eqsat_layout.soundness.programs.ops_tir import TIR_KINDS
+from eqsat_layout.soundness.programs.writer import (
     FunctionWriter,
+    Step,
     dtype_of,
     is_static,
     shape_of,
     size_of,
 )
-from eqsat_layout.soundness.programs.ops_nn import NETWORK_KINDS
-from eqsat_layout.soundness.programs.ops_tir import TIR_KINDS
-
-Step = Callable[[FunctionWriter, Any], Any]
 
 
 def kinds_for(w: FunctionWriter, x: Any) -> dict[Step, int]:

@@ -1,18 +1,18 @@
-"""Steps of random programs (soundness room): convolutions, pooling, products of matrices, normalisations, resizing.
+"""Steps of random programs: convolutions, pooling, products of matrices, normalisations, resizing.
 
-As in ``program_ops``. Convolutions and pools may be frozen or desired in layouts of channels.
+In: the function that is written, and a value. Out: what ``ops.py`` says of steps. Convolutions and pools may be frozen
+or desired in layouts of channels.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Final
 
 from tvm import relax
 from tvm.relax import op as R
 
-from eqsat_layout.soundness.programs.generator import EXTENTS, FunctionWriter, dtype_of, is_static, shape_of
+from eqsat_layout.soundness.programs.writer import EXTENTS, FunctionWriter, Step, dtype_of, is_static, shape_of
 
 CONVOLUTION_LAYOUTS: Final = {
     3: (("NWC", "OWI"), ("NCW4c", "OIW4i4o"), ("NWC", "WIO")),
@@ -192,6 +192,6 @@ def pad(w: FunctionWriter, x: Any) -> Any:
     return w.emit(R.nn.pad(x, widths, pad_value=value), rough=False)
 
 
-NETWORK_KINDS: dict[Callable[[FunctionWriter, Any], Any], int] = {
+NETWORK_KINDS: dict[Step, int] = {
     convolution: 6, transposed_convolution: 1, pooling: 3, matmul: 2, softmax: 1, normalisation: 2, resize: 1, pad: 2,
 }  # fmt: skip

@@ -1,17 +1,17 @@
-"""Steps of random programs (soundness room): calls of hand-written PrimFuncs.
+"""Steps of random programs: calls of hand-written PrimFuncs.
 
-As in ``program_ops``, for static float32 values. Some are written as tensor expressions, some as loops.
+In: the function that is written, and a static float32 value. Out: what ``ops.py`` says of steps. Some are written as
+tensor expressions, some as loops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import tvm
 from tvm import relax, te, tirx
 
-from eqsat_layout.soundness.programs.generator import FunctionWriter, shape_of
+from eqsat_layout.soundness.programs.writer import FunctionWriter, Step, shape_of
 
 
 def primfunc(w: FunctionWriter, x: Any) -> Any:
@@ -106,4 +106,4 @@ def _called(w: FunctionWriter, func: Any, name: str, x: Any, shape: list[int]) -
     return w.emit(relax.call_tir(variable, [w.tame(x)], out_ty=relax.TensorType(shape, "float32")), grows=1)
 
 
-TIR_KINDS: dict[Callable[[FunctionWriter, Any], Any], int] = {primfunc: 2, loops: 1}
+TIR_KINDS: dict[Step, int] = {primfunc: 2, loops: 1}

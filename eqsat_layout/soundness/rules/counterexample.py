@@ -1,4 +1,4 @@
-"""Counterexamples in words (soundness room).
+"""Counterexamples in words.
 
 In: an instance of a rule that is not true. Out: :class:`Counterexample`, whose text shows the rule's place, what its
 variables stand for, and what differs, with a seed that gives the same again.
@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from eqsat_layout.egraph.expressions import Expr, show
+from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.model import Model
-from eqsat_layout.soundness.rules.rule_text import Expr, Rule, show
 from eqsat_layout.soundness.rules.terms import IllTypedError
 
 LARGEST_SHOWN = 24

@@ -1,4 +1,4 @@
-"""The rule fuzzer (soundness room): whether what rules conclude is true.
+"""The rule fuzzer: whether what rules conclude is true.
 
 In: rule files. Out: :class:`RuleReport` per rule, with the smallest counterexample found. Every match of a rule's body
 in a random model is an instance; its actions must be true there. Nothing is skipped: a rule without instances, or with
@@ -13,13 +13,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from eqsat_layout.egraph.answers import Answers
+from eqsat_layout.egraph.expressions import Expr, is_variable
+from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.soundness.rules.counterexample import Counterexample, describe
 from eqsat_layout.soundness.rules.host_answers import check_answers
-from eqsat_layout.soundness.rules.lexicon import Lexicon, make_lexicon
+from eqsat_layout.soundness.rules.lexicon import Host, Lexicon
 from eqsat_layout.soundness.rules.matching import Matcher
 from eqsat_layout.soundness.rules.model import Model, Row
+from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model
-from eqsat_layout.soundness.rules.rule_text import Expr, Rule, RuleBase, is_variable, read_rule_base
+from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
 from eqsat_layout.soundness.rules.terms import IllTypedError, MeaninglessError
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
 
@@ -63,6 +67,7 @@ class FuzzReport:
 
     ``answers``: rows of the host checked; ``wrong_answers`` among them. ``compared``: e-classes and rows checked after
     all rules ran together; ``false_merges`` among them. ``crashes``: questions that the host could not answer.
+    ``gaps``: questions that were never asked, and answers that can't be checked.
     """
 
     rules: list[RuleReport]
@@ -75,6 +80,7 @@ class FuzzReport:
     false_merges: list[str] = field(default_factory=list)
     crashes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
 
     @property
     def instances(self) -> int:
@@ -84,7 +90,7 @@ class FuzzReport:
     @property
     def is_clean(self) -> bool:
         """Every rule was checked and none failed, alone or together."""
-        trouble = self.unread or self.wrong_answers or self.false_merges or self.crashes
+        trouble = self.unread or self.wrong_answers or self.false_merges or self.crashes or self.gaps
         return not trouble and all(r.is_sound for r in self.rules)
 
 
@@ -103,13 +109,15 @@ def fuzz_rules(
     seed: int = 0,
     only: Callable[[Rule], bool] = lambda rule: True,
     progress: Progress = lambda instances, share: None,
+    host: Host = Answers,
 ) -> FuzzReport:
     """Fuzzes the rules of ``paths`` (all files that make up a rule base, the project's own first).
 
-    ``only`` picks those that are reported. Raises :class:`~eqsat_layout.errors.RuleError` for files that can't be read.
+    ``only`` picks those that are reported, ``host`` answers what rules ask. Raises
+    :class:`~eqsat_layout.errors.RuleError` for files that can't be read.
     """
     base = read_rule_base(paths)
-    fuzzer = Fuzzer(base, [rule for rule in base.rules if only(rule)], seed)
+    fuzzer = Fuzzer(base, [rule for rule in base.rules if only(rule)], seed, host=host)
     try:
         return fuzzer.run(effort or Effort(), progress)
     finally:
@@ -129,11 +137,14 @@ class Fuzzer:
         seed: int = 0,
         *,
         until_caught: bool = False,
+        host: Host = Answers,
     ):
         self._base, self._seed, self._until_caught = base, seed, until_caught
         self._matcher = Matcher(base, rules)
+        self._questions = Questions(base, host)
         self._found = FuzzReport([], seed)
         self._lexicons: dict[Any, Lexicon] = {}
+        self._filled: set[str] = set()
         self._wanted = sorted(_named_ops(base))
         self.reports = [RuleReport(watched.rule) for watched in self._matcher.watched]
         self._refused = [RuleReport(rule, trouble=why) for rule, why in self._matcher.refused]
@@ -141,6 +152,7 @@ class Fuzzer:
     def close(self) -> None:
         """Frees the scratch files."""
         self._matcher.close()
+        self._questions.close()
 
     def run(self, effort: Effort, progress: Progress = lambda instances, share: None, first: int = 0) -> FuzzReport:
         """Makes and checks models, from number ``first`` on, until the effort is spent."""
@@ -169,8 +181,15 @@ class Fuzzer:
         unread = [str(unread) for unread in self._base.unread]
         reports = sorted([*self.reports, *self._refused], key=lambda r: (r.rule.file, r.rule.line, r.rule.name))
         crashes = [crash for lexicon in self._lexicons.values() for crash in lexicon.crashes]
-        seconds = time.perf_counter() - start
-        return replace(self._found, rules=reports, models=models, seconds=seconds, crashes=crashes, unread=unread)
+        return replace(
+            self._found,
+            rules=reports,
+            models=models,
+            seconds=time.perf_counter() - start,
+            crashes=crashes,
+            unread=unread,
+            gaps=self._questions.gaps(),
+        )
 
     def _share(self, effort: Effort, models: int, seconds: float) -> float:
         if effort.seconds is not None:
@@ -190,11 +209,12 @@ class Fuzzer:
         known = self._lexicons.get((shape, variant))
         if known is None:
             vocabulary = make_vocabulary(shape, variant + self._seed, self._wanted)
-            known = self._lexicons[shape, variant] = make_lexicon(vocabulary, variant + self._seed)
+            known = self._lexicons[shape, variant] = self._questions.make_lexicon(vocabulary, variant + self._seed)
         return make_model(known, self._base, self._seed * 1_000_003 + number)
 
     def check(self, model: Model) -> None:
         """Checks the instances of all rules in one model."""
+        self._filled.update(model.facts)
         found = self._matcher.matches(model)
         for report, (watched, rows) in zip(self.reports, found.items(), strict=True):
             report.matches += len(rows)
@@ -229,6 +249,10 @@ class Fuzzer:
             for lexicon in self._lexicons.values():
                 if name in lexicon.vocabulary.missing:
                     return f"no instance: {name}: {lexicon.vocabulary.missing[name]}"
+        heads = [str(fact[0]) for fact in rule.body if isinstance(fact, tuple)]
+        empty = [head for head in heads if head in self._base.meanings and head not in self._filled]
+        if empty:
+            return f"no instance: ({empty[0]} ...) has no rows in any random model"
         return "no instance: nothing in the random models matches its body"
 
 

@@ -1,4 +1,4 @@
-"""Fuzzing in several processes (soundness room).
+"""Fuzzing in several processes.
 
 In: rule files and an effort. Out: one :class:`FuzzReport`, merged. Each process has a seed of its own, derived from the
 one that is given, and makes its own models; one that dies is reported, with its seed.
@@ -105,6 +105,7 @@ def _merged(reports: Sequence[FuzzReport], seed: int) -> FuzzReport:
         total("false_merges"),
         list(dict.fromkeys(total("crashes"))),
         first.unread,
+        [gap for gap in first.gaps if all(gap in r.gaps for r in reports)],
     )
 
 

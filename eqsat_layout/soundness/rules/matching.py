@@ -1,4 +1,4 @@
-"""Instances of rules (soundness room): egglog itself says where in a model the bodies of rules match.
+"""Instances of rules: egglog itself says where in a model the bodies of rules match.
 
 In: rules and models. Out: per rule, the rows of its variables for every match, as numbers of the model. Relations that
 have no meaning are first filled by the rules that conclude nothing else, so that rules that build on them find rows.
@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from eqsat_layout.egraph.engine import Database, Tables
+from eqsat_layout.egraph.engine import Engine, Tables
+from eqsat_layout.egraph.expressions import Expr, show, variables
+from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness.rules.model import Model, Row
-from eqsat_layout.soundness.rules.rule_text import Expr, Rule, RuleBase, show, variables
+from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.terms import IllTypedError
 
 SORTS = ("Tensor", "Args", "String", "i64")
@@ -41,20 +43,20 @@ class Matcher:
 
     def __init__(self, base: RuleBase, rules: Iterable[Rule]):
         self._base = base
-        self._database = Database(base.commands)
+        self._engine = Engine(base.commands)
         self.watched: list[Watched] = []
         self.refused: list[tuple[Rule, str]] = []
-        self._database.command("(ruleset fuzz-refs) (ruleset fuzz-load) (ruleset fuzz-derive) (ruleset fuzz-match)")
+        self._engine.command("(ruleset fuzz-refs) (ruleset fuzz-load) (ruleset fuzz-derive) (ruleset fuzz-match)")
         self._loaders()
         for rule in rules:
             self._watch(rule)
         for rule in base.rules:
             if self._only_derives(rule):
-                self._database.command(_with_ruleset(rule, "fuzz-derive"))
+                self._engine.command(_with_ruleset(rule, "fuzz-derive"))
 
     def close(self) -> None:
         """Frees the scratch files."""
-        self._database.close()
+        self._engine.close()
 
     def _only_derives(self, rule: Rule) -> bool:
         heads = [str(action[0]) for action in rule.actions if isinstance(action, tuple)]
@@ -74,20 +76,18 @@ class Matcher:
         body = " ".join(map(show, (*rule.body, *_thinning(rule, sorts))))
         columns = " ".join(sorts.values()) or "i64"
         row = " ".join(sorts) or "0"
+        matching = f'(rule ({body}) (({name} {row})) :ruleset fuzz-match :name "{name}")'
         try:
-            self._database.command(
-                f'(relation {name} ({columns})) (rule ({body}) (({name} {row})) :ruleset fuzz-match :name "{name}")'
-            )
-        except BaseException as error:  # egglog panics with a BaseException for some mistakes
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                raise
-            self.refused.append((rule, "egglog does not take its body"))
+            for text in (f"(relation {name} ({columns}))", matching):
+                self._engine.declare(replace(rule.command, text=text))
+        except RuleError as error:
+            self.refused.append((rule, f"egglog does not take its body: {error}"))
             return
         self.watched.append(Watched(rule, name, tuple(sorts.items())))
 
     def _loaders(self) -> None:
         """Rows of numbers become rows of tensors: joins find the tensors, so that no action looks anything up."""
-        command = self._database.command
+        command = self._engine.command
         for sort, handle in _HANDLES.items():
             command(f"(constructor {handle} (i64) {sort} :unextractable) (relation fuzz-{sort} (i64))")
             command(f"(rule ((fuzz-{sort} n)) (({handle} n)) :ruleset fuzz-refs)")
@@ -114,8 +114,8 @@ class Matcher:
         """All matches in a model."""
         with self._filled(model) as lists:
             for _ in range(DERIVING_ROUNDS):
-                self._database.step("fuzz-derive")
-            self._database.step("fuzz-match")
+                self._engine.step("fuzz-derive")
+            self._engine.step("fuzz-match")
             return self._read(lists)
 
     def together(self, model: Model) -> tuple[int, list[str]]:
@@ -124,20 +124,20 @@ class Matcher:
         with self._filled(model) as lists:
             for _ in range(TOGETHER_ROUNDS):
                 for ruleset in rulesets:
-                    self._database.step(ruleset) if ruleset else self._database.command("(run 1)")
-            return _Merged(model, self._base, self._database.tables(), lists).check()
+                    self._engine.step(ruleset) if ruleset else self._engine.command("(run 1)")
+            return _Merged(model, self._base, self._engine.tables(), lists).check()
 
     @contextmanager
     def _filled(self, model: Model) -> Iterator[list[tuple[int, ...]]]:
         """The e-graph with a model in it, which is taken out again afterwards; gives the operand lists by number."""
-        self._database.command("(push)")
+        self._engine.command("(push)")
         try:
             lists = self._load(model)
-            self._database.step("fuzz-refs")
-            self._database.step("fuzz-load")
+            self._engine.step("fuzz-refs")
+            self._engine.step("fuzz-load")
             yield lists
         finally:
-            self._database.command("(pop)")
+            self._engine.command("(pop)")
 
     def _load(self, model: Model) -> list[tuple[int, ...]]:
         values = model.values
@@ -172,11 +172,11 @@ class Matcher:
                 if at
                 else list(facts)
             )
-        self._database.load(rows)
+        self._engine.load(rows)
         return list(number)
 
     def _read(self, lists: Sequence[tuple[int, ...]]) -> dict[Watched, list[Row]]:
-        tables = self._database.tables()
+        tables = self._engine.tables()
         tensor = {handle: i for i, handle in tables.rows("FuzzTensor")}
         operands = {handle: lists[n] for n, handle in tables.rows("FuzzArgs")}
         known: dict[str, Any] = {"Tensor": tensor, "Args": operands}

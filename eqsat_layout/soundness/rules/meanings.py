@@ -1,4 +1,4 @@
-"""The language of meanings (soundness room): what ``;=`` lines are made of besides the terms of the e-graph.
+"""The language of meanings: what ``;=`` lines are made of besides the terms of the e-graph.
 
 rules/README.md tells what each function is; the interpreter (``values.py``) evaluates them, the prover reasons about
 them with its axioms.
@@ -8,17 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from eqsat_layout.egraph.expressions import Expr, literal_sort, parse, show, substitute, variables
 from eqsat_layout.errors import RuleError
-from eqsat_layout.soundness.rules.rule_text import (
-    Expr,
-    Meaning,
-    RuleBase,
-    literal_sort,
-    parse,
-    show,
-    substitute,
-    variables,
-)
+from eqsat_layout.soundness.rules.rule_base import Meaning, RuleBase
 
 FUNCTIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "named": (("String", "String"), "Bool"),

@@ -1,4 +1,4 @@
-"""Models (soundness room): tensors, and rows of relations that are true of them.
+"""Models: tensors, and rows of relations that are true of them.
 
 In a model every row is true by the relation's meaning and equal tensors are one e-class; a rule is sound if whatever it
 concludes in models is true too. ``random_model.py`` makes them.
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat_layout.soundness.rules.lexicon import Lexicon
-from eqsat_layout.soundness.rules.rule_text import RuleBase
-from eqsat_layout.soundness.rules.terms import Array, Evaluator, Values, taken_shape
+from eqsat_layout.soundness.rules.rule_base import RuleBase
+from eqsat_layout.soundness.rules.terms import Array, TermEvaluator, Values, taken_shape
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary
 
 Row = tuple[Any, ...]
@@ -26,7 +26,7 @@ class Model:
     lexicon: Lexicon
     base: RuleBase
     values: Values
-    evaluator: Evaluator
+    evaluator: TermEvaluator
     rng: random.Random
     ops: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
     gets: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Model:
 
     def of_shape(self, shape: tuple[Any, ...]) -> int | None:
         """Some tensor of a shape."""
-        fitting = [i for i in range(len(self.values.tensors)) if self.is_of(i, shape)]
+        fitting = self.values.of_shape(shape)
         return self.rng.choice(fitting) if fitting else None
 
     def operands_for(self, name: str) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""Graphs that may replace an op, in random models (soundness room).
+"""Graphs that may replace an op, in random models.
 
 In: a model. Out: random graphs over two operands and those of the lexicon, with the rows that describe them.
 """

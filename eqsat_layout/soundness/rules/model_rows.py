@@ -1,4 +1,4 @@
-"""The rows about tensors in random models (soundness room): what follows from terms and answers, by the meanings.
+"""The rows about tensors in random models: what follows from terms and answers, by the meanings.
 
 In: a model with its terms and graphs. Out: rows of the relations that speak of tensors, and rows of programs.
 """
@@ -6,7 +6,10 @@ In: a model with its terms and graphs. Out: rows of the relations that speak of 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from eqsat_layout.graph.borders import Border
 from eqsat_layout.soundness.rules.model import Model, Row
@@ -81,8 +84,9 @@ def _rims(model: Model) -> None:
     for k, part in model.values.parts.items():
         if not isinstance(part, Border) or part.fill is None:
             continue
-        for x in range(len(model.values.tensors)):
-            if model.is_of(x, part.wide_shape) and model.evaluator.means("rim", (x, k)):
+        around = replace(part, fill=1.0).apply(np.zeros([int(e) for e in part.shape])) == 1.0
+        for x in model.values.of_shape(tuple(int(e) for e in part.wide_shape)):
+            if (model.values.array(x)[:, around] == part.fill).all() and model.evaluator.means("rim", (x, k)):
                 model.add("rim", x, k)
 
 

@@ -1,4 +1,4 @@
-"""Mutants of rules (soundness room): whether the fuzzer would notice a slip of the pen.
+"""Mutants of rules: whether the fuzzer would notice a slip of the pen.
 
 In: rules. Out: every rule that differs in one token, or lacks one fact, and what became of it: caught by a
 counterexample, or sound all the same, with z3's proof as the explanation. What is neither is a survivor.
@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from eqsat_layout.egraph.expressions import Expr, is_variable, literal_sort
+from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness.rules.fuzzer import Effort, Fuzzer, FuzzReport
 from eqsat_layout.soundness.rules.prover import Prover
-from eqsat_layout.soundness.rules.rule_text import Expr, Rule, RuleBase, is_variable, literal_sort
+from eqsat_layout.soundness.rules.rule_base import RuleBase
 
 ROUND = 10
 """Models after which the mutants that were caught are let go."""

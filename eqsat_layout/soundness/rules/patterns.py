@@ -1,4 +1,4 @@
-"""Terms as rules look for them (soundness room), so that rules for special ops find something in random models.
+"""Terms as rules look for them, so that rules for special ops find something in random models.
 
 In: the body of a rule. Out: its terms, over random tensors of a model, as far as names and types allow.
 """
@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eqsat_layout.egraph.expressions import Expr, is_variable, substitute
 from eqsat_layout.soundness.rules.model import Model
-from eqsat_layout.soundness.rules.rule_text import Expr, is_variable, substitute
 from eqsat_layout.soundness.rules.terms import IllTypedError
 
 
@@ -41,7 +41,7 @@ class Pattern:
                     waiting.remove(fact)
                     try:
                         self.scope[str(fact[1])] = self._value(fact[2])
-                    except (IllTypedError, LookupError):
+                    except IllTypedError:
                         return
 
     def _said(self, fact: Expr) -> Iterator[tuple[Expr, ...]]:

@@ -1,4 +1,4 @@
-"""Proofs of rules (soundness room): what the body means implies what the actions say, for all shapes, maps and values.
+"""Proofs of rules: what the body means implies what the actions say, for all shapes, maps and values.
 
 In: a :class:`RuleBase`. Out: per rule, whether z3 proves it. Ops, layouts and buffers are uninterpreted, so a proof
 holds for every op and every extent, symbolic ones too; it rests on the meanings of the relations, of which those that
@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eqsat_layout.egraph.expressions import Expr, literal_sort, parse, show, variables
+from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.soundness.rules.meanings import FUNCTIONS, expanded, never_holds, sorts_in, unbound
-from eqsat_layout.soundness.rules.rule_text import Expr, Rule, RuleBase, literal_sort, parse, show, variables
+from eqsat_layout.soundness.rules.rule_base import RuleBase
 
 MILLISECONDS = 1000
 

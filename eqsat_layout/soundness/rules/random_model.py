@@ -1,4 +1,4 @@
-"""Random models (soundness room).
+"""Random models.
 
 In: a lexicon, a seed, and the rules whose terms are to occur. Out: a :class:`Model`: parameters and constants, terms as
 rules look for them, pads and crops, random terms; then graphs, and the rows that are true of all that.
@@ -7,11 +7,12 @@ rules look for them, pads and crops, random terms; then graphs, and the rows tha
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.graph.borders import Border
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.lexicon import Lexicon
@@ -19,8 +20,8 @@ from eqsat_layout.soundness.rules.model import Model
 from eqsat_layout.soundness.rules.model_graphs import add_graphs
 from eqsat_layout.soundness.rules.model_rows import add_rows
 from eqsat_layout.soundness.rules.patterns import Pattern
-from eqsat_layout.soundness.rules.rule_text import RuleBase
-from eqsat_layout.soundness.rules.terms import Array, Evaluator, Values, taken_shape
+from eqsat_layout.soundness.rules.rule_base import RuleBase
+from eqsat_layout.soundness.rules.terms import Array, TermEvaluator, Values, taken_shape
 
 WORLDS = 3
 TERMS = 40
@@ -30,24 +31,68 @@ TRIES = 4
 
 def make_model(lexicon: Lexicon, base: RuleBase, seed: int) -> Model:
     """A model of ``base`` over the lexicon."""
+    model = _empty(lexicon, base, seed)
+    _leaves(model, np.random.default_rng(seed))
+    _patterns(model, base.rules)
+    _terms(model)
+    _add_facts(model)
+    return model
+
+
+def make_full_model(lexicon: Lexicon, base: RuleBase, rules: Iterable[Rule], seed: int) -> Model:
+    """A model in which every op, view, pad and crop is on something, views of views and ops on pads too; in it every
+    tensor is wanted in every format, so that ``rules`` ask whatever they may ask about the lexicon's words."""
+    model = _empty(lexicon, base, seed)
+    values, rng = model.values, np.random.default_rng(seed)
+    parts = {name: taken_shape(part) for name, part in values.parts.items()}
+    ops = {k: [t.shape for t in s.operands if t is not None] for k, s in model.vocabulary.signatures.items()}
+    for shape in dict.fromkeys((*parts.values(), *(shape for shapes in ops.values() for shape in shapes))):
+        model.leaf(_random_array(rng, shape))
+    _constants(model)
+    leaves = range(len(values.tensors))
+    first = [model.apply(name, (x,)) for name, shape in parts.items() for x in leaves if model.is_of(x, shape)]
+    for x in dict.fromkeys(first):
+        for name, shape in parts.items():
+            if model.is_of(x, shape):
+                model.apply(name, (x,))
+    for name, shapes in ops.items():
+        for i, shape in enumerate(shapes):
+            for x in (*leaves, *(y for y in dict.fromkeys(first) if model.is_of(y, shape))):
+                operands = model.operands_for(name) if model.is_of(x, shape) else None
+                if operands is not None:
+                    model.apply(name, (*operands[:i], x, *operands[i + 1 :]))
+    _patterns(model, rules)
+    _add_facts(model)
+    for number in range(len(values.tensors)):
+        model.add("live", number)
+        for fmt in model.formats_of(number):
+            model.add("want", number, fmt)
+    return model
+
+
+def _empty(lexicon: Lexicon, base: RuleBase, seed: int) -> Model:
     rng = random.Random(f"{lexicon.vocabulary.shape} {seed}")
     values = Values(lexicon.names, lexicon.vocabulary.signatures, lexicon.parts, lexicon.interpreters)
-    model = Model(lexicon, base, values, Evaluator(values, base), rng)
-    _leaves(model, np.random.default_rng(seed))
-    for rule in base.rules:
+    return Model(lexicon, base, values, TermEvaluator(values, base), rng)
+
+
+def _patterns(model: Model, rules: Iterable[Rule]) -> None:
+    """Terms as rules look for them."""
+    for rule in rules:
         for _ in range(TRIES):
             Pattern(model, rule.body).build()
-    _terms(model)
-    for relation, rows in lexicon.rows.items():
+
+
+def _add_facts(model: Model) -> None:
+    for relation, rows in model.lexicon.rows.items():
         model.facts[relation] = dict.fromkeys(rows)
     add_graphs(model)
     add_rows(model)
-    return model
 
 
 def _leaves(model: Model, rng: np.random.Generator) -> None:
     """Parameters and constants of all shapes that ops take, and tensors whose border holds a number."""
-    values, vocabulary = model.values, model.vocabulary
+    vocabulary = model.vocabulary
     shapes = {vocabulary.shape: 3, vocabulary.wide: 2}
     for signature in vocabulary.signatures.values():
         for ty in signature.operands:
@@ -55,12 +100,16 @@ def _leaves(model: Model, rng: np.random.Generator) -> None:
     for shape, count in shapes.items():
         for _ in range(count):
             model.leaf(_random_array(rng, shape))
-    for name, array in model.lexicon.constants.items():
-        values.constants[name] = values.intern(np.stack([array] * WORLDS), ("Const", name))
+    _constants(model)
     for part in vocabulary.parts:
         if isinstance(part, Border) and part.fill is not None and model.rng.random() < 0.5:
             inside = _random_array(rng, tuple(int(e) for e in part.shape))
             model.leaf(np.stack([part.apply(a) for a in inside]))
+
+
+def _constants(model: Model) -> None:
+    for name, array in model.lexicon.constants.items():
+        model.values.constants[name] = model.values.intern(np.stack([array] * WORLDS), ("Const", name))
 
 
 def _random_array(rng: np.random.Generator, shape: Sequence[Any]) -> Array:

@@ -1,4 +1,4 @@
-"""Reference interpreter of the e-graph's language (soundness room): terms and meanings, evaluated in NumPy.
+"""Reference interpreter of the e-graph's language: terms and meanings, evaluated in NumPy.
 
 In: names (signatures, formats, constants) and the tensors that they stand for. Out: values of terms, buffers with what
 in them is defined, and whether a formula is true. A value is the array of several worlds at once, first axis, so that
@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from eqsat_layout.egraph.expressions import Expr, literal_sort, show, variables
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.maps import UNDEF, Format, IndexMap
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, Masked
 from eqsat_layout.soundness.rules.meanings import free_variables, sorts_in
-from eqsat_layout.soundness.rules.rule_text import Expr, RuleBase, literal_sort, show, variables
+from eqsat_layout.soundness.rules.rule_base import RuleBase
 
 Array = npt.NDArray[Any]
 TOLERANCE = 1e-4
@@ -37,13 +38,13 @@ class MeaninglessError(Exception):
 
 
 @dataclass(frozen=True)
-class Buffer:
+class StoredBytes:
     """Bytes with what of them may be relied on, worlds in front."""
 
     values: Array
     defined: Array
 
-    def serves(self, other: Buffer) -> bool:
+    def serves(self, other: StoredBytes) -> bool:
         """Whether everything that ``other`` promises is so here too."""
         if self.values.shape != other.values.shape:
             return False
@@ -70,8 +71,9 @@ class Values:
     graphs: dict[str, dict[tuple[str, int], tuple[Any, ...]]] = field(default_factory=dict)
     made_by: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     _known: dict[Any, int] = field(default_factory=dict)
+    _of_shape: dict[tuple[Any, ...], list[int]] = field(default_factory=dict)
     _ops: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
-    _buffers: dict[tuple[str, int], Buffer] = field(default_factory=dict)
+    _buffers: dict[tuple[str, int], StoredBytes] = field(default_factory=dict)
 
     def intern(self, value: Array | tuple[int, ...], made_by: tuple[Any, ...]) -> int:
         """The number of a value; ``made_by`` says how it came about, for people."""
@@ -81,7 +83,13 @@ class Values:
             number = self._known[key] = len(self.tensors)
             self.tensors.append(value)
             self.made_by[number] = made_by
+            if not isinstance(value, tuple):
+                self._of_shape.setdefault(value.shape[1:], []).append(number)
         return number
+
+    def of_shape(self, shape: tuple[Any, ...]) -> Sequence[int]:
+        """The tensors of a shape."""
+        return self._of_shape.get(shape, ())
 
     def array(self, number: int) -> Array:
         """The elements of a tensor; :class:`IllTypedError` for a tuple."""
@@ -192,7 +200,7 @@ class Values:
         formats = tuple(name.split(" ")) if name else ()
         return len(formats) == len(operands) and all(map(self.fits, formats, operands))
 
-    def lay(self, name: str, number: int) -> Buffer:
+    def lay(self, name: str, number: int) -> StoredBytes:
         """A tensor in a format."""
         found = self._buffers.get((name, number))
         if found is None:
@@ -212,7 +220,7 @@ class Values:
         """Whether two tensors, operand lists, buffers or names are equal."""
         if isinstance(a, tuple) and isinstance(b, tuple):
             return len(a) == len(b) and all(map(self.equal, a, b))
-        if isinstance(a, Buffer) and isinstance(b, Buffer):
+        if isinstance(a, StoredBytes) and isinstance(b, StoredBytes):
             return a.serves(b) and b.serves(a)
         if a == b or isinstance(a, str) or isinstance(b, str):
             return bool(a == b)
@@ -231,7 +239,7 @@ class Values:
         return signature is not None and (signature.rule_name == text or (text == "frozen" and bool(signature.frozen)))
 
 
-class Evaluator:
+class TermEvaluator:
     """Terms and formulas of rules over :class:`Values`; names of variables are looked up in a scope."""
 
     def __init__(self, values: Values, base: RuleBase):
@@ -366,7 +374,7 @@ def run_op(signature: Signature, operands: Sequence[Array], interpreters: dict[s
     return [result.values for result in interpreter.run([Masked.of(a) for a in operands])]
 
 
-def lay(fmt: Format, array: Array) -> Buffer:
+def lay(fmt: Format, array: Array) -> StoredBytes:
     """``array`` (worlds in front) in a format; undef padding is not defined."""
     defined = np.ones(array.shape, bool)
     if fmt.is_padded:
@@ -374,7 +382,7 @@ def lay(fmt: Format, array: Array) -> Buffer:
         fill = 0 if fmt.fill is UNDEF or fmt.fill is None else fmt.fill
         array = np.pad(array, widths, constant_values=fill)
         defined = np.pad(defined, widths, constant_values=fmt.fill is not UNDEF)
-    return Buffer(per_world(fmt.index_map.apply, array), per_world(fmt.index_map.apply, defined))
+    return StoredBytes(per_world(fmt.index_map.apply, array), per_world(fmt.index_map.apply, defined))
 
 
 def per_world(function: Callable[[Array], Array], array: Array) -> Array:

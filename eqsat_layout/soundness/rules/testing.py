@@ -1,4 +1,4 @@
-"""For the test suites of people who write rules (soundness room)."""
+"""For the test suites of people who write rules."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def assert_rules_sound(*files: str | Path, seconds: float | None = None, cases: 
     )
     found = [r.counterexample.text for r in report.rules if r.counterexample is not None]
     found += [f"{r.rule}: {r.trouble}" for r in report.rules if r.trouble]
-    found += [*report.unread, *report.false_merges]
+    found += [*report.unread, *report.gaps, *report.wrong_answers, *report.crashes, *report.false_merges]
     assert not found, "\n\n".join(found)

@@ -17,30 +17,33 @@ from tvm.relax import op as R
 
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.soundness.programs.check import Pair, difference, interface_difference
-from eqsat_layout.soundness.programs.fuzzer import (
+from eqsat_layout.soundness.programs.choices import Choices
+from eqsat_layout.soundness.programs.fuzzer import fuzz_programs, main
+from eqsat_layout.soundness.programs.generator import RandomProgram, make_program, programs
+from eqsat_layout.soundness.programs.jobs import Worker
+from eqsat_layout.soundness.programs.ops import ANY_KINDS, FLOAT_KINDS
+from eqsat_layout.soundness.programs.ops_nn import NETWORK_KINDS
+from eqsat_layout.soundness.programs.ops_tir import TIR_KINDS
+from eqsat_layout.soundness.programs.outcomes import (
     FAILED,
     SAME,
     UNCHANGED,
-    Outcome,
     ProgramFailure,
+    ProgramOutcome,
     ProgramReport,
-    check,
-    fuzz_programs,
-    main,
 )
-from eqsat_layout.soundness.programs.generator import Choices, Program, make_program, programs
-from eqsat_layout.soundness.programs.jobs import Worker, shrunk
-from eqsat_layout.soundness.programs.ops import ANY_KINDS, FLOAT_KINDS, NETWORK_KINDS, TIR_KINDS
+from eqsat_layout.soundness.programs.shrink import shrunk
+from eqsat_layout.soundness.programs.trial import check
 
 MANY = 700
 
 
 @pytest.fixture(scope="module")
-def many() -> list[Program]:
+def many() -> list[RandomProgram]:
     return [make_program(Choices.of_seed(seed)) for seed in range(MANY)]
 
 
-def test_every_family_of_ops_occurs_and_every_program_is_well_formed(many: list[Program]) -> None:
+def test_every_family_of_ops_occurs_and_every_program_is_well_formed(many: list[RandomProgram]) -> None:
     found: Counter[str] = Counter()
     for made in many:
         relax.analysis.well_formed(made.module)
@@ -48,7 +51,7 @@ def test_every_family_of_ops_occurs_and_every_program_is_well_formed(many: list[
     assert {kind.__name__ for kind in (ANY_KINDS | FLOAT_KINDS | NETWORK_KINDS | TIR_KINDS)} == set(found)
 
 
-def test_programs_have_what_real_modules_have(many: list[Program]) -> None:
+def test_programs_have_what_real_modules_have(many: list[RandomProgram]) -> None:
     found: Counter[str] = Counter()
     for made in many:
         functions = [f for f in made.module.functions.values() if isinstance(f, relax.Function)]
@@ -92,7 +95,7 @@ def test_the_same_choices_make_the_same_program() -> None:
 
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(programs())
-def test_hypothesis_makes_programs(made: Program) -> None:
+def test_hypothesis_makes_programs(made: RandomProgram) -> None:
     relax.analysis.well_formed(made.module)
 
 
@@ -144,8 +147,8 @@ BAD_RULE = """
 """
 
 
-def asks(*rules: Path) -> Callable[[Sequence[int] | None, int], Outcome]:
-    def ask(record: Sequence[int] | None, seed: int) -> Outcome:
+def asks(*rules: Path) -> Callable[[Sequence[int] | None, int], ProgramOutcome]:
+    def ask(record: Sequence[int] | None, seed: int) -> ProgramOutcome:
         return check(Choices.of_seed(seed) if record is None else Choices.of_record(record), seed, rules)
 
     return ask
@@ -193,7 +196,7 @@ def test_a_failure_shows_how_to_see_it_again(capsys: pytest.CaptureFixture[str])
     failure = ProgramFailure(7, "numbers", "main: result 0 differs", "the module", (1, 2))
     assert failure.command.endswith("eqsat_layout.soundness.programs.fuzzer 7")
     report = ProgramReport(0, failures=[failure])
-    report.add(Outcome(FAILED, "numbers", "main: result 0 differs"))
+    report.add(ProgramOutcome(FAILED, "numbers", "main: result 0 differs"))
     assert not report.is_clean
     assert failure.command in str(report)
     assert main(["7"]) == 0

@@ -12,7 +12,7 @@ from eqsat_layout.soundness import assert_rules_sound
 from eqsat_layout.soundness.rules.fuzzer import Effort, FuzzReport, fuzz_rules
 from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
 from eqsat_layout.soundness.rules.mutation import judge, mutants_of
-from eqsat_layout.soundness.rules.rule_text import read_rule_base
+from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 BAD = Path(__file__).with_name("bad_rules.egg")
 QUICK = Effort(cases=20, models=6)

@@ -1,0 +1,135 @@
+"""The trial of one random program: made, optimised, run before and after.
+
+In: the choices that make the program. Out: a :class:`ProgramOutcome`. Whatever is raised on the way is caught on
+purpose: a fault is a result here, named after the place that it comes from.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import tvm_ffi
+
+from eqsat_layout.errors import LayoutError
+from eqsat_layout.planning.clock import Clock
+from eqsat_layout.planning.pipeline import optimize
+from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, run_function
+from eqsat_layout.soundness.programs.check import Case, Pair, difference, interface_difference
+from eqsat_layout.soundness.programs.choices import Choices
+from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
+from eqsat_layout.soundness.programs.outcomes import FAILED, NOISY, REFUSED, SAME, UNCHANGED, UNRUN, ProgramOutcome
+from eqsat_layout.validation.results import last_line
+
+OPINION_EVERY: Final = 10
+"""Compared programs in one of which the reference interpreter is asked too."""
+
+
+def check(choices: Choices, seed: int, rules: Sequence[str | Path] = ()) -> ProgramOutcome:
+    """Makes a program, optimises it and compares; ``seed`` is for its inputs, ``rules`` are further files."""
+    clock = Clock()
+    try:
+        with clock.stage("make"):
+            program = make_program(choices)
+    except Exception as error:  # on purpose, as in all of this file: see above
+        return _finished(choices, None, clock, _raised("making the program", error))
+    try:
+        found = _checked(program, seed, clock, rules)
+    except Exception as error:  # whatever optimize, TVM or the comparison meets
+        found = _raised("checking the program", error)
+    return _finished(choices, program, clock, found)
+
+
+def _finished(choices: Choices, program: RandomProgram | None, clock: Clock, found: ProgramOutcome) -> ProgramOutcome:
+    text = program.text() if program is not None and found.kind == FAILED else ""
+    record, spans = tuple(choices.record), tuple(choices.spans)
+    return ProgramOutcome(found.kind, found.why, found.text, record, spans, text, found.asked, clock.seconds)
+
+
+def _checked(program: RandomProgram, seed: int, clock: Clock, rules: Sequence[str | Path]) -> ProgramOutcome:
+    mod = program.module
+    fingerprint = tvm_ffi.structural_hash(mod)
+    try:
+        with clock.stage("optimize"):
+            optimized = optimize(mod, **program.options, rules=rules)
+    except LayoutError as error:
+        return ProgramOutcome(REFUSED, text=_without_numbers(str(error)))
+    except Exception as error:
+        return _raised("optimize", error)
+    if tvm_ffi.structural_hash(mod) != fingerprint:
+        return ProgramOutcome(FAILED, "the input was changed", "optimize changed the module that it was given")
+    if optimized is mod:
+        return ProgramOutcome(UNCHANGED)
+    with clock.stage("interface"):
+        text = interface_difference(mod, optimized)
+    if text:
+        return ProgramOutcome(FAILED, "interface", f"the optimised module {text}")
+    try:
+        with clock.stage("build"):
+            pair = Pair(mod, optimized)
+    except Exception as error:
+        try:
+            Pair(mod, mod)
+        except Exception as own:
+            return ProgramOutcome(UNRUN, text=_without_numbers(f"TVM can't build the input: {last_line(own)[:150]}"))
+        return _raised("building the optimised module", error)
+    with clock.stage("run"):
+        return _compared(program, pair, seed)
+
+
+def _compared(program: RandomProgram, pair: Pair, seed: int) -> ProgramOutcome:
+    approx = bool(program.options.get("approx", True) and program.options.get("candidates", True))
+    kind, asked = SAME, ""
+    for number, case in enumerate(pair.cases(seed)):
+        for i, (expected, got) in enumerate(zip(case.before, case.after, strict=True)):
+            text = difference(expected, got, approx=approx)
+            if not text:
+                continue
+            if pair.is_noise(case):
+                kind = NOISY
+                continue
+            opinion = _opinion(program, case)[1]
+            return ProgramOutcome(FAILED, "numbers", f"{case.function}: result {i} {text}{opinion and '; ' + opinion}")
+        if seed % OPINION_EVERY == 0 and number == 0:
+            asked, text, found = _opinion(program, case)
+            if asked == "disagrees" and not pair.is_noise(replace(case, after=found)):
+                return ProgramOutcome(FAILED, "interpreter", f"{case.function}: {text}", asked=asked)
+    return ProgramOutcome(kind, asked=asked)
+
+
+def _opinion(program: RandomProgram, case: Case) -> tuple[str, str, list[Any]]:
+    """What the reference interpreter says of the input module: a word for the statistics, a sentence, its results."""
+    try:
+        results = _flat(run_function(program.module, case.function, [_plain(x) for x in case.inputs]))
+    except NotInterpretable:
+        return "can't say", "", []
+    for i, (found, expected) in enumerate(zip(results, case.before, strict=True)):
+        text = difference(expected, found, approx=True)
+        if text:
+            return "disagrees", f"the interpreter's result {i} {text} from what TVM makes of the input", results
+    return "agrees", "the interpreter agrees with what TVM makes of the input", results
+
+
+def _plain(x: Any) -> Any:
+    """An input as the interpreter takes it."""
+    return x.numpy() if hasattr(x, "numpy") else [_plain(field) for field in x]
+
+
+def _flat(result: Any) -> list[Any]:
+    return [a for field in result for a in _flat(field)] if isinstance(result, list) else [np.asarray(result)]
+
+
+def _raised(where: str, error: BaseException) -> ProgramOutcome:
+    """The failure that ``error`` is, named after the place of this package that it comes from."""
+    own = [f for f in traceback.extract_tb(error.__traceback__) if "eqsat_layout" in Path(f.filename).parts]
+    place = f"{Path(own[-1].filename).name}:{own[-1].name}" if own else "?"
+    why = f"{where} raised {type(error).__name__} in {place}"
+    return ProgramOutcome(FAILED, why, last_line(error) + "\n" + "".join(traceback.format_tb(error.__traceback__)[-4:]))
+
+
+def _without_numbers(text: str) -> str:
+    return "".join("#" if c.isdigit() else c for c in text)
