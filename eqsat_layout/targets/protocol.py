@@ -172,6 +172,14 @@ class Target:
         """A module of kernels as TVM's executable; kernels that are not scheduled are scheduled first."""
         return tvm.compile(self.schedule(mod, notes), target=self.tvm)
 
+    def saved(self, executable: Any) -> Sequence[bytes | memoryview] | None:
+        """What :meth:`loaded` makes the executable of again, in parts; ``None`` where it is built anew each time."""
+        return None
+
+    def loaded(self, data: memoryview) -> Any:
+        """The executable that was :meth:`saved` by the same version for the same machine."""
+        raise NotImplementedError
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.tvm}, approx={self.approx})"
 

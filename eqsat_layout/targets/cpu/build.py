@@ -20,7 +20,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import Notes, first_line
 from eqsat_layout.targets.cpu.objects import KernelJob, MadeObject, build_scheduled, make_object
 from eqsat_layout.targets.cpu.units import Unit, named_by_structure, other_units
-from eqsat_layout.targets.executable import ObjectFile, link, linked_when_exported, shared_library
+from eqsat_layout.targets.executable import Executable, ObjectFile, linked_when_exported, shared_library
 from eqsat_layout.targets.store import Store
 from eqsat_layout.targets.workers import workers
 
@@ -48,7 +48,7 @@ class Build:
         objects = [ObjectFile(unit.symbols, data) for unit, data in zip(units, self._made(units, notes), strict=True)]
         if not self.runs_here or cc.get_cc() is None:
             return linked_when_exported(lowered, objects, self.target)
-        return link(lowered, objects, self.target, self._library(objects))
+        return Executable(lowered, self.target, self._library(objects), objects)
 
     def _made(self, units: Sequence[Unit], notes: Notes) -> list[bytes]:
         """The machine code of each unit."""
@@ -76,12 +76,12 @@ class Build:
             return None
         digest, end = stored[:_DIGEST], _DIGEST + 8
         data = end + int.from_bytes(stored[_DIGEST:end], "little")
-        texts, told = json.loads(stored[end:data])
+        texts, told = json.loads(bytes(stored[end:data]))
         if digest != unit.digest and not unit.is_same(texts):
             return None
         for note in told:
             notes.add(note)
-        return stored[data:]
+        return bytes(stored[data:])
 
     def _keep(self, unit: Unit, made: MadeObject) -> None:
         """One that was built as it should be."""
@@ -96,8 +96,9 @@ class Build:
         """The shared library of all kernels."""
         digests = [hashlib.sha256(one.data).hexdigest() for one in objects]
         key = f"library {' '.join(digests)}"
-        library = self.store.get(key)
-        if library is None:
-            library = shared_library(objects)
-            self.store.put(key, [library])
+        known = self.store.get(key)
+        if known is not None:
+            return bytes(known)
+        library = shared_library(objects)
+        self.store.put(key, [library])
         return library

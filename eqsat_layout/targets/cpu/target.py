@@ -26,6 +26,7 @@ from eqsat_layout.targets.cpu.calibration import workloads
 from eqsat_layout.targets.cpu.costs import default_costs
 from eqsat_layout.targets.cpu.kernels import Build, join_calls, schedule_module
 from eqsat_layout.targets.cpu.machine import CpuMachine, machine_of
+from eqsat_layout.targets.executable import Executable
 from eqsat_layout.targets.protocol import Target, Workload
 from eqsat_layout.targets.registry import parsed
 from eqsat_layout.targets.store import Store
@@ -114,6 +115,14 @@ class CpuTarget(Target):
     def build(self, mod: tvm.IRModule, notes: Notes) -> Any:
         """Through LLVM, kernels in parallel and from the store; those that are not scheduled yet are scheduled."""
         return Build(self.tvm, self.version, self.device is not None, Store.usual()).executable(mod, notes)
+
+    def saved(self, executable: Any) -> Sequence[bytes | memoryview] | None:
+        """Its program, constants and kernels, if they are linked for this machine."""
+        return executable.saved() if isinstance(executable, Executable) else None
+
+    def loaded(self, data: memoryview) -> Any:
+        """An :class:`Executable`."""
+        return Executable.loaded(data, self.tvm)
 
 
 def make_target(given: Any, approx: bool) -> CpuTarget:

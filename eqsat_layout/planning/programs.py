@@ -1,0 +1,115 @@
+"""Programs that were compiled before are not compiled again.
+
+In: a module, a target and options. Out: the executable that was kept for the same ones by the same version of this
+package, with the same measurements of the machine; or a place to keep a new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import tvm
+
+import eqsat_layout
+from eqsat_layout.cost.database import Database
+from eqsat_layout.egraph.rules import rules_dir
+from eqsat_layout.graph.skeleton import Skeleton, data_of
+from eqsat_layout.notes import Notes
+from eqsat_layout.planning.options import check_rules
+from eqsat_layout.targets.protocol import Target
+from eqsat_layout.targets.store import ALIGNMENT, Store, digest_of
+
+_SAID_AGAIN: Final = frozenset({"notes"})
+"""Options that say nothing about the result."""
+
+
+@dataclass(frozen=True)
+class KnownPrograms:
+    """Executables on disk, for one target."""
+
+    target: Target
+    store: Store
+
+    def key(self, mod: tvm.IRModule, options: Mapping[str, Any]) -> str | None:
+        """What stands for all that the executable depends on; ``None`` where that is code of the user's, too."""
+        asked = _as_text(options) if self.store.limit else None
+        if asked is None:
+            return None
+        skeleton = Skeleton.of(mod)
+        digest = hashlib.sha256(digest_of([data_of(one) for one in skeleton.tensors]))
+        for text in (
+            tvm.ir.save_json(skeleton.module),
+            json.dumps([[list(map(int, one.shape)), str(one.dtype)] for one in skeleton.tensors]),
+            _package_digest(),
+            f"{self.target} {self.target.name} {self.target.version}",
+            Database().digest(),
+            asked,
+        ):
+            digest.update(hashlib.sha256(text.encode()).digest())
+        return f"program {digest.hexdigest()}"
+
+    def get(self, key: str | None, notes: Notes) -> Any | None:
+        """The executable, its notes said again; ``None`` if it is not known."""
+        data = None if key is None else self.store.get(key)
+        if data is None:
+            return None
+        said, program = _parts(data)
+        for note in said:
+            notes.add(note)
+        return self.target.loaded(program)
+
+    def keep(self, key: str | None, executable: Any, notes: Sequence[str]) -> None:
+        """Written by a thread while the program is used already; a process does not end before that is done."""
+        parts = None if key is None else self.target.saved(executable)
+        if key is not None and parts is not None:
+            threading.Thread(target=self._write, args=(key, [*_head(notes), *parts])).start()
+
+    def _write(self, key: str, parts: Sequence[bytes | memoryview]) -> None:
+        self.store.put(key, parts)
+        self.store.trim()
+
+
+@cache
+def _package_digest() -> str:
+    """Of all code and rules of the package, and the versions of what it plans with."""
+    digest = hashlib.sha256(f"{version('apache-tvm')} {version('egglog')}".encode())
+    root = Path(eqsat_layout.__file__).parent
+    for path in sorted([*root.rglob("*.py"), *rules_dir().glob("*.egg")]):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _head(notes: Sequence[str]) -> list[bytes]:
+    text = json.dumps(list(notes)).encode()
+    return [len(text).to_bytes(8, "little"), text, bytes(-(8 + len(text)) % ALIGNMENT)]
+
+
+def _parts(data: memoryview) -> tuple[list[str], memoryview]:
+    size = 8 + int.from_bytes(data[:8], "little")
+    return json.loads(bytes(data[8:size])), data[size + -size % ALIGNMENT :]
+
+
+def _as_text(options: Mapping[str, Any]) -> str | None:
+    """The options, with rule files by what they say; ``None`` where one is neither a number nor a text."""
+    said: dict[str, Any] = {}
+    for name, value in options.items():
+        if value is None or name in _SAID_AGAIN:
+            continue
+        if name == "rules" and isinstance(value, list | tuple):
+            paths = check_rules(value)
+            if not all(path.is_file() for path in paths):
+                return None
+            said[name] = [[str(path), hashlib.sha256(Path(path).read_bytes()).hexdigest()] for path in paths]
+        elif isinstance(value, bool | int | float | str):
+            said[name] = value
+        else:
+            return None
+    return json.dumps(said, sort_keys=True)
