@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final, TypeVar
 
+import psutil  # noqa: F401  # TVM imports it in the thread that ends a process, where two at once meet half of it
 from tvm.support.popen_pool import PopenWorker
 
 T = TypeVar("T")

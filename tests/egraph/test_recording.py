@@ -18,6 +18,7 @@ from eqsat_layout.egraph.rules import Command, read_commands, rule_files
 from eqsat_layout.egraph.saturate import Saturated, saturate
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.implementations.collect import make_offers
+from eqsat_layout.targets.registry import target
 
 EVERY_FORM = """
 (sort Mark)
@@ -57,7 +58,7 @@ def commands_of(*more: Path) -> list[Command]:
 def saturated(commands: list[Command], limits: Limits | None = None) -> Saturated:
     imported = import_module(program(mixed, (1, 8, 8, 8)))
     (graph,) = imported.graphs
-    offers = make_offers(imported, (8,), None, approx=True, spoken_for=())
+    offers = make_offers(imported, target(), None, spoken_for=())
     return saturate(graph, imported.signatures, commands, offers=offers, limits=limits)
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from eqsat_layout.cost.model import Roofline
-from eqsat_layout.targets import default_costs, machine_of, normalize_target
-from eqsat_layout.targets.cpu.machine import PRESETS, with_caches
+from eqsat_layout.targets.cpu.costs import default_costs
+from eqsat_layout.targets.cpu.machine import PRESETS, machine_of, with_caches
+from eqsat_layout.targets.cpu.target import normalize_target
 
 KIB = 1 << 10
 
@@ -71,5 +72,5 @@ def test_what_was_measured_takes_the_place_of_a_preset():
 @pytest.mark.parametrize(("mcpu", "vector_bytes"), [("skylake-avx512", 64), ("haswell", 32), ("nehalem", 16)])
 def test_the_roofline_is_that_of_the_machine(mcpu, vector_bytes):
     """One core; data come from the last-level cache and weights from memory."""
-    costs = default_costs(target_of(mcpu=mcpu, mtriple="x86_64-linux-gnu"))
+    costs = default_costs(machine_of(target_of(mcpu=mcpu, mtriple="x86_64-linux-gnu")))
     assert costs == Roofline(flops=3e9 * vector_bytes, vector_bytes=vector_bytes)

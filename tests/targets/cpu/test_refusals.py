@@ -17,12 +17,14 @@ from tvm import relax, s_tir, te, tirx
 from eqsat_layout.errors import EqsatError, Refused
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
-from eqsat_layout.targets import CpuMachine, normalize_target
-from eqsat_layout.targets.cpu.build import build_scheduled, fuse
+from eqsat_layout.passes.fuse import fuse
+from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.schedule import schedule_module
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
+from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.tir.structural import nodes_of, structural_map
 
 ZERO = tirx.const(0.0, "float32")
@@ -172,7 +174,7 @@ def test_reductions_to_one_element_are_in_vectors(make_module, unscheduled, run,
     Beside a block under no loop TVM's rfactor ended in an internal error.
     """
     mod, (x,) = make_module(SCALARS[name], shape), arrays(shape)
-    scheduled = without_notes(fuse(legalize(mod)))
+    scheduled = without_notes(fuse(legalize(mod), Notes()))
     if np.prod(shape) % 8 == 0:
         assert "T.vectorized" in scheduled.script()
     got = run(build_scheduled(scheduled, normalize_target()), x)

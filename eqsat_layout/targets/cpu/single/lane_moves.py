@@ -26,6 +26,7 @@ from eqsat_layout.tir.structural import nodes_of, substitute
 
 _SIZES = (16, 8, 4)  # elements of a vector that shuffles are known for
 _MOST_SQUARES = 2  # that registers hold at once
+_WIDENED = ("bfloat", "float8", "float6", "float4")  # TVM gives variables of these another type than their values
 _MOST_LOADS = 512  # of a row that is written out, as straight code takes LLVM long
 
 
@@ -50,6 +51,8 @@ def move_lanes(sch: Any, machine: CpuMachine) -> Any:
     (stage,) = stages
     is_whole = stage.simple and stage.is_plain and all(axis.extent is not None for axis in stage.axes)
     if stage.is_reduction or not is_whole or not any(_is_elsewhere(load, stage) for load in stage.loads):
+        return None
+    if any(str(access.buffer.dtype).startswith(_WIDENED) for access in (stage.write, *stage.loads)):
         return None
     for body_of in (_in_squares, _in_rows):
         moved = unless_refused(partial(_moved_by, body_of, sch, stage, machine))
