@@ -20,6 +20,7 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.put_back import _map
 from eqsat_layout.graph.steps import Convert, Given, Steps
 from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.passes.evaluate import evaluate
 from eqsat_layout.targets.lowering import lower
 from eqsat_layout.targets.registry import target
 from eqsat_layout.tir.flow import backward, forward, why_not
@@ -104,7 +105,7 @@ def test_a_conversion_between_groups_is_a_copy() -> None:
     x = next(i for i, node in enumerate(graph.nodes) if node.kind == "param")
     for after, copies in ((flat, 0), (grouped, 1)):
         steps = Steps([Given(0, x), Convert(1, 0, ty, flat, after)], [1], {}, {0: x, 1: x})
-        emitted = emit_module(mod, [(graph, steps)], imported.signatures)
+        emitted = emit_module(mod, [(graph, steps)], imported.signatures, evaluate)
         assert len([name for name in ops(emitted) if "rewrite" in name]) == copies
         value = np.arange(8, dtype="float32").reshape(2, 4) - 4
         vm = relax.VirtualMachine(lower(emitted), tvm.cpu())

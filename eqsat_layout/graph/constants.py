@@ -1,13 +1,13 @@
 """Constants: what they are made of, and their elements as laid out for their users.
 
 In: constants of the program, under views and ops. Out: Relax constants. Elements are computed when the plan is emitted,
-and only of what the plan uses: ops by running their PrimFuncs, which are compiled together, layouts with NumPy.
+and only of what the plan uses: ops by running their PrimFuncs together, layouts with NumPy.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,9 @@ from eqsat_layout.maps import UNDEF, Format, IndexMap
 
 Array = npt.NDArray[Any]
 
+Evaluate = Callable[[tvm.IRModule], Sequence[Any]]
+"""Runs ``main`` of a module without parameters: the tensors of the tuple that it gives."""
+
 
 @dataclass(frozen=True)
 class Applied:
@@ -35,6 +38,16 @@ class Applied:
         (ty,) = self.signature.results
         assert ty is not None
         return ty
+
+    @property
+    def key(self) -> str:
+        """Text that identifies it."""
+        return f"{self.signature.key}({', '.join(operand.key for operand in self.operands)})"
+
+    @property
+    def before(self) -> list[Applied]:
+        """The ops that make its operands."""
+        return [operand.source for operand in self.operands if isinstance(operand.source, Applied)]
 
 
 @dataclass(frozen=True)
@@ -83,24 +96,22 @@ class Constant:
 
 
 class ConstantPool:
-    """Makes constants as laid out for their users; equal uses share one."""
+    """Makes constants as laid out for their users; equal uses share one. ``evaluate`` runs ops over constants."""
 
-    def __init__(self) -> None:
+    def __init__(self, evaluate: Evaluate) -> None:
+        self._evaluate = evaluate
         self._made: dict[tuple[str, Format], Any] = {}
-        self._arrays: dict[str, Array] = {}
-        self._kernels: dict[str, Any] = {}
+        self._results: dict[str, Array] = {}
 
     def prepare(self, constants: Iterable[Constant]) -> None:
-        """Compiles the ops that the constants are made by, all at once."""
-        ops = {a.signature.key: a.signature for c in constants for a in c.applied()}
-        missing = {key: s for key, s in sorted(ops.items()) if key not in self._kernels}
-        if not missing:
-            return
-        functions = {f"op{i}": s.func.with_attr("global_symbol", f"op{i}") for i, s in enumerate(missing.values())}
-        with tvm.transform.PassContext(opt_level=0):
-            built = tvm.compile(tvm.IRModule(functions), target="llvm")
-        for i, key in enumerate(missing):
-            self._kernels[key] = built[f"op{i}"]
+        """Runs the ops that the constants are made by: those together whose operands are there."""
+        waiting = {a.key: a for constant in constants for a in constant.applied() if a.key not in self._results}
+        while waiting:
+            ready = [a for a in waiting.values() if not any(b.key in waiting for b in a.before)]
+            results = self._evaluate(_calls(ready, [[self._array(o) for o in a.operands] for a in ready]))
+            for applied, result in zip(ready, results, strict=True):
+                self._results[applied.key] = result.numpy()
+                del waiting[applied.key]
 
     def expr(self, constant: Constant, fmt: Format) -> Any:
         """The Relax constant that holds ``constant`` in ``fmt``; the program's own where nothing was done to it."""
@@ -114,21 +125,25 @@ class ConstantPool:
         return self._made[key]
 
     def _array(self, constant: Constant) -> Array:
-        if not isinstance(constant.source, Applied):
-            array: Array = constant.source.value.numpy()
-        elif constant.name in self._arrays:
-            array = self._arrays[constant.name]
-        else:
-            array = self._arrays[constant.name] = self._run(constant.source)
+        source = constant.source
+        array: Array = self._results[source.key] if isinstance(source, Applied) else source.value.numpy()
         for view in constant.views:
             array = view.apply(array)
         return array
 
-    def _run(self, applied: Applied) -> Array:
-        """Runs the op's PrimFunc, results last, on its operands."""
-        operands = [tvm.runtime.tensor(np.asarray(self._array(o), order="C")) for o in applied.operands]
-        shape = [int(e) for e in applied.type.shape]
-        result = tvm.runtime.empty(shape, applied.type.dtype)
-        self._kernels[applied.signature.key](*operands, result)
-        array: Array = result.numpy()
-        return array
+
+def _calls(ops: Sequence[Applied], operands: Sequence[Sequence[Array]]) -> tvm.IRModule:
+    """A module whose ``main`` gives what the ops make of these operands."""
+    builder = relax.BlockBuilder()
+    functions = {op.signature.key: builder.add_func(op.signature.func, "op") for op in ops}
+    with builder.function("main", []):
+        with builder.dataflow():
+            results: list[Any] = []
+            for op, given in zip(ops, operands, strict=True):
+                constants = [relax.const(np.asarray(array, order="C"), str(array.dtype)) for array in given]
+                result = relax.TensorType([int(e) for e in op.type.shape], op.type.dtype)
+                call = relax.call_tir(functions[op.signature.key], constants, result)
+                results.append(builder.emit(call))
+            made = builder.emit_output(relax.Tuple(results))
+        builder.emit_func_output(made)
+    return builder.finalize()

@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import ir, relax
 
-from eqsat_layout.graph.constants import ConstantPool
+from eqsat_layout.graph.constants import ConstantPool, Evaluate
 from eqsat_layout.graph.cuts import cut_alike
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
@@ -30,9 +30,14 @@ from eqsat_layout.tir.rewrite_form import write_primfunc
 
 
 def emit_module(
-    mod: Any, regions: Sequence[tuple[Graph, Steps]], signatures: Mapping[str, Signature], *, as_tir: bool = False
+    mod: Any,
+    regions: Sequence[tuple[Graph, Steps]],
+    signatures: Mapping[str, Signature],
+    evaluate: Evaluate,
+    *,
+    as_tir: bool = False,
 ) -> Any:
-    """``mod`` with the bindings of each region replaced by its steps.
+    """``mod`` with the bindings of each region replaced by its steps; ``evaluate`` runs ops over constants.
 
     ``as_tir``: every op whose TIR is known as a ``call_tir`` of it, for a build; else as a Relax op where one says it.
     """
@@ -44,17 +49,21 @@ def emit_module(
     for name, own in by_function.items():
         funcs.prepare([s for _, s in own])
         global_var = result.get_global_var(name)
-        result.update_func(global_var, _rebuilt(result[global_var], own, signatures, funcs))
+        result.update_func(global_var, _rebuilt(result[global_var], own, signatures, funcs, evaluate))
     return result
 
 
 def _rebuilt(
-    function: Any, regions: Sequence[tuple[Graph, Steps]], signatures: Mapping[str, Signature], funcs: _PrimFuncs
+    function: Any,
+    regions: Sequence[tuple[Graph, Steps]],
+    signatures: Mapping[str, Signature],
+    funcs: _PrimFuncs,
+    evaluate: Evaluate,
 ) -> Any:
     builder = relax.BlockBuilder()
     builder.begin_scope(list(function.params))
     blocks = list(function.body.blocks)
-    constants = ConstantPool()
+    constants = ConstantPool(evaluate)
     constants.prepare(use.constant for _, steps in regions for use in steps.constants())
     for position in {graph.block for graph, _ in regions}:
         own = sorted((g.bindings, i) for i, (g, _) in enumerate(regions) if g.block == position)

@@ -1,13 +1,16 @@
 """A module apart from the data of its constants, which are most of its bytes.
 
-In: a module. Out: the same with a number in the place of each constant, small enough for JSON, and the tensors.
+In: a module. Out: the same with a number in the place of each constant, small enough for JSON, and the tensors, which
+lie in files as they do in memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import mmap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +19,7 @@ from tvm import relax
 
 from eqsat_layout.tir.structural import structural_map
 
-_ALIGNMENT: Final = 64
+ALIGNMENT: Final = 64
 """Bytes; what TVM asks of memory that it has not allocated."""
 
 
@@ -50,30 +53,84 @@ class Skeleton:
 
         return _mapped(self.module, data)
 
+    def with_parameters(self, name: str) -> tvm.IRModule:
+        """The module where ``name``, which takes nothing, takes the tensors."""
+        params = [relax.Var(f"given{i}", relax.TensorType(*kind_of(one))) for i, one in enumerate(self.tensors)]
+
+        def parameter(constant: Any) -> Any:
+            is_tensor = isinstance(constant.value, tvm.runtime.Tensor)
+            return params[int(constant.value.numpy())] if is_tensor else constant
+
+        mod = _mapped(self.module, parameter)
+        own = mod[name]
+        mod.update_func(mod.get_global_var(name), relax.Function(params, own.body, own.ret_ty, attrs=own.attrs))
+        normalised: tvm.IRModule = relax.transform.Normalize()(mod)
+        return normalised
+
+
+Kind = tuple[tuple[int, ...], str]
+"""Shape and dtype of a tensor."""
+
+
+def kind_of(tensor: Any) -> Kind:
+    """Shape and dtype."""
+    return tuple(map(int, tensor.shape)), str(tensor.dtype)
+
 
 def data_of(tensor: Any) -> memoryview:
     """The bytes of a tensor on this machine's CPU, of any dtype, not copied."""
     return memoryview(_bytes(tensor))
 
 
-def size_of(shape: Sequence[int], dtype: Any) -> int:
-    """The bytes of a tensor."""
-    element = tvm.DataType(str(dtype))
-    return (math.prod(map(int, shape)) * int(element.bits) * int(element.lanes) + 7) // 8
+def padding_after(size: int) -> int:
+    """Bytes until the next address for a tensor."""
+    return -size % ALIGNMENT
 
 
-def tensor_on(data: memoryview, shape: Sequence[int], dtype: str) -> Any:
-    """A tensor whose elements are these bytes, at an address for TVM's kernels; a copy where it is none."""
+def write_tensors(path: Path, tensors: Sequence[Any]) -> None:
+    """A file that :func:`read_tensors` reads."""
+    with path.open("wb") as file:
+        for tensor in tensors:
+            data = data_of(tensor)
+            file.write(data)
+            file.write(bytes(padding_after(len(data))))
+
+
+def read_tensors(path: Path, kinds: Iterable[Kind]) -> list[Any]:
+    """Tensors of such kinds that lie in the file itself; it may be removed. What is written to them stays in memory."""
+    if not path.stat().st_size:
+        return [tvm.runtime.empty(shape, dtype) for shape, dtype in kinds]
+    with path.open("rb") as file:
+        return tensors_on(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)), kinds)
+
+
+def tensors_on(data: memoryview, kinds: Iterable[Kind]) -> list[Any]:
+    """Tensors of such kinds on these bytes, one after the other at addresses for tensors; elsewhere they are copied."""
+    tensors: list[Any] = []
+    place = 0
+    for shape, dtype in kinds:
+        size = _size(shape, dtype)
+        tensors.append(_tensor_on(data[place : place + size], shape, dtype))
+        place += size + padding_after(size)
+    return tensors
+
+
+def _tensor_on(data: memoryview, shape: Sequence[int], dtype: str) -> Any:
     array = np.frombuffer(data, "uint8")
-    if not array.size or array.ctypes.data % _ALIGNMENT:
+    if not array.size or array.ctypes.data % ALIGNMENT:
         result = tvm.runtime.empty(tuple(shape), dtype)
         _bytes(result)[:] = array
         return result
     return tvm.runtime.from_dlpack(array)._create_view(tuple(shape), dtype)
 
 
+def _size(shape: Sequence[int], dtype: str) -> int:
+    element = tvm.DataType(dtype)
+    return (math.prod(shape) * int(element.bits) * int(element.lanes) + 7) // 8
+
+
 def _bytes(tensor: Any) -> Any:
-    return np.from_dlpack(tensor._create_view((size_of(tensor.shape, tensor.dtype),), "uint8"))
+    return np.from_dlpack(tensor._create_view((_size(*kind_of(tensor)),), "uint8"))
 
 
 def _mapped(mod: tvm.IRModule, change: Any) -> tvm.IRModule:

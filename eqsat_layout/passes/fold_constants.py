@@ -1,13 +1,13 @@
 """Folding of constant expressions.
 
-In: a Relax module, and who computes. Out: the same with every pure expression over constants computed. All of them are
-evaluated as one module: TVM's FoldConstant builds and runs them one by one, unscheduled.
+In: a Relax module. Out: the same with every pure expression over constants computed. All of them are evaluated as one
+module (:mod:`eqsat_layout.passes.evaluate`): TVM's FoldConstant builds and runs them one by one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,16 +15,15 @@ import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.graph.constants import Evaluate
 from eqsat_layout.notes import Notes
-
-Evaluate = Callable[[tvm.IRModule], Sequence[Any]]
-"""Runs ``main`` of a module without parameters on this machine: the tensors of the tuple that it gives."""
+from eqsat_layout.passes.evaluate import evaluate
 
 _ALWAYS = 1 << 16  # elements up to which a result is always worth keeping
 _GROWTH = 2  # how much larger than the constants that it is made of a bigger result may be
 
 
-def fold_constants(mod: tvm.IRModule, evaluate: Evaluate, notes: Notes) -> tvm.IRModule:
+def fold_constants(mod: tvm.IRModule, notes: Notes, evaluate: Evaluate = evaluate) -> tvm.IRModule:
     """``mod`` with its constant expressions as constants; ``mod`` itself if there are none.
 
     Those of a function that can't be computed stay as they are, and a note says why.

@@ -13,14 +13,13 @@ from tvm import relax
 
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.broadcasts import skip_broadcasts
-from eqsat_layout.passes.fold_constants import Evaluate, fold_constants
+from eqsat_layout.passes.fold_constants import fold_constants
 
 
-def prepare(mod: tvm.IRModule, evaluate: Evaluate, notes: Notes) -> tvm.IRModule:
+def prepare(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
     """``mod`` for inference, numerically the same up to rounding. The input is not changed.
 
-    Functions keep their names and signatures. ``evaluate`` computes constants. A pass of TVM's that fails on the module
-    is left out, with a note.
+    Functions keep their names and signatures. A pass of TVM's that fails on the module is left out, with a note.
     """
     passes = relax.transform
     for step in (
@@ -30,7 +29,7 @@ def prepare(mod: tvm.IRModule, evaluate: Evaluate, notes: Notes) -> tvm.IRModule
         passes.CanonicalizeBindings(),
     ):
         mod = _after(step, mod, notes)
-    return fold_constants(skip_broadcasts(mod), evaluate, notes)
+    return fold_constants(skip_broadcasts(mod), notes)
 
 
 def _after(step: Any, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:

@@ -13,6 +13,7 @@ from typing import Any
 
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.emit import emit_module
+from eqsat_layout.passes.evaluate import evaluate
 from eqsat_layout.planning.search import Search
 
 
@@ -46,5 +47,5 @@ class Choice:
             return self.mod
         steps = [(region.graph, region.steps) for region in self.taken]
         return self.search.target.place(
-            emit_module(self.snapshot, steps, self.search.program.signatures, as_tir=as_tir)
+            emit_module(self.snapshot, steps, self.search.program.signatures, evaluate, as_tir=as_tir)
         )

@@ -13,10 +13,11 @@ from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.pipeline import choose
 from eqsat_layout.planning.programs import KnownPrograms
 from eqsat_layout.planning.search import check_module, collector_paused
+from eqsat_layout.system.store import Store
+from eqsat_layout.system.workers import workers
 from eqsat_layout.targets.lowering import lower, prepared
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
-from eqsat_layout.targets.store import Store
 
 
 def compile(mod: Any, target: Any = None, **options: Unpack[Options]) -> Any:
@@ -42,10 +43,15 @@ def compile(mod: Any, target: Any = None, **options: Unpack[Options]) -> Any:
 
 
 def _compiled(mod: Any, target: Target, options: Options, notes: Notes) -> Any:
-    plain = prepared(mod, target, notes=notes)
+    workers().start(_imported)
+    plain = prepared(mod, notes=notes)
     with collector_paused():
         choice = choose(plain, target, options)
         module = choice.tir_module()
     for note in (*choice.search.program.notes, *(n for region in choice.regions for n in region.saturated.notes)):
         notes.add(note)
     return lower(module, target, notes=notes)
+
+
+def _imported() -> None:
+    """For a process that will compute constants and make kernels: what it needs is imported by then."""

@@ -21,11 +21,11 @@ import tvm
 import eqsat_layout
 from eqsat_layout.cost.database import Database
 from eqsat_layout.egraph.rules import rules_dir
-from eqsat_layout.graph.skeleton import Skeleton, data_of
+from eqsat_layout.graph.skeleton import Skeleton, data_of, kind_of, padding_after
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.options import check_rules
+from eqsat_layout.system.store import Store, digest_of
 from eqsat_layout.targets.protocol import Target
-from eqsat_layout.targets.store import ALIGNMENT, Store, digest_of
 
 _SAID_AGAIN: Final = frozenset({"notes"})
 """Options that say nothing about the result."""
@@ -47,14 +47,18 @@ class KnownPrograms:
         digest = hashlib.sha256(digest_of([data_of(one) for one in skeleton.tensors]))
         for text in (
             tvm.ir.save_json(skeleton.module),
-            json.dumps([[list(map(int, one.shape)), str(one.dtype)] for one in skeleton.tensors]),
+            json.dumps(list(map(kind_of, skeleton.tensors))),
             _package_digest(),
-            f"{self.target} {self.target.name} {self.target.version}",
+            f"{self.target} {self.target.name} {self._version()}",
             Database().digest(),
             asked,
         ):
             digest.update(hashlib.sha256(text.encode()).digest())
         return f"program {digest.hexdigest()}"
+
+    def _version(self) -> str:
+        """Of the target's code, where that is not in this package."""
+        return "" if type(self.target).__module__.startswith("eqsat_layout.") else self.target.version
 
     def get(self, key: str | None, notes: Notes) -> Any | None:
         """The executable, its notes said again; ``None`` if it is not known."""
@@ -89,12 +93,12 @@ def _package_digest() -> str:
 
 def _head(notes: Sequence[str]) -> list[bytes]:
     text = json.dumps(list(notes)).encode()
-    return [len(text).to_bytes(8, "little"), text, bytes(-(8 + len(text)) % ALIGNMENT)]
+    return [len(text).to_bytes(8, "little"), text, bytes(padding_after(8 + len(text)))]
 
 
 def _parts(data: memoryview) -> tuple[list[str], memoryview]:
     size = 8 + int.from_bytes(data[:8], "little")
-    return json.loads(bytes(data[8:size])), data[size + -size % ALIGNMENT :]
+    return json.loads(bytes(data[8:size])), data[size + padding_after(size) :]
 
 
 def _as_text(options: Mapping[str, Any]) -> str | None:

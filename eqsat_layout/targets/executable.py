@@ -20,8 +20,7 @@ from tvm import relax, tirx
 from tvm.relax import vm_build
 from tvm.support import cc
 
-from eqsat_layout.graph.skeleton import Skeleton, data_of, size_of, tensor_on
-from eqsat_layout.targets.store import ALIGNMENT
+from eqsat_layout.graph.skeleton import Skeleton, data_of, kind_of, padding_after, tensors_on
 
 _BLOB: Final = "__tvm_ffi__library_bin"
 """The symbol that TVM's loader looks for: the bytes of all modules that are no code."""
@@ -55,7 +54,7 @@ class Executable(vm_build.VMExecutable):  # type: ignore[misc]
         skeleton = Skeleton.of(self._lowered)
         head = {
             "program": tvm.ir.save_json(skeleton.module),
-            "tensors": [[list(map(int, one.shape)), str(one.dtype)] for one in skeleton.tensors],
+            "tensors": list(map(kind_of, skeleton.tensors)),
             "library": len(self._library),
             "objects": [[one.functions, len(one.data)] for one in self._objects],
         }
@@ -63,7 +62,7 @@ class Executable(vm_build.VMExecutable):  # type: ignore[misc]
         objects = (one.data for one in self._objects)
         tensors = (data_of(one) for one in skeleton.tensors)
         parts: list[bytes | memoryview] = [len(text).to_bytes(8, "little"), text, self._library, *objects, *tensors]
-        return [piece for part in parts for piece in (part, b"\0" * (-len(part) % ALIGNMENT))]
+        return [piece for part in parts for piece in (part, bytes(padding_after(len(part))))]
 
     @staticmethod
     def loaded(data: memoryview, target: tvm.target.Target) -> Executable:
@@ -72,13 +71,13 @@ class Executable(vm_build.VMExecutable):  # type: ignore[misc]
 
         def part(size: int) -> memoryview:
             nonlocal place
-            start, place = place, place + size + -size % ALIGNMENT
+            start, place = place, place + size + padding_after(size)
             return data[start : start + size]
 
         head = json.loads(bytes(part(int.from_bytes(part(8), "little"))))
         library = bytes(part(head["library"]))
         objects = [ObjectFile(tuple(symbols), bytes(part(size))) for symbols, size in head["objects"]]
-        tensors = [tensor_on(part(size_of(shape, dtype)), shape, dtype) for shape, dtype in head["tensors"]]
+        tensors = tensors_on(data[place:], head["tensors"])
         return Executable(Skeleton(tvm.ir.load_json(head["program"]), tuple(tensors)).whole(), target, library, objects)
 
 

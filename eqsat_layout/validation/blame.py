@@ -17,6 +17,7 @@ from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.graph.steps import Convert, Run, Steps
 from eqsat_layout.maps import Format
+from eqsat_layout.passes.evaluate import evaluate
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.validation.poison import held_tensors, poisoned
 from eqsat_layout.validation.results import difference, last_line, run, virtual_machine
@@ -69,7 +70,7 @@ def _first_of_region(
     origins = {s.store: -1 for s in extended} | dict(steps.origins)
     probed = Graph(graph.function, graph.block, graph.bindings, graph.nodes, list(graph.goals), graph.symbols)
     probed.goals = [*graph.goals, *found.items()]
-    new = emit_module(mod, [(probed, Steps(extended, goals, steps.variables, origins))], signatures)
+    new = emit_module(mod, [(probed, Steps(extended, goals, steps.variables, origins))], signatures, evaluate)
     results = []
     for module in (_with_values(mod, graph, found), new):
         cut = _cut(module, graph, list(found.values()))

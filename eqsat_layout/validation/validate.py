@@ -18,6 +18,7 @@ from eqsat_layout.errors import EqsatError, ValidationError
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import Program
+from eqsat_layout.passes.evaluate import evaluate
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.validation.blame import first_difference
@@ -49,7 +50,7 @@ def validate(
         for kind in POISONS:
             try:
                 steps = [(r.graph, poisoned(r, signatures, kind)) for r in regions]
-                module = target.place(emit_module(before, steps, signatures))
+                module = target.place(emit_module(before, steps, signatures, evaluate))
             except EqsatError as error:
                 notes.append(f"validation: undef padding could not be poisoned: {error}")
                 break

@@ -19,6 +19,7 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.steps import Convert, Given, Run, Steps
 from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.passes.evaluate import evaluate
 from eqsat_layout.targets.lowering import lower
 from eqsat_layout.tir.flow import Flow
 
@@ -84,7 +85,7 @@ def test_no_reshapes_are_left_between_ops(formats: list[Format]) -> None:
     }
     (shape,) = shapes
     assert tuple(extent for extent in shape if extent > 1) == (2, 4, 5, 3)
-    emitted = emit_module(mod, [(imported.graphs[0], steps)], imported.signatures)
+    emitted = emit_module(mod, [(imported.graphs[0], steps)], imported.signatures, evaluate)
     assert "reshape" not in ops(emitted)
     value = np.random.default_rng(0).standard_normal(SHAPE).astype("float32")
     expected = np.maximum(-np.maximum(-value, 0), 0)

@@ -33,6 +33,7 @@ from eqsat_layout.graph.graph import Program
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.steps import Convert, Steps
 from eqsat_layout.maps import UNDEF
+from eqsat_layout.passes.evaluate import evaluate
 from eqsat_layout.targets.registry import target
 from eqsat_layout.validation import blame, results
 from eqsat_layout.validation.inputs import NoInputsError, random_inputs
@@ -206,7 +207,7 @@ def test_poison_finds_padding_that_is_relied_on_although_it_happens_to_be_zero()
 
 
 def emitted(mod: Any, known: Program, region: Region) -> Any:
-    return emit_module(mod, [(region.graph, region.steps)], known.signatures)
+    return emit_module(mod, [(region.graph, region.steps)], known.signatures, evaluate)
 
 
 # ---- inputs ----------------------------------------------------------------------------------------------------------

@@ -18,11 +18,11 @@ from tvm.support import cc
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import Notes, first_line
+from eqsat_layout.system.store import Store
+from eqsat_layout.system.workers import workers
 from eqsat_layout.targets.cpu.objects import KernelJob, MadeObject, build_scheduled, make_object
 from eqsat_layout.targets.cpu.units import Unit, named_by_structure, other_units
 from eqsat_layout.targets.executable import Executable, ObjectFile, linked_when_exported, shared_library
-from eqsat_layout.targets.store import Store
-from eqsat_layout.targets.workers import workers
 
 __all__ = ["Build", "build_scheduled"]
 

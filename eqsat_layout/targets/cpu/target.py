@@ -20,6 +20,7 @@ from eqsat_layout.errors import TargetError
 from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm
 from eqsat_layout.implementations.layouts import Blocking, Candidate, layout_candidates
 from eqsat_layout.notes import Notes
+from eqsat_layout.system.store import Store
 from eqsat_layout.targets.cpu import host
 from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES, is_permitted
 from eqsat_layout.targets.cpu.calibration import workloads
@@ -29,7 +30,6 @@ from eqsat_layout.targets.cpu.machine import CpuMachine, machine_of
 from eqsat_layout.targets.executable import Executable
 from eqsat_layout.targets.protocol import Target, Workload
 from eqsat_layout.targets.registry import parsed
-from eqsat_layout.targets.store import Store
 from eqsat_layout.targets.version import source_digest
 from eqsat_layout.tir.computation import Computation
 

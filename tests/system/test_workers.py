@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from eqsat_layout.targets.workers import WorkerError, Workers
+from eqsat_layout.system.workers import WorkerError, Workers
 
 
 def squared(number: int) -> int:

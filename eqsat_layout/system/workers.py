@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -29,6 +29,18 @@ class WorkerError(RuntimeError):
 
 
 class _Process(PopenWorker):  # type: ignore[misc]
+    """``is_starting``: it was given something to import, and its answer is not read yet."""
+
+    def __init__(self) -> None:
+        super().__init__(initializer=setattr, initargs=(sys, "path", list(sys.path)))
+        self.is_starting = False
+        self._parent = os.getpid()
+
+    def kill(self) -> None:
+        """Ends it, but not from a fork of the process that it belongs to."""
+        if os.getpid() == self._parent:
+            super().kill()
+
     def join(self, timeout: float | None = None) -> None:
         """Waits for a killed process however busy the machine is: a second, as TVM gives it, leaves a zombie there."""
         super().join()
@@ -38,15 +50,16 @@ class Workers:
     """``count`` processes, started when they are needed first."""
 
     def __init__(self, count: int):
-        self._idle: deque[_Process] = deque(
-            _Process(initializer=setattr, initargs=(sys, "path", list(sys.path))) for _ in range(count)
-        )
+        self._idle: deque[_Process] = deque(_Process() for _ in range(count))
         self._lock = threading.Lock()
 
     def start(self, function: Callable[[], object]) -> None:
         """Lets the processes start and import what ``function`` needs, without waiting for them."""
-        for worker in self._taken():
-            threading.Thread(target=self._prepared, args=(worker, function), daemon=True).start()
+        for worker in (own := self._taken()):
+            if not worker.is_alive():
+                worker.send(function)
+                worker.is_starting = True
+        self._give_back(own)
 
     def map(self, function: Callable[[T], R], arguments: Sequence[T]) -> list[R | Exception]:
         """What ``function`` gives, or raises, for each argument, the first ones first."""
@@ -68,6 +81,16 @@ class Workers:
             thread.join()
         return results
 
+    def apart(self, function: Callable[[T], R], argument: T) -> R:
+        """What ``function`` gives in another process. :class:`WorkerError` if that dies."""
+        results: list[Any] = [None]
+        (worker,) = self._taken(1) or [_Process()]
+        self._serve(worker, function, deque([(0, argument)]), results)
+        if isinstance(results[0], Exception):
+            raise results[0]
+        result: R = results[0]
+        return result
+
     def _serve(
         self,
         worker: _Process,
@@ -78,23 +101,16 @@ class Workers:
         while (job := _next(waiting)) is not None:
             number, argument = job
             try:
+                if worker.is_starting:
+                    worker.is_starting = False
+                    worker.recv()
                 worker.send(function, (argument,), timeout=_PATIENCE)
                 results[number] = worker.recv()
             except (ChildProcessError, TimeoutError) as error:
                 results[number] = WorkerError(f"the process that made it ended: {error}")
             except Exception as error:  # as above
                 results[number] = error
-        with self._lock:
-            self._idle.append(worker)
-
-    def _prepared(self, worker: _Process, function: Callable[[], object]) -> None:
-        try:
-            worker.send(function)
-            worker.recv()
-        except Exception:  # it says so again when it is given work
-            pass
-        with self._lock:
-            self._idle.append(worker)
+        self._give_back([worker])
 
     def _taken(self, most: int | None = None) -> list[_Process]:
         """Processes that nobody else uses now."""
@@ -102,11 +118,18 @@ class Workers:
             count = len(self._idle) if most is None else max(0, min(most, len(self._idle)))
             return [self._idle.popleft() for _ in range(count)]
 
+    def _give_back(self, processes: Iterable[_Process]) -> None:
+        with self._lock:
+            self._idle.extend(processes)
+
 
 @cache
 def workers() -> Workers:
     """Those of this process: one less than it has cores, since it works itself."""
     return Workers(len(os.sched_getaffinity(0)) - 1)
+
+
+os.register_at_fork(after_in_child=workers.cache_clear)
 
 
 def _next(waiting: deque[tuple[int, T]]) -> tuple[int, T] | None:

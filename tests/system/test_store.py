@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eqsat_layout.targets.store import Store
+from eqsat_layout.system.store import Store
 
 
 def test_what_is_put_is_got(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_folder_that_can_not_be_written_costs_nothing_else(tmp_path: Path) -> 
 WRITER = """
 import sys
 from pathlib import Path
-from eqsat_layout.targets.store import Store
+from eqsat_layout.system.store import Store
 store = Store(Path(sys.argv[1]), 1 << 26)
 for round in range(200):
     own = bytes([round % 7]) * 50_000

@@ -1,0 +1,61 @@
+"""The one way in which constant expressions are computed: in another process, which a fault may end.
+
+In: a module whose ``main`` takes nothing and gives a tuple of tensors. Out: these tensors. Kernels are compiled as they
+are, for one core of this machine: most run once, in less time than it takes to schedule them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import tvm
+from tvm import relax
+from tvm.target import codegen
+from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
+
+from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.graph.skeleton import Kind, Skeleton, kind_of, read_tensors, write_tensors
+from eqsat_layout.passes.any_size import for_any_size
+from eqsat_layout.system.workers import workers
+
+_SHARED_MEMORY: Final = Path("/dev/shm")
+_OPTIMISATION: Final = 1
+"""LLVM's level: at 2 it takes longer over kernels of weights than they run."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What the other process is given: a skeleton as JSON, and where its tensors and the results lie."""
+
+    module: str
+    kinds: tuple[Kind, ...]
+    given: str
+    made: str
+
+
+def evaluate(mod: tvm.IRModule) -> list[Any]:
+    """See above. Raises what the build raises, or :class:`~eqsat_layout.system.workers.WorkerError`."""
+    skeleton = Skeleton.of(mod)
+    with tempfile.TemporaryDirectory(dir=_SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None) as folder:
+        given, made = Path(folder) / "given", Path(folder) / "made"
+        write_tensors(given, skeleton.tensors)
+        kinds = tuple(map(kind_of, skeleton.tensors))
+        job = _Job(to_json_graph_str(skeleton.module), kinds, str(given), str(made))
+        return read_tensors(made, workers().apart(_evaluate_job, job))
+
+
+def _evaluate_job(job: _Job) -> list[Kind]:
+    """Writes the results; gives what kinds they are."""
+    tensors = read_tensors(Path(job.given), job.kinds)
+    module = Skeleton(from_json_graph_str(job.module), tuple(tensors)).with_parameters("main")
+    target = tvm.target.Target(
+        {"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "opt-level": _OPTIMISATION, "num-cores": 1}
+    )
+    with tvm.transform.PassContext(opt_level=0):
+        executable = tvm.compile(legalize(for_any_size(module)), target=target)
+    results = list(relax.VirtualMachine(executable, tvm.cpu())["main"](*tensors))
+    write_tensors(Path(job.made), results)
+    return list(map(kind_of, results))
