@@ -21,7 +21,7 @@ from eqsat_layout.tir.structural import substitute
 
 @dataclass(frozen=True)
 class _General:
-    """A call of an op on symbolic operands, identified by ``key``: extents above 1 are variables, equal ones the same."""
+    """A call of an op on symbolic operands, told by its ``key``: extents above 1 are variables, equal ones the same."""
 
     call: Any
     key: str

@@ -1,7 +1,7 @@
 """From a model to an executable.
 
-In: a Relax IRModule as a frontend gives it, a target and options. Out: TVM's executable. Prepared, planned, written
-down as TIR straight from the chosen steps, built.
+In: a Relax IRModule as a frontend gives it, a target and options. Out: TVM's executable, from disk where the same
+was compiled before.
 """
 
 from __future__ import annotations
@@ -10,13 +10,8 @@ from typing import Any, Unpack
 
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.options import Options
-from eqsat_layout.planning.pipeline import choose
 from eqsat_layout.planning.programs import KnownPrograms
-from eqsat_layout.planning.search import check_module, collector_paused
 from eqsat_layout.system.store import Store
-from eqsat_layout.system.workers import workers
-from eqsat_layout.targets.lowering import lower, prepared
-from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
 
 
@@ -29,29 +24,15 @@ def compile(mod: Any, target: Any = None, **options: Unpack[Options]) -> Any:
     """
     notes = Notes()
     own = target_of(target, approx=options.get("approx", True))
-    check_module(mod)
     programs = KnownPrograms(own, Store.usual())
     key = programs.key(mod, options)
     executable = programs.get(key, notes)
     if executable is None:
-        executable = _compiled(mod, own, options, notes)
+        from eqsat_layout.planning.compile_anew import compile_anew  # planning takes half a second to import
+
+        executable = compile_anew(mod, own, options, notes)
         programs.keep(key, executable, list(notes))
     asked = options.get("notes")
     if asked is not None:
         asked += notes
     return executable
-
-
-def _compiled(mod: Any, target: Target, options: Options, notes: Notes) -> Any:
-    workers().start(_imported)
-    plain = prepared(mod, notes=notes)
-    with collector_paused():
-        choice = choose(plain, target, options)
-        module = choice.tir_module()
-    for note in (*choice.search.program.notes, *(n for region in choice.regions for n in region.saturated.notes)):
-        notes.add(note)
-    return lower(module, target, notes=notes)
-
-
-def _imported() -> None:
-    """For a process that will compute constants and make kernels: what it needs is imported by then."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import tvm
+from tvm_ffi.serialization import to_json_graph_str
 
 import eqsat_layout
 from eqsat_layout.cost.database import Database
@@ -38,15 +39,16 @@ class KnownPrograms:
     target: Target
     store: Store
 
-    def key(self, mod: tvm.IRModule, options: Mapping[str, Any]) -> str | None:
+    def key(self, mod: Any, options: Mapping[str, Any]) -> str | None:
         """What stands for all that the executable depends on; ``None`` where that is code of the user's, too."""
-        asked = _as_text(options) if self.store.limit else None
+        is_module = isinstance(mod, tvm.IRModule)
+        asked = _as_text(options) if self.store.limit and is_module else None
         if asked is None:
             return None
         skeleton = Skeleton.of(mod)
         digest = hashlib.sha256(digest_of([data_of(one) for one in skeleton.tensors]))
         for text in (
-            tvm.ir.save_json(skeleton.module),
+            to_json_graph_str(skeleton.module),
             json.dumps(list(map(kind_of, skeleton.tensors))),
             _package_digest(),
             f"{self.target} {self.target.name} {self._version()}",

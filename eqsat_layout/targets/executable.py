@@ -19,6 +19,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax import vm_build
 from tvm.support import cc
+from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
 from eqsat_layout.graph.skeleton import Skeleton, data_of, kind_of, padding_after, tensors_on
 
@@ -53,7 +54,7 @@ class Executable(vm_build.VMExecutable):  # type: ignore[misc]
         """What :meth:`loaded` takes, in parts. Not as TVM writes it: that reads 0.1 GB/s (ours: as the disk does)."""
         skeleton = Skeleton.of(self._lowered)
         head = {
-            "program": tvm.ir.save_json(skeleton.module),
+            "program": to_json_graph_str(skeleton.module),
             "tensors": list(map(kind_of, skeleton.tensors)),
             "library": len(self._library),
             "objects": [[one.functions, len(one.data)] for one in self._objects],
@@ -78,7 +79,9 @@ class Executable(vm_build.VMExecutable):  # type: ignore[misc]
         library = bytes(part(head["library"]))
         objects = [ObjectFile(tuple(symbols), bytes(part(size))) for symbols, size in head["objects"]]
         tensors = tensors_on(data[place:], head["tensors"])
-        return Executable(Skeleton(tvm.ir.load_json(head["program"]), tuple(tensors)).whole(), target, library, objects)
+        return Executable(
+            Skeleton(from_json_graph_str(head["program"]), tuple(tensors)).whole(), target, library, objects
+        )
 
 
 def linked_when_exported(

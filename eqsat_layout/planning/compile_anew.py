@@ -1,0 +1,33 @@
+"""A program that was not compiled before: prepared, planned, written down as TIR from the chosen steps, built.
+
+In: a module, a target and options. Out: TVM's executable; notes say what could not be done.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eqsat_layout.notes import Notes
+from eqsat_layout.planning.options import Options
+from eqsat_layout.planning.pipeline import choose
+from eqsat_layout.planning.search import check_module, collector_paused
+from eqsat_layout.system.workers import workers
+from eqsat_layout.targets.lowering import lower, prepared
+from eqsat_layout.targets.protocol import Target
+
+
+def compile_anew(mod: Any, target: Target, options: Options, notes: Notes) -> Any:
+    """See :func:`eqsat_layout.planning.compile.compile`."""
+    check_module(mod)
+    workers().start(_imported)
+    plain = prepared(mod, notes=notes)
+    with collector_paused():
+        choice = choose(plain, target, options)
+        module = choice.tir_module()
+    for note in (*choice.search.program.notes, *(n for region in choice.regions for n in region.saturated.notes)):
+        notes.add(note)
+    return lower(module, target, notes=notes)
+
+
+def _imported() -> None:
+    """For a process that will compute constants and make kernels: what it needs is imported by then."""
