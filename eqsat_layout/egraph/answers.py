@@ -14,7 +14,7 @@ from typing import Any
 from eqsat_layout.egraph.flows import Spokesman
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.graph.borders import Border, Part
-from eqsat_layout.graph.constants import Applied, Constant
+from eqsat_layout.graph.constants import GROWTH, Applied, Constant, may_fold
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.implementations.layouts import free_formats, moves_whole_axes
 from eqsat_layout.implementations.offers import Offers
@@ -26,11 +26,6 @@ from eqsat_layout.tir.placement import FLAT, Placement, flat, why_not_placed
 
 Fact = tuple[str, tuple[Any, ...]]
 """A row with the relation that it belongs to."""
-
-_SMALL_CONSTANT = 4096
-_GROWTH_OF_FOLDING = 2.0
-"""An op over constants is folded if its result has at most this many times their elements, or is small; algorithms say
-for themselves what they are worth."""
 
 _MOST_FREE = 4
 """Formats per buffer that a contraction is offered in because neighbours ask for them; all combinations are made."""
@@ -195,9 +190,8 @@ class Answers:
         (ty,) = signature.results
         if ty is None or any(isinstance(e, str) for e in ty.shape):
             return []
-        growth = self._offers.growth.get(key, _GROWTH_OF_FOLDING)
-        limit = max(_SMALL_CONSTANT, growth * sum(c.elements for c in constants))
-        if math.prod(int(e) for e in ty.shape) > limit:
+        size, given = math.prod(int(e) for e in ty.shape), sum(c.elements for c in constants)
+        if not may_fold(size, given, self._offers.growth.get(key, GROWTH)):
             return []
         folded = Constant(f"{key}~{len(self._names.constants)}", Applied(signature, tuple(constants)))
         return [("fold-op", (key, operands, self._names.constant(folded)))]

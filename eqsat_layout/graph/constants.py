@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,21 @@ from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import UNDEF, Format, IndexMap
 
+GROWTH: Final = 2.0
+_SMALL: Final = 1 << 16
+
 Array = npt.NDArray[Any]
 
 Evaluate = Callable[[tvm.IRModule], Sequence[Any]]
 """Runs ``main`` of a module without parameters: the tensors of the tuple that it gives."""
+
+
+def may_fold(elements: int, operands: int, growth: float = GROWTH) -> bool:
+    """Whether an op over constants of so many elements in all is computed ahead for a result of ``elements``.
+
+    It is where the result is small, or ``growth`` times as large at most: else the program grows by more than it gains.
+    """
+    return elements <= max(_SMALL, growth * operands)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from eqsat_layout.graph.constants import GROWTH
 from eqsat_layout.graph.graph import Graph
 from eqsat_layout.implementations.algorithms import Algorithm
 from eqsat_layout.implementations.layouts import Candidate
@@ -30,7 +31,7 @@ class Alternative:
     params: tuple[int | None, ...]
     result: int
     approx: bool = False
-    growth: float = 2.0
+    growth: float = GROWTH
 
 
 class Implementer(Placement, Protocol):

@@ -15,12 +15,9 @@ import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.graph.constants import Evaluate
+from eqsat_layout.graph.constants import Evaluate, may_fold
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.evaluate import evaluate
-
-_ALWAYS = 1 << 16  # elements up to which a result is always worth keeping
-_GROWTH = 2  # how much larger than the constants that it is made of a bigger result may be
 
 
 def fold_constants(mod: tvm.IRModule, notes: Notes, evaluate: Evaluate = evaluate) -> tvm.IRModule:
@@ -81,7 +78,7 @@ def _is_constant(value: Any, constant: dict[Any, Any]) -> bool:
     size, given = elements(value.ty), [elements(v.ty) for v in inputs]
     if size is None or any(g is None for g in given):
         return False
-    return size <= _ALWAYS or size <= _GROWTH * sum(g for g in given if g is not None)
+    return may_fold(size, sum(g for g in given if g is not None))
 
 
 def _is_pure(op: Any) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from eqsat_layout.graph.constants import GROWTH
 from eqsat_layout.implementations.algorithms.convolution import Convolution, convolution_of
 from eqsat_layout.implementations.algorithms.im2col import im2col
 from eqsat_layout.implementations.algorithms.transposed import transposed
@@ -27,7 +28,7 @@ class Algorithm:
     name: str
     approx: bool
     build: Callable[[Convolution], Any]
-    growth: float = 2.0
+    growth: float = GROWTH
 
 
 ALGORITHMS: Final = (
