@@ -179,7 +179,7 @@ def _value(index: object, point: dict[int, int]) -> int | None:
     total = 0
     for weight, axis, stride, extent in index.terms:
         value = point.get(axis, 0) // stride
-        total += weight * (value % extent if isinstance(extent, int) else value)
+        total += weight * (value % extent if isinstance(extent, int) and extent else value)
     return total
 
 
@@ -187,7 +187,7 @@ def _address(fmt: Format, index: Sequence[int]) -> int:
     address = 0
     for digit in fmt.index_map.flat_digits:
         extent = digit.extent if isinstance(digit.extent, int) else SYMBOL_SIZE
-        address = address * extent + index[digit.axis] // digit.stride % extent
+        address = address * extent + (index[digit.axis] // digit.stride % extent if extent else 0)
     return address
 
 

@@ -15,7 +15,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import parse_layout_name
+from eqsat_layout.maps import outer_stride, parse_layout_name
 
 _CONVOLUTIONS: Final = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 _TRANSFORM: Final = "relax.layout_transform"
@@ -132,12 +132,14 @@ class _Digit:
 
 def _parts(layout: str) -> tuple[_Part, ...]:
     """Physical axes of ``layout``, in order."""
+    tokens = parse_layout_name(layout)
     strides: dict[str, int] = {}
     parts: list[_Part] = []
-    for axis, block in reversed(parse_layout_name(layout)):
-        stride = strides.get(axis, 1)
+    for axis, block in reversed(tokens):
+        stride = strides.get(axis, 1) if block else outer_stride(tokens, axis)
         parts.append(_Part(axis, stride, block or None))
-        strides[axis] = stride * max(block, 1)
+        if block:
+            strides[axis] = stride * block
     return tuple(reversed(parts))
 
 

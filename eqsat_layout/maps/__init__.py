@@ -2,7 +2,13 @@
 
 from eqsat_layout.maps.format import GLOBAL, UNDEF, Fill, Format, Padding
 from eqsat_layout.maps.index_map import Digit, Dims, Extent, IndexMap, extent_product
-from eqsat_layout.maps.layout_name import index_map_from_names, layout_separators, parse_layout_name, split_scope
+from eqsat_layout.maps.layout_name import (
+    index_map_from_names,
+    layout_separators,
+    outer_stride,
+    parse_layout_name,
+    split_scope,
+)
 from eqsat_layout.maps.memory import Memory, element_bits
 
 __all__ = [
@@ -20,6 +26,7 @@ __all__ = [
     "extent_product",
     "index_map_from_names",
     "layout_separators",
+    "outer_stride",
     "parse_layout_name",
     "split_scope",
 ]

@@ -7,6 +7,7 @@ physical axes (``NCHW|4c``), for memory that is addressed by several indices, an
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from itertools import accumulate
@@ -45,6 +46,14 @@ def layout_separators(name: str) -> tuple[int, ...]:
     return tuple(accumulate(sizes[:-1]))
 
 
+def outer_stride(tokens: Sequence[tuple[str, int]], axis: str) -> int:
+    """Elements of a logical axis from one place of its outer part to the next: all of its blocks, wherever they stand.
+
+    ``tokens`` are those of :func:`parse_layout_name`.
+    """
+    return math.prod(block for other, block in tokens if other == axis and block)
+
+
 def index_map_from_names(source: str, target: str, shape: Sequence[Extent]) -> IndexMap | None:
     """The map that takes a tensor of ``shape`` in layout ``source`` to layout ``target``.
 
@@ -60,11 +69,12 @@ def index_map_from_names(source: str, target: str, shape: Sequence[Extent]) -> I
     axes = {axis: i for i, (axis, _) in enumerate(source_tokens)}
     if {axis for axis, _ in target_tokens} != set(axes):
         raise LayoutError(f"layouts {source!r} and {target!r} don't have the same axes")
+    blocks = {axes[axis]: outer_stride(target_tokens, axis) for axis, _ in target_tokens}
     strides: dict[int, int] = {}
     dims: list[list[Digit]] = []
     for axis, block in reversed(target_tokens):
         position = axes[axis]
-        stride, extent = strides.get(position, 1), shape[position]
+        stride, extent = strides.get(position, 1) if block else blocks[position], shape[position]
         if block:
             if isinstance(extent, str):
                 return None

@@ -1,4 +1,4 @@
-"""Calls that broadcast by themselves read what a broadcast was made of (targets room).
+"""Calls that broadcast by themselves read what a broadcast was made of.
 
 In: a Relax module. Out: the same without broadcasts in front of such calls: a matmul over weights that a frontend has
 repeated for every batch is one product again. That the call says the same of the smaller operand is proven by its TIR.
@@ -13,6 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, s_tir
 
+from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.graph.templates import Template, leaf_exprs
 from eqsat_layout.passes.fold_constants import elements
@@ -67,7 +68,7 @@ class _Skipper(relax.PyExprMutator):  # type: ignore[misc]
         try:
             small = self.builder_.normalize(Template(call).over([*leaves[:position], source, *leaves[position + 1 :]]))
             is_same = tvm_ffi.structural_equal(small.ty, call.ty) and _is_same(call, position, widening, small)
-        except Exception:  # an operand that the op refuses
+        except ILL_TYPED:  # an operand that the op refuses
             return call
         self.has_skipped |= is_same
         return small if is_same else call

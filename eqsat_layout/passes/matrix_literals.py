@@ -1,4 +1,4 @@
-"""Small constant matrices whose elements a kernel may know (targets room).
+"""Small constant matrices whose elements a kernel may know.
 
 In: a Relax module whose ``call_tir`` calls pass constants. Out: the same, in which PrimFuncs that get one and the same
 small matrix everywhere carry its elements, if many of these are zero: those of minimal filtering, for one. The operand

@@ -1,4 +1,4 @@
-"""Several calls as one PrimFunc (targets room).
+"""Several calls as one PrimFunc.
 
 In: the operands of all, and what to do with them. Out: what TVM's FuseTIR makes of it.
 """
@@ -43,7 +43,7 @@ def merged_primfunc(
         builder.emit_func_output(result)
     try:
         fused = relax.transform.DeadCodeElimination()(relax.transform.FuseTIR()(legalize(builder.get())))
-    except Exception:
+    except tvm.error.InternalError:  # FuseTIR takes fewer PrimFuncs than there are
         return None
     found = [function for function in fused.functions.values() if isinstance(function, tirx.PrimFunc)]
     return found[0] if len(found) == 1 else None

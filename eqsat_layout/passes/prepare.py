@@ -14,6 +14,7 @@ from tvm import relax
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.broadcasts import skip_broadcasts
 from eqsat_layout.passes.fold_constants import fold_constants
+from eqsat_layout.passes.training import write_out_training
 
 
 def prepare(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
@@ -22,6 +23,7 @@ def prepare(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
     Functions keep their names and signatures. A pass of TVM's that fails on the module is left out, with a note.
     """
     passes = relax.transform
+    mod = write_out_training(mod)
     for step in (
         passes.CanonicalizeBindings(),
         passes.FoldBatchnormToConv2D(),

@@ -1,4 +1,4 @@
-"""Integers that calls pass to kernels, as part of these (targets room).
+"""Integers that calls pass to kernels, as part of these.
 
 In: a Relax module whose ``call_tir`` calls pass single constant integers, as the index of ``take``. Out: the same, in
 which PrimFuncs have the integer in the place of the operand: an index that is known can be fused, tiled and put into

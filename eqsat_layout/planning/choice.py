@@ -15,6 +15,7 @@ from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.passes.evaluate import evaluate
 from eqsat_layout.planning.search import Search
+from eqsat_layout.system.turns import one_at_a_time
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Choice:
         with self.search.clock.stage("emit"):
             return self._emitted(as_tir=True)
 
+    @one_at_a_time
     def _emitted(self, as_tir: bool) -> Any:
         if not self.taken:
             return self.mod

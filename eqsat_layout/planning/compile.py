@@ -12,9 +12,11 @@ from eqsat_layout.notes import Notes
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.programs import KnownPrograms
 from eqsat_layout.system.store import Store
+from eqsat_layout.system.turns import one_at_a_time
 from eqsat_layout.targets.registry import target as target_of
 
 
+@one_at_a_time
 def compile(mod: Any, target: Any = None, **options: Unpack[Options]) -> Any:
     """Prepares ``mod`` for inference, optimises its layouts, schedules and builds it for ``target``.
 

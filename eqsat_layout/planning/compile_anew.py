@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eqsat_layout.errors import MalformedModuleError
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.pipeline import choose
@@ -14,11 +15,14 @@ from eqsat_layout.planning.search import check_module, collector_paused
 from eqsat_layout.system.workers import workers
 from eqsat_layout.targets.lowering import lower, prepared
 from eqsat_layout.targets.protocol import Target
+from eqsat_layout.validation.results import is_public
 
 
 def compile_anew(mod: Any, target: Target, options: Options, notes: Notes) -> Any:
     """See :func:`eqsat_layout.planning.compile.compile`."""
     check_module(mod)
+    if not any(map(is_public, mod.functions.values())):
+        raise MalformedModuleError("no function of the module is public: give one the attribute global_symbol")
     workers().start(_imported)
     plain = prepared(mod, notes=notes)
     with collector_paused():

@@ -25,6 +25,7 @@ from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.search import check_module, collector_paused, plan_regions, search_of
 from eqsat_layout.planning.summary import summarise
 from eqsat_layout.report.plan import Plan
+from eqsat_layout.system.turns import one_at_a_time
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.validation.validate import validate
@@ -52,6 +53,7 @@ def plan(mod: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
     return summarise(lambda: choice.module, choice.regions, choice.search)
 
 
+@one_at_a_time
 def choose(mod: Any, target: Target, options: Options, left_out: frozenset[Command] = frozenset()) -> Choice:
     """The best plan of every region that the rules without those ``left_out`` give, validated if that is asked for."""
     check_module(mod)

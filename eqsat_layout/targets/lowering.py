@@ -14,15 +14,18 @@ from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.prepare import prepare
+from eqsat_layout.system.turns import one_at_a_time
 from eqsat_layout.targets.protocol import Progress
 from eqsat_layout.targets.registry import resolved
 
 
+@one_at_a_time
 def prepared(mod: tvm.IRModule, *, notes: Notes | None = None) -> tvm.IRModule:
     """``mod`` plain for inference (:mod:`eqsat_layout.passes.prepare`)."""
     return prepare(mod, Notes() if notes is None else notes)
 
 
+@one_at_a_time
 def lower(
     mod: tvm.IRModule, target: Any = None, *, progress: Progress | None = None, notes: Notes | None = None
 ) -> Any:

@@ -1,0 +1,49 @@
+"""Threads that plan and compile at once."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from programs import chain, program
+from tvm import relax
+from tvm.relax import op as R
+
+import eqsat_layout
+
+
+@pytest.mark.parametrize("entry", [eqsat_layout.optimize, eqsat_layout.compile])
+def test_threads_may_do_it_at_once(entry: Any) -> None:
+    """TVM's te and BlockBuilder raised AssertionError ("nested op_tag") in all but one of four threads."""
+    results: dict[int, Any] = {}
+
+    def work(number: int) -> None:
+        try:
+            results[number] = entry(program(chain(R.nn.relu, R.exp), (4, 6 + number)))
+        except BaseException as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not [error for error in results.values() if isinstance(error, BaseException)]
+
+
+def test_what_threads_compiled_runs() -> None:
+    found: list[Any] = []
+    mod = program(chain(R.nn.relu), (4, 6))
+    threads = [threading.Thread(target=lambda: found.append(eqsat_layout.compile(mod))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    x = np.random.default_rng(0).standard_normal((4, 6)).astype("float32")
+    for executable in found:
+        result = relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(x))
+        np.testing.assert_array_equal(result.numpy(), np.maximum(x, 0))
+    assert len(found) == 3
