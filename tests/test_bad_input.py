@@ -671,3 +671,10 @@ if __name__ == "__main__":
     for hanging in HANGING_ROWS:
         check(hanging, Path(sys.argv[1]))
         print(hanging.name, flush=True)
+
+
+def test_a_batch_of_nothing_can_be_planned() -> None:
+    """Desired layouts raised ZeroDivisionError in the cost model."""
+    mod = program(lambda b, x, w: R.nn.conv2d(x, w, padding=1), (0, 8, 6, 6), (8, 8, 3, 3))
+    plan = eqsat_layout.plan(mod, desired_layouts={"relax.nn.conv2d": ["NHWC", "OHWI"]})
+    assert plan.changed

@@ -1,4 +1,4 @@
-"""Threads take turns: TVM keeps what it is building in global variables, so that two threads spoil each other's work."""
+"""Threads take turns: TVM keeps what it is building in global variables, where two threads spoil each other's work."""
 
 from __future__ import annotations
 

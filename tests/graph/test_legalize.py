@@ -168,3 +168,22 @@ def test_packed_convolutions_of_symbolic_channels_and_unknown_shapes_stay():
                 output = builder.emit_output(builder.emit(conv))
             builder.emit_func_output(output)
         assert "R.nn.conv2d" in legalize(builder.finalize())["main"].script(show_meta=False)
+
+
+@pytest.mark.parametrize(("data_layout", "shape"), [("N4cHWC", (1, 4, 6, 6, 2)), ("NHWC4c", (1, 6, 6, 2, 4))])
+def test_blocks_may_stand_before_their_axis(make_module, unscheduled, arrays, data_layout, shape):
+    """The outer axis had stride 1 where its block stands before it, and elements out of bounds were read."""
+
+    def body(emit, x, w):
+        return emit(relax.op.nn.conv2d(x, w, data_layout=data_layout, kernel_layout="O4oHWI", out_layout="NCHW"))
+
+    x, w = arrays(shape, (2, 4, 3, 3, 8))
+    mod = make_module(body, shape, (2, 4, 3, 3, 8))
+    plain_x = np.einsum("nahwb->nbahw" if data_layout == "N4cHWC" else "nhwba->nbahw", x).reshape(1, 8, 6, 6)
+    plain_w = np.einsum("aohwi->aoihw", w).reshape(8, 8, 3, 3)
+    expected = sum(
+        np.einsum("nihw,oi->nohw", plain_x[:, :, a : a + 4, b : b + 4], plain_w[:, :, a, b])
+        for a in range(3)
+        for b in range(3)
+    )
+    np.testing.assert_allclose(unscheduled(legalize(mod), x, w), expected, rtol=1e-4, atol=1e-4)

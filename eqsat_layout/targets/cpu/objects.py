@@ -19,6 +19,7 @@ from tvm.tirx import compilation_pipeline
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.cpu.machine import machine_of
 from eqsat_layout.targets.cpu.schedule import schedule_module
+from eqsat_layout.targets.schedules.exact_values import revealed
 from eqsat_layout.tir.structural import structural_map
 
 _PIPELINE: Final = "eqsat_layout.llvm"
@@ -83,9 +84,16 @@ def _stack_pipeline(**_: Any) -> tuple[Any, Any, Any]:
     lowering, finalize_host, finalize_device = s_tir.pipeline.default_s_tir_pipeline()
 
     def pipeline(mod: tvm.IRModule, _ctx: Any) -> tvm.IRModule:
-        return _keep_on_stack()(lowering(mod))
+        return _with_all_arithmetic()(_keep_on_stack()(lowering(mod)))
 
     return tvm.transform.module_pass(pipeline, opt_level=0), finalize_host, finalize_device
+
+
+def _with_all_arithmetic() -> Any:
+    """A pass: the arithmetic that was hidden from the simplifier."""
+    return tirx.transform.prim_func_pass(
+        lambda func, _mod, _ctx: revealed(func), opt_level=0, name="eqsat_layout.WithAllArithmetic"
+    )
 
 
 def _keep_on_stack() -> Any:

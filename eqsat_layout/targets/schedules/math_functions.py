@@ -21,7 +21,8 @@ _SHIFT: Final = 12582912.0
 _SHIFT_BITS: Final = 0x4B400000
 _EXP: Final = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 """Of exp(r) = 1 + r + r^2 p(r) for |r| <= ln(2) / 2 (Cephes, expf)."""
-_SIGMOID_RANGE: Final = (-87.0, 88.0)
+_SIGMOID_RANGE: Final = (-87.0, 89.0)
+"""From 88.4 on the power is infinity, so that sigmoid(-inf) is 0."""
 _EXP_RANGE: Final = (-104.0, 89.0)
 """Beyond, the result is 0 or infinity in any case."""
 
@@ -98,12 +99,12 @@ def _exp_of(x: Any, bounds: tuple[float, float], scaled: Callable[[Any, Any], An
 
 
 def _power(n: Any) -> Any:
-    """2^n for an integer from -126 to 127."""
+    """2^n for an integer from -126 to 127; infinity for 128."""
     return tirx.reinterpret("float32", (n + _i(127)) << _i(23))
 
 
 def _sigmoid(x: Any) -> Any:
-    """Results below 1e-38 come out as that."""
+    """Results below 5e-39 come out as 0."""
     exp = _exp_of(_f(0.0) - x, _SIGMOID_RANGE, lambda value, n: value * _power(n))
     return _f(1.0) / (_f(1.0) + exp)
 

@@ -9,7 +9,7 @@ import tvm
 from tvm import relax, tirx
 
 import eqsat_layout
-from eqsat_layout.errors import TargetError
+from eqsat_layout.errors import MalformedModuleError, TargetError
 from eqsat_layout.models import resnet50
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fold_constants import fold_constants
@@ -144,6 +144,36 @@ def test_prepare_folds_batch_norms(make_module, unscheduled, arrays):
     (x,) = arrays((1, 3, 8, 8))
     np.testing.assert_allclose(unscheduled(plain, x), unscheduled(mod, x), rtol=1e-4, atol=1e-5)
     assert prepared(plain)["main"].script(show_meta=False) == text
+
+
+@pytest.mark.parametrize("batch", [2, "n"])
+def test_a_training_batch_norm_keeps_its_meaning(batch, unscheduled, run, arrays):
+    """It was prepared as one for inference without a word."""
+
+    def body(x, *vectors):
+        pair = builder.emit(nn.batch_norm(x, *vectors, axis=1, training=True))
+        return builder.emit(relax.TupleGetItem(pair, 0))
+
+    extent = tvm.tirx.Var(batch, "int64") if isinstance(batch, str) else batch
+    shapes = [(extent, 3, 4, 4), *[(3,)] * 4]
+    builder = relax.BlockBuilder()
+    params = [relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            output = builder.emit_output(body(*params))
+        builder.emit_func_output(output)
+    mod = builder.finalize()
+    values = [np.abs(array) for array in arrays((2, 3, 4, 4), *[(3,)] * 4)]
+    expected = unscheduled(mod, *values)
+    np.testing.assert_allclose(run(eqsat_layout.compile(mod), *values), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_module_without_public_functions_is_refused(make_module):
+    """It gave an executable without functions."""
+    mod = make_module(lambda emit, x: nn.relu(x), (3, 4))
+    private = tvm.IRModule({"main": mod["main"].without_attr("global_symbol")})
+    with pytest.raises(MalformedModuleError, match="no function of the module is public"):
+        eqsat_layout.compile(private)
 
 
 def test_prepare_returns_what_it_cannot_do_unchanged():

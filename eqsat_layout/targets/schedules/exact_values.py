@@ -1,0 +1,232 @@
+"""Values that TVM's simplifier would change are hidden from it.
+
+In: a PrimFunc. Out: the same with calls of ops unknown to TVM in such stores, or with the real ones again. The
+simplifier takes floats for real numbers and integers for ones that never wrap around: where x is NaN, x == x becomes
+true and not (x < 0) becomes x >= 0; (x * 2) // 2 becomes x. Ops by themselves have no such expressions, but ops that
+are inlined into one another or read one tensor twice do.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from eqsat_layout.tir.structural import nodes_of, structural_map
+
+_SAMPLES: Final = 4096
+_FLOATS: Final = (0.0, -0.0, 1.0, -1.0, 0.5, 3.0, -2.5, np.inf, -np.inf, np.nan, 1e-40, 3e38, -3e38)
+_INTEGERS: Final = (0, 1, 2, -1, -2, 3, 7)
+
+_BINARY: Final[Mapping[Any, Callable[[Any, Any], Any]]] = {
+    tirx.Add: operator.add,
+    tirx.Sub: operator.sub,
+    tirx.Mul: operator.mul,
+    tirx.Div: lambda a, b: a / b if a.dtype.kind == "f" else _truncated(a, b),
+    tirx.FloorDiv: lambda a, b: np.floor_divide(a, np.where(b == 0, np.ones_like(b), b)),
+    tirx.Mod: lambda a, b: np.fmod(a, np.where(b == 0, np.ones_like(b), b)),
+    tirx.FloorMod: lambda a, b: np.mod(a, np.where(b == 0, np.ones_like(b), b)),
+    tirx.Min: lambda a, b: np.where(a < b, a, b),
+    tirx.Max: lambda a, b: np.where(a > b, a, b),
+    tirx.EQ: operator.eq,
+    tirx.NE: operator.ne,
+    tirx.LT: operator.lt,
+    tirx.LE: operator.le,
+    tirx.GT: operator.gt,
+    tirx.GE: operator.ge,
+    tirx.And: operator.and_,
+    tirx.Or: operator.or_,
+}
+
+_WRAPPING: Final = (tirx.Add, tirx.Sub, tirx.Mul)
+
+
+def _registered(kind: Any) -> Any:
+    """An op of TVM's that stands for a kind of node: pure, and the same for vectors."""
+    name = f"eqsat_layout.{kind.__name__}"
+    tvm.get_global_func("ir.RegisterOp")(name, "arithmetic that is not to be simplified")
+    tvm.ir.register_op_attr(name, "TVectorizable", True)
+    tvm.ir.register_op_attr(name, "TCallEffectKind", int(tirx.CallEffectKind.Pure.value))
+    return tvm.ir.Op.get(name)
+
+
+_OPS: Final = {kind: _registered(kind) for kind in (*_BINARY, tirx.Not)}
+_KINDS: Final = {str(op.name): kind for kind, op in _OPS.items()}
+
+
+def survives_simplification(value: Any) -> bool:
+    """Whether the simplified ``value`` is the same for NaN, infinities, signed zeros, and integers near their ends.
+
+    A difference is looked for with samples, so a "yes" is for what they show.
+    """
+    expression = _over_variables(value)
+    simplified = tvm.sym.Analyzer().simplify(expression)
+    if tvm_ffi.structural_equal(expression, simplified):
+        return True
+    variables = list(dict.fromkeys(nodes_of(expression, tvm.ir.Var)))
+    samples = dict(zip(variables, _samples([str(var.ty.dtype) for var in variables]), strict=True))
+    with np.errstate(all="ignore"):
+        try:
+            before, after = (_evaluated(one, samples) for one in (expression, simplified))
+        except _UnknownError:
+            return False
+    return _is_same(before, after)
+
+
+def hidden(func: Any) -> Any:
+    """``func`` with the arithmetic of stores hidden that do not survive."""
+    return func.with_body(structural_map(func.body, (tirx.BufferStore, _hidden_store)))
+
+
+def revealed(func: Any) -> Any:
+    """The arithmetic again."""
+    return func.with_body(structural_map(func.body, (tvm.ir.Call, _revealed_call)))
+
+
+def _hidden_store(store: Any) -> Any:
+    if survives_simplification(store.value) and not _divides_what_wraps(store.value):
+        return store
+    return tirx.BufferStore(store.buffer, _hidden_value(store.value), list(store.indices))
+
+
+def _divides_what_wraps(value: Any) -> bool:
+    """Division is lowered by the range of its operands, which is worked out as if arithmetic did not wrap around."""
+    return any(
+        nodes_of(part, tvm.ir.TensorLoad) and nodes_of(part, *_WRAPPING)
+        for division in nodes_of(value, tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
+        if str(division.ty.dtype).startswith("int")
+        for part in (division.a, division.b)
+    )
+
+
+def _hidden_value(node: Any) -> Any:
+    parts = _parts(node)
+    if parts is None or not nodes_of(node, tvm.ir.TensorLoad):
+        return node
+    done = [_hidden_value(part) for part in parts]
+    if type(node) not in _OPS:
+        return _of_parts(node, done)
+    return tvm.ir.Call(_OPS[type(node)], done, ret_ty=node.ty)
+
+
+def _revealed_call(call: Any) -> Any:
+    kind = _KINDS.get(str(getattr(call.op, "name", "")))
+    if kind is None:
+        return call
+    dtype = str(call.ty.dtype)
+    if kind not in _WRAPPING or not dtype.startswith("int"):
+        return kind(*call.args)
+    unsigned = [tirx.reinterpret(f"u{dtype}", arg) for arg in call.args]  # LLVM is told that signed ones never wrap
+    return tirx.reinterpret(dtype, kind(*unsigned))
+
+
+class _UnknownError(Exception):
+    """An expression that has no meaning here."""
+
+
+def _over_variables(value: Any) -> Any:
+    """``value`` with variables for its loads, its calls, and what is worked out of iterators only: these never wrap."""
+    known: dict[int, Any] = {}
+
+    def replaced(node: Any) -> Any:
+        if isinstance(node, tirx.IntImm | tirx.FloatImm):
+            return node
+        parts = _parts(node)
+        if parts is not None and nodes_of(node, tvm.ir.TensorLoad):
+            return _of_parts(node, [replaced(part) for part in parts])
+        key = tvm_ffi.structural_hash(node)
+        return known.setdefault(key, tirx.Var(f"v{len(known)}", str(node.ty.dtype)))
+
+    return replaced(value)
+
+
+def _parts(node: Any) -> tuple[Any, ...] | None:
+    """What a node computes with; ``None`` for one that is not looked into."""
+    if type(node) in _BINARY:
+        return node.a, node.b
+    if isinstance(node, tirx.Not):
+        return (node.a,)
+    if isinstance(node, tirx.Cast):
+        return (node.value,)
+    if isinstance(node, tirx.Select):
+        return node.condition, node.true_value, node.false_value
+    if isinstance(node, tvm.ir.Call) and getattr(node.op, "name", "") == "prim.if_then_else":
+        return tuple(node.args)
+    return None
+
+
+def _of_parts(node: Any, parts: Sequence[Any]) -> Any:
+    """``node`` with other parts; nothing is simplified on the way."""
+    if isinstance(node, tirx.Cast):
+        return tirx.Cast(str(node.ty.dtype), *parts)
+    if isinstance(node, tvm.ir.Call):
+        return tirx.Select(*parts)  # no part has side effects
+    return type(node)(*parts)
+
+
+def _samples(dtypes: Sequence[str]) -> list[npt.NDArray[Any]]:
+    """Values for variables of these dtypes: all combinations of special ones, or many of them."""
+    pools = [_pool(dtype) for dtype in dtypes]
+    if math.prod(map(len, pools)) <= _SAMPLES:
+        return [np.ravel(grid) for grid in np.meshgrid(*pools, indexing="ij")]
+    random = np.random.default_rng(0)
+    return [pool[random.integers(0, len(pool), _SAMPLES)] for pool in pools]
+
+
+def _pool(dtype: str) -> npt.NDArray[Any]:
+    kind = np.dtype(dtype) if dtype != "bfloat16" else np.dtype("float32")
+    if kind.kind == "b":
+        return np.array([False, True])
+    if kind.kind == "f":
+        with np.errstate(over="ignore"):
+            return np.array(_FLOATS).astype(kind)
+    ends = np.iinfo(kind)
+    near = [ends.min, ends.min + 1, ends.max - 1, ends.max]
+    return np.array([n for n in {*_INTEGERS, *near} if ends.min <= n <= ends.max], dtype=kind)
+
+
+def _evaluated(node: Any, values: Mapping[Any, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    if isinstance(node, tvm.ir.Var):
+        return values[node]
+    if isinstance(node, tirx.IntImm | tirx.FloatImm):
+        return np.asarray(node.value).astype(_numpy(node))
+    parts = _parts(node)
+    if parts is None:
+        raise _UnknownError
+    done = [_evaluated(part, values) for part in parts]
+    if type(node) in _BINARY:
+        return np.asarray(_BINARY[type(node)](*done))
+    if isinstance(node, tirx.Not):
+        return np.asarray(np.logical_not(*done))
+    if isinstance(node, tirx.Cast):
+        return done[0].astype(_numpy(node))
+    return np.where(*done)
+
+
+def _numpy(node: Any) -> str:
+    dtype = str(node.ty.dtype)
+    return {"bfloat16": "float32"}.get(dtype, dtype)
+
+
+def _truncated(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Any:
+    """Integer division towards zero; by zero there is none."""
+    divisor = np.where(b == 0, np.ones_like(b), b)
+    quotient = np.floor_divide(a, divisor)
+    return quotient + ((quotient < 0) & (quotient * divisor != a)).astype(a.dtype)
+
+
+def _is_same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    """Bit for bit, but for the payload of NaN; a result that is the same everywhere may have one element."""
+    if a.dtype != b.dtype:
+        return False
+    a, b = np.broadcast_arrays(a, b)
+    if a.dtype.kind != "f":
+        return bool((a == b).all())
+    return bool(((a == b) & (np.signbit(a) == np.signbit(b)) | np.isnan(a) & np.isnan(b)).all())

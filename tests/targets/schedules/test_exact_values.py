@@ -1,0 +1,96 @@
+"""NaN, infinities and integers that wrap around: kernels of several ops give what the ops give one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from programs import program
+from tvm import relax, tirx
+from tvm.relax import op as R
+
+import eqsat_layout
+from eqsat_layout.targets.schedules.exact_values import hidden, revealed, survives_simplification
+
+FLOATS = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 3e38, -3e38, 1e-40, 2.5, -2.5], "float32")
+INTEGERS = np.array([2**31 - 1, -(2**31), 2**31 - 2, -(2**31) + 1, 0, 1, -1, 2, 3, -7, 46341, 65536], "int32")
+SHAPE = (8, 12)
+
+Build = Callable[..., Any]
+
+
+def number(value: float, dtype: str = "float32") -> Any:
+    return relax.const(value, dtype)
+
+
+def one(builder: Any, value: Any) -> Any:
+    return builder.emit(value)
+
+
+CASES: dict[str, tuple[str, Build]] = {
+    "not less": ("float32", lambda b, x: R.logical_not(one(b, R.less(x, number(0.0))))),
+    "equal to itself": ("float32", lambda b, x: (lambda y: R.equal(y, y))(one(b, R.multiply(x, x)))),
+    "less itself": ("float32", lambda b, x: (lambda y: R.subtract(y, y))(one(b, R.nn.relu(x)))),
+    "twice less once": ("float32", lambda b, x: R.subtract(one(b, R.add(x, x)), x)),
+    "where it is a number": ("float32", lambda b, x: R.where(one(b, R.equal(x, x)), x, one(b, R.nn.relu(x)))),
+    "times 0": ("float32", lambda b, x: R.multiply(one(b, R.nn.relu(x)), number(0.0))),
+    "silu": ("float32", lambda b, x: R.nn.silu(x)),
+    "sigmoid": ("float32", lambda b, x: R.sigmoid(one(b, R.multiply(x, x)))),
+    "twice halved": (
+        "int32",
+        lambda b, x: R.floor_divide(one(b, R.multiply(x, number(2, "int32"))), number(2, "int32")),
+    ),
+    "next is greater": ("int32", lambda b, x: R.greater(one(b, R.add(x, number(1, "int32"))), x)),
+    "larger of next": ("int32", lambda b, x: R.maximum(one(b, R.add(x, number(1, "int32"))), x)),
+    "by a square": (
+        "int32",
+        lambda b, x: R.floor_divide(number(7, "int32"), one(b, R.add(one(b, R.multiply(x, x)), number(1, "int32")))),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_of_several_ops_are_exact(name: str) -> None:
+    """TVM's simplifier took floats for real numbers and integers for endless ones; LLVM did, too."""
+    dtype, body = CASES[name]
+    mod = program(body, SHAPE, dtype=dtype)
+    pool = FLOATS if dtype == "float32" else INTEGERS
+    x = pool[np.random.default_rng(0).integers(0, len(pool), SHAPE)]
+    expected, found = (
+        relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
+        for built in (tvm.compile(mod, "llvm"), eqsat_layout.compile(mod, approx=False))
+    )
+    np.testing.assert_array_equal(np.isnan(expected), np.isnan(found))
+    if expected.dtype.kind == "f":
+        np.testing.assert_array_equal(np.signbit(expected), np.signbit(found))
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-37)
+    else:
+        np.testing.assert_array_equal(found, expected)
+
+
+def load(dtype: str) -> Any:
+    return tirx.decl_buffer((4,), dtype, "x")[tirx.Var("i", "int64")]
+
+
+def test_what_survives() -> None:
+    x, n = load("float32"), load("int32")
+    assert survives_simplification(x * tirx.const(2.0, "float32") + tirx.const(1.0, "float32"))
+    assert survives_simplification(tirx.Max(x, tirx.const(0.0, "float32")))
+    assert survives_simplification(tirx.Not(tirx.EQ(x, load("float32"))))
+    assert not survives_simplification(tirx.Sub(x, x))
+    assert not survives_simplification(tirx.EQ(x, x))
+    assert not survives_simplification(tirx.Not(tirx.LT(x, tirx.const(0.0, "float32"))))
+    assert not survives_simplification(tirx.GT(tirx.Add(n, tirx.const(1, "int32")), n))
+    assert survives_simplification(tirx.Cast("float32", tirx.Var("i", "int64") * 2 // 2))
+
+
+def test_hidden_arithmetic_is_revealed_as_it_was() -> None:
+    buffer, i = tirx.decl_buffer((4,), "float32", "y"), tirx.Var("i", "int64")
+    value = tirx.Sub(load("float32"), load("float32"))
+    same = tirx.Sub(value, value)
+    func = tirx.PrimFunc([], tirx.BufferStore(buffer, same, [i]))
+    assert "eqsat_layout.Sub" in str(hidden(func).body)
+    tvm.ir.assert_structural_equal(revealed(hidden(func)).body, func.body, map_free_vars=True)
