@@ -184,7 +184,7 @@ def _buffer(tensor: TensorType | None, fmt: Format | None) -> npt.NDArray[Any]:
     if not tensor.dtype.startswith("float"):
         return fmt.with_fill(0).lay(np.zeros(shape, tensor.dtype))
     values = np.random.default_rng(0).uniform(0.5, 1.5, shape).astype(tensor.dtype)
-    return np.ascontiguousarray(fmt.with_fill(0.0).lay(values))
+    return np.asarray(fmt.with_fill(0.0).lay(values), order="C")  # `ascontiguousarray` makes a vector of a scalar
 
 
 def _physical(tensor: TensorType | None, fmt: Format | None) -> relax.TensorType:
