@@ -1,4 +1,4 @@
-"""Measured kernels and constants on disk, one checked JSON line each (extract room).
+"""Measured kernels and constants on disk, one checked JSON line each.
 
 In: records of what was measured, by any number of processes at once. Out: a :class:`Snapshot` that is read once and
 then looked up. A torn or edited line costs only itself; what another version wrote is neither read nor touched.

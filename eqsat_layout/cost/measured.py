@@ -1,4 +1,4 @@
-"""Costs from measured kernels where there are any, else from a model that is brought to their scale (extract room).
+"""Costs from measured kernels where there are any, else from a model that is brought to their scale.
 
 In: a snapshot of the database, a model for the rest, and the ops of a program. Out: a :class:`CostModel`.
 """

@@ -1,4 +1,4 @@
-"""How well a kernel fills vector registers under given formats (extract room).
+"""How well a kernel fills vector registers under given formats.
 
 In: a computation and the formats of its operands and results. Out: the share of peak arithmetic that the innermost axis
 of the result allows, and how much arithmetic padding adds. Read off the addresses that neighbouring lanes touch.

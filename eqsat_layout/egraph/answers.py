@@ -1,7 +1,7 @@
 """The questions that rules ask of Python, and their answers.
 
-A rule puts a row ``(ask-NAME in...)``; the method ``answer_NAME`` (dashes as underscores) gives rows in return, usually
-``(NAME in... out...)``. No rows means no. Answers depend on the question only, so each is given once.
+In: rows ``(ask-NAME in...)`` that rules put. Out: rows of the method ``answer_NAME`` (dashes as underscores), usually
+``(NAME in... out...)``; no rows means no. Answers depend on the question only, so each is given once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Saturation: a graph in, everything that could be done with it out.
+"""Saturation of one region: everything that the rules find in a graph.
 
-The graph is loaded in bulk, the phases of the rules run in turn, and the questions that rules ask are answered in
-batches until none is left.
+In: a graph, the commands of the rules, what may replace its ops, limits. Out: :class:`Saturated`. The graph is loaded
+in bulk, the phases of the rules run in turn, and the questions that rules ask are answered in batches until none is
+left.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All plans of a program, saturated once and extracted as often as costs change. Room: beside the pipeline.
+"""All plans of a program, saturated once and extracted as often as costs change.
 
 In: a module, a target and options as ``compile`` takes them. Out: the best plan under any cost model, as regions.
 """

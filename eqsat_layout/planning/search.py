@@ -1,4 +1,4 @@
-"""The plan of every region of a module: import, saturate, extract. Room: beside the pipeline.
+"""The plan of every region of a module: import, saturate, extract.
 
 In: a module, a checked target and options. Out: a :class:`Search`, what every region is planned with, and the
 :class:`~eqsat_layout.extract.region.Region` that it finds for each.

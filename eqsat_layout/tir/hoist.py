@@ -1,10 +1,9 @@
-"""Lifts layout rewrites out of a PrimFunc: blocks before its computation that only re-lay-out one operand, and blocks
-after it that only re-lay-out a result.
+"""Lifts layout rewrites out of a PrimFunc, from before and after its computation.
 
-In: a PrimFunc; its computation itself need not be understood. Out: :class:`Hoisted`, or ``None`` where there is nothing
-to lift. Maps and crops are always lifted: they cost the same outside, where they may vanish. A pad is lifted only where
-a block is annotated as a rewrite: the halo of a convolution is a pad too, and outside it is one copy more, which only
-pays off if the producer writes it.
+In: a PrimFunc with blocks that only re-lay-out one operand or a result; its computation itself need not be understood.
+Out: :class:`Hoisted`, or ``None`` where there is nothing to lift. Maps and crops are always lifted: they cost the same
+outside, where they may vanish. A pad is lifted only where a block is annotated as a rewrite: the halo of a convolution
+is a pad too, and outside it is one copy more, which only pays off if the producer writes it.
 """
 
 from __future__ import annotations

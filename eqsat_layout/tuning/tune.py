@@ -1,4 +1,4 @@
-"""Tuning: the kernels that plans of a program are made of, measured and kept. Room: beside the pipeline.
+"""Tuning: the kernels that plans of a program are made of, measured and kept.
 
 In: a module as ``compile`` takes it, and where to measure: this machine or a device elsewhere. Out: measured kernels in
 the database, each as soon as it is known, and :class:`TuneReport`. The next ``compile`` plans with them.

@@ -1,4 +1,4 @@
-"""Room: extract. Strongly connected components of the families: what can only be ordered together.
+"""Strongly connected components of the families: what can only be ordered together.
 
 In: roots and a function that gives the operand families of one. Out: components, operands before users.
 """

@@ -1,4 +1,4 @@
-"""Room: extract. From choices for the reduced families back to the whole problem.
+"""From choices for the reduced families back to the whole problem.
 
 In: a `Reduced` and what is made of its families. Out: a checked `Solution`, with the free stores that were left out.
 """

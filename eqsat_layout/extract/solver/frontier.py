@@ -1,4 +1,4 @@
-"""Room: extract. The solver: which formats, which kernels, which conversions, at least cost.
+"""The solver: which formats, which kernels, which conversions, at least cost.
 
 In: a `Problem`. Out: a `Solution` with a lower bound; an optimum with its proof wherever the frontier stays narrow.
 Method: reduce; frontier dynamic program; where too wide or too late, the best states and a relaxation; small rest: ILP.

@@ -1,4 +1,4 @@
-"""Room: extract. A simple solver: from the goals down, each tensor supplied in the way that looks cheapest.
+"""A simple solver: from the goals down, each tensor supplied in the way that looks cheapest.
 
 In: a `Problem`. Out: a `Solution` without proof: the start of the exact methods, and their peer in benchmarks.
 """

@@ -1,4 +1,4 @@
-"""Room: extract. The selection problem as an integer program: for small ones with a wide frontier or large cycles.
+"""The selection problem as an integer program: for small ones with a wide frontier or large cycles.
 
 In: a `Reduced`, and a solution to begin with. Out: `Improved`: choices and a lower bound. Needs HiGHS.
 """

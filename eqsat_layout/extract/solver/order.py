@@ -1,4 +1,4 @@
-"""Room: extract. The order in which the frontier solver meets the families, users before operands.
+"""The order in which the frontier solver meets the families, users before operands.
 
 In: a `Reduced`. Out: `Step`s, each with the bit slot of its families in a state, and what is live after it (`Live`).
 """

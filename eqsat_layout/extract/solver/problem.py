@@ -1,4 +1,4 @@
-"""Room: extract. The selection problem: which stores of which tensors are made, how, and what supplies the others.
+"""The selection problem: which stores of which tensors are made, how, and what supplies the others.
 
 In: families of stores with their nodes and one-hop conversions. Out: a `Solution`, re-computable with `cost_of`.
 """

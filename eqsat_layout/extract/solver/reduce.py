@@ -1,4 +1,4 @@
-"""Room: extract. A selection problem made small without losing its optimum.
+"""A selection problem made small without losing its optimum.
 
 In: a `Problem`. Out: `Reduced`: the families that can be needed, in components, operands before users. Nodes that
 can't be built or are beaten are gone, free operands are stripped, equal families share a `Template`.

@@ -1,4 +1,4 @@
-"""Room: extract. The frontier dynamic program over a plan: all states (demanded stores), step by step.
+"""The frontier dynamic program over a plan: all states (demanded stores), step by step.
 
 In: a `Plan`, or the states at one of its steps. Out: the cheapest end with the choices that lead there; exact, or
 narrowed to the best states (a solution), or weakened to fewer (a lower bound).

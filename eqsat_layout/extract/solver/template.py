@@ -1,4 +1,4 @@
-"""Room: extract. What can be said about one tensor on its own: how a set of its stores is best supplied.
+"""What can be said about one tensor on its own: how a set of its stores is best supplied.
 
 In: one family, reduced, its operand families numbered locally. Out: transitions (demand -> cheapest ways), and repair
 costs (how much dearer one demand can be than another). Equal families share one template, so each is worked out once.

@@ -1,4 +1,4 @@
-"""What the graphs of all algorithms begin with: operands as the op has them, zeros around the data (algorithms room).
+"""What the graphs of all algorithms begin with: operands as the op has them, zeros around the data.
 
 In: a :class:`Convolution`. Out: Relax variables and tensor expressions in the op's own order and layouts.
 """

@@ -1,7 +1,6 @@
 """A program as a picture: its ops, the layouts of their results, and what every edge moves.
 
-In: a graph as it was read, or the steps of a plan. Out: plain data (:class:`Picture`) that a renderer draws. Room: the
-end of the way.
+In: a graph as it was read, or the steps of a plan. Out: plain data (:class:`Picture`) that a renderer draws.
 """
 
 from __future__ import annotations
