@@ -63,7 +63,7 @@ class Constants:
 
 Record = Measured | Constants
 
-Formats = tuple[str, ...]
+FormatKeys = tuple[str, ...]
 """The keys of the formats of operands and results."""
 
 
@@ -80,7 +80,7 @@ class Snapshot:
         notes: Sequence[str] = (),
     ):
         self._lines = lines or {}
-        self._found: dict[bytes, Mapping[Formats, Measured]] = {}
+        self._found: dict[bytes, Mapping[FormatKeys, Measured]] = {}
         self.constants = dict(constants or {})
         self.notes = tuple(notes)
 
@@ -89,7 +89,7 @@ class Snapshot:
         """Some kernel was measured, on whatever machine."""
         return bool(self._lines)
 
-    def kernels(self, machine: str, version: str, computation: str) -> Mapping[Formats, Measured]:
+    def kernels(self, machine: str, version: str, computation: str) -> Mapping[FormatKeys, Measured]:
         """The kernels that compute this, by their formats. Kernels of other versions had other schedules."""
         asked = (machine, version, computation)
         group = _group(*asked)

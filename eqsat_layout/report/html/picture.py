@@ -185,10 +185,10 @@ def picture_after(
     remarks: Mapping[int, str],
 ) -> Picture:
     """The plan. ``costs`` and ``remarks`` are by the stores of the steps."""
-    return _Plan(graph, steps, signatures, costs, remarks).drawn()
+    return _StepsReader(graph, steps, signatures, costs, remarks).drawn()
 
 
-class _Plan:
+class _StepsReader:
     def __init__(
         self,
         graph: Graph,
