@@ -31,8 +31,6 @@ LOCATION: Final = "EQSAT_LAYOUT_CACHE"
 _FILE: Final = f"measurements.v{FORMAT_VERSION}.jsonl"
 _ANY_FILE: Final = re.compile(r"measurements\.v(\d+)\.jsonl")
 _LOCK: Final = "measurements.lock"
-_PATIENCE: Final = 10.0
-"""Seconds to wait for another writer, who holds the lock for the time of one write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +109,13 @@ class Snapshot:
 class Database:
     """A directory of records. Nothing is kept in memory; :meth:`read` what there is, :meth:`add` to it."""
 
-    def __init__(self, directory: str | Path | None = None):
-        """``directory``: default is :func:`default_directory`. It is made by the first :meth:`add`."""
+    def __init__(self, directory: str | Path | None = None, *, patience: float = 10.0):
+        """``directory``: default is :func:`default_directory`. It is made by the first :meth:`add`.
+
+        ``patience``: seconds to wait for another writer, who holds the lock for the time of one write.
+        """
         self.directory = default_directory() if directory is None else Path(directory)
+        self._patience = patience
 
     @property
     def path(self) -> Path:
@@ -188,7 +190,7 @@ class Database:
         """Alone among writers; whatever the system refuses is an :class:`EqsatError`."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            with _lock(self.directory / _LOCK):
+            with _lock(self.directory / _LOCK, self._patience):
                 yield
         except OSError as error:
             raise EqsatError(f"{self.path}: can't write measurements: {error.strerror or error}") from error
@@ -323,12 +325,12 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def _lock(path: Path, patience: float) -> Iterator[None]:
     """Holds the lock file, which a dying process lets go of; OSError if another keeps it."""
     import fcntl
 
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + patience
     try:
         while True:
             try:

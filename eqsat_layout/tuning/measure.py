@@ -17,9 +17,9 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
-from eqsat_layout.cost.database import Database, Measured, now
+from eqsat_layout.cost.database import Measured, now
 from eqsat_layout.cost.kernel_key import KernelKey, copy_key, kernel_key
-from eqsat_layout.errors import EqsatError, TargetError
+from eqsat_layout.errors import EqsatError
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.flow import Flow, complete
@@ -112,35 +112,6 @@ def record_of(kernel: Kernel, timing: Timing, runner: Runner) -> Measured:
     """What the database keeps of a measured kernel."""
     name, version = runner.target.name, runner.target.version
     return Measured(name, kernel.key, timing.seconds, timing.spread, timing.runs, version, now())
-
-
-def measure_missing(
-    database: Database,
-    kernels: Sequence[tuple[Signature, Flow | None]],
-    copies: Sequence[tuple[TensorType, Format, Format]],
-    place: Runner,
-) -> int:
-    """Measures what the database does not have yet and adds it, each as soon as it is known; how many.
-
-    What can't be measured is passed over.
-    """
-    known = database.read()
-    found = [op_kernel(s) if flow is None else op_kernel(s, flow.operands, flow.results) for s, flow in kernels]
-    found += [copy_kernel(*copy) for copy in copies]
-    wanted = {kernel.key: kernel for kernel in reversed(found) if kernel is not None}
-    count = 0
-    for key, kernel in reversed(wanted.items()):
-        if known.kernel(place.target.name, place.target.version, key) is not None:
-            continue
-        try:
-            timing = kernel.measure(place)
-        except TargetError:
-            raise
-        except EqsatError:
-            continue
-        database.add(record_of(kernel, timing, place))
-        count += 1
-    return count
 
 
 def _measure_op(
