@@ -41,7 +41,7 @@ def hoist(func: Any) -> Hoisted | None:
 
     A function that is nothing but rewrites is one itself, so nothing is lifted out of it.
     """
-    state = _State.of(func)
+    state = _Lifting.of(func)
     if state is None:
         return None
     while state.lift_one():
@@ -64,7 +64,7 @@ class _Nest:
         return self.loads | self.stores | self.opaque
 
 
-class _State:
+class _Lifting:
     def __init__(self, func: Any, nests: list[_Nest]) -> None:
         self.func, self.nests = func, nests
         self.root = func.body.block
@@ -78,7 +78,7 @@ class _State:
         self.post: dict[int, LayoutRewrite] = {}
 
     @staticmethod
-    def of(func: Any) -> _State | None:
+    def of(func: Any) -> _Lifting | None:
         """None for a function of another form than a root block over a sequence of statements."""
         if type(func.body) is not s_tir.stmt.SBlockRealize:
             return None
@@ -88,7 +88,7 @@ class _State:
         statements = list(root.body.seq) if type(root.body) is tirx.SeqStmt else [root.body]
         if len(statements) < 2:
             return None
-        state = _State(func, [_read_nest(s) for s in statements])
+        state = _Lifting(func, [_read_nest(s) for s in statements])
         buffers = [p for p in func.params if type(p.ty) is tirx.BufferType]
         return state if buffers == [*state.operands, *state.results] else None  # else something is written in place
 
