@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from eqsat_layout.extract.solver.frontier import solve
 from eqsat_layout.extract.solver.greedy import solve_greedy
-from eqsat_layout.extract.solver.problem import Family, Node, Problem
+from eqsat_layout.extract.solver.problem import AliasClass, ENode, Problem
 
 FORMATS = 4
 ROW, NHWC, C4, C16 = range(FORMATS)
@@ -28,12 +28,12 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=None)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    print(f"{'net':12} {'ops':>6} {'families':>8} {'nodes':>8} {'kinds':>6} {'widest':>6} {'cost us':>12} "
+    print(f"{'net':12} {'ops':>6} {'classes':>8} {'nodes':>8} {'kinds':>6} {'widest':>6} {'cost us':>12} "
           f"{'gap':>8} {'greedy':>8} {'method':>9} {'s':>7} {'s greedy':>8}")  # fmt: skip
     for name in args.nets.split(","):
         for ops in map(int, args.ops.split(",")):
             problem = network(name, ops, args.seed)
-            nodes = sum(len(ways) for family in problem.families for ways in family.nodes)
+            nodes = sum(len(ways) for alias_class in problem.classes for ways in alias_class.nodes)
             gc.collect()
             start = time.perf_counter()
             found = solve(problem, time_limit=args.limit)
@@ -41,7 +41,7 @@ def main() -> None:
             greedy = solve_greedy(problem)
             end = time.perf_counter()
             print(
-                f"{name:12} {ops:6} {len(problem.families):8} {nodes:8} {found.stats.templates:6} "
+                f"{name:12} {ops:6} {len(problem.classes):8} {nodes:8} {found.stats.distinct_classes:6} "
                 f"{found.stats.widest:6} {found.cost * 1e6:12.2f} {found.gap:8.2%} "
                 f"{greedy.cost / found.cost - 1:+8.2%} {found.stats.method:>9} "
                 f"{middle - start:7.3f} {end - middle:8.3f}",
@@ -53,43 +53,43 @@ def network(name: str, ops: int, seed: int = 0) -> Problem:
     """The selection problem of a synthetic network of about so many ops, 4 formats a tensor (constants not counted)."""
     net = _Net(random.Random(f"{name} {seed}"))
     NETS[name](net, ops)
-    return Problem(tuple(net.families), ((len(net.families) - 1, ROW),))
+    return Problem(tuple(net.classes), ((len(net.classes) - 1, ROW),))
 
 
 class _Net:
-    """Families as they are added; sizes are elements of the tensor, costs follow from the bytes moved."""
+    """Alias classes as they are added; sizes are elements of the tensor, costs follow from the bytes moved."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        self.families: list[Family] = []
+        self.classes: list[AliasClass] = []
         self.sizes: list[int] = []
         self.ops = 0
         self.matrices: dict[int, tuple[tuple[float, ...], ...]] = {}
 
-    def _add(self, size: int, nodes: Sequence[Sequence[Node]]) -> int:
+    def _add(self, size: int, nodes: Sequence[Sequence[ENode]]) -> int:
         matrix = self.matrices.get(size)
         if matrix is None:
             factor = ((0, 3, 4, 4), (3, 0, 2, 2.5), (4, 2, 0, 1.5), (4, 2.5, 1.5, 0))
             matrix = self.matrices[size] = tuple(
                 tuple((2e-6 + x * 2e-10 * size) * (i != j) for j, x in enumerate(row)) for i, row in enumerate(factor)
             )
-        self.families.append(Family(tuple(map(tuple, nodes)), matrix))
+        self.classes.append(AliasClass(tuple(map(tuple, nodes)), matrix))
         self.sizes.append(size)
-        return len(self.families) - 1
+        return len(self.classes) - 1
 
     def given(self, size: int) -> int:
-        return self._add(size, [[Node(0.0)] if f == ROW else [] for f in range(FORMATS)])
+        return self._add(size, [[ENode(0.0)] if f == ROW else [] for f in range(FORMATS)])
 
     def const(self, size: int) -> int:
-        return self._add(size, [[Node(0.0)]] * FORMATS)
+        return self._add(size, [[ENode(0.0)]] * FORMATS)
 
     def map(self, *operands: int, size: int | None = None, refuse: Sequence[int] = ()) -> int:
         """An op that works in any format, all operands in the same one."""
         self.ops += 1
         size = size or self.sizes[operands[0]]
         cost = 1e-6 + size * 1e-10 * (1 + len(operands))
-        nodes: list[list[Node]] = [
-            [] if f in refuse else [Node(cost, tuple((x, f) for x in operands))] for f in range(FORMATS)
+        nodes: list[list[ENode]] = [
+            [] if f in refuse else [ENode(cost, tuple((x, f) for x in operands))] for f in range(FORMATS)
         ]
         return self._add(size, nodes)
 
@@ -100,17 +100,17 @@ class _Net:
         frozen = self.rng.choice((FREE, NHWC, C4, C16))
         base = 1e-6 + size * 4e-9
         price = (2.5, 1.4, 1.2, 1.0)
-        nodes: list[list[Node]] = [[] for _ in range(FORMATS)]
+        nodes: list[list[ENode]] = [[] for _ in range(FORMATS)]
         for f in range(FORMATS):
             if frozen in (f, FREE):
-                nodes[f].append(Node(base * price[f], ((x, f), (w, f))))
+                nodes[f].append(ENode(base * price[f], ((x, f), (w, f))))
         if frozen == FREE:
-            nodes[C16].append(Node(base * 1.3, ((x, C4), (w, C16))))
+            nodes[C16].append(ENode(base * 1.3, ((x, C4), (w, C16))))
         y = self._add(size, nodes)
         self.ops += 1
         b = self.const(64)
         cost = 1e-6 + size * 2e-10
-        return self._add(size, [[Node(cost, ((y, f), (b, f)))] for f in range(FORMATS)])
+        return self._add(size, [[ENode(cost, ((y, f), (b, f)))] for f in range(FORMATS)])
 
 
 def resnet(net: _Net, ops: int) -> None:

@@ -45,7 +45,7 @@ def main() -> None:
     quick = ("resnet50 built in", *synthetic.NETWORKS)
     specs = [named.get(m, m) for m in options.model or (quick if options.quick else (*peers.REAL, *synthetic.NETWORKS))]
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("", "families", "nodes", "exact", "gap", "s", "greedy", "s", "ILP", "its bound", "s"):
+    for name in ("", "alias classes", "nodes", "exact", "gap", "s", "greedy", "s", "ILP", "its bound", "s"):
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
     console = Console(width=None if sys.stdout.isatty() else peers.WIDTH)
     for spec in specs:
@@ -61,13 +61,13 @@ def problems(mod: Any) -> Iterator[Problem]:
     search = search_of(mod, target, {}, lambda program: machine_costs(program, target))
     with collector_paused():
         regions = plan_regions(search)
-    return (r.selection.problem for r in regions if len(r.selection.problem.families) > 4)
+    return (r.selection.problem for r in regions if len(r.selection.problem.classes) > 4)
 
 
 def cells(problem: Problem, seconds: float) -> Iterator[str]:
     """One row: sizes, then cost and seconds of each solver; costs but the first as what they are above it."""
-    yield str(len(problem.families))
-    yield str(sum(len(ways) for family in problem.families for ways in family.nodes))
+    yield str(len(problem.classes))
+    yield str(sum(len(ways) for alias_class in problem.classes for ways in alias_class.nodes))
     start = time.perf_counter()
     exact = solve(problem)
     yield from (format_seconds(exact.cost), f"{exact.gap:.2%}", f"{time.perf_counter() - start:.2f}")

@@ -17,7 +17,7 @@ from eqsat_layout.errors import LayoutError, TargetError
 from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.importer import import_module
-from eqsat_layout.graph.put_back import _map
+from eqsat_layout.graph.put_back import buffer_map
 from eqsat_layout.graph.steps import Convert, Given, Steps
 from eqsat_layout.maps import Format, IndexMap
 from eqsat_layout.passes.evaluate import evaluate
@@ -89,9 +89,9 @@ def test_a_conversion_into_groups_is_no_rewrite_of_a_primfunc() -> None:
     flat = Format.make(IndexMap.permutation((2, 4), (1, 0)))
     grouped = Format.make(flat.index_map, separators=(1,))
     ty, plain = TensorType((2, 4), "float32"), Format.row_major((2, 4))
-    assert _map(Convert(1, 0, ty, plain, flat)) == flat.index_map
-    assert _map(Convert(1, 0, ty, plain, grouped)) is None
-    assert _map(Convert(1, 0, ty, grouped, plain)) is None
+    assert buffer_map(Convert(1, 0, ty, plain, flat)) == flat.index_map
+    assert buffer_map(Convert(1, 0, ty, plain, grouped)) is None
+    assert buffer_map(Convert(1, 0, ty, grouped, plain)) is None
 
 
 def test_a_conversion_between_groups_is_a_copy() -> None:

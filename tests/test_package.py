@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -47,6 +48,23 @@ def test_the_readmes_examples_run(code: str, tmp_path: Path) -> None:
 
 def test_the_readme_has_an_example() -> None:
     assert any("eqsat_layout.optimize(" in code for code in readme_blocks("python"))
+
+
+@pytest.mark.parametrize("page", ["README.md", "rules/README.md", "bench/README.md"])
+def test_paths_and_modules_that_a_page_names_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = {*re.findall(r"`(?:python )?([\w./-]+\.(?:py|md|egg))[` ]", text), *re.findall(r"\]\(([\w./-]+)\)", text)}
+    named -= {"FILE.optimized.py"}
+    assert named
+    missing = [path for path in named if not any((folder / path).exists() for folder in (ROOT, (ROOT / page).parent))]
+    for dotted in set(re.findall(r"(?<!\")\beqsat_layout(?:\.\w+)+", text)):  # quoted ones are attributes
+        module, _, name = dotted.rpartition(".")
+        try:
+            importlib.import_module(dotted)
+        except ModuleNotFoundError:
+            if not hasattr(importlib.import_module(module), name):
+                missing.append(dotted)
+    assert missing == []
 
 
 def test_the_public_names_are_there_and_no_others() -> None:

@@ -1,4 +1,4 @@
-"""The command ``calibrate``: measures the constants of the cost model and keeps them. Room: the command line.
+"""The command ``calibrate``: measures the constants of the cost model and keeps them.
 
 In: a target and where the database lies. Out: the constants in the database, and a table of them beside the defaults.
 """

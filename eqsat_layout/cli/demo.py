@@ -1,4 +1,4 @@
-"""The demo: ResNet-50 with frozen packed convolutions, planned, built and run. Room: the command line.
+"""The demo: ResNet-50 with frozen packed convolutions, planned, built and run.
 
 In: sizes and a layout. Out: one report on the console, and whether the numbers of the two builds agree.
 """

@@ -1,4 +1,4 @@
-"""The commands ``fuzz`` and ``fuzz-programs``. Room: the command line.
+"""The commands ``fuzz`` and ``fuzz-programs``.
 
 In: rule files, or how many programs. Out: a table on the console, counterexamples, and whether all is well.
 """

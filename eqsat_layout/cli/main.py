@@ -1,8 +1,8 @@
-"""The command line ``eqsat-layout``. In: arguments. Out: reports on the console, optimised modules in files.
+"""The command line ``eqsat-layout``.
 
-Exit codes: 0 done, 1 the demo's numbers disagree or a rule is wrong, 2 wrong arguments, a file that can't be read, or
-a refused module, 130 tuning was interrupted.
-TVM is imported by the commands, not here, so that ``--help`` answers at once.
+In: arguments. Out: reports on the console, optimised modules in files. Exit codes: 0 done, 1 the demo's numbers
+disagree or a rule is wrong, 2 wrong arguments, a file that can't be read, or a refused module, 130 tuning was
+interrupted. TVM is imported by the commands, not here, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations

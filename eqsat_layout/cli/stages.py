@@ -1,4 +1,4 @@
-"""Progress of a command on the console. Room: the command line.
+"""Progress of a command on the console.
 
 In: the name of a stage as it starts. Out: a spinner on a terminal, a plain line elsewhere, and the seconds of each.
 """

@@ -1,4 +1,4 @@
-"""The command ``tune``: measures the kernels that a model's plans are made of. Room: the command line.
+"""The command ``tune``: measures the kernels that a model's plans are made of.
 
 In: a model, a target, and where to measure. Out: the kernels in the database, and a table of what was done.
 """

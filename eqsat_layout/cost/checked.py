@@ -1,4 +1,4 @@
-"""A cost model of the user's, asked with care (extract room).
+"""A cost model of the user's, asked with care.
 
 In: any object with the methods of :class:`CostModel`. Out: one whose every answer is a number of seconds, or
 :class:`CostError` with the op and the answer.

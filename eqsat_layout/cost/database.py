@@ -1,4 +1,4 @@
-"""Measured kernels and constants on disk, one checked JSON line each (extract room).
+"""Measured kernels and constants on disk, one checked JSON line each.
 
 In: records of what was measured, by any number of processes at once. Out: a :class:`Snapshot` that is read once and
 then looked up. A torn or edited line costs only itself; what another version wrote is neither read nor touched.
@@ -31,8 +31,6 @@ LOCATION: Final = "EQSAT_LAYOUT_CACHE"
 _FILE: Final = f"measurements.v{FORMAT_VERSION}.jsonl"
 _ANY_FILE: Final = re.compile(r"measurements\.v(\d+)\.jsonl")
 _LOCK: Final = "measurements.lock"
-_PATIENCE: Final = 10.0
-"""Seconds to wait for another writer, who holds the lock for the time of one write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class Constants:
 
 Record = Measured | Constants
 
-Formats = tuple[str, ...]
+FormatKeys = tuple[str, ...]
 """The keys of the formats of operands and results."""
 
 
@@ -80,7 +78,7 @@ class Snapshot:
         notes: Sequence[str] = (),
     ):
         self._lines = lines or {}
-        self._found: dict[bytes, Mapping[Formats, Measured]] = {}
+        self._found: dict[bytes, Mapping[FormatKeys, Measured]] = {}
         self.constants = dict(constants or {})
         self.notes = tuple(notes)
 
@@ -89,7 +87,7 @@ class Snapshot:
         """Some kernel was measured, on whatever machine."""
         return bool(self._lines)
 
-    def kernels(self, machine: str, version: str, computation: str) -> Mapping[Formats, Measured]:
+    def kernels(self, machine: str, version: str, computation: str) -> Mapping[FormatKeys, Measured]:
         """The kernels that compute this, by their formats. Kernels of other versions had other schedules."""
         asked = (machine, version, computation)
         group = _group(*asked)
@@ -111,9 +109,13 @@ class Snapshot:
 class Database:
     """A directory of records. Nothing is kept in memory; :meth:`read` what there is, :meth:`add` to it."""
 
-    def __init__(self, directory: str | Path | None = None):
-        """``directory``: default is :func:`default_directory`. It is made by the first :meth:`add`."""
+    def __init__(self, directory: str | Path | None = None, *, patience: float = 10.0):
+        """``directory``: default is :func:`default_directory`. It is made by the first :meth:`add`.
+
+        ``patience``: seconds to wait for another writer, who holds the lock for the time of one write.
+        """
         self.directory = default_directory() if directory is None else Path(directory)
+        self._patience = patience
 
     @property
     def path(self) -> Path:
@@ -188,7 +190,7 @@ class Database:
         """Alone among writers; whatever the system refuses is an :class:`EqsatError`."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            with _lock(self.directory / _LOCK):
+            with _lock(self.directory / _LOCK, self._patience):
                 yield
         except OSError as error:
             raise EqsatError(f"{self.path}: can't write measurements: {error.strerror or error}") from error
@@ -323,12 +325,12 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def _lock(path: Path, patience: float) -> Iterator[None]:
     """Holds the lock file, which a dying process lets go of; OSError if another keeps it."""
     import fcntl
 
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + patience
     try:
         while True:
             try:

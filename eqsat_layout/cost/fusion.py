@@ -1,4 +1,4 @@
-"""Which ops end up in one kernel: what TVM's FuseOps makes of a graph, as far as costs depend on it (extract room).
+"""Which ops end up in one kernel: what TVM's FuseOps makes of a graph, as far as costs depend on it.
 
 In: a graph. Out: :class:`Fusion`: the tensors that stay in registers between two ops. A contraction takes elementwise
 followers along, elementwise ops take each other; a group holds one contraction at most, and a tensor that somebody else

@@ -1,4 +1,4 @@
-"""What a kernel is known by in the database: what it computes, and in which formats (extract room).
+"""What a kernel is known by in the database: what it computes, and in which formats.
 
 In: a computation and formats. Out: :class:`KernelKey`, the same in every process: names, hash seeds and the order in
 which a program was read are not in it.

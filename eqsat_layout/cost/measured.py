@@ -1,4 +1,4 @@
-"""Costs from measured kernels where there are any, else from a model that is brought to their scale (extract room).
+"""Costs from measured kernels where there are any, else from a model that is brought to their scale.
 
 In: a snapshot of the database, a model for the rest, and the ops of a program. Out: a :class:`CostModel`.
 """
@@ -9,14 +9,14 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from eqsat_layout.cost.database import Formats, Measured, Snapshot
+from eqsat_layout.cost.database import FormatKeys, Measured, Snapshot
 from eqsat_layout.cost.kernel_key import COPY, computation_digest, copy_key, kernel_key_of
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
 
-_Known = Mapping[Formats, Measured]
+_Known = Mapping[FormatKeys, Measured]
 _NOTHING: Final[_Known] = {}
 
 

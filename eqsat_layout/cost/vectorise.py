@@ -1,4 +1,4 @@
-"""How well a kernel fills vector registers under given formats (extract room).
+"""How well a kernel fills vector registers under given formats.
 
 In: a computation and the formats of its operands and results. Out: the share of peak arithmetic that the innermost axis
 of the result allows, and how much arithmetic padding adds. Read off the addresses that neighbouring lanes touch.
@@ -74,7 +74,7 @@ class Heaviest:
     def scattered_operands(self) -> frozenset[int]:
         """Numbers of the operands of which every step reads vectors elsewhere, and each element only once."""
         once = {read.buffer for read, fmt in self._far if self.block.iterations <= fmt.elements(SYMBOL_SIZE)}
-        return frozenset(i for i, number in enumerate(self.operands) if number in once)
+        return frozenset(i for i, buffer in enumerate(self.operands) if buffer in once)
 
     @cached_property
     def _far(self) -> list[tuple[Access, Format]]:
@@ -119,31 +119,31 @@ def heaviest(
 
 def padded_work(computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
     """How many times the arithmetic grows because kernels run through the padding of these formats (>= 1)."""
-    numbers = (*computation.operands, *computation.results)
+    buffers = (*computation.operands, *computation.results)
     ratios = [
-        fmt.elements() / max(1, _elements(computation, number))
-        for number, fmt in zip(numbers, (*operands, *results), strict=True)
+        fmt.elements() / max(1, _elements(computation, buffer))
+        for buffer, fmt in zip(buffers, (*operands, *results), strict=True)
         if fmt is not None and fmt.is_padded
     ]
     return max(1.0, *ratios) if ratios else 1.0
 
 
-def _elements(computation: Computation, number: int) -> int:
-    return math.prod(e if isinstance(e, int) else SYMBOL_SIZE for e in computation.buffers[number].shape)
+def _elements(computation: Computation, buffer: int) -> int:
+    return math.prod(e if isinstance(e, int) else SYMBOL_SIZE for e in computation.buffers[buffer].shape)
 
 
 def _format_of(computation: Computation, access: Access, formats: dict[int, Format | None]) -> Format | None:
     """The format of a buffer; that of an internal one is its source's, where it is a copy axis by axis (a pad)."""
-    number = access.buffer
-    while number not in formats:
-        writer = next((b for b in computation.blocks if any(w.buffer == number for w in b.writes)), None)
+    buffer = access.buffer
+    while buffer not in formats:
+        writer = next((b for b in computation.blocks if any(w.buffer == buffer for w in b.writes)), None)
         if writer is None or len({r.buffer for r in writer.reads}) != 1:
             return None
         read, written = writer.reads[0], writer.writes[0]
         if [_axis_of(writer, i) for i in read.indices] != [_axis_of(writer, i) for i in written.indices]:
             return None
-        number = read.buffer
-    return formats[number]
+        buffer = read.buffer
+    return formats[buffer]
 
 
 def _axis_of(block: Block, index: object) -> int | None:

@@ -1,7 +1,7 @@
 """The questions that rules ask of Python, and their answers.
 
-A rule puts a row ``(ask-NAME in...)``; the method ``answer_NAME`` (dashes as underscores) gives rows in return, usually
-``(NAME in... out...)``. No rows means no. Answers depend on the question only, so each is given once.
+In: rows ``(ask-NAME in...)`` that rules put. Out: rows of the method ``answer_NAME`` (dashes as underscores), usually
+``(NAME in... out...)``; no rows means no. Answers depend on the question only, so each is given once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eqsat_layout.tir.fills import pointwise_fill
 from eqsat_layout.tir.flow import Flow, backward, complete, forward, placed, why_not
 from eqsat_layout.tir.placement import FLAT, Placement, flat, why_not_placed
 
-Fact = tuple[str, tuple[Any, ...]]
+AnswerRow = tuple[str, tuple[Any, ...]]
 """A row with the relation that it belongs to."""
 
 _MOST_FREE = 4
@@ -92,15 +92,15 @@ class Answers:
         self._borders: dict[str, Border] = {}
         self._max_formats = max_formats
         self._formats_of_shape: dict[tuple[Any, ...], set[str]] = {}
-        self._reads: dict[tuple[str, int, str], list[tuple[str, list[Fact]]]] = {}
+        self._reads: dict[tuple[str, int, str], list[tuple[str, list[AnswerRow]]]] = {}
         self._flat: dict[tuple[str, int | None, int | None, str], tuple[Flow, ...]] = {}
         self.refused = 0
         self.refusals: list[RefusedFormat] = []
 
-    def answerer(self, question: str) -> Callable[..., Sequence[Fact]] | None:
+    def answerer(self, question: str) -> Callable[..., Sequence[AnswerRow]] | None:
         """The method that answers rows of relation ``question`` (``ask-NAME``); None if nobody does."""
         name = question.removeprefix("ask-").replace("-", "_")
-        found: Callable[..., Sequence[Fact]] | None = getattr(self, f"answer_{name}", None)
+        found: Callable[..., Sequence[AnswerRow]] | None = getattr(self, f"answer_{name}", None)
         return found
 
     @property
@@ -115,7 +115,7 @@ class Answers:
         """What the e-graph calls an op: its signature's key, or what it is made of, so that equal views are equal."""
         return [self.part_name(part) for part in signature.parts] or [signature.key]
 
-    def facts(self) -> Iterable[Fact]:
+    def facts(self) -> Iterable[AnswerRow]:
         """What rules may test about signatures."""
         for signature in self._signatures.values():
             for part in signature.parts:
@@ -149,7 +149,7 @@ class Answers:
         """The view, pad or crop of that name."""
         return self._views[name] if name in self._views else self._borders[name]
 
-    def part_facts(self, part: Part) -> list[Fact]:
+    def part_facts(self, part: Part) -> list[AnswerRow]:
         """What rules may test about it."""
         if isinstance(part, IndexMap):
             return self._view_facts(part)
@@ -160,28 +160,28 @@ class Answers:
         self._views.setdefault(name, view)
         return name
 
-    def _view_facts(self, view: IndexMap) -> list[Fact]:
+    def _view_facts(self, view: IndexMap) -> list[AnswerRow]:
         name = self._view_name(view)
-        rows: list[Fact] = [("is", (name, "view"))]
+        rows: list[AnswerRow] = [("is", (name, "view"))]
         if view.is_identity:
             rows.append(("identity", (name,)))
         return rows
 
     # ---- values -----------------------------------------------------------------------------------------------------
 
-    def answer_compose(self, outer: str, inner: str) -> list[Fact]:
+    def answer_compose(self, outer: str, inner: str) -> list[AnswerRow]:
         """``outer`` after ``inner`` as one view."""
         composed = self._views[outer].after(self._views[inner])
         if composed is None:
             return []
         return [("compose", (outer, inner, self._view_name(composed))), *self._view_facts(composed)]
 
-    def answer_fold(self, view: str, constant: str) -> list[Fact]:
+    def answer_fold(self, view: str, constant: str) -> list[AnswerRow]:
         """The constant under a view, a pad or a crop; its elements are computed when the plan is emitted."""
         folded = self._names.constants[constant].under(self.part(view))
         return [("fold", (view, constant, self._names.constant(folded)))]
 
-    def answer_fold_op(self, key: str, operands: str) -> list[Fact]:
+    def answer_fold_op(self, key: str, operands: str) -> list[AnswerRow]:
         """The constant that an op makes of constants, where that does not blow up the program."""
         signature = self._signatures.get(key)
         constants = [self._names.constants[name] for name in operands.split(",") if name]
@@ -198,12 +198,12 @@ class Answers:
 
     # ---- padding ----------------------------------------------------------------------------------------------------
 
-    def answer_cancel(self, crop: str, pad: str) -> list[Fact]:
+    def answer_cancel(self, crop: str, pad: str) -> list[AnswerRow]:
         """Whether ``crop`` takes away just what ``pad`` adds."""
         a, b = self._borders[crop], self._borders[pad]
         return [("cancel", (crop, pad))] if (a.shape, a.widths) == (b.shape, b.widths) else []
 
-    def answer_rim(self, key: str, operand: int, pad: str) -> list[Fact]:
+    def answer_rim(self, key: str, operand: int, pad: str) -> list[AnswerRow]:
         """What an elementwise op makes of a border that holds a number, whatever its other operands are."""
         signature = self._flowing(key)
         border = self._borders[pad]
@@ -215,7 +215,7 @@ class Answers:
             return []
         return [("rim-through", (key, operand, pad, self._border_name(replace(border, fill=fill))))]
 
-    def answer_pad_view(self, pad: str, result: str) -> list[Fact]:
+    def answer_pad_view(self, pad: str, result: str) -> list[AnswerRow]:
         """The format of a pad's operand that makes the pad free, given its result's; else the result as it stands."""
         border, fmt = self._borders[pad], self._names.formats.get(result)
         if fmt is None:
@@ -225,7 +225,7 @@ class Answers:
             return [("cut", (pad, result, self._names.format(Format.row_major(border.wide_shape))))]
         return [("pad-view", (pad, result, self._names.format(operand)))]
 
-    def answer_pad_viewed(self, pad: str, operand: str) -> list[Fact]:
+    def answer_pad_viewed(self, pad: str, operand: str) -> list[AnswerRow]:
         """The format of a pad's result that makes the pad free, given its operand's."""
         border, fmt = self._borders[pad], self._names.formats.get(operand)
         if fmt is None or fmt.fill != border.fill:
@@ -233,13 +233,13 @@ class Answers:
         result = _rimmed(fmt, border.widths, -1, border.fill)
         return [] if result is None else [("pad-view", (pad, self._names.format(result), operand))]
 
-    def answer_peek(self, crop: str, operand: str) -> list[Fact]:
+    def answer_peek(self, crop: str, operand: str) -> list[AnswerRow]:
         """The format in which a buffer of a crop's operand serves as the crop."""
         fmt = self._names.formats.get(operand)
         inside = None if fmt is None else _rimmed(fmt, self._borders[crop].widths, 1, UNDEF)
         return [] if inside is None else [("peek", (crop, operand, self._names.format(inside)))]
 
-    def answer_peeked(self, crop: str, result: str) -> list[Fact]:
+    def answer_peeked(self, crop: str, result: str) -> list[AnswerRow]:
         """The format of a crop's operand that serves as the crop in a padded format; else the operand as it stands."""
         border, fmt = self._borders[crop], self._names.formats.get(result)
         if fmt is None:
@@ -251,7 +251,7 @@ class Answers:
 
     # ---- flow -------------------------------------------------------------------------------------------------------
 
-    def answer_impls(self, key: str) -> list[Fact]:
+    def answer_impls(self, key: str) -> list[AnswerRow]:
         """The formats that the op runs in by itself: those it is frozen to, or was written with, and its candidates."""
         signature = self._signatures.get(key)
         if signature is None:
@@ -263,30 +263,30 @@ class Answers:
             operands = [self._names.row_major([t]) for t in signature.operands]
             results = [self._names.row_major([t]) for t in signature.results]
             rows = self._rows_of(key, operands, results, None, "as written")
-        found: list[Fact] = [("impls", (key, rows[0][1][1])), *rows]
+        found: list[AnswerRow] = [("impls", (key, rows[0][1][1])), *rows]
         for candidate in self._offers.layouts.get(key, ()):
             rows = self._variant_rows(key, candidate.flow, f"candidate '{candidate.name}'")
             found += [("impls", (key, rows[0][1][1])), *rows]
         return found
 
-    def answer_alternatives(self, key: str) -> list[Fact]:
+    def answer_alternatives(self, key: str) -> list[AnswerRow]:
         """The graphs that the op may be replaced by."""
         return [("alternative", (key, graph.name)) for graph in self._offers.graphs.get(key, ())]
 
-    def answer_back(self, key: str, result: str) -> list[Fact]:
+    def answer_back(self, key: str, result: str) -> list[AnswerRow]:
         """Variants that write the (only) result in the format asked for."""
         signature = self._signatures.get(key)
         if signature is None or signature.is_tuple:
             return []
         return [row for _, rows in self._flows(signature, result, result=0) for row in rows]
 
-    def answer_results(self, key: str, index: int, result: str) -> list[Fact]:
+    def answer_results(self, key: str, index: int, result: str) -> list[AnswerRow]:
         """Variants of an op with several results that write result ``index`` in the format asked for."""
         signature = self._signatures.get(key)
         found = [] if signature is None else self._flows(signature, result, result=index)
         return [row for name, rows in found for row in (("results", (key, index, result, name)), *rows)]
 
-    def answer_fwd(self, key: str, operand: int, fmt: str) -> list[Fact]:
+    def answer_fwd(self, key: str, operand: int, fmt: str) -> list[AnswerRow]:
         """Variants that read operand ``operand`` in the format asked for."""
         signature = self._signatures.get(key)
         found = [] if signature is None else self._flows(signature, fmt, operand=operand)
@@ -294,7 +294,7 @@ class Answers:
 
     def _flows(
         self, signature: Signature, name: str, *, result: int | None = None, operand: int | None = None
-    ) -> list[tuple[str, list[Fact]]]:
+    ) -> list[tuple[str, list[AnswerRow]]]:
         """What the op writes, and the rows of the variant, for each flow from the format called ``name``."""
         fmt = self._names.formats.get(name)
         if fmt is None or fmt.is_row_major or signature.parts or fmt == _frozen_format(signature, result, operand):
@@ -386,7 +386,7 @@ class Answers:
                 flows.append(complete(computation, given[:-1], given[-1:]))
         return tuple(dict.fromkeys(flows))
 
-    def answer_view(self, view: str, result: str) -> list[Fact]:
+    def answer_view(self, view: str, result: str) -> list[AnswerRow]:
         """The format of a view's operand that makes the view free, given its result's; else the result as it stands."""
         fmt = self._names.formats.get(result)
         if fmt is None:
@@ -397,7 +397,7 @@ class Answers:
             return [("cut", (view, result, self._names.format(plain)))]
         return [("view", (view, result, self._names.format(_of_map(fmt, index_map))))]
 
-    def answer_viewed(self, view: str, operand: str) -> list[Fact]:
+    def answer_viewed(self, view: str, operand: str) -> list[AnswerRow]:
         """The format of a view's result that makes the view free, given its operand's."""
         fmt = self._names.formats.get(operand)
         inverse = self._views[view].inverse()
@@ -412,7 +412,7 @@ class Answers:
         signature = self._signatures.get(key)
         return signature if signature is not None and signature.flows else None
 
-    def _variant_rows(self, key: str, flow: Flow, origin: str) -> list[Fact]:
+    def _variant_rows(self, key: str, flow: Flow, origin: str) -> list[AnswerRow]:
         operands = [self._names.format(f) for f in flow.operands]
         results = [self._names.format(f) for f in flow.results]
         rows = self._rows_of(key, operands, results, flow, origin)
@@ -423,7 +423,7 @@ class Answers:
 
     def _rows_of(
         self, key: str, operands: Sequence[str], results: Sequence[str], flow: Flow | None, origin: str
-    ) -> list[Fact]:
+    ) -> list[AnswerRow]:
         variant = self._names.variant(key, operands, results, flow, origin)
         reads = self._names.operand_list(operands)
         return [("back", (key, variant.result, variant.key, reads)), *self._names.take_new_rows()]

@@ -21,7 +21,7 @@ from eqsat_layout.errors import EqsatError, RuleError
 
 Row = tuple[Any, ...]
 
-Step = tuple[str, str]
+LogEntry = tuple[str, str]
 """What was done to an e-graph: a relation and the text of its new rows, or a ruleset that was run and the command."""
 
 Ending = Stop | Literal["done", "paused"]
@@ -53,7 +53,7 @@ class Engine:
             raise EqsatError(f"can't write scratch files: {error}") from error
         self._egraph = EGraph(fact_directory=self._folder.name)
         self._files = 0
-        self.history: list[Step] = []
+        self.history: list[LogEntry] = []
         self._strings: dict[Any, str] = {}
         for command in commands:
             self.declare(command)
@@ -137,7 +137,7 @@ class Engine:
         self.history.append((_RUN, text))
         self.command(text)
 
-    def repeat(self, history: Iterable[Step]) -> None:
+    def repeat(self, history: Iterable[LogEntry]) -> None:
         """Does what another engine did, with other rules: no limits, because that one came to an end."""
         for what, text in history:
             if what == _RUN:

@@ -35,7 +35,7 @@ class Atom:
     result: Expr | None = None
 
 
-Place = tuple[int, int]
+Column = tuple[int, int]
 """An atom of a body by its number, and a column of it; the one behind the last is the value of its table."""
 
 
@@ -57,7 +57,7 @@ class RecordedRule:
     fired: str
     variables: Mapping[str, str]
     atoms: tuple[Atom, ...]
-    places: Mapping[str, tuple[Place, ...]]
+    places: Mapping[str, tuple[Column, ...]]
     conclusions: tuple[Conclusion, ...]
     unions: tuple[tuple[Expr, Expr], ...]
     lets: Mapping[str, Expr]
@@ -83,7 +83,7 @@ def recorded(commands: Sequence[Command]) -> Recording:
         is_rule = bool(own)
         own = own or _top_level(command)
         for rule in own:
-            reader = _Reader(rule, f"{FIRED}{len(rules)}", tables)
+            reader = _RuleReader(rule, f"{FIRED}{len(rules)}", tables)
             rules.append(reader.read())
             made += [replace(command, text=text) for text in reader.texts(is_rule=is_rule)]
         if not own:
@@ -133,7 +133,7 @@ def _names(parts: Expr) -> tuple[str, ...]:
     return tuple(map(str, parts))
 
 
-class _Reader:
+class _RuleReader:
     """One rule: its body taken apart into rows, so that a firing says all of them."""
 
     def __init__(self, rule: Rule, fired: str, tables: Mapping[str, Table]):
@@ -173,8 +173,8 @@ class _Reader:
         if expr[0] in self._tables:
             self._conclusions[Conclusion(str(expr[0]), expr[1:], value)] = None
 
-    def _places(self) -> dict[str, tuple[Place, ...]]:
-        found: dict[str, list[Place]] = {name: [] for name in self._sorts}
+    def _places(self) -> dict[str, tuple[Column, ...]]:
+        found: dict[str, list[Column]] = {name: [] for name in self._sorts}
         for number, atom in enumerate(self._atoms):
             for column, cell in enumerate(atom.columns):
                 if cell in found:

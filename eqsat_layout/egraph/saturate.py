@@ -1,7 +1,8 @@
-"""Saturation: a graph in, everything that could be done with it out.
+"""Saturation of one region: everything that the rules find in a graph.
 
-The graph is loaded in bulk, the phases of the rules run in turn, and the questions that rules ask are answered in
-batches until none is left.
+In: a graph, the commands of the rules, what may replace its ops, limits. Out: :class:`Saturated`. The graph is loaded
+in bulk, the phases of the rules run in turn, and the questions that rules ask are answered in batches until none is
+left.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Literal
 
 from eqsat_layout.egraph.answers import Answers, RefusedFormat
 from eqsat_layout.egraph.derivations import Derivations
-from eqsat_layout.egraph.engine import Ending, Engine, Row, Step, Tables
+from eqsat_layout.egraph.engine import Ending, Engine, LogEntry, Row, Tables
 from eqsat_layout.egraph.flows import Spokesman
 from eqsat_layout.egraph.limits import Budget, Limits, Stop
 from eqsat_layout.egraph.names import Names
@@ -28,7 +29,7 @@ from eqsat_layout.implementations.offers import Offers
 _SHOWN_RULES = 3
 
 
-Term = tuple[Literal["Op", "Get"], tuple[Any, ...]]
+OpTerm = tuple[Literal["Op", "Get"], tuple[Any, ...]]
 """The signature and operands of an op; or the number of a result, and the tuple. Operands are e-classes."""
 
 
@@ -46,14 +47,14 @@ class Saturated:
     types: dict[Any, TensorType | None]
     handle_of_ref: dict[int, Any]
     constants: list[tuple[Any, str]]
-    terms: dict[Any, Term]
+    terms: dict[Any, OpTerm]
     rounds: int
     e_nodes: int
     e_classes: int
     notes: list[str]
     refusals: list[RefusedFormat]
     stops: list[Stop]
-    history: Sequence[Step]
+    history: Sequence[LogEntry]
     commands: Sequence[Command]
 
     @property
@@ -183,7 +184,7 @@ class _Saturation:
 
     def _made_terms(
         self, tables: Tables, types: dict[Any, TensorType | None], constants: Iterable[tuple[Any, str]]
-    ) -> dict[Any, Term]:
+    ) -> dict[Any, OpTerm]:
         """The terms that only rules made; their types are added to ``types``."""
         unknown = [(k, a, y) for k, a, y in tables.rows("Op") if y not in types]
         if not unknown:
@@ -191,7 +192,7 @@ class _Saturation:
         operands = OperandLists(tables)
         ops = [(k, operands.of(a), y) for k, a, y in unknown]
         gets = [(i, x, y) for i, x, y in tables.rows("Get") if y not in types]
-        terms: dict[Any, Term] = {}
+        terms: dict[Any, OpTerm] = {}
         known = {*types, *(y for y, _ in constants)}
         before = -1
         while before < len(types) + len(terms):

@@ -1,7 +1,7 @@
-"""What it costs to go from one store of a family to another, and by which steps.
+"""What it costs to go from one store of an alias class to another, and by which steps.
 
-In: the stores of a family, each a list of (tensor, format) pairs that share a buffer, and a cost model. Out: matrices
-of costs for the solver, and the way back from an entry to its steps.
+In: the stores of an alias class, each a list of (tensor, format) pairs that share a buffer, and a cost model. Out:
+matrices of costs for the solver, and the way back from an entry to its steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Spec = tuple[int, str]
 
 
 class Conversions:
-    """Conversion matrices of families, each distinct one built once."""
+    """Conversion matrices of alias classes, each distinct one built once."""
 
     def __init__(self, formats: Mapping[str, Format], types: list[TensorType | None], costs: CostModel):
         self._formats, self._types, self._costs = formats, types, costs

@@ -14,8 +14,8 @@ from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.problem import Solution
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, Part, Run, Step, Steps
 
-Place = tuple[int, int, int]
-"""A family, a store in it, and -1; or instead of -1 the store that a conversion of several steps passes here from."""
+StorePlace = tuple[int, int, int]
+"""An alias class, a store in it, and -1; or for -1 the store that a conversion of several steps passes here from."""
 
 
 class Decoder:
@@ -25,12 +25,12 @@ class Decoder:
         self._selection, self._solution = selection, solution
         self._tensors, self._names = selection.tensors, selection.tensors.saturated.names
         self._fresh = 0
-        self.places: dict[int, Place] = {}
+        self.places: dict[int, StorePlace] = {}
 
     def run(self) -> Steps:
         """The solution as a program, in the order of the original bindings as far as possible."""
-        needed: dict[Place, tuple[Place, ...]] = {}
-        pending: list[Place] = [(f, s, -1) for f, s in self._selection.problem.goals]
+        needed: dict[StorePlace, tuple[StorePlace, ...]] = {}
+        pending: list[StorePlace] = [(f, s, -1) for f, s in self._selection.problem.goals]
         while pending:
             place = pending.pop()
             if place not in needed:
@@ -49,21 +49,23 @@ class Decoder:
                 result.variables[number[place]] = variable
         return result
 
-    def _children(self, place: Place) -> tuple[Place, ...]:
+    def _children(self, place: StorePlace) -> tuple[StorePlace, ...]:
         """What a place is made from: the operands of its op, or the one place that it is converted from."""
-        family, store, via = place
-        source = via if via >= 0 else self._solution.source.get((family, store), store)
+        alias_class, store, via = place
+        source = via if via >= 0 else self._solution.source.get((alias_class, store), store)
         if source == store:
             children = (
-                self._selection.problem.families[family].nodes[store][self._solution.made[family, store]].children
+                self._selection.problem.classes[alias_class]
+                .nodes[store][self._solution.made[alias_class, store]]
+                .children
             )
             return tuple((f, s, -1) for f, s in children if f < len(self._selection.stores))  # the rest are constants
-        before = self._selection.conversions.step_before(self._selection.stores[family], source, store)
+        before = self._selection.conversions.step_before(self._selection.stores[alias_class], source, store)
         # what is on the way may be chosen too, but made of other things, perhaps of this: then it is made twice
-        is_chosen = before == source or self._solution.source.get((family, before)) == source
-        return ((family, before, -1 if is_chosen else source),)
+        is_chosen = before == source or self._solution.source.get((alias_class, before)) == source
+        return ((alias_class, before, -1 if is_chosen else source),)
 
-    def _variable_of(self, place: Place) -> int | None:
+    def _variable_of(self, place: StorePlace) -> int | None:
         """The earliest binding whose value, as Relax has it, is this store."""
         if place[2] >= 0:
             return None
@@ -75,15 +77,15 @@ class Decoder:
         ]
         return min((i for i in found if nodes[i].kind != "param" and nodes[i].var is not None), default=None)
 
-    def _ordered(self, needed: dict[Place, tuple[Place, ...]]) -> list[Place]:
-        users: dict[Place, list[Place]] = {}
+    def _ordered(self, needed: dict[StorePlace, tuple[StorePlace, ...]]) -> list[StorePlace]:
+        users: dict[StorePlace, list[StorePlace]] = {}
         missing = {place: len(set(children)) for place, children in needed.items()}
         for place, children in needed.items():
             for child in set(children):
                 users.setdefault(child, []).append(place)
         ready = [(self._binding_of(p), p) for p, count in missing.items() if not count]
         heapq.heapify(ready)
-        order: list[Place] = []
+        order: list[StorePlace] = []
         while ready:
             _, place = heapq.heappop(ready)
             order.append(place)
@@ -94,24 +96,24 @@ class Decoder:
         assert len(order) == len(needed), "a solution never supports itself"
         return order
 
-    def _binding_of(self, place: Place) -> int:
+    def _binding_of(self, place: StorePlace) -> int:
         """The earliest binding among the tensors of a store; what only rules made comes as soon as it can."""
         return min((self._tensors.first_node[t] for t, _ in self._selection.stores[place[0]][place[1]]), default=-1)
 
     def _steps(
         self,
-        place: Place,
-        children: tuple[Place, ...],
-        number: Mapping[Place, int],
+        place: StorePlace,
+        children: tuple[StorePlace, ...],
+        number: Mapping[StorePlace, int],
         origins: dict[int, int],
     ) -> list[Step]:
-        store, (family, target, via) = number[place], place
-        if (via if via >= 0 else self._solution.source.get((family, target), target)) != target:
+        store, (alias_class, target, via) = number[place], place
+        if (via if via >= 0 else self._solution.source.get((alias_class, target), target)) != target:
             (child,) = children
-            stores = self._selection.stores[family]
+            stores = self._selection.stores[alias_class]
             tensor, before, after = self._selection.conversions.common(stores[child[1]], stores[target])
             return [self._convert(store, number[child], tensor, before, after)]
-        kind, detail = self._selection.labels[family][target][self._solution.made[family, target]]
+        kind, detail = self._selection.labels[alias_class][target][self._solution.made[alias_class, target]]
         if kind == "given":
             return [Given(store, detail)]
         if kind == "inside":
@@ -142,7 +144,7 @@ class Decoder:
         origins[store] = node
         return store
 
-    def _tensor_with(self, place: Place, fmt: str) -> int:
+    def _tensor_with(self, place: StorePlace, fmt: str) -> int:
         """The tensor of a store whose format is ``fmt``."""
         return next(t for t, f in self._selection.stores[place[0]][place[1]] if f == fmt)
 
@@ -151,7 +153,7 @@ class Decoder:
         assert ty is not None
         return Convert(store, source, ty, self._names.formats[before], self._names.formats[after])
 
-    def _operand(self, spec: Spec, number: Mapping[Place, int]) -> Operand:
+    def _operand(self, spec: Spec, number: Mapping[StorePlace, int]) -> Operand:
         constant = self._tensors.constants.get(spec[0])
         if constant is None:
             return number[(*self._selection.place[spec], -1)]

@@ -14,10 +14,10 @@ from typing import Any
 
 from eqsat_layout.egraph.derivations import Derivations, RunOp
 from eqsat_layout.egraph.saturate import Saturated
-from eqsat_layout.extract.decode import Decoder, Place
+from eqsat_layout.extract.decode import Decoder, StorePlace
 from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.frontier import solve
-from eqsat_layout.extract.solver.problem import ExtractionError, Node, Problem, Solution
+from eqsat_layout.extract.solver.problem import ENode, ExtractionError, Problem, Solution
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Run, Step, Steps
 
 _SECONDS = 2.0
@@ -34,7 +34,7 @@ class Stay:
 
 
 @dataclass(frozen=True)
-class Choice:
+class RunReason:
     """How an op came to be run as it is: ``origin`` in words, the ``rules`` that led there, the modelled ``cost``.
 
     ``others`` is how many other ways there were to make the same tensor, in this format or another.
@@ -63,19 +63,19 @@ class Reasons:
                 yield Stay(step, self._copy_cost(place), self._cost_without(place))
 
     @cached_property
-    def choices(self) -> tuple[Choice, ...]:
+    def choices(self) -> tuple[RunReason, ...]:
         """The ops of the plan, in its order. For their rules, all that was done is done again."""
         saturated = self._selection.tensors.saturated
         derivations = saturated.derivations()
         classes = _classes(saturated, derivations)
         original = {n.signature for n in saturated.graph.nodes}
-        found: list[Choice] = []
+        found: list[RunReason] = []
         for step in self._steps.steps:
             if not isinstance(step, Run):
                 continue
-            family, store, _ = self._places[step.store]
-            index = self._solution.made[family, store]
-            kind, detail = self._selection.labels[family][store][index]
+            alias_class, store, _ = self._places[step.store]
+            index = self._solution.made[alias_class, store]
+            kind, detail = self._selection.labels[alias_class][store][index]
             variant = saturated.names.variants[detail[0]]
             operands = tuple(classes[self._selection.tensors.handles[tensor]] for tensor, _ in detail[1])
             op = RunOp(variant.signature, operands, variant.key, variant.result, self._from_outside(step))
@@ -85,8 +85,8 @@ class Reasons:
                 origin = f"part of an alternative, {origin}"
             if kind != "run":
                 origin += ", with a copy done by the same kernel"
-            others = sum(map(len, self._selection.problem.families[family].nodes)) - 1
-            found.append(Choice(step, origin, rules, self._node(family, store, index).cost, others))
+            others = sum(map(len, self._selection.problem.classes[alias_class].nodes)) - 1
+            found.append(RunReason(step, origin, rules, self._node(alias_class, store, index).cost, others))
         return tuple(found)
 
     def _from_outside(self, step: Run) -> tuple[int, ...]:
@@ -105,47 +105,47 @@ class Reasons:
         """Modelled seconds of each step, by its store; what a kernel does by the way is free."""
         found: dict[int, float] = {}
         for step in self._steps.steps:
-            family, store, _ = place = self._places[step.store]
+            alias_class, store, _ = place = self._places[step.store]
             if isinstance(step, Run):
-                found[step.store] = self._node(family, store, self._solution.made[family, store]).cost
+                found[step.store] = self._node(alias_class, store, self._solution.made[alias_class, store]).cost
             elif isinstance(step, Convert):
                 found[step.store] = 0.0 if self._is_absorbed(place) else self._copy_cost(place)
         return found
 
-    def _node(self, family: int, store: int, index: int) -> Node:
-        return self._selection.problem.families[family].nodes[store][index]
+    def _node(self, alias_class: int, store: int, index: int) -> ENode:
+        return self._selection.problem.classes[alias_class].nodes[store][index]
 
-    def _source(self, place: Place) -> int:
-        family, store, via = place
-        return via if via >= 0 else self._solution.source.get((family, store), store)
+    def _source(self, place: StorePlace) -> int:
+        alias_class, store, via = place
+        return via if via >= 0 else self._solution.source.get((alias_class, store), store)
 
-    def _is_absorbed(self, place: Place) -> bool:
+    def _is_absorbed(self, place: StorePlace) -> bool:
         return self._source(place) == place[1]
 
-    def _copy_cost(self, place: Place) -> float:
-        family, store, _ = place
+    def _copy_cost(self, place: StorePlace) -> float:
+        alias_class, store, _ = place
         source = self._source(place)
         if source != store:
-            return self._selection.problem.families[family].convert[source][store]
-        return self._node(family, store, self._solution.made[family, store]).cost
+            return self._selection.problem.classes[alias_class].convert[source][store]
+        return self._node(alias_class, store, self._solution.made[alias_class, store]).cost
 
-    def _cost_without(self, place: Place) -> float | None:
+    def _cost_without(self, place: StorePlace) -> float | None:
         """The best cost of a program in which this copy is not made."""
-        family, store, _ = place
-        own, source = self._selection.problem.families[family], self._source(place)
+        alias_class, store, _ = place
+        own, source = self._selection.problem.classes[alias_class], self._source(place)
         if source != store:
             rows = [list(row) for row in own.convert]
             rows[source][store] = math.inf
             changed = replace(own, convert=tuple(map(tuple, rows)))
         else:
             ways = list(own.nodes[store])
-            ways[self._solution.made[family, store]] = Node(math.inf)
+            ways[self._solution.made[alias_class, store]] = ENode(math.inf)
             nodes = (*own.nodes[:store], tuple(ways), *own.nodes[store + 1 :])
             changed = replace(own, nodes=nodes)
-        families = list(self._selection.problem.families)
-        families[family] = changed
+        classes = list(self._selection.problem.classes)
+        classes[alias_class] = changed
         try:
-            return solve(Problem(tuple(families), self._selection.problem.goals), time_limit=_SECONDS).cost
+            return solve(Problem(tuple(classes), self._selection.problem.goals), time_limit=_SECONDS).cost
         except ExtractionError:
             return None
 

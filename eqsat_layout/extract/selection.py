@@ -1,7 +1,7 @@
 """The saturated e-graph as a selection problem.
 
 In: the tables of a saturation and a cost model. Out: a :class:`Problem` for the solver. Tensors that are views of each
-other form one family; their (tensor, format) pairs are its stores.
+other form one alias class; their (tensor, format) pairs are its stores.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from eqsat_layout.cost.fusion import Fusion
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.extract.conversions import Conversions, Spec, unconvertible
 from eqsat_layout.extract.makers import Made, Makers, reads_of
-from eqsat_layout.extract.solver.problem import Family, Node, Problem
+from eqsat_layout.extract.solver.problem import AliasClass, ENode, Problem
 from eqsat_layout.extract.tensors import Tensors
 from eqsat_layout.graph.graph import Signature
 
@@ -25,7 +25,8 @@ _MANY_USERS = 8
 class Selection:
     """The problem of one region: ``problem`` is what the solver gets.
 
-    ``stores[family][store]`` are the specs that share the buffer, ``labels[family][store][node]`` says what a node is.
+    ``stores[alias_class][store]`` are the specs that share the buffer, ``labels[alias_class][store][node]`` says what a
+    node is.
     """
 
     def __init__(self, tensors: Tensors, signatures: Mapping[str, Signature], costs: CostModel, fusion: Fusion):
@@ -42,7 +43,7 @@ class Selection:
         self.problem = self._build_problem()
 
     def _build_stores(self) -> None:
-        """Joins (tensor, format) pairs that are the same buffer; tensors that share buffers form a family."""
+        """Joins (tensor, format) pairs that are the same buffer; tensors that share buffers form an alias class."""
         pairs: _Sets[Spec] = _Sets()
         tensors: _Sets[int] = _Sets()
         specs = dict.fromkeys(self._all_specs())
@@ -56,19 +57,19 @@ class Selection:
             specs.setdefault((x, g))
             pairs.join((y, f), (x, g))
             tensors.join(y, x)
-        families: dict[int, int] = {}
+        classes: dict[int, int] = {}
         stores: dict[Spec, tuple[int, int]] = {}
         for spec in sorted(specs):
             root = tensors.find(spec[0])
-            family = families.setdefault(root, len(families))
-            if family == len(self.stores):
+            alias_class = classes.setdefault(root, len(classes))
+            if alias_class == len(self.stores):
                 self.stores.append([])
             leader = pairs.find(spec)
             place = stores.get(leader)
             if place is None:
-                place = stores[leader] = (family, len(self.stores[family]))
-                self.stores[family].append([])
-            self.stores[family][place[1]].append(spec)
+                place = stores[leader] = (alias_class, len(self.stores[alias_class]))
+                self.stores[alias_class].append([])
+            self.stores[alias_class][place[1]].append(spec)
             self.place[spec] = place
 
     def _all_specs(self) -> Iterable[Spec]:
@@ -127,31 +128,31 @@ class Selection:
         return total
 
     def _build_problem(self) -> Problem:
-        families: list[Family] = []
+        classes: list[AliasClass] = []
         copies: dict[Spec, tuple[int, int]] = {}
         for i, (tensor, costs) in enumerate(self._copies.items()):
             copies.update({(tensor, fmt): (len(self.stores) + i, j) for j, fmt in enumerate(costs)})
         for stores in self.stores:
-            nodes: list[tuple[Node, ...]] = []
+            nodes: list[tuple[ENode, ...]] = []
             labels: list[list[Made]] = []
             for specs in stores:
-                own: list[Node] = []
+                own: list[ENode] = []
                 made_by: list[Made] = []
                 for spec in specs:
                     for cost, made in self._makers.by_spec.get(spec, ()):
                         places = (
                             copies.get(s) if s[0] in self.tensors.constants else self.place[s] for s in reads_of(made)
                         )
-                        own.append(Node(cost, tuple(place for place in places if place is not None)))
+                        own.append(ENode(cost, tuple(place for place in places if place is not None)))
                         made_by.append(made)
                 nodes.append(tuple(own))
                 labels.append(made_by)
-            families.append(Family(tuple(nodes), self.conversions.matrix(stores)))
+            classes.append(AliasClass(tuple(nodes), self.conversions.matrix(stores)))
             self.labels.append(labels)
         for costs in self._copies.values():
-            families.append(Family(tuple((Node(c),) for c in costs.values()), unconvertible(len(costs))))
+            classes.append(AliasClass(tuple((ENode(c),) for c in costs.values()), unconvertible(len(costs))))
         goals = tuple(self.place[s] for s in self.tensors.goals if s[0] not in self.tensors.constants)
-        return Problem(tuple(families), tuple(dict.fromkeys(goals)))
+        return Problem(tuple(classes), tuple(dict.fromkeys(goals)))
 
 
 class _Sets(Generic[T]):

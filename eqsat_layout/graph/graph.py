@@ -93,8 +93,8 @@ class Signature:
         """The PrimFunc is one of flat memory, and the tensors that it is called on lie elsewhere."""
         if self.computation is None:
             return False
-        numbers = (*self.computation.operands, *self.computation.results)
-        scopes = [self.computation.buffers[number].scope for number in numbers]
+        buffers = (*self.computation.operands, *self.computation.results)
+        scopes = [self.computation.buffers[number].scope for number in buffers]
         return scopes != [t.scope for t in (*self.operands, *self.results) if t is not None]
 
     @property

@@ -53,7 +53,7 @@ def import_module(
             if isinstance(block, relax.DataflowBlock):
                 name = str(global_var.name_hint)
                 graphs.extend(
-                    _BlockReader(name, position, list(block.bindings), table, frozen, types.fresh()).regions()
+                    _DataflowReader(name, position, list(block.bindings), table, frozen, types.fresh()).regions()
                 )
         frozen.check_all_used()
     return Program(graphs, table.finish(), notes)
@@ -134,7 +134,7 @@ class _Barrier(Exception):
     """The binding is not understood."""
 
 
-class _BlockReader:
+class _DataflowReader:
     def __init__(
         self,
         function: str,

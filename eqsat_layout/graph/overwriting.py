@@ -1,4 +1,4 @@
-"""Functions that overwrite tensors in place (graph room).
+"""Functions that overwrite tensors in place.
 
 In: an IRModule. Out: the names of the functions in which two equal values may not become one tensor, because a call
 overwrites it, there or in a function that is called. They are left alone.

@@ -51,21 +51,21 @@ def _whole(
     for position, index_map in lifted.pre:
         operand = operands[position]
         made = None if isinstance(operand, ConstantUse) else defined.get(operand)
-        if not isinstance(made, Convert) or _map(made) != index_map or len(users[made.store]) != 1:
+        if not isinstance(made, Convert) or buffer_map(made) != index_map or len(users[made.store]) != 1:
             return None
         operands[position] = made.source
         gone.add(made.store)
     store = step.store
     if lifted.post is not None:
         (user, *others) = users.get(store, [None])
-        if others or not isinstance(user, Convert) or _map(user) != lifted.post:
+        if others or not isinstance(user, Convert) or buffer_map(user) != lifted.post:
             return None
         gone.add(user.store)
         store = user.store
     return Run(store, lifted.whole, None, tuple(operands)), gone
 
 
-def _map(step: Convert) -> IndexMap | None:
+def buffer_map(step: Convert) -> IndexMap | None:
     """The map from buffer to buffer, if the conversion is nothing else."""
     before, after = step.before, step.after
     if before.padding != after.padding or before.fill != after.fill or before.scope != after.scope:

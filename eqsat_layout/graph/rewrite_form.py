@@ -44,10 +44,10 @@ def write_relax(rewrite: LayoutRewrite, dtype: str, symbols: dict[str, Any] | No
 
     Padding of any value is said exactly where it ends its axes and is written as 0, which serves, where it begins one.
     """
-    return _Writer(dtype, symbols or {}).calls(rewrite)
+    return _RelaxWriter(dtype, symbols or {}).calls(rewrite)
 
 
-class _Writer:
+class _RelaxWriter:
     def __init__(self, dtype: str, symbols: dict[str, Any]) -> None:
         self._dtype, self._symbols = dtype, symbols
         self._builder = relax.BlockBuilder()

@@ -161,7 +161,7 @@ class SignatureTable:
                 continue
             try:
                 relax.analysis.well_formed(self._mod)
-            except Exception as error:
+            except ILL_TYPED as error:
                 raise MalformedModuleError(f"{self._where[signature.key]}: {str(error).strip()}") from error
             return  # TVM takes it, so it is only less exact than it could be
 

@@ -1,4 +1,4 @@
-"""All implementations that the ops of a program could have: :class:`Offers` for the rules (egraph room).
+"""All implementations that the ops of a program could have: :class:`Offers` for the rules.
 
 In: the signatures of a program, what the target offers, and what the user registers. Out: layouts and
 graphs per op, the graphs read by the importer like any program. Frozen ops get none: a frozen op has one candidate.

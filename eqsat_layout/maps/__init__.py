@@ -1,4 +1,7 @@
-"""Index maps and formats: the algebra. Pure Python, no TVM inside."""
+"""Index maps, formats and memories: the algebra of layouts.
+
+Pure Python and NumPy; imports ``errors`` only, nothing of TVM.
+"""
 
 from eqsat_layout.maps.format import GLOBAL, UNDEF, Fill, Format, Padding
 from eqsat_layout.maps.index_map import Digit, Dims, Extent, IndexMap, extent_product

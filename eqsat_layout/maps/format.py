@@ -1,7 +1,7 @@
-"""Formats: how a value lies in memory. An index map over the padded shape, the padding's fill, a memory scope and the
-grouping of the physical axes.
+"""Formats: how a value lies in memory.
 
-In: the logical shape of a tensor. Out: the physical shape and bytes, and the laying out of NumPy arrays.
+In: the logical shape of a tensor, an index map over the padded shape, the padding's fill, a memory scope and the
+grouping of the physical axes. Out: the physical shape and bytes, and the laying out of NumPy arrays.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Layout names as TVM writes them (``NCHW``, ``NCHW16c``, ``OIHW16i16o``) as index maps.
 
-A capital letter is an axis, a number and a small letter is an inner block of that axis. ``|`` starts a new group of
-physical axes (``NCHW|4c``), for memory that is addressed by several indices, and ``@`` names the memory scope
-(``NCHW4c@global.texture``); neither changes anything about the index map.
+In: two names, a shape. Out: the index map between them. A capital letter is an axis, a number and a small letter is an
+inner block of that axis. ``|`` starts a new group of physical axes (``NCHW|4c``), for memory that is addressed by
+several indices, and ``@`` names the memory scope (``NCHW4c@global.texture``); neither changes anything about the index
+map.
 """
 
 from __future__ import annotations

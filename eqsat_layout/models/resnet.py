@@ -1,4 +1,4 @@
-"""ResNet-50 v1.5 as a Relax module in inference form (models room).
+"""ResNet-50 v1.5 as a Relax module in inference form.
 
 In: sizes and a seed. Out: an IRModule in NCHW whose batch norms are folded into the convolutions' weights and biases.
 """

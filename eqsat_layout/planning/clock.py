@@ -1,4 +1,7 @@
-"""Seconds by stage. Nothing comes in; a dictionary fills while stages run."""
+"""Seconds by stage.
+
+In: stages as they run. Out: a dictionary that fills.
+"""
 
 from __future__ import annotations
 

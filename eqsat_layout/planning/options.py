@@ -1,4 +1,4 @@
-"""Options as a user may give them, checked before anything is done with them. Room: beside the pipeline.
+"""Options as a user may give them, checked before anything is done with them.
 
 In: the options of a plan. Out: nothing or what they stand for, or an error that names the option.
 """

@@ -1,4 +1,4 @@
-"""All plans of a program, saturated once and extracted as often as costs change. Room: beside the pipeline.
+"""All plans of a program, saturated once and extracted as often as costs change.
 
 In: a module, a target and options as ``compile`` takes them. Out: the best plan under any cost model, as regions.
 """
@@ -68,9 +68,11 @@ class PlanSpace:
 def _cost_under(region: Region, selection: Selection) -> float:
     """The nodes of a store are in the order of their costs, so that they are found by what they are."""
     made = {
-        (family, store): selection.labels[family][store].index(region.selection.labels[family][store][index])
-        if family < len(selection.labels)
+        (alias_class, store): selection.labels[alias_class][store].index(
+            region.selection.labels[alias_class][store][index]
+        )
+        if alias_class < len(selection.labels)
         else index
-        for (family, store), index in region.solution.made.items()
+        for (alias_class, store), index in region.solution.made.items()
     }
     return cost_of(selection.problem, made, region.solution.source)

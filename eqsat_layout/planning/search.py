@@ -1,4 +1,4 @@
-"""The plan of every region of a module: import, saturate, extract. Room: beside the pipeline.
+"""The plan of every region of a module: import, saturate, extract.
 
 In: a module, a checked target and options. Out: a :class:`Search`, what every region is planned with, and the
 :class:`~eqsat_layout.extract.region.Region` that it finds for each.
@@ -21,7 +21,7 @@ from eqsat_layout.egraph.flows import Spokesman, flow_callbacks, user_flows
 from eqsat_layout.egraph.limits import Limits
 from eqsat_layout.egraph.rules import Command, is_own, read_commands, rule_files
 from eqsat_layout.egraph.saturate import Saturated, saturate
-from eqsat_layout.errors import CostError, EqsatError, MalformedModuleError, TargetError
+from eqsat_layout.errors import ILL_TYPED, CostError, EqsatError, MalformedModuleError, TargetError
 from eqsat_layout.extract.baseline import baseline
 from eqsat_layout.extract.decode import Decoder
 from eqsat_layout.extract.region import Region
@@ -123,7 +123,7 @@ def check_module(mod: Any) -> None:
         raise MalformedModuleError(f"expected a tvm.IRModule, got {type(mod).__name__}")
     try:
         relax.analysis.well_formed(mod, check_ty=False)
-    except Exception as error:
+    except ILL_TYPED as error:
         raise MalformedModuleError(f"the module is not well formed: {str(error).strip()}") from error
 
 

@@ -1,4 +1,4 @@
-"""From planned regions to the plan that the user gets (the end of the way).
+"""From planned regions to the plan that the user gets.
 
 In: regions with their selections, solutions and steps. Out: :class:`Plan`, whose explanation and pictures are worked
 out when asked for.

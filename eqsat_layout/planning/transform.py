@@ -115,12 +115,12 @@ def _flow(computation: Computation, operands: Layouts, results: Layouts) -> Flow
     )
 
 
-def _formats(computation: Computation, layouts: Layouts, numbers: Sequence[int], what: str) -> list[Format | None]:
-    formats: list[Format | None] = [None] * len(numbers)
+def _formats(computation: Computation, layouts: Layouts, buffers: Sequence[int], what: str) -> list[Format | None]:
+    formats: list[Format | None] = [None] * len(buffers)
     for position, layout in _by_position(layouts).items():
-        if not 0 <= position < len(numbers):
-            raise LayoutError(f"a layout is given for {what} {position}, but there are {len(numbers)}")
-        buffer = computation.buffers[numbers[position]]
+        if not 0 <= position < len(buffers):
+            raise LayoutError(f"a layout is given for {what} {position}, but there are {len(buffers)}")
+        buffer = computation.buffers[buffers[position]]
         index_map = read_layout(layout, buffer.shape, f"{what} {position} ({buffer.name})")
         formats[position] = Format.make(index_map, scope=buffer.scope)
     return formats

@@ -1,6 +1,7 @@
-"""Why the plan is as it is, for a person. Room: the end of the way, no TVM and no e-graph inside.
+"""Why the plan is as it is, for a person.
 
-In: reasons per region, worked out when asked for. Out: an :class:`Explanation`, which prints as text and as a table.
+In: reasons per region, worked out when asked for; nothing of TVM or of the e-graph. Out: an :class:`Explanation`, which
+prints as text and as a table.
 """
 
 from __future__ import annotations

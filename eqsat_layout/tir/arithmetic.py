@@ -1,4 +1,7 @@
-"""TIR's binary expressions in NumPy, by node (tir room)."""
+"""TIR's binary expressions in NumPy, by node.
+
+In: the type of a node. Out: the function that it stands for.
+"""
 
 from __future__ import annotations
 

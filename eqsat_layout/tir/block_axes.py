@@ -17,7 +17,7 @@ from eqsat_layout.maps import Digit, Extent, Format, IndexMap
 from eqsat_layout.tir.affine import Affine, AffineReader, Term, digit_of, summed
 from eqsat_layout.tir.computation import Block, IterKind, tiles
 from eqsat_layout.tir.extents import expr_of
-from eqsat_layout.tir.padding import Border, extended
+from eqsat_layout.tir.padding import PadWidths, extended
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class BlockAxes:
         block: Block,
         formats: Sequence[Format],
         symbols: Mapping[str, Any],
-        borders: Sequence[Border],
+        borders: Sequence[PadWidths],
     ) -> None:
         self.extents = block.extents
         self.borders = borders

@@ -95,7 +95,7 @@ class _Number:
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _CopyAxis:
     """An axis of the middle: digits of the source's axes, and the number that runs along it, ``shift`` elements in."""
 
     source: tuple[Digit, ...]
@@ -137,13 +137,13 @@ class _CopyReader:
                 continue
         raise _NotACopyError
 
-    def _assembled(self, axes: list[_Axis], written: IndexMap) -> LayoutRewrite:
+    def _assembled(self, axes: list[_CopyAxis], written: IndexMap) -> LayoutRewrite:
         used = {d.axis for axis in axes for d in axis.digits}
         for number, extent in enumerate(self.block.extents):
             if number not in used and extent != 1:  # a unit axis of the source that is padded all around
                 digits = (Digit(number, 1, extent),)
                 unit = next((i for i, a in enumerate(axes) if a.room == 1 and not a.digits), len(axes))
-                axes[unit : unit + 1] = [_Axis(axes[unit].source if unit < len(axes) else (), 1, digits, 0, unit)]
+                axes[unit : unit + 1] = [_CopyAxis(axes[unit].source if unit < len(axes) else (), 1, digits, 0, unit)]
         axes.sort(key=lambda a: a.order)
         ranges = [self._range(axis) for axis in axes]
         self._check_box(axes, ranges)
@@ -257,7 +257,7 @@ class _CopyReader:
 
     # ---- the axes of the middle ----
 
-    def _axes(self, indices: Sequence[Affine], merges: bool) -> list[_Axis]:
+    def _axes(self, indices: Sequence[Affine], merges: bool) -> list[_CopyAxis]:
         first = len(self.block.iters)
         exact = [axis for axis, index in enumerate(indices) if any(i >= first for i in index.iters)]
         axes = self._exact_axes(exact, indices) if exact else []
@@ -266,7 +266,7 @@ class _CopyReader:
                 axes.extend(self._segments(axis, index, merges))
         return axes
 
-    def _exact_axes(self, exact: Sequence[int], indices: Sequence[Affine]) -> list[_Axis]:
+    def _exact_axes(self, exact: Sequence[int], indices: Sequence[Affine]) -> list[_CopyAxis]:
         """Source axes that numbers and other variables write digit by digit, all elements of them."""
         first = len(self.block.iters)
         used = sorted({i for axis in exact for i in indices[axis].iters})
@@ -281,40 +281,40 @@ class _CopyReader:
         inverse = IndexMap.make(extents, rows).inverse()
         if inverse is None:
             raise _NotACopyError
-        axes: list[_Axis] = []
+        axes: list[_CopyAxis] = []
         for i, row, extent in zip(used, inverse.dims, extents, strict=True):
             if extent == 1:
                 continue
             source = tuple(d._replace(axis=exact[d.axis]) for d in row)
             number = self.numbers[i - first] if i >= first else _Number((Digit(i, 1, extent),), 0, _int(extent))
-            axes.append(_Axis(source, extent, number.digits, number.shift, 0))
+            axes.append(_CopyAxis(source, extent, number.digits, number.shift, 0))
         return axes
 
-    def _segments(self, axis: int, index: Affine, merges: bool) -> list[_Axis]:
+    def _segments(self, axis: int, index: Affine, merges: bool) -> list[_CopyAxis]:
         """A source axis cut into the digits that numbers of iteration variables run along."""
         size = self.shape[axis]
         digits = index.digits()
         is_whole = digits is not None and extent_product(d.extent for d in digits) == size
         if digits is not None and is_whole and (merges or isinstance(size, str)):
             own = tuple(d for d in digits if d.extent != 1)
-            return [_Axis((Digit(axis, 1, size),), size, own, 0, axis)]
+            return [_CopyAxis((Digit(axis, 1, size),), size, own, 0, axis)]
         terms = [t for t in index.terms if t.extent != 1]
-        found: list[_Axis] = []
+        found: list[_CopyAxis] = []
         constant, room_above = index.constant, _int(size)
         for group in _groups(terms, merges) or [[]]:
             weight = group[-1].weight if group else 1
             if weight < 1 or room_above % weight:
                 raise _NotACopyError
             own = tuple(Digit(t.iter, t.stride, t.extent) for t in group)
-            found.append(_Axis((Digit(axis, weight, room_above // weight),), room_above // weight, own, 0, axis))
+            found.append(_CopyAxis((Digit(axis, weight, room_above // weight),), room_above // weight, own, 0, axis))
             room_above = weight
         if room_above != 1:  # the lowest digits stand still
-            found.append(_Axis((Digit(axis, 1, room_above),), room_above, (), 0, axis))
+            found.append(_CopyAxis((Digit(axis, 1, room_above),), room_above, (), 0, axis))
         return self._shifted(found, constant)
 
-    def _shifted(self, found: list[_Axis], constant: int) -> list[_Axis]:
+    def _shifted(self, found: list[_CopyAxis], constant: int) -> list[_CopyAxis]:
         """Each axis with its share of the constant, so that what is read lies within it."""
-        shifted: list[_Axis] = []
+        shifted: list[_CopyAxis] = []
         for row in reversed(found):
             (digit,) = row.source
             shift = constant // digit.stride
@@ -336,7 +336,7 @@ class _CopyReader:
         values = [v for condition, _ in self.guard.conditions for v in condition.walk()]
         return frozenset(int(v.literal) for v in values if v.op == "iter")
 
-    def _range(self, axis: _Axis) -> tuple[int, int]:
+    def _range(self, axis: _CopyAxis) -> tuple[int, int]:
         """The half-open range of the axis's number that is read."""
         iters = {d.axis for d in axis.digits}
         if not iters & self._asked:
@@ -346,7 +346,7 @@ class _CopyReader:
         number = np.broadcast_to(_number_at(axis.digits, values), inside.shape)[inside]
         return int(number.min()), int(number.max()) + 1
 
-    def _check_box(self, axes: Sequence[_Axis], ranges: Sequence[tuple[int, int]]) -> None:
+    def _check_box(self, axes: Sequence[_CopyAxis], ranges: Sequence[tuple[int, int]]) -> None:
         """What is read is just what lies in all ranges."""
         if not self.guard.conditions:
             return

@@ -70,7 +70,7 @@ def fills_for(
 
     The second one, if there is a second, asks nothing of the operands.
     """
-    choice = _Choice(computation, formats, {wanted: fill})
+    choice = _FillChoice(computation, formats, {wanted: fill})
     operands = [n for n in computation.operands if formats[n].is_padded]
     best = choice.cheapest(operands, _candidates(computation, fill))
     weakest = choice.weakest(operands)
@@ -84,7 +84,7 @@ def fills_from(
 
     The second one, if there is a second, asks nothing of the other operands.
     """
-    choice = _Choice(computation, formats, {given: fill})
+    choice = _FillChoice(computation, formats, {given: fill})
     others = [n for n in computation.operands if formats[n].is_padded and n != given]
     if not others or fill is UNDEF:
         return (choice.weakest(others),)
@@ -96,7 +96,7 @@ def fills_from(
 def internal_fills(computation: Computation, formats: Mapping[int, Format]) -> dict[int, Fill]:
     """Fills of the padded internal buffers, given the formats of the others."""
     public = (*computation.operands, *computation.results)
-    return _Choice(computation, formats, {n: formats[n].fill for n in public}).weakest(())
+    return _FillChoice(computation, formats, {n: formats[n].fill for n in public}).weakest(())
 
 
 def _number(value: Value) -> float:
@@ -110,7 +110,7 @@ def _candidates(computation: Computation, fill: Fill) -> tuple[float, ...]:
     return tuple(dict.fromkeys((*first, 0.0, 1.0, *found)))[:MOST_CANDIDATES]
 
 
-class _Choice:
+class _FillChoice:
     """Fills under some that are given: those of operands are chosen, those of other buffers follow."""
 
     def __init__(self, computation: Computation, formats: Mapping[int, Format], given: Mapping[int, Fill]) -> None:

@@ -41,7 +41,7 @@ def backward(
     the operands' padding and write the fill under a condition. At most three, each with its buffers placed in every way
     that ``placement`` allows. Raises :class:`LayoutError` if ``fmt`` is not of the result's shape.
     """
-    return _Search(computation, computation.results[result], fmt, contractions, placement).flows()
+    return _FlowSearch(computation, computation.results[result], fmt, contractions, placement).flows()
 
 
 def forward(
@@ -52,7 +52,7 @@ def forward(
     With padding, results are padded with what the function makes of it. At most three, each with its buffers placed in
     every way that ``placement`` allows. Raises :class:`LayoutError` if ``fmt`` is not of the operand's shape.
     """
-    return _Search(computation, computation.operands[operand], fmt, contractions, placement).flows()
+    return _FlowSearch(computation, computation.operands[operand], fmt, contractions, placement).flows()
 
 
 def why_not(
@@ -71,7 +71,7 @@ def why_not(
     """
     numbers = computation.results if operand is None else computation.operands
     seed = numbers[operand if operand is not None else result or 0]
-    search = _Search(computation, seed, fmt, contractions, placement)
+    search = _FlowSearch(computation, seed, fmt, contractions, placement)
     return None if search.flows() else search.reason
 
 
@@ -113,7 +113,7 @@ def complete(computation: Computation, operands: Sequence[Format | None], result
             _check_shape(computation, number, fmt)
             given[number] = fmt
     maps = {number: fmt.index_map for number, fmt in given.items() if not fmt.is_padded}
-    _Spread(computation, maps, Placing.LAST, strict=False).run()
+    _MapSpread(computation, maps, Placing.LAST, strict=False).run()
     if not any(fmt.is_padded for fmt in given.values()):
         return _flow(computation, _formats(computation, maps, {}) | given)
     return _flow(computation, _completed(computation, maps, given))
@@ -137,7 +137,7 @@ def _completed(
     paddings = completed_padding(computation, given)
     view = padded_view(computation, paddings)
     inner = {n: fmt.index_map for n, fmt in given.items()}
-    _Spread(view, inner, Placing.LAST, strict=False).run()
+    _MapSpread(view, inner, Placing.LAST, strict=False).run()
     formats = _formats(computation, maps, {}) | dict(given)
     padded = _formats(view, inner, paddings)
     formats |= {n: padded[n] for n in computation.internal if n in inner}
@@ -148,7 +148,7 @@ def _completed(
 MOST_FLOWS = 3
 
 
-class _Search:
+class _FlowSearch:
     """All natural flows from one buffer's format. ``reason`` is the first refusal, in words."""
 
     def __init__(
@@ -193,7 +193,7 @@ class _Search:
             paddings = spread_padding(self.computation, self.seed, self.fmt.padding, pairs)
             view = padded_view(self.computation, paddings)
             maps = {self.seed: self.fmt.index_map}
-            spread = _Spread(view, maps, placing, strict=True, contractions=self.contractions, pairs=pairs)
+            spread = _MapSpread(view, maps, placing, strict=True, contractions=self.contractions, pairs=pairs)
             spread.run()
         except RefusedError as refusal:
             name = self.computation.buffers[refusal.buffer].name
@@ -241,7 +241,7 @@ def _flow(computation: Computation, formats: Mapping[int, Format]) -> Flow:
 
 
 @dataclass
-class _Spread:
+class _MapSpread:
     """Spreads maps from known buffers through the blocks until nothing new is learnt.
 
     ``strict``: raises :class:`RefusedError` where buffers can't be kept in step, instead of leaving them.

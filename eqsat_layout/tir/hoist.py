@@ -1,10 +1,9 @@
-"""Lifts layout rewrites out of a PrimFunc: blocks before its computation that only re-lay-out one operand, and blocks
-after it that only re-lay-out a result.
+"""Lifts layout rewrites out of a PrimFunc, from before and after its computation.
 
-In: a PrimFunc; its computation itself need not be understood. Out: :class:`Hoisted`, or ``None`` where there is nothing
-to lift. Maps and crops are always lifted: they cost the same outside, where they may vanish. A pad is lifted only where
-a block is annotated as a rewrite: the halo of a convolution is a pad too, and outside it is one copy more, which only
-pays off if the producer writes it.
+In: a PrimFunc with blocks that only re-lay-out one operand or a result; its computation itself need not be understood.
+Out: :class:`Hoisted`, or ``None`` where there is nothing to lift. Maps and crops are always lifted: they cost the same
+outside, where they may vanish. A pad is lifted only where a block is annotated as a rewrite: the halo of a convolution
+is a pad too, and outside it is one copy more, which only pays off if the producer writes it.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def hoist(func: Any) -> Hoisted | None:
 
     A function that is nothing but rewrites is one itself, so nothing is lifted out of it.
     """
-    state = _State.of(func)
+    state = _Lifting.of(func)
     if state is None:
         return None
     while state.lift_one():
@@ -65,7 +64,7 @@ class _Nest:
         return self.loads | self.stores | self.opaque
 
 
-class _State:
+class _Lifting:
     def __init__(self, func: Any, nests: list[_Nest]) -> None:
         self.func, self.nests = func, nests
         self.root = func.body.block
@@ -79,7 +78,7 @@ class _State:
         self.post: dict[int, LayoutRewrite] = {}
 
     @staticmethod
-    def of(func: Any) -> _State | None:
+    def of(func: Any) -> _Lifting | None:
         """None for a function of another form than a root block over a sequence of statements."""
         if type(func.body) is not s_tir.stmt.SBlockRealize:
             return None
@@ -89,7 +88,7 @@ class _State:
         statements = list(root.body.seq) if type(root.body) is tirx.SeqStmt else [root.body]
         if len(statements) < 2:
             return None
-        state = _State(func, [_read_nest(s) for s in statements])
+        state = _Lifting(func, [_read_nest(s) for s in statements])
         buffers = [p for p in func.params if type(p.ty) is tirx.BufferType]
         return state if buffers == [*state.operands, *state.results] else None  # else something is written in place
 

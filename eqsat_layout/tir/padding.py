@@ -18,10 +18,10 @@ from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation, Index, IterKind, Store
 from eqsat_layout.tir.scalars import ANYTHING, BOOL, FINITE, Evaluator, Kept, Scalar, Span, UnsafeError, held
 
-Border = tuple[int, int]
+PadWidths = tuple[int, int]
 """How far an axis or a variable goes on before 0 and behind its extent."""
 
-NONE: Border = (0, 0)
+NONE: PadWidths = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class BlockPlan:
     ``exact`` are the reduced variables that read a padded axis and yet run over their own extent only.
     """
 
-    borders: tuple[Border, ...]
+    borders: tuple[PadWidths, ...]
     masked: tuple[int, ...] = ()
     exact: tuple[int, ...] = ()
 
@@ -66,7 +66,7 @@ def produced_fills(computation: Computation, block: Block, formats: Sequence[For
     )
 
 
-def extended(block: Block, borders: Sequence[Border]) -> Block:
+def extended(block: Block, borders: Sequence[PadWidths]) -> Block:
     """The block as it runs over ``borders``; what was an access at ``v`` is one at the new variable."""
     if not any(any(b) for b in borders):
         return block
@@ -108,9 +108,9 @@ def _accesses(block: Block) -> Iterator[Access]:
     yield from block.reads
 
 
-def _written_borders(computation: Computation, block: Block, formats: Sequence[Format]) -> tuple[Border, ...]:
+def _written_borders(computation: Computation, block: Block, formats: Sequence[Format]) -> tuple[PadWidths, ...]:
     """How far the variables must run for the padding of all that is written to be written."""
-    borders: dict[int, Border] = {}
+    borders: dict[int, PadWidths] = {}
     for access in block.writes:
         name, fmt = computation.buffers[access.buffer].name, formats[access.buffer]
         if fmt.is_padded and fmt.fill is not UNDEF and _stored_fill(computation, fmt, access.buffer) is None:
@@ -137,7 +137,7 @@ Outside = Mapping[int, int]
 """The variables beyond their extents: -1 before 0, 1 behind the extent."""
 
 
-def _corners(borders: Sequence[Border]) -> Iterator[Outside]:
+def _corners(borders: Sequence[PadWidths]) -> Iterator[Outside]:
     """All combinations of variables being before, within or behind their extents, but for all within."""
     numbers = [i for i, border in enumerate(borders) if any(border)]
     sides = [[0, *([-1] if borders[i][0] else []), *([1] if borders[i][1] else [])] for i in numbers]
@@ -156,7 +156,7 @@ class _Planner:
         self.reduces = any(axis.kind is IterKind.REDUCE for axis in block.iters)
         self.own = {s.access.buffer: s for s in block.stores}
 
-    def plan(self, written: tuple[Border, ...]) -> BlockPlan:
+    def plan(self, written: tuple[PadWidths, ...]) -> BlockPlan:
         borders, exact = self.with_reductions(written)
         padded = [i for i, border in enumerate(written) if any(border)]
         alone = {i: [c for c in _corners(written) if set(c) == {i}] for i in padded}
@@ -171,7 +171,7 @@ class _Planner:
         opaque = any(not isinstance(i, Affine) for access in _accesses(self.block) for i in access.indices)
         return opaque and self.block.extents[number] == 1
 
-    def with_reductions(self, written: tuple[Border, ...]) -> tuple[tuple[Border, ...], tuple[int, ...]]:
+    def with_reductions(self, written: tuple[PadWidths, ...]) -> tuple[tuple[PadWidths, ...], tuple[int, ...]]:
         """The borders with those of reduced variables that read padding which changes nothing; and the other ones."""
         wishes = {i: self._wish(i) for i in range(len(self.block.iters)) if not self.block.is_spatial(i)}
         wishes = {i: border for i, border in wishes.items() if any(border)}
@@ -187,7 +187,7 @@ class _Planner:
                 exact.append(number)
         return borders, tuple(exact)
 
-    def stored(self, borders: Sequence[Border], outside: Outside) -> list[Scalar]:
+    def stored(self, borders: Sequence[PadWidths], outside: Outside) -> list[Scalar]:
         """Per store, what the buffer holds in the end where spatial variables are ``outside``; or UnsafeError."""
         if not self.reduces:
             return [self._value(borders, outside, {}, s) for s in self.block.stores]
@@ -203,7 +203,7 @@ class _Planner:
         is_settled = all(step == first[0] for step in (*first, *settled))
         return first[0] if is_settled else [ANYTHING] * len(first[0])
 
-    def _wish(self, number: int) -> Border:
+    def _wish(self, number: int) -> PadWidths:
         """The greatest border among the padded axes that the reduced variable runs along."""
         if self.block.extents[number] == 1:
             return NONE
@@ -216,13 +216,13 @@ class _Planner:
         return max(borders, key=sum, default=NONE)
 
     @staticmethod
-    def _with(borders: tuple[Border, ...], more: Mapping[int, Border]) -> tuple[Border, ...]:
+    def _with(borders: tuple[PadWidths, ...], more: Mapping[int, PadWidths]) -> tuple[PadWidths, ...]:
         return tuple(more.get(i, border) for i, border in enumerate(borders))
 
-    def _reduced(self, borders: Sequence[Border]) -> tuple[Border, ...]:
+    def _reduced(self, borders: Sequence[PadWidths]) -> tuple[PadWidths, ...]:
         return tuple(NONE if self.block.is_spatial(i) else border for i, border in enumerate(borders))
 
-    def _is_neutral(self, borders: Sequence[Border]) -> bool:
+    def _is_neutral(self, borders: Sequence[PadWidths]) -> bool:
         """Steps beyond the extents of the reduced variables keep what is stored."""
         try:
             starts = self._starts(borders, {})
@@ -232,7 +232,7 @@ class _Planner:
         except UnsafeError:
             return False
 
-    def _is_through(self, borders: Sequence[Border], outside: Outside) -> bool:
+    def _is_through(self, borders: Sequence[PadWidths], outside: Outside) -> bool:
         try:
             found = self.stored(borders, outside)
         except UnsafeError:
@@ -241,17 +241,19 @@ class _Planner:
         wanted = [_stored_fill(self.computation, self.formats[b], b) for b in self.own]
         return all(f is UNDEF or (w is not None and w == v) for f, w, v in zip(fills, wanted, found, strict=True))
 
-    def _starts(self, borders: Sequence[Border], outside: Outside) -> dict[int, Scalar]:
+    def _starts(self, borders: Sequence[PadWidths], outside: Outside) -> dict[int, Scalar]:
         """What reductions start from: what the block stores first, or what an earlier block has left."""
         inits = {s.access.buffer: s for s in self.block.inits}
         if inits:
             return {b: self._value(borders, outside, {}, inits[b]) for b in self.own}
         return {b: self.padding(b) if outside else ANYTHING for b in self.own}
 
-    def _steps(self, borders: Sequence[Border], outside: Outside, kept: Mapping[int, Scalar]) -> list[Scalar]:
+    def _steps(self, borders: Sequence[PadWidths], outside: Outside, kept: Mapping[int, Scalar]) -> list[Scalar]:
         return [self._value(borders, outside, kept, s) for s in self.block.stores]
 
-    def _value(self, borders: Sequence[Border], outside: Outside, kept: Mapping[int, Scalar], store: Store) -> Scalar:
+    def _value(
+        self, borders: Sequence[PadWidths], outside: Outside, kept: Mapping[int, Scalar], store: Store
+    ) -> Scalar:
         point = _Point(self, borders, outside, kept)
         evaluator = Evaluator(point.load, point.spans, frozenset(outside))
         value = evaluator.value(store.value)
@@ -276,7 +278,7 @@ class _Point:
     """The points at which some variables are outside of their extents and all others within."""
 
     def __init__(
-        self, planner: _Planner, borders: Sequence[Border], outside: Outside, kept: Mapping[int, Scalar]
+        self, planner: _Planner, borders: Sequence[PadWidths], outside: Outside, kept: Mapping[int, Scalar]
     ) -> None:
         self.planner = planner
         self.block = planner.block
@@ -312,7 +314,7 @@ class _Point:
             return planner.padding(access.buffer)
         return ANYTHING if is_mixed else planner.real(access.buffer)
 
-    def _is_within(self, index: Index, extent: int | str, border: Border) -> bool:
+    def _is_within(self, index: Index, extent: int | str, border: PadWidths) -> bool:
         if not isinstance(index, Affine):
             return False
         if isinstance(extent, str):

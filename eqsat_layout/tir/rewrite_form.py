@@ -87,14 +87,14 @@ def write_primfunc(rewrite: LayoutRewrite, dtype: str, name: str = "layout_rewri
     the result's indices can't be written (a symbolic axis fused with another).
     """
     ends = (rewrite.source, rewrite.target)
-    whole = _Writer(rewrite.shape, dtype, [rewrite], ends).function(name)
+    whole = _PrimFuncWriter(rewrite.shape, dtype, [rewrite], ends).function(name)
     if read_primfunc(whole) is not None:
         return whole
     middle = LayoutRewrite.make(
         IndexMap.identity(rewrite.unpack.result_shape), crop=rewrite.crop, pad=rewrite.pad, fill=rewrite.fill
     )
     parts = [LayoutRewrite.of_map(rewrite.unpack), middle, LayoutRewrite.of_map(rewrite.pack)]
-    return _Writer(rewrite.shape, dtype, [p for p in parts if not p.is_identity], ends).function(name)
+    return _PrimFuncWriter(rewrite.shape, dtype, [p for p in parts if not p.is_identity], ends).function(name)
 
 
 def _with_any(rewrite: LayoutRewrite) -> LayoutRewrite:
@@ -128,7 +128,7 @@ def _inlined(func: Any) -> Any:
         return None
 
 
-class _Writer:
+class _PrimFuncWriter:
     """A block per rewrite, each from the buffer before it. ``ends``: where the first and the last buffer lie."""
 
     def __init__(

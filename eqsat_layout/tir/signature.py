@@ -40,7 +40,7 @@ __all__ = ["Computation", "analyse", "same_computation", "view_map"]
 def analyse(func: Any) -> Computation | None:
     """What ``func`` (a ``tirx.PrimFunc``) computes; ``None`` if it is not understood."""
     try:
-        return _Reader(func).computation()
+        return _PrimFuncReader(func).computation()
     except (_NotUnderstoodError, LayoutError, RecursionError):  # a concat of hundreds is that deep
         return None
 
@@ -74,12 +74,12 @@ class _BufferUse:
     read: bool = False  # before it was written
 
 
-class _Reader:
+class _PrimFuncReader:
     """One pass over one PrimFunc."""
 
     def __init__(self, func: Any) -> None:
         self.func = func
-        self.numbers: dict[Any, int] = {}
+        self.variable_index: dict[Any, int] = {}
         self.uses: list[_BufferUse] = []
         self.symbols: dict[str, Any] = {}
         self.groups = axis_groups(func)
@@ -118,7 +118,7 @@ class _Reader:
         for extent in info.shape:
             if type(extent) is not tirx.IntImm:
                 self._symbols_in(extent)
-        self.numbers[var] = len(self.uses)
+        self.variable_index[var] = len(self.uses)
         self.uses.append(_BufferUse(var, tuple(extent_of(e) for e in info.shape), role))
 
     def _symbols_in(self, expr: Any) -> None:
@@ -148,7 +148,7 @@ class _Reader:
 class _BlockReader:
     """One block with its loops."""
 
-    function: _Reader
+    function: _PrimFuncReader
     statement: Any
     affine: AffineReader = field(init=False)
     lets: dict[Any, Value] = field(default_factory=dict)
@@ -206,7 +206,7 @@ class _BlockReader:
         return tuple(stores)
 
     def _access(self, buffer: Any, indices: Sequence[Any]) -> Access:
-        number = self.function.numbers.get(buffer)
+        number = self.function.variable_index.get(buffer)
         if number is None:
             raise _NotUnderstoodError
         return Access(number, tuple(self._index(e) for e in indices))

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from eqsat_layout.maps import Format, Padding
 from eqsat_layout.tir.computation import Access, Block, Computation
-from eqsat_layout.tir.padding import NONE, Border, extended, linked_variable
+from eqsat_layout.tir.padding import NONE, PadWidths, extended, linked_variable
 from eqsat_layout.tir.transfer import RefusedError
 
-Paddings = dict[int, list[Border]]
+Paddings = dict[int, list[PadWidths]]
 """Per buffer number, a border per axis."""
 
 
@@ -24,7 +24,7 @@ def spread_padding(computation: Computation, seed: int, padding: Padding, pairs:
     ``pairs``: so are those along a variable of the same extent that takes its place, see :attr:`Block.pairs`.
     Raises :class:`RefusedError` where a padded axis is met by one that is not in step: shifted, strided, split.
     """
-    spread = _Spread(computation, {seed: padding}, fixed=frozenset(), strict=True, pairs=pairs)
+    spread = _PaddingSpread(computation, {seed: padding}, fixed=frozenset(), strict=True, pairs=pairs)
     spread.run()
     return spread.result()
 
@@ -33,7 +33,9 @@ def completed_padding(computation: Computation, given: Mapping[int, Format]) -> 
     """The padding of every buffer: of ``given`` ones as it is, of other operands and results none, of internal ones
     as it spreads; where two meet, the first stays."""
     public = frozenset((*computation.operands, *computation.results))
-    spread = _Spread(computation, {n: f.padding for n, f in given.items() if f.is_padded}, fixed=public, strict=False)
+    spread = _PaddingSpread(
+        computation, {n: f.padding for n, f in given.items() if f.is_padded}, fixed=public, strict=False
+    )
     spread.run()
     paddings = spread.result()
     for block in computation.blocks:  # what can't be written is not padded
@@ -43,7 +45,7 @@ def completed_padding(computation: Computation, given: Mapping[int, Format]) -> 
 
 
 def _can_write(computation: Computation, block: Block, paddings: Mapping[int, Padding]) -> bool:
-    borders: dict[int, Border] = {}
+    borders: dict[int, PadWidths] = {}
     for access in block.writes:
         for dim, border in enumerate(paddings[access.buffer]):
             number = linked_variable(computation, block, access, dim)
@@ -72,9 +74,9 @@ def padded_view(computation: Computation, paddings: Mapping[int, Padding]) -> Co
     return replace(computation, buffers=buffers, blocks=blocks)
 
 
-def _agreed_borders(computation: Computation, block: Block, paddings: Mapping[int, Padding]) -> tuple[Border, ...]:
+def _agreed_borders(computation: Computation, block: Block, paddings: Mapping[int, Padding]) -> tuple[PadWidths, ...]:
     """A border per variable: as what is written has it, else as all that is read has it."""
-    found: list[Border] = []
+    found: list[PadWidths] = []
     for number in range(len(block.iters)):
         written, read = (
             [
@@ -90,7 +92,7 @@ def _agreed_borders(computation: Computation, block: Block, paddings: Mapping[in
     return tuple(found)
 
 
-class _Spread:
+class _PaddingSpread:
     """Carries borders from axes to variables and on to axes, until nothing is new."""
 
     def __init__(
@@ -123,7 +125,7 @@ class _Spread:
                     if access.buffer == number:
                         self._leave(block, access, dim, border)
 
-    def _leave(self, block: Block, access: Access, dim: int, border: Border) -> None:
+    def _leave(self, block: Block, access: Access, dim: int, border: PadWidths) -> None:
         """From an axis to the variable along it. A read that runs otherwise stays within the data: it is exact."""
         variable = linked_variable(self.computation, block, access, dim)
         if variable is None:
@@ -136,7 +138,7 @@ class _Spread:
                 self._reach(block, partner, border)
         self._reach(block, variable, border)
 
-    def _reach(self, block: Block, variable: int, border: Border) -> None:
+    def _reach(self, block: Block, variable: int, border: PadWidths) -> None:
         """From a variable to the axes along it."""
         for other in (*block.writes, *block.reads):
             for place, index in enumerate(other.indices):
@@ -147,7 +149,7 @@ class _Spread:
                 elif self.strict and block.is_spatial(variable):
                     self._refuse(other, place, border)
 
-    def _enter(self, access: Access, dim: int, border: Border) -> None:
+    def _enter(self, access: Access, dim: int, border: PadWidths) -> None:
         known = self.paddings[access.buffer][dim]
         if access.buffer in self.fixed or known == border:
             return
@@ -158,5 +160,5 @@ class _Spread:
         self.paddings[access.buffer][dim] = border
         self.pending.append((access.buffer, dim))
 
-    def _refuse(self, access: Access, dim: int, border: Border) -> None:
+    def _refuse(self, access: Access, dim: int, border: PadWidths) -> None:
         raise RefusedError(f"axis {dim} is not in step with an axis that is padded by {border}", access.buffer)

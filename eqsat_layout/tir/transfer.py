@@ -38,7 +38,7 @@ class Placing(enum.Enum):
 
 
 @dataclass
-class _Slot:
+class _PhysicalAxis:
     """A physical axis. ``unit`` is the variable of extent 1 along it, ``dim`` the dimension that was put there."""
 
     digits: list[Digit]
@@ -70,7 +70,7 @@ def transfer(
     """
     slots = _iteration_slots(block, source, shape, index_map)
     aligned = aligns and buffer.role is Role.OPERAND and _is_broadcast(block, source, target)
-    return _Target(block, source, target, buffer, slots, placing, aligned, pairs).index_map()
+    return _ToLayOut(block, source, target, buffer, slots, placing, aligned, pairs).index_map()
 
 
 def covers(block: Block, source: Access, target: Access, shape: Sequence[Extent]) -> bool:
@@ -85,11 +85,11 @@ def covers(block: Block, source: Access, target: Access, shape: Sequence[Extent]
 # ---- from the source's physical axes to digits of iteration variables ----
 
 
-def _iteration_slots(block: Block, access: Access, shape: Sequence[Extent], index_map: IndexMap) -> list[_Slot]:
-    slots: list[_Slot] = []
+def _iteration_slots(block: Block, access: Access, shape: Sequence[Extent], index_map: IndexMap) -> list[_PhysicalAxis]:
+    slots: list[_PhysicalAxis] = []
     for row in index_map.dims:
         digits = [d for digit in row for d in _along_iters(block, access, shape[digit.axis], digit)]
-        slots.append(_Slot(digits, emptied=bool(row)))
+        slots.append(_PhysicalAxis(digits, emptied=bool(row)))
     empty = [s for s, row in zip(slots, index_map.dims, strict=True) if not row]
     units = [access.indices[axis] for axis, extent in enumerate(shape) if extent == 1]
     for slot, index in zip(reversed(empty), reversed(units), strict=False):
@@ -237,12 +237,12 @@ def _slice(radix: Sequence[Digit], digit: Digit) -> list[Digit] | None:
 
 
 @dataclass
-class _Target:
+class _ToLayOut:
     block: Block
     source: Access
     access: Access
     buffer: Buffer
-    slots: list[_Slot]
+    slots: list[_PhysicalAxis]
     placing: Placing
     is_aligned: bool
     pairs: Mapping[int, int]
@@ -259,7 +259,7 @@ class _Target:
             if dim not in self.placed and _unit_iter(index) not in known
         ]
         for dim in reversed(pending if self._keeps_places() else self._fill(pending)):
-            self.slots.insert(self._place_of(dim), self._filled(_Slot([]), dim))
+            self.slots.insert(self._place_of(dim), self._filled(_PhysicalAxis([]), dim))
         self._drop_free()
         try:
             return IndexMap.make(self.buffer.shape, [slot.digits for slot in self.slots])
@@ -330,7 +330,7 @@ class _Target:
             self._filled(slot, dim)
         return pending[: len(pending) - count]
 
-    def _filled(self, slot: _Slot, dim: int) -> _Slot:
+    def _filled(self, slot: _PhysicalAxis, dim: int) -> _PhysicalAxis:
         slot.dim = dim
         if self.buffer.shape[dim] != 1:
             slot.digits = [Digit(dim, 1, self.buffer.shape[dim])]

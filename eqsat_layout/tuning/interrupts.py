@@ -1,6 +1,7 @@
-"""Ctrl-C that nothing swallows. Nothing comes in; out comes a function that says whether one came.
+"""Ctrl-C that nothing swallows.
 
-TVM's passes call back into Python, where an interrupt looks like any other error of a callback.
+In: nothing. Out: a function that says whether one came. TVM's passes call back into Python, where an interrupt looks
+like any other error of a callback.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kernels that plans are made of, as jobs for tuning. Room: beside the pipeline.
+"""The kernels that plans are made of, as jobs for tuning.
 
 In: the plans of a program, and costs. Out: :class:`Job` after job, what matters most first.
 """

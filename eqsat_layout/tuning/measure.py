@@ -17,9 +17,9 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
-from eqsat_layout.cost.database import Database, Measured, now
+from eqsat_layout.cost.database import Measured, now
 from eqsat_layout.cost.kernel_key import KernelKey, copy_key, kernel_key
-from eqsat_layout.errors import EqsatError, TargetError
+from eqsat_layout.errors import EqsatError
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.flow import Flow, complete
@@ -114,35 +114,6 @@ def record_of(kernel: Kernel, timing: Timing, runner: Runner) -> Measured:
     return Measured(name, kernel.key, timing.seconds, timing.spread, timing.runs, version, now())
 
 
-def measure_missing(
-    database: Database,
-    kernels: Sequence[tuple[Signature, Flow | None]],
-    copies: Sequence[tuple[TensorType, Format, Format]],
-    place: Runner,
-) -> int:
-    """Measures what the database does not have yet and adds it, each as soon as it is known; how many.
-
-    What can't be measured is passed over.
-    """
-    known = database.read()
-    found = [op_kernel(s) if flow is None else op_kernel(s, flow.operands, flow.results) for s, flow in kernels]
-    found += [copy_kernel(*copy) for copy in copies]
-    wanted = {kernel.key: kernel for kernel in reversed(found) if kernel is not None}
-    count = 0
-    for key, kernel in reversed(wanted.items()):
-        if known.kernel(place.target.name, place.target.version, key) is not None:
-            continue
-        try:
-            timing = kernel.measure(place)
-        except TargetError:
-            raise
-        except EqsatError:
-            continue
-        database.add(record_of(kernel, timing, place))
-        count += 1
-    return count
-
-
 def _measure_op(
     signature: Signature, operands: Sequence[Format | None], results: Sequence[Format | None], runner: Runner
 ) -> Timing:
@@ -184,7 +155,7 @@ def _buffer(tensor: TensorType | None, fmt: Format | None) -> npt.NDArray[Any]:
     if not tensor.dtype.startswith("float"):
         return fmt.with_fill(0).lay(np.zeros(shape, tensor.dtype))
     values = np.random.default_rng(0).uniform(0.5, 1.5, shape).astype(tensor.dtype)
-    return np.ascontiguousarray(fmt.with_fill(0.0).lay(values))
+    return np.asarray(fmt.with_fill(0.0).lay(values), order="C")  # `ascontiguousarray` makes a vector of a scalar
 
 
 def _physical(tensor: TensorType | None, fmt: Format | None) -> relax.TensorType:

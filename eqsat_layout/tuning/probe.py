@@ -15,7 +15,8 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
-from eqsat_layout.errors import EqsatError, TargetError
+from eqsat_layout.errors import ILL_TYPED, EqsatError, TargetError
+from eqsat_layout.notes import first_line
 from eqsat_layout.targets.lowering import lower
 from eqsat_layout.targets.protocol import Emit, Target, Workload
 
@@ -25,6 +26,8 @@ _COLD: Final = 2.0
 _LONGEST: Final = 0.25
 """Seconds that one run of all kernels may take: kernels that take longer hardly notice whether operands are cold."""
 _MAIN, _ONE = "main", "one"
+_FAILURES: Final = (*ILL_TYPED, OSError)
+"""What TVM, LLVM and the linker raise for a kernel that they can't build, load or run."""
 
 
 Runs = Callable[[int], list[float]]
@@ -128,7 +131,7 @@ class Probe:
             self._runs = self._started(self._loaded, bool(chained))
         except BaseException as error:
             self.close()
-            if isinstance(error, EqsatError) or not isinstance(error, Exception):
+            if isinstance(error, EqsatError) or not isinstance(error, _FAILURES):
                 raise
             raise _failure(name, error) from error
 
@@ -159,7 +162,7 @@ class Probe:
             return [seconds / self.kernels for seconds in self._runs(count)]
         except EqsatError:
             raise
-        except Exception as error:
+        except _FAILURES as error:
             raise _failure(self.name, error) from error
 
     def close(self) -> None:
@@ -175,8 +178,7 @@ class Probe:
 
 
 def _failure(name: str, error: Exception) -> EqsatError:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return EqsatError(f"{name}: can't be built and run: {lines[-1]}")
+    return EqsatError(f"{name}: can't be built and run: {first_line(error)}")
 
 
 def _repeated(emit: Emit, operands: Sequence[npt.NDArray[Any]], count: int, chained: bool) -> tvm.IRModule:

@@ -1,4 +1,4 @@
-"""How alike two columns of numbers rank what they are about (extract room).
+"""How alike two columns of numbers rank what they are about.
 
 In: pairs of numbers, such as modelled and measured seconds. Out: Spearman's rank correlation.
 """

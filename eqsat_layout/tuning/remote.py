@@ -19,11 +19,13 @@ from typing import Any, Final
 import numpy.typing as npt
 import tvm
 from tvm import relax, rpc
+from tvm.error import RPCError
 from tvm.rpc import base
 from tvm.support import cc
 from tvm.target import codegen
 
-from eqsat_layout.errors import EqsatError, TargetError
+from eqsat_layout.errors import ILL_TYPED, EqsatError, TargetError
+from eqsat_layout.notes import first_line
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.tuning.probe import Loaded, Runs
@@ -31,6 +33,9 @@ from eqsat_layout.tuning.probe import Loaded, Runs
 _ANSWER: Final = 5.0
 """Seconds within which a tracker answers."""
 _POLL: Final = 0.05
+_LOST: Final = (*ILL_TYPED, OSError)
+"""What TVM raises for whatever fails over there, or on the way; linking for the device fails with the same."""
+_RPC_HEAD: Final = "Error caught from RPC call:"
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,8 @@ class Remote:
         session = self.session()
         try:
             asked = {name: answer for name, answer in _self_description(session).items() if name not in given}
+        except _LOST as error:
+            raise TargetError(f"{self}: was lost while it was asked what it is: {_reason(error)}") from error
         finally:
             _close(session)
         config = {"kind": checked.kind} | given | asked
@@ -82,7 +89,7 @@ class Remote:
         url, port, match = self._lent()
         try:
             return rpc.connect(url, port, match, session_timeout=self.kernel_seconds)
-        except Exception as error:
+        except _LOST as error:
             raise TargetError(f"{self}: does not answer at {url}:{port}: {_reason(error)}") from error
 
     def _lent(self) -> tuple[str, int, str]:
@@ -144,7 +151,7 @@ class RemoteRunner:
             device = session.cpu(0)
             machine = relax.VirtualMachine(session.load_module(name), device)
             return _LoadedThere(self.remote, session, machine, [tvm.runtime.tensor(a, device) for a in operands])
-        except Exception as error:
+        except _LOST as error:
             raise _failure(self.remote, session, error) from error
         except BaseException:
             _close(session)
@@ -168,7 +175,7 @@ class _LoadedThere:
         try:
             arguments = [_copied(a, device) for _ in range(sets) for a in self.operands]
             self.machine.save_function(function, saved, *arguments, include_return=False)
-        except Exception as error:
+        except _LOST as error:
             raise _failure(self.remote, self.session, error) from error
 
         def run(count: int) -> list[float]:
@@ -177,7 +184,7 @@ class _LoadedThere:
             try:
                 timer = self.machine.time_evaluator(saved, device, number=1, repeat=count)
                 return list(map(float, timer().results))
-            except Exception as error:
+            except _LOST as error:
                 raise _failure(self.remote, self.session, error) from error
 
         return run
@@ -201,7 +208,7 @@ def _failure(remote: Remote, session: Any, error: Exception) -> EqsatError:
 
 def _close(session: Any) -> None:
     """Ends a session now, not when the last tensor of it is collected: until then nobody else has the device."""
-    with suppress(Exception):  # it may be lost already
+    with suppress(*_LOST):  # it may be lost already
         session.get_function("CloseRPCConnection")()
 
 
@@ -215,9 +222,9 @@ def _copied(tensor: Any, device: Any) -> Any:
 def _self_description(session: Any) -> dict[str, Any]:
     """What the device says of itself, in the words of a target. It may hold a runtime only, which knows little."""
     found: dict[str, Any] = {}
-    with suppress(Exception):
+    with suppress(AttributeError):  # it has no such function
         found["num-cores"] = int(session.get_function("runtime.NumThreads")())
-    with suppress(Exception):
+    with suppress(AttributeError):
         triple = str(session.get_function("target.llvm_get_system_triple")())
         found["mcpu"] = str(session.get_function("target.llvm_get_system_cpu")())
         if triple.split("-")[0] != str(codegen.llvm_get_system_triple()).split("-")[0]:
@@ -238,5 +245,6 @@ def _plain(target: Any) -> Any:
 
 
 def _reason(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[-1].strip() if lines else type(error).__name__
+    """What an error says, in one line; of one over there what it said over there."""
+    there = str(error).partition(_RPC_HEAD)[2]
+    return first_line(RPCError(there) if there else error)

@@ -1,4 +1,4 @@
-"""Tuning: the kernels that plans of a program are made of, measured and kept. Room: beside the pipeline.
+"""Tuning: the kernels that plans of a program are made of, measured and kept.
 
 In: a module as ``compile`` takes it, and where to measure: this machine or a device elsewhere. Out: measured kernels in
 the database, each as soon as it is known, and :class:`TuneReport`. The next ``compile`` plans with them.
@@ -21,6 +21,7 @@ from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
+from eqsat_layout.notes import Notes, first_line
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.plan_space import PlanSpace
 from eqsat_layout.targets.protocol import with_constants
@@ -203,6 +204,7 @@ class _Bench:
         self._wanted: dict[KernelKey, bool] = {}
         self._measured: set[KernelKey] = set()
         self._failed: dict[KernelKey, Failure] = {}
+        self._notes = Notes()
 
     @property
     def seconds(self) -> float:
@@ -283,10 +285,14 @@ class _Bench:
             timing = job.kernel.measure(self._runner)
         except TargetError:
             raise
-        except Exception as error:  # rewriting and building meet whatever TVM raises
+        except EqsatError as error:
             self._check()
-            reason = str(error) if isinstance(error, EqsatError) else f"{type(error).__name__}: {error}"
-            self._failed[job.kernel.key] = Failure(job.label, reason)
+            self._failed[job.kernel.key] = Failure(job.label, str(error))
+            return
+        except Exception as error:  # a fault: it is told and logged, and does not end hours of measuring
+            self._check()
+            self._notes.fault(f"{job.label}: can't be measured", error)
+            self._failed[job.kernel.key] = Failure(job.label, first_line(error))
             return
         self._database.add(record_of(job.kernel, timing, self._runner))
         self._measured.add(job.kernel.key)

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eqsat_layout.cost import database as module
 from eqsat_layout.cost.database import Constants, Database, Measured, Snapshot, default_directory
 from eqsat_layout.cost.kernel_key import KernelKey
 from eqsat_layout.errors import EqsatError
@@ -274,16 +273,16 @@ def test_a_read_only_database_is_read_and_not_written(database: Database) -> Non
     database.directory.chmod(0o755)
 
 
-def test_a_lock_that_nobody_lets_go_of_is_an_error(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_nobody_lets_go_of_is_an_error(database: Database) -> None:
     import fcntl
 
     database.add(kernel(1))
-    monkeypatch.setattr(module, "_PATIENCE", 0.05)
+    hasty = Database(database.directory, patience=0.05)
     with open(database.directory / "measurements.lock") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(EqsatError, match="can't write"):
-            database.add(kernel(2))
-    database.add(kernel(3))
+            hasty.add(kernel(2))
+    hasty.add(kernel(3))
     assert found(database.read(), [kernel(i) for i in range(5)]) == [kernel(1), kernel(3)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import platform
 from pathlib import Path
 
@@ -27,9 +26,11 @@ from eqsat_layout.targets.protocol import Target, with_constants
 from eqsat_layout.targets.registry import target
 from eqsat_layout.tuning.measure import (
     Timing,
+    copy_kernel,
     measure_copy,
     measure_kernel,
-    measure_missing,
+    op_kernel,
+    record_of,
 )
 from eqsat_layout.tuning.probe import Here
 
@@ -136,18 +137,17 @@ def test_a_convolution_is_measured_in_two_layouts(conv: Signature) -> None:
         assert timing.runs >= 5
 
 
-def test_what_is_missing_is_measured_once_and_then_used(conv: Signature, tmp_path: Path) -> None:
+def test_what_is_measured_is_used(conv: Signature, tmp_path: Path) -> None:
     assert conv.computation is not None
     (candidate,) = (c for c in layout_candidates(conv.computation, Blocking((8,))) if c.name == "blocks of 8")
     tensor = conv.results[0]
     assert tensor is not None
     plain, blocks = Format.row_major(tensor.shape), candidate.flow.results[0]
     database = Database(tmp_path)
-    kernels, copies = [(conv, None), (conv, candidate.flow)], [(tensor, plain, blocks)]
-    assert measure_missing(database, kernels, copies, here()) == 3
-    before = database.path.read_bytes()
-    assert measure_missing(database, kernels, copies, here()) == 0
-    assert database.path.read_bytes() == before
+    in_blocks = op_kernel(conv, candidate.flow.operands, candidate.flow.results)
+    for kernel in (op_kernel(conv), in_blocks, copy_kernel(tensor, plain, blocks)):
+        assert kernel is not None
+        database.add(record_of(kernel, kernel.measure(here()), here()))
     snapshot, machine, version = database.read(), target().name, target().version
     costs = target().costs(snapshot, [conv])
     key = kernel_key(conv.computation, candidate.flow.operands, candidate.flow.results)
@@ -183,7 +183,7 @@ def test_indices_are_measured_within_bounds(make_module) -> None:
     assert measure_kernel(take, None, here()).seconds > 0
 
 
-def test_what_can_not_be_measured_says_why(make_module, conv: Signature, tmp_path: Path) -> None:
+def test_what_can_not_be_measured_says_why(make_module, conv: Signature) -> None:
     symbolic = signature_of(make_module, lambda emit, x: emit(relax.op.nn.relu(x)), (tirx.Var("n", "int64"), 4))
     with pytest.raises(EqsatError, match=r"relax\.nn\.relu: can't be measured, it has symbolic sizes"):
         measure_kernel(symbolic, None, here())
@@ -191,8 +191,7 @@ def test_what_can_not_be_measured_says_why(make_module, conv: Signature, tmp_pat
         measure_kernel(dataclasses.replace(conv, computation=None), None, here())
     with pytest.raises(TargetError, match="does not run it"):
         Here(target(ELSEWHERE))
-    assert measure_missing(Database(tmp_path), [(symbolic, None)], (), here()) == 0
-    assert os.listdir(tmp_path) == []
+    assert op_kernel(symbolic) is None
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")

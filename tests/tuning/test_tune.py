@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pytest
 import tvm
 from programs import constant, program
-from tvm import tirx
+from tvm import relax, tirx
 from tvm.relax import op
 from typer.testing import CliRunner
 
@@ -31,6 +31,7 @@ from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.steps import Convert, Run
 from eqsat_layout.maps import Format
 from eqsat_layout.models import resnet50
+from eqsat_layout.notes import STRICT_VARIABLE
 from eqsat_layout.planning.plan_space import PlanSpace
 from eqsat_layout.readers.modules import write_module
 from eqsat_layout.targets.lowering import prepared
@@ -265,6 +266,40 @@ def test_a_kernel_that_fails_is_noted_and_not_tried_again(tmp_path: Path) -> Non
     assert report.left == 0
     assert report.measured == len(stored(tmp_path)) > 3
     assert states[-1].done == states[-1].total
+
+
+def test_what_tvm_says_of_a_kernel_is_its_reason_and_no_row_of_carets(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise RuntimeError("no such intrinsic\n    y[i] = f(x[i])\n           ^^^^^^^\n")
+
+    report = tune(convolution(), database=tmp_path, remote=lent(Picky((1, 12, 12, 16), refuse)))
+    reasons = {failure.reason for failure in report.failures}
+    assert reasons == {"relax.nn.conv2d: can't be built and run: RuntimeError: no such intrinsic"}
+
+
+def test_a_fault_while_measuring_is_logged_and_raised_in_strict_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def slip() -> None:
+        raise AssertionError("a slip of ours")
+
+    device = Picky((1, 12, 12, 16), slip)
+    with pytest.raises(EqsatError, match="can't be measured: AssertionError: a slip of ours"):
+        tune(convolution(), database=tmp_path, remote=lent(device))
+    monkeypatch.setenv(STRICT_VARIABLE, "0")
+    report = tune(convolution(), database=tmp_path, remote=lent(device))
+    assert {failure.reason for failure in report.failures} == {"AssertionError: a slip of ours"}
+    assert "a slip of ours" in caplog.text
+    assert report.left == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_a_kernel_with_a_scalar_operand_is_measured(dtype: str, tmp_path: Path) -> None:
+    scalar = relax.const(3, dtype)
+    mod = program(lambda builder, x: op.add(x, scalar), (4, 5), dtype=dtype)
+    report = tune(mod, database=tmp_path)
+    assert report.failures == ()
+    assert (report.measured, report.left) == (1, 0)
 
 
 def test_a_device_that_is_lost_ends_it(tmp_path: Path) -> None:

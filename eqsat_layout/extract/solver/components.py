@@ -1,6 +1,6 @@
-"""Room: extract. Strongly connected components of the families: what can only be ordered together.
+"""Strongly connected components of the alias classes: what can only be ordered together.
 
-In: roots and a function that gives the operand families of one. Out: components, operands before users.
+In: roots and a function that gives the operand alias classes of one. Out: components, operands before users.
 """
 
 from __future__ import annotations

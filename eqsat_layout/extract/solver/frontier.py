@@ -1,4 +1,4 @@
-"""Room: extract. The solver: which formats, which kernels, which conversions, at least cost.
+"""The solver: which formats, which kernels, which conversions, at least cost.
 
 In: a `Problem`. Out: a `Solution` with a lower bound; an optimum with its proof wherever the frontier stays narrow.
 Method: reduce; frontier dynamic program; where too wide or too late, the best states and a relaxation; small rest: ILP.
@@ -13,8 +13,8 @@ from dataclasses import replace
 from eqsat_layout.extract.solver.expand import solution
 from eqsat_layout.extract.solver.greedy import greedy_choices
 from eqsat_layout.extract.solver.ilp import improve
-from eqsat_layout.extract.solver.order import plan
-from eqsat_layout.extract.solver.problem import ExtractionError, Problem, Solution, Stats
+from eqsat_layout.extract.solver.order import elimination_order
+from eqsat_layout.extract.solver.problem import ExtractionError, Problem, Solution, SolverStats
 from eqsat_layout.extract.solver.reduce import Reduced, reduce
 from eqsat_layout.extract.solver.sweep import Sweep, beam, weaken
 
@@ -35,18 +35,18 @@ def solve(problem: Problem, *, time_limit: float | None = None, max_states: int 
     start = time.perf_counter()
     limit = math.inf if time_limit is None else time_limit
     reduced = reduce(problem)
-    sweep = Sweep.begin(reduced, plan(reduced))
+    sweep = Sweep.begin(reduced, elimination_order(reduced))
     if sweep.run_exact(max_states, start + limit / 2):
         if not sweep.states:
             raise ExtractionError(NOT_TOGETHER)
-        found = solution(reduced, sweep.choices(), math.inf, Stats(method="frontier"))
+        found = solution(reduced, sweep.choices(), math.inf, SolverStats(method="frontier"))
     else:
         found = _within_limits(reduced, sweep, start, limit, max_states)
-    stats = Stats(
-        families=len(problem.families),
-        kept_families=len(sweep.plan.steps),
-        templates=reduced.templates,
-        cyclic_families=reduced.cyclic,
+    stats = SolverStats(
+        classes=len(problem.classes),
+        kept_classes=len(sweep.order.steps),
+        distinct_classes=reduced.distinct_classes,
+        cyclic_classes=reduced.cyclic,
         widest=sweep.widest,
         seconds=time.perf_counter() - start,
         method=found.stats.method,
@@ -63,7 +63,7 @@ def _within_limits(reduced: Reduced, sweep: Sweep, start: float, limit: float, m
         best = sweep.copy()
         best.run_narrowed(few, start + limit * 0.65, beam)
         if best.states and (found is None or best.cost < found.cost):
-            found = solution(reduced, best.choices(), bound, Stats(method="beam"))
+            found = solution(reduced, best.choices(), bound, SolverStats(method="beam"))
     if time.perf_counter() < start + limit:
         relaxed = sweep.copy()
         relaxed.run_narrowed(few, start + limit * 0.8, weaken)
@@ -75,7 +75,7 @@ def _within_limits(reduced: Reduced, sweep: Sweep, start: float, limit: float, m
         if better is not None:
             bound = max(bound, better.lower_bound)
             if found is None or better.cost < found.cost:
-                found = solution(reduced, better.choices, bound, Stats(method="ilp"))
+                found = solution(reduced, better.choices, bound, SolverStats(method="ilp"))
     if found is None:
         raise ExtractionError("no selection was found within the limits that does not make a tensor out of itself")
     return replace(found, lower_bound=min(bound, found.cost))
@@ -83,4 +83,4 @@ def _within_limits(reduced: Reduced, sweep: Sweep, start: float, limit: float, m
 
 def _greedy(reduced: Reduced, bound: float) -> Solution | None:
     choices = greedy_choices(reduced)
-    return None if choices is None else solution(reduced, choices, bound, Stats(method="greedy"))
+    return None if choices is None else solution(reduced, choices, bound, SolverStats(method="greedy"))

@@ -1,4 +1,4 @@
-"""Room: extract. A simple solver: from the goals down, each tensor supplied in the way that looks cheapest.
+"""A simple solver: from the goals down, each tensor supplied in the way that looks cheapest.
 
 In: a `Problem`. Out: a `Solution` without proof: the start of the exact methods, and their peer in benchmarks.
 """
@@ -9,9 +9,9 @@ import math
 import time
 
 from eqsat_layout.extract.solver.expand import solution
-from eqsat_layout.extract.solver.problem import ExtractionError, Problem, Solution, Stats
+from eqsat_layout.extract.solver.problem import ExtractionError, Problem, Solution, SolverStats
 from eqsat_layout.extract.solver.reduce import Reduced, reduce
-from eqsat_layout.extract.solver.template import Choice, Template
+from eqsat_layout.extract.solver.reduced_class import MadeStores, ReducedClass
 
 
 def solve_greedy(problem: Problem) -> Solution:
@@ -24,12 +24,12 @@ def solve_greedy(problem: Problem) -> Solution:
     chosen = greedy_choices(reduced)
     if chosen is None:
         raise ExtractionError("the greedy solver found no selection that does not make a tensor of itself")
-    stats = Stats(len(problem.families), len(chosen), method="greedy", seconds=time.perf_counter() - start)
+    stats = SolverStats(len(problem.classes), len(chosen), method="greedy", seconds=time.perf_counter() - start)
     return solution(reduced, chosen, reduced.lower_bound(), stats)
 
 
-def greedy_choices(reduced: Reduced) -> dict[int, Choice] | None:
-    """What is made of each family that is needed; None where the way through a cycle ends blind.
+def greedy_choices(reduced: Reduced) -> dict[int, MadeStores] | None:
+    """What is made of each alias class that is needed; None where the way through a cycle ends blind.
 
     A store's price is its cheapest node with its operands' prices, each divided by the tensor's users, who share it.
     """
@@ -38,15 +38,15 @@ def greedy_choices(reduced: Reduced) -> dict[int, Choice] | None:
     place = {f: i for i, f in enumerate(order)}
     prices = _prices(reduced, order, place)
     demand: dict[int, int] = dict(reduced.goals)
-    chosen: dict[int, Choice] = {}
+    chosen: dict[int, MadeStores] = {}
     for f in reversed(order):
         if f not in demand:
             continue
         best = math.inf
-        picked: tuple[Choice, int] | None = None
-        template, kids = reduced.template[f], reduced.kids[f]
-        for cost, bits, choice in template.transitions(demand[f]).options:
-            for kid, stores in _demands(template, kids, bits):
+        picked: tuple[MadeStores, int] | None = None
+        reduced_class, kids = reduced.of_class[f], reduced.kids[f]
+        for cost, bits, choice in reduced_class.transitions(demand[f]).options:
+            for kid, stores in _demands(reduced_class, kids, bits):
                 if place[kid] > place[f]:  # against the way through a cycle
                     cost = math.inf
                     break
@@ -57,13 +57,13 @@ def greedy_choices(reduced: Reduced) -> dict[int, Choice] | None:
         if picked is None:
             return None
         chosen[f] = picked[0]
-        for kid, stores in _demands(template, kids, picked[1]):
+        for kid, stores in _demands(reduced_class, kids, picked[1]):
             demand[kid] = demand.get(kid, 0) | stores
     return chosen
 
 
 def _ranks(reduced: Reduced, component: tuple[int, ...]) -> dict[int, int]:
-    """An order in which the families of a cycle can be begun: 1, 2, ...; 0 for a family on its own."""
+    """An order in which the alias classes of a cycle can be begun: 1, 2, ...; 0 for an alias class on its own."""
     if len(component) == 1:
         return {component[0]: 0}
     ranks: dict[int, int] = {}
@@ -73,13 +73,13 @@ def _ranks(reduced: Reduced, component: tuple[int, ...]) -> dict[int, int]:
         for f in component:
             if f in ranks:
                 continue
-            template, kids = reduced.template[f], reduced.kids[f]
+            reduced_class, kids = reduced.of_class[f], reduced.kids[f]
             stores = 0
-            for m, ways in enumerate(template.ways):
+            for m, ways in enumerate(reduced_class.ways):
                 for way in ways:
-                    inner = [(k, s) for k, s in _demands(template, kids, way.bits) if k in component]
+                    inner = [(k, s) for k, s in _demands(reduced_class, kids, way.bits) if k in component]
                     if all(s & ~available.get(k, 0) == 0 for k, s in inner):
-                        for s, cost in enumerate(template.convert[m]):
+                        for s, cost in enumerate(reduced_class.convert[m]):
                             stores |= (cost < math.inf) << s
             if stores:
                 ranks[f] = len(ranks) + 1
@@ -97,12 +97,12 @@ def _prices(reduced: Reduced, order: list[int], place: dict[int, int]) -> dict[i
             users[kid] += 1
     prices: dict[int, list[float]] = {}
     for f in order:
-        template, kids = reduced.template[f], reduced.kids[f]
-        made = [math.inf] * template.size
-        for m, ways in enumerate(template.ways):
+        reduced_class, kids = reduced.of_class[f], reduced.kids[f]
+        made = [math.inf] * reduced_class.size
+        for m, ways in enumerate(reduced_class.ways):
             for way in ways:
                 cost = way.cost
-                for kid, stores in _demands(template, kids, way.bits):
+                for kid, stores in _demands(reduced_class, kids, way.bits):
                     if place[kid] > place[f]:  # against the way through a cycle
                         cost = math.inf
                         break
@@ -110,16 +110,16 @@ def _prices(reduced: Reduced, order: list[int], place: dict[int, int]) -> dict[i
                 made[m] = min(made[m], cost)
         share = max(1, users[f])
         prices[f] = [
-            min((made[m] + template.convert[m][s] for m in range(template.size)), default=math.inf) / share
-            for s in range(template.size)
+            min((made[m] + reduced_class.convert[m][s] for m in range(reduced_class.size)), default=math.inf) / share
+            for s in range(reduced_class.size)
         ]
     return prices
 
 
-def _demands(template: Template, kids: tuple[int, ...], bits: int) -> list[tuple[int, int]]:
-    """The demanded operand families with their stores (bits)."""
+def _demands(reduced_class: ReducedClass, kids: tuple[int, ...], bits: int) -> list[tuple[int, int]]:
+    """The demanded operand alias classes with their stores (bits)."""
     found = []
-    for kid, (first, size) in zip(kids, template.regions, strict=True):
+    for kid, (first, size) in zip(kids, reduced_class.regions, strict=True):
         stores = bits >> first & (1 << size) - 1
         if stores:
             found.append((kid, stores))

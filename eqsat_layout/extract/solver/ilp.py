@@ -1,4 +1,4 @@
-"""Room: extract. The selection problem as an integer program: for small ones with a wide frontier or large cycles.
+"""The selection problem as an integer program: for small ones with a wide frontier or large cycles.
 
 In: a `Reduced`, and a solution to begin with. Out: `Improved`: choices and a lower bound. Needs HiGHS.
 """
@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat_layout.extract.solver.problem import Solution, Store
+from eqsat_layout.extract.solver.problem import Solution, StoreId
 from eqsat_layout.extract.solver.reduce import Reduced
-from eqsat_layout.extract.solver.template import Choice
+from eqsat_layout.extract.solver.reduced_class import MadeStores
 
 COLUMNS = 2_000
 """Larger programs are left alone: the frontier's beam does better there."""
@@ -25,7 +25,7 @@ class Improved:
 
     cost: float
     lower_bound: float
-    choices: dict[int, Choice]
+    choices: dict[int, MadeStores]
 
 
 def improve(reduced: Reduced, start: Solution | None, seconds: float) -> Improved | None:
@@ -42,7 +42,7 @@ def improve(reduced: Reduced, start: Solution | None, seconds: float) -> Improve
 
 @dataclass(slots=True, eq=False)
 class _Model:
-    """Columns: per node taken, per store made and available, per conversion used, per cyclic family its place."""
+    """Columns: per node taken, per store made and available, per conversion used, per cyclic alias class its place."""
 
     reduced: Reduced
     costs: list[float] = field(default_factory=list)
@@ -50,8 +50,8 @@ class _Model:
     whole: list[bool] = field(default_factory=list)
     goals: list[int] = field(default_factory=list)
     nodes: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    made: dict[Store, int] = field(default_factory=dict)
-    available: dict[Store, int] = field(default_factory=dict)
+    made: dict[StoreId, int] = field(default_factory=dict)
+    available: dict[StoreId, int] = field(default_factory=dict)
     steps: dict[tuple[int, int, int], int] = field(default_factory=dict)
     places: dict[int, int] = field(default_factory=dict)
     rows: list[tuple[list[int], list[float], float, bool]] = field(default_factory=list)
@@ -79,39 +79,39 @@ class _Model:
         return len(self.costs) - 1
 
     def _columns(self, f: int) -> None:
-        template = self.reduced.template[f]
-        for m in template.makeable:
+        reduced_class = self.reduced.of_class[f]
+        for m in reduced_class.makeable:
             self.made[f, m] = self._column(0.0, 1.0, False)
-            for k, way in enumerate(template.ways[m]):
+            for k, way in enumerate(reduced_class.ways[m]):
                 self.nodes[f, m, k] = self._column(way.cost, 1.0, True)
-        for s in range(template.size):
+        for s in range(reduced_class.size):
             self.available[f, s] = self._column(0.0, 1.0, False)
-            for m in template.makeable:
-                if template.convert[m][s] < math.inf:
-                    self.steps[f, m, s] = self._column(template.convert[m][s], 1.0, True)
+            for m in reduced_class.makeable:
+                if reduced_class.convert[m][s] < math.inf:
+                    self.steps[f, m, s] = self._column(reduced_class.convert[m][s], 1.0, True)
 
     def _supply(self, f: int) -> None:
         """Available needs a conversion; a conversion needs a made store; made needs a node."""
-        template = self.reduced.template[f]
-        for s in range(template.size):
-            steps = [self.steps[f, m, s] for m in template.makeable if (f, m, s) in self.steps]
+        reduced_class = self.reduced.of_class[f]
+        for s in range(reduced_class.size):
+            steps = [self.steps[f, m, s] for m in reduced_class.makeable if (f, m, s) in self.steps]
             self._row([*steps, self.available[f, s]], [1.0] * len(steps) + [-1.0], 0.0)
-            for m in template.makeable:
+            for m in reduced_class.makeable:
                 if (f, m, s) in self.steps:
                     self._row([self.made[f, m], self.steps[f, m, s]], [1.0, -1.0], 0.0)
-        for m in template.makeable:
-            nodes = [self.nodes[f, m, k] for k in range(len(template.ways[m]))]
+        for m in reduced_class.makeable:
+            nodes = [self.nodes[f, m, k] for k in range(len(reduced_class.ways[m]))]
             self._row([*nodes, self.made[f, m]], [1.0] * len(nodes) + [-1.0], 0.0, equal=True)
 
     def _operands(self, f: int, component: tuple[int, ...]) -> None:
         """Taken needs its operands available; in a cycle, users come after their operands."""
-        template, kids = self.reduced.template[f], self.reduced.kids[f]
-        for m in template.makeable:
-            using: dict[Store, list[int]] = {}
+        reduced_class, kids = self.reduced.of_class[f], self.reduced.kids[f]
+        for m in reduced_class.makeable:
+            using: dict[StoreId, list[int]] = {}
             after: dict[int, list[int]] = {}
-            for k, way in enumerate(template.ways[m]):
+            for k, way in enumerate(reduced_class.ways[m]):
                 column = self.nodes[f, m, k]
-                for kid, (first, size) in zip(kids, template.regions, strict=True):
+                for kid, (first, size) in zip(kids, reduced_class.regions, strict=True):
                     stores = [s for s in range(size) if way.bits >> first + s & 1]
                     for s in stores:
                         using.setdefault((kid, s), []).append(column)
@@ -175,7 +175,7 @@ class _Model:
     def _warm(self, start: Solution) -> list[float]:
         values = [0.0] * len(self.costs)
         for (f, m, k), column in self.nodes.items():
-            if start.made.get((f, m)) == self.reduced.template[f].ways[m][k].index:
+            if start.made.get((f, m)) == self.reduced.of_class[f].ways[m][k].index:
                 values[column] = values[self.made[f, m]] = 1.0
         for (f, s), m in start.source.items():
             if (f, s) in self.available and (f, m) in self.made and values[self.made[f, m]]:
@@ -186,25 +186,25 @@ class _Model:
         return values
 
     def _depth(self, start: Solution, f: int) -> int:
-        """How many layers of the cycle's families lie below f in the solution."""
+        """How many layers of the cycle's alias classes lie below f in the solution."""
         layer, depth = {f}, -1
         while layer:
             depth += 1
             layer = {
                 kid
                 for g in layer
-                for m in range(self.reduced.template[g].size)
+                for m in range(self.reduced.of_class[g].size)
                 if (index := start.made.get((g, m))) is not None
-                for kid, _ in self.reduced.problem.families[g].nodes[m][index].children
+                for kid, _ in self.reduced.problem.classes[g].nodes[m][index].children
                 if kid in self.places
             }
         return depth
 
-    def _choices(self, values: list[float]) -> dict[int, Choice]:
+    def _choices(self, values: list[float]) -> dict[int, MadeStores]:
         chosen: dict[int, list[tuple[int, int]]] = {}
         for (f, m, k), column in self.nodes.items():
             if values[column] > 0.5:
-                chosen.setdefault(f, []).append((m, self.reduced.template[f].ways[m][k].index))
+                chosen.setdefault(f, []).append((m, self.reduced.of_class[f].ways[m][k].index))
         return {f: tuple(choice) for f, choice in chosen.items()}
 
 

@@ -1,6 +1,7 @@
-"""Room: extract. The order in which the frontier solver meets the families, users before operands.
+"""The order in which the frontier solver meets the alias classes, users before operands.
 
-In: a `Reduced`. Out: `Step`s, each with the bit slot of its families in a state, and what is live after it (`Live`).
+In: a `Reduced`. Out: `EliminationStep`s, each with the bit slot of its alias classes in a state, and what is live after
+it (`Live`).
 """
 
 from __future__ import annotations
@@ -14,51 +15,53 @@ import numpy as np
 import numpy.typing as npt
 
 from eqsat_layout.extract.solver.reduce import Reduced
-from eqsat_layout.extract.solver.template import Template
+from eqsat_layout.extract.solver.reduced_class import ReducedClass
 
 
 @dataclass(slots=True, eq=False)
 class Live:
     """The tensors that a state after some step can demand; shared by steps that look alike.
 
-    ``fields``: first bit, template, and whether all users are behind. ``repairs``: cost of one state made to serve for
-    another, by the state that lacks, then the one that has. ``steps``: how many share it.
+    ``fields``: first bit, reduced class, and whether all users are behind. ``repairs``: cost of one state made to serve
+    for another, by the state that lacks, then the one that has. ``steps``: how many share it.
     """
 
-    fields: tuple[tuple[int, Template, bool], ...]
+    fields: tuple[tuple[int, ReducedClass, bool], ...]
     width: int
     repairs: dict[int, dict[int, float]] = field(default_factory=dict)
     steps: int = 0
 
     def repair(self, has: int, lacks: int) -> float:
-        """The most that completing ``has`` can cost more than completing ``lacks`` (see `Template.repair`)."""
+        """The most that completing ``has`` can cost more than completing ``lacks`` (see `ReducedClass.repair`)."""
         total, mask = 0.0, (1 << self.width) - 1
-        for first, template, final in self.fields:
+        for first, reduced_class, final in self.fields:
             a, b = has >> first & mask, lacks >> first & mask
             if a != b:
-                total += template.repair(a, b, final)
+                total += reduced_class.repair(a, b, final)
         return total
 
     def repair_all(self, has: Sequence[int], lacks: Sequence[int]) -> npt.NDArray[np.float64]:
         """`repair` of each of ``has`` (rows) for each of ``lacks`` (columns); demands on one tensor are few."""
         total = np.zeros((len(has), len(lacks)))
         mask = (1 << self.width) - 1
-        for first, template, final in self.fields:
+        for first, reduced_class, final in self.fields:
             rows, columns = ([bits >> first & mask for bits in states] for states in (has, lacks))
             row_of, column_of = ({demand: i for i, demand in enumerate(dict.fromkeys(d))} for d in (rows, columns))
-            table = np.array([[template.repair(a, b, final) if a != b else 0.0 for b in column_of] for a in row_of])
+            table = np.array(
+                [[reduced_class.repair(a, b, final) if a != b else 0.0 for b in column_of] for a in row_of]
+            )
             total += table[np.ix_([row_of[a] for a in rows], [column_of[b] for b in columns])]
         return total
 
 
 @dataclass(slots=True, eq=False)
-class Step:
-    """Families to expand together (several only in a cycle), the first bits of them and of their operands.
+class EliminationStep:
+    """Alias classes to expand together (several only in a cycle), the first bits of them and of their operands.
 
-    ``live``: after the step; ``inner``: within a cycle's step, its own families included.
+    ``live``: after the step; ``inner``: within a cycle's step, its own alias classes included.
     """
 
-    families: tuple[int, ...]
+    classes: tuple[int, ...]
     firsts: tuple[int, ...]
     kid_firsts: tuple[tuple[int, ...], ...]
     live: Live
@@ -66,16 +69,16 @@ class Step:
 
 
 @dataclass(slots=True, eq=False)
-class Plan:
-    """The steps, the bits per family (its stores and one for "any store"), how many slots, and the first state."""
+class EliminationOrder:
+    """The steps, the bits per alias class (its stores and one for "any store"), how many slots, and the first state."""
 
-    steps: list[Step]
+    steps: list[EliminationStep]
     width: int
     slots: int
     start: int
 
 
-def plan(reduced: Reduced) -> Plan:
+def elimination_order(reduced: Reduced) -> EliminationOrder:
     """The steps in the order that keeps fewer tensors live."""
     graph = _Condensed(reduced)
     orders = [graph.highest_first(), graph.last_opened_first()]
@@ -86,13 +89,13 @@ class _Condensed:
     """The graph of components; numbers are positions in ``reduced.components`` (operands first)."""
 
     def __init__(self, reduced: Reduced) -> None:
-        home = {f: c for c, families in enumerate(reduced.components) for f in families}
+        home = {f: c for c, classes in enumerate(reduced.components) for f in classes}
         self.kids: list[tuple[int, ...]] = []
         self.height: list[int] = []
         self.users = [0] * len(reduced.components)
-        self.sizes = [len(families) for families in reduced.components]
-        for c, families in enumerate(reduced.components):
-            kids = tuple(k for k in dict.fromkeys(home[g] for f in families for g in reduced.kids[f]) if k != c)
+        self.sizes = [len(classes) for classes in reduced.components]
+        for c, classes in enumerate(reduced.components):
+            kids = tuple(k for k in dict.fromkeys(home[g] for f in classes for g in reduced.kids[f]) if k != c)
             self.kids.append(kids)
             self.height.append(1 + max((self.height[k] for k in kids), default=0))
             for k in kids:
@@ -144,15 +147,15 @@ class _Condensed:
         return total
 
 
-def _assign(reduced: Reduced, order: Sequence[tuple[int, ...]]) -> Plan:
-    """Give each family the lowest free bit slot from its first user until its own step."""
+def _assign(reduced: Reduced, order: Sequence[tuple[int, ...]]) -> EliminationOrder:
+    """Give each alias class the lowest free bit slot from its first user until its own step."""
     slots = _Slots(reduced, order)
     start = 0
     for f, demand in reduced.goals.items():
         slots.open(f)
         start |= demand << slots.first(f)
-    steps = [slots.step(families) for families in order]
-    return Plan(steps, slots.width, next(slots.fresh), start)
+    steps = [slots.step(classes) for classes in order]
+    return EliminationOrder(steps, slots.width, next(slots.fresh), start)
 
 
 class _Slots:
@@ -160,15 +163,15 @@ class _Slots:
 
     def __init__(self, reduced: Reduced, order: Sequence[tuple[int, ...]]) -> None:
         self.reduced = reduced
-        self.width = 1 + max((reduced.template[f].size for families in order for f in families), default=0)
-        self.users: dict[int, int] = dict.fromkeys((f for families in order for f in families), 0)
+        self.width = 1 + max((reduced.of_class[f].size for classes in order for f in classes), default=0)
+        self.users: dict[int, int] = dict.fromkeys((f for classes in order for f in classes), 0)
         for f in self.users:
             for kid in reduced.kids[f]:
                 self.users[kid] += 1
         self.slot: dict[int, int] = {}
         self.free: list[int] = []
         self.fresh = count()
-        self.fields: dict[int, tuple[int, Template, bool]] = {}  # by slot
+        self.fields: dict[int, tuple[int, ReducedClass, bool]] = {}  # by slot
         self.shared: dict[tuple[tuple[int, int, bool], ...], Live] = {}
 
     def first(self, f: int) -> int:
@@ -180,28 +183,30 @@ class _Slots:
             self._set_field(f)
 
     def _set_field(self, f: int) -> None:
-        self.fields[self.slot[f]] = (self.first(f), self.reduced.template[f], not self.users[f])
+        self.fields[self.slot[f]] = (self.first(f), self.reduced.of_class[f], not self.users[f])
 
-    def step(self, families: tuple[int, ...]) -> Step:
+    def step(self, classes: tuple[int, ...]) -> EliminationStep:
         kids = self.reduced.kids
-        for f in families:
+        for f in classes:
             self.open(f)
             for kid in kids[f]:
                 self.open(kid)
                 self.users[kid] -= 1
                 if not self.users[kid]:
                     self._set_field(kid)
-        inner = self._live() if len(families) > 1 else None
-        for f in families:
+        inner = self._live() if len(classes) > 1 else None
+        for f in classes:
             del self.fields[self.slot[f]]
             heapq.heappush(self.free, self.slot[f])
         live = self._live()
-        firsts = tuple(self.first(f) for f in families)
-        return Step(families, firsts, tuple(tuple(map(self.first, kids[f])) for f in families), live, inner or live)
+        firsts = tuple(self.first(f) for f in classes)
+        return EliminationStep(
+            classes, firsts, tuple(tuple(map(self.first, kids[f])) for f in classes), live, inner or live
+        )
 
     def _live(self) -> Live:
         fields = tuple(self.fields[slot] for slot in sorted(self.fields))
-        key = tuple((first, template.number, final) for first, template, final in fields)
+        key = tuple((first, reduced_class.number, final) for first, reduced_class, final in fields)
         live = self.shared.setdefault(key, Live(fields, self.width))
         live.steps += 1
         return live

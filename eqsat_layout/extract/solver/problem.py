@@ -1,6 +1,6 @@
-"""Room: extract. The selection problem: which stores of which tensors are made, how, and what supplies the others.
+"""The selection problem: which stores of which tensors are made, how, and what supplies the others.
 
-In: families of stores with their nodes and one-hop conversions. Out: a `Solution`, re-computable with `cost_of`.
+In: alias classes of stores with their nodes and one-hop conversions. Out: a `Solution`, re-computable with `cost_of`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from eqsat_layout.errors import EqsatError
 
-Store = tuple[int, int]
-"""A family's index and the index of one of its stores."""
+StoreId = tuple[int, int]
+"""An alias class's index and the index of one of its stores."""
 
 
 class ExtractionError(EqsatError):
@@ -20,15 +20,15 @@ class ExtractionError(EqsatError):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ENode:
     """One way to make a store: its cost in seconds (>= 0) and the stores that must be available for it."""
 
     cost: float
-    children: tuple[Store, ...] = ()
+    children: tuple[StoreId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class AliasClass:
     """One tensor with its views; its stores are the formats that it can lie in.
 
     ``nodes[s]``: the ways to make store s; may be empty (then only a conversion reaches s).
@@ -36,26 +36,26 @@ class Family:
     One hop only. Equal matrices should be one object.
     """
 
-    nodes: tuple[tuple[Node, ...], ...]
+    nodes: tuple[tuple[ENode, ...], ...]
     convert: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Families, and the stores that must be available at the end."""
+    """Alias classes, and the stores that must be available at the end."""
 
-    families: tuple[Family, ...]
-    goals: tuple[Store, ...]
+    classes: tuple[AliasClass, ...]
+    goals: tuple[StoreId, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class SolverStats:
     """What the solver met: sizes before and after reduction, the widest frontier, and how the answer was found."""
 
-    families: int = 0
-    kept_families: int = 0
-    templates: int = 0
-    cyclic_families: int = 0
+    classes: int = 0
+    kept_classes: int = 0
+    distinct_classes: int = 0
+    cyclic_classes: int = 0
     widest: int = 0
     seconds: float = 0.0
     method: str = "frontier"
@@ -65,15 +65,15 @@ class Stats:
 class Solution:
     """Chosen nodes and suppliers, their cost in seconds, and a bound that no solution's cost is below.
 
-    ``made[f, s]``: index into ``families[f].nodes[s]``. ``source[f, s]``: for each demanded store the made store of
-    the same family that supplies it (itself, where it is made).
+    ``made[f, s]``: index into ``classes[f].nodes[s]``. ``source[f, s]``: for each demanded store the made store of
+    the same alias class that supplies it (itself, where it is made).
     """
 
     cost: float
     lower_bound: float
-    made: Mapping[Store, int]
-    source: Mapping[Store, int]
-    stats: Stats = field(default_factory=Stats, compare=False)
+    made: Mapping[StoreId, int]
+    source: Mapping[StoreId, int]
+    stats: SolverStats = field(default_factory=SolverStats, compare=False)
 
     @property
     def proven(self) -> bool:
@@ -86,7 +86,7 @@ class Solution:
         return 0.0 if self.proven else (self.cost - self.lower_bound) / self.cost
 
 
-def cost_of(problem: Problem, made: Mapping[Store, int], source: Mapping[Store, int]) -> float:
+def cost_of(problem: Problem, made: Mapping[StoreId, int], source: Mapping[StoreId, int]) -> float:
     """The cost of a selection, computed from the problem alone.
 
     Raises ExtractionError if it is no solution: a goal or an operand that nothing supplies, a supplier that isn't made,
@@ -107,7 +107,7 @@ def cost_of(problem: Problem, made: Mapping[Store, int], source: Mapping[Store, 
     for (f, s), supplier in source.items():
         if (f, supplier) not in made:
             raise ExtractionError(f"store {(f, s)} is supplied by {(f, supplier)}, which is not made")
-        step = problem.families[f].convert[supplier][s]
+        step = problem.classes[f].convert[supplier][s]
         if step == math.inf:
             raise ExtractionError(f"store {(f, s)} can't be converted from {(f, supplier)}")
         terms.append(step)
@@ -115,10 +115,10 @@ def cost_of(problem: Problem, made: Mapping[Store, int], source: Mapping[Store, 
     return math.fsum(terms)
 
 
-def _node(problem: Problem, f: int, s: int, index: int) -> Node:
-    if not (0 <= f < len(problem.families) and 0 <= s < len(problem.families[f].nodes)):
+def _node(problem: Problem, f: int, s: int, index: int) -> ENode:
+    if not (0 <= f < len(problem.classes) and 0 <= s < len(problem.classes[f].nodes)):
         raise ExtractionError(f"there is no store {(f, s)}")
-    ways = problem.families[f].nodes[s]
+    ways = problem.classes[f].nodes[s]
     if not 0 <= index < len(ways):
         raise ExtractionError(f"store {(f, s)} has no node {index}")
     return ways[index]
@@ -140,4 +140,4 @@ def _check_acyclic(depends: Mapping[int, list[int]]) -> None:
                 if not waiting[kid]:
                     ready.append(kid)
     if waiting:
-        raise ExtractionError(f"family {min(waiting)} is made out of itself")
+        raise ExtractionError(f"alias class {min(waiting)} is made out of itself")

@@ -1,7 +1,7 @@
-"""Room: extract. A selection problem made small without losing its optimum.
+"""A selection problem made small without losing its optimum.
 
-In: a `Problem`. Out: `Reduced`: the families that can be needed, in components, operands before users. Nodes that
-can't be built or are beaten are gone, free operands are stripped, equal families share a `Template`.
+In: a `Problem`. Out: `Reduced`: the alias classes that can be needed, in components, operands before users. Nodes that
+can't be built or are beaten are gone, free operands are stripped, equal alias classes share a `ReducedClass`.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_layout.extract.solver.components import components
-from eqsat_layout.extract.solver.problem import ExtractionError, Family, Problem
-from eqsat_layout.extract.solver.template import Matrix, Template, Way
+from eqsat_layout.extract.solver.problem import AliasClass, ExtractionError, Problem
+from eqsat_layout.extract.solver.reduced_class import ConversionMatrix, ReducedClass, Way
 
-RawNode = tuple[float, tuple[tuple[int, int], ...], int]
-"""Cost, operands as (local family number, store), index in the problem's store. Local family 0 is the family itself."""
+RawENode = tuple[float, tuple[tuple[int, int], ...], int]
+"""Cost, operands as (local alias class number, store), index in the problem's store. Number 0 is the class itself."""
 
 
 @dataclass(slots=True, eq=False)
 class Raw:
-    """The shape of a family before reduction, shared by equal ones."""
+    """The shape of an alias class before reduction, shared by equal ones."""
 
     number: int
-    nodes: tuple[tuple[RawNode, ...], ...]
-    convert: Matrix
+    nodes: tuple[tuple[RawENode, ...], ...]
+    convert: ConversionMatrix
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a family sees of an operand family: how many stores, which are available, which cost nothing (bits)."""
+    """What an alias class sees of an operand's: how many stores, which are available, which cost nothing (bits)."""
 
     size: int
     available: int
@@ -39,9 +39,9 @@ class Context:
 
 @dataclass(slots=True, eq=False)
 class Resolved:
-    """A template with what its users must know: available and free stores, and which local operands are left."""
+    """A reduced class with what its users must know: available and free stores, and which local operands are left."""
 
-    template: Template
+    reduced_class: ReducedClass
     available: int
     free: int
     kept: tuple[int, ...]
@@ -49,37 +49,37 @@ class Resolved:
 
 @dataclass(slots=True, eq=False)
 class Reduced:
-    """The reduced problem. ``components``: families, operands first; more than one where they form a cycle."""
+    """The reduced problem. ``components``: alias classes, operands first; more than one where they form a cycle."""
 
     problem: Problem
     components: list[tuple[int, ...]] = field(default_factory=list)
-    template: dict[int, Template] = field(default_factory=dict)
+    of_class: dict[int, ReducedClass] = field(default_factory=dict)
     kids: dict[int, tuple[int, ...]] = field(default_factory=dict)
     free: dict[int, int] = field(default_factory=dict)
     goals: dict[int, int] = field(default_factory=dict)
-    templates: int = 0
+    distinct_classes: int = 0
 
     @property
     def cyclic(self) -> int:
-        """How many families lie in cycles that are left."""
+        """How many alias classes lie in cycles that are left."""
         return sum(len(c) for c in self.components if len(c) > 1)
 
     def lower_bound(self) -> float:
-        """The cheapest nodes of the families that no solution can do without."""
+        """The cheapest nodes of the alias classes that no solution can do without."""
         must = dict.fromkeys(self.goals)
         work = list(must)
         while work:
             f = work.pop()
-            template = self.template[f]
+            reduced_class = self.of_class[f]
             common = -1
-            for ways in template.ways:
+            for ways in reduced_class.ways:
                 for way in ways:
-                    common &= _families(way.bits, template.regions)
+                    common &= _operand_classes(way.bits, reduced_class.regions)
             for j, kid in enumerate(self.kids[f]):
                 if common >> j & 1 and kid not in must:
                     must[kid] = None
                     work.append(kid)
-        return math.fsum(self.template[f].cheapest for f in must)
+        return math.fsum(self.of_class[f].cheapest for f in must)
 
 
 def reduce(problem: Problem) -> Reduced:
@@ -87,7 +87,7 @@ def reduce(problem: Problem) -> Reduced:
     return _Reducer(problem).run()
 
 
-def _families(bits: int, regions: Sequence[tuple[int, int]]) -> int:
+def _operand_classes(bits: int, regions: Sequence[tuple[int, int]]) -> int:
     return sum(1 << j for j, (first, size) in enumerate(regions) if bits >> first & ((1 << size) - 1))
 
 
@@ -95,10 +95,10 @@ class _Reducer:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.raws: dict[tuple[float, ...], Raw] = {}
-        self.matrices: dict[Matrix, int] = {}
+        self.matrices: dict[ConversionMatrix, int] = {}
         self.matrix_ids: dict[int, int] = {}
         self.memo: dict[tuple[object, ...], Resolved] = {}
-        self.templates: dict[tuple[object, ...], Template] = {}
+        self.reduced_classes: dict[tuple[object, ...], ReducedClass] = {}
         self.raw: dict[int, Raw] = {}
         self.raw_kids: dict[int, tuple[int, ...]] = {}
         self.resolved: dict[int, Resolved] = {}
@@ -106,7 +106,7 @@ class _Reducer:
     def run(self) -> Reduced:
         out = Reduced(self.problem)
         for f, s in self.problem.goals:
-            if not (0 <= f < len(self.problem.families) and 0 <= s < len(self.problem.families[f].nodes)):
+            if not (0 <= f < len(self.problem.classes) and 0 <= s < len(self.problem.classes[f].nodes)):
                 raise ExtractionError(f"goal {(f, s)} is not a store of the problem")
         roots = list(dict.fromkeys(f for f, _ in self.problem.goals))
         ordered: list[tuple[int, ...]] = []
@@ -127,7 +127,7 @@ class _Reducer:
         needed = set(out.goals)
         components_: list[tuple[int, ...]] = []
         for f, resolved in self.resolved.items():
-            out.template[f], out.free[f] = resolved.template, resolved.free
+            out.of_class[f], out.free[f] = resolved.reduced_class, resolved.free
             out.kids[f] = tuple(self.raw_kids[f][i] for i in resolved.kept)
         work = list(needed)
         while work:
@@ -140,19 +140,19 @@ class _Reducer:
             if part:
                 components_.append(part)
         out.components = components_
-        out.templates = len({out.template[f].number for f in needed})
+        out.distinct_classes = len({out.of_class[f].number for f in needed})
 
-    # -- families to shared shapes
+    # -- alias classes to shared shapes
 
     def _operands(self, f: int) -> tuple[int, ...]:
-        """The operand families of f (itself not among them); its shape is interned on the way."""
+        """The operand alias classes of f (itself not among them); its shape is interned on the way."""
         kids = self.raw_kids.get(f)
         if kids is not None:
             return kids
-        family = self.problem.families[f]
+        alias_class = self.problem.classes[f]
         local = {f: 0}
-        key: list[float] = [self._matrix(family)]
-        for ways in family.nodes:
+        key: list[float] = [self._matrix(alias_class)]
+        for ways in alias_class.nodes:
             key.append(-2)
             for node in ways:
                 key.append(-1)
@@ -163,41 +163,43 @@ class _Reducer:
         shape = tuple(key)
         raw = self.raws.get(shape)
         if raw is None:
-            raw = self.raws[shape] = self._make_raw(f, family, local)
+            raw = self.raws[shape] = self._make_raw(f, alias_class, local)
         self.raw[f] = raw
         kids = self.raw_kids[f] = tuple(local)[1:]
-        if kids and not (min(kids) >= 0 and max(kids) < len(self.problem.families)):
-            raise ExtractionError(f"family {f} has an operand family that does not exist")
+        if kids and not (min(kids) >= 0 and max(kids) < len(self.problem.classes)):
+            raise ExtractionError(f"alias class {f} has an operand alias class that does not exist")
         return kids
 
-    def _matrix(self, family: Family) -> int:
-        number = self.matrix_ids.get(id(family.convert))
+    def _matrix(self, alias_class: AliasClass) -> int:
+        number = self.matrix_ids.get(id(alias_class.convert))
         if number is None:
-            number = self.matrices.setdefault(family.convert, len(self.matrices))
-            self.matrix_ids[id(family.convert)] = number  # the problem keeps the matrix alive, so the id stays its own
+            number = self.matrices.setdefault(alias_class.convert, len(self.matrices))
+            self.matrix_ids[id(alias_class.convert)] = (
+                number  # the problem keeps the matrix alive, so the id stays its own
+            )
         return number
 
-    def _make_raw(self, f: int, family: Family, local: dict[int, int]) -> Raw:
-        size = len(family.nodes)
-        if len(family.convert) != size or any(len(row) != size for row in family.convert):
-            raise ExtractionError(f"family {f}: the conversion matrix is not {size} x {size}")
-        if any(family.convert[i][i] != 0 for i in range(size)):
-            raise ExtractionError(f"family {f}: a store's conversion to itself must cost 0")
-        if any(not cost >= 0 for row in family.convert for cost in row):
-            raise ExtractionError(f"family {f}: a conversion cost is negative or not a number")
-        stores: list[tuple[RawNode, ...]] = []
-        for ways in family.nodes:
-            nodes: list[RawNode] = []
+    def _make_raw(self, f: int, alias_class: AliasClass, local: dict[int, int]) -> Raw:
+        size = len(alias_class.nodes)
+        if len(alias_class.convert) != size or any(len(row) != size for row in alias_class.convert):
+            raise ExtractionError(f"alias class {f}: the conversion matrix is not {size} x {size}")
+        if any(alias_class.convert[i][i] != 0 for i in range(size)):
+            raise ExtractionError(f"alias class {f}: a store's conversion to itself must cost 0")
+        if any(not cost >= 0 for row in alias_class.convert for cost in row):
+            raise ExtractionError(f"alias class {f}: a conversion cost is negative or not a number")
+        stores: list[tuple[RawENode, ...]] = []
+        for ways in alias_class.nodes:
+            nodes: list[RawENode] = []
             for index, node in enumerate(ways):
                 if not node.cost >= 0:
-                    raise ExtractionError(f"family {f}: a node's cost is negative or not a number")
+                    raise ExtractionError(f"alias class {f}: a node's cost is negative or not a number")
                 children = tuple(dict.fromkeys((local[g], s) for g, s in node.children))
                 if node.cost < math.inf and not any(g == 0 for g, _ in children):
                     nodes.append((node.cost, children, index))
             stores.append(tuple(nodes))
-        return Raw(len(self.raws), tuple(stores), family.convert)
+        return Raw(len(self.raws), tuple(stores), alias_class.convert)
 
-    # -- shapes to templates, given what is known of the operands
+    # -- shapes to reduced classes, given what is known of the operands
 
     def _resolve_component(self, component: tuple[int, ...]) -> None:
         inside = set(component) if len(component) > 1 else set()
@@ -206,7 +208,7 @@ class _Reducer:
             kids = self.raw_kids[f]
             contexts = []
             for g in kids:
-                size = len(self.problem.families[g].nodes)
+                size = len(self.problem.classes[g].nodes)
                 if g in inside:
                     contexts.append((size, available[g], 0, True))
                 else:
@@ -241,27 +243,27 @@ class _Reducer:
             _undominated([Way(cost, _mask(children, start), index) for cost, children, index in nodes])
             for nodes in stores
         )
-        template = self._template(reduced, raw.convert, tuple(regions))
+        reduced_class = self._reduced_class(reduced, raw.convert, tuple(regions))
         made = [m for m, ways in enumerate(reduced) if ways]
         free_makers = [m for m in made if reduced[m][0].cost == 0 and not reduced[m][0].bits]
         available = sum(1 << s for s in range(len(stores)) if any(raw.convert[m][s] < math.inf for m in made))
         free = sum(1 << s for s in range(len(stores)) if any(raw.convert[m][s] == 0 for m in free_makers))
-        return Resolved(template, available, free, kept)
+        return Resolved(reduced_class, available, free, kept)
 
-    def _template(
-        self, ways: tuple[tuple[Way, ...], ...], convert: Matrix, regions: tuple[tuple[int, int], ...]
-    ) -> Template:
+    def _reduced_class(
+        self, ways: tuple[tuple[Way, ...], ...], convert: ConversionMatrix, regions: tuple[tuple[int, int], ...]
+    ) -> ReducedClass:
         shape = tuple(tuple((w.cost, w.bits, w.index) for w in store) for store in ways)
         key = (shape, self.matrices[convert], regions)
-        found = self.templates.get(key)
+        found = self.reduced_classes.get(key)
         if found is None:
-            found = self.templates[key] = Template(len(self.templates), ways, convert, regions)
+            found = self.reduced_classes[key] = ReducedClass(len(self.reduced_classes), ways, convert, regions)
         return found
 
     # -- cycles
 
     def _available(self, component: Sequence[int]) -> dict[int, int]:
-        """Which stores of a cycle's families can be made at all (bits); a store may not support itself."""
+        """Which stores of a cycle's alias classes can be made at all (bits); a store may not support itself."""
         found = dict.fromkeys(component, 0)
         users: dict[int, list[int]] = {f: [] for f in component}
         for f in component:
@@ -304,7 +306,7 @@ class _Reducer:
         members = set(component)
         return components(component, lambda f: [g for g in self._live_operands(f) if g in members])
 
-    def _replace(self, f: int, nodes: tuple[tuple[RawNode, ...], ...]) -> None:
+    def _replace(self, f: int, nodes: tuple[tuple[RawENode, ...], ...]) -> None:
         old = self.raw[f]
         key = (-3.0, float(old.number), *(float(i) for ways in nodes for i in (-2, *(n[2] for n in ways))))
         found = self.raws.get(key)
@@ -316,7 +318,7 @@ class _Reducer:
         kids = self.raw_kids[f]
         return [kids[g] for g in sorted({g - 1 for ways in self.raw[f].nodes for n in ways for g, _ in n[1]})]
 
-    def _usable(self, f: int, node: RawNode, available: dict[int, int], must: dict[int, frozenset[int]]) -> bool:
+    def _usable(self, f: int, node: RawENode, available: dict[int, int], must: dict[int, frozenset[int]]) -> bool:
         kids = self.raw_kids[f]
         for g, c in node[1]:
             kid = kids[g - 1]
@@ -328,10 +330,10 @@ class _Reducer:
         return True
 
     def _must(self, component: Sequence[int]) -> dict[int, frozenset[int]]:
-        """For each family the families of the cycle that every way to make any store of it needs, itself among them.
+        """For each alias class those of the cycle that every way to make any store of it needs, itself among them.
 
-        Greatest fixed point: begin with all, intersect over the nodes. A node of f that needs a family which needs f
-        would make f out of itself, so it is in no solution.
+        Greatest fixed point: begin with all, intersect over the nodes. A node of f that needs an alias class which
+        needs f would make f out of itself, so it is in no solution.
         """
         full = frozenset(component)
         must = dict.fromkeys(component, full)

@@ -1,7 +1,7 @@
-"""Room: extract. The frontier dynamic program over a plan: all states (demanded stores), step by step.
+"""The frontier dynamic program over an elimination order: all states (demanded stores), step by step.
 
-In: a `Plan`, or the states at one of its steps. Out: the cheapest end with the choices that lead there; exact, or
-narrowed to the best states (a solution), or weakened to fewer (a lower bound).
+In: an `EliminationOrder`, or the states at one of its steps. Out: the cheapest end with the choices that lead there;
+exact, or narrowed to the best states (a solution), or weakened to fewer (a lower bound).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat_layout.extract.solver.order import Live, Plan, Step
+from eqsat_layout.extract.solver.order import EliminationOrder, EliminationStep, Live
 from eqsat_layout.extract.solver.reduce import Reduced
-from eqsat_layout.extract.solver.template import Choice, Option, Template
+from eqsat_layout.extract.solver.reduced_class import MadeStores, Option, ReducedClass
 
 COMPARED = 16
 """How many cheaper states each state is compared with. More drops more states and takes longer; any number is sound."""
@@ -31,7 +31,7 @@ NOISE = 1e-14
 State = tuple[float, int, "Trail | None"]
 """Cost so far, demanded stores as bits, and how it was reached. Bits differ within a list, so trails never compare."""
 Trail = tuple["Trail | None", int, Option]
-"""The trail before, the family that was supplied, and how."""
+"""The trail before, the alias class that was supplied, and how."""
 Narrow = Callable[[list[State], int, Live], list[State]]
 """Makes at most so many of too many states (sorted by cost): `beam` or `weaken`."""
 
@@ -41,37 +41,37 @@ class Sweep:
     """The states before ``step``. As long as nothing was narrowed they contain the beginning of an optimum."""
 
     reduced: Reduced
-    plan: Plan
+    order: EliminationOrder
     states: list[State]
     step: int = 0
     widest: int = 1
 
     @classmethod
-    def begin(cls, reduced: Reduced, plan: Plan) -> Sweep:
+    def begin(cls, reduced: Reduced, order: EliminationOrder) -> Sweep:
         """The sweep before its first step."""
-        return cls(reduced, plan, [(0.0, plan.start, None)])
+        return cls(reduced, order, [(0.0, order.start, None)])
 
     def copy(self) -> Sweep:
         """A sweep that goes on from here on its own."""
-        return Sweep(self.reduced, self.plan, self.states, self.step, self.widest)
+        return Sweep(self.reduced, self.order, self.states, self.step, self.widest)
 
     @property
     def cost(self) -> float:
         """The cost of the cheapest state; inf where none is left."""
         return self.states[0][0] if self.states else math.inf
 
-    def choices(self) -> dict[int, Choice]:
-        """What is made of which family on the way to the cheapest state."""
-        chosen: dict[int, Choice] = {}
+    def choices(self) -> dict[int, MadeStores]:
+        """What is made of which alias class on the way to the cheapest state."""
+        chosen: dict[int, MadeStores] = {}
         trail = self.states[0][2]
         while trail is not None:
-            trail, family, option = trail
-            chosen[family] = option[2]
+            trail, alias_class, option = trail
+            chosen[alias_class] = option[2]
         return chosen
 
     def run_exact(self, most: int, deadline: float) -> bool:
         """Go on to the end; False where it stopped before: more than ``most`` states, or late."""
-        steps = self.plan.steps
+        steps = self.order.steps
         while self.step < len(steps):
             states = self._expand(steps[self.step], most)
             if states is None or len(states) > most or time.perf_counter() > deadline:
@@ -81,7 +81,7 @@ class Sweep:
 
     def run_narrowed(self, few: int, deadline: float, narrow: Narrow) -> None:
         """Go on to the end with at most ``few`` states after each step, and only one once it is late."""
-        steps = self.plan.steps
+        steps = self.order.steps
         while self.step < len(steps) and self.states:
             if few > 1 and time.perf_counter() > deadline:
                 few = 1
@@ -95,9 +95,9 @@ class Sweep:
         self.step += 1
         self.widest = max(self.widest, len(states))
 
-    def _expand(self, step: Step, most: int, narrow: Narrow | None = None) -> list[State] | None:
+    def _expand(self, step: EliminationStep, most: int, narrow: Narrow | None = None) -> list[State] | None:
         """The states after the step, by cost; None where only narrowing would do, and none is given."""
-        found = self._expand_one(step, narrow) if len(step.families) == 1 else self._expand_cycle(step, most, narrow)
+        found = self._expand_one(step, narrow) if len(step.classes) == 1 else self._expand_cycle(step, most, narrow)
         if found is None:
             return None
         states = sorted(found)
@@ -105,10 +105,10 @@ class Sweep:
             states = narrow(states, SPARE * most, step.live)
         return prune(states, step.live)
 
-    def _expand_one(self, step: Step, narrow: Narrow | None) -> Iterable[State] | None:
-        family, first = step.families[0], step.firsts[0]
-        table = _Options(self.reduced.template[family], step.kid_firsts[0], narrow)
-        mask = (1 << self.plan.width) - 1
+    def _expand_one(self, step: EliminationStep, narrow: Narrow | None) -> Iterable[State] | None:
+        alias_class, first = step.classes[0], step.firsts[0]
+        table = _ShiftedTransitions(self.reduced.of_class[alias_class], step.kid_firsts[0], narrow)
+        mask = (1 << self.order.width) - 1
         clear = ~(mask << first)
         found: dict[int, State] = {}
         for state in self.states:
@@ -127,16 +127,16 @@ class Sweep:
                 reached, total = bits | option[1], cost + option[0]
                 old = found.get(reached)
                 if old is None or total < old[0]:
-                    found[reached] = (total, reached, (trail, family, option))
+                    found[reached] = (total, reached, (trail, alias_class, option))
         return found.values()
 
-    def _expand_cycle(self, step: Step, most: int, narrow: Narrow | None) -> Iterable[State] | None:
-        """All families of a cycle, each at most once, in every order in which users come before operands.
+    def _expand_cycle(self, step: EliminationStep, most: int, narrow: Narrow | None) -> Iterable[State] | None:
+        """All alias classes of a cycle, each at most once, in every order in which users come before operands.
 
-        A closed family (bits above all slots) has been supplied and must not be demanded again. Where nothing else
-        that is open can demand a family, supplying it next loses nothing, so no other order is tried.
+        A closed alias class (bits above all slots) has been supplied and must not be demanded again. Where nothing else
+        that is open can demand an alias class, supplying it next loses nothing, so no other order is tried.
         """
-        cycle = _Cycle(self.reduced, self.plan, step, narrow)
+        cycle = _Cycle(self.reduced, self.order, step, narrow)
         done: dict[int, State] = {}
         layer = list(self.states)
         while layer:
@@ -151,7 +151,7 @@ class Sweep:
                         return None
                     for option in options:
                         bits = cycle.close(place, state[1]) | option[1]
-                        _keep(found, (state[0] + option[0], bits, (state[2], step.families[place], option)))
+                        _keep(found, (state[0] + option[0], bits, (state[2], step.classes[place], option)))
             layer = sorted(found.values())
             if len(layer) > most:
                 if narrow is None:
@@ -161,7 +161,7 @@ class Sweep:
 
 
 def prune(states: list[State], live: Live) -> list[State]:
-    """The states (given by cost), without those that a cheaper one can stand in for (see `Template.repair`).
+    """The states (given by cost), without those that a cheaper one can stand in for (see `ReducedClass.repair`).
 
     If cost(a) + repair(a, b) <= cost(b), the best completion of b is no better than one of a, so b is dropped; a is
     kept, so an optimum always is. Each state is compared with the first that were kept, so once these are known the
@@ -221,7 +221,7 @@ def weaken(states: list[State], few: int, live: Live) -> list[State]:
     whole = states[: few // 2]
     rest = {state[1]: state for state in states[few // 2 :]}
     mask = (1 << live.width) - 1
-    fields = [(first, 1 << template.size + first) for first, template, _ in live.fields]
+    fields = [(first, 1 << reduced_class.size + first) for first, reduced_class, _ in live.fields]
     while len(whole) + len(rest) > few and fields:
         counts = [len({bits >> first & mask for bits in rest}) for first, _ in fields]
         first, any_store = fields.pop(max(range(len(counts)), key=lambda i: (counts[i], -i)))
@@ -237,10 +237,10 @@ def weaken(states: list[State], few: int, live: Live) -> list[State]:
             common &= bits
         best = min(rest.values())
         rest = {common: (best[0], common, best[2])}
-    merged = {state[1]: state for state in reversed(whole)}
+    cheapest_by_demand = {state[1]: state for state in reversed(whole)}
     for state in rest.values():
-        _keep(merged, state)
-    return sorted(merged.values())
+        _keep(cheapest_by_demand, state)
+    return sorted(cheapest_by_demand.values())
 
 
 def _keep(found: dict[int, State], state: State) -> None:
@@ -249,59 +249,59 @@ def _keep(found: dict[int, State], state: State) -> None:
         found[state[1]] = state
 
 
-class _Options:
-    """A template's transitions with the operand bits where this plan has them."""
+class _ShiftedTransitions:
+    """A reduced class's transitions with the operand bits where this order has them."""
 
-    def __init__(self, template: Template, kid_firsts: tuple[int, ...], narrow: Narrow | None) -> None:
-        self.template = template
+    def __init__(self, reduced_class: ReducedClass, kid_firsts: tuple[int, ...], narrow: Narrow | None) -> None:
+        self.reduced_class = reduced_class
         self.kid_firsts = kid_firsts
         self.narrow = narrow
-        self.known = template.placed.setdefault(kid_firsts, {})
+        self.known = reduced_class.placed.setdefault(kid_firsts, {})
 
     def of(self, demand: int) -> tuple[Option, ...] | None:
         """The options; None where they are too many to list all, which only narrowing can do with."""
         found = self.known.get(demand)
         if found is not None:
             return found
-        transitions = self.template.transitions(demand)
+        transitions = self.reduced_class.transitions(demand)
         if not transitions.exact:
             if self.narrow is None:
                 return None
             if self.narrow is weaken:
-                transitions = self.template.transitions(1 << self.template.size)
+                transitions = self.reduced_class.transitions(1 << self.reduced_class.size)
             return tuple(map(self._place, transitions.options))
         found = self.known[demand] = tuple(map(self._place, transitions.options))
         return found
 
     def _place(self, option: Option) -> Option:
         bits = 0
-        for (start, size), first in zip(self.template.regions, self.kid_firsts, strict=True):
+        for (start, size), first in zip(self.reduced_class.regions, self.kid_firsts, strict=True):
             bits |= (option[1] >> start & (1 << size) - 1) << first
         return option[0], bits, option[2]
 
 
 class _Cycle:
-    """The families of a cycle as one step: which are closed, which may be supplied next, and how."""
+    """The alias classes of a cycle as one step: which are closed, which may be supplied next, and how."""
 
-    def __init__(self, reduced: Reduced, plan: Plan, step: Step, narrow: Narrow | None) -> None:
-        mask = (1 << plan.width) - 1
-        self.top = plan.slots * plan.width
+    def __init__(self, reduced: Reduced, order: EliminationOrder, step: EliminationStep, narrow: Narrow | None) -> None:
+        mask = (1 << order.width) - 1
+        self.top = order.slots * order.width
         self.below = (1 << self.top) - 1
         self.fields = [mask << first for first in step.firsts]
         self.firsts = step.firsts
         self.tables = [
-            _Options(reduced.template[f], kid_firsts, narrow)
-            for f, kid_firsts in zip(step.families, step.kid_firsts, strict=True)
+            _ShiftedTransitions(reduced.of_class[f], kid_firsts, narrow)
+            for f, kid_firsts in zip(step.classes, step.kid_firsts, strict=True)
         ]
-        home = {f: place for place, f in enumerate(step.families)}
-        self.users = [0] * len(step.families)
+        home = {f: place for place, f in enumerate(step.classes)}
+        self.users = [0] * len(step.classes)
         for f, place in home.items():
             for kid in reduced.kids[f]:
                 if kid in home:
                     self.users[home[kid]] |= 1 << place
 
     def next(self, bits: int) -> list[int]:
-        """The places of the families to supply next; empty if none is demanded."""
+        """The places of the alias classes to supply next; empty if none is demanded."""
         closed = bits >> self.top
         demanded = [place for place, region in enumerate(self.fields) if bits & region]
         for place in demanded:
@@ -310,7 +310,7 @@ class _Cycle:
         return demanded
 
     def options(self, place: int, bits: int) -> list[Option] | None:
-        """The ways to supply it that demand nothing of closed families."""
+        """The ways to supply it that demand nothing of closed alias classes."""
         demand = (bits & self.fields[place]) >> self.firsts[place]
         options = self.tables[place].of(demand)
         if options is None:
@@ -323,5 +323,5 @@ class _Cycle:
         return [option for option in options if not option[1] & forbidden]
 
     def close(self, place: int, bits: int) -> int:
-        """The state with the family's demand met and the family closed."""
+        """The state with the alias class's demand met and the alias class closed."""
         return bits & ~self.fields[place] | 1 << self.top + place

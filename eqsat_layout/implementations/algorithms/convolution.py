@@ -1,4 +1,4 @@
-"""What a two-dimensional convolution is, read off its block (algorithms room).
+"""What a two-dimensional convolution is, read off its block.
 
 In: a computation. Out: :class:`Convolution`, or None. No op is known by name: a block is a convolution if it adds up
 products of two operands of which one slides along two axes and the other one does not.

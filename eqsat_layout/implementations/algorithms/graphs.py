@@ -1,4 +1,4 @@
-"""What the graphs of all algorithms begin with: operands as the op has them, zeros around the data (algorithms room).
+"""What the graphs of all algorithms begin with: operands as the op has them, zeros around the data.
 
 In: a :class:`Convolution`. Out: Relax variables and tensor expressions in the op's own order and layouts.
 """
@@ -13,7 +13,7 @@ from tvm import relax, te, topi
 from eqsat_layout.implementations.algorithms.convolution import Convolution
 
 
-def placed(axes: Sequence[int], values: Sequence[Any]) -> tuple[Any, ...]:
+def ordered_by(axes: Sequence[int], values: Sequence[Any]) -> tuple[Any, ...]:
     """``values`` at the positions ``axes``."""
     found: list[Any] = [None] * len(axes)
     for axis, value in zip(axes, values, strict=True):
@@ -25,8 +25,8 @@ def operands(conv: Convolution) -> tuple[Any, Any, list[Any]]:
     """The data, the kernel, and both as parameters of ``main``, in the order of the op."""
     channels, outputs = conv.channels
     shapes = (
-        placed(conv.data, (conv.batch, channels, *conv.size)),
-        placed(conv.kernel, (outputs, channels, *conv.windows)),
+        ordered_by(conv.data, (conv.batch, channels, *conv.size)),
+        ordered_by(conv.kernel, (outputs, channels, *conv.windows)),
     )
     data, kernel = (
         relax.Var(name, relax.TensorType(shape, conv.dtype))
@@ -39,4 +39,4 @@ def padded(data: te.Tensor, conv: Convolution, before: Sequence[int], after: Seq
     """``data`` with zeros around its height and width."""
     if not any((*before, *after)):
         return data
-    return topi.nn.pad(data, placed(conv.data, (0, 0, *before)), placed(conv.data, (0, 0, *after)), name=name)
+    return topi.nn.pad(data, ordered_by(conv.data, (0, 0, *before)), ordered_by(conv.data, (0, 0, *after)), name=name)

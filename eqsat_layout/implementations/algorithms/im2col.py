@@ -13,7 +13,7 @@ import tvm
 from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import operands, padded, placed
+from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by, padded
 
 
 def im2col(conv: Convolution) -> tvm.IRModule | None:
@@ -44,6 +44,6 @@ def _gather(data: te.Tensor, conv: Convolution) -> te.Tensor:
     (sh, sw), (dh, dw) = conv.strides, conv.dilation
 
     def element(n: Any, y: Any, x: Any, c: Any, r: Any, q: Any) -> Any:
-        return around(*placed(conv.data, (n, c, y * sh + r * dh, x * sw + q * dw)))
+        return around(*ordered_by(conv.data, (n, c, y * sh + r * dh, x * sw + q * dw)))
 
     return te.compute((conv.batch, *conv.out_size, conv.channels[0], *conv.windows), element, name="im2col")

@@ -1,4 +1,4 @@
-"""Where what a block reads comes from: an operand, with zeros put around and between its elements (algorithms room).
+"""Where what a block reads comes from: an operand, with zeros put around and between its elements.
 
 In: a computation and a buffer that a block of it reads. Out: :class:`Source`, or None where blocks in between do
 anything else. Conditions and indices are evaluated at every place of an axis, not known by their form.

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import operands, padded, placed
+from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by, padded
 
 
 def transposed(conv: Convolution) -> tvm.IRModule | None:
@@ -23,7 +23,7 @@ def transposed(conv: Convolution) -> tvm.IRModule | None:
         return None
     builder = relax.BlockBuilder()
     data, kernel, params = operands(conv)
-    stages = _Stages(conv)
+    stages = _TransposedStages(conv)
     with builder.function("main", params):
         with builder.dataflow():
             taps = builder.emit_te(stages.taps, kernel, primfunc_name_hint="transposed_kernel")
@@ -34,7 +34,7 @@ def transposed(conv: Convolution) -> tvm.IRModule | None:
     return builder.get()
 
 
-class _Stages:
+class _TransposedStages:
     """The stages as tensor expressions. Place ``h`` of the result is place ``h % stretch`` of element ``h // stretch``.
 
     Window element ``u`` meets an element of the data where ``(h + u - before) % stretch`` is 0. So for place ``a`` the
@@ -52,12 +52,12 @@ class _Stages:
         conv = self._conv
 
         def element(a: Any, b: Any, r: Any, q: Any, i: Any, o: Any) -> Any:
-            numbers = [
+            window_index = [
                 self._first(axis, place) + step * conv.stretches[axis] for axis, place, step in ((0, a, r), (1, b, q))
             ]
-            inside = [n < w for n, w in zip(numbers, conv.windows, strict=True)]
-            own = [w - 1 - n if f else n for n, w, f in zip(numbers, conv.windows, conv.flipped, strict=True)]
-            value = kernel(*placed(conv.kernel, (o, i, *own)))
+            inside = [n < w for n, w in zip(window_index, conv.windows, strict=True)]
+            own = [w - 1 - n if f else n for n, w, f in zip(window_index, conv.windows, conv.flipped, strict=True)]
+            value = kernel(*ordered_by(conv.kernel, (o, i, *own)))
             return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, conv.dtype))
 
         shape = (*conv.stretches, *self._count, *conv.channels)
@@ -83,7 +83,7 @@ class _Stages:
 
         def element(n: Any, o: Any, h: Any, a: Any, w: Any, b: Any) -> Any:
             starts = [self._start(0, a) + before[0], self._start(1, b) + before[1]]
-            index = placed(conv.data, (n, c, h + starts[0] + r, w + starts[1] + q))
+            index = ordered_by(conv.data, (n, c, h + starts[0] + r, w + starts[1] + q))
             return te.sum(around(*index) * taps[a, b, r, q, c, o], axis=[c, r, q])
 
         rows, columns = zip(self._elements, conv.stretches, strict=True)
@@ -112,4 +112,6 @@ class _Stages:
             n, o, y, x = (indices[axis] for axis in conv.result)
             return places[n, o, y // s, y % s, x // t, x % t]
 
-        return te.compute(placed(conv.result, (conv.batch, conv.channels[1], *conv.out_size)), element, name="places")
+        return te.compute(
+            ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size)), element, name="places"
+        )

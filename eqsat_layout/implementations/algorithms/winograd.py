@@ -19,7 +19,7 @@ import tvm
 from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import operands, padded, placed
+from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by, padded
 
 Matrix = npt.NDArray[np.float32]
 
@@ -82,7 +82,7 @@ def winograd(conv: Convolution, tile: int, window: int) -> tvm.IRModule | None:
     builder = relax.BlockBuilder()
     data, kernel, params = operands(conv)
     back, weigh, forth = (relax.const(m) for m in matrices(tile, window))
-    stages = _Stages(conv, tiles)
+    stages = _WinogradStages(conv, tiles)
     with builder.function("main", params):
         with builder.dataflow():
             u = builder.emit_te(stages.kernel, kernel, weigh, primfunc_name_hint="winograd_kernel")
@@ -100,7 +100,7 @@ def winograd(conv: Convolution, tile: int, window: int) -> tvm.IRModule | None:
 _Stage = Callable[[te.Tensor, te.Tensor], te.Tensor]
 
 
-class _Stages:
+class _WinogradStages:
     """The stages as tensor expressions. Inside, channels come before the tiles' axes, as in NCHW."""
 
     def __init__(self, conv: Convolution, tile: tuple[int, int]):
@@ -130,7 +130,7 @@ class _Stages:
         rows, columns = (p > 1 for p in self._points)
 
         def element(a: Any, b: Any, o: Any, i: Any) -> Any:
-            value = kernel(*placed(self._conv.kernel, (o, i, r, q)))
+            value = kernel(*ordered_by(self._conv.kernel, (o, i, r, q)))
             value = value * weigh[a, r] if rows else value
             return te.sum(value * weigh[b, q] if columns else value, axis=[r, q])
 
@@ -156,7 +156,7 @@ class _Stages:
         r = te.reduce_axis((0, points), "r")
 
         def element(a: Any, n: Any, c: Any, y: Any, x: Any) -> Any:
-            return te.sum(around(*placed(conv.data, (n, c, y * tile + r, x))) * forth[a, r], axis=r)
+            return te.sum(around(*ordered_by(conv.data, (n, c, y * tile + r, x))) * forth[a, r], axis=r)
 
         width = self._tiles[1] * self._tile[1] + conv.windows[1] - 1
         shape = (conv.batch, conv.channels[0], self._tiles[0], width)
@@ -173,7 +173,7 @@ class _Stages:
         def element(a: Any, b: Any, n: Any, c: Any, y: Any, x: Any) -> Any:
             if around is None:
                 return te.sum(rows[a, n, c, y, x * tile + q] * forth[b, q], axis=q)
-            return te.sum(around(*placed(conv.data, (n, c, y, x * tile + q))) * forth[b, q], axis=q)
+            return te.sum(around(*ordered_by(conv.data, (n, c, y, x * tile + q))) * forth[b, q], axis=q)
 
         return te.compute((*self._points, conv.batch, conv.channels[0], *self._tiles), element, name="winograd_data")
 
@@ -216,4 +216,4 @@ class _Stages:
 
     @property
     def _shape(self) -> tuple[Any, ...]:
-        return placed(self._conv.result, (self._conv.batch, self._conv.channels[1], *self._conv.out_size))
+        return ordered_by(self._conv.result, (self._conv.batch, self._conv.channels[1], *self._conv.out_size))

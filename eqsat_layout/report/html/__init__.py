@@ -1,1 +1,4 @@
-"""Pictures of programs: what is drawn, where it goes, and the page that shows it."""
+"""Pictures of programs: what is drawn, where it goes, and the page that shows it.
+
+As ``report``.
+"""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 
 from eqsat_layout.report.html.picture import Picture, PictureNode
-from eqsat_layout.report.html.placement import Placement, place
+from eqsat_layout.report.html.placement import BoxPlacement, place
 from eqsat_layout.report.html.style import SCRIPT, STYLE
 from eqsat_layout.report.text import format_bytes, format_seconds
 
@@ -157,7 +157,7 @@ def _short(text: str, length: int) -> str:
 class _Frame:
     """Pixels for rows, columns and tracks."""
 
-    def __init__(self, placement: Placement):
+    def __init__(self, placement: BoxPlacement):
         self._placement = placement
         self._left: list[int] = []
         x = 12

@@ -1,7 +1,6 @@
 """A program as a picture: its ops, the layouts of their results, and what every edge moves.
 
-In: a graph as it was read, or the steps of a plan. Out: plain data (:class:`Picture`) that a renderer draws. Room: the
-end of the way.
+In: a graph as it was read, or the steps of a plan. Out: plain data (:class:`Picture`) that a renderer draws.
 """
 
 from __future__ import annotations
@@ -186,10 +185,10 @@ def picture_after(
     remarks: Mapping[int, str],
 ) -> Picture:
     """The plan. ``costs`` and ``remarks`` are by the stores of the steps."""
-    return _Plan(graph, steps, signatures, costs, remarks).drawn()
+    return _StepsReader(graph, steps, signatures, costs, remarks).drawn()
 
 
-class _Plan:
+class _StepsReader:
     def __init__(
         self,
         graph: Graph,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Placement:
+class BoxPlacement:
     """``rows[i]``, ``columns[i]`` of node i. ``tracks[edge]``: (gutter, track) of an edge that jumps rows.
 
     Gutter g lies right of column g and has ``widths[g]`` tracks.
@@ -28,7 +28,7 @@ class Placement:
         return max(self.rows, default=-1) + 1, max(self.columns, default=-1) + 1
 
 
-def place(nodes: int, edges: Sequence[tuple[int, int]]) -> Placement:
+def place(nodes: int, edges: Sequence[tuple[int, int]]) -> BoxPlacement:
     """The placement of nodes 0.. with ``edges`` (source, target), source < target."""
     sources: list[list[int]] = [[] for _ in range(nodes)]
     users: list[list[int]] = [[] for _ in range(nodes)]
@@ -43,7 +43,7 @@ def place(nodes: int, edges: Sequence[tuple[int, int]]) -> Placement:
             rows[i] = min(rows[u] for u in users[i]) - 1
     columns = _columns(rows, sources)
     tracks, widths = _tracks(rows, columns, edges)
-    return Placement(tuple(rows), tuple(columns), tracks, tuple(widths))
+    return BoxPlacement(tuple(rows), tuple(columns), tracks, tuple(widths))
 
 
 def _columns(rows: Sequence[int], sources: Sequence[Sequence[int]]) -> list[int]:

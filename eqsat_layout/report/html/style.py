@@ -1,4 +1,7 @@
-"""Style and script of the HTML report. Colours are distinct in light and in dark; text stays readable on both."""
+"""Style and script of the HTML report.
+
+In: nothing. Out: text for the page. Colours are distinct in light and in dark; text stays readable on both.
+"""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.extract.solver.frontier import solve
-from eqsat_layout.extract.solver.problem import ExtractionError, Family, Node, Problem, Solution, cost_of
-from eqsat_layout.extract.solver.template import Template, Way
+from eqsat_layout.extract.solver.problem import AliasClass, ENode, ExtractionError, Problem, Solution, cost_of
+from eqsat_layout.extract.solver.reduced_class import ReducedClass, Way
 
 ONE = ((0.0,),)
-X = Family(((Node(2.0),), ()), ((0.0, 3.0), (math.inf, 0.0)))
-Y = Family(((Node(1.0, ((0, 1), (0, 1), (0, 0))),),), ONE)
+X = AliasClass(((ENode(2.0),), ()), ((0.0, 3.0), (math.inf, 0.0)))
+Y = AliasClass(((ENode(1.0, ((0, 1), (0, 1), (0, 0))),),), ONE)
 PROBLEM = Problem((X, Y), ((1, 0),))
 MADE = {(0, 0): 0, (1, 0): 0}
 SOURCE = {(0, 0): 0, (0, 1): 0, (1, 0): 0}
@@ -42,36 +42,36 @@ def test_what_is_no_solution_is_refused(made: dict, source: dict, words: str) ->
 
 
 def test_illegal_conversions_and_circles_are_refused() -> None:
-    back = Family(((), (Node(1.0),)), X.convert)
+    back = AliasClass(((), (ENode(1.0),)), X.convert)
     with pytest.raises(ExtractionError, match="can't be converted"):
         cost_of(Problem((back,), ((0, 0),)), {(0, 1): 0}, {(0, 0): 1})
-    a, b = (Family(((Node(1.0, ((other, 0),)),),), ONE) for other in (1, 0))
+    a, b = (AliasClass(((ENode(1.0, ((other, 0),)),),), ONE) for other in (1, 0))
     with pytest.raises(ExtractionError, match="out of itself"):
         cost_of(Problem((a, b), ((0, 0),)), {(0, 0): 0, (1, 0): 0}, {(0, 0): 0, (1, 0): 0})
 
 
 @pytest.mark.parametrize(
-    ("families", "goals", "words"),
+    ("classes", "goals", "words"),
     [
         ((X,), ((0, 2),), "goal"),
         ((X,), ((1, 0),), "goal"),
-        ((Family(((Node(1.0), Node(-1.0)),), ONE),), ((0, 0),), "negative"),
-        ((Family(((Node(math.nan),),), ONE),), ((0, 0),), "not a number"),
-        ((Family(((Node(1.0),),), ((1.0,),)),), ((0, 0),), "itself"),
-        ((Family(((Node(1.0),),), ((0.0, 1.0),)),), ((0, 0),), "1 x 1"),
-        ((Family(((Node(1.0, ((5, 0),)),),), ONE),), ((0, 0),), "does not exist"),
-        ((Family(((Node(1.0, ((1, 7),)),),), ONE), X), ((0, 0),), "does not exist"),
-        ((Family(((),), ONE),), ((0, 0),), "can't be made"),
+        ((AliasClass(((ENode(1.0), ENode(-1.0)),), ONE),), ((0, 0),), "negative"),
+        ((AliasClass(((ENode(math.nan),),), ONE),), ((0, 0),), "not a number"),
+        ((AliasClass(((ENode(1.0),),), ((1.0,),)),), ((0, 0),), "itself"),
+        ((AliasClass(((ENode(1.0),),), ((0.0, 1.0),)),), ((0, 0),), "1 x 1"),
+        ((AliasClass(((ENode(1.0, ((5, 0),)),),), ONE),), ((0, 0),), "does not exist"),
+        ((AliasClass(((ENode(1.0, ((1, 7),)),),), ONE), X), ((0, 0),), "does not exist"),
+        ((AliasClass(((),), ONE),), ((0, 0),), "can't be made"),
     ],
 )
-def test_malformed_problems_are_named(families: tuple[Family, ...], goals: tuple, words: str) -> None:
+def test_malformed_problems_are_named(classes: tuple[AliasClass, ...], goals: tuple, words: str) -> None:
     with pytest.raises(EqsatError, match=words):
-        solve(Problem(families, goals))
+        solve(Problem(classes, goals))
 
 
 def test_like_families_with_unlike_operands_are_checked_each() -> None:
-    user = [Family(((Node(1.0, ((kid, 1),)),),), ONE) for kid in (2, 3)]
-    small = Family(((Node(1.0),),), ONE)
+    user = [AliasClass(((ENode(1.0, ((kid, 1),)),),), ONE) for kid in (2, 3)]
+    small = AliasClass(((ENode(1.0),),), ONE)
     with pytest.raises(ExtractionError, match="does not exist"):
         solve(Problem((*user, X, small), ((0, 0), (1, 0))))
 
@@ -88,8 +88,8 @@ def test_a_repair_bounds_what_any_completion_costs_more(
     """Against its definition: every made set that serves ``lacks``, every later demand (bit 3 is "any store")."""
     convert = tuple(tuple(0.0 if i == j else matrix[3 * i + j] for j in range(3)) for i in range(3))
     ways = tuple((Way(1.0, 1, 0),) if makeable >> s & 1 else () for s in range(3))
-    template = Template(0, ways, convert, ((0, 1),))
-    bound = template.repair(has, lacks, final)
+    reduced_class = ReducedClass(0, ways, convert, ((0, 1),))
+    bound = reduced_class.repair(has, lacks, final)
 
     def supply(made: int, demand: int) -> float:
         if demand and not made:

@@ -1,7 +1,8 @@
-"""Room: extract. What can be said about one tensor on its own: how a set of its stores is best supplied.
+"""What can be said about one tensor on its own: how a set of its stores is best supplied.
 
-In: one family, reduced, its operand families numbered locally. Out: transitions (demand -> cheapest ways), and repair
-costs (how much dearer one demand can be than another). Equal families share one template, so each is worked out once.
+In: one alias class, reduced, its operand alias classes numbered locally. Out: transitions (demand -> cheapest ways),
+and repair costs (how much dearer one demand can be than another). Equal alias classes share one `ReducedClass`, so each
+is worked out once.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import math
 from dataclasses import dataclass, field
 from itertools import combinations
 
-Matrix = tuple[tuple[float, ...], ...]
-Choice = tuple[tuple[int, int], ...]
+ConversionMatrix = tuple[tuple[float, ...], ...]
+MadeStores = tuple[tuple[int, int], ...]
 """Made stores, each with the index of its node in the problem."""
 
 COMBINATIONS = 2_000
@@ -22,14 +23,14 @@ EXACT_SUPPLIERS = 6
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A reduced node: cost, demanded operand stores as bits (`Template.regions`), index in the problem's store."""
+    """A reduced node: cost, demanded operand stores as bits (`ReducedClass.regions`), index in the problem's store."""
 
     cost: float
     bits: int
     index: int
 
 
-Option = tuple[float, int, Choice]
+Option = tuple[float, int, MadeStores]
 """One way to supply a demand: cost with conversions, demanded operand stores as bits, what is made."""
 
 
@@ -42,16 +43,16 @@ class Transitions:
 
 
 @dataclass(slots=True, eq=False)
-class Template:
-    """A reduced family: per store the `Way`s to make it, the conversions, and the bit regions of its operands.
+class ReducedClass:
+    """A reduced alias class: per store the `Way`s to make it, the conversions, and the bit regions of its operands.
 
-    Operand family j owns ``regions[j] = (first bit, stores)`` of a way's bits. Demands are bit masks of stores; bit
-    ``size`` (the store after the last) stands for "any one store", which the relaxation demands.
+    Operand alias class j owns ``regions[j] = (first bit, stores)`` of a way's bits. Demands are bit masks of stores;
+    bit ``size`` (the store after the last) stands for "any one store", which the relaxation demands.
     """
 
     number: int
     ways: tuple[tuple[Way, ...], ...]
-    convert: Matrix
+    convert: ConversionMatrix
     regions: tuple[tuple[int, int], ...]
     _transitions: dict[int, Transitions] = field(default_factory=dict)
     _repairs: dict[tuple[int, int, bool], float] = field(default_factory=dict)
@@ -59,7 +60,7 @@ class Template:
 
     @property
     def size(self) -> int:
-        """How many stores the family has."""
+        """How many stores the alias class has."""
         return len(self.ways)
 
     @property
@@ -82,16 +83,15 @@ class Template:
     def repair(self, has: int, lacks: int, final: bool) -> float:
         """How much more the rest of the way can cost under demand ``has`` than under demand ``lacks``, at most.
 
-        Only what concerns this family; may be negative. ``final``: nothing can demand more stores of it later.
+        Only what concerns this alias class; may be negative. ``final``: nothing can demand more stores of it later.
 
         Proof. Take the best completion of a partial solution that demands L = ``lacks`` (plus, later, some set X), and
-        let M be what it makes of this family. Made under H = ``has`` instead, the same nodes serve, so X is the same
-        and only the conversions differ: S(M, H+X) - S(M, L+X), where S(M, R) is the sum over r in R of
-        min over m in M of convert[m][r]. Stores in both cancel, and X cancels what it holds: at worst it holds
-        all of L\\H (unless final) and nothing of H\\L. What is left is S(M, H\\L) - S(M, L\\H or nothing), and M can be
-        any set of makeable stores that supplies L; the maximum over those is returned. No triangle inequality is used.
-        If L is empty M may be empty; then only nodes without operands can be added: `_from_nothing`, which
-        is valid next to any M.
+        let M be what it makes of this alias class. Made under H = ``has`` instead, the same nodes serve, so X is the
+        same and only the conversions differ: S(M, H+X) - S(M, L+X), where S(M, R) is the sum over r in R of min over m
+        in M of convert[m][r]. Stores in both cancel, and X cancels what it holds: at worst it holds all of L\\H (unless
+        final) and nothing of H\\L. What is left is S(M, H\\L) - S(M, L\\H or nothing), and M can be any set of makeable
+        stores that supplies L; the maximum over those is returned. No triangle inequality is used. If L is empty M may
+        be empty; then only nodes without operands can be added: `_from_nothing`, which is valid next to any M.
         """
         key = (has, lacks, final)
         found = self._repairs.get(key)

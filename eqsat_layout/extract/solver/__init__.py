@@ -1,0 +1,4 @@
+"""The selection problem as numbers, and its exact solution.
+
+Imports ``errors`` only.
+"""
