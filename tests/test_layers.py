@@ -15,7 +15,7 @@ import eqsat_layout
 ROOT = Path(eqsat_layout.__file__).parent
 LAYERS = (
     {"errors"},
-    {"notes", "maps"},
+    {"notes", "maps", "system"},
     {"tir"},
     {"graph"},
     {"implementations", "cost"},
@@ -29,8 +29,8 @@ LAYERS = (
     {"cli"},
 )
 """Rooms (and the modules beside them) from the bottom up; those of one layer don't import one another."""
-STARTS_FAST = {"cli", "soundness"}
-"""Rooms that import others inside of functions, so that ``--help`` and a test suite start at once."""
+STARTS_FAST = {"cli", "planning", "soundness"}
+"""Rooms that import others inside of functions, so that ``--help``, a known program and a test suite start at once."""
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,10 @@ from typing import Any, Final
 
 from eqsat_layout.cost.kernel_key import KernelKey
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.system.folder import default_directory
 
 FORMAT_VERSION: Final = 1
 """Of the files. Another version has other file names, so versions live side by side."""
-
-LOCATION: Final = "EQSAT_LAYOUT_CACHE"
-"""The environment variable that says where the database lies."""
 
 _FILE: Final = f"measurements.v{FORMAT_VERSION}.jsonl"
 _ANY_FILE: Final = re.compile(r"measurements\.v(\d+)\.jsonl")
@@ -205,15 +203,6 @@ class Database:
             for name in names
             if (match := _ANY_FILE.fullmatch(name)) and name != _FILE and int(match[1]) != FORMAT_VERSION
         ]
-
-
-def default_directory() -> Path:
-    """``$EQSAT_LAYOUT_CACHE``, else the folder ``eqsat_layout`` of the user's caches (XDG)."""
-    own = os.environ.get(LOCATION)
-    if own:
-        return Path(own)
-    caches = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(caches if os.path.isabs(caches) else os.path.expanduser("~/.cache")) / "eqsat_layout"
 
 
 def now() -> str:

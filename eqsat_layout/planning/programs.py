@@ -19,7 +19,6 @@ from typing import Any, Final
 import tvm
 from tvm_ffi.serialization import to_json_graph_str
 
-import eqsat_layout
 from eqsat_layout.cost.database import Database
 from eqsat_layout.egraph.rules import rules_dir
 from eqsat_layout.graph.skeleton import Skeleton, data_of, kind_of, padding_after
@@ -87,7 +86,7 @@ class KnownPrograms:
 def _package_digest() -> str:
     """Of all code and rules of the package, and the versions of what it plans with."""
     digest = hashlib.sha256(f"{version('apache-tvm')} {version('egglog')}".encode())
-    root = Path(eqsat_layout.__file__).parent
+    root = Path(__file__).parents[1]
     for path in sorted([*root.rglob("*.py"), *rules_dir().glob("*.egg")]):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()

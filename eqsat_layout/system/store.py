@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from eqsat_layout.cost.database import default_directory
+from eqsat_layout.system.folder import default_directory
 
 LIMIT_VARIABLE: Final = "EQSAT_LAYOUT_CACHE_MEGABYTES"
 """The environment variable that says how large the store may get; 0: nothing is kept."""

@@ -17,9 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eqsat_layout.cost.database import Constants, Database, Measured, Snapshot, default_directory
+from eqsat_layout.cost.database import Constants, Database, Measured, Snapshot
 from eqsat_layout.cost.kernel_key import KernelKey
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.system.folder import default_directory
 
 FORK = multiprocessing.get_context("fork")
 NEVER = "2026-01-01T00:00:00Z"

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 import eqsat_layout
 from eqsat_layout.cli.main import app
-from eqsat_layout.cost.database import LOCATION, Database
+from eqsat_layout.cost.database import Database
 from eqsat_layout.egraph.limits import Limits
 from eqsat_layout.errors import EqsatError, MalformedModuleError, TargetError
 from eqsat_layout.graph.graph import Signature, TensorType
@@ -34,6 +34,7 @@ from eqsat_layout.models import resnet50
 from eqsat_layout.notes import STRICT_VARIABLE
 from eqsat_layout.planning.plan_space import PlanSpace
 from eqsat_layout.readers.modules import write_module
+from eqsat_layout.system.folder import LOCATION
 from eqsat_layout.targets.lowering import prepared
 from eqsat_layout.targets.registry import target
 from eqsat_layout.tuning.measure import Kernel, copy_kernel, op_kernel
