@@ -15,7 +15,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.model.chain_model import Chain
+from eqsat_layout.targets.cpu.model.chain import Chain
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.attempts import unless_refused
