@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import tvm
@@ -25,6 +25,8 @@ from eqsat_layout.tir.structural import nodes_of, structural_map
 
 ROOT = "root"
 """The name that TVM gives to the block around all others."""
+
+_REMEMBERED = 4096  # lists of divisors
 
 
 @dataclass(frozen=True)
@@ -195,11 +197,12 @@ def _bound_on(condition: Any, var: Any) -> int | None:
     return -number * factor + (0 if is_early else 1)
 
 
+@lru_cache(_REMEMBERED)
 def divisors(number: int, limit: int) -> Sequence[int]:
     """Divisors of ``number`` up to ``limit``, ascending."""
     small = [d for d in range(1, min(math.isqrt(number), limit) + 1) if number % d == 0]
     large = (number // d for d in reversed(small) if d * d != number)
-    return [*small, *(d for d in large if d <= limit)]
+    return (*small, *(d for d in large if d <= limit))
 
 
 def new_schedule(func: Any) -> Any:

@@ -5,6 +5,7 @@ In: the facts of a reduction, the extents of its axes and the machine. Out: the 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from functools import cache, lru_cache
@@ -74,16 +75,23 @@ def _tiles(extents: Extents, problem: TileProblem, registers: int, *, one_vector
     return tiles
 
 
-@lru_cache(_REMEMBERED)
 def _sizes(extents: Extents, registers: int, held: int | None) -> Numbers:
     """Tiles of divisors of the extents, with at most ``registers`` accumulators: a row for each axis."""
+    if held is None:
+        return _all_sizes(extents, registers)
+    size = divisors(extents[held] or 1, LARGEST)[-1]
+    others = _all_sizes((*extents[:held], *extents[held + 1 :]), registers // size)
+    return np.insert(others, held, size, axis=0)
+
+
+@lru_cache(_REMEMBERED)
+def _all_sizes(extents: Extents, registers: int) -> Numbers:
     found: list[tuple[int, ...]] = [()]
-    for axis, extent in enumerate(extents):
-        choices = (1,) if extent is None else tuple(divisors(extent, LARGEST))
-        choices = choices[-1:] if axis == held else choices
+    for extent in extents:
+        choices = (1,) if extent is None else divisors(extent, LARGEST)
         found = [(*sizes, size) for sizes in found for size in _up_to(choices, registers // math.prod(sizes))]
     return np.array(found, np.int64).reshape(len(found), len(extents)).T
 
 
-def _up_to(ascending: Iterable[int], most: int) -> list[int]:
-    return [number for number in ascending if number <= most]
+def _up_to(ascending: Iterable[int], most: int) -> Iterable[int]:
+    return itertools.takewhile(lambda number: number <= most, ascending)

@@ -19,7 +19,7 @@ from eqsat_layout.targets.schedules.accesses import StageAxis, depends_on
 from eqsat_layout.targets.schedules.stages import Stage
 
 Numbers: TypeAlias = NDArray[np.int64]
-"""One for each tile."""
+"""One for each tile; or a single one, the same for all of them."""
 
 Sizes: TypeAlias = tuple[Numbers, ...]
 """Along each axis."""
@@ -80,7 +80,8 @@ class _Span:
                 return extent
         if not self._moving:
             return np.full(1, self._span(()))
-        sizes, places = np.unique(np.stack([extents[n] for n in self._moving]), axis=1, return_inverse=True)
+        given = np.stack(np.broadcast_arrays(*(extents[n] for n in self._moving)))
+        sizes, places = np.unique(given, axis=1, return_inverse=True)
         return np.array([self._span(tuple(size)) for size in sizes.T.tolist()], np.int64)[places.ravel()]
 
     @cached_property
