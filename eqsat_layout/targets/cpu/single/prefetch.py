@@ -64,7 +64,7 @@ def _prefetches(node: Any, loops: list[Any], params: Sequence[Any], machine: Cpu
         return []
     loads = nodes_of(node.block.body.value, tvm.ir.TensorLoad)
     operands = [param for param in params if not param.same_as(node.block.body.buffer)]
-    given = [load for load in loads if any(load.source.same_as(operand) for operand in operands)]
+    given = [load for load in loads if load.indices and any(load.source.same_as(operand) for operand in operands)]
     found = [one for load in given for one in tiled.prefetches(StageAccess(load.source, tuple(load.indices)), machine)]
     return [(tiled.steps[-1].loop_var, found)] if found else []
 
