@@ -5,14 +5,22 @@ In: a node of the IR and callbacks by type. Out: the mapped node, or what a call
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any, Final, TypeAlias
 
 import tvm
 import tvm_ffi
 
 Rule: TypeAlias = tuple[Any, Callable[[Any], Any]]
 """Nodes of which types, or of which one, are replaced by what."""
+
+# what tvm_ffi.structural_walk and structural_mutate call after they have looked at the signatures of the callbacks,
+# which takes longer than to walk through an index
+_WALK: Final = tvm_ffi.get_global_func("ffi.StructuralWalk")
+_MUTATE: Final = tvm_ffi.get_global_func("ffi.StructuralMutate")
+_DEFAULT_MUTATE: Final = tvm_ffi.get_global_func("ffi.StructuralMutatorDefaultMutate")
+_POST_ORDER: Final = int(tvm_ffi.WalkOrder.POSTORDER)
 
 
 def structural_map(node: Any, *rules: Rule) -> Any:
@@ -24,7 +32,7 @@ def structural_map(node: Any, *rules: Rule) -> Any:
     """
     raised: list[Exception] = []
     try:
-        return tvm_ffi.structural_mutate(node, [(kind, _after_children(callback, raised)) for kind, callback in rules])
+        return _MUTATE(node, [(kind, _after_children(call, raised), False) for kind, call in _by_type(rules)])
     except Exception as error:
         raise (raised[0] if raised else error) from None
 
@@ -37,13 +45,18 @@ def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
 def nodes_of(node: Any, *kinds: Any) -> list[Any]:
     """The nodes of these types inside of ``node``, itself included; one that is used twice may come twice."""
     found: list[Any] = []
-    tvm_ffi.structural_walk(node, [(kind, found.append) for kind in kinds])
+    walk(node, *((kind, found.append) for kind in kinds))
     return found
+
+
+def walk(node: Any, *rules: tuple[Any, Callable[[Any], None]]) -> None:
+    """The rules' callbacks called with the nodes of their types inside of ``node``, each after those inside of it."""
+    _WALK(node, _by_type(rules), [], _POST_ORDER)
 
 
 def _after_children(callback: Callable[[Any], Any], raised: list[Exception]) -> Callable[[Any, Any], Any]:
     def called(node: Any, mutator: Any) -> Any:
-        inside = mutator.default_mutate(node)
+        inside = _DEFAULT_MUTATE(mutator, node)
         try:
             return callback(inside)
         except Exception as error:
@@ -51,3 +64,13 @@ def _after_children(callback: Callable[[Any], Any], raised: list[Exception]) -> 
             raise
 
     return called
+
+
+def _by_type(rules: Iterable[Rule]) -> list[tuple[int, Callable[[Any], Any]]]:
+    """The rules by the number that tvm-ffi has for a type."""
+    return [(_type_index(one), call) for kind, call in rules for one in (kind if isinstance(kind, tuple) else (kind,))]
+
+
+@cache
+def _type_index(kind: Any) -> int:
+    return int(tvm_ffi.core.TypeSchema.from_annotation(kind).origin_type_index)

@@ -21,7 +21,8 @@ from eqsat_layout.targets.cpu.chains.fused_rows import schedule_fused_rows
 from eqsat_layout.targets.cpu.chains.fused_tiles import schedule_fused_tiles
 from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.chain_model import ChainModel, chain_of, row_axes
+from eqsat_layout.targets.cpu.model.chain import chain_of, row_axes
+from eqsat_layout.targets.cpu.model.chain_model import ChainModel
 from eqsat_layout.targets.cpu.model.register_tiles import (
     JoinedTile,
     evenly_shared,

@@ -11,10 +11,9 @@ from functools import cached_property
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 
-from eqsat_layout.tir.structural import substitute
+from eqsat_layout.tir.structural import nodes_of, substitute
 
 
 @dataclass(frozen=True)
@@ -87,13 +86,7 @@ def as_int(value: Any) -> int | None:
 
 
 def depends_on(expr: Any, var: Any) -> bool:
-    found = [False]
-
-    def on_var(node: Any) -> None:
-        found[0] = found[0] or node.same_as(var)
-
-    tvm_ffi.structural_walk(expr, [(tirx.Var, on_var)])
-    return found[0]
+    return any(node.same_as(var) for node in nodes_of(expr, tirx.Var))
 
 
 def _step(index: Any, var: Any) -> int | None:
@@ -112,12 +105,5 @@ def _step(index: Any, var: Any) -> int | None:
 
 def _divisors_of(index: Any, var: Any) -> list[int]:
     """The numbers that ``var`` itself is divided by."""
-    found: list[int] = []
-
-    def on_division(node: Any) -> None:
-        if node.a.same_as(var) and (divisor := as_int(node.b)):
-            found.append(divisor)
-
-    if not isinstance(index, int):
-        tvm_ffi.structural_walk(index, [(tirx.FloorDiv, on_division), (tirx.FloorMod, on_division)])
-    return found
+    divisions = () if isinstance(index, int) else nodes_of(index, tirx.FloorDiv, tirx.FloorMod)
+    return [divisor for node in divisions if node.a.same_as(var) and (divisor := as_int(node.b))]

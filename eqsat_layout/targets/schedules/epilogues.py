@@ -13,6 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int
 from eqsat_layout.targets.schedules.attempts import tried
 from eqsat_layout.targets.schedules.stages import ROOT, Stage, new_schedule, stage_of, stages_of
@@ -23,7 +24,7 @@ _FEW_STEPS = 16  # of a product, so few that LLVM writes them out and mixes them
 
 def epilogue_of(sch: Any, stage: Stage) -> Stage | None:
     """The one elementwise consumer that can run on the accumulators of ``stage``."""
-    consumers = sch.get_consumers(stage.block)
+    consumers = lookups.get_consumers(sch, stage.block)
     if not stage.is_reduction or len(consumers) != 1 or is_parameter(sch, stage):
         return None
     consumer = stage_of(sch, consumers[0])
@@ -99,5 +100,5 @@ def _is_zero_at_first(index: Any, stage: Stage) -> bool:
 
 def is_parameter(sch: Any, stage: Stage) -> bool:
     """The stage writes a buffer of the function's signature."""
-    buffers = sch.get(sch.get_sblock(ROOT)).alloc_buffers
+    buffers = lookups.get(sch, lookups.get_sblock(sch, ROOT)).alloc_buffers
     return not any(stage.write.buffer.same_as(buffer) for buffer in buffers)

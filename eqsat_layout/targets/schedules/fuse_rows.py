@@ -12,6 +12,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.attempts import tried
 from eqsat_layout.targets.schedules.epilogues import is_parameter
@@ -33,7 +34,7 @@ def _fused(sch: Any, stage: Stage) -> Any:
     is_plain = stage.simple and stage.is_plain and stage.axes[: len(stage.spatial)] == stage.spatial
     if not is_plain or not stage.is_along_memory or is_parameter(sch, stage):
         return None
-    readers = [stage_of(sch, block) for block in sch.get_consumers(stage.block)]
+    readers = [stage_of(sch, block) for block in lookups.get_consumers(sch, stage.block)]
     reads = [(load, reader) for reader in readers for load in reader.loads if load.buffer.same_as(stage.write.buffer)]
     for first in range(len(stage.spatial) - 1):
         size = stage.spatial[first + 1].extent

@@ -10,22 +10,23 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import s_tir, tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.passes.matrix_literals import Elements, literals_of
+from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int, depends_on
+from eqsat_layout.targets.schedules.block_facts import facts_of, is_one_to_one
 from eqsat_layout.tir.structural import nodes_of, structural_map
 
 ROOT = "root"
 """The name that TVM gives to the block around all others."""
 
-_COSTLY = ("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "tan", "atan", "sqrt", "rsqrt", "call_extern")
+_REMEMBERED = 4096  # lists of divisors
 
 
 @dataclass(frozen=True)
@@ -146,25 +147,31 @@ class Stage:
 
 def stages_of(sch: Any) -> list[Stage]:
     """The stages of ``main`` in order."""
-    return [stage_of(sch, block) for block in sch.get_child_blocks(sch.get_sblock(ROOT))]
+    return [stage_of(sch, block) for block in lookups.get_child_blocks(sch, lookups.get_sblock(sch, ROOT))]
 
 
 def stage_of(sch: Any, block: Any) -> Stage:
     """The facts of one block; refused for one that stores nothing."""
-    node = sch.get(block)
-    loops = sch.get_loops(block)
-    axes = tuple(
-        StageAxis(iv.var, as_int(iv.dom.extent), int(iv.iter_type) == tirx.IterVar.CommReduce) for iv in node.iter_vars
+    node = lookups.get(sch, block)
+    facts, name = facts_of(node), str(node.name_hint)
+    if not facts.stores:
+        raise Refused(f"block {name} stores nothing")
+    loops = lookups.get_loops(sch, block)
+    is_regular = bool(loops) and len(loops) == len(facts.axes)
+    simple = len(facts.stores) == 1 and is_regular and is_one_to_one(lookups.get(sch, loops[0]), node, len(loops))
+    return Stage(
+        block,
+        name,
+        facts.axes,
+        facts.stores,
+        facts.loads,
+        simple,
+        facts.size,
+        facts.is_costly,
+        facts.is_copy,
+        facts.conditions,
+        _matrix(sch, facts.loads),
     )
-    stores, loads, size, costly, conditions = _scan(node.body)
-    if not stores:
-        raise Refused(f"block {node.name_hint} stores nothing")
-    own = [s.buffer for s in stores]
-    reads = tuple(a for a in loads if not any(a.buffer.same_as(b) for b in own))
-    copy = isinstance(node.body, tirx.BufferStore) and isinstance(node.body.value, tvm.ir.TensorLoad)
-    simple = len(stores) == 1 and _one_to_one(sch, loops, axes)
-    name, matrix = str(node.name_hint), _matrix(sch, reads)
-    return Stage(block, name, axes, tuple(stores), reads, simple, size, costly, copy, conditions, matrix)
 
 
 def _matrix(sch: Any, loads: Sequence[StageAccess]) -> KnownMatrix | None:
@@ -175,61 +182,6 @@ def _matrix(sch: Any, loads: Sequence[StageAccess]) -> KnownMatrix | None:
             if load.buffer.same_as(buffer):
                 return KnownMatrix(load, elements)
     return None
-
-
-def _one_to_one(sch: Any, loops: Sequence[Any], axes: Sequence[StageAxis]) -> bool:
-    """Loop ``i`` runs axis ``i``, no more and no less."""
-    if not loops or len(loops) != len(axes):
-        return False
-    nodes = [sch.get(loops[0])]
-    while isinstance(nodes[-1].body, tirx.For):
-        nodes.append(nodes[-1].body)
-    realize = nodes[-1].body
-    if not isinstance(realize, s_tir.SBlockRealize) or not is_true(realize.predicate) or len(nodes) != len(loops):
-        return False
-    return all(
-        value.same_as(node.loop_var) and as_int(node.extent) == axis.extent and as_int(node.min) == 0
-        for value, node, axis in zip(realize.iter_values, nodes, axes, strict=True)
-    )
-
-
-def is_true(predicate: Any) -> bool:
-    """A condition that always holds."""
-    return isinstance(predicate, tirx.IntImm) and bool(int(predicate))
-
-
-def _scan(body: Any) -> tuple[list[StageAccess], list[StageAccess], int, bool, tuple[Any, ...]]:
-    stores: list[StageAccess] = []
-    loads: list[StageAccess] = []
-    calls: list[str] = []
-    conditions: list[Any] = []
-
-    def on_store(node: Any) -> None:
-        stores.append(StageAccess(node.buffer, tuple(node.indices)))
-
-    def on_load(node: Any) -> None:
-        loads.append(StageAccess(node.source, tuple(node.indices)))
-
-    def on_call(node: Any) -> None:
-        name = str(getattr(node.op, "name", node.op)).rsplit(".", 1)[-1]
-        calls.append(name)
-        if name == "if_then_else":
-            conditions.append(node.args[0])
-
-    def on_select(node: Any) -> None:
-        conditions.append(node.condition)
-
-    tvm_ffi.structural_walk(
-        body,
-        [
-            (tirx.BufferStore, on_store),
-            (tvm.ir.TensorLoad, on_load),
-            (tvm.ir.Call, on_call),
-            (tirx.Select, on_select),
-        ],
-    )
-    costly = any(name in _COSTLY for name in calls)
-    return stores, loads, len(loads) + len(calls), costly, tuple(conditions)
 
 
 def _bound_on(condition: Any, var: Any) -> int | None:
@@ -245,9 +197,12 @@ def _bound_on(condition: Any, var: Any) -> int | None:
     return -number * factor + (0 if is_early else 1)
 
 
+@lru_cache(_REMEMBERED)
 def divisors(number: int, limit: int) -> Sequence[int]:
     """Divisors of ``number`` up to ``limit``, ascending."""
-    return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
+    small = [d for d in range(1, min(math.isqrt(number), limit) + 1) if number % d == 0]
+    large = (number // d for d in reversed(small) if d * d != number)
+    return (*small, *(d for d in large if d <= limit))
 
 
 def new_schedule(func: Any) -> Any:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
 from eqsat_layout.targets.schedules.stages import Stage
+from eqsat_layout.tir.structural import nodes_of
 
 _FLOAT = "float32"
 
@@ -170,8 +170,7 @@ def _factors(block: Any, last: StageAxis) -> tuple[Factor, Factor] | None:
 
 
 def _factor(value: Any) -> Factor | None:
-    loads: list[Any] = []
-    tvm_ffi.structural_walk(value, (tvm.ir.TensorLoad, loads.append))
+    loads = nodes_of(value, tvm.ir.TensorLoad)
     return Factor(value, StageAccess(loads[0].source, tuple(loads[0].indices))) if len(loads) == 1 else None
 
 

@@ -13,7 +13,8 @@ from eqsat_layout.targets.cpu.amx.kernels import matrix_kernel
 from eqsat_layout.targets.cpu.amx.products import MatrixProduct, matrix_product
 from eqsat_layout.targets.cpu.amx.tile_plan import LANES, TilePlan, plan_tiles
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.chain_model import ChainModel, chain_of
+from eqsat_layout.targets.cpu.model.chain import chain_of
+from eqsat_layout.targets.cpu.model.chain_model import ChainModel
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.inlining import inline_producers

@@ -21,6 +21,7 @@ from eqsat_layout.targets.cpu.single.tile_loops import (
     reduce_lanes,
     reduce_side_by_side,
 )
+from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.stages import Stage, divisors, stage_of
 
 _ROWS = 4  # at once, where vectors divide a row: the additions of one wait less for each other
@@ -54,14 +55,14 @@ def schedule_fused_rows(sch: Any, stages: Sequence[Stage], count: int, machine: 
     blocks: list[_RowBlock] = []
     for stage in earlier:
         blocks += _blocks_of(sch, stage, lanes.get(stage.name), width)
-    at = _split(sch, sch.get_loops(last.block)[:count], axis, size, machine)
+    at = _split(sch, lookups.get_loops(sch, last.block)[:count], axis, size, machine)
     _in_vectors(sch, last.block, width)
     domains = [math.prod(axis.extent or 1 for axis in stage_of(sch, one.block).axes) for one in blocks]
     for one in reversed(blocks):
         sch.compute_at(one.block, at, preserve_unit_loops=True)
         sch.set_scope(one.block, 0, "local")
     for one, domain in zip(blocks, domains, strict=True):
-        own = sch.get_loops(one.block)[-len(sch.get(one.block).iter_vars) :]
+        own = lookups.get_loops(sch, one.block)[-len(lookups.get(sch, one.block).iter_vars) :]
         if math.prod(extent_of(sch, loop) for loop in own) * rows != domain * size:
             raise Refused("rows that need others: these would be made again and again")
         one.finish(sch, one.block)
@@ -99,4 +100,4 @@ def _split(sch: Any, loops: Sequence[Any], axis: int, size: int, machine: CpuMac
 def _in_vectors(sch: Any, block: Any, width: int) -> None:
     stage = stage_of(sch, block)
     if not stage.branches_on(stage.axes[-1].var):
-        in_vectors(sch, sch.get_loops(block)[-1], width)
+        in_vectors(sch, lookups.get_loops(sch, block)[-1], width)

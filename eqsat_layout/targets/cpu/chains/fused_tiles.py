@@ -15,6 +15,7 @@ from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import register_tile
 from eqsat_layout.targets.cpu.single.loops import in_vectors
 from eqsat_layout.targets.cpu.single.tile_loops import extent_of, reduce_in_tile, split_tiles
+from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
 
@@ -51,7 +52,7 @@ def _passes(sch: Any) -> list[_Pass]:
     found: list[_Pass] = []
     taken: list[Any] = []
     for stage in stages_of(sch):
-        if any(sch.get(stage.block).same_as(sch.get(block)) for block in taken):
+        if any(lookups.get(sch, stage.block).same_as(lookups.get(sch, block)) for block in taken):
             continue
         if not stage.is_reduction:
             found.append(_Pass(None, stage.block))
@@ -71,7 +72,7 @@ def _split(sch: Any, block: Any, tile: Sequence[int]) -> tuple[list[Any], list[A
     """The loops over tiles and, for every axis, the loop inside one."""
     outer: list[Any] = []
     inner: list[Any] = []
-    for loop, size in zip(sch.get_loops(block), tile, strict=True):
+    for loop, size in zip(lookups.get_loops(sch, block), tile, strict=True):
         head, small = sch.split(loop, [None, size])
         outer.append(head)
         inner.append(small)
@@ -82,7 +83,7 @@ def _split(sch: Any, block: Any, tile: Sequence[int]) -> tuple[list[Any], list[A
 def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, machine: CpuMachine) -> None:
     """Register tiles inside a tile of the last stage."""
     count = len(stage.spatial)
-    loops = loops or sch.get_loops(out)[-count:]
+    loops = loops or lookups.get_loops(sch, out)[-count:]
     local = stage.within([extent_of(sch, loop) for loop in loops])
     tile = register_tile(local, machine)
     if tile is None:
@@ -98,6 +99,6 @@ def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, ma
 
 def _elementwise(sch: Any, block: Any, loops: Sequence[Any] | None, machine: CpuMachine) -> None:
     stage = stage_of(sch, block)
-    loops = loops or sch.get_loops(block)[-len(stage.axes) :]
+    loops = loops or lookups.get_loops(sch, block)[-len(stage.axes) :]
     if not stage.branches_on(stage.axes[-1].var):
         in_vectors(sch, loops[-1], machine.lanes(stage.write.element_bytes))

@@ -20,7 +20,8 @@ from eqsat_layout.passes.merge_calls import merged_primfunc, tir_call
 from eqsat_layout.targets.cpu.amx.selection import split_product
 from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.chain_model import Chain, ChainModel, chain_of
+from eqsat_layout.targets.cpu.model.chain import Chain, chain_of
+from eqsat_layout.targets.cpu.model.chain_model import ChainModel
 from eqsat_layout.targets.cpu.schedule import joined_primfunc, simplified
 from eqsat_layout.targets.schedules.attempts import isolated, unless_refused
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes

@@ -15,7 +15,8 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.model.chain_model import Chain
+from eqsat_layout.targets.cpu.model.chain import Chain
+from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, is_parameter
@@ -80,7 +81,7 @@ def _is_joined(stage: Stage, readers: Sequence[Stage]) -> bool:
 
 def _pad_after(sch: Any, stage: Stage) -> tuple[Stage, tuple[int, ...]] | None:
     """The stage that pads the result of a reduction, and by how much in front of each axis."""
-    readers = sch.get_consumers(stage.block)
+    readers = lookups.get_consumers(sch, stage.block)
     is_plain = stage.is_reduction and stage.simple and stage.is_plain
     if not is_plain or stage.has_window or stage.conditions or len(readers) != 1:
         return None

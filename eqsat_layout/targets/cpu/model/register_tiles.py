@@ -10,10 +10,10 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.core_sharing import cut_into, pieces_of, shared_tiles
+from eqsat_layout.targets.cpu.model.tile_choices import LARGEST, cheapest_tiles
 from eqsat_layout.targets.cpu.model.tile_cost import (
     LONG,
     OperandLoad,
@@ -21,14 +21,12 @@ from eqsat_layout.targets.cpu.model.tile_cost import (
     TileProblem,
     problem_of,
     readings,
-    tile_step_cycles,
     touched_bytes,
 )
 from eqsat_layout.targets.schedules.stages import Stage, divisors
 
 _PANEL = 0.25  # of the working set of L2, for what one panel of a reduction reads: the next one must have room
 _PIECE = 0.0625  # of it, for a piece of such a panel that few rows share: the first one is waited for
-_LARGEST = 28  # accumulators along one axis: with operands, more fill the registers of any machine
 _FEW_ROWS = 320  # elements that share a panel: for more, waiting for its first piece counts little
 _ADDRESSES = 60.0  # cycles to compute those of a tile over joined axes, or that overlaps
 
@@ -170,7 +168,7 @@ def _matrix_tile(stage: Stage, machine: CpuMachine, *, whole: bool = False) -> t
     sizes[vector] = extent // lanes if whole else 1
     tile = Tile(vector, lanes, tuple(size or 1 for size in sizes))
     count = math.prod(tile.sizes)
-    if lanes < min(width, extent) // 2 or count > _LARGEST:
+    if lanes < min(width, extent) // 2 or count > LARGEST:
         return None
     rows = math.prod(tile.sizes[:vector])
     operations = max(0, int((stage.matrix.elements != 0).sum()) - rows)
@@ -195,9 +193,9 @@ def _joined(problem: TileProblem, extents: tuple[int, ...], machine: CpuMachine)
         elements = math.prod(extents[first:last])
         loads = tuple(replace(load, strides=_together(load.strides, first, last)) for load in problem.loads)
         together = replace(problem, loads=loads)
-        for size in range(2, min(elements, machine.registers) + 1):
-            given = (*extents[:first], size, *extents[last:])
-            found = _best(together, given, machine, held=first)
+        counts = range(2, min(elements, machine.registers) + 1)
+        given = tuple((*extents[:first], size, *extents[last:]) for size in counts)
+        for size, found in zip(counts, cheapest_tiles(together, given, machine, held=first), strict=True):
             if found is not None:
                 cycles, tile = found
                 cycles *= _waste(elements, size)
@@ -225,7 +223,6 @@ def _together(strides: tuple[int | None, ...], first: int, last: int) -> tuple[i
     return (*strides[:first], middle, *strides[last:])
 
 
-@cache
 def _best(
     problem: TileProblem,
     axes: tuple[int | None, ...],
@@ -233,42 +230,9 @@ def _best(
     *,
     whole: bool = False,
     one_vector: bool = False,
-    held: int | None = None,
 ) -> tuple[float, Tile] | None:
     """The cheapest tile over ``axes``, given by their extents, the last one in vectors; and its cycles.
 
-    ``whole``: all of the last axis, ``one_vector``: one vector of it. ``held``: an axis that is held as a whole.
+    ``whole``: all of the last axis, ``one_vector``: one vector of it.
     """
-    vector, width = len(axes) - 1, problem.width
-    extent = axes[vector]
-    strides = [load.strides[vector] for load in problem.loads]
-    if extent is None or extent < 2 or not any(strides) or any(stride not in (0, 1, 2) for stride in strides):
-        return None
-    best: tuple[float, Tile] | None = None
-    for lanes in divisors(extent, 4 * width):
-        if lanes > width and lanes % width:
-            continue  # LLVM cuts such vectors up badly
-        if any(period % lanes for period in problem.periods):
-            continue  # a vector would lie in two blocks
-        extents = [*axes[:-1], 1 if one_vector else extent // lanes]
-        for sizes in _sizes(extents, machine.registers, held):
-            held_lanes = lanes * sizes[-1]
-            if whole and held_lanes != extent:
-                continue
-            if any(period % held_lanes and held_lanes % period for period in problem.periods):
-                continue  # it would begin in the middle of a block
-            tile = Tile(vector, lanes, sizes)
-            cycles = tile_step_cycles(problem, tile, machine)
-            if cycles is not None and (best is None or cycles < best[0] - 1e-9):
-                best = (cycles, tile)
-    return best
-
-
-def _sizes(extents: Sequence[int | None], registers: int, held: int | None) -> Iterator[tuple[int, ...]]:
-    """Tiles of divisors of the extents, with at most ``registers`` accumulators."""
-    choices = [[1] if extent is None else list(divisors(extent, _LARGEST)) for extent in extents]
-    if held is not None:
-        choices[held] = choices[held][-1:]
-    for sizes in itertools.product(*choices):
-        if math.prod(sizes) <= registers:
-            yield sizes
+    return cheapest_tiles(problem, (axes,), machine, whole=whole, one_vector=one_vector)[0]

@@ -1,6 +1,6 @@
 """What a register tile costs: loads, arithmetic and latency of one step of a reduction.
 
-In: the facts of a reduction, the machine and a tile. Out: cycles for each useful multiply-add lane.
+In: the facts of a reduction, the machine and tiles. Out: for each the cycles of a useful multiply-add lane.
 """
 
 from __future__ import annotations
@@ -8,6 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
@@ -18,6 +22,8 @@ _FRESH = 1.0  # cycles that a vector from beyond L2 takes where every tile needs
 _ELSEWHERE = 1.0  # cycles of reading on in another place, where every accumulator has a vector of its own
 _STREAMED = 0.1  # of the cycles that loads from L2 take is not hidden
 _SUPPLY = 0.72  # of the bandwidth of the last-level cache, for weights that come from there and from memory in turns
+Numbers: TypeAlias = NDArray[np.int64]
+
 LONG = 32
 """Steps of a product so long that LLVM does not write it out."""
 
@@ -29,6 +35,28 @@ class Tile:
     vector: int
     lanes: int
     sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Many of them: ``lanes`` and every one of ``sizes`` have an element for each."""
+
+    vector: int
+    lanes: Numbers
+    sizes: tuple[Numbers, ...]
+
+    @staticmethod
+    def of_all(given: Sequence[Tiles]) -> Tiles:
+        """Those of all, which have the same vector axis, in order."""
+        sizes = map(np.concatenate, zip(*(tiles.sizes for tiles in given), strict=True))
+        return Tiles(given[0].vector, np.concatenate([tiles.lanes for tiles in given]), tuple(sizes))
+
+    def where(self, chosen: NDArray[np.bool_]) -> Tiles:
+        """Those for which ``chosen`` is true."""
+        return Tiles(self.vector, self.lanes[chosen], tuple(size[chosen] for size in self.sizes))
+
+    def __getitem__(self, number: int) -> Tile:
+        return Tile(self.vector, int(self.lanes[number]), tuple(int(size[number]) for size in self.sizes))
 
 
 @dataclass(frozen=True)
@@ -50,11 +78,11 @@ class OperandLoad:
         """The load's address depends on the axis."""
         return self.strides[axis] != 0
 
-    def moved(self, tile: Tile) -> int:
+    def moved(self, tile: Tile | Tiles) -> Any:
         """Elements that a step of a tile reads, vectors counted as one."""
         return math.prod(size for axis, size in enumerate(tile.sizes) if self.moves(axis))
 
-    def shared(self, tile: Tile) -> int:
+    def shared(self, tile: Tile | Tiles) -> Any:
         """For how many elements of a tile each is read."""
         return math.prod(size for axis, size in enumerate(tile.sizes) if not self.moves(axis))
 
@@ -117,55 +145,53 @@ def _spare(stage: Stage, machine: CpuMachine) -> int:
     return _SPARE if machine.broadcast_operand or is_long else _SPARE + 1
 
 
-def tile_step_cycles(problem: TileProblem, tile: Tile, machine: CpuMachine) -> float | None:
-    """Cycles per useful multiply-add lane; ``None`` if the tile does not fit the registers."""
-    width = problem.width
-    vectors = math.ceil(tile.lanes / width)
-    pieces = tile.lanes // width + (tile.lanes % width).bit_count()
-    count = math.prod(tile.sizes)
+def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) -> list[float]:
+    """For each tile the cycles per useful multiply-add lane; infinite if it does not fit the registers."""
+    width, lanes = problem.width, tiles.lanes
+    vectors = -(-lanes // width)
+    pieces = lanes // width + np.array([(lane % width).bit_count() for lane in lanes.tolist()], np.int64)
+    count = math.prod(tiles.sizes)
     accumulators = vectors * count
-    held: list[int] = []
+    held = np.full(lanes.shape, machine.registers)
     arriving = _SUPPLY * machine.last_level_bandwidth / machine.clock  # bytes a cycle
-    issued, streamed, fresh, supply, elsewhere = 0.0, 0.0, 0.0, 0.0, 0
+    issued, streamed, fresh, supply, elsewhere = (np.zeros(lanes.shape) for _ in range(5))
     for load in problem.loads:
-        moved = load.moved(tile)
-        stride = load.strides[tile.vector] or 0
-        held.append(moved * (vectors if stride else 1))
-        issued += moved * (1, pieces, 2 * tile.lanes)[stride]
-        touched = touched_bytes(load, tile, machine)
+        moved = load.moved(tiles)
+        stride = load.strides[tiles.vector] or 0
+        held = np.minimum(held, moved * vectors if stride else moved)
+        issued += moved * (1, pieces, 2 * lanes)[stride]
+        touched = touched_bytes(load, tiles, machine)
         panel = touched * load.steps
-        if panel > machine.l1_working_set // 2:
-            streamed += touched / machine.l2_bytes_per_cycle
+        streamed += np.where(panel > machine.l1_working_set // 2, touched / machine.l2_bytes_per_cycle, 0)
         if load.readings:  # to L2 for all tiles that share a panel, from there for each
-            supply += touched * load.shared(tile) / load.readings / arriving + touched / machine.l2_bytes_per_cycle
-        new_rows = not stride and load.total > machine.l2_working_set
-        new_panel = stride and problem.has_window and panel > machine.l2_working_set  # with many rows not cut in pieces
-        if new_rows or new_panel:
+            supply += touched * load.shared(tiles) / load.readings / arriving + touched / machine.l2_bytes_per_cycle
+        if not stride and load.total > machine.l2_working_set:  # new rows
             fresh += touched / machine.vector_bytes
-        is_own = problem.is_depthwise and stride and moved == count
-        if is_own and tile.lanes * tile.sizes[tile.vector] < load.run:
-            elsewhere += moved // tile.sizes[tile.vector]
-    if accumulators + min(held) + problem.spare > machine.registers:
-        return None
-    cycles = max(
-        accumulators / machine.fma_units,
-        issued / machine.loads_per_cycle,
-        (accumulators + issued) / machine.instructions_per_cycle,
-        streamed,
-        supply,
-        machine.fma_latency,
-    )
+        elif stride and problem.has_window:  # a new panel, with many rows not cut in pieces
+            fresh += np.where(panel > machine.l2_working_set, touched / machine.vector_bytes, 0)
+        if problem.is_depthwise and stride:
+            is_own = (moved == count) & (lanes * tiles.sizes[tiles.vector] < load.run)
+            elsewhere += np.where(is_own, moved // tiles.sizes[tiles.vector], 0)
+    limits = (accumulators / machine.fma_units, issued / machine.loads_per_cycle, streamed, supply)
+    cycles = np.maximum((accumulators + issued) / machine.instructions_per_cycle, machine.fma_latency)
+    for limit in limits:
+        cycles = np.maximum(cycles, limit)
     cycles += _FRESH * fresh + _STREAMED * streamed + _ELSEWHERE * elsewhere + 0.02 * issued
-    small = sum(1 for axis, size in enumerate(tile.sizes) if size > 1 and axis != tile.vector)
-    rows = math.prod(tile.sizes[: max(0, tile.vector - 1)])  # of the result, far from each other
-    return (cycles + 0.05 * small + 0.04 * rows) / (tile.lanes * count)
+    small = sum((size > 1).astype(int) for axis, size in enumerate(tiles.sizes) if axis != tiles.vector)
+    rows = math.prod(tiles.sizes[: max(0, tiles.vector - 1)])  # of the result, far from each other
+    cycles = (cycles + 0.05 * small + 0.04 * rows) / (lanes * count)
+    is_fit = accumulators + held + problem.spare <= machine.registers
+    found: list[float] = np.where(is_fit, cycles, math.inf).tolist()
+    return found
 
 
-def touched_bytes(load: OperandLoad, tile: Tile, machine: CpuMachine) -> int:
-    """Bytes that a step of a tile moves to L1."""
+def touched_bytes(load: OperandLoad, tile: Tile | Tiles, machine: CpuMachine) -> Any:
+    """Bytes that a step of a tile, or of each, moves to L1."""
     moved = load.moved(tile)
     stride = load.strides[tile.vector] or 0
     touched = moved * (tile.lanes * stride if stride else 1) * load.element_bytes
-    if stride and tile.lanes * tile.sizes[tile.vector] < load.run:  # the rest of a line is of no use yet
-        return max(touched, moved // tile.sizes[tile.vector] * machine.line_bytes)
-    return touched
+    if not stride:
+        return touched
+    vectors = tile.sizes[tile.vector]
+    in_lines = np.maximum(touched, moved // vectors * machine.line_bytes)  # the rest of a line is of no use yet
+    return np.where(tile.lanes * vectors < load.run, in_lines, touched)

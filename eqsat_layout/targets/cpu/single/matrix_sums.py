@@ -19,7 +19,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.passes.matrix_literals import Elements, literals_of
 from eqsat_layout.targets.schedules.accesses import as_int
-from eqsat_layout.targets.schedules.stages import is_true
+from eqsat_layout.targets.schedules.block_facts import is_true
 from eqsat_layout.tir.structural import structural_map, substitute
 
 _MOST = 1024  # products that are written out, as straight code takes LLVM long

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import s_tir, tirx
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.schedules.accesses import StageAccess
-from eqsat_layout.tir.structural import structural_map, substitute
+from eqsat_layout.targets.schedules.accesses import StageAccess, depends_on
+from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
 _PASSES = 16  # over data that fit L2, up to which it counts that the first one reads another core's
 _SHARE = 0.05  # of the time of its tiles that a panel takes from memory, below which prefetch costs more than it saves
@@ -63,10 +62,9 @@ def _prefetches(node: Any, loops: list[Any], params: Sequence[Any], machine: Cpu
     tiled = _TiledLoops(node, loops)
     if not tiled.steps or tiled.is_inside_out:
         return []
-    loads: list[Any] = []
-    tvm_ffi.structural_walk(node.block.body.value, (tvm.ir.TensorLoad, loads.append))
+    loads = nodes_of(node.block.body.value, tvm.ir.TensorLoad)
     operands = [param for param in params if not param.same_as(node.block.body.buffer)]
-    given = [load for load in loads if any(load.source.same_as(operand) for operand in operands)]
+    given = [load for load in loads if load.indices and any(load.source.same_as(operand) for operand in operands)]
     found = [one for load in given for one in tiled.prefetches(StageAccess(load.source, tuple(load.indices)), machine)]
     return [(tiled.steps[-1].loop_var, found)] if found else []
 
@@ -283,11 +281,4 @@ def _iterations(loops: Sequence[Any]) -> int:
 
 
 def _uses(values: Sequence[Any], loop: Any) -> bool:
-    found = [False]
-
-    def on_var(node: Any) -> None:
-        found[0] = found[0] or node.same_as(loop.loop_var)
-
-    for value in values:
-        tvm_ffi.structural_walk(value, (tvm.ir.Var, on_var))
-    return found[0]
+    return any(depends_on(value, loop.loop_var) for value in values)

@@ -12,6 +12,7 @@ from typing import Any
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.model.tile_cost import Tile
+from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.stages import ROOT, Stage, divisors, stage_of
 
@@ -84,7 +85,7 @@ def tile_reduction(sch: Any, stage: Stage, inner: Sequence[Any], lane: Any, redu
 
 def axis_loops(sch: Any, stage: Stage) -> tuple[list[Any], list[Any]]:
     """The innermost loops, one per axis of ``stage``, as (spatial, reduced)."""
-    loops = sch.get_loops(stage.block)
+    loops = lookups.get_loops(sch, stage.block)
     if len(loops) < len(stage.axes):  # rfactor leaves axes of one element without loops
         raise Refused("axes without loops of their own")
     own = list(zip(loops[-len(stage.axes) :], stage.axes, strict=True))
@@ -98,7 +99,7 @@ def across_lanes(sch: Any, stage: Stage, lanes: int) -> list[Any]:
     """
     blocks: list[Any] = []
     while lanes > 1:
-        _, lane = sch.split(sch.get_loops(stage.block)[-1], [None, lanes])
+        _, lane = sch.split(lookups.get_loops(sch, stage.block)[-1], [None, lanes])
         blocks.append(partial_results(sch, lane, stage))
         lanes //= 2
     return blocks
@@ -112,8 +113,8 @@ def partial_results(sch: Any, loop: Any, stage: Stage, axis: int | None = None) 
     """
     if any(str(store.buffer.ty.dtype) == "bool" for store in stage.stores):
         raise Refused("no partial results of booleans")
-    for block in sch.get_child_blocks(sch.get_sblock(ROOT)):
-        if not sch.get_loops(block):
+    for block in lookups.get_child_blocks(sch, lookups.get_sblock(sch, ROOT)):
+        if not lookups.get_loops(sch, block):
             sch.add_unit_loop(block)
     return sch.rfactor(loop, len(stage.spatial) if axis is None else axis)
 
@@ -143,7 +144,7 @@ def reduce_side_by_side(sch: Any, block: Any) -> None:
 
 def extent_of(sch: Any, loop: Any) -> int:
     """Iterations of a loop; 64 if symbolic."""
-    extent = sch.get(loop).extent
+    extent = lookups.get(sch, loop).extent
     return int(extent) if hasattr(extent, "value") else 64
 
 

@@ -13,7 +13,7 @@ from targets.machines import AVX512
 from tvm import te, tirx
 
 from eqsat_layout.targets.cpu.build import build_scheduled
-from eqsat_layout.targets.cpu.model.chain_model import row_axes
+from eqsat_layout.targets.cpu.model.chain import row_axes
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
 from eqsat_layout.targets.cpu.target import normalize_target

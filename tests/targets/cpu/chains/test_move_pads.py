@@ -16,7 +16,7 @@ from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.chains.move_pads import pads_first
-from eqsat_layout.targets.cpu.model.chain_model import chain_of
+from eqsat_layout.targets.cpu.model.chain import chain_of
 from eqsat_layout.targets.cpu.schedule import schedule_module
 from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of

@@ -225,3 +225,13 @@ def test_results_are_those_without(rows, steps, panels):
     result = tvm.runtime.tensor(np.zeros((panels, rows, 16), "float32"))
     built["main"](tvm.runtime.tensor(data), tvm.runtime.tensor(weights), result)
     np.testing.assert_allclose(result.numpy(), np.einsum("nk,oki->oni", data, weights), rtol=1e-4, atol=1e-4)
+
+
+def test_an_operand_without_axes_is_not_prefetched():
+    """Vision transformers compare with a scalar of theirs in a reduction: that was a fault, and no schedule."""
+    data, weights = te.placeholder((64, 512), name="data"), te.placeholder((512, 64), name="weights")
+    scalar = te.placeholder((), name="scalar")
+    k = te.reduce_axis((0, 512), "k")
+    result = te.compute((64, 64), lambda n, j: te.sum(data[n, k] * weights[k, j] * scalar(), axis=k))
+    function = te.create_prim_func([data, weights, scalar, result], index_dtype_override="int64")
+    assert schedule_primfunc(function, WIDE).attrs["tirx.is_scheduled"]

@@ -1,0 +1,104 @@
+"""From scheduled PrimFuncs to what TVM's code generator for LLVM takes.
+
+In: a module of PrimFuncs with blocks. Out: loops over flat memory in packed functions. TVM's own pipeline is for every
+target; this one has no passes for threads and memories of GPUs, and leaves common subexpressions to LLVM: it finds the
+same ones, and takes as long where they were found before, which takes TVM as long as half of all these passes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.tirx import compilation_pipeline
+
+from eqsat_layout.targets.schedules.exact_values import revealed
+from eqsat_layout.tir.structural import structural_map
+
+_PIPELINE: Final = "eqsat_layout.llvm"
+_LARGEST_ON_STACK: Final = 1 << 14
+_INDEX_BITS: Final = 32
+
+
+def pipeline_name() -> str:
+    """Of the pipeline, registered with TVM."""
+    compilation_pipeline.register_tir_pipeline(_PIPELINE, _pipeline)
+    return _PIPELINE
+
+
+def _pipeline(**_: Any) -> tuple[Any, Any, Any]:
+    _, finalize_host, finalize_device = s_tir.pipeline.default_s_tir_pipeline()
+    return tvm.transform.Sequential(_passes()), finalize_host, finalize_device
+
+
+def _passes() -> list[Any]:
+    return [
+        # blocks become loops
+        s_tir.transform.CanonicalizeLoop(),  # from 0 in steps of 1, as the passes below take them to be
+        s_tir.transform.LowerInitBlock(),  # of reductions that were not decomposed
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),  # inside of the loops that share a buffer
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),  # to what is used there
+        s_tir.transform.LowerMatchBuffer(),  # parts of buffers with names of their own: tiles of a matrix unit
+        s_tir.transform.StmtSimplify(),
+        s_tir.transform.AnnotateIrregularLoop(),  # loops that are left early: those are not to be unrolled
+        s_tir.transform.LowerOpaqueBlock(),
+        # flat memory, types that the CPU has
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.NarrowDataType(_INDEX_BITS),  # indices where they fit
+        # loops
+        s_tir.transform.LoopPartition(),  # loops that ask for it, at their conditions
+        tirx.transform.VectorizeLoop(),
+        tirx.transform.StorageRewrite(),  # buffers that are not used at the same time share memory
+        s_tir.transform.HoistIfThenElse(),  # conditions out of loops over which they do not change
+        tirx.transform.RemoveNoOp(),  # before unrolling, as it takes long for long bodies, and LLVM sees the rest
+        tirx.transform.UnrollLoop(),
+        s_tir.transform.RenormalizeSplitPattern(),  # divisions of indices that vectors left in another form
+        tirx.transform.StmtSimplify(),  # after unrolling: of indices that are not, LLVM sees less and spills registers
+        s_tir.transform.RewriteUnsafeSelect(),  # both operands of a select are computed: not with loads out of bounds
+        # functions that TVM calls
+        tirx.transform.FP8ComputeLegalize(),
+        tirx.transform.VerifyMemory(),
+        tirx.transform.AnnotateEntryFunc(),
+        tirx.transform.MakePackedAPI(),
+        tirx.transform.FP8StorageLegalize(),
+        tirx.transform.BF16StorageLegalize(),
+        _keep_on_stack(),
+        _with_all_arithmetic(),  # nothing simplifies values from here on
+    ]
+
+
+def _with_all_arithmetic() -> Any:
+    """A pass: the arithmetic that was hidden from the simplifier."""
+    return tirx.transform.prim_func_pass(
+        lambda func, _mod, _ctx: revealed(func), opt_level=0, name="eqsat_layout.WithAllArithmetic"
+    )
+
+
+def _keep_on_stack() -> Any:
+    """A pass: small "local" buffers become stack memory, where TVM would allocate workspace for them."""
+
+    def mark(allocation: Any) -> Any:
+        size = _bytes(allocation.buffer)
+        if allocation.buffer.scope() != "local" or size is None or size > _LARGEST_ON_STACK:
+            return allocation
+        annotations = dict(allocation.annotations) if allocation.annotations else {}
+        annotations["disable_lower_builtin"] = tirx.IntImm("int32", 1)
+        return tirx.AllocBuffer(allocation.buffer, annotations)
+
+    def transform(func: Any, _mod: Any, _ctx: Any) -> Any:
+        return func.with_body(structural_map(func.body, (tirx.AllocBuffer, mark)))
+
+    return tirx.transform.prim_func_pass(transform, opt_level=0, name="eqsat_layout.KeepOnStack")
+
+
+def _bytes(buffer: Any) -> int | None:
+    """Size of a buffer of known shape, else ``None``."""
+    shape = list(buffer.shape)
+    if not all(isinstance(extent, tirx.IntImm) for extent in shape):
+        return None
+    bits = int(tvm.DataType(str(buffer.dtype)).bits)
+    return math.prod(int(extent) for extent in shape) * ((bits + 7) // 8)

@@ -1,0 +1,144 @@
+"""Stages as a chain: which of them makes what another one loads.
+
+In: stages in order. Out: their links, which are epilogues of which, and whether their loops can become one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
+from eqsat_layout.targets.schedules.stages import Stage
+
+_MOST_STAGES = 12  # in one kernel, as TVM's compute_at takes longer with each
+
+Extents = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Link:
+    """One load of a stage: the number of the stage that makes what it reads; ``None``: a parameter."""
+
+    access: StageAccess
+    source: int | None
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Stages in order. ``links[i]``: the loads of stage ``i``. The last one makes the result, others only feed it.
+
+    ``has_pads``: pads were moved into epilogues, which are to have conditions for that reason.
+    """
+
+    stages: tuple[Stage, ...]
+    links: tuple[tuple[Link, ...], ...]
+    has_pads: bool = False
+
+    @property
+    def last(self) -> Stage:
+        """The stage that makes the result."""
+        return self.stages[-1]
+
+    @cached_property
+    def is_known(self) -> bool:
+        """All stages store one element of an axis each, of known extents, and those without reductions in vectors."""
+        return all(
+            s.simple and s.is_plain and all(a.extent for a in s.axes) and (s.is_reduction or _is_in_vectors(s))
+            for s in self.stages
+        )
+
+    @cached_property
+    def is_regular(self) -> bool:
+        """All stages can be cut into tiles, and what each makes is for later ones."""
+        used = {link.source for links in self.links for link in links}
+        pairs = list(zip(self.stages, self.links, strict=True))
+        return (
+            self.is_known
+            and len(self.stages) <= _MOST_STAGES
+            # what feeds a pad would have a tile of its own size at every border, and conditions inside
+            and not any(
+                s.conditions
+                and any(link.source is not None for link in links)
+                and not (self.has_pads and number in self.epilogues)
+                for number, (s, links) in enumerate(pairs)
+            )
+            and all(number in used for number in range(len(self.stages) - 1))
+        )
+
+    @cached_property
+    def epilogues(self) -> frozenset[int]:
+        """Elementwise stages of which each runs on the accumulators of a reduction that nothing else reads."""
+        readers = Counter(source for links in self.links for source in {link.source for link in links})
+        found: set[int] = set()
+        for number, (stage, links) in enumerate(zip(self.stages, self.links, strict=True)):
+            sources = {link.source for link in links if link.source is not None}
+            if len(sources) == 1 and not stage.is_reduction:
+                (source,) = sources
+                before = self.stages[source]
+                if before.is_reduction and readers[source] == 1 and math.prod(full_extents(before)) == stage.domain:
+                    found.add(number)
+        return frozenset(found)
+
+    @cached_property
+    def in_registers(self) -> frozenset[int]:
+        """Reductions whose results only an epilogue reads."""
+        sources = (link.source for number in self.epilogues for link in self.links[number])
+        return frozenset(source for source in sources if source is not None)
+
+    @property
+    def passes(self) -> int:
+        """Stages that have loops of their own."""
+        return len(self.stages) - len(self.epilogues)
+
+    def then(self, other: Chain, operands: Sequence[Any]) -> Chain:
+        """Both, where ``other`` reads the result of this one as these parameters."""
+        before = len(self.stages)
+
+        def moved(link: Link) -> Link:
+            if any(link.access.buffer.same_as(operand) for operand in operands):
+                return replace(link, source=before - 1)
+            return link if link.source is None else replace(link, source=link.source + before)
+
+        links = tuple(tuple(map(moved, links)) for links in other.links)
+        return Chain(self.stages + other.stages, self.links + links)
+
+
+def chain_of(stages: Sequence[Stage], *, has_pads: bool = False) -> Chain:
+    """The stages of one function."""
+    made = [stage.write.buffer for stage in stages]
+
+    def source(access: StageAccess) -> int | None:
+        return next((number for number, buffer in enumerate(made) if access.buffer.same_as(buffer)), None)
+
+    links = tuple(tuple(Link(load, source(load)) for load in stage.loads) for stage in stages)
+    return Chain(tuple(stages), links, has_pads)
+
+
+def row_axes(stages: Sequence[Stage]) -> int:
+    """How many axes of the last stage number the rows: those that every reduction keeps. 0: there are no rows."""
+    *earlier, last = stages
+    kept = [_extents(stage.spatial) for stage in earlier if stage.is_reduction]
+    if not kept or last.is_reduction or not all(stage.simple and stage.is_plain for stage in stages):
+        return 0
+    counts = range(1, len(last.axes))
+    return next((n for n in counts if all(extents == _extents(last.axes[:n]) for extents in kept)), 0)
+
+
+def _extents(axes: Sequence[StageAxis]) -> list[int | None]:
+    return [axis.extent for axis in axes if axis.extent != 1]
+
+
+def _is_in_vectors(stage: Stage) -> bool:
+    """An elementwise stage whose last axis runs along memory, without conditions."""
+    lane = stage.axes[-1].var
+    return not stage.branches_on(lane) and all(load.stride(lane) in (0, 1) for load in (*stage.loads, stage.write))
+
+
+def full_extents(stage: Stage) -> Extents:
+    """Of the axes of what a stage makes."""
+    return tuple(axis.extent or 1 for axis in stage.spatial)

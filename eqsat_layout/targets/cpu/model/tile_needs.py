@@ -1,0 +1,105 @@
+"""What tiles of a chain's result need of each of its stages, for many tiles at once.
+
+In: a chain, and tiles of its last stage: for every axis an array with an element for each tile. Out: for every stage
+the extents that a tile needs along each axis, and what these read of each operand, as such arrays too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+
+from eqsat_layout.targets.cpu.model.chain import Chain, Extents, full_extents
+from eqsat_layout.targets.schedules.accesses import StageAxis, depends_on
+from eqsat_layout.targets.schedules.stages import Stage
+
+Numbers: TypeAlias = NDArray[np.int64]
+"""One for each tile; or a single one, the same for all of them."""
+
+Sizes: TypeAlias = tuple[Numbers, ...]
+"""Along each axis."""
+
+
+def as_arrays(tiles: Sequence[Extents]) -> Sizes:
+    """The tiles' sizes along each axis."""
+    return tuple(np.array(tiles, np.int64).reshape(len(tiles), -1).T)
+
+
+class TileNeeds:
+    """Reads indices of loads; what is known of a stage's loads is remembered from one chain to the next."""
+
+    def __init__(self) -> None:
+        self._regions: dict[int, tuple[Stage, list[list[_Span]]]] = {}
+
+    def of_chain(self, chain: Chain, tiles: Sizes) -> list[Sizes] | None:
+        """Of every stage; ``None`` where one is not read as its axes are, or not at all."""
+        needed: list[Sizes | None] = [None] * len(chain.stages)
+        needed[-1] = tiles
+        for number in range(len(chain.stages) - 1, -1, -1):
+            extents = needed[number]
+            if extents is None:
+                return None
+            regions = self.of_loads(chain.stages[number], extents)
+            for link, region in zip(chain.links[number], regions, strict=True):
+                if link.source is None:
+                    continue
+                full = full_extents(chain.stages[link.source])
+                if len(region) != len(full):
+                    return None
+                before = needed[link.source] or (np.ones(1, np.int64),) * len(full)
+                needed[link.source] = tuple(
+                    np.minimum(most, np.maximum(size, known))
+                    for most, size, known in zip(full, region, before, strict=True)
+                )
+        return [extents for extents in needed if extents is not None]
+
+    def of_loads(self, stage: Stage, extents: Sizes) -> list[Sizes]:
+        """For every load of a stage the elements that it touches along each axis, for so many of the result."""
+        if id(stage) not in self._regions:  # kept with it, for no other one to have its number
+            spans = [[_Span(stage, index) for index in load.indices] for load in stage.loads]
+            self._regions[id(stage)] = (stage, spans)
+        return [tuple(span.of(extents) for span in spans) for spans in self._regions[id(stage)][1]]
+
+
+class _Span:
+    """From the smallest to the largest value of one index of a load."""
+
+    def __init__(self, stage: Stage, index: Any) -> None:
+        self._stage, self._index = stage, index
+        self._known: dict[Extents, int] = {}
+
+    def of(self, extents: Sizes) -> Numbers:
+        """For so many elements along every spatial axis of the stage."""
+        for axis, extent in zip(self._stage.spatial, extents, strict=True):
+            if self._index.same_as(axis.var):
+                return extent
+        if not self._moving:
+            return np.full(1, self._span(()))
+        given = np.stack(np.broadcast_arrays(*(extents[n] for n in self._moving)))
+        sizes, places = np.unique(given, axis=1, return_inverse=True)
+        return np.array([self._span(tuple(size)) for size in sizes.T.tolist()], np.int64)[places.ravel()]
+
+    @cached_property
+    def _moving(self) -> list[int]:
+        """The spatial axes that the index moves along."""
+        return [n for n, axis in enumerate(self._stage.spatial) if depends_on(self._index, axis.var)]
+
+    @cached_property
+    def _reduced(self) -> list[StageAxis]:
+        return [axis for axis in self._stage.reduced if depends_on(self._index, axis.var)]
+
+    def _span(self, extents: Extents) -> int:
+        if extents not in self._known:
+            analyzer = tvm.sym.Analyzer()
+            for number, extent in zip(self._moving, extents, strict=True):
+                analyzer.bind(self._stage.spatial[number].var, tvm.ir.Range(0, extent))
+            for axis in self._reduced:
+                analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
+            bound = analyzer.const_int_bound(self._index)
+            self._known[extents] = int(bound.max_value) - int(bound.min_value) + 1
+        return self._known[extents]

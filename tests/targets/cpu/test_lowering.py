@@ -1,0 +1,58 @@
+"""The lowering for CPUs gives what TVM's own pipeline gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from targets.machines import AVX2
+from tvm import te, tirx
+
+from eqsat_layout.targets.cpu.lowering import pipeline_name
+from eqsat_layout.targets.cpu.schedule import schedule_primfunc
+
+
+def padded_sums(kind):
+    """Sums of three neighbours of a padded row, in float32 for floats."""
+    wide = "float32" if "float" in kind else "int32"
+    x = te.placeholder((37, 50), kind, name="x")
+    inside = te.compute(
+        (37, 52), lambda i, j: tirx.if_then_else(tirx.all(j > 0, j < 51), x[i, j - 1], tirx.const(0, kind))
+    )
+    k = te.reduce_axis((0, 3))
+    sums = te.compute((37, 50), lambda i, j: te.sum(inside[i, j + k].astype(wide), axis=k))
+    return te.create_prim_func([x, sums], index_dtype_override="int64"), wide
+
+
+def branches(_):
+    """A select of two loads, of which one is out of bounds where it is not taken."""
+    x = te.placeholder((64,), "float32", name="x")
+    y = te.compute((64,), lambda i: tirx.Select(i < 3, tirx.const(0, "float32"), x[i - 3]))
+    return te.create_prim_func([x, y], index_dtype_override="int64"), "float32"
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [*((padded_sums, kind) for kind in ("float32", "float16", "bfloat16", "int8", "bool")), (branches, "float32")],
+)
+def test_the_same_numbers_as_by_the_pipeline_of_tvm(make, kind, scheduled):
+    func, wide = make(kind)
+    func = schedule_primfunc(func, AVX2) if scheduled else func
+    (given, result) = (tuple(map(int, param.ty.shape)) for param in func.params)
+    mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    numbers = np.random.default_rng(0).integers(0, 2, given)
+    data = tvm.runtime.tensor(numbers.astype(_numpy(kind)))
+    found = []
+    for pipeline in (pipeline_name(), "default"):
+        out = tvm.runtime.tensor(np.full(result, 7, wide))
+        tvm.tirx.build(mod, target={"kind": "llvm"}, pipeline=pipeline)["main"](data, out)
+        found.append(out.numpy())
+    np.testing.assert_array_equal(*found)
+    assert not (found[0] == 7).all()
+
+
+def _numpy(kind):
+    if kind == "bfloat16":
+        return pytest.importorskip("ml_dtypes").bfloat16
+    return kind
