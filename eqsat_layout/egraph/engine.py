@@ -6,11 +6,12 @@ valid until the next run.
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from egglog.bindings import EGraph
 
@@ -44,9 +45,21 @@ _GROWTH, _MEGABYTES_OF_GROWTH = 1.1, 64.0
 
 
 class Engine:
-    """One egglog e-graph. Not shared between threads."""
+    """One egglog e-graph. Not shared between threads.
+
+    Raises :class:`EqsatError` in a fork of a process that had one: egglog's threads stay there, and it would wait for
+    them for ever.
+    """
+
+    _processes: ClassVar[set[int]] = set()
 
     def __init__(self, commands: Sequence[Command]):
+        self._processes.add(os.getpid())
+        if len(self._processes) > 1:
+            raise EqsatError(
+                "egglog can't be used in a fork of a process that has used it: start the process by spawning it"
+                ' (multiprocessing.get_context("spawn")), or fork before the first optimize'
+            )
         try:
             self._folder = tempfile.TemporaryDirectory(prefix="eqsat_layout_")
         except OSError as error:

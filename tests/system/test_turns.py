@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -13,6 +14,7 @@ from tvm import relax
 from tvm.relax import op as R
 
 import eqsat_layout
+from eqsat_layout.errors import EqsatError
 
 
 @pytest.mark.parametrize("entry", [eqsat_layout.optimize, eqsat_layout.compile])
@@ -47,3 +49,23 @@ def test_what_threads_compiled_runs() -> None:
         result = relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(x))
         np.testing.assert_array_equal(result.numpy(), np.maximum(x, 0))
     assert len(found) == 3
+
+
+def test_a_fork_of_a_process_that_has_planned_is_told_so() -> None:
+    """It waited for ever for egglog's threads, which a fork does not have."""
+    mod = program(lambda b, x: b.emit(R.exp(b.emit(R.nn.relu(x)))), (4, 6))
+    eqsat_layout.optimize(mod)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = b"nothing"
+        try:
+            eqsat_layout.optimize(mod)
+        except EqsatError as error:
+            said = str(error).encode()
+        finally:
+            os.write(writer, said)
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert "start the process by spawning it" in os.read(reader, 1 << 12).decode()
+    assert eqsat_layout.optimize(mod) is not None
