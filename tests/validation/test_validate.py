@@ -280,3 +280,23 @@ def test_nan_where_the_input_has_none_is_a_difference() -> None:
     assert "no numbers" in difference(a, np.array([1, np.nan, 1], "float32"))
     assert not difference(np.array([np.nan, np.inf], "float32"), np.array([np.nan, np.inf], "float32"))
     assert "instead of" in difference(a, np.ones(3, "float64"))
+
+
+# ---- tolerances ------------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_channel_of_small_numbers_is_seen() -> None:
+    """The tolerance was a share of the largest element of all."""
+    expected = np.random.default_rng(0).standard_normal((1, 8, 6, 6)).astype("float32")
+    expected[:, 3] *= 3e-4
+    got = expected.copy()
+    assert difference(expected, got * np.float32(1 + 1e-6)) == ""
+    got[:, 3] = got[:, 3, ::-1]
+    assert "differs by" in difference(expected, got)
+
+
+def test_sums_that_cancel_may_be_off_by_rounding() -> None:
+    expected = np.ones((4, 8), "float32")
+    expected[:, 2] = 0.0
+    assert difference(expected, expected + np.float32(2e-6)) == ""
+    assert difference(np.zeros((3, 3), "float32"), np.zeros((3, 3), "float32")) == ""
