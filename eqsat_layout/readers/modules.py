@@ -11,19 +11,15 @@ import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import tvm
 import tvm_ffi
 from tvm import relax
-from tvm.script.parser import ir as ir_parser
-from tvm.script.parser import relax as relax_parser
-from tvm.script.parser import tirx as tirx_parser
-from tvm.tirx.layout import Axis
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.script_guard import UnsafeScriptError, checked_script
+from eqsat_layout.readers.script import read_script
+from eqsat_layout.readers.script_literals import UnsafeScriptError
 
 _DIAGNOSTIC = re.compile(r"error: (?P<message>.*?)\n --> [^\n]*?:(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
 _INDEX_MAP = re.compile(r"T\.index_map\(lambda [^:]*: ")
@@ -78,7 +74,7 @@ def module_text(mod: tvm.IRModule, name: str = "module") -> str:
     """``mod`` as Relax text that :func:`read_module` reads back to an equal module; ``name`` is for the error."""
     text = _type_index_maps(str(mod.script(show_meta=True))) + "\n"
     try:
-        same = tvm_ffi.structural_equal(_parse(text), mod)
+        same = tvm_ffi.structural_equal(read_script(text), mod)
     except Exception as error:  # whatever the parser meets
         raise FileError(f"{name}: this module has no complete Relax text ({_reason(error)}); write .json") from error
     if not same:
@@ -125,9 +121,9 @@ def _reader_for(path: Path, head: bytes) -> Callable[[Path], Any]:
 def _read_script(path: Path) -> Any:
     text = path.read_text(encoding="utf-8")
     try:
-        return _parse(text)
+        return read_script(text)
     except UnsafeScriptError as error:
-        raise FileError(f"{path}:{error.line}: {error}") from error
+        raise FileError(f"{path}:{error.line}:{error.column}: {error}") from error
     except SyntaxError as error:
         raise FileError(f"{path}:{error.lineno}: not Python: {error.msg}") from error
     except tvm.error.DiagnosticError as error:
@@ -135,23 +131,6 @@ def _read_script(path: Path) -> Any:
         if found is None:
             raise
         raise FileError(f"{path}:{found['line']}:{found['column']}: {_one_line(found['message'])}") from error
-
-
-def _parse(text: str) -> Any:
-    script = checked_script(text)
-    if "metadata[" in script and not re.search(r"^metadata = ", script, re.MULTILINE):
-        raise UnsafeScriptError(
-            1, "was written without its constants: write it with script(show_meta=True), or as JSON with save_json"
-        )
-    words = {
-        "I": ir_parser,
-        "R": relax_parser,
-        "T": tirx_parser,
-        "Axis": Axis,
-        "TypeVar": TypeVar,
-        "tvm": SimpleNamespace(ir=SimpleNamespace(load_json=tvm.ir.load_json)),
-    }
-    return tvm.script.from_source(script, extra_vars=words)
 
 
 def _read_json(path: Path) -> Any:
