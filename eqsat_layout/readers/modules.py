@@ -18,6 +18,7 @@ import tvm_ffi
 from tvm import relax
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.json_guard import checked_json
 from eqsat_layout.readers.script import read_script
 from eqsat_layout.readers.script_literals import UnsafeScriptError
 
@@ -134,10 +135,7 @@ def _read_script(path: Path) -> Any:
 
 
 def _read_json(path: Path) -> Any:
-    text = path.read_text(encoding="utf-8")
-    if '"root_index"' not in text or '"nodes"' not in text:
-        raise FileError(f"{path}: not JSON as tvm.ir.save_json writes it")
-    return tvm.ir.load_json(text)
+    return tvm.ir.load_json(checked_json(path.read_text(encoding="utf-8")))
 
 
 def _read_onnx(path: Path) -> Any:

@@ -17,7 +17,7 @@ from tvm.script.parser._core import Parser, doc
 from tvm.script.parser.core.diagnostics import Source
 from tvm.script.parser.core.error import ParserError
 
-from eqsat_layout.readers.json_guard import check_json
+from eqsat_layout.readers.json_guard import UnsafeGraphError, checked_json
 from eqsat_layout.readers.script_guard import check_extent, check_statements
 from eqsat_layout.readers.script_literals import UnsafeScriptError, refusal
 from eqsat_layout.readers.script_words import no_builtins, vocabulary
@@ -71,8 +71,7 @@ def _statements(text: str) -> tuple[list[ast.stmt], Any]:
             case ast.Assign(targets=[ast.Name()], value=ast.Call(func=ast.Name(id="TypeVar"))):
                 kept.append(statement)
             case ast.Assign() if (constants := _constants(statement)) is not None:
-                check_json(constants)
-                metadata = tvm.ir.load_json(constants)
+                metadata = tvm.ir.load_json(_checked_constants(statement, constants))
             case _:
                 raise refusal(statement, "only TVMScript classes and functions may stand at the top of the file")
     if not any(isinstance(statement, ast.ClassDef | ast.FunctionDef) for statement in kept):
@@ -105,6 +104,13 @@ def _constants(statement: ast.Assign) -> str | None:
         ):
             return text
     return None
+
+
+def _checked_constants(statement: ast.Assign, text: str) -> str:
+    try:
+        return checked_json(text)
+    except UnsafeGraphError as error:
+        raise refusal(statement, f"its constants: {error}") from None
 
 
 class _CheckedSource(Source):  # type: ignore[misc]
