@@ -135,7 +135,7 @@ class Database:
         damaged: list[int] = []
         unknown = 0
         try:
-            data = self.path.read_bytes()
+            data = self.path.read_bytes() if self.path.is_file() or not self.path.exists() else b""
         except FileNotFoundError:
             data = b""
         except OSError as error:

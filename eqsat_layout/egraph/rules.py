@@ -65,6 +65,8 @@ def read_commands(path: Path) -> list[Command]:
 
 def read_file(path: Path) -> RuleText:
     """The forms and comments of one file, not yet checked."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise RuleError(f"{path}: can't read the rule file: a pipe or a device")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

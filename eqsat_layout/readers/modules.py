@@ -18,6 +18,8 @@ import tvm_ffi
 from tvm import relax
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.archives import checked_archive
+from eqsat_layout.readers.external_data import check_locations
 from eqsat_layout.readers.json_guard import checked_json
 from eqsat_layout.readers.script import read_script
 from eqsat_layout.readers.script_literals import UnsafeScriptError
@@ -26,6 +28,7 @@ _DIAGNOSTIC = re.compile(r"error: (?P<message>.*?)\n --> [^\n]*?:(?P<line>\d+):(
 _INDEX_MAP = re.compile(r"T\.index_map\(lambda [^:]*: ")
 _BARE_INTEGER = re.compile(r"((?<!\w)\(|, )(\d+)(?=[,)])")
 _OP_DUMP = re.compile(r'ir\.Op\(span=.*?name="([^"]+)".*?support_level=\d+\)')
+_PICKLED: Final = (".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 _OUTPUT_SUFFIXES: Final = (".py", ".json")
 
 
@@ -36,10 +39,12 @@ class FileError(EqsatError):
 def read_module(path: str | os.PathLike[str]) -> tvm.IRModule:
     """The module in ``path``: Relax text, TVM JSON, ONNX or a torch.export archive, whichever it is.
 
-    The text is parsed, never run. Raises :class:`FileError`, which names the file and what is wrong in one line.
+    Nothing in the file is run. Raises :class:`FileError`, which names the file and what is wrong in one line.
     """
     path = Path(path)
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise FileError(f"{path}: a pipe or a device, not a file")
         with path.open("rb") as file:
             head = file.read(4096)
     except OSError as error:
@@ -108,8 +113,11 @@ def _reader_for(path: Path, head: bytes) -> Callable[[Path], Any]:
     by_suffix = {".py": _read_script, ".json": _read_json, ".onnx": _read_onnx, ".pt2": _read_torch}
     if not head:
         raise FileError(f"{path}: the file is empty")
-    if head.startswith(b"PK\x03\x04"):
-        return _read_torch
+    if _is_pickled(path, head):
+        raise FileError(
+            f"{path}: a pickled model runs code when it is opened and is not read; "
+            "export it: torch.export.save(torch.export.export(model, inputs), 'model.pt2')"
+        )
     if path.suffix in by_suffix:
         return by_suffix[path.suffix]
     if head.lstrip().startswith(b"{"):
@@ -117,6 +125,12 @@ def _reader_for(path: Path, head: bytes) -> Callable[[Path], Any]:
     if re.search(rb"^@I\.ir_module|^@R\.function", head, re.MULTILINE):
         return _read_script
     raise FileError(f"{path}: not a format that is known here: Relax text, TVM JSON, ONNX (.onnx), torch.export (.pt2)")
+
+
+def _is_pickled(path: Path, head: bytes) -> bool:
+    """As ``torch.save`` writes it, now or in former times, whatever the file is called."""
+    is_archive = head.startswith(b"PK") or (head.startswith(b"\x80") and head[1:2] <= b"\x05")
+    return path.suffix != ".pt2" and (is_archive or path.suffix in _PICKLED)
 
 
 def _read_script(path: Path) -> Any:
@@ -142,14 +156,20 @@ def _read_onnx(path: Path) -> Any:
     onnx = _optional("onnx", path, "an ONNX model")
     from tvm.relax.frontend.onnx import from_onnx
 
-    return from_onnx(onnx.load(path), keep_params_in_input=False)
+    model = onnx.load(path, load_external_data=False)
+    check_locations(model, path.absolute().parent)
+    onnx.external_data_helper.load_external_data_for_model(model, str(path.absolute().parent))
+    return from_onnx(model, keep_params_in_input=False)
 
 
 def _read_torch(path: Path) -> Any:
-    torch = _optional("torch", path, "a torch.export archive")
-    from tvm.relax.frontend.torch import from_exported_program
+    with tempfile.TemporaryDirectory(prefix="eqsat_layout_") as folder:
+        copy = Path(folder) / "program.pt2"
+        torch = _optional("torch", path, "a torch.export archive")
+        checked_archive(path, copy)
+        from tvm.relax.frontend.torch import from_exported_program
 
-    return from_exported_program(torch.export.load(path), keep_params_as_input=False)
+        return from_exported_program(torch.export.load(copy), keep_params_as_input=False)
 
 
 def _optional(package: str, path: Path, what: str) -> Any:
