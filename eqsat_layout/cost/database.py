@@ -135,7 +135,9 @@ class Database:
         damaged: list[int] = []
         unknown = 0
         try:
-            data = self.path.read_bytes() if self.path.is_file() or not self.path.exists() else b""
+            if self.path.exists() and not self.path.is_file() and not self.path.is_dir():
+                raise OSError(0, "a pipe or a device")
+            data = self.path.read_bytes()
         except FileNotFoundError:
             data = b""
         except OSError as error:

@@ -49,8 +49,8 @@ def checked_json(text: str) -> str:
         graph = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UnsafeGraphError(f"not JSON as tvm.ir.save_json writes it: {str(error)[:100]}") from None
-    nodes = graph.get("nodes") if isinstance(graph, dict) else None
-    root = graph.get("root_index") if isinstance(graph, dict) else None
+    nodes: Any = graph.get("nodes") if isinstance(graph, dict) else None
+    root: Any = graph.get("root_index") if isinstance(graph, dict) else None
     if not isinstance(nodes, list) or not _is_index(root):
         raise UnsafeGraphError("not JSON as tvm.ir.save_json writes it")
     if not 0 <= root < len(nodes):
@@ -82,7 +82,7 @@ def _children(node: Any, number: int) -> Iterator[int]:
     kind, data = node["type"], node.get("data")
     if kind in _DATA:
         _check_data(kind, data, number)
-        children = data if kind in _LISTS else []
+        children: Any = data if kind in _LISTS else []
     elif kind in _NAMED:
         if not isinstance(data, str):
             raise UnsafeGraphError(f"node {number} of type {kind!r} has no name")
@@ -175,7 +175,8 @@ def _kinds() -> dict[str, _Kind]:
         if "." not in key or key.startswith("ffi."):
             continue
         info: Any = core._lookup_or_register_type_info_from_type_key(key)
-        ancestors, fields = [], {}
+        ancestors: list[str] = []
+        fields: dict[str, Any] = {}
         while info is not None:
             fields = {field.name: json.loads(field.metadata["type_schema"]) for field in info.fields} | fields
             info = info.parent_type_info

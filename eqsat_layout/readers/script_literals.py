@@ -85,8 +85,9 @@ def _check_operation(node: ast.AST, op: ast.operator, left: ast.expr, right: ast
         if not _is_number(operand):
             raise refusal(operand, f"calculates with a {type(operand).__name__}")
     if isinstance(op, ast.LShift):
-        names_nothing = not any(isinstance(part, ast.Name) for part in ast.walk(right))
-        if names_nothing and not (isinstance(right, ast.Constant) and 0 <= right.value <= _WIDEST):
+        bits = right.value if isinstance(right, ast.Constant) else None
+        names_something = any(isinstance(part, ast.Name) for part in ast.walk(right))
+        if not names_something and not (isinstance(bits, int) and 0 <= bits <= _WIDEST):
             raise refusal(node, f"shifts by more than {_WIDEST}")
 
 

@@ -67,9 +67,9 @@ def vocabulary(check_extent: Callable[[str], None]) -> dict[str, Any]:
     """
     roots = {name: _words(name, module) for name, module in (("I", ir), ("R", relax), ("T", tirx))}
     extents = functools.partial(_with_extents, check_extent)
-    types = {"Tensor": extents(relax.Tensor, "shape"), "Shape": extents(relax.Shape, "values")}
+    types: dict[str, Any] = {"Tensor": extents(relax.Tensor, "shape"), "Shape": extents(relax.Shape, "values")}
     types |= {"DTensor": extents(relax.DTensor, "shape"), "Callable": _callable_type}
-    types["dist"] = Words(vars(roots["R"].dist) | {"DTensor": types["DTensor"]})
+    types["dist"] = Words(vars(vars(roots["R"])["dist"]) | {"DTensor": types["DTensor"]})
     roots["R"] = Words(vars(roots["R"]) | types)
     axes = {name: getattr(Axis, name) for name in tvm.tirx.layout.__all__ if isinstance(_member(Axis, name), Axis)}
     return {**roots, "Axis": Words(axes), "TypeVar": TypeVar, **CASTS}
