@@ -139,7 +139,7 @@ class _Grammar:
             case ast.Name(id="TypeVar"):
                 if node.keywords or not all(isinstance(value, ast.Constant) for value in node.args):
                     raise refusal(node, "a TypeVar has a name and nothing else")
-            case ast.Name(id=name) if name not in self.bound and name not in CASTS:
+            case ast.Name(id=name) if name not in CASTS and (name not in self.bound or hasattr(builtins, name)):
                 raise refusal(node, f"calls {name}()")
             case ast.Name() | ast.Attribute():
                 pass  # checked where it stands
