@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,7 +33,10 @@ _NUMBERS: Final[Mapping[str, tuple[type, ...]]] = {"int": (int,), "bool": (bool,
 _LISTS: Final = frozenset(("ffi.Array", "ffi.List", "ffi.Map", "ffi.Dict"))
 _TEXTS: Final = frozenset(("ffi.String", "ffi.SmallStr", "ffi.Bytes", "ffi.SmallBytes", "DataType", "ffi.Tensor"))
 _SHAPES: Final = frozenset(("ffi.Shape", "Device"))
-_DATA: Final = frozenset(("None", *_NUMBERS, *_LISTS, *_TEXTS, *_SHAPES))
+_BIG: Final = re.compile(r"-?\d{1,40}")
+"""An integer that 64 bits do not hold, as text."""
+
+_DATA: Final = frozenset(("None", "ffi.BigInt", *_NUMBERS, *_LISTS, *_TEXTS, *_SHAPES))
 _NAMED: Final = frozenset(("ir.Op", "ir.EnvFunc", "ir.SourceName", "target.TargetKind", "tirx.Axis"))
 """Written as a name, which TVM looks up."""
 
@@ -100,6 +104,8 @@ def _children(node: Any, number: int) -> Iterator[int]:
 def _check_data(kind: str, data: Any, number: int) -> None:
     if kind == "None":
         fits = data is None
+    elif kind == "ffi.BigInt":
+        fits = isinstance(data, str) and _BIG.fullmatch(data) is not None
     elif kind in _NUMBERS:
         fits = _fits(kind, data)
     elif kind in _TEXTS:

@@ -1,7 +1,7 @@
 """Reads attacks in a process of its own and writes down what Python does meanwhile.
 
-In: a kind of attack, and a folder for files. Out, on standard output: one line of JSON for each attack, with the message
-of the refusal and every event of Python's audit that no reader has a reason for.
+In: a kind of attack, and a folder for files. Out, on standard output: one line of JSON for each, with the message of
+the refusal and every event of Python's audit that no reader has a reason for.
 """
 
 from __future__ import annotations
