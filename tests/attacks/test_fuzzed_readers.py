@@ -6,6 +6,7 @@ What the readers take is looked at by others: Python's own syntax tree with a li
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 import json
 import re
@@ -25,7 +26,8 @@ from eqsat_layout.readers.script import read_script
 from eqsat_layout.readers.script_literals import UnsafeScriptError
 
 _SPEC = importlib.util.spec_from_file_location("attacks_watch_here", Path(__file__).with_name("watch.py"))
-assert _SPEC is not None and _SPEC.loader is not None
+assert _SPEC is not None
+assert _SPEC.loader is not None
 watch = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(watch)
 sys.addaudithook(watch.hook)  # sleeps unless it is told to watch
@@ -55,8 +57,10 @@ WORDS = [
     "open", "eval", "__import__", "getattr", "breakpoint", "exit", "print", "globals", "x.__class__",
     "R.add.__globals__",
     "gi_frame", "(i for i in x)", "[i for i in x]", "lambda f: f", "tvm", "os", "import os", "R.emit_te", "T.inline",
-    "I.pyfunc",    ".tofile", ".value", ".numpy()", "()", "(x)", "('CANARY', 'w')", "**", "<<", "'open()'", '"n*4"', "R", "T", "cls",
-    "Module",    "@open", "yield", "await x", "def f(): pass", "metadata['k'][0]", "__builtins__", ":=", "*x", "{}", "f'{x}'",
+    "I.pyfunc",
+    ".tofile", ".value", ".numpy()", "()", "(x)", "('CANARY', 'w')", "**", "<<", "'open()'", '"n*4"', "R", "T", "cls",
+    "Module",
+    "@open", "yield", "await x", "def f(): pass", "metadata['k'][0]", "__builtins__", ":=", "*x", "{}", "f'{x}'",
     "x[0]", "\f", "\r",
 ]  # fmt: skip
 NAMES_OF_PYTHON = frozenset(watch._NAMES_OF_OTHERS) | {"print", "os", "tvm", "value", "numpy", "inline", "pyfunc"}
@@ -118,8 +122,9 @@ RULES = """\
 (fail (check (= 1 2)))
 """
 RULE_WORDS = [
-    "(", ")", ";", "\n", '"', "\\", "(py-eval \"1\")", "(py-exec \"import os\")", "py-eval", '(output "CANARY" "x")', "(push)",
-    "fail",    "(fail", "input", "include", "extract", "run", "\u00a0", "\f", "\r", "'", "#|", "|", ":merge", ":when", "(;\n", "a\"b", "@x", "let",
+    "(", ")", ";", "\n", '"', "\\", '(py-eval "1")', '(py-exec "import os")', "py-eval", '(output "CANARY" "x")', "(push)",
+    "fail", "(fail", "input", "include", "extract", "run", "\u00a0", "\f", "\r", "'", "#|", "|", ":merge", ":when", "(;\n",
+    'a"b', "@x", "let",
 ]  # fmt: skip
 FOREIGN = re.compile(
     r"\(\s*(py-[\w-]*|input|output|include|extract|push|pop|run|run-schedule|print-\w+|unstable-fn)[\s()]"
@@ -169,7 +174,5 @@ def test_a_changed_graph_is_refused_or_loads(text: str) -> None:
     except UnsafeGraphError:
         return
     assert "ffi.Module" not in {node["type"] for node in json.loads(checked)["nodes"]}
-    try:
+    with contextlib.suppress(tvm.error.InternalError, ValueError, TypeError, RuntimeError, KeyError, AttributeError):
         tvm.ir.load_json(checked)
-    except (tvm.error.InternalError, ValueError, TypeError, RuntimeError, KeyError, AttributeError):
-        pass
