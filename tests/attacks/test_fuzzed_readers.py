@@ -122,8 +122,9 @@ RULES = """\
 (fail (check (= 1 2)))
 """
 RULE_WORDS = [
-    "(", ")", ";", "\n", '"', "\\", '(py-eval "1")', '(py-exec "import os")', "py-eval", '(output "CANARY" "x")', "(push)",
-    "fail", "(fail", "input", "include", "extract", "run", "\u00a0", "\f", "\r", "'", "#|", "|", ":merge", ":when", "(;\n",
+    "(", ")", ";", "\n", '"', "\\", '(py-eval "1")', '(py-exec "import os")', "py-eval", '(output "CANARY" "x")',
+    "(push)", "fail", "(fail", "input", "include", "extract", "run", "\u00a0", "\f", "\r", "'", "#|", "|", ":merge",
+    ":when", "(;\n",
     'a"b', "@x", "let",
 ]  # fmt: skip
 FOREIGN = re.compile(
