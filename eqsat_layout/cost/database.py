@@ -135,6 +135,8 @@ class Database:
         damaged: list[int] = []
         unknown = 0
         try:
+            if self.path.exists() and not self.path.is_file() and not self.path.is_dir():
+                raise OSError(0, "a pipe or a device")
             data = self.path.read_bytes()
         except FileNotFoundError:
             data = b""

@@ -13,6 +13,7 @@ Expr = str | tuple["Expr", ...]
 
 _TOKEN = re.compile(r'\s+|;[^\n]*|([()]|"(?:\\.|[^"\\])*"|[^\s()";]+)')
 _ESCAPED = re.compile(r"\\(.)")
+_ESCAPES = {"n": "\n", "t": "\t"}
 
 
 def parse(text: str) -> list[Expr]:
@@ -55,7 +56,7 @@ def quoted(text: str) -> str:
 
 def unquoted(literal: str) -> str:
     """The string that a literal is."""
-    return _ESCAPED.sub(r"\1", literal[1:-1])
+    return _ESCAPED.sub(lambda found: _ESCAPES.get(found[1], found[1]), literal[1:-1])
 
 
 def variables(expr: Expr) -> dict[str, None]:

@@ -19,7 +19,7 @@ from eqsat_layout.cost.checked import checked_cost_model
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.flows import Spokesman, flow_callbacks, user_flows
 from eqsat_layout.egraph.limits import Limits
-from eqsat_layout.egraph.rules import Command, is_own, read_commands, rule_files
+from eqsat_layout.egraph.rules import Command, is_own, read_all, rule_files
 from eqsat_layout.egraph.saturate import Saturated, saturate
 from eqsat_layout.errors import ILL_TYPED, CostError, EqsatError, MalformedModuleError, TargetError
 from eqsat_layout.extract.baseline import baseline
@@ -79,8 +79,7 @@ def search_of(
     desired = options.get("desired_layouts")
     clock = Clock()
     with clock.stage("rules"):
-        commands = [command for path in rule_files(rules) for command in read_commands(path)]
-        commands = [command for command in commands if command not in left_out]
+        commands = [command for command in read_all(rule_files(rules)) if command not in left_out]
     with clock.stage("import"):
         callbacks = flow_callbacks(options.get("flows"))
         program = import_module(mod, desired, callbacks, target.memories)

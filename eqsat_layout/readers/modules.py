@@ -11,24 +11,24 @@ import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import tvm
 import tvm_ffi
 from tvm import relax
-from tvm.script.parser import ir as ir_parser
-from tvm.script.parser import relax as relax_parser
-from tvm.script.parser import tirx as tirx_parser
-from tvm.tirx.layout import Axis
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.script_guard import UnsafeScriptError, checked_script
+from eqsat_layout.readers.archives import checked_archive
+from eqsat_layout.readers.external_data import check_locations
+from eqsat_layout.readers.json_guard import checked_json
+from eqsat_layout.readers.script import read_script
+from eqsat_layout.readers.script_literals import UnsafeScriptError
 
 _DIAGNOSTIC = re.compile(r"error: (?P<message>.*?)\n --> [^\n]*?:(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
 _INDEX_MAP = re.compile(r"T\.index_map\(lambda [^:]*: ")
 _BARE_INTEGER = re.compile(r"((?<!\w)\(|, )(\d+)(?=[,)])")
 _OP_DUMP = re.compile(r'ir\.Op\(span=.*?name="([^"]+)".*?support_level=\d+\)')
+_PICKLED: Final = (".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 _OUTPUT_SUFFIXES: Final = (".py", ".json")
 
 
@@ -39,10 +39,12 @@ class FileError(EqsatError):
 def read_module(path: str | os.PathLike[str]) -> tvm.IRModule:
     """The module in ``path``: Relax text, TVM JSON, ONNX or a torch.export archive, whichever it is.
 
-    The text is parsed, never run. Raises :class:`FileError`, which names the file and what is wrong in one line.
+    Nothing in the file is run. Raises :class:`FileError`, which names the file and what is wrong in one line.
     """
     path = Path(path)
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise FileError(f"{path}: a pipe or a device, not a file")
         with path.open("rb") as file:
             head = file.read(4096)
     except OSError as error:
@@ -78,7 +80,7 @@ def module_text(mod: tvm.IRModule, name: str = "module") -> str:
     """``mod`` as Relax text that :func:`read_module` reads back to an equal module; ``name`` is for the error."""
     text = _type_index_maps(str(mod.script(show_meta=True))) + "\n"
     try:
-        same = tvm_ffi.structural_equal(_parse(text), mod)
+        same = tvm_ffi.structural_equal(read_script(text), mod)
     except Exception as error:  # whatever the parser meets
         raise FileError(f"{name}: this module has no complete Relax text ({_reason(error)}); write .json") from error
     if not same:
@@ -111,8 +113,11 @@ def _reader_for(path: Path, head: bytes) -> Callable[[Path], Any]:
     by_suffix = {".py": _read_script, ".json": _read_json, ".onnx": _read_onnx, ".pt2": _read_torch}
     if not head:
         raise FileError(f"{path}: the file is empty")
-    if head.startswith(b"PK\x03\x04"):
-        return _read_torch
+    if _is_pickled(path, head):
+        raise FileError(
+            f"{path}: a pickled model runs code when it is opened and is not read; "
+            "export it: torch.export.save(torch.export.export(model, inputs), 'model.pt2')"
+        )
     if path.suffix in by_suffix:
         return by_suffix[path.suffix]
     if head.lstrip().startswith(b"{"):
@@ -122,12 +127,18 @@ def _reader_for(path: Path, head: bytes) -> Callable[[Path], Any]:
     raise FileError(f"{path}: not a format that is known here: Relax text, TVM JSON, ONNX (.onnx), torch.export (.pt2)")
 
 
+def _is_pickled(path: Path, head: bytes) -> bool:
+    """As ``torch.save`` writes it, now or in former times, whatever the file is called."""
+    is_archive = head.startswith(b"PK") or (head.startswith(b"\x80") and head[1:2] <= b"\x05")
+    return path.suffix != ".pt2" and (is_archive or path.suffix in _PICKLED)
+
+
 def _read_script(path: Path) -> Any:
     text = path.read_text(encoding="utf-8")
     try:
-        return _parse(text)
+        return read_script(text)
     except UnsafeScriptError as error:
-        raise FileError(f"{path}:{error.line}: {error}") from error
+        raise FileError(f"{path}:{error.line}:{error.column}: {error}") from error
     except SyntaxError as error:
         raise FileError(f"{path}:{error.lineno}: not Python: {error.msg}") from error
     except tvm.error.DiagnosticError as error:
@@ -137,42 +148,28 @@ def _read_script(path: Path) -> Any:
         raise FileError(f"{path}:{found['line']}:{found['column']}: {_one_line(found['message'])}") from error
 
 
-def _parse(text: str) -> Any:
-    script = checked_script(text)
-    if "metadata[" in script and not re.search(r"^metadata = ", script, re.MULTILINE):
-        raise UnsafeScriptError(
-            1, "was written without its constants: write it with script(show_meta=True), or as JSON with save_json"
-        )
-    words = {
-        "I": ir_parser,
-        "R": relax_parser,
-        "T": tirx_parser,
-        "Axis": Axis,
-        "TypeVar": TypeVar,
-        "tvm": SimpleNamespace(ir=SimpleNamespace(load_json=tvm.ir.load_json)),
-    }
-    return tvm.script.from_source(script, extra_vars=words)
-
-
 def _read_json(path: Path) -> Any:
-    text = path.read_text(encoding="utf-8")
-    if '"root_index"' not in text or '"nodes"' not in text:
-        raise FileError(f"{path}: not JSON as tvm.ir.save_json writes it")
-    return tvm.ir.load_json(text)
+    return tvm.ir.load_json(checked_json(path.read_text(encoding="utf-8")))
 
 
 def _read_onnx(path: Path) -> Any:
     onnx = _optional("onnx", path, "an ONNX model")
     from tvm.relax.frontend.onnx import from_onnx
 
-    return from_onnx(onnx.load(path), keep_params_in_input=False)
+    model = onnx.load(path, load_external_data=False)
+    check_locations(model, path.absolute().parent)
+    onnx.external_data_helper.load_external_data_for_model(model, str(path.absolute().parent))
+    return from_onnx(model, keep_params_in_input=False)
 
 
 def _read_torch(path: Path) -> Any:
-    torch = _optional("torch", path, "a torch.export archive")
-    from tvm.relax.frontend.torch import from_exported_program
+    with tempfile.TemporaryDirectory(prefix="eqsat_layout_") as folder:
+        copy = Path(folder) / "program.pt2"
+        torch = _optional("torch", path, "a torch.export archive")
+        checked_archive(path, copy)
+        from tvm.relax.frontend.torch import from_exported_program
 
-    return from_exported_program(torch.export.load(path), keep_params_as_input=False)
+        return from_exported_program(torch.export.load(copy), keep_params_as_input=False)
 
 
 def _optional(package: str, path: Path, what: str) -> Any:

@@ -6,6 +6,8 @@ built here and sent there, one session each, so that others get the device too a
 
 from __future__ import annotations
 
+import json
+import re
 import socket
 import struct
 import tempfile
@@ -32,10 +34,14 @@ from eqsat_layout.tuning.probe import Loaded, Runs
 
 _ANSWER: Final = 5.0
 """Seconds within which a tracker answers."""
+_LONGEST_ANSWER: Final = 1 << 20
+"""Bytes that a tracker says at a time."""
 _POLL: Final = 0.05
 _LOST: Final = (*ILL_TYPED, OSError)
 """What TVM raises for whatever fails over there, or on the way; linking for the device fails with the same."""
 _RPC_HEAD: Final = "Error caught from RPC call:"
+_MOST_THREADS: Final = 4096
+_CPU_NAME: Final = re.compile(r"[\w.+-]{1,64}")
 
 
 @dataclass(frozen=True)
@@ -101,15 +107,14 @@ class Remote:
         try:
             with socket.create_connection((self.host, self.port), timeout=_ANSWER) as line:
                 line.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
-                if struct.unpack("<i", base.recvall(line, 4)) != (base.RPC_TRACKER_MAGIC,):
+                if struct.unpack("<i", _received(line, 4, time.monotonic() + _ANSWER)) != (base.RPC_TRACKER_MAGIC,):
                     raise TargetError(f"what listens at {self.host}:{self.port} is no RPC tracker")
                 self._wait(line)
-                line.settimeout(self.patience)
-                url, port, match = _asked(line, [base.TrackerCode.REQUEST, self.key, "", 1])
+                url, port, match = _asked(line, [base.TrackerCode.REQUEST, self.key, "", 1], self.patience)
                 return str(url), int(port), str(match)
         except TargetError:
             raise
-        except (OSError, ValueError, TypeError, struct.error) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, struct.error) as error:
             raise TargetError(f"no RPC tracker answers at {self.host}:{self.port}: {_reason(error)}") from error
 
     def _wait(self, line: socket.socket) -> None:
@@ -223,21 +228,46 @@ def _self_description(session: Any) -> dict[str, Any]:
     """What the device says of itself, in the words of a target. It may hold a runtime only, which knows little."""
     found: dict[str, Any] = {}
     with suppress(AttributeError):  # it has no such function
-        found["num-cores"] = int(session.get_function("runtime.NumThreads")())
+        threads = int(session.get_function("runtime.NumThreads")())
+        if 0 < threads <= _MOST_THREADS:
+            found["num-cores"] = threads
     with suppress(AttributeError):
         triple = str(session.get_function("target.llvm_get_system_triple")())
-        found["mcpu"] = str(session.get_function("target.llvm_get_system_cpu")())
+        cpu = str(session.get_function("target.llvm_get_system_cpu")())
+        if not (_CPU_NAME.fullmatch(cpu) and _CPU_NAME.fullmatch(triple)):
+            return found
+        found["mcpu"] = cpu
         if triple.split("-")[0] != str(codegen.llvm_get_system_triple()).split("-")[0]:
             found["mtriple"] = triple
     return found
 
 
-def _asked(line: socket.socket, question: list[Any]) -> Any:
+def _asked(line: socket.socket, question: list[Any], patience: float = _ANSWER) -> Any:
+    """The answer of a tracker, which is not trusted to be short, whole or soon."""
     base.sendjson(line, question)
-    code, answer = base.recvjson(line)
+    end = time.monotonic() + patience
+    (size,) = struct.unpack("<i", _received(line, 4, end))
+    if not 0 < size <= _LONGEST_ANSWER:
+        raise ValueError(f"it announces an answer of {size} bytes")
+    code, answer = json.loads(_received(line, size, end))
     if code != base.TrackerCode.SUCCESS:
         raise ValueError(f"it answers {answer!r}")
     return answer
+
+
+def _received(line: socket.socket, size: int, end: float) -> bytes:
+    """So many bytes until then; each one that trickles in does not start the time anew."""
+    data = bytearray()
+    while len(data) < size:
+        left = end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        line.settimeout(left)
+        part = line.recv(min(size - len(data), 1 << 16))
+        if not part:
+            raise ConnectionError("it hung up")
+        data += part
+    return bytes(data)
 
 
 def _plain(target: Any) -> Any:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from eqsat_layout.egraph.engine import Engine
-from eqsat_layout.egraph.rules import read_commands, rule_files, split_commands
+from eqsat_layout.egraph.rules import read_all, read_commands, rule_files, split_commands
 from eqsat_layout.errors import RuleError
+from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 
 def load(*files: Path) -> Engine:
@@ -76,7 +77,7 @@ def test_a_mistake_is_reported_with_file_and_line(tmp_path: Path, text: str, whe
     ],
 )
 def test_a_rule_file_can_not_act(tmp_path: Path, command: str) -> None:
-    with pytest.raises(RuleError, match=r"mine\.egg:2: a rule file may not use '"):
+    with pytest.raises(RuleError, match=r"mine\.egg:2:\d+: a rule file may not use '"):
         load(written(tmp_path, "; a comment with (run 10) in it\n" + command))
 
 
@@ -92,3 +93,24 @@ def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
 def test_splitting_minds_comments_and_strings() -> None:
     text = '; (\n(a "(" ";") ; )\n(b)'
     assert [(c.text, c.line, c.column) for c in split_commands(text, "f")] == [('(a "(" ";")', 2, 1), ("(b)", 3, 1)]
+
+
+def test_a_meaning_within_a_string_is_none(tmp_path: Path) -> None:
+    text = '(rule ((want y f) (= y (Arg x w)) (is f "a\n;= (want y f) := (= y y)\n")) () :ruleset flow)\n'
+    path = written(tmp_path, text.replace('(is f "', '(= "b" "'))
+    base, own = read_rule_base([*rule_files(), path]), read_rule_base(rule_files())
+    assert base.meanings == own.meanings
+
+
+def test_a_file_may_use_what_another_before_it_declares(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.egg", tmp_path / "second.egg"
+    first.write_text("(relation mine (i64))\n")
+    second.write_text("(rule ((mine x)) ((mine (+ x 1))) :ruleset flow)\n")
+    assert len(read_all([first, second])) == 2
+    with pytest.raises(RuleError, match="may not use 'mine'"):
+        read_all([second])
+
+
+def test_egglog_gets_what_was_read_and_not_the_file() -> None:
+    command = split_commands('(rule ; one\n  ((a "x;y")) ; two )\n  ())', "f")[0]
+    assert command.text == '(rule\n  ((a "x;y"))\n  ())'

@@ -7,19 +7,17 @@ read so is kept as :class:`Unread`, with the reason.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from eqsat_layout.egraph.expressions import Expr, is_variable, literal_sort, parse, variables
 from eqsat_layout.egraph.rule_forms import Rule, rules_of
-from eqsat_layout.egraph.rules import Command, read_commands
+from eqsat_layout.egraph.rule_grammar import COMPUTED
+from eqsat_layout.egraph.rules import Command, read_all, read_file
 from eqsat_layout.errors import RuleError
 
-_MEANING = re.compile(r"^;= (.*)$", re.MULTILINE)
-COMPUTED = frozenset(("+", "-", "*", "/", "%", "<", ">", "<=", ">=", "!=", "min", "max", "and", "or", "not"))
-"""egglog's functions of numbers and strings that rules may use."""
+_MEANING = ";= "
 
 
 @dataclass(frozen=True)
@@ -90,12 +88,14 @@ class RuleBase:
 def read_rule_base(paths: Iterable[Path]) -> RuleBase:
     """Reads rule files; :class:`RuleError` for what egglog would not take either, and for a wrong meaning."""
     base = RuleBase()
+    paths = list(paths)
+    commands = read_all(paths)
+    base.commands += commands
     for path in paths:
-        commands = read_commands(path)
-        base.commands += commands
         for command in commands:
-            _read(command, base)
-        for meaning in _meanings(path.read_text(encoding="utf-8"), str(path)):
+            if command.file == str(path):
+                _read(command, base)
+        for meaning in _meanings(path):
             _add_meaning(base, *meaning)
     return base
 
@@ -128,9 +128,11 @@ _READERS = {
 }
 
 
-def _meanings(text: str, file: str) -> Iterator[tuple[str, str, int]]:
-    for match in _MEANING.finditer(text):
-        yield match[1], file, text.count("\n", 0, match.start()) + 1
+def _meanings(path: Path) -> Iterator[tuple[str, str, int]]:
+    """Comments that start a line; what looks like one within a string is none."""
+    for comment in read_file(path).comments:
+        if comment.column == 1 and comment.text.startswith(_MEANING):
+            yield comment.text.removeprefix(_MEANING).rstrip("\r"), str(path), comment.line
 
 
 def _add_meaning(base: RuleBase, text: str, file: str, line: int) -> None:

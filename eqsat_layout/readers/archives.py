@@ -1,0 +1,150 @@
+"""Archives of ``torch.export``, checked before torch opens them. Room: readers.
+
+torch unpickles what it finds in an archive, imports modules and follows names that its JSON gives, and evaluates the
+text of symbolic sizes: each of them runs code. In: a ``.pt2`` file. Out: a copy of what was checked, for torch to read.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickletools
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from eqsat_layout.readers.sizes import check_size_text
+
+LARGEST: Final = 64 << 30
+"""Bytes of an archive."""
+
+_FILES: Final = ("archive_format", "archive_version", "byteorder", "version", ".format_version", ".storage_alignment")
+_FOLDERS: Final = re.compile(
+    r"\.data/[^/]+|extra/.+|models/[^/]+\.json|data/(weights|constants)/[^/]+_config\.json"
+    r"|data/weights/weight_\d+|data/constants/tensor_\d+|data/sample_inputs/[^/]+\.pt"
+)
+"""Where an exported program keeps its parts. Others hold machine code and pickled objects."""
+
+_SAFE_OPCODES: Final = frozenset((
+    "PROTO", "FRAME", "STOP", "MARK", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_DICT", "EMPTY_LIST",
+    "SETITEM", "SETITEMS", "APPEND", "APPENDS", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET", "BININT", "BININT1",
+    "BININT2", "LONG1", "BINFLOAT", "NEWTRUE", "NEWFALSE", "NONE", "BINUNICODE", "SHORT_BINUNICODE", "MEMOIZE", "DICT",
+    "LIST", "POP", "BINPERSID", "GLOBAL", "REDUCE",
+))  # fmt: skip
+_SAFE_GLOBALS: Final = re.compile(
+    r"collections OrderedDict|torch\._utils _rebuild_(tensor_v2|parameter)|torch(\.storage)? \w+Storage"
+    r"|torch (Size|device)"
+)
+"""What tensors in containers are made of: all that example inputs may name."""
+
+_TARGET: Final = re.compile(
+    r"torch\.ops\.(?!_)\w+\.\w+(\.\w+)?|torch\._?sym_\w+|math\.\w+"
+    r"|_operator\.(add|sub|mul|truediv|floordiv|mod|pow|neg|pos|getitem|lt|le|gt|ge|eq|ne|and_|or_|xor|not_|abs)"
+)
+"""Functions that a node may call: torch follows any name from ``torch`` on, to modules of Python as well."""
+
+
+class UnsafeArchiveError(ValueError):
+    """No exported program, or one that torch can't read without running code."""
+
+
+def checked_archive(path: Path, copy: Path) -> None:
+    """Writes to ``copy`` what is in the archive at ``path``; :class:`UnsafeArchiveError` where that is not safe."""
+    try:
+        with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w", zipfile.ZIP_STORED) as checked:
+            for member in _members(archive):
+                data = archive.read(member)
+                _check_member(member.filename, data)
+                checked.writestr(member.filename, data)
+    except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+        raise UnsafeArchiveError(f"not a whole archive: {error}") from error
+
+
+def _members(archive: zipfile.ZipFile) -> Iterator[zipfile.ZipInfo]:
+    """Members of one folder, each once, as torch stores them."""
+    members = archive.infolist()
+    names = [member.filename for member in members]
+    if len({name.casefold() for name in names}) != len(names):
+        raise UnsafeArchiveError("holds two members of one name")
+    if sum(member.file_size for member in members) > LARGEST:
+        raise UnsafeArchiveError(f"holds more than {LARGEST >> 30} GiB")
+    if len({name.split("/")[0] for name in names}) != 1:
+        raise UnsafeArchiveError("is not an archive of torch.export.save: it has no folder that holds everything")
+    for member in members:
+        parts = PurePosixPath(member.filename).parts
+        if member.compress_type != zipfile.ZIP_STORED or ".." in parts or "\\" in member.filename:
+            raise UnsafeArchiveError(f"member {member.filename[:80]!r} is not as torch.export.save writes it")
+    if not any(name.partition("/")[2] == "archive_format" for name in names):
+        raise UnsafeArchiveError(
+            "is not an archive of torch.export.save; pickled models (torch.save) run code when they are opened, and "
+            "are not read"
+        )
+    yield from members
+
+
+def _check_member(name: str, data: bytes) -> None:
+    part = name.partition("/")[2]
+    if part not in _FILES and not _FOLDERS.fullmatch(part):
+        raise UnsafeArchiveError(f"member {part[:80]!r} is no part of an exported program, or a pickled one")
+    if part == "archive_format" and data != b"pt2":
+        raise UnsafeArchiveError("is not an archive of torch.export.save")
+    if part.endswith("_config.json"):
+        for holder in _objects(_parsed(part, data)):
+            if holder.get("use_pickle"):
+                raise UnsafeArchiveError(f"{part}: {holder.get('path_name')!r} is a pickled object")
+    elif part.startswith("models/"):
+        _check_program(part, _parsed(part, data))
+    elif part.endswith(".pt"):
+        _check_inputs(part, data)
+
+
+def _parsed(part: str, data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise UnsafeArchiveError(f"{part}: not JSON: {error}") from error
+
+
+def _check_program(part: str, program: Any) -> None:
+    """What torch looks up, imports or evaluates of an exported program."""
+    for holder in _objects(program):
+        for key, value in holder.items():
+            if key == "target" and isinstance(value, str) and not _TARGET.fullmatch(value):
+                raise UnsafeArchiveError(f"{part}: calls {value[:80]!r}, which is no operator")
+            if key == "expr_str":
+                check_size_text(value, part)
+            if isinstance(value, str) and "default_factory_module" in value:
+                raise UnsafeArchiveError(f"{part}: names a Python module to import")
+            if key == "range_constraints" and isinstance(value, dict):
+                for size in value:
+                    check_size_text(size, part)
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    open_values = [value]
+    while open_values:
+        value = open_values.pop()
+        if isinstance(value, dict):
+            yield value
+            open_values.extend(value.values())
+        elif isinstance(value, list):
+            open_values.extend(value)
+
+
+def _check_inputs(part: str, data: bytes) -> None:
+    """Example inputs are always pickled; they hold tensors and nothing else."""
+    if not data:
+        return
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            pickles = [name for name in archive.namelist() if name.endswith(".pkl")]
+            if len(pickles) != 1 or len(set(map(str.casefold, archive.namelist()))) != len(archive.namelist()):
+                raise UnsafeArchiveError(f"{part}: not as torch.save writes it")
+            opcodes = list(pickletools.genops(archive.read(pickles[0])))
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
+        raise UnsafeArchiveError(f"{part}: not tensors as torch.save writes them: {error}") from error
+    for opcode, argument, _ in opcodes:
+        if opcode.name not in _SAFE_OPCODES or (opcode.name == "GLOBAL" and not _SAFE_GLOBALS.fullmatch(str(argument))):
+            raise UnsafeArchiveError(f"{part}: its pickle holds more than tensors ({opcode.name} {argument or ''})")

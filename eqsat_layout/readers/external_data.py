@@ -1,0 +1,43 @@
+"""Tensors that an ONNX model keeps in other files. Room: readers.
+
+In: a model without them. Out: nothing, or :class:`UnsafeLocationError`: a model may name files beside it, no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+
+class UnsafeLocationError(ValueError):
+    """A model that names a file elsewhere."""
+
+
+def check_locations(model: Any, folder: Path) -> None:
+    """Raises where a tensor of the ONNX model is said to lie outside of ``folder``."""
+    for message in _messages(model):
+        for entry in getattr(message, "external_data", ()):
+            if entry.key == "location":
+                check_location(str(entry.value), folder)
+
+
+def check_location(location: str, folder: Path) -> None:
+    """Raises unless it is a relative path that stays in ``folder``, links followed."""
+    parts = {*PurePosixPath(location).parts, *PureWindowsPath(location).parts}
+    is_elsewhere = (
+        not location or ".." in parts or PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor
+    )
+    if is_elsewhere or "\0" in location or not (folder / location).resolve().is_relative_to(folder.resolve()):
+        raise UnsafeLocationError(f"its tensors are said to lie in {location!r}, which is not beside the model")
+
+
+def _messages(message: Any) -> Iterator[Any]:
+    """A protocol buffer and all that are in it."""
+    open_messages = [message]
+    while open_messages:
+        message = open_messages.pop()
+        yield message
+        for field, value in message.ListFields():
+            if field.message_type is not None:
+                open_messages.extend([value] if hasattr(value, "ListFields") else value)

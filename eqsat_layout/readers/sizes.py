@@ -1,0 +1,53 @@
+"""The text of symbolic sizes in exported programs, which is evaluated by the library that reads it. Room: readers.
+
+In: a text such as ``2*s0 + 1``. Out: nothing, or :class:`UnsafeSizeError` unless it is arithmetic of names and
+integers.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, Final
+
+from eqsat_layout.readers.script_literals import UnsafeScriptError, check_depth
+
+_LONGEST: Final = 10_000
+_LARGEST: Final = 1 << 64
+_HIGHEST: Final = 8
+"""The power that a size may be raised to."""
+
+_NODES: Final = (
+    ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Call, ast.Name, ast.Constant, ast.expr_context,
+    ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.USub, ast.UAdd, ast.Not, ast.And, ast.Or,
+    ast.BitAnd, ast.BitOr, ast.Invert, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE,
+)  # fmt: skip
+
+
+class UnsafeSizeError(ValueError):
+    """A text that is more than a size."""
+
+
+def check_size_text(text: Any, where: str) -> None:
+    """Raises unless ``text`` is a size; ``where`` is for the message."""
+    complaint = UnsafeSizeError(f"{where}: {str(text)[:60]!r} is no size")
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        raise complaint
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+        check_depth(tree)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, UnsafeScriptError) as error:
+        raise complaint from error
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=value):
+                fits = isinstance(value, int | float) and abs(value) <= _LARGEST
+            case ast.Name(id=name):
+                fits = not name.startswith("_")
+            case ast.Call(func=ast.Name(id=name), keywords=keywords):
+                fits = not keywords and name[:1].isupper()
+            case ast.BinOp(op=ast.Pow(), right=power):
+                fits = isinstance(power, ast.Constant) and isinstance(power.value, int) and power.value <= _HIGHEST
+            case _:
+                fits = isinstance(node, _NODES) and not isinstance(node, ast.Call)
+        if not fits:
+            raise complaint

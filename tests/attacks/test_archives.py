@@ -1,0 +1,288 @@
+"""Archives, files elsewhere, trackers and databases: what they hold is looked at before anything follows it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import socket
+import struct
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eqsat_layout.cost.database import Database
+from eqsat_layout.egraph.rules import read_commands
+from eqsat_layout.errors import RuleError, TargetError
+from eqsat_layout.readers.archives import UnsafeArchiveError, checked_archive
+from eqsat_layout.readers.external_data import UnsafeLocationError, check_location
+from eqsat_layout.readers.modules import FileError, read_module
+from eqsat_layout.readers.sizes import UnsafeSizeError, check_size_text
+from eqsat_layout.tuning import remote
+from eqsat_layout.tuning.remote import Remote
+
+
+class Opener:
+    """Runs code when it is unpickled."""
+
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.canary),)
+
+
+def zipped(members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return data.getvalue()
+
+
+def inputs(pickled: bytes) -> bytes:
+    return zipped({"inputs/data.pkl": pickled, "inputs/version": b"3"})
+
+
+def program(**changed: Any) -> dict[str, bytes]:
+    """The members of an archive as torch.export writes one, with some changed."""
+    config = json.dumps({"config": {"w": {"path_name": "weight_0", "use_pickle": False}}}).encode()
+    node = {"target": "torch.ops.aten.relu.default", "inputs": [], "metadata": {}}
+    size = {"as_expr": {"expr_str": "2*s0 + Max(1, s1)", "hint": None}}
+    graph = {
+        "graph_module": {"graph": {"nodes": [node], "sym_int_values": {"s": size}}},
+        "range_constraints": {"s0": {}},
+    }
+    members = {
+        "m/archive_format": b"pt2",
+        "m/archive_version": b"0",
+        "m/.data/serialization_id": b"1",
+        "m/models/model.json": json.dumps(graph).encode(),
+        "m/data/weights/model_weights_config.json": config,
+        "m/data/weights/weight_0": b"\0" * 16,
+        "m/data/constants/model_constants_config.json": b'{"config": {}}',
+        "m/data/sample_inputs/model.pt": inputs(pickle.dumps(((1.0,), {}), protocol=2)),
+    }
+    return members | {f"m/{name}": content for name, content in changed.items()}
+
+
+def graph_with(**node: Any) -> bytes:
+    return json.dumps({"nodes": [{"target": "torch.ops.aten.relu.default", **node}]}).encode()
+
+
+def test_an_honest_archive_is_copied_whole(tmp_path: Path) -> None:
+    (tmp_path / "m.pt2").write_bytes(zipped(program()))
+    checked_archive(tmp_path / "m.pt2", tmp_path / "copy.pt2")
+    with zipfile.ZipFile(tmp_path / "copy.pt2") as copy:
+        assert {name: copy.read(name) for name in copy.namelist()} == program()
+
+
+ARCHIVES = {
+    "no export": (lambda c: {"m/data.pkl": pickle.dumps(Opener(c))}, "pickled models"),
+    "machine code": (lambda c: program(**{"data/aotinductor/model/code.so": b"\x7fELF"}), "no part of an exported"),
+    "a custom object": (lambda c: program(**{"data/constants/custom_obj_0": b"PK"}), "no part of an exported"),
+    "an opaque object": (lambda c: program(**{"data/constants/opaque_obj_0": pickle.dumps(Opener(c))}), "no part of"),
+    "weights of former times": (lambda c: program(**{"data/weights/model.pt": pickle.dumps(Opener(c))}), "no part of"),
+    "a pickled weight": (
+        lambda c: program(**{"data/weights/model_weights_config.json": b'{"config": {"w": {"use_pickle": true}}}'}),
+        "is a pickled object",
+    ),
+    "inputs that run code": (
+        lambda c: program(
+            **{"data/sample_inputs/model.pt": zipped({"i/data.pkl": pickle.dumps(Opener(c), protocol=2)})}
+        ),
+        "holds more than tensors",
+    ),
+    "inputs that run code, in the newest form": (
+        lambda c: program(
+            **{"data/sample_inputs/model.pt": zipped({"i/data.pkl": pickle.dumps(Opener(c), protocol=5)})}
+        ),
+        "holds more than tensors",
+    ),
+    "inputs of former times": (
+        lambda c: program(**{"data/sample_inputs/model.pt": pickle.dumps(Opener(c))}),
+        "not tensors as torch.save writes",
+    ),
+    "two pickles": (
+        lambda c: program(**{"data/sample_inputs/model.pt": zipped({"i/data.pkl": b".", "j/data.pkl": b"."})}),
+        "not as torch.save writes it",
+    ),
+    "a function of Python": (
+        lambda c: program(**{"models/model.json": graph_with(target="torch.serialization.os.system")}),
+        "is no operator",
+    ),
+    "a library": (
+        lambda c: program(**{"models/model.json": graph_with(target="torch.ops.load_library")}),
+        "is no operator",
+    ),
+    "an operator's insides": (
+        lambda c: program(**{"models/model.json": graph_with(target="torch.ops.__class__.x")}),
+        "is no operator",
+    ),
+    "a size that calls": (
+        lambda c: program(**{"models/model.json": graph_with(expr_str="__import__('os').mkdir('x')")}),
+        "is no size",
+    ),
+    "a module to import": (
+        lambda c: program(**{"models/model.json": graph_with(spec='{"default_factory_module": "antigravity"}')}),
+        "names a Python module",
+    ),
+    "no JSON": (lambda c: program(**{"models/model.json": b"["}), "not JSON"),
+    "no folder": (lambda c: {"archive_format": b"pt2", "n/x": b""}, "no folder that holds everything"),
+    "out of its folder": (lambda c: program(**{"../../x": b""}), "not as torch.export.save writes it"),
+    "names that differ in case": (lambda c: program(**{"MODELS/model.json": b"{}"}), "two members of one name"),
+}
+
+
+@pytest.mark.parametrize("name", list(ARCHIVES))
+def test_an_archive_that_runs_code_is_refused(tmp_path: Path, name: str) -> None:
+    make, says = ARCHIVES[name]
+    canary = tmp_path / "canary"
+    (tmp_path / "m.pt2").write_bytes(zipped(make(canary)))
+    with pytest.raises((UnsafeArchiveError, UnsafeSizeError), match=says):
+        checked_archive(tmp_path / "m.pt2", tmp_path / "copy.pt2")
+    assert not canary.exists()
+
+
+def test_a_packed_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.pt2").write_bytes(zipped(program(), zipfile.ZIP_DEFLATED))
+    with pytest.raises(UnsafeArchiveError, match="not as torch"):
+        checked_archive(tmp_path / "m.pt2", tmp_path / "copy.pt2")
+
+
+@pytest.mark.parametrize("name", ["m.pt", "m.pth", "m.py", "m.json", "m.onnx", "m", "m.zip", "m.pkl"])
+@pytest.mark.parametrize("how", ["archive", "pickle"])
+def test_pickles_are_refused_whatever_they_are_called(tmp_path: Path, name: str, how: str) -> None:
+    canary, pickled = tmp_path / "canary", pickle.dumps(Opener(tmp_path / "canary"), protocol=2)
+    (tmp_path / name).write_bytes(zipped({"m/data.pkl": pickled}) if how == "archive" else pickled)
+    with pytest.raises(FileError, match="a pickled model runs code when it is opened and is not read"):
+        read_module(tmp_path / name)
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize(
+    "location", ["/etc/passwd", "../weights", "a/../../weights", "C:\\weights", "..\\weights", "", "link/x", "a\0b"]
+)
+def test_tensors_lie_beside_their_model(tmp_path: Path, location: str) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "link").symlink_to(tmp_path)
+    with pytest.raises(UnsafeLocationError, match="not beside the model"):
+        check_location(location, tmp_path / "model")
+    check_location("weights.bin", tmp_path / "model")
+    check_location("parts/weights.bin", tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "open('x')",
+        "s0.__class__",
+        "S('x')",
+        "10**10**10",
+        "(lambda: 1)()",
+        "[s0]",
+        "__import__",
+        "a if b else c",
+        "9" * 30,
+    ],
+)
+def test_a_size_is_arithmetic(text: str) -> None:
+    with pytest.raises(UnsafeSizeError):
+        check_size_text(text, "here")
+    for size in ("s0", "2*s0 + 1", "FloorDiv(s0, 2)", "s77**2 - 1", "Eq(s0, 1)"):
+        check_size_text(size, "here")
+
+
+@contextmanager
+def tracker(answer: bytes, pause: float = 0.0) -> Iterator[Remote]:
+    """A server that says ``answer``, a byte at a time with a pause between."""
+    server = socket.create_server(("127.0.0.1", 0))
+    done = threading.Event()
+
+    def serve() -> None:
+        try:
+            line, _ = server.accept()
+            with line:
+                for byte in answer:
+                    line.sendall(bytes([byte]))
+                    if done.wait(pause):
+                        return
+                done.wait(60)
+        except OSError:
+            pass
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield Remote("127.0.0.1", server.getsockname()[1], "key", patience=0.2)
+    finally:
+        done.set()
+        server.close()
+        thread.join()
+
+
+MAGIC = struct.pack("<i", 0x2F271)
+
+
+def said(value: Any) -> bytes:
+    text = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return struct.pack("<i", len(text)) + text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"GET ",
+        MAGIC + struct.pack("<i", -5),
+        MAGIC + struct.pack("<i", 1 << 30),
+        MAGIC + said(b"["),
+        MAGIC + said(b"[" * 100_000),
+        MAGIC + said([0, {}]),
+        MAGIC + said([0, {"server_info": [{"key": 3}], "queue_info": 5}]),
+        MAGIC + said([0, {"server_info": [{"key": "server:key"}], "queue_info": {"key": {"free": "x"}}}]),
+        MAGIC + said([0, {"server_info": [{"key": "server:key"}], "queue_info": {"key": {"free": 1}}}]) + said([0, 1]),
+    ],
+)
+def test_a_tracker_that_answers_anything_is_refused(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_ANSWER", 0.5)
+    with tracker(answer) as device, pytest.raises(TargetError):
+        device._lent()
+
+
+def test_a_tracker_that_trickles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_ANSWER", 0.3)
+    start = time.monotonic()
+    with tracker(MAGIC + said([0, {}]), pause=0.2) as device, pytest.raises(TargetError, match="timed out"):
+        device._lent()
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"[" * 100_000, b'{"sum":"00000000",{}}', b"\x80\x02cos\nsystem\n.", b"\0" * 10_000, b'{"sum":"' + b"9" * 5000],
+)
+def test_a_line_of_the_database_is_data_or_nothing(tmp_path: Path, line: bytes) -> None:
+    database = Database(tmp_path)
+    database.path.write_bytes(line + b"\n")
+    snapshot = database.read()
+    assert not snapshot.has_kernels
+    assert "damaged" in " ".join(snapshot.notes)
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    """Opening one waits for ever."""
+    os.mkfifo(tmp_path / "m.py")
+    with pytest.raises(FileError, match="a pipe or a device"):
+        read_module(tmp_path / "m.py")
+    with pytest.raises(RuleError, match="a pipe or a device"):
+        read_commands(tmp_path / "m.py")
+    database = Database(tmp_path)
+    os.mkfifo(database.path)
+    assert "a pipe or a device" in " ".join(database.read().notes)
