@@ -15,6 +15,7 @@ from eqsat_layout.egraph.flows import Spokesman
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.constants import GROWTH, Applied, Constant, may_fold
+from eqsat_layout.graph.foldable import may_run_at_compile_time
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.implementations.layouts import free_formats, moves_whole_axes
 from eqsat_layout.implementations.offers import Offers
@@ -90,6 +91,7 @@ class Answers:
         self._names = names
         self._views: dict[str, IndexMap] = {}
         self._borders: dict[str, Border] = {}
+        self._runnable: dict[str, bool] = {}
         self._max_formats = max_formats
         self._formats_of_shape: dict[tuple[Any, ...], set[str]] = {}
         self._reads: dict[tuple[str, int, str], list[tuple[str, list[AnswerRow]]]] = {}
@@ -188,13 +190,19 @@ class Answers:
         if signature is None or signature.is_tuple or signature.computation is None or signature.is_moved:
             return []
         (ty,) = signature.results
-        if ty is None or any(isinstance(e, str) for e in ty.shape):
+        if ty is None or any(isinstance(e, str) for e in ty.shape) or not self._may_run(signature):
             return []
         size, given = math.prod(int(e) for e in ty.shape), sum(c.elements for c in constants)
         if not may_fold(size, given, self._offers.growth.get(key, GROWTH)):
             return []
         folded = Constant(f"{key}~{len(self._names.constants)}", Applied(signature, tuple(constants)))
         return [("fold-op", (key, operands, self._names.constant(folded)))]
+
+    def _may_run(self, signature: Signature) -> bool:
+        """Its PrimFunc may be run while compiling."""
+        if signature.key not in self._runnable:
+            self._runnable[signature.key] = may_run_at_compile_time(signature.func) is None
+        return self._runnable[signature.key]
 
     # ---- padding ----------------------------------------------------------------------------------------------------
 

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.graph.constants import Evaluate, may_fold
+from eqsat_layout.graph.foldable import call_may_run_at_compile_time
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.evaluate import evaluate
 
@@ -25,7 +27,8 @@ def fold_constants(mod: tvm.IRModule, notes: Notes, evaluate: Evaluate = evaluat
 
     Those of a function that can't be computed stay as they are, and a note says why.
     """
-    parts = {name: _constant_part(f) for name, f in mod.functions.items() if isinstance(f, relax.Function)}
+    judge = _Judge(mod, notes)
+    parts = {name: _constant_part(f, judge) for name, f in mod.functions.items() if isinstance(f, relax.Function)}
     parts = {name: part for name, part in parts.items() if part.wanted}
     if not parts:
         return mod
@@ -49,11 +52,31 @@ class _ConstantPart:
     wanted: tuple[Any, ...]
 
 
-def _constant_part(function: Any) -> _ConstantPart:
+class _Judge:
+    """Which calls are computed ahead: those that are safe to run, each kind of call looked at once."""
+
+    def __init__(self, mod: tvm.IRModule, notes: Notes) -> None:
+        self._mod, self._notes = mod, notes
+        self._reasons: dict[str, str | None] = {}
+
+    def is_safe(self, call: Any) -> bool:
+        """A note says why not."""
+        attributes = "" if call.attrs is None else tvm_ffi.structural_hash(call.attrs)
+        words = [str(arg.ty if isinstance(arg.ty, relax.TensorType) else arg) for arg in call.args]
+        key = f"{call.op.name} {attributes} {call.ty} {words}"
+        if key not in self._reasons:
+            self._reasons[key] = reason = call_may_run_at_compile_time(call, self._mod)
+            if reason is not None:
+                self._notes.add(f"not computed ahead: {reason}")
+        return self._reasons[key] is None
+
+
+def _constant_part(function: Any, judge: _Judge) -> _ConstantPart:
     constant: dict[Any, Any] = {}
     wanted: dict[Any, None] = {}
     for binding in _bindings(function):
-        if isinstance(binding, relax.VarBinding) and _is_constant(binding.value, constant):
+        is_constant = isinstance(binding, relax.VarBinding) and _is_constant(binding.value, constant)
+        if is_constant and judge.is_safe(binding.value):
             constant[binding.var] = binding
             if not isinstance(binding.var, relax.DataflowVar):
                 wanted[binding.var] = None

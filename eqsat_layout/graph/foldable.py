@@ -1,7 +1,7 @@
 """What may be computed while compiling: code that ends, and can neither trap, nor reach elsewhere, nor call out.
 
-In: a PrimFunc, or a Relax call. Out: None, or why not, in words. Folding runs code of the model in this process, and
-the model may be anybody's: what is not known to be safe is left for the run.
+In: a PrimFunc, or a Relax call. Out: None, or why not, in words. Folding runs code of the model, which may be
+anybody's, in a process that can be lost: what is not known to be safe is left for the run.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _Walk:
             case s_tir.SBlockRealize:
                 self._block(node, steps)
             case tirx.BufferStore:
-                self._access(node.buffer, node.indices)
+                self._access(node.buffer, node.indices, is_write=True)
                 self.expression(node.value)
             case tirx.IfThenElse:
                 self._branch(node, steps)
@@ -201,14 +201,16 @@ class _Walk:
             if not 0 <= bounds.min_value <= bounds.max_value < node.a.ty.dtype.bits:
                 raise Refused("shifts by what may be more than an integer's bits")
 
-    def _access(self, buffer: Any, indices: Sequence[Any]) -> None:
+    def _access(self, buffer: Any, indices: Sequence[Any], *, is_write: bool = False) -> None:
         shape = buffer.ty.shape
         if len(indices) != len(shape):
             raise Refused(f"reads or writes {buffer.name} by another number of indices")
         for index, extent in zip(indices, shape, strict=True):
             self.expression(index)
             if nodes_of(index, ir.TensorLoad):
-                raise Refused(f"reads or writes {buffer.name} at an index that is itself in memory")
+                if is_write:
+                    raise Refused(f"writes {buffer.name} at an index that is itself in memory")
+                continue  # at worst the process that computes constants ends
             if not self._is_within(index, extent):
                 raise Refused(f"may read or write {buffer.name} out of its range")
 

@@ -11,8 +11,8 @@ from tvm import relax, tirx
 from tvm.relax import op as R
 from tvm.script import tirx as T
 
+from eqsat_layout.graph.foldable import call_may_run_at_compile_time, may_run_at_compile_time
 from eqsat_layout.models import resnet50
-from eqsat_layout.passes.foldable import call_may_run_at_compile_time, may_run_at_compile_time
 
 
 def one_statement(statement: Callable[[Any, Any, Any], Any], dtype: str = "int32", extent: int = 8) -> tirx.PrimFunc:
@@ -41,14 +41,15 @@ REFUSED = {
     "shift by memory": (lambda x, y, i: x[i] << x[i], "shifts"),
     "load behind the end": (lambda x, y, i: x[i + 1], "out of its range"),
     "load before the start": (lambda x, y, i: x[i - 1], "out of its range"),
-    "load at an index in memory": (lambda x, y, i: x[x[i]], "in memory"),
+    "store at an index in memory": (lambda x, y, i: tirx.BufferStore(y, x[i], [x[i]]), "in memory"),
     "store behind the end": (lambda x, y, i: tirx.BufferStore(y, x[i], [i + 1]), "out of its range"),
-    "guard in memory": (lambda x, y, i: T.if_then_else(x[0] > 0, x[i + x[0]], x[i]), "in memory"),
     "endless": (lambda x, y, i: tirx.While(tirx.IntImm("bool", 1), tirx.Evaluate(0)), "holds a While"),
     "pragma": (lambda x, y, i: tirx.AttrStmt(y, "pragma_import_llvm", 0, tirx.Evaluate(0)), "holds a AttrStmt"),
 }
 
 SAFE = {
+    "load at an index in memory": lambda x, y, i: x[x[i]],
+    "guard in memory": lambda x, y, i: T.if_then_else(x[0] > 0, x[i + x[0]], x[i]),
     "guarded load": lambda x, y, i: T.if_then_else(i < 7, x[i + 1], x[i]),
     "guarded from both ends": lambda x, y, i: T.if_then_else(tirx.Or(i < 1, i > 6), 0, x[i - 1] + x[i + 1]),
     "not equal": lambda x, y, i: T.if_then_else(i == 7, x[i], x[i + 1]),
