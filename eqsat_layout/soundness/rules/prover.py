@@ -40,6 +40,7 @@ PARTIAL = {
     "Op": (0, 1),
     "Get": (0, 1),
     "window": (0, 1),
+    "lay": (0, 1),
     "pick": (0, 1),
     "drop": (0, 1),
     "cons": (0, 1),
@@ -96,6 +97,9 @@ AXIOMS = """
 
 (= (constants-named "") (End))
 (= (constants-named (joined h (joined "," hs))) (Arg (Const h) (constants-named hs)))
+(=> (ok (lay f x)) (fits f x))
+(=> (and (ok (lay f x)) (is-tuple x)) (false))
+(=> (and (fits f x) (ok (lay f y)) (ok (lay g x))) (ok (lay f x)))
 (serves b b)
 (=> (and (serves b c) (serves c d)) (serves b d))
 """
