@@ -18,6 +18,8 @@ from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness.rules.fuzzer import Effort, FuzzReport, fuzz_rules
 
+USUAL = Effort(at_most=10.0)
+"""What ``eqsat-layout fuzz FILE`` does."""
 _NAME = re.compile(r':name "([^"]*)"')
 
 
@@ -66,7 +68,7 @@ def cases_in(path: Path) -> Iterator[Case]:
             yield Case(names[-1], why.removeprefix("; "), str(path), first + 1, rest)
 
 
-def judge_case(case: Case, effort: Effort | None = None, seed: int = 0) -> Outcome:
+def judge_case(case: Case, effort: Effort = USUAL, seed: int = 0) -> Outcome:
     """Fuzzes a case beside the rules of the package."""
     start = time.process_time()
     with tempfile.TemporaryDirectory() as folder:

@@ -20,21 +20,24 @@ from eqsat_layout.soundness.rules.lexicon import Lexicon
 from eqsat_layout.soundness.rules.model import Model
 from eqsat_layout.soundness.rules.model_graphs import add_graphs
 from eqsat_layout.soundness.rules.model_rows import add_rows
-from eqsat_layout.soundness.rules.patterns import Pattern
+from eqsat_layout.soundness.rules.patterns import Pattern, sought_by
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.terms import TermEvaluator, Values, taken_shape
 
 TERMS = 40
-TRIES = 4
+TRIES = 2
 """How often the terms of each rule are looked for; not every draw of ops and tensors fits together."""
+MORE_TRIES = 24
+"""The same for rules of which the models are made, if these are few."""
 
 
-def make_model(lexicon: Lexicon, base: RuleBase, seed: int) -> Model:
-    """A model of ``base`` over the lexicon."""
+def make_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule] = ()) -> Model:
+    """A model of ``base`` over the lexicon, with terms of all its rules, and more of ``rules``."""
     model = _empty(lexicon, base, seed)
     _leaves(model, np.random.default_rng(seed))
-    _patterns(model, base.rules)
+    _patterns(model, base.rules, TRIES)
     _terms(model)
+    _patterns(model, rules, MORE_TRIES)
     _add_facts(model)
     return model
 
@@ -63,7 +66,7 @@ def make_full_model(lexicon: Lexicon, base: RuleBase, rules: Iterable[Rule], see
                 operands = model.operands_for(name) if model.is_of(x, shape, dtype) else None
                 if operands is not None:
                     model.try_apply(name, (*operands[:i], x, *operands[i + 1 :]))
-    _patterns(model, rules)
+    _patterns(model, rules, TRIES)
     _add_facts(model)
     for number in range(len(values.tensors)):
         model.add("live", number)
@@ -78,11 +81,13 @@ def _empty(lexicon: Lexicon, base: RuleBase, seed: int) -> Model:
     return Model(lexicon, base, values, TermEvaluator(values, base), rng)
 
 
-def _patterns(model: Model, rules: Iterable[Rule]) -> None:
+def _patterns(model: Model, rules: Iterable[Rule], tries: int) -> None:
     """Terms as rules look for them."""
     for rule in rules:
-        for _ in range(TRIES):
-            Pattern(model, rule.body).build()
+        sought = sought_by(model, rule.body)
+        if sought.equations:
+            for _ in range(tries):
+                Pattern(model, sought).build()
 
 
 def _add_facts(model: Model) -> None:

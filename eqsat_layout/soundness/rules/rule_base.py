@@ -17,7 +17,10 @@ from eqsat_layout.egraph.rule_forms import Rule, rules_of
 from eqsat_layout.egraph.rules import Command, read_commands
 from eqsat_layout.errors import RuleError
 
-_MEANING = re.compile(r"^;= (.*)$", re.MULTILINE)
+_LINES = re.compile(r'"(?:\\.|[^"\\])*"|;[^\n]*', re.DOTALL)
+"""Strings and comments: a meaning is a comment that begins its line, and never part of a string."""
+_MEANING = ";= "
+_CLAIM_NOTHING = ("live", "row-ref", "row-list")
 COMPUTED = frozenset(("+", "-", "*", "/", "%", "<", ">", "<=", ">=", "!=", "min", "max", "and", "or", "not"))
 """egglog's functions of numbers and strings that rules may use."""
 
@@ -87,6 +90,16 @@ class RuleBase:
         return known if head in COMPUTED else None
 
 
+def without_meaning(rule: Rule, base: RuleBase) -> tuple[str, ...]:
+    """Relations that a rule concludes and that nobody gave a meaning to: what it says is judged where they are used.
+
+    Questions are none, they claim nothing; and neither is ``live``, which says only what is to be paid for.
+    """
+    heads = dict.fromkeys(str(action[0]) for action in rule.actions if isinstance(action, tuple))
+    claims = [h for h in heads if h in base.relations and h not in base.meanings and h not in _CLAIM_NOTHING]
+    return tuple(h for h in claims if not h.startswith("ask-"))
+
+
 def read_rule_base(paths: Iterable[Path]) -> RuleBase:
     """Reads rule files; :class:`RuleError` for what egglog would not take either, and for a wrong meaning."""
     base = RuleBase()
@@ -95,8 +108,9 @@ def read_rule_base(paths: Iterable[Path]) -> RuleBase:
         base.commands += commands
         for command in commands:
             _read(command, base)
+        declared = {name for command in commands for name in _declared(command)}
         for meaning in _meanings(path.read_text(encoding="utf-8"), str(path)):
-            _add_meaning(base, *meaning)
+            _add_meaning(base, declared, *meaning)
     return base
 
 
@@ -129,11 +143,19 @@ _READERS = {
 
 
 def _meanings(text: str, file: str) -> Iterator[tuple[str, str, int]]:
-    for match in _MEANING.finditer(text):
-        yield match[1], file, text.count("\n", 0, match.start()) + 1
+    for match in _LINES.finditer(text):
+        begins = match.start() == 0 or text[match.start() - 1] == "\n"
+        if begins and match[0].startswith(_MEANING):
+            yield match[0].removeprefix(_MEANING), file, text.count("\n", 0, match.start()) + 1
 
 
-def _add_meaning(base: RuleBase, text: str, file: str, line: int) -> None:
+def _declared(command: Command) -> Iterator[str]:
+    form = parse(command.text)[0]
+    if isinstance(form, tuple) and form[:1] == ("relation",):
+        yield str(form[1])
+
+
+def _add_meaning(base: RuleBase, declared: set[str], text: str, file: str, line: int) -> None:
     def wrong(why: str) -> RuleError:
         return RuleError(f"{file}:{line}: {why}; a meaning is written ';= (relation columns...) := formula'")
 
@@ -145,6 +167,10 @@ def _add_meaning(base: RuleBase, text: str, file: str, line: int) -> None:
     name, *columns = map(str, forms[0])
     if name not in base.relations:
         raise wrong(f"there is no relation {name!r}")
+    if name not in declared:
+        raise wrong(f"what {name!r} means is said in the file that declares it, and nowhere else")
+    if name in base.meanings:
+        raise wrong(f"what {name!r} means was said before")
     if len(columns) != len(base.relations[name]) or len(set(columns)) != len(columns):
         raise wrong(f"{name!r} has {len(base.relations[name])} columns")
     base.meanings[name] = Meaning(tuple(columns), forms[2], file, line)
