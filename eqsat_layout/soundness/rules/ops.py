@@ -16,6 +16,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op as R
 
+from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, InterpreterError
@@ -170,7 +171,7 @@ def _run_once(signature: Signature, call: Call | None, interpreters: dict[str, R
     operands = [np.zeros((1, *ty.shape), ty.dtype) for ty in signature.operands if ty is not None]
     try:
         runner.run([Masked.of(array) for array in operands])
-    except (InterpreterError, TypeError, ValueError) as error:  # operations that NumPy has not, extents below 0
+    except (InterpreterError, *ILL_TYPED) as error:  # operations that NumPy has not, extents below 0
         return f"its TIR can't be evaluated: {error}"
     interpreters[signature.key] = runner
     return ""

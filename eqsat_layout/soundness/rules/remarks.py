@@ -39,7 +39,7 @@ def guards_of(rule: Rule, base: RuleBase) -> list[Expr]:
     found: list[Expr] = []
     for fact in rule.body:
         rest = [other for other in rule.body if other is not fact]
-        if isinstance(fact, tuple) and _tests(fact, base) and set(variables(fact)) <= set(variables(tuple(rest))):
+        if isinstance(fact, tuple) and _tests(fact, base) and set(variables(fact)) <= _bound(rest):
             found.append(fact)
     return found
 
@@ -54,6 +54,11 @@ def _tests(fact: tuple[Expr, ...], base: RuleBase) -> bool:
     if head in base.relations:
         return set(base.relations[head]) <= set(_NAMES)
     return head in COMPUTED and any(is_variable(part) for part in fact[1:])
+
+
+def _bound(facts: list[Expr]) -> set[str]:
+    """The variables that facts bind: those of rows and terms, not those that are only compared."""
+    return {name for fact in facts if isinstance(fact, tuple) and fact[0] not in COMPUTED for name in variables(fact)}
 
 
 def _heads(rule: Rule) -> list[str]:

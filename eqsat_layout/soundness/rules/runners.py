@@ -18,6 +18,10 @@ from eqsat_layout.soundness.oracle.tir_interpreter import Masked
 from eqsat_layout.soundness.rules.schema import Call
 
 
+_OUTSIDE = ("call_packed", "call_extern", "call_dps_packed", "call_cpacked", "call_pure_packed")
+"""Calls that may do anything: sorting code that is given a NaN, say."""
+
+
 class Runs(Protocol):
     """An op that can be run."""
 
@@ -54,6 +58,10 @@ def build_call(call: Call) -> Built | str:
             with builder.dataflow():
                 output = builder.emit_output(call.build(variable))
             builder.emit_func_output(output)
-        return Built(relax.VirtualMachine(tvm.compile(builder.finalize(), "llvm"), tvm.cpu()))
+        mod = builder.finalize()
+        legal = relax.transform.LegalizeOps()(mod).script()
+        if any(word in legal for word in _OUTSIDE):
+            return "it has no TIR: it calls code from outside"
+        return Built(relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu()))
     except ILL_TYPED as error:
         return f"it has no TIR, and TVM does not build it: {str(error).strip().splitlines()[-1]}"
