@@ -42,7 +42,9 @@ def _print_all(what: str, wrong: str, outcomes: list[Outcome], failed: list[Outc
     if outcomes:
         slow = max(outcomes, key=lambda o: o.seconds)
         seconds = sum(o.seconds for o in outcomes)
-        print(f"{len(outcomes)} {what}: {len(failed)} {wrong}; {seconds:.0f} s, longest {slow.seconds:.1f} s: {slow.case}")
+        print(
+            f"{len(outcomes)} {what}: {len(failed)} {wrong}; {seconds:.0f} s, longest {slow.seconds:.1f} s: {slow.case}"
+        )
     for outcome in failed:
         print(f"  {wrong}: {outcome.case}: {outcome.said.splitlines()[0] if outcome.said else 'ok'}")
     return len(failed)

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.errors import RuleError
-from eqsat_layout.soundness.rules.fuzzer import Effort, FuzzReport, fuzz_rules
+from eqsat_layout.soundness.rules.fuzzer import AT_MOST, Effort, FuzzReport, fuzz_rules
 
-USUAL = Effort(at_most=10.0)
+USUAL = Effort(at_most=AT_MOST)
 """What ``eqsat-layout fuzz FILE`` does."""
 _NAME = re.compile(r':name "([^"]*)"')
 

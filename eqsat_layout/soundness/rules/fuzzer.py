@@ -38,6 +38,8 @@ TOGETHER_EVERY = 2
 """Models in one of which all rules run together."""
 PATIENCE = 3
 """How many times the models asked for are made so that rare rules have their instances too."""
+AT_MOST = 10.0
+"""Seconds for a file of somebody's own; those of the package are not fuzzed again for it."""
 FEW_RULES = 24
 """Up to so many rules, models are made with more terms of each."""
 VOCABULARIES = 3
@@ -104,7 +106,7 @@ class FuzzReport:
 @dataclass(frozen=True)
 class Effort:
     """When to stop: after ``seconds``; or when ``models`` were made and every rule that has instances had ``cases``, or
-    after ``at_most`` seconds. When every rule is known to be wrong there is nothing left to do."""
+    after ``at_most`` seconds, or before that, when every rule is known to be wrong."""
 
     seconds: float | None = None
     cases: int = 1000
@@ -236,12 +238,11 @@ class Fuzzer:
         return f"not so without {' or without '.join(found)}" if found else "no rule is alone to blame"
 
     def _share(self, effort: Effort, models: int, seconds: float) -> float:
-        if models and self.reports and all(r.failures for r in self.reports):
-            return 1.0
         if effort.seconds is not None:
             return seconds / effort.seconds
-        if effort.at_most is not None and models and seconds >= effort.at_most:
-            return 1.0
+        if effort.at_most is not None and models:
+            if seconds >= effort.at_most or (self.reports and all(r.failures for r in self.reports)):
+                return 1.0
         if models < effort.models:
             return models / (effort.models * PATIENCE)
         waiting = [r for r in self.reports if r.instances and not r.trouble and not r.failures]

@@ -31,6 +31,7 @@ SAMPLED = 5
 VARIANTS = 3
 """Choices of attributes on the same operands."""
 FEW_ATTEMPTS = 12
+_INTEGERS = [dtype for dtype in DTYPES if "int" in dtype]
 
 
 # ---- calls ----------------------------------------------------------------------------------------------------------
@@ -58,6 +59,8 @@ def plain_calls(shape: Shape, wide: Shape) -> Iterator[Call]:
     for parts in (2, [1], [1, 2]):
         if shape[-1] % 2 == 0 if parts == 2 else shape[-1] > len(parts):  # type: ignore[arg-type]
             yield _call(partial(R.split, indices_or_sections=parts, axis=last), shape)
+    if shape[-1] == 1 < wide[-1]:  # every vocabulary has an op with several results
+        yield _call(partial(R.split, indices_or_sections=[1], axis=last), wide)
     if last and shape[-1] == shape[-2]:
         yield _call(R.matmul, shape, shape)
     if len(shape) == 4:
@@ -96,7 +99,7 @@ def named_calls(name: str, shape: Shape, wide: Shape, viewed: Sequence[Shape], r
     """An op that rules name: on the shapes of the vocabulary, in several dtypes, or on what else it takes."""
     if parameters(name) is None:
         return []
-    dtypes = rng.sample(DTYPES[1:], 2)
+    dtypes = rng.choice(_INTEGERS), rng.choice(("bool", "bool", "float16", "float64"))
     others = [s for s in (*rng.sample(viewed, min(1, len(viewed))),) if s not in (shape, wide)]
     targets = [(s, "float32") for s in (shape, wide, *others)] + [(s, d) for d in dtypes for s in (shape, wide)]
     found: list[Call] = []

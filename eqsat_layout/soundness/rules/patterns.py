@@ -43,10 +43,14 @@ class Sought:
 def sought_by(model: Model, body: Sequence[Expr]) -> Sought:
     """The terms that a body looks for, by the meanings of its relations, as far as these are conjunctions."""
     said = [formula for fact in body for formula in _said(model, fact, "")]
-    named = [(str(f[1]), str(f[2])[1:-1]) for f in said if f[0] == "named" and str(f[2])[:1] == '"' and is_variable(f[1])]
+    named = [
+        (str(f[1]), str(f[2])[1:-1]) for f in said if f[0] == "named" and str(f[2])[:1] == '"' and is_variable(f[1])
+    ]
     equations = [(a, b) for f in said if f[0] == "=" for a, b in [_variable_first(f)]]
     lists = {str(a): b for a, b in equations if isinstance(b, tuple) and b[0] in ("Arg", "End") and is_variable(a)}
-    items = [(str(b[1]), b[2], a) for a, b in equations if isinstance(b, tuple) and b[0] == "pick" and is_variable(b[1])]
+    items = [
+        (str(b[1]), b[2], a) for a, b in equations if isinstance(b, tuple) and b[0] == "pick" and is_variable(b[1])
+    ]
     whole = [(a, b) for a, b in equations if isinstance(b, tuple) and b[0] in _BUILT]
     for name, cells in lists.items():
         whole = [(a, substitute(b, {name: cells})) for a, b in whole]
@@ -75,7 +79,9 @@ class Pattern:
             known = self._options.get(key, self._all_names())
             self._options[key] = [k for k in known if self.model.values.is_named(k, text)]
         try:
-            inner = {v for a, b in waiting for v in variables(b)} | {v for _, _, x in self.sought.items for v in [str(x)]}
+            inner = {v for a, b in waiting for v in variables(b)} | {
+                v for _, _, x in self.sought.items for v in [str(x)]
+            }
             for a, b in sorted(waiting, key=lambda equation: equation[0] in inner):
                 if isinstance(a, str):
                     self._tensor(a, None)

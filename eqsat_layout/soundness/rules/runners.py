@@ -59,7 +59,8 @@ def build_call(call: Call) -> Built | str:
                 output = builder.emit_output(call.build(variable))
             builder.emit_func_output(output)
         mod = builder.finalize()
-        legal = relax.transform.LegalizeOps()(mod).script()
+        with tvm.target.Target("llvm"):
+            legal = relax.transform.LegalizeOps()(relax.backend.DispatchSortScan()(mod)).script()
         if any(word in legal for word in _OUTSIDE):
             return "it has no TIR: it calls code from outside"
         return Built(relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu()))

@@ -197,7 +197,11 @@ def _drawn(name: str, first: TensorType, operands: Sequence[TensorType], rng: ra
 
 
 def _build(
-    name: str, places: Mapping[str, Sequence[int]], several: frozenset[str], attributes: Mapping[str, Any], *tensors: Any
+    name: str,
+    places: Mapping[str, Sequence[int]],
+    several: frozenset[str],
+    attributes: Mapping[str, Any],
+    *tensors: Any,
 ) -> Any:
     arguments = {
         k: relax.Tuple([tensors[i] for i in at]) if k in several else tensors[at[0]] for k, at in places.items()
