@@ -23,7 +23,7 @@ _LANES = 64
 
 
 def _steady(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` of whole vectors only: NumPy's are not the same in every bit at the end of an array, or in strides."""
+    """``function`` of whole vectors only: NumPy's differ in some bits at the end of an array, and in strides."""
 
     def run(*operands: Any) -> Any:
         arrays = np.broadcast_arrays(*operands)
@@ -89,21 +89,8 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
 """By the name of the op, without its namespace."""
 
 _EXACT = frozenset(
-    (
-        "abs",
-        "fabs",
-        "bitwise_and",
-        "bitwise_not",
-        "bitwise_or",
-        "bitwise_xor",
-        "ceil",
-        "copysign",
-        "floor",
-        "fma",
-        "fmod",
-    )
-    + ("isfinite", "isinf", "isnan", "ldexp", "likely", "nearbyint", "nextafter", "popcount", "round", "shift_left")
-    + ("shift_right", "sqrt", "rsqrt", "trunc")
+    """abs fabs bitwise_and bitwise_not bitwise_or bitwise_xor ceil copysign floor fma fmod isfinite isinf isnan ldexp
+    likely nearbyint nextafter popcount round shift_left shift_right sqrt rsqrt trunc""".split()
 )
 """What is rounded correctly, so the same however it is computed."""
 

@@ -1,7 +1,7 @@
 """Tensors compared bit for bit, and the elements that they are made of.
 
 In: shapes and dtypes. Out: arrays of several worlds, first axis. Two worlds hold small numbers, of which sums and
-products are exact; one is full of what is special: NaN, infinities, zeros of both signs, denormals, the ends of integers;
+products are exact; one is full of special ones: NaN, infinities, zeros of both signs, denormals, ends of integers;
 one is rough, so that every rounding shows. NaN is one value, whatever its payload; -0.0 is not 0.0.
 """
 
@@ -85,8 +85,8 @@ def specials(dtype: Any) -> Array:
         return np.array([*ends, *([-1, -2] if info.min < 0 else [2])], dtype)
     limits = np.finfo(dtype)
     largest, least, tiny = float(limits.max), float(limits.smallest_subnormal), float(limits.tiny)
-    ends = [np.nan, np.inf, -np.inf, 0.0, -0.0, largest, -largest, least, -least, tiny]
-    return np.array([*ends, 0.5, 1.5, 2.5, -0.5, -1.0, 1 / float(limits.eps), largest / 2], dtype)
+    numbers: list[float] = [np.nan, np.inf, -np.inf, 0.0, -0.0, largest, -largest, least, -least, tiny]
+    return np.array([*numbers, 0.5, 1.5, 2.5, -0.5, -1.0, 1 / float(limits.eps), largest / 2], dtype)
 
 
 def _small(rng: np.random.Generator, shape: Sequence[Any], dtype: np.dtype[Any]) -> Array:
@@ -94,7 +94,7 @@ def _small(rng: np.random.Generator, shape: Sequence[Any], dtype: np.dtype[Any])
         return rng.integers(0, 2, tuple(shape)).astype(bool)
     if dtype.kind in "iu":
         return rng.integers(0 if dtype.kind == "u" else -4, 5, tuple(shape)).astype(dtype)
-    return rng.integers(-8, 9, tuple(shape)).astype(dtype) / dtype.type(4)
+    return np.asarray(rng.integers(-8, 9, tuple(shape)).astype(dtype) / dtype.type(4))
 
 
 def _rough(rng: np.random.Generator, shape: Sequence[Any], dtype: np.dtype[Any]) -> Array:

@@ -39,7 +39,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``caught``: the fuzzer says that it is wrong. ``said``: why, or why it could not be checked; empty if all is well.
+    """``caught``: the fuzzer says that it is wrong. ``said``: why, or why it was not checked; empty if all is well.
 
     ``seconds`` of the processor.
     """

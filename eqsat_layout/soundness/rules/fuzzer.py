@@ -240,9 +240,9 @@ class Fuzzer:
     def _share(self, effort: Effort, models: int, seconds: float) -> float:
         if effort.seconds is not None:
             return seconds / effort.seconds
-        if effort.at_most is not None and models:
-            if seconds >= effort.at_most or (self.reports and all(r.failures for r in self.reports)):
-                return 1.0
+        decided = bool(self.reports) and all(r.failures for r in self.reports)
+        if effort.at_most is not None and models and (decided or seconds >= effort.at_most):
+            return 1.0
         if models < effort.models:
             return models / (effort.models * PATIENCE)
         waiting = [r for r in self.reports if r.instances and not r.trouble and not r.failures]

@@ -1,6 +1,6 @@
 """The ops of random models: those that every vocabulary has, some of all that there are, and those that rules name.
 
-In: shapes and names. Out: :class:`KnownOps`: signatures as the importer makes them, each with an interpreter that has run
+In: shapes and names. Out: :class:`KnownOps`: signatures as the importer makes them, each with what has run
 it. What can't be run is kept with the reason.
 """
 
@@ -171,7 +171,7 @@ def _run_once(signature: Signature, call: Call | None, interpreters: dict[str, R
         runner = build_call(call)
     if isinstance(runner, str):
         return runner
-    operands = [np.zeros((1, *ty.shape), ty.dtype) for ty in signature.operands if ty is not None]
+    operands = [np.zeros((1, *map(int, ty.shape)), ty.dtype) for ty in signature.operands if ty is not None]
     try:
         runner.run([Masked.of(array) for array in operands])
     except (InterpreterError, *ILL_TYPED) as error:  # operations that NumPy has not, extents below 0

@@ -53,7 +53,7 @@ def sought_by(model: Model, body: Sequence[Expr]) -> Sought:
     ]
     whole = [(a, b) for a, b in equations if isinstance(b, tuple) and b[0] in _BUILT]
     for name, cells in lists.items():
-        whole = [(a, substitute(b, {name: cells})) for a, b in whole]
+        whole = [(a, made) for a, b in whole if isinstance(made := substitute(b, {name: cells}), tuple)]
     return Sought(tuple(named), tuple(whole), tuple(items))
 
 
@@ -101,10 +101,7 @@ class Pattern:
         return None if isinstance(value, tuple) else (value.shape[1:], str(value.dtype))
 
     def _tensor(self, term: Expr, want: Type | None) -> int:
-        if isinstance(term, str):
-            number = self._variable(term, want)
-        else:
-            number = self._made(term, want)
+        number = self._variable(term, want) if isinstance(term, str) else self._made(term, want)
         if want is not None and self._type(number) != want:
             raise MisfitError
         return number

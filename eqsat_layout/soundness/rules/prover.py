@@ -112,7 +112,7 @@ AXIOMS = """
 class Proof:
     """``proved``, or ``why`` not: an action that does not follow, or something that the prover has no words for.
 
-    ``why`` also says it where a body can never hold, which proves anything. ``carried``: relations without a meaning that
+    ``why`` also says it where a body never holds, which proves anything. ``carried``: relations without a meaning that
     it concludes, of which nothing is proved.
     """
 

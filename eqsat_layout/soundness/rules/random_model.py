@@ -7,7 +7,7 @@ rules look for them, pads and crops, random terms; then graphs, and the rows tha
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np

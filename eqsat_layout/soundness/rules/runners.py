@@ -1,6 +1,6 @@
 """What runs an op in models: the interpreter of its TIR, or, where it has none, TVM's own build of it.
 
-In: a call. Out: something that takes operands with worlds in front and gives results. Only ops of one operand are built:
+In: a call. Out: what takes operands with worlds in front and gives results. Only ops of one operand are built:
 one that reads where another says may read out of bounds, and that is not caught in a build.
 """
 
@@ -16,7 +16,6 @@ from tvm import relax
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.soundness.oracle.tir_interpreter import Masked
 from eqsat_layout.soundness.rules.schema import Call
-
 
 _OUTSIDE = ("call_packed", "call_extern", "call_dps_packed", "call_cpacked", "call_pure_packed")
 """Calls that may do anything: sorting code that is given a NaN, say."""

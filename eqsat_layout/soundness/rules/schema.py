@@ -59,10 +59,7 @@ class Call:
     @property
     def variables(self) -> list[Any]:
         """Fresh variables to build it of."""
-        return [
-            relax.Var(f"p{i}", relax.TensorType(list(ty.shape), ty.dtype))  # type: ignore[arg-type]
-            for i, ty in enumerate(self.operands)
-        ]
+        return [relax.Var(f"p{i}", relax.TensorType(list(ty.shape), ty.dtype)) for i, ty in enumerate(self.operands)]
 
     @property
     def is_well_typed(self) -> bool:
@@ -283,7 +280,7 @@ class _Draw:
         if default.isalpha() and default.isupper():
             letters = self._rng.sample(default, len(default))
             return "".join(letters)
-        return self._rng.choice([default, *dict.fromkeys(_QUOTED.findall(self._documentation))])
+        return str(self._rng.choice([default, *dict.fromkeys(_QUOTED.findall(self._documentation))]))
 
 
 _QUOTED = re.compile(r"[\"'](\w+)[\"']")

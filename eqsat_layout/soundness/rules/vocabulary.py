@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from eqsat_layout.graph.borders import Border, Part
-from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.graph.graph import Signature
 from eqsat_layout.maps import UNDEF, Digit, Format, IndexMap
 from eqsat_layout.soundness.rules.ops import Shape, known_ops, named_calls, plain_calls, sampled_calls
 from eqsat_layout.soundness.rules.runners import Runs
