@@ -89,8 +89,33 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
 """By the name of the op, without its namespace."""
 
 _EXACT = frozenset(
-    """abs fabs bitwise_and bitwise_not bitwise_or bitwise_xor ceil copysign floor fma fmod isfinite isinf isnan ldexp
-    likely nearbyint nextafter popcount round shift_left shift_right sqrt rsqrt trunc""".split()
+    [
+        "abs",
+        "fabs",
+        "bitwise_and",
+        "bitwise_not",
+        "bitwise_or",
+        "bitwise_xor",
+        "ceil",
+        "copysign",
+        "floor",
+        "fma",
+        "fmod",
+        "isfinite",
+        "isinf",
+        "isnan",
+        "ldexp",
+        "likely",
+        "nearbyint",
+        "nextafter",
+        "popcount",
+        "round",
+        "shift_left",
+        "shift_right",
+        "sqrt",
+        "rsqrt",
+        "trunc",
+    ]
 )
 """What is rounded correctly, so the same however it is computed."""
 

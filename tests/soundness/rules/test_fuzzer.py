@@ -135,11 +135,13 @@ def test_the_report_says_what_was_concluded_through_what_has_no_meaning(tmp_path
         """
         (relation near (Tensor Tensor))
         (rule ((alias y k x)) ((near y x)) :ruleset logical :name "mark")
-        (rule ((near y x)) ((union y x)) :ruleset logical :name "use")
+        (rule ((near y x)) ((union y x)) :ruleset logical :name "near is one")
         """,
     )
     mark, use = fuzz(path, Effort(cases=1, models=1)).rules
-    assert any("(near ...) has no meaning, judged where it is used: mine.egg:4 use" in line for line in mark.remarks)
+    assert any(
+        "(near ...) has no meaning, judged where it is used: mine.egg:4 near is one" in line for line in mark.remarks
+    )
     assert use.counterexample is not None
     assert "through (near ...), which has no meaning, from mine.egg:3 mark" in use.counterexample.text
 
