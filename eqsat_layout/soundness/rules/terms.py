@@ -383,6 +383,9 @@ class TermEvaluator:
             return self.values.operand_lists()
         if sort == "Tensor":
             return range(len(self.values.tensors))
+        if sort == "String":
+            names = self.values.names
+            return [*self.values.parts, *self.values.signatures, *names.formats, *names.lists, *names.constants]
         raise MeaninglessError(f"there is no telling what all of sort {sort} are")
 
     def _tried(self, term: Expr, scope: Mapping[str, Any]) -> Any:
