@@ -82,6 +82,10 @@ def fuzz_summary(report: FuzzReport, proofs: dict[tuple[str, int, str], str]) ->
         table.add_row(rule.rule.name, where, f"{rule.instances:,}", proofs.get(_key(rule.rule), ""), _verdict(rule))
     lines = [Text(f"\n{r.counterexample.text}") for r in report.rules if r.counterexample is not None]
     lines += [Text(f"\n{trouble}", style="red") for trouble in _troubles(report)]
+    lines += [Text(f"\n{r.rule}: {remark}", style="yellow") for r in report.rules for remark in r.remarks]
+    if report.attributes:
+        varied = sum(choices > 1 for choices in report.attributes.values())
+        lines.append(Text(f"\nattributes varied for {varied} of {len(report.attributes)} ops that have any"))
     sound = sum(r.is_sound for r in report.rules)
     rate = report.instances / report.seconds if report.seconds else 0.0
     lines.append(
@@ -117,7 +121,7 @@ def _proofs(paths: Sequence[Path]) -> dict[tuple[str, int, str], str]:
         found = prove_all(read_rule_base(paths))
     except ImportError:  # z3 is a help, not a need
         return {}
-    return {_key(proof.rule): "proved" if proof.proved else "fuzzed only" for proof in found}
+    return {_key(proof.rule): proof.word for proof in found}
 
 
 def _key(rule: Rule) -> tuple[str, int, str]:

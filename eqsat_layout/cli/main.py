@@ -265,9 +265,9 @@ def fuzz(
     console = _console()
     with _errors(debug):
         from eqsat_layout.cli.fuzz import FuzzOptions, run_fuzz
-        from eqsat_layout.soundness.rules.fuzzer import Effort
+        from eqsat_layout.soundness.rules.fuzzer import AT_MOST, Effort
 
-        effort = Effort(seconds=seconds, cases=cases)
+        effort = Effort(seconds=seconds, cases=cases, at_most=AT_MOST if files else None)
         sound = run_fuzz(FuzzOptions(files or [], effort, seed, jobs, prove), console)
     if not sound:
         raise typer.Exit(1)

@@ -199,7 +199,10 @@ def _arithmetic(exact: Callable[[Fraction, Fraction], Fraction], neutral: int, c
         if isinstance(a, int | float) and isinstance(b, int | float):
             if not (math.isfinite(a) and math.isfinite(b)):
                 return ANYTHING
-            return _exactly(exact(Fraction(a), Fraction(b)), node.dtype)
+            found = exact(Fraction(a), Fraction(b))
+            if neutral == 1 and not found and not _is_int(node) and math.copysign(1, a) * math.copysign(1, b) < 0:
+                return ANYTHING  # -0: fractions have no sign of zero, and neither have the fills of formats
+            return _exactly(found, node.dtype)
         if b == neutral:
             return a
         if commutes and a == neutral:

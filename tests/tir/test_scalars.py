@@ -54,7 +54,8 @@ ONE_FILL: list[tuple[Any, Fill, Fill]] = [
     (lambda x: op.nn.leakyrelu(x, 0.5), -2.0, -1.0),
     (lambda x: op.isnan(x), 0.0, 0.0),
     (lambda x: op.abs(x), -1.0, 1.0),
-    (lambda x: op.negative(x), 0.0, 0.0),
+    (lambda x: op.negative(x), 0.0, UNDEF),  # -0, which formats have no fill for
+    (lambda x: op.negative(x), 1.0, -1.0),
     (lambda x: op.full_like(x, relax.const(2.0)), UNDEF, 2.0),
 ]
 

@@ -85,7 +85,7 @@ class _Nest:
             start, extent = _known(statements, statement.min), _known(statements, statement.extent)
             if start is None or extent is None or statement.step is not None:
                 return None
-            loops.append(_Loop(statement.loop_var, start, extent))
+            loops.append(_Loop(statement.loop_var, start, max(extent, 0)))
             statement = statement.body
         if type(statement) is not s_tir.stmt.SBlockRealize:
             straight = _is_straight(statement)

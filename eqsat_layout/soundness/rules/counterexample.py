@@ -16,6 +16,7 @@ from eqsat_layout.egraph.expressions import Expr, show
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.model import Model
+from eqsat_layout.soundness.rules.remarks import tainted
 from eqsat_layout.soundness.rules.terms import IllTypedError
 
 LARGEST_SHOWN = 24
@@ -43,6 +44,7 @@ def describe(
         lines.append(f"  {side}")
     tensors = names.lines()
     lines += ["where", *(f"  {line}" for line in tensors)] if tensors else []
+    lines += tainted(rule, model.base)
     lines.append(f"seed {seed}, shapes around {model.vocabulary.shape}")
     return Counterexample(rule, names.size, seed, "\n".join(lines))
 

@@ -23,6 +23,7 @@ from eqsat_layout.soundness.rules.matching import Matcher
 from eqsat_layout.soundness.rules.model import Model, Row
 from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model
+from eqsat_layout.soundness.rules.remarks import never_false, remarks_on
 from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
 from eqsat_layout.soundness.rules.terms import IllTypedError, MeaninglessError
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
@@ -33,10 +34,14 @@ DESCRIBED = 5
 """Counterexamples of one rule in one model that are put into words; the smallest is kept."""
 ASKED = 3
 """Questions of one rule in one model that are put to the host, to see that it can answer."""
-TOGETHER_EVERY = 5
+TOGETHER_EVERY = 2
 """Models in one of which all rules run together."""
 PATIENCE = 3
 """How many times the models asked for are made so that rare rules have their instances too."""
+AT_MOST = 10.0
+"""Seconds for a file of somebody's own; those of the package are not fuzzed again for it."""
+FEW_RULES = 24
+"""Up to so many rules, models are made with more terms of each."""
 VOCABULARIES = 3
 """Vocabularies per family of shapes."""
 
@@ -46,7 +51,8 @@ Progress = Callable[[int, float], None]
 
 @dataclass
 class RuleReport:
-    """``instances`` checked; ``matches`` found. ``trouble`` says why a rule could not be checked, or not in full."""
+    """``instances`` checked; ``matches`` found. ``trouble`` says why a rule could not be checked, or not in full;
+    ``remarks`` how far one may trust that nothing was found."""
 
     rule: Rule
     matches: int = 0
@@ -54,6 +60,7 @@ class RuleReport:
     failures: int = 0
     counterexample: Counterexample | None = None
     trouble: str = ""
+    remarks: tuple[str, ...] = ()
 
     @property
     def is_sound(self) -> bool:
@@ -67,7 +74,8 @@ class FuzzReport:
 
     ``answers``: rows of the host checked; ``wrong_answers`` among them. ``compared``: e-classes and rows checked after
     all rules ran together; ``false_merges`` among them. ``crashes``: questions that the host could not answer.
-    ``gaps``: questions that were never asked, and answers that can't be checked.
+    ``gaps``: questions that were never asked, and answers that can't be checked. ``attributes``: for each op that has
+    any and is named by a rule, how many choices of them stood side by side.
     """
 
     rules: list[RuleReport]
@@ -81,6 +89,7 @@ class FuzzReport:
     crashes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)
+    attributes: dict[str, int] = field(default_factory=dict)
 
     @property
     def instances(self) -> int:
@@ -96,11 +105,13 @@ class FuzzReport:
 
 @dataclass(frozen=True)
 class Effort:
-    """When to stop: after ``seconds``; or when ``models`` were made and every rule that has instances had ``cases``."""
+    """When to stop: after ``seconds``; or when ``models`` were made and every rule that has instances had ``cases``, or
+    after ``at_most`` seconds, or before that, when every rule is known to be wrong."""
 
     seconds: float | None = None
     cases: int = 1000
     models: int = 10
+    at_most: float | None = None
 
 
 def fuzz_rules(
@@ -140,12 +151,15 @@ class Fuzzer:
         host: Host = Answers,
     ):
         self._base, self._seed, self._until_caught = base, seed, until_caught
-        self._matcher = Matcher(base, rules)
+        chosen = list(rules)
+        self._matcher = Matcher(base, chosen, guards=not until_caught and len(chosen) <= FEW_RULES)
         self._questions = Questions(base, host)
         self._found = FuzzReport([], seed)
         self._lexicons: dict[Any, Lexicon] = {}
         self._filled: set[str] = set()
-        self._wanted = sorted(_named_ops(base))
+        self._wanted = sorted(set(_named_ops(base)))
+        fuzzed = [watched.rule for watched in self._matcher.watched]
+        self._sought = fuzzed if len(fuzzed) <= FEW_RULES else []
         self.reports = [RuleReport(watched.rule) for watched in self._matcher.watched]
         self._refused = [RuleReport(rule, trouble=why) for rule, why in self._matcher.refused]
 
@@ -173,11 +187,14 @@ class Fuzzer:
             if models % TOGETHER_EVERY == 0 and not any(r.failures for r in self.reports):
                 compared, wrong = self._matcher.together(model)
                 self._found.compared += compared
+                if wrong and not self._found.false_merges:
+                    wrong = [f"{wrong[0]}; {self._blamed(model)}", *wrong[1:]]
                 self._found.false_merges += [f"{line} (seed {self._seed}, model {models})" for line in wrong[:3]]
             models += 1
         for report in self.reports:
             if not report.instances and not report.trouble:
                 report.trouble = self._why_none(report.rule)
+            report.remarks = tuple(self._remarks(report, effort))
         unread = [str(unread) for unread in self._base.unread]
         reports = sorted([*self.reports, *self._refused], key=lambda r: (r.rule.file, r.rule.line, r.rule.name))
         crashes = [crash for lexicon in self._lexicons.values() for crash in lexicon.crashes]
@@ -189,11 +206,43 @@ class Fuzzer:
             crashes=crashes,
             unread=unread,
             gaps=self._questions.gaps(),
+            attributes=self._attributes(),
         )
+
+    def _attributes(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for lexicon in self._lexicons.values():
+            for name, choices in lexicon.vocabulary.attributes.items():
+                found[name] = max(choices, found.get(name, 0))
+        return found
+
+    def _remarks(self, report: RuleReport, effort: Effort) -> Iterator[str]:
+        wanted = effort.cases if effort.seconds is None else 0
+        if not report.failures:
+            yield from remarks_on(report.rule, self._base, report.instances, wanted)
+            for (key, guard), count in self._matcher.unguarded.items():
+                if key == report.rule.key and report.matches and count <= report.matches:
+                    yield never_false(guard)
+
+    def _blamed(self, model: Model) -> str:
+        """The rules without which all is well in a model where all together are not."""
+        found = []
+        for rule in self._sought:
+            rules = [other for other in self._base.rules if other is not rule]
+            commands = [command for command in self._base.commands if command is not rule.command]
+            matcher = Matcher(replace(self._base, rules=rules, commands=commands), [])
+            try:
+                found += [] if matcher.together(model)[1] else [str(rule)]
+            finally:
+                matcher.close()
+        return f"not so without {' or without '.join(found)}" if found else "no rule is alone to blame"
 
     def _share(self, effort: Effort, models: int, seconds: float) -> float:
         if effort.seconds is not None:
             return seconds / effort.seconds
+        decided = bool(self.reports) and all(r.failures for r in self.reports)
+        if effort.at_most is not None and models and (decided or seconds >= effort.at_most):
+            return 1.0
         if models < effort.models:
             return models / (effort.models * PATIENCE)
         waiting = [r for r in self.reports if r.instances and not r.trouble and not r.failures]
@@ -210,7 +259,7 @@ class Fuzzer:
         if known is None:
             vocabulary = make_vocabulary(shape, variant + self._seed, self._wanted)
             known = self._lexicons[shape, variant] = self._questions.make_lexicon(vocabulary, variant + self._seed)
-        return make_model(known, self._base, self._seed * 1_000_003 + number)
+        return make_model(known, self._base, self._seed * 1_000_003 + number, self._sought)
 
     def check(self, model: Model) -> None:
         """Checks the instances of all rules in one model."""

@@ -15,10 +15,11 @@ import numpy as np
 from eqsat_layout.egraph.expressions import Expr
 from eqsat_layout.egraph.names import Variant
 from eqsat_layout.soundness.oracle.tir_interpreter import Masked, run_prim_func
+from eqsat_layout.soundness.rules.bits import garbage
 from eqsat_layout.soundness.rules.meanings import free_variables
 from eqsat_layout.soundness.rules.model import Model, Row
 from eqsat_layout.soundness.rules.rule_base import Meaning, RuleBase
-from eqsat_layout.soundness.rules.terms import StoredBytes
+from eqsat_layout.soundness.rules.terms import IllTypedError, StoredBytes
 from eqsat_layout.tir.rewrite import relayout
 
 ROWS = 3
@@ -26,8 +27,6 @@ ROWS = 3
 DRAWN = 6
 """Operands that the meaning of a row is evaluated on."""
 VARIANTS = 6
-GARBAGE = 1e30
-"""What undef holds; the masks tell as well."""
 
 
 def check_answers(model: Model) -> tuple[int, list[str]]:
@@ -114,10 +113,13 @@ def _run(model: Model, variant: Variant, operands: tuple[int, ...]) -> list[tupl
     computation = signature.computation
     if variant.flow is None or computation is None:
         return []
+    try:
+        value = model.values.op(variant.signature, operands)
+    except IllTypedError:  # it has no value there
+        return []
     laid = [model.values.lay(f, x) for f, x in zip(variant.operands, operands, strict=True)]
-    given = [Masked(np.where(b.defined, b.values, b.values.dtype.type(GARBAGE)), b.defined) for b in laid]
+    given = [Masked(np.where(b.defined, b.values, garbage(b.values.dtype)), b.defined) for b in laid]
     found = run_prim_func(relayout(signature.func, computation, variant.flow), given)
-    value = model.values.op(variant.signature, operands)
     fields = model.values.tensors[value]
     results = fields if isinstance(fields, tuple) else (value,)
     wanted = [model.values.lay(f, y) for f, y in zip(model.values.formats(variant.result), results, strict=True)]

@@ -106,6 +106,7 @@ def _merged(reports: Sequence[FuzzReport], seed: int) -> FuzzReport:
         list(dict.fromkeys(total("crashes"))),
         first.unread,
         [gap for gap in first.gaps if all(gap in r.gaps for r in reports)],
+        {name: max(r.attributes.get(name, 0) for r in reports) for r in reports for name in r.attributes},
     )
 
 
@@ -120,4 +121,5 @@ def _merged_rule(reports: Sequence[RuleReport]) -> RuleReport:
         sum(r.failures for r in reports),
         min(found, key=lambda c: c.size, default=None),
         trouble[0] if trouble else "",
+        tuple(line for line in reports[0].remarks if all(line in r.remarks for r in reports)),
     )

@@ -20,7 +20,7 @@ from eqsat_layout.egraph.names import Names
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.constants import Applied, Constant
 from eqsat_layout.implementations.offers import Offers
-from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter
+from eqsat_layout.soundness.rules.runners import Runs
 from eqsat_layout.soundness.rules.terms import run_op
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary
 
@@ -42,7 +42,7 @@ class Lexicon:
     names: Names
     answers: Answers
     parts: dict[str, Part]
-    interpreters: dict[str, Interpreter] = field(default_factory=dict)
+    interpreters: dict[str, Runs] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
     base_constants: list[str] = field(default_factory=list)
     graphs: dict[str, dict[tuple[str, int], tuple[Any, ...]]] = field(default_factory=dict)
@@ -86,7 +86,7 @@ def bare_lexicon(vocabulary: Vocabulary, seed: int, host: Host = Answers) -> Lex
     names = Names()
     answers = host(vocabulary.signatures, names, offers=Offers())
     parts = {answers.part_name(part): part for part in vocabulary.parts}
-    lexicon = Lexicon(vocabulary, names, answers, parts)
+    lexicon = Lexicon(vocabulary, names, answers, parts, dict(vocabulary.interpreters))
     _add_constants(lexicon, np.random.default_rng(seed))
     for relation, row in answers.facts():
         lexicon.add(relation, *row)

@@ -6,6 +6,7 @@ have no meaning are first filled by the rules that conclude nothing else, so tha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from eqsat_layout.egraph.expressions import Expr, show, variables
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness.rules.model import Model, Row
+from eqsat_layout.soundness.rules.remarks import guards_of
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.terms import IllTypedError
 
@@ -41,8 +43,12 @@ class Watched:
 class Matcher:
     """An e-graph with the declarations of a rule base, ready to be filled with one model after the other."""
 
-    def __init__(self, base: RuleBase, rules: Iterable[Rule]):
+    def __init__(self, base: RuleBase, rules: Iterable[Rule], *, guards: bool = False):
+        """``guards``: count too how often bodies match without each of their guards."""
         self._base = base
+        self._guards: dict[str, tuple[Rule, Expr]] = {}
+        self._with_guards = guards
+        self.unguarded: Counter[tuple[str, Expr]] = Counter()
         self._engine = Engine(base.commands)
         self.watched: list[Watched] = []
         self.refused: list[tuple[Rule, str]] = []
@@ -84,6 +90,15 @@ class Matcher:
             self.refused.append((rule, f"egglog does not take its body: {error}"))
             return
         self.watched.append(Watched(rule, name, tuple(sorts.items())))
+        for number, guard in enumerate(guards_of(rule, self._base) if self._with_guards else ()):
+            rest = tuple(fact for fact in rule.body if fact is not guard)
+            thin = _thinning(replace(rule, body=rest), sorts)
+            if thin == _thinning(rule, sorts):
+                relation = f"{name}-guard-{number}"
+                open_body = " ".join(map(show, (*rest, *thin)))
+                self._engine.command(f"(relation {relation} ({columns}))")
+                self._engine.command(f"(rule ({open_body}) (({relation} {row})) :ruleset fuzz-match)")
+                self._guards[relation] = rule, guard
 
     def _loaders(self) -> None:
         """Rows of numbers become rows of tensors: joins find the tensors, so that no action looks anything up."""
@@ -189,6 +204,8 @@ class Matcher:
                 if None not in cells:
                     rows.append(tuple(cells))
             found[watched] = rows
+        for relation, (rule, guard) in self._guards.items():
+            self.unguarded[rule.key, guard] += len(tables.rows(relation))
         return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from eqsat_layout.soundness.rules.lexicon import Lexicon
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.terms import Array, TermEvaluator, Values, taken_shape
+from eqsat_layout.soundness.rules.terms import Array, IllTypedError, TermEvaluator, Values, taken_shape
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary
 
 Row = tuple[Any, ...]
@@ -57,26 +57,30 @@ class Model:
         """The rows of a relation."""
         return list(self.facts.get(relation, ()))
 
-    def is_of(self, number: int, shape: tuple[Any, ...]) -> bool:
-        """Whether a tensor is of a shape."""
+    def is_of(self, number: int, shape: tuple[Any, ...], dtype: str = "") -> bool:
+        """Whether a tensor is of a shape, and of a dtype."""
         value = self.values.tensors[number]
-        return not isinstance(value, tuple) and value.shape[1:] == shape
+        return not isinstance(value, tuple) and value.shape[1:] == shape and dtype in ("", str(value.dtype))
 
-    def of_shape(self, shape: tuple[Any, ...]) -> int | None:
-        """Some tensor of a shape."""
-        fitting = self.values.of_shape(shape)
+    def of_shape(self, shape: tuple[Any, ...], dtype: str = "") -> int | None:
+        """Some tensor of a shape, and of a dtype."""
+        fitting = self.values.of_type(shape, dtype) if dtype else self.values.of_shape(shape)
         return self.rng.choice(fitting) if fitting else None
+
+    def takes(self, name: str) -> list[tuple[tuple[Any, ...], str]] | None:
+        """The shapes and dtypes of an op's operands; a view, pad or crop takes any dtype, which is empty then."""
+        part = self.values.parts.get(name)
+        if part is not None:
+            return [(taken_shape(part), "")]
+        signature = self.vocabulary.signatures.get(name)
+        return None if signature is None else [(t.shape, t.dtype) for t in signature.operands if t is not None]
 
     def operands_for(self, name: str) -> tuple[int, ...] | None:
         """Some operands that an op takes, if there are any."""
-        part = self.values.parts.get(name)
-        if part is None and name not in self.vocabulary.signatures:
+        wanted = self.takes(name)
+        if wanted is None:
             return None
-        if part is not None:
-            wanted: list[Any] = [taken_shape(part)]
-        else:
-            wanted = [t.shape for t in self.vocabulary.signatures[name].operands if t is not None]
-        picked = [self.of_shape(shape) for shape in wanted]
+        picked = [self.of_shape(shape, dtype) for shape, dtype in wanted]
         return None if any(p is None for p in picked) else tuple(p for p in picked if p is not None)
 
     def apply(self, name: str, operands: tuple[int, ...]) -> int:
@@ -88,6 +92,13 @@ class Model:
             for i, part in enumerate(fields):
                 self.gets[i, number] = part
         return number
+
+    def try_apply(self, name: str, operands: tuple[int, ...]) -> int | None:
+        """The same, or None where the op has no value there: an index out of bounds, a fill that is no such number."""
+        try:
+            return self.apply(name, operands)
+        except IllTypedError:
+            return None
 
     def leaf(self, array: Array) -> int:
         """Adds a parameter."""

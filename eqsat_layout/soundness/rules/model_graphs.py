@@ -14,7 +14,7 @@ from eqsat_layout.soundness.rules.terms import IllTypedError
 def add_graphs(model: Model) -> None:
     """Graphs as those that replace an op: random ones, and those of the lexicon."""
     rng, values = model.rng, model.values
-    base = [i for i in range(len(values.tensors)) if model.is_of(i, model.vocabulary.shape)]
+    base = values.of_type(model.vocabulary.shape, "float32")
     for n in range(2):
         name = f"graph{n}"
         rows = values.graphs[name] = _random_graph(model)
@@ -95,8 +95,9 @@ def _ops_of(model: Model, operands: int, results: int) -> list[str]:
     shape = model.vocabulary.shape
     found = []
     for key, s in model.vocabulary.signatures.items():
-        takes = [t.shape for t in s.operands if t is not None]
-        makes = [t.shape for t in s.results if t is not None]
-        if takes == [shape] * operands and len(makes) == results and (results > 1 or makes == [shape]):
+        takes = [(t.shape, t.dtype) for t in s.operands if t is not None]
+        makes = [(t.shape, t.dtype) for t in s.results if t is not None]
+        taken = (shape, "float32")
+        if takes == [taken] * operands and len(makes) == results and (results > 1 or makes == [taken]):
             found.append(key)
     return found

@@ -67,6 +67,7 @@ def _wanted(model: Model) -> None:
             model.add("live", number)
     for number in model.values.params.values():
         for f in model.formats_of(number)[:1]:
+            model.values.arrivals.add((number, f))
             model.add("given", number, f)
 
 
@@ -120,8 +121,9 @@ def _program(model: Model) -> None:
     for name, y in values.constants.items():
         model.add("row-const", ref[y], name)
     for name, y in values.params.items():
-        for f in model.formats_of(y)[:1]:
-            model.add("row-param", ref[y], name, f)
+        for f in model.formats_of(y):
+            if values.arrives(y, f):
+                model.add("row-param", ref[y], name, f)
     for y, f in model.rows("want"):
         model.add("row-goal", ref[y], f)
 

@@ -1,6 +1,7 @@
 """Terms as rules look for them, so that rules for special ops find something in random models.
 
-In: the body of a rule. Out: its terms, over random tensors of a model, as far as names and types allow.
+In: the body of a rule. Out: its terms, over random tensors of a model. Ops are chosen by name and by type, from the
+outermost to the operands; one that does not fit is given up for another, within a budget.
 """
 
 from __future__ import annotations
@@ -9,100 +10,265 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat_layout.egraph.expressions import Expr, is_variable, substitute
+from eqsat_layout.egraph.expressions import Expr, is_variable, substitute, variables
 from eqsat_layout.soundness.rules.model import Model
 from eqsat_layout.soundness.rules.terms import IllTypedError
+
+BUDGET = 120
+"""Ops that are tried for one body."""
+OPTIONS = 12
+"""Ops that are tried in one place."""
+
+Type = tuple[tuple[Any, ...], str]
+"""Shape and dtype."""
+
+
+_BUILT = ("Op", "at", "Get", "Const", "window")
+"""Terms that are built; the others are of programs, which are numbered afterwards."""
+
+
+class MisfitError(Exception):
+    """What was chosen so far leaves nothing that fits."""
+
+
+@dataclass(frozen=True)
+class Sought:
+    """What a body looks for: ``named`` ops, ``equations`` of terms, and ``items``: which tensors are in which lists."""
+
+    named: tuple[tuple[str, str], ...]
+    equations: tuple[tuple[Expr, Expr], ...]
+    items: tuple[tuple[str, Expr, Expr], ...]
+
+
+def sought_by(model: Model, body: Sequence[Expr]) -> Sought:
+    """The terms that a body looks for, by the meanings of its relations, as far as these are conjunctions."""
+    said = [formula for fact in body for formula in _said(model, fact, "")]
+    named = [
+        (str(f[1]), str(f[2])[1:-1]) for f in said if f[0] == "named" and str(f[2])[:1] == '"' and is_variable(f[1])
+    ]
+    equations = [(a, b) for f in said if f[0] == "=" for a, b in [_variable_first(f)]]
+    lists = {str(a): b for a, b in equations if isinstance(b, tuple) and b[0] in ("Arg", "End") and is_variable(a)}
+    items = [
+        (str(b[1]), b[2], a) for a, b in equations if isinstance(b, tuple) and b[0] == "pick" and is_variable(b[1])
+    ]
+    whole = [(a, b) for a, b in equations if isinstance(b, tuple) and b[0] in _BUILT]
+    for name, cells in lists.items():
+        whole = [(a, made) for a, b in whole if isinstance(made := substitute(b, {name: cells}), tuple)]
+    return Sought(tuple(named), tuple(whole), tuple(items))
 
 
 @dataclass
 class Pattern:
-    """The terms of one body, built from the leaves up."""
+    """The terms of one body, built once."""
 
     model: Model
-    body: Sequence[Expr]
+    sought: Sought
     scope: dict[str, Any] = field(default_factory=dict)
+    tried: int = 0
 
-    def build(self) -> None:
-        """Adds the terms to the model, as far as names and types allow."""
-        said = [formula for fact in self.body for formula in self._said(fact)]
-        named = [formula for formula in said if formula[0] == "named"]
-        for _, key, text in named:
-            if is_variable(key) and str(text).startswith('"'):
-                options = [k for k in self._all_names() if self.model.values.is_named(k, str(text)[1:-1])]
-                if not options:
-                    return
-                self.scope[str(key)] = self.model.rng.choice(options)
-        equations = [f for f in said if f[0] == "=" and isinstance(f[1], str) and isinstance(f[2], tuple)]
-        waiting = list(equations)
-        for _ in equations:
-            for fact in list(waiting):
-                inner = [g[1] for g in waiting if g is not fact]
-                if not any(v in inner for v in _tensor_variables(fact[2])):
-                    waiting.remove(fact)
-                    try:
-                        self.scope[str(fact[1])] = self._value(fact[2])
-                    except IllTypedError:
-                        return
-
-    def _said(self, fact: Expr) -> Iterator[tuple[Expr, ...]]:
-        """What a fact says, by its meaning, as far as that is a conjunction."""
-        if isinstance(fact, str):
-            return
-        head, *columns = fact
-        meaning = self.model.base.meanings.get(str(head))
-        if meaning is not None:
-            yield from self._said(substitute(meaning.formula, dict(zip(meaning.columns, columns, strict=False))))
-        elif head == "and":
-            for part in columns:
-                yield from self._said(part)
-        elif head in ("=", "named"):
-            yield fact
+    def build(self) -> bool:
+        """Adds the terms to the model; False where names and types leave no way that was found."""
+        waiting = [(a, b) for a, b in self.sought.equations if isinstance(b, tuple)]
+        definitions: dict[str, list[Expr]] = {}
+        for a, b in waiting:
+            if isinstance(a, str):
+                definitions.setdefault(a, []).append(b)
+        self._definitions = definitions
+        self._options: dict[str, list[str]] = {}
+        for key, text in self.sought.named:
+            known = self._options.get(key, self._all_names())
+            self._options[key] = [k for k in known if self.model.values.is_named(k, text)]
+        try:
+            inner = {v for a, b in waiting for v in variables(b)} | {
+                v for _, _, x in self.sought.items for v in [str(x)]
+            }
+            for a, b in sorted(waiting, key=lambda equation: equation[0] in inner):
+                if isinstance(a, str):
+                    self._tensor(a, None)
+                else:
+                    self._tensor(b, self._type(self._tensor(a, None)))
+            for _, _, x in self.sought.items:
+                self._tensor(x, None)
+        except (MisfitError, IllTypedError):
+            return False
+        return True
 
     def _all_names(self) -> list[str]:
         return [*self.model.values.parts, *self.model.vocabulary.signatures]
 
-    def _fitting(self, operands: Expr) -> list[str]:
-        """Ops of as many operands as the pattern has."""
-        count, rest = 0, operands
-        while isinstance(rest, tuple) and rest[0] == "Arg":
-            count, rest = count + 1, rest[2]
-        exact = isinstance(rest, tuple)
-        signatures = self.model.vocabulary.signatures
-        arity = {**dict.fromkeys(self.model.values.parts, 1), **{k: len(s.operands) for k, s in signatures.items()}}
-        fitting = [k for k, n in arity.items() if n == count or (n > count and not exact)]
-        return fitting or self._all_names()
+    def _type(self, number: int) -> Type | None:
+        value = self.model.values.tensors[number]
+        return None if isinstance(value, tuple) else (value.shape[1:], str(value.dtype))
 
-    def _value(self, term: Expr) -> Any:
-        model = self.model
-        if isinstance(term, str):
-            return self.model.evaluator.term(term, self.scope)
+    def _tensor(self, term: Expr, want: Type | None) -> int:
+        number = self._variable(term, want) if isinstance(term, str) else self._made(term, want)
+        if want is not None and self._type(number) != want:
+            raise MisfitError
+        return number
+
+    def _variable(self, name: str, want: Type | None) -> int:
+        known = self.scope.get(name)
+        if known is None:
+            definitions = self._definitions.get(name)
+            if definitions:
+                waiting = list(definitions)
+                definitions.clear()
+                try:
+                    known = self._tensor(waiting[0], want)
+                    self.scope[name] = known
+                    for other in waiting[1:]:
+                        self._tensor(other, self._type(known))
+                finally:
+                    if name not in self.scope:
+                        definitions += waiting
+            else:
+                known = self._any(want)
+            self.scope[name] = known
+        return int(known)
+
+    def _any(self, want: Type | None) -> int:
+        if want is None:
+            return self.model.rng.randrange(len(self.model.values.tensors))
+        found = self.model.of_shape(*want)
+        if found is None:
+            raise MisfitError
+        return found
+
+    def _made(self, term: tuple[Expr, ...], want: Type | None) -> int:
         head, *parts = term
+        model = self.model
         if head == "at":
-            return self._value(("Op", parts[0], ("Arg", parts[1], ("End",))))
-        if head == "Const" and is_variable(parts[0]):
-            self.scope.setdefault(str(parts[0]), model.rng.choice(list(model.values.constants)))
-        if head != "Op":
-            return model.evaluator.term(term, self.scope)
-        name = str(parts[0])
-        key = self.scope.get(name) or self.scope.setdefault(name, model.rng.choice(self._fitting(parts[1])))
-        operands = model.operands_for(key) or ()
-        chosen: list[int] = []
-        rest: Expr = parts[1]
-        for operand in operands:
-            if isinstance(rest, str) or rest[0] != "Arg":
-                break
-            x = rest[1]
-            if isinstance(x, str) and x not in self.scope:
-                self.scope[x] = operand
-            chosen.append(self._value(x))
-            rest = rest[2]
-        if isinstance(rest, str):
-            self.scope.setdefault(rest, tuple(operands[len(chosen) :]))
-            chosen += self.scope[rest]
-        return model.apply(key, tuple(chosen))
+            return self._op(parts[0], ("Arg", parts[1], ("End",)), want)
+        if head == "Op":
+            return self._op(parts[0], parts[1], want)
+        if head == "Get":
+            number = self._tensor(parts[1], None)
+            fields = model.values.tensors[number]
+            if not isinstance(fields, tuple):
+                raise MisfitError
+            name = str(parts[0])
+            if is_variable(name):
+                self.scope.setdefault(name, model.rng.randrange(len(fields)))
+            return model.values.get(int(self.scope.get(name, parts[0])), number)
+        if head == "Const" and is_variable(parts[0]) and parts[0] not in self.scope:
+            fitting = [h for h, c in model.values.constants.items() if want in (None, self._type(c))]
+            if not fitting:
+                raise MisfitError
+            self.scope[str(parts[0])] = model.rng.choice(fitting)
+        if head == "window":
+            return self._any(want)
+        return int(model.evaluator.term(term, self.scope))
+
+    def _op(self, key: Expr, operands: Expr, want: Type | None) -> int:
+        name = str(key)
+        known = self.scope.get(name)
+        options = [known] if known is not None else self._options.get(name) or self._all_names()
+        count, exact = _length(operands)
+        for option in self.model.rng.sample(options, min(len(options), OPTIONS * 4)):
+            takes = self.model.takes(option)
+            if takes is None or (len(takes) != count and (exact or len(takes) < count)):
+                continue
+            if want is not None and not self._may_give(option, want):
+                continue
+            self.tried += 1
+            if self.tried > BUDGET:
+                raise MisfitError
+            scope, self.scope[name] = dict(self.scope), option
+            try:
+                if option in self.model.values.parts and want is not None:
+                    takes = [(takes[0][0], want[1])]
+                made = self.model.try_apply(option, self._operands(operands, takes))
+                if made is not None and want in (None, self._type(made)):
+                    return made
+            except (MisfitError, IllTypedError):
+                pass
+            self.scope = scope
+        raise MisfitError
+
+    def _may_give(self, key: str, want: Type) -> bool:
+        part = self.model.values.parts.get(key)
+        if part is not None:
+            return bool(tuple(part.result_shape) == want[0])
+        results = self.model.vocabulary.signatures[key].results
+        return len(results) == 1 and results[0] is not None and (results[0].shape, results[0].dtype) == want
+
+    def _operands(self, operands: Expr, takes: Sequence[Type]) -> tuple[int, ...]:
+        """Operands of these types; those that are terms first, since they leave less choice."""
+        terms: list[Expr] = []
+        while isinstance(operands, tuple) and operands[0] == "Arg":
+            terms.append(operands[1])
+            operands = operands[2]
+        chosen: dict[int, int] = {}
+        for i in sorted(range(len(terms)), key=lambda i: isinstance(terms[i], str)):
+            chosen[i] = self._operand(terms[i], takes[i])
+        if isinstance(operands, str):
+            rest = self.scope.get(operands)
+            if rest is None:
+                rest = self._rest(operands, takes[len(terms) :])
+                self.scope[operands] = rest
+            return (*(chosen[i] for i in range(len(terms))), *rest)
+        return tuple(chosen[i] for i in range(len(terms)))
+
+    def _operand(self, term: Expr, taken: Type) -> int:
+        if taken[1]:
+            return self._tensor(term, taken)
+        if isinstance(term, str) and term not in self.scope and not self._definitions.get(term):  # of any dtype
+            found = self.model.of_shape(taken[0])
+            if found is None:
+                raise MisfitError
+            self.scope[term] = found
+            return found
+        wanted = None if isinstance(term, str) and term in self.scope else (taken[0], "float32")
+        number = self._tensor(term, wanted)
+        if not self.model.is_of(number, taken[0]):
+            raise MisfitError
+        return number
+
+    def _rest(self, name: str, takes: Sequence[Type]) -> tuple[int, ...]:
+        """An operand list, with the tensors in it that the body says are in it."""
+        found: dict[int, int] = {}
+        for listed, index, x in self.sought.items:
+            if listed != name or not takes:
+                continue
+            if is_variable(index):
+                self.scope.setdefault(str(index), self.model.rng.randrange(len(takes)))
+            at = int(self.scope.get(str(index), index if not is_variable(index) else 0))
+            if not 0 <= at < len(takes):
+                raise MisfitError
+            found[at] = self._operand(x, takes[at])
+        chosen = [found.get(i, self.model.of_shape(*taken)) for i, taken in enumerate(takes)]
+        if None in chosen:
+            raise MisfitError
+        return tuple(x for x in chosen if x is not None)
 
 
-def _tensor_variables(term: Expr) -> Iterator[str]:
-    if isinstance(term, tuple):
-        for part in term[1:]:
-            yield from [part] if isinstance(part, str) else _tensor_variables(part)
+def _said(model: Model, fact: Expr, suffix: str) -> Iterator[tuple[Expr, ...]]:
+    """What a fact says, as far as that is a conjunction of equations and names."""
+    if isinstance(fact, str) or not fact:
+        return
+    head, *columns = fact
+    meaning = model.base.meanings.get(str(head))
+    if meaning is not None:
+        values = dict(zip(meaning.columns, columns, strict=False))
+        yield from _said(model, substitute(meaning.formula, values), suffix + ".")
+    elif head == "and":
+        for n, part in enumerate(columns):
+            yield from _said(model, part, suffix + str(n))
+    elif head == "some":
+        fresh = {v: f"{v}{suffix}/{model.rng.random()}" for v in variables(columns[0])}
+        yield from _said(model, substitute(columns[1], dict(fresh)), suffix)
+    elif head in ("=", "named"):
+        yield fact
+
+
+def _variable_first(equation: tuple[Expr, ...]) -> tuple[Expr, Expr]:
+    a, b = equation[1], equation[2]
+    return (b, a) if isinstance(b, str) and not isinstance(a, str) else (a, b)
+
+
+def _length(operands: Expr) -> tuple[int, bool]:
+    """How many operands a pattern of a list has at least, and whether these are all."""
+    count = 0
+    while isinstance(operands, tuple) and operands[0] == "Arg":
+        count, operands = count + 1, operands[2]
+    return count, isinstance(operands, tuple)

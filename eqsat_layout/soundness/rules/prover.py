@@ -15,9 +15,11 @@ from typing import Any
 from eqsat_layout.egraph.expressions import Expr, literal_sort, parse, show, variables
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.soundness.rules.meanings import FUNCTIONS, expanded, never_holds, sorts_in, unbound
-from eqsat_layout.soundness.rules.rule_base import RuleBase
+from eqsat_layout.soundness.rules.rule_base import RuleBase, without_meaning
 
 MILLISECONDS = 1000
+QUICK_MILLISECONDS = 50
+"""For the question whether a body contradicts itself."""
 
 _OWN = {
     "head": (("Args",), "Tensor"),
@@ -40,6 +42,7 @@ PARTIAL = {
     "Op": (0, 1),
     "Get": (0, 1),
     "window": (0, 1),
+    "lay": (0, 1),
     "pick": (0, 1),
     "drop": (0, 1),
     "cons": (0, 1),
@@ -96,6 +99,9 @@ AXIOMS = """
 
 (= (constants-named "") (End))
 (= (constants-named (joined h (joined "," hs))) (Arg (Const h) (constants-named hs)))
+(=> (ok (lay f x)) (fits f x))
+(=> (and (ok (lay f x)) (is-tuple x)) (false))
+(=> (and (fits f x) (ok (lay f y)) (ok (lay g x))) (ok (lay f x)))
 (serves b b)
 (=> (and (serves b c) (serves c d)) (serves b d))
 """
@@ -106,12 +112,26 @@ AXIOMS = """
 class Proof:
     """``proved``, or ``why`` not: an action that does not follow, or something that the prover has no words for.
 
-    ``why`` also says it where a body can never hold, which proves anything.
+    ``why`` also says it where a body never holds, which proves anything. ``carried``: relations without a meaning that
+    it concludes, of which nothing is proved.
     """
 
     rule: Rule
     proved: bool
     why: str = ""
+    carried: tuple[str, ...] = ()
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Proved because the body never holds."""
+        return self.proved and bool(self.why)
+
+    @property
+    def word(self) -> str:
+        """What to say of it in a word or two."""
+        if self.proved and self.carried:
+            return f"{self.carried[0]} has no meaning"
+        return "never applies" if self.is_vacuous else "proved" if self.proved else "fuzzed only"
 
 
 def prove_all(base: RuleBase, rules: Iterable[Rule] | None = None) -> list[Proof]:
@@ -144,12 +164,19 @@ class Prover:
         except Unspeakable as error:
             return Proof(rule, False, str(error))
         for action, goal in goals:
-            solver = z3.Solver()
-            solver.set("timeout", MILLISECONDS, "auto_config", False, "mbqi", False)
+            solver = self._solver(MILLISECONDS)
             solver.add(*self._axioms, *premises, z3.Not(goal))
             if solver.check() != z3.unsat:
                 return Proof(rule, False, f"{show(action)} does not follow")
-        return Proof(rule, True)
+        solver = self._solver(QUICK_MILLISECONDS)
+        solver.add(*self._axioms, *premises)
+        never = "its facts contradict each other" if solver.check() == z3.unsat else ""
+        return Proof(rule, True, f"its body never holds: {never}" if never else "", without_meaning(rule, self._base))
+
+    def _solver(self, milliseconds: int) -> Any:
+        solver = self._z3.Solver()
+        solver.set("timeout", milliseconds, "auto_config", False, "mbqi", False)
+        return solver
 
     def _goals(self, rule: Rule, scope: dict[str, Any]) -> Iterable[tuple[Expr, Any]]:
         scope = dict(scope)
@@ -242,6 +269,8 @@ class _Logic:
         defined = self._all_defined(parts, scope)
         terms = [self.term(part, scope) for part in parts]
         if head == "=":
+            if len({term.sort() for term in terms}) > 1:
+                raise Unspeakable(f"{show(formula)}: the two sides are of different sorts")
             return z3.And(defined, *(terms[0] == term for term in terms[1:]))
         if head in _COMPARISONS:
             return z3.And(defined, _COMPARISONS[str(head)](*terms))

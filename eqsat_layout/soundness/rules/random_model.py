@@ -7,7 +7,7 @@ rules look for them, pads and crops, random terms; then graphs, and the rows tha
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,26 +15,29 @@ import numpy as np
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.graph.borders import Border
 from eqsat_layout.maps import IndexMap
+from eqsat_layout.soundness.rules.bits import WORLDS, indices, random_array
 from eqsat_layout.soundness.rules.lexicon import Lexicon
 from eqsat_layout.soundness.rules.model import Model
 from eqsat_layout.soundness.rules.model_graphs import add_graphs
 from eqsat_layout.soundness.rules.model_rows import add_rows
-from eqsat_layout.soundness.rules.patterns import Pattern
+from eqsat_layout.soundness.rules.patterns import Pattern, sought_by
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.terms import Array, TermEvaluator, Values, taken_shape
+from eqsat_layout.soundness.rules.terms import TermEvaluator, Values, taken_shape
 
-WORLDS = 3
 TERMS = 40
-TRIES = 4
+TRIES = 2
 """How often the terms of each rule are looked for; not every draw of ops and tensors fits together."""
+MORE_TRIES = 24
+"""The same for rules of which the models are made, if these are few."""
 
 
-def make_model(lexicon: Lexicon, base: RuleBase, seed: int) -> Model:
-    """A model of ``base`` over the lexicon."""
+def make_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule] = ()) -> Model:
+    """A model of ``base`` over the lexicon, with terms of all its rules, and more of ``rules``."""
     model = _empty(lexicon, base, seed)
     _leaves(model, np.random.default_rng(seed))
-    _patterns(model, base.rules)
+    _patterns(model, base.rules, TRIES)
     _terms(model)
+    _patterns(model, rules, MORE_TRIES)
     _add_facts(model)
     return model
 
@@ -45,23 +48,25 @@ def make_full_model(lexicon: Lexicon, base: RuleBase, rules: Iterable[Rule], see
     model = _empty(lexicon, base, seed)
     values, rng = model.values, np.random.default_rng(seed)
     parts = {name: taken_shape(part) for name, part in values.parts.items()}
-    ops = {k: [t.shape for t in s.operands if t is not None] for k, s in model.vocabulary.signatures.items()}
-    for shape in dict.fromkeys((*parts.values(), *(shape for shapes in ops.values() for shape in shapes))):
-        model.leaf(_random_array(rng, shape))
+    ops = {k: model.takes(k) or [] for k in model.vocabulary.signatures}
+    types = [*((shape, "float32") for shape in parts.values()), *(ty for types in ops.values() for ty in types)]
+    for shape, dtype in dict.fromkeys(types):
+        model.leaf(random_array(rng, shape, dtype))
     _constants(model)
     leaves = range(len(values.tensors))
-    first = [model.apply(name, (x,)) for name, shape in parts.items() for x in leaves if model.is_of(x, shape)]
-    for x in dict.fromkeys(first):
+    made = [model.try_apply(name, (x,)) for name, shape in parts.items() for x in leaves if model.is_of(x, shape)]
+    first = [x for x in dict.fromkeys(made) if x is not None]
+    for x in first:
         for name, shape in parts.items():
             if model.is_of(x, shape):
-                model.apply(name, (x,))
-    for name, shapes in ops.items():
-        for i, shape in enumerate(shapes):
-            for x in (*leaves, *(y for y in dict.fromkeys(first) if model.is_of(y, shape))):
-                operands = model.operands_for(name) if model.is_of(x, shape) else None
+                model.try_apply(name, (x,))
+    for name, taken in ops.items():
+        for i, (shape, dtype) in enumerate(taken):
+            for x in (*leaves, *first):
+                operands = model.operands_for(name) if model.is_of(x, shape, dtype) else None
                 if operands is not None:
-                    model.apply(name, (*operands[:i], x, *operands[i + 1 :]))
-    _patterns(model, rules)
+                    model.try_apply(name, (*operands[:i], x, *operands[i + 1 :]))
+    _patterns(model, rules, TRIES)
     _add_facts(model)
     for number in range(len(values.tensors)):
         model.add("live", number)
@@ -76,11 +81,13 @@ def _empty(lexicon: Lexicon, base: RuleBase, seed: int) -> Model:
     return Model(lexicon, base, values, TermEvaluator(values, base), rng)
 
 
-def _patterns(model: Model, rules: Iterable[Rule]) -> None:
+def _patterns(model: Model, rules: Iterable[Rule], tries: int) -> None:
     """Terms as rules look for them."""
     for rule in rules:
-        for _ in range(TRIES):
-            Pattern(model, rule.body).build()
+        sought = sought_by(model, rule.body)
+        if sought.equations:
+            for _ in range(tries):
+                Pattern(model, sought).build()
 
 
 def _add_facts(model: Model) -> None:
@@ -93,28 +100,26 @@ def _add_facts(model: Model) -> None:
 def _leaves(model: Model, rng: np.random.Generator) -> None:
     """Parameters and constants of all shapes that ops take, and tensors whose border holds a number."""
     vocabulary = model.vocabulary
-    shapes = {vocabulary.shape: 3, vocabulary.wide: 2}
+    counts: dict[tuple[Any, str], int] = {(vocabulary.shape, "float32"): 3, (vocabulary.wide, "float32"): 2}
     for signature in vocabulary.signatures.values():
         for ty in signature.operands:
-            shapes.setdefault(ty.shape, 1)  # type: ignore[union-attr, arg-type]
-    for shape, count in shapes.items():
+            assert ty is not None
+            counts[ty.shape, ty.dtype] = max(2, counts.get((ty.shape, ty.dtype), 0))
+    for (shape, dtype), count in counts.items():
         for _ in range(count):
-            model.leaf(_random_array(rng, shape))
+            model.leaf(random_array(rng, shape, dtype))
+        if np.dtype(dtype).kind in "iu":
+            model.leaf(indices(rng, shape, dtype))
     _constants(model)
     for part in vocabulary.parts:
         if isinstance(part, Border) and part.fill is not None and model.rng.random() < 0.5:
-            inside = _random_array(rng, tuple(int(e) for e in part.shape))
+            inside = random_array(rng, tuple(int(e) for e in part.shape))
             model.leaf(np.stack([part.apply(a) for a in inside]))
 
 
 def _constants(model: Model) -> None:
     for name, array in model.lexicon.constants.items():
         model.values.constants[name] = model.values.intern(np.stack([array] * WORLDS), ("Const", name))
-
-
-def _random_array(rng: np.random.Generator, shape: Sequence[Any]) -> Array:
-    """Quarters between -2 and 2: sums and products of them are exact."""
-    return rng.integers(-8, 9, (WORLDS, *shape)).astype(np.float32) / 4
 
 
 def _terms(model: Model) -> None:
@@ -134,8 +139,8 @@ def _terms(model: Model) -> None:
     for key, signature in model.vocabulary.signatures.items():
         if len(signature.operands) == 1 and not signature.is_tuple and model.rng.random() < 0.3:
             (ty,) = signature.operands
-            for c in [c for c in constants if ty is not None and model.is_of(c, ty.shape)][:1]:
-                model.apply(key, (c,))
+            for c in [c for c in constants if ty is not None and model.is_of(c, ty.shape, ty.dtype)][:1]:
+                model.try_apply(key, (c,))
     for k, _, r in model.lexicon.rows.get("fold", ()):
         if model.is_of(model.values.constants[r], taken_shape(model.values.parts[k])):
             model.apply(k, (model.values.constants[r],))
@@ -143,7 +148,7 @@ def _terms(model: Model) -> None:
     for name in [*tuples, *tuples, *model.rng.choices(names, k=TERMS)]:
         operands = model.operands_for(name)
         if operands is not None:
-            model.apply(name, operands)
+            model.try_apply(name, operands)
 
 
 def _borders(model: Model) -> None:
@@ -152,11 +157,11 @@ def _borders(model: Model) -> None:
     pads, crops = ([k for k in values.parts if values.is_named(k, kind)] for kind in ("pad", "crop"))
     unary = [k for k, s in model.vocabulary.signatures.items() if len(s.operands) == 1 and not s.is_tuple]
     for pad in rng.sample(pads, min(3, len(pads))):
-        x = model.of_shape(model.vocabulary.shape)
+        x = model.of_shape(model.vocabulary.shape, "float32")
         assert x is not None
         wide = model.apply(pad, (x,))
         for crop in crops:
             model.apply(rng.choice(pads), (model.apply(crop, (wide,)),))
         for name in unary:
-            if values.signatures[name].operands[0].shape == model.vocabulary.wide:  # type: ignore[union-attr]
-                model.apply(name, (wide,))
+            if model.takes(name) == [(model.vocabulary.wide, "float32")]:
+                model.try_apply(name, (wide,))

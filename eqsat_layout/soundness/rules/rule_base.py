@@ -18,6 +18,7 @@ from eqsat_layout.egraph.rules import Command, read_all, read_file
 from eqsat_layout.errors import RuleError
 
 _MEANING = ";= "
+_CLAIM_NOTHING = ("live", "row-ref", "row-list")
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,16 @@ class RuleBase:
         return known if head in COMPUTED else None
 
 
+def without_meaning(rule: Rule, base: RuleBase) -> tuple[str, ...]:
+    """Relations that a rule concludes and that nobody gave a meaning to: what it says is judged where they are used.
+
+    Questions are none, they claim nothing; and neither is ``live``, which says only what is to be paid for.
+    """
+    heads = dict.fromkeys(str(action[0]) for action in rule.actions if isinstance(action, tuple))
+    claims = [h for h in heads if h in base.relations and h not in base.meanings and h not in _CLAIM_NOTHING]
+    return tuple(h for h in claims if not h.startswith("ask-"))
+
+
 def read_rule_base(paths: Iterable[Path]) -> RuleBase:
     """Reads rule files; :class:`RuleError` for what egglog would not take either, and for a wrong meaning."""
     base = RuleBase()
@@ -92,11 +103,12 @@ def read_rule_base(paths: Iterable[Path]) -> RuleBase:
     commands = read_all(paths)
     base.commands += commands
     for path in paths:
-        for command in commands:
-            if command.file == str(path):
-                _read(command, base)
+        own = [command for command in commands if command.file == str(path)]
+        for command in own:
+            _read(command, base)
+        declared = {name for command in own for name in _declared(command)}
         for meaning in _meanings(path):
-            _add_meaning(base, *meaning)
+            _add_meaning(base, declared, *meaning)
     return base
 
 
@@ -135,7 +147,13 @@ def _meanings(path: Path) -> Iterator[tuple[str, str, int]]:
             yield comment.text.removeprefix(_MEANING).rstrip("\r"), str(path), comment.line
 
 
-def _add_meaning(base: RuleBase, text: str, file: str, line: int) -> None:
+def _declared(command: Command) -> Iterator[str]:
+    form = parse(command.text)[0]
+    if isinstance(form, tuple) and form[:1] == ("relation",):
+        yield str(form[1])
+
+
+def _add_meaning(base: RuleBase, declared: set[str], text: str, file: str, line: int) -> None:
     def wrong(why: str) -> RuleError:
         return RuleError(f"{file}:{line}: {why}; a meaning is written ';= (relation columns...) := formula'")
 
@@ -147,6 +165,10 @@ def _add_meaning(base: RuleBase, text: str, file: str, line: int) -> None:
     name, *columns = map(str, forms[0])
     if name not in base.relations:
         raise wrong(f"there is no relation {name!r}")
+    if name not in declared:
+        raise wrong(f"what {name!r} means is said in the file that declares it, and nowhere else")
+    if name in base.meanings:
+        raise wrong(f"what {name!r} means was said before")
     if len(columns) != len(base.relations[name]) or len(set(columns)) != len(columns):
         raise wrong(f"{name!r} has {len(base.relations[name])} columns")
     base.meanings[name] = Meaning(tuple(columns), forms[2], file, line)

@@ -20,13 +20,13 @@ from eqsat_layout.egraph.names import Names
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.maps import UNDEF, Format, IndexMap
-from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, Masked
+from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, InterpreterError, Masked
+from eqsat_layout.soundness.rules.bits import canonical, filled, holds, same_bits
 from eqsat_layout.soundness.rules.meanings import free_variables, sorts_in
 from eqsat_layout.soundness.rules.rule_base import RuleBase
+from eqsat_layout.soundness.rules.runners import Runs
 
 Array = npt.NDArray[Any]
-TOLERANCE = 1e-4
-"""Relative to the largest element: kernels may add in another order."""
 
 
 class IllTypedError(Exception):
@@ -49,7 +49,7 @@ class StoredBytes:
         if self.values.shape != other.values.shape:
             return False
         promised = other.defined
-        return bool(self.defined[promised].all()) and close(self.values[promised], other.values[promised])
+        return bool(self.defined[promised].all()) and same_bits(self.values[promised], other.values[promised])
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Values:
     names: Names
     signatures: Mapping[str, Signature]
     parts: Mapping[str, Part]
-    interpreters: dict[str, Interpreter] = field(default_factory=dict)
+    interpreters: dict[str, Runs] = field(default_factory=dict)
     tensors: list[Array | tuple[int, ...]] = field(default_factory=list)
     params: dict[str, int] = field(default_factory=dict)
     constants: dict[str, int] = field(default_factory=dict)
@@ -70,13 +70,16 @@ class Values:
     lists: list[tuple[int, ...]] = field(default_factory=list)
     graphs: dict[str, dict[tuple[str, int], tuple[Any, ...]]] = field(default_factory=dict)
     made_by: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    arrivals: set[tuple[int, str]] = field(default_factory=set)
     _known: dict[Any, int] = field(default_factory=dict)
     _of_shape: dict[tuple[Any, ...], list[int]] = field(default_factory=dict)
+    _of_type: dict[tuple[tuple[Any, ...], str], list[int]] = field(default_factory=dict)
     _ops: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
     _buffers: dict[tuple[str, int], StoredBytes] = field(default_factory=dict)
 
     def intern(self, value: Array | tuple[int, ...], made_by: tuple[Any, ...]) -> int:
         """The number of a value; ``made_by`` says how it came about, for people."""
+        value = value if isinstance(value, tuple) else canonical(value)
         key = value if isinstance(value, tuple) else (value.shape, value.dtype.str, value.tobytes())
         number = self._known.get(key)
         if number is None:
@@ -85,7 +88,12 @@ class Values:
             self.made_by[number] = made_by
             if not isinstance(value, tuple):
                 self._of_shape.setdefault(value.shape[1:], []).append(number)
+                self._of_type.setdefault((value.shape[1:], str(value.dtype)), []).append(number)
         return number
+
+    def of_type(self, shape: tuple[Any, ...], dtype: str) -> Sequence[int]:
+        """The tensors of a shape and dtype."""
+        return self._of_type.get((shape, dtype), ())
 
     def of_shape(self, shape: tuple[Any, ...]) -> Sequence[int]:
         """The tensors of a shape."""
@@ -121,6 +129,10 @@ class Values:
         if part is not None:
             if len(operands) != 1 or self.shape(operands[0]) != taken_shape(part):
                 raise IllTypedError(f"{name} does not take this operand")
+            if not isinstance(part, IndexMap) and part.fill is not None:
+                dtype = self.array(operands[0]).dtype
+                if not holds(dtype, part.fill):
+                    raise IllTypedError(f"{name} does not take {dtype}: {part.fill} is none")
             return self.intern(per_world(part.apply, self.array(operands[0])), made_by)
         signature = self.signatures.get(name)
         if signature is None:
@@ -129,7 +141,10 @@ class Values:
         expected = [(t.shape, np.dtype(t.dtype)) for t in signature.operands if t is not None]
         if [(a.shape[1:], a.dtype) for a in arrays] != expected:
             raise IllTypedError(f"{signature.name} does not take these operands")
-        results = run_op(signature, arrays, self.interpreters)
+        try:
+            results = run_op(signature, arrays, self.interpreters)
+        except InterpreterError as error:  # an index that is out of bounds
+            raise IllTypedError(f"{signature.name} has no value: {error}") from error
         if not signature.is_tuple:
             return self.intern(results[0], made_by)
         return self.intern(tuple(self.intern(r, ("Result", i, made_by)) for i, r in enumerate(results)), made_by)
@@ -216,6 +231,15 @@ class Values:
             return False
         return self.equal(self.op(known.signature, operands), number)
 
+    def reads(self, variant: str, formats: str) -> bool:
+        """Whether a variant reads its operands in this list of formats."""
+        known = self.names.variants.get(variant)
+        return known is not None and " ".join(known.operands) == formats
+
+    def arrives(self, number: int, name: str) -> bool:
+        """Whether a tensor comes from outside in this format."""
+        return (number, name) in self.arrivals
+
     def equal(self, a: Any, b: Any) -> bool:
         """Whether two tensors, operand lists, buffers or names are equal."""
         if isinstance(a, tuple) and isinstance(b, tuple):
@@ -227,7 +251,7 @@ class Values:
         x, y = self.tensors[a], self.tensors[b]
         if isinstance(x, tuple) or isinstance(y, tuple):
             return isinstance(x, tuple) and isinstance(y, tuple) and self.equal(x, y)
-        return x.shape == y.shape and x.dtype == y.dtype and close(x, y)
+        return same_bits(x, y)
 
     def is_named(self, name: str, text: str) -> bool:
         """``(is name text)``."""
@@ -278,6 +302,8 @@ class TermEvaluator:
             "fits-all": v.fits_all,
             "serves": lambda a, b: a.serves(b),
             "computes": v.computes,
+            "reads": v.reads,
+            "arrives": v.arrives,
             "=": lambda first, *rest: all(v.equal(first, other) for other in rest),
             "!=": lambda a, b: not v.equal(a, b),
             "<": lambda a, b: a < b,
@@ -357,6 +383,9 @@ class TermEvaluator:
             return self.values.operand_lists()
         if sort == "Tensor":
             return range(len(self.values.tensors))
+        if sort == "String":
+            names = self.values.names
+            return [*self.values.parts, *self.values.signatures, *names.formats, *names.lists, *names.constants]
         raise MeaninglessError(f"there is no telling what all of sort {sort} are")
 
     def _tried(self, term: Expr, scope: Mapping[str, Any]) -> Any:
@@ -366,7 +395,7 @@ class TermEvaluator:
             return None
 
 
-def run_op(signature: Signature, operands: Sequence[Array], interpreters: dict[str, Interpreter]) -> list[Array]:
+def run_op(signature: Signature, operands: Sequence[Array], interpreters: dict[str, Runs]) -> list[Array]:
     """An op on operands with worlds in front; one array per result. ``interpreters`` keeps what is worked out once."""
     interpreter = interpreters.get(signature.key)
     if interpreter is None:
@@ -379,7 +408,7 @@ def lay(fmt: Format, array: Array) -> StoredBytes:
     defined = np.ones(array.shape, bool)
     if fmt.is_padded:
         widths = ((0, 0), *fmt.padding)
-        fill = 0 if fmt.fill is UNDEF or fmt.fill is None else fmt.fill
+        fill = filled(array.dtype, 0.0 if fmt.fill is UNDEF or fmt.fill is None else float(fmt.fill))
         array = np.pad(array, widths, constant_values=fill)
         defined = np.pad(defined, widths, constant_values=fmt.fill is not UNDEF)
     return StoredBytes(per_world(fmt.index_map.apply, array), per_world(fmt.index_map.apply, defined))
@@ -395,17 +424,6 @@ def taken_shape(part: Part) -> tuple[Any, ...]:
     if isinstance(part, IndexMap):
         return part.shape
     return part.wide_shape if part.fill is None else part.shape
-
-
-def close(a: Array, b: Array) -> bool:
-    """Equal but for the order of additions."""
-    if a.shape == b.shape and bool((a == b).all()):
-        return True
-    if a.dtype.kind != "f" or a.shape != b.shape:
-        return False
-    finite = np.abs(b[np.isfinite(b)])
-    scale = float(finite.max()) if finite.size else 1.0
-    return bool(np.allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE * max(scale, 1e-30), equal_nan=True))
 
 
 def pick(operands: Sequence[Any], index: int) -> Any:

@@ -1,29 +1,21 @@
 """What random models are made of: ops, views, pads, crops and formats over a family of small shapes.
 
 In: a seed, and the names of ops that rules ask for. Out: :class:`Vocabulary`. Ops are Relax ops, read by the importer
-like any program's, so that what is fuzzed is what runs. A list of ops is no table of what they do to layouts.
+like any program's, so that what is fuzzed is what runs; their attributes and operands are drawn from their schemas.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
-from tvm import relax
-from tvm.relax import op as R
-
-from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.graph import Signature
-from eqsat_layout.graph.importer import import_module
 from eqsat_layout.maps import UNDEF, Digit, Format, IndexMap
-
-Shape = tuple[int, ...]
-Build = Callable[..., Any]
+from eqsat_layout.soundness.rules.ops import Shape, known_ops, named_calls, plain_calls, sampled_calls
+from eqsat_layout.soundness.rules.runners import Runs
 
 FAMILIES: tuple[Shape, ...] = (
     (4,),
@@ -36,14 +28,21 @@ FAMILIES: tuple[Shape, ...] = (
     (3, 1, 4),
     (1, 4, 4, 4),
     (2, 4, 3, 3),
+    (2, 1, 2, 1, 2),
+    (1, 2, 1, 2, 1, 2),
+    (1,),
 )
 """Shapes that vocabularies are built around: square ones, where maps that differ give equal shapes; units; images."""
+
+FILLS = (0.5, 2.0, -0.5, float("inf"), float("-inf"), 127.0)
+"""What pads hold besides -1, 0 and 1."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
     """Ops by key, views, pads and crops by key, formats by the shape of their tensor; ``missing``: ops that can't be
-    built, with the reason."""
+    built or run, with the reason. ``attributes``: of each op that is named, how many choices of attributes there are.
+    """
 
     shape: Shape
     wide: Shape
@@ -51,103 +50,33 @@ class Vocabulary:
     parts: tuple[Part, ...]
     formats: dict[Shape, tuple[Format, ...]]
     missing: dict[str, str] = field(default_factory=dict)
+    interpreters: dict[str, Runs] = field(default_factory=dict)
+    attributes: dict[str, int] = field(default_factory=dict)
 
 
 def make_vocabulary(shape: Shape, seed: int, wanted: Iterable[str] = ()) -> Vocabulary:
     """The vocabulary around ``shape``; ``wanted``: names of Relax ops that must be in it."""
     rng = random.Random(f"{shape} {seed}")
     wide = tuple(e + w for e, w in zip(shape, _widths(shape, rng), strict=True))
-    calls = [*_plain_calls(shape), *_pointwise_calls(wide)]
-    if len(shape) > 1:
-        calls += _pointwise_calls(shape[::-1]) if shape[::-1] not in (shape, wide) else []
+    parts = tuple(_parts(shape, wide, rng))
+    viewed = [made for part in parts if isinstance(part, IndexMap) and (made := _made_shape(part)) not in (shape, wide)]
+    wanted = tuple(wanted)
+    calls = [*plain_calls(shape, wide), *sampled_calls(shape, rng)]
     missing: dict[str, str] = {}
-    for name in wanted:
-        found = _calls_by_name(name, shape)
+    for name in sorted(set(wanted)):
+        found = named_calls(name, shape, wide, viewed, rng)
         calls += found
-        calls += _calls_by_name(name, wide) if found else []
         if not found:
             missing[name] = "no such op, or it does not take tensors only"
-    signatures = _signatures(calls)
-    parts = tuple(_parts(shape, wide, rng))
+    known = known_ops(calls, frozenset(wanted))
+    for name, why in known.refused.items():
+        if name not in {call.name for call in known.attributes}:
+            missing.setdefault(name, why)
+    signatures = known.signatures
     shapes = {shape, wide, *(_made_shape(part) for part in parts)}
     shapes |= {tuple(int(e) for e in t.shape) for s in signatures.values() if s.is_tuple for t in s.results if t}
     formats = {s: tuple(_formats(s, rng)) for s in sorted(shapes)}
-    return Vocabulary(shape, wide, signatures, parts, formats, missing)
-
-
-# ---- ops ------------------------------------------------------------------------------------------------------------
-
-
-def _pointwise_calls(shape: Shape) -> list[tuple[Build, list[Shape]]]:
-    one = relax.const(np.float32(1.0))
-    return [
-        (R.nn.relu, [shape]),
-        (R.negative, [shape]),
-        (lambda x: R.add(x, one), [shape]),
-        (R.add, [shape, shape]),
-        (R.multiply, [shape, shape]),
-        (R.maximum, [shape, shape]),
-    ]
-
-
-def _plain_calls(shape: Shape) -> list[tuple[Build, list[Shape]]]:
-    last = len(shape) - 1
-    calls: list[tuple[Build, list[Shape]]] = [
-        *_pointwise_calls(shape),
-        (R.subtract, [shape, shape]),
-        (R.add, [shape, shape[-1:]]),
-        (lambda x: R.sum(x, axis=[0], keepdims=True), [shape]),
-        (lambda x: R.max(x, axis=[last]), [shape]),
-        (lambda x: R.nn.softmax(x, axis=last), [shape]),
-        (lambda x, y: R.concat([x, y], axis=last), [shape, shape]),
-    ]
-    calls += [(lambda x: R.split(x, 2, axis=last), [shape])] if shape[-1] % 2 == 0 else []
-    calls += [(lambda x: R.split(x, [1], axis=last), [shape])] if shape[-1] > 1 else []
-    calls += [(lambda x: R.split(x, [1, 2], axis=last), [shape])] if shape[-1] > 2 else []
-    calls += [(R.matmul, [shape, shape])] if last and shape[-1] == shape[-2] else []
-    if len(shape) == 4:
-        weight = (4, shape[1], 3, 3)
-        calls += [
-            (lambda x, w: R.nn.conv2d(x, w, padding=1), [shape, weight]),
-            (lambda x: R.nn.max_pool2d(x, pool_size=(2, 2), strides=(1, 1), padding=(0, 0, 1, 1)), [shape]),
-            (R.multiply, [shape, (1, shape[1], 1, 1)]),
-        ]
-    return calls
-
-
-def _calls_by_name(name: str, shape: Shape) -> list[tuple[Build, list[Shape]]]:
-    """The op called ``name`` on as few tensors as it takes, with the defaults of its other arguments."""
-    function: Any = R
-    for part in name.removeprefix("relax.").split("."):
-        function = getattr(function, part, None)
-    if not name.startswith("relax.") or not callable(function):
-        return []
-    last = shape[-1:]
-    for shapes in ([shape], [shape, shape], [shape, last], [shape] * 3, [shape, last, last]):
-        variables = [relax.Var(f"p{i}", relax.TensorType(list(s), "float32")) for i, s in enumerate(shapes)]
-        try:
-            relax.BlockBuilder().normalize(function(*variables))
-        except ILL_TYPED:  # operands that the op does not take: others are tried
-            continue
-        return [(function, list(shapes))]
-    return []
-
-
-def _signatures(calls: Sequence[tuple[Build, list[Shape]]]) -> dict[str, Signature]:
-    """What the importer makes of the calls; views, pads and crops are left to :func:`_parts`."""
-    builder = relax.BlockBuilder()
-    params = [
-        [relax.Var(f"p{i}_{j}", relax.TensorType(list(s), "float32")) for j, s in enumerate(shapes)]
-        for i, (_, shapes) in enumerate(calls)
-    ]
-    with builder.function("main", [p for row in params for p in row]):
-        with builder.dataflow():
-            results = [builder.emit(build(*row)) for (build, _), row in zip(calls, params, strict=True)]
-            output = builder.emit_output(relax.Tuple(results))
-        builder.emit_func_output(output)
-    program = import_module(builder.finalize())
-    used = {node.signature for graph in program.graphs for node in graph.nodes if node.kind == "op"}
-    return {k: s for k, s in program.signatures.items() if k in used and not s.parts and s.func is not None}
+    return Vocabulary(shape, wide, signatures, parts, formats, missing, known.interpreters, known.varied())
 
 
 # ---- views, pads, crops ---------------------------------------------------------------------------------------------
@@ -173,7 +102,7 @@ def _parts(shape: Shape, wide: Shape, rng: random.Random) -> list[Part]:
     added = [big - small for small, big in zip(shape, wide, strict=True)]
     for lows in ([0] * len(added), added):  # two windows of the same shapes
         widths = tuple((lo, n - lo) for lo, n in zip(lows, added, strict=True))
-        parts += [Border(shape, widths, fill) for fill in (-1.0, 0.0, 1.0, None)]
+        parts += [Border(shape, widths, fill) for fill in (-1.0, 0.0, 1.0, None, rng.choice(FILLS))]
     return parts
 
 

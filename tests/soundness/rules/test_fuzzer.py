@@ -113,6 +113,46 @@ def test_a_malformed_meaning_is_refused(tmp_path: Path, line: str, message: str)
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (";= (identity k) := (= k k)\n", "what 'identity' means is said in the file that declares it"),
+        ("(relation mine (Tensor))\n;= (mine x) := (= x x)\n;= (mine x) := (ok x)\n", "was said before"),
+    ],
+)
+def test_a_meaning_is_not_replaced(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(RuleError, match=message):
+        read_rule_base([*rule_files(), written(tmp_path, text)])
+
+
+def test_a_meaning_inside_a_string_is_none(tmp_path: Path) -> None:
+    text = '(relation mine (Tensor))\n(rule ((is k "\n;= (mine x) := (= x x)\n") (= y (Op k a))) ((mine y)) :name "r")'
+    assert "mine" not in read_rule_base([*rule_files(), written(tmp_path, text)]).meanings
+
+
+def test_the_report_says_what_was_concluded_through_what_has_no_meaning(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        (relation near (Tensor Tensor))
+        (rule ((alias y k x)) ((near y x)) :ruleset logical :name "mark")
+        (rule ((near y x)) ((union y x)) :ruleset logical :name "near is one")
+        """,
+    )
+    mark, use = fuzz(path, Effort(cases=1, models=1)).rules
+    assert any(
+        "(near ...) has no meaning, judged where it is used: mine.egg:4 near is one" in line for line in mark.remarks
+    )
+    assert use.counterexample is not None
+    assert "through (near ...), which has no meaning, from mine.egg:3 mark" in use.counterexample.text
+
+
+def test_a_guard_that_is_never_false_is_said(tmp_path: Path) -> None:
+    text = '(rule ((alias y k x) (is k "view")) ((alias y k x)) :ruleset logical :name "r")'
+    (rule,) = fuzz(written(tmp_path, text), Effort(cases=1, models=1)).rules
+    assert '(is k "view") is never false in the models: nothing tests it' in rule.remarks
+
+
+@pytest.mark.parametrize(
     ("rule", "trouble"),
     [
         ('(rule ((= y (Op k a)) (is k "relax.no_such_op")) ((live y)) :name "r")', "relax.no_such_op: no such op"),

@@ -1,0 +1,112 @@
+"""Tensors compared bit for bit, and the elements that they are made of.
+
+In: shapes and dtypes. Out: arrays of several worlds, first axis. Two worlds hold small numbers, of which sums and
+products are exact; one is full of special ones: NaN, infinities, zeros of both signs, denormals, ends of integers;
+one is rough, so that every rounding shows. NaN is one value, whatever its payload; -0.0 is not 0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+WORLDS = 4
+
+
+def canonical(array: Array) -> Array:
+    """The array, contiguous, with one NaN for all."""
+    array = np.ascontiguousarray(array)
+    if array.dtype.kind == "f":
+        strange = np.isnan(array)
+        if strange.any():
+            array = np.where(strange, array.dtype.type(np.nan), array)
+    return array
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """Whether two arrays are equal in shape, dtype and every bit."""
+    return a.shape == b.shape and a.dtype == b.dtype and canonical(a).tobytes() == canonical(b).tobytes()
+
+
+def holds(dtype: Any, number: float) -> bool:
+    """Whether a number is one of this dtype."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return not np.isfinite(number) or bool(np.isfinite(dtype.type(number)))
+    if dtype.kind == "b":
+        return number in (0, 1)
+    return bool(np.isfinite(number)) and number == int(number) and _fits(dtype, int(number))
+
+
+def filled(dtype: Any, number: float) -> Any:
+    """A number as an element of this dtype; where it is none, the nearest that can be written."""
+    dtype = np.dtype(dtype)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return dtype.type(min(max(0 if np.isnan(number) else number, int(info.min)), int(info.max)))
+    with np.errstate(over="ignore"):
+        return dtype.type(number)
+
+
+def garbage(dtype: Any) -> Any:
+    """What stands where nothing is defined."""
+    dtype = np.dtype(dtype)
+    return np.iinfo(dtype).max if dtype.kind in "iu" else filled(dtype, 1e30)
+
+
+def random_array(rng: np.random.Generator, shape: Sequence[Any], dtype: Any = "float32") -> Array:
+    """A tensor in all worlds."""
+    dtype = np.dtype(dtype)
+    small = [_small(rng, shape, dtype) for _ in range(2)]
+    plain = _small(rng, shape, dtype)
+    special = np.where(rng.random(tuple(shape)) < 0.7, rng.choice(specials(dtype), tuple(shape)), plain)
+    return canonical(np.stack([*small, special.astype(dtype), _rough(rng, shape, dtype)]))
+
+
+def indices(rng: np.random.Generator, shape: Sequence[Any], dtype: Any) -> Array:
+    """A tensor of integers that are 0 or 1: indices into most things."""
+    return rng.integers(0, 2, (WORLDS, *shape)).astype(dtype)
+
+
+def specials(dtype: Any) -> Array:
+    """The numbers of a dtype at which arithmetic does what it does nowhere else."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return np.array([False, True])
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        ends = [info.min, int(info.min) + 1, info.max, int(info.max) - 1, 0, 1, int(info.max) // 2 + 1]
+        return np.array([*ends, *([-1, -2] if info.min < 0 else [2])], dtype)
+    limits = np.finfo(dtype)
+    largest, least, tiny = float(limits.max), float(limits.smallest_subnormal), float(limits.tiny)
+    numbers: list[float] = [np.nan, np.inf, -np.inf, 0.0, -0.0, largest, -largest, least, -least, tiny]
+    return np.array([*numbers, 0.5, 1.5, 2.5, -0.5, -1.0, 1 / float(limits.eps), largest / 2], dtype)
+
+
+def _small(rng: np.random.Generator, shape: Sequence[Any], dtype: np.dtype[Any]) -> Array:
+    if dtype.kind == "b":
+        return rng.integers(0, 2, tuple(shape)).astype(bool)
+    if dtype.kind in "iu":
+        return rng.integers(0 if dtype.kind == "u" else -4, 5, tuple(shape)).astype(dtype)
+    return np.asarray(rng.integers(-8, 9, tuple(shape)).astype(dtype) / dtype.type(4))
+
+
+def _rough(rng: np.random.Generator, shape: Sequence[Any], dtype: np.dtype[Any]) -> Array:
+    if dtype.kind == "b":
+        return rng.integers(0, 2, tuple(shape)).astype(bool)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max, tuple(shape), dtype, endpoint=True)
+    scale = 2.0 ** rng.integers(-3, 4, tuple(shape))
+    return np.asarray(rng.standard_normal(tuple(shape)) * scale).astype(dtype)
+
+
+def _fits(dtype: np.dtype[Any], number: int) -> bool:
+    info = np.iinfo(dtype)
+    return int(info.min) <= number <= int(info.max)

@@ -1,0 +1,180 @@
+"""The ops of random models: those that every vocabulary has, some of all that there are, and those that rules name.
+
+In: shapes and names. Out: :class:`KnownOps`: signatures as the importer makes them, each with what has run
+it. What can't be run is kept with the reason.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.relax import op as R
+
+from eqsat_layout.errors import ILL_TYPED
+from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.graph.importer import import_module
+from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, InterpreterError
+from eqsat_layout.soundness.oracle.tir_values import Masked
+from eqsat_layout.soundness.rules.runners import Runs, build_call
+from eqsat_layout.soundness.rules.schema import ATTEMPTS, DTYPES, Call, all_ops, draw_calls, parameters, usual_type
+
+Shape = tuple[int, ...]
+
+SAMPLED = 5
+"""Ops in a vocabulary that no rule names, drawn from all that Relax has."""
+VARIANTS = 3
+"""Choices of attributes on the same operands."""
+FEW_ATTEMPTS = 12
+_INTEGERS = [dtype for dtype in DTYPES if "int" in dtype]
+
+
+# ---- calls ----------------------------------------------------------------------------------------------------------
+
+
+def plain_calls(shape: Shape, wide: Shape) -> Iterator[Call]:
+    """Ops that every vocabulary has: what layouts go through, and what they don't."""
+    last = len(shape) - 1
+    yield from _pointwise(shape)
+    yield from _pointwise(wide)
+    if len(shape) > 1 and shape[::-1] not in (shape, wide):
+        yield from _pointwise(shape[::-1])
+    for build in (R.add, R.maximum):
+        yield _call(build, shape, shape, dtype="int8")
+    yield _call(R.negative, shape, dtype="int8")
+    yield _call(R.logical_not, shape, dtype="bool")
+    yield _call(R.subtract, shape, shape)
+    yield _call(R.add, shape, shape[-1:])
+    yield _call(partial(R.sum, axis=[0], keepdims=True), shape)
+    yield _call(R.sum, shape)
+    yield _call(partial(R.max, axis=[last]), shape)
+    for axis in dict.fromkeys((last, 0)):
+        yield _call(partial(R.nn.softmax, axis=axis), shape)
+        yield _call(partial(_concat, axis), shape, shape)
+    for parts in (2, [1], [1, 2]):
+        if shape[-1] % 2 == 0 if parts == 2 else shape[-1] > len(parts):  # type: ignore[arg-type]
+            yield _call(partial(R.split, indices_or_sections=parts, axis=last), shape)
+    if shape[-1] == 1 < wide[-1]:  # every vocabulary has an op with several results
+        yield _call(partial(R.split, indices_or_sections=[1], axis=last), wide)
+    if last and shape[-1] == shape[-2]:
+        yield _call(R.matmul, shape, shape)
+    if len(shape) == 4:
+        yield _call(partial(R.nn.conv2d, padding=1), shape, (4, shape[1], 3, 3))
+        yield _call(partial(R.nn.max_pool2d, pool_size=(2, 2), strides=(1, 1), padding=(0, 0, 1, 1)), shape)
+        yield _call(R.multiply, shape, (1, shape[1], 1, 1))
+
+
+def _pointwise(shape: Shape) -> Iterator[Call]:
+    one = relax.const(np.float32(1.0))
+    yield _call(R.nn.relu, shape)
+    yield _call(R.negative, shape)
+    yield _call(lambda x: R.add(x, one), shape)
+    for build in (R.add, R.multiply, R.maximum):
+        yield _call(build, shape, shape)
+
+
+def _concat(axis: int, x: Any, y: Any) -> Any:
+    return R.concat([x, y], axis=axis)
+
+
+def _call(build: Callable[..., Any], *shapes: Shape, dtype: str = "float32") -> Call:
+    return Call("", build, tuple(TensorType(shape, dtype) for shape in shapes))
+
+
+def sampled_calls(shape: Shape, rng: random.Random) -> list[Call]:
+    """Some of all ops, on tensors of ``shape``: two choices of attributes each."""
+    found: list[Call] = []
+    for name in rng.sample(all_ops(), SAMPLED):
+        dtype = rng.choice(("float32", rng.choice(DTYPES)))
+        found += draw_calls(name, TensorType(shape, dtype), 2, rng, FEW_ATTEMPTS)
+    return found
+
+
+def named_calls(name: str, shape: Shape, wide: Shape, viewed: Sequence[Shape], rng: random.Random) -> list[Call]:
+    """An op that rules name: on the shapes of the vocabulary, in several dtypes, or on what else it takes."""
+    if parameters(name) is None:
+        return []
+    dtypes = rng.choice(_INTEGERS), "bool", rng.choice(("float16", "float64"))
+    others = [s for s in (*rng.sample(viewed, min(1, len(viewed))),) if s not in (shape, wide)]
+    targets = [(s, "float32") for s in (shape, wide, *others)] + [*((shape, d) for d in dtypes), (wide, dtypes[0])]
+    found: list[Call] = []
+    for target, dtype in targets:
+        count = VARIANTS if (target, dtype) == (shape, "float32") else 2
+        attempts = ATTEMPTS if (target, dtype) == (shape, "float32") else FEW_ATTEMPTS
+        found += draw_calls(name, TensorType(target, dtype), count, rng, attempts)
+    usual = None if found else usual_type(name)
+    return found if usual is None else draw_calls(name, usual, VARIANTS, rng)
+
+
+# ---- signatures -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class KnownOps:
+    """``refused``: names of ops that a call of could not be run, with the reason."""
+
+    signatures: dict[str, Signature] = field(default_factory=dict)
+    interpreters: dict[str, Runs] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    attributes: dict[Call, str] = field(default_factory=dict)
+
+    def varied(self) -> dict[str, int]:
+        """How many choices of attributes there are at most on the same operands, of each op with attributes."""
+        found: dict[str, dict[Any, set[str]]] = {}
+        for call, key in self.attributes.items():
+            if call.attributes:
+                found.setdefault(call.name, {}).setdefault(call.operands, set()).add(key)
+        return {name: max(len(keys) for keys in choices.values()) for name, choices in found.items()}
+
+
+def known_ops(calls: Sequence[Call], wanted: Collection[str] = ()) -> KnownOps:
+    """What the importer makes of the calls; views, pads and crops are left to the vocabulary's parts.
+
+    ``wanted``: names of those that are built where they have no TIR.
+    """
+    builder = relax.BlockBuilder()
+    rows = [call.variables for call in calls]
+    with builder.function("main", [variable for row in rows for variable in row]):
+        with builder.dataflow():
+            results = [builder.emit(call.build(*row)) for call, row in zip(calls, rows, strict=True)]
+            output = builder.emit_output(relax.Tuple(results))
+        builder.emit_func_output(output)
+    program = import_module(builder.finalize())
+    made = {node.var: node.signature for graph in program.graphs for node in graph.nodes if node.kind == "op"}
+    found = KnownOps()
+    called = {made.get(result): call for call, result in zip(calls, results, strict=True) if call.name in wanted}
+    for key in dict.fromkeys(made.values()):
+        signature = program.signatures[key]
+        if signature.parts or None in (*signature.operands, *signature.results):
+            continue
+        why = _run_once(signature, called.get(key), found.interpreters)
+        if why:
+            found.refused[signature.name] = why
+        else:
+            found.signatures[key] = signature
+    for call, result in zip(calls, results, strict=True):
+        key = made.get(result, "")
+        if call.name and key in found.signatures:
+            found.attributes[call] = key
+    return found
+
+
+def _run_once(signature: Signature, call: Call | None, interpreters: dict[str, Runs]) -> str:
+    """Why the op can't be run; empty if it can, and then its interpreter is kept."""
+    runner: Runs | str = Interpreter(signature.func) if signature.func is not None else "it has no TIR"
+    if signature.func is None and call is not None:
+        runner = build_call(call)
+    if isinstance(runner, str):
+        return runner
+    operands = [np.zeros((1, *map(int, ty.shape)), ty.dtype) for ty in signature.operands if ty is not None]
+    try:
+        runner.run([Masked.of(array) for array in operands])
+    except (InterpreterError, *ILL_TYPED) as error:  # operations that NumPy has not, extents below 0
+        return f"its TIR can't be evaluated: {error}"
+    interpreters[signature.key] = runner
+    return ""

@@ -1,0 +1,66 @@
+"""What to say of a rule besides whether it was caught: how far one may trust that it was not.
+
+In: a rule, its base, and how often it matched. Out: lines for a person. A relation without a meaning is judged where it
+is used; a guard that was never false was not tested; few instances are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eqsat_layout.egraph.expressions import Expr, is_variable, show, variables
+from eqsat_layout.egraph.rule_forms import Rule
+from eqsat_layout.egraph.rule_grammar import COMPUTED
+from eqsat_layout.soundness.rules.rule_base import RuleBase, without_meaning
+
+_NAMES = ("String", "i64")
+
+
+def remarks_on(rule: Rule, base: RuleBase, instances: int, wanted: int) -> Iterator[str]:
+    """All of them, but for those on guards."""
+    if 0 < instances < wanted:
+        yield f"{instances:,} instances of {wanted:,}"
+    for relation in without_meaning(rule, base):
+        users = [str(r) for r in base.rules if relation in _heads(r)]
+        where = f"judged where it is used: {', '.join(users)}" if users else "and no rule uses it"
+        yield f"({relation} ...) has no meaning, {where}"
+    yield from tainted(rule, base)
+
+
+def tainted(rule: Rule, base: RuleBase) -> Iterator[str]:
+    """What a rule is concluded through that has no meaning, and which rules say that."""
+    for relation in dict.fromkeys(_heads(rule)):
+        sources = [str(r) for r in base.rules if relation in without_meaning(r, base)]
+        if sources:
+            yield f"through ({relation} ...), which has no meaning, from {', '.join(sources)}"
+
+
+def guards_of(rule: Rule, base: RuleBase) -> list[Expr]:
+    """The facts of a body that only test names and numbers which the others bind."""
+    found: list[Expr] = []
+    for fact in rule.body:
+        rest = [other for other in rule.body if other is not fact]
+        if isinstance(fact, tuple) and _tests(fact, base) and set(variables(fact)) <= _bound(rest):
+            found.append(fact)
+    return found
+
+
+def never_false(guard: Expr) -> str:
+    """What is said of a guard that no match of the rest of its body fails."""
+    return f"{show(guard)} is never false in the models: nothing tests it"
+
+
+def _tests(fact: tuple[Expr, ...], base: RuleBase) -> bool:
+    head = str(fact[0])
+    if head in base.relations:
+        return set(base.relations[head]) <= set(_NAMES)
+    return head in COMPUTED and any(is_variable(part) for part in fact[1:])
+
+
+def _bound(facts: list[Expr]) -> set[str]:
+    """The variables that facts bind: those of rows and terms, not those that are only compared."""
+    return {name for fact in facts if isinstance(fact, tuple) and fact[0] not in COMPUTED for name in variables(fact)}
+
+
+def _heads(rule: Rule) -> list[str]:
+    return [str(fact[0]) for fact in rule.body if isinstance(fact, tuple)]
