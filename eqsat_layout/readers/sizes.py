@@ -1,7 +1,7 @@
-"""The text of symbolic sizes in exported programs, which is evaluated by the library that reads it. Room: readers.
+"""The text of symbolic sizes in exported programs, which is evaluated by the library that reads it.
 
-In: a text such as ``2*s0 + 1``. Out: nothing, or :class:`UnsafeSizeError` unless it is arithmetic of names and
-integers.
+In: a text such as ``2*s0 + 1`` or ``Mul(Integer(2), Symbol('s0', positive=True))``. Out: nothing, or
+:class:`UnsafeSizeError` unless it is arithmetic of names and integers.
 """
 
 from __future__ import annotations
@@ -37,17 +37,30 @@ def check_size_text(text: Any, where: str) -> None:
         check_depth(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError, UnsafeScriptError) as error:
         raise complaint from error
+    symbols = {id(found) for node in ast.walk(tree) if (found := _name_of_symbol(node)) is not None}
     for node in ast.walk(tree):
         match node:
+            case ast.Constant(value=str()):
+                fits = id(node) in symbols
             case ast.Constant(value=value):
                 fits = isinstance(value, int | float) and abs(value) <= _LARGEST
             case ast.Name(id=name):
                 fits = not name.startswith("_")
             case ast.Call(func=ast.Name(id=name), keywords=keywords):
-                fits = not keywords and name[:1].isupper()
+                fits = name[:1].isupper() and (not keywords or name == "Symbol")
+            case ast.keyword(arg=str(assumption), value=ast.Constant(value=bool())):
+                fits = assumption.isalpha()
             case ast.BinOp(op=ast.Pow(), right=power):
                 fits = isinstance(power, ast.Constant) and isinstance(power.value, int) and power.value <= _HIGHEST
             case _:
                 fits = isinstance(node, _NODES) and not isinstance(node, ast.Call)
         if not fits:
             raise complaint
+
+
+def _name_of_symbol(node: ast.AST) -> ast.Constant | None:
+    """Of ``Symbol('s0', ...)``: sympy's way to write a name with what is assumed of it."""
+    match node:
+        case ast.Call(func=ast.Name(id="Symbol"), args=[ast.Constant(value=str(name)) as constant]):
+            return constant if name.isidentifier() and not name.startswith("_") else None
+    return None
