@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format wheel bench-env ci clean
+.PHONY: help demo test audit lint format wheel bench-env ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,6 +13,12 @@ demo: $(VENV) ## optimise, compile and run ResNet-50
 
 test: $(VENV) ## run the tests
 	$(BIN)/python -m pytest
+
+audit: $(VENV) ## run attacks, wrong rules and ten minutes of each fuzzer
+	$(BIN)/python -m pytest -q tests/attacks tests/soundness
+	$(BIN)/python bench/bad_rules.py
+	$(BIN)/eqsat-layout fuzz --seconds 600
+	$(BIN)/eqsat-layout fuzz-programs --seconds 600
 
 lint: $(VENV) ## ruff and mypy
 	$(BIN)/ruff check
