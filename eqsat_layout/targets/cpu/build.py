@@ -15,6 +15,7 @@ from typing import Any, Final
 import tvm
 from tvm import relax
 from tvm.support import cc
+from tvm_ffi.serialization import to_json_graph_str
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import Notes, first_line
@@ -54,7 +55,7 @@ class Build:
         """The machine code of each unit."""
         found = {number: data for number, unit in enumerate(units) if (data := self._known(unit, notes)) is not None}
         missing = [number for number in range(len(units)) if number not in found]
-        target = tvm.ir.save_json(self.target)
+        target = to_json_graph_str(self.target)
         functions = [tuple(zip(units[n].symbols, units[n].texts, strict=True)) for n in missing]
         jobs = [KernelJob(own, target, notes.strict) for own in functions]
         for number, made in zip(missing, workers().map(make_object, jobs), strict=True):

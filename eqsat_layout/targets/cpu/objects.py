@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import tvm
+from tvm_ffi.serialization import from_json_graph_str
 
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.cpu.lowering import pipeline_name
@@ -42,9 +43,9 @@ class MadeObject:
 
 def make_object(job: KernelJob) -> MadeObject:
     """Raises what TVM raises for a function that can't be built even without a schedule."""
-    target = tvm.ir.load_json(job.target)
+    target = from_json_graph_str(job.target)
     machine, notes = machine_of(target), Notes(job.strict)
-    plain = {name: tvm.ir.load_json(text) for name, text in job.functions}
+    plain = {name: from_json_graph_str(text) for name, text in job.functions}
     scheduled = schedule_module(tvm.IRModule(plain), machine, notes)
     try:
         data = _object_of({str(v.name_hint): func for v, func in scheduled.functions_items()}, target)

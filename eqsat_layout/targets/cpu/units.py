@@ -15,6 +15,7 @@ from typing import Any, Final
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
+from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
 from eqsat_layout.graph.renaming import renamed
 from eqsat_layout.tir.structural import nodes_of
@@ -33,7 +34,7 @@ class Unit:
     @cached_property
     def texts(self) -> tuple[str, ...]:
         """The functions as JSON."""
-        return tuple(map(tvm.ir.save_json, self.functions))
+        return tuple(map(to_json_graph_str, self.functions))
 
     @cached_property
     def digest(self) -> bytes:
@@ -50,7 +51,7 @@ class Unit:
 
     def is_same(self, texts: Sequence[str]) -> bool:
         """Whether these are functions that differ in names only."""
-        others = list(map(tvm.ir.load_json, texts))
+        others = list(map(from_json_graph_str, texts))
         return len(others) == len(self.functions) and all(map(tvm_ffi.structural_equal, others, self.functions))
 
 
