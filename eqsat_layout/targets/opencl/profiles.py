@@ -23,7 +23,7 @@ class Profile:
     height of an image gives 0. ``has_f16``: arithmetic in half precision; half images are read anywhere.
 
     ``flops``: operations a second in f32. ``memory``, ``l2``, ``l1``: bytes a second from each. ``launch``: seconds of
-    an empty kernel.
+    an empty kernel. ``image_slowdown``: how many times as long reads of images take where they are no hardware.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Profile:
     fewest_layers: int = 1
     clamps_to_zero: bool = True
     has_f16: bool = True
+    image_slowdown: float = 1.0
 
     @property
     def has_images(self) -> bool:
@@ -107,6 +108,7 @@ _POCL: Final = Profile(  # a CPU: images are simulated by function calls, all fi
     l1=200e9,
     launch=20e-6,
     has_f16=False,
+    image_slowdown=8.0,
 )
 
 PROFILES: Final = {p.name: p for p in (_ADRENO5XX, _ADRENO6XX, _MALI, _POWERVR, _BUFFER_ONLY, _POCL)}

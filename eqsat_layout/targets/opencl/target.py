@@ -7,12 +7,18 @@ scheduled or run by this package yet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
+from eqsat_layout.cost.database import Snapshot
+from eqsat_layout.cost.model import CostModel
+from eqsat_layout.graph.graph import Signature
+from eqsat_layout.implementations.layouts import Candidate
 from eqsat_layout.maps import Format, Memory
 from eqsat_layout.targets.opencl.accesses import why_not_read, why_not_written
+from eqsat_layout.targets.opencl.candidates import candidates
+from eqsat_layout.targets.opencl.costs import ImageRoofline
 from eqsat_layout.targets.opencl.images import memories_of
 from eqsat_layout.targets.opencl.profiles import Profile, profile_of
 from eqsat_layout.targets.protocol import Target
@@ -43,6 +49,14 @@ class OpenClTarget(Target):
     def writes(self, computation: Computation, buffer: int, fmt: Format) -> str | None:
         """Whole texels only, each once."""
         return why_not_written(computation, buffer, fmt)
+
+    def candidates(self, computation: Computation) -> Sequence[Candidate]:
+        """Channels in texels, each tensor in a buffer or in an image."""
+        return candidates(computation, self)
+
+    def costs(self, known: Snapshot, ops: Iterable[Signature] = ()) -> CostModel:
+        """Modelled only: nothing is measured on such devices yet."""
+        return ImageRoofline(self.profile)
 
 
 def make_target(given: Any, approx: bool) -> OpenClTarget:
