@@ -63,7 +63,7 @@ class ImageRoofline:
 
     def _seconds(self, moved: Traffic) -> float:
         loads = moved.loads_of_images * self.profile.image_slowdown + moved.loads_of_buffers
-        beyond = moved.images + moved.buffers
+        beyond = moved.images * self.profile.image_slowdown + moved.buffers
         return max(moved.memory / self.profile.memory, beyond / self.profile.l2, loads / self.profile.l1)
 
     def _arithmetic(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:

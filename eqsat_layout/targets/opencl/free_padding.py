@@ -27,7 +27,7 @@ def has_guards(computation: Computation, operands: Sequence[Format | None], prof
 
 def is_free(block: Block, access: Access, fmt: Format, profile: Profile) -> bool:
     """The padding of ``access`` is 0, and lies beyond the edges of rows and columns that have no other axis in them."""
-    if not profile.clamps_to_zero or fmt.scope == GLOBAL or not pads_with_zero(block):
+    if not profile.pads_for_free or fmt.scope == GLOBAL or not pads_with_zero(block):
         return False
     rank = len(fmt.physical_shape)
     column = first_column(fmt.scope, rank)

@@ -23,7 +23,7 @@ class Profile:
     height of an image gives 0. ``has_f16``: arithmetic in half precision; half images are read anywhere.
 
     ``flops``: operations a second in f32. ``memory``, ``l2``, ``l1``: bytes a second from each. ``launch``: seconds of
-    an empty kernel. ``image_slowdown``: how many times as long reads of images take where they are no hardware.
+    an empty kernel. ``image_slowdown``: how many times as long images take where no hardware reads and writes them.
     """
 
     name: str
@@ -45,6 +45,11 @@ class Profile:
     @property
     def has_images(self) -> bool:
         return self.width > 0
+
+    @property
+    def pads_for_free(self) -> bool:
+        """Hardware looks whether a read is inside; where images are simulated the same is done by instructions."""
+        return self.clamps_to_zero and self.image_slowdown == 1.0
 
 
 _ADRENO6XX: Final = Profile(  # Adreno 640: 954 GFLOP/s, 34 GB/s of LPDDR4X; l2, l1, launch assumed
