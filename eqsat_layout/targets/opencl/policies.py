@@ -6,17 +6,19 @@ best one that keeps to it wherever it can. What such a plan then costs is asked 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.maps import GLOBAL, Format
-from eqsat_layout.targets.opencl.candidates import in_texels
+from eqsat_layout.maps import GLOBAL, Digit, Extent, Format, IndexMap
+from eqsat_layout.targets.opencl.candidates import TEXEL
 from eqsat_layout.targets.opencl.costs import ImageRoofline
 from eqsat_layout.targets.opencl.images import NHWC, TEXTURE, WEIGHT
 from eqsat_layout.targets.opencl.target import OpenClTarget
+from eqsat_layout.tir.computation import Computation
 from eqsat_layout.tir.placement import why_not_placed
 
 _AGAINST: Final = 1.0
@@ -69,13 +71,13 @@ class _PolicyCosts:
         *,
         fused: frozenset[int] = frozenset(),
     ) -> float:
-        """Buffers count as against the policy only where the same bytes could be an image that the op can use."""
+        """Buffers count as against the policy where the op could have the tensor as an image, in some layout."""
         cost = self.honest.run(op, operands, results, fused=fused)
         if op.parts or op.computation is None:
             return cost
         numbers = (*op.computation.operands, *op.computation.results)
         for number, fmt in zip(numbers, (*operands, *results), strict=True):
-            if fmt is not None and self._is_against(lambda f, n=number: _can_use(self.target, op, n, f), fmt):
+            if fmt is not None and self._is_against(op.computation, number, fmt):
                 cost += _AGAINST
         return cost
 
@@ -85,19 +87,26 @@ class _PolicyCosts:
     def constant(self, tensor: TensorType, fmt: Format) -> float:
         return self.honest.constant(tensor, fmt)
 
-    def _is_against(self, can_use: Callable[[Format], bool], fmt: Format) -> bool:
+    def _is_against(self, computation: Computation, number: int, fmt: Format) -> bool:
         if fmt.scope != GLOBAL:
             return fmt.scope not in self.scopes
-        return any(can_use(image) for image in self._images(fmt))
-
-    def _images(self, fmt: Format) -> list[Format]:
-        """The images of this policy that hold what a buffer holds."""
-        texels = in_texels(fmt)
-        memories = [self.target.memories[scope] for scope in self.scopes if scope in self.target.memories]
-        placed = [memory.placed(texels, "float32") for memory in memories] if texels is not None else []
-        return [image for image in placed if image is not None]
+        return could_be_image(computation, number, self.target, self.scopes)
 
 
-def _can_use(target: OpenClTarget, op: Signature, number: int, fmt: Format) -> bool:
-    computation = op.computation
-    return computation is not None and why_not_placed(computation, number, fmt, target) is None
+@cache
+def could_be_image(computation: Computation, number: int, target: OpenClTarget, scopes: tuple[str, ...]) -> bool:
+    """With some axis in texels, a memory of these scopes holds the buffer and the op can use it there."""
+    buffer = computation.buffers[number]
+    memories = [target.memories[scope] for scope in scopes if scope in target.memories]
+    images = [memory.placed(fmt, buffer.dtype) for fmt in blocked(buffer.shape) for memory in memories]
+    return any(image is not None and why_not_placed(computation, number, image, target) is None for image in images)
+
+
+def blocked(shape: Sequence[Extent]) -> Iterator[Format]:
+    """The tensor with each of its axes that divide in blocks of a texel, these last: NCHW4c for channels."""
+    whole = [Digit(axis, 1, extent) for axis, extent in enumerate(shape)]
+    for axis, extent in enumerate(shape):
+        if isinstance(extent, int) and extent % TEXEL == 0 and extent:
+            dims = [(digit,) for digit in whole]
+            dims[axis] = (Digit(axis, TEXEL, extent // TEXEL),)
+            yield Format.make(IndexMap.make(shape, [*dims, (Digit(axis, 1, TEXEL),)]))
