@@ -1,7 +1,7 @@
 """Memory scopes as Relax says them: virtual devices on the types of tensors.
 
-In: a module whose PrimFuncs declare buffers in memory scopes. Out: the same, the results of their calls typed with the
-virtual devices of those scopes, which are among the module's global infos.
+In: a module whose PrimFuncs declare buffers in memory scopes. Out: the same, the results of their calls, and constants
+among their operands, typed with the virtual devices of those scopes, which are among the module's global infos.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from eqsat_layout.maps import GLOBAL
 
 
 def with_vdevices(mod: tvm.IRModule, make: Callable[[str], Any]) -> tvm.IRModule:
-    """``mod`` itself where all results lie in ordinary memory. ``make`` gives the ``VDevice`` of a scope."""
+    """``mod`` itself where all lies in ordinary memory. ``make`` gives the ``VDevice`` of a scope."""
     known = {str(device.memory_scope): device for device in mod.global_infos.get("vdevice", [])}
     placer = _Placer(mod, known, make)
     functions = {v: placer.visit_expr(f) if isinstance(f, relax.Function) else f for v, f in mod.functions_items()}
@@ -46,11 +46,22 @@ class _Placer(relax.PyExprMutator):  # type: ignore[misc]
             return call
         buffers = [p for p in func.params if type(p.ty) is tirx.BufferType][-len(types) :]
         placed = [self._placed(ty, buffer) for ty, buffer in zip(types, buffers, strict=True)]
-        if all(new is old for new, old in zip(placed, types, strict=True)):
+        operands = self._operands(call.args[1], func.params)
+        if operands is call.args[1] and all(new is old for new, old in zip(placed, types, strict=True)):
             return call
         self.has_placed = True
         result = relax.TupleType(placed) if isinstance(out, relax.TupleType) else placed[0]
-        return relax.Call(call.op, list(call.args), call.attrs, [result])
+        return relax.Call(call.op, [call.args[0], operands, *list(call.args)[2:]], call.attrs, [result])
+
+    def _operands(self, operands: Any, params: Any) -> Any:
+        """The tuple of operands with its constants placed, itself where none is."""
+        found = []
+        for operand, param in zip(operands.fields, params, strict=False):
+            before = operand.ty
+            is_constant = isinstance(operand, ir.GenericConst) and type(param.ty) is tirx.BufferType
+            after = self._placed(before, param) if is_constant else before
+            found.append((operand, False) if after is before else (ir.GenericConst(operand.value, after), True))
+        return relax.Tuple([operand for operand, _ in found]) if any(new for _, new in found) else operands
 
     def _placed(self, ty: Any, buffer: Any) -> Any:
         scope = str(buffer.ty.storage_scope) or GLOBAL

@@ -69,12 +69,22 @@ class Memory:
             return f"{fmt} has {len(fmt.groups)} groups of physical axes, but it holds {self.axis_groups}"
         if not self._fits(fmt.groups):
             return f"{fmt} has groups of {_text(fmt.groups)} elements, but it holds {_text(self.largest)}"
-        if self.texel_bits:
-            bits, inner = element_bits(dtype), (1, *fmt.physical_shape)[-1]
-            if not isinstance(inner, int) or inner * bits not in self.texel_bits:
-                sizes = " or ".join(map(str, self.texel_bits))
-                return f"its innermost axis must be {sizes} bits long, and that of {fmt} has {inner} elements of {bits}"
-        return None
+        return self.why_no_texel(fmt, dtype)
+
+    def why_no_texel(self, fmt: Format, dtype: str) -> str | None:
+        """Why the innermost axis makes no texels, in words; ``None`` if it does, or none are asked for."""
+        bits, inner = element_bits(dtype), (1, *fmt.physical_shape)[-1]
+        if not self.texel_bits or (isinstance(inner, int) and inner * bits in self.texel_bits):
+            return None
+        sizes = " or ".join(map(str, self.texel_bits))
+        return f"its innermost axis must be {sizes} bits long, and that of {fmt} has {inner} elements of {bits}"
+
+    def suits(self, fmt: Format) -> bool:
+        """Whether it is worth proposing for a buffer in ``fmt`` that may lie anywhere; else it is only where asked for.
+
+        Memories that hold the same buffers at the same speed would else all be tried.
+        """
+        return True
 
     def _fits(self, groups: Sequence[Extent]) -> bool:
         """A symbolic extent fits where nothing is limited."""

@@ -101,6 +101,10 @@ def _places(computation: Computation, number: int, fmt: Format, placement: Place
     found = [fmt]
     for memory in placement.memories.values():
         placed = memory.placed(fmt, dtype) if memory.scope != fmt.scope else None
-        if placed is not None and why_not_placed(computation, number, placed, placement) is None:
+        if (
+            placed is not None
+            and memory.suits(placed)
+            and why_not_placed(computation, number, placed, placement) is None
+        ):
             found.append(placed)
     return found

@@ -1,0 +1,78 @@
+"""The cost model of OpenCL devices: a roofline with a ceiling for each cache.
+
+In: a profile. Out: :class:`ImageRoofline`, modelled seconds. Nothing in it was measured on a phone: it compares
+plans by what they move through which cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from eqsat_layout.cost.model import dtype_bytes
+from eqsat_layout.cost.vectorise import heaviest, padded_work
+from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.maps import GLOBAL, Format
+from eqsat_layout.targets.opencl.free_padding import has_guards
+from eqsat_layout.targets.opencl.profiles import Profile
+from eqsat_layout.targets.opencl.traffic import Traffic, traffic_of, traffic_of_copy
+
+_LANES: Final = 4
+_SCALAR: Final = 0.25
+"""Of peak, where lanes of a vector lie apart: they are loaded and stored one by one."""
+_GUARDED: Final = 1.15
+"""How many times the arithmetic takes where each read asks first whether it is inside (assumed)."""
+_PERMUTING: Final = 0.5
+"""Of the bandwidth is left to a copy that permutes (assumed)."""
+
+
+@dataclass(frozen=True)
+class ImageRoofline:
+    """A :class:`~eqsat_layout.cost.model.CostModel`."""
+
+    profile: Profile
+
+    def run(
+        self,
+        op: Signature,
+        operands: Sequence[Format | None],
+        results: Sequence[Format | None],
+        *,
+        fused: frozenset[int] = frozenset(),
+    ) -> float:
+        """The slowest of memory, second cache, first cache and arithmetic, and the launch of a kernel."""
+        if op.parts:
+            return 0.0
+        moved = self._seconds(traffic_of(op, operands, results, self.profile, fused))
+        launch = 0.0 if any(i >= 0 for i in fused) else self.profile.launch
+        return launch + max(moved, self._arithmetic(op, operands, results))
+
+    def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
+        """A kernel of its own where an image is read or written; a kernel beside it permutes buffers by the way."""
+        size = dtype_bytes(tensor.dtype)
+        if fused and source.scope == GLOBAL and target.scope == GLOBAL:
+            before, after = source.elements() * size, target.elements() * size
+            return max(0.0, max(before, after) / _PERMUTING - before) / self.profile.memory
+        copied = self._seconds(traffic_of_copy(source, target, size, self.profile))
+        return self.profile.launch + copied / _PERMUTING
+
+    def constant(self, tensor: TensorType, fmt: Format) -> float:
+        """Read from memory once, cold."""
+        return fmt.elements() * dtype_bytes(tensor.dtype) / self.profile.memory
+
+    def _seconds(self, moved: Traffic) -> float:
+        loads = moved.loads_of_images * self.profile.image_slowdown + moved.loads_of_buffers
+        beyond = moved.images * self.profile.image_slowdown + moved.buffers
+        return max(moved.memory / self.profile.memory, beyond / self.profile.l2, loads / self.profile.l1)
+
+    def _arithmetic(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
+        computation = op.computation
+        if computation is None or not computation.flops:
+            return 0.0
+        heavy = heaviest(computation, operands, results)
+        share = _SCALAR if heavy is None else max(_SCALAR, heavy.efficiency(_LANES))
+        is_half = all(ty is None or dtype_bytes(ty.dtype) <= 2 for ty in op.results)
+        peak = self.profile.flops * (2 if is_half and self.profile.has_f16 else 1)
+        guarded = _GUARDED if has_guards(computation, operands, self.profile) else 1.0
+        return computation.flops * padded_work(computation, operands, results) * guarded / (peak * share)

@@ -1,0 +1,78 @@
+"""An OpenCL device as a target.
+
+In: an ``opencl`` target as the user gives it, with its ``device`` and ``profile``. Out: :class:`OpenClTarget`: buffers
+and images by scope, candidates in both, costs by what the caches keep. Plans are made and written down; kernels are not
+scheduled or run by this package yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import tvm
+
+from eqsat_layout.cost.database import Snapshot
+from eqsat_layout.cost.model import CostModel
+from eqsat_layout.errors import TargetError
+from eqsat_layout.graph.graph import Signature
+from eqsat_layout.implementations.layouts import Candidate
+from eqsat_layout.maps import Format, Memory
+from eqsat_layout.notes import Notes
+from eqsat_layout.targets.opencl.accesses import why_not_read, why_not_written
+from eqsat_layout.targets.opencl.candidates import candidates
+from eqsat_layout.targets.opencl.costs import ImageRoofline
+from eqsat_layout.targets.opencl.images import memories_of
+from eqsat_layout.targets.opencl.profiles import Profile, profile_of
+from eqsat_layout.targets.protocol import Target
+from eqsat_layout.targets.registry import parsed
+from eqsat_layout.tir.computation import Computation
+
+
+class OpenClTarget(Target):
+    """A GPU, or PoCL, that its profile describes."""
+
+    kind: ClassVar[str] = "opencl"
+
+    @cached_property
+    def profile(self) -> Profile:
+        """What is known of the device."""
+        return profile_of(str(self.tvm.attrs.get("device", "")), str(self.tvm.attrs.get("model", "")))
+
+    @cached_property
+    def memories(self) -> Mapping[str, Memory]:
+        """Buffers and, where the device has images, those of TVM's three texture scopes."""
+        attrs = self.tvm.attrs
+        return memories_of(self.profile, int(attrs["texture_spatial_limit"]), int(attrs["texture_depth_limit"]))
+
+    def reads(self, computation: Computation, buffer: int, fmt: Format) -> str | None:
+        """Whole texels only."""
+        return why_not_read(computation, buffer, fmt)
+
+    def writes(self, computation: Computation, buffer: int, fmt: Format) -> str | None:
+        """Whole texels only, each once."""
+        return why_not_written(computation, buffer, fmt)
+
+    def candidates(self, computation: Computation) -> Sequence[Candidate]:
+        """Channels in texels, each tensor in a buffer or in an image."""
+        return candidates(computation, self)
+
+    def costs(self, known: Snapshot, ops: Iterable[Signature] = ()) -> CostModel:
+        """Modelled only: nothing is measured on such devices yet."""
+        return ImageRoofline(self.profile)
+
+    def join(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
+        """:class:`TargetError`: there are no kernels yet."""
+        raise TargetError(
+            "programs for OpenCL are planned and written down, not built yet: eqsat_layout.optimize gives the module"
+        )
+
+
+def make_target(given: Any, approx: bool) -> OpenClTarget:
+    """See :func:`eqsat_layout.targets.registry.target`. A ``profile`` in a dictionary is what TVM calls ``model``."""
+    if isinstance(given, Mapping) and "profile" in given:
+        given = {**{k: v for k, v in given.items() if k != "profile"}, "model": given["profile"]}
+    found = OpenClTarget(parsed(given), approx=approx)
+    assert found.profile is not None, "raises where there is no such profile"
+    return found
