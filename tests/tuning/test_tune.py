@@ -274,8 +274,11 @@ def test_what_tvm_says_of_a_kernel_is_its_reason_and_no_row_of_carets(tmp_path: 
         raise RuntimeError("no such intrinsic\n    y[i] = f(x[i])\n           ^^^^^^^\n")
 
     report = tune(convolution(), database=tmp_path, remote=lent(Picky((1, 12, 12, 16), refuse)))
-    reasons = {failure.reason for failure in report.failures}
-    assert reasons == {"relax.nn.conv2d: can't be built and run: RuntimeError: no such intrinsic"}
+    reasons = {failure.reason for failure in report.failures}  # how many kernels have that shape depends on the times
+    assert "relax.nn.conv2d: can't be built and run: RuntimeError: no such intrinsic" in reasons
+    assert {reason.partition(": ")[2] for reason in reasons} == {
+        "can't be built and run: RuntimeError: no such intrinsic"
+    }
 
 
 def test_a_fault_while_measuring_is_logged_and_raised_in_strict_mode(
