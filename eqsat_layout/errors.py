@@ -31,6 +31,10 @@ class RuleError(EqsatError):
     """A rule file that can't be loaded; the message starts with ``file:line:column``."""
 
 
+class InputError(EqsatError, ValueError):
+    """An input, or a shape for one, that does not fit the program; the message names it, what it is and what came."""
+
+
 class MalformedModuleError(EqsatError, ValueError):
     """An IRModule that is not well formed; the message names the function and the binding."""
 

@@ -22,10 +22,11 @@ LAYERS = (
     {"egraph"},
     {"extract", "passes"},
     {"targets", "report"},
-    {"validation"},
+    {"validation", "readers"},
+    {"sources"},
     {"planning"},
-    {"tuning"},
-    {"soundness", "readers", "models"},
+    {"tuning", "session"},
+    {"soundness", "models"},
     {"cli"},
 )
 """Rooms (and the modules beside them) from the bottom up; those of one layer don't import one another."""

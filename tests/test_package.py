@@ -68,7 +68,8 @@ def test_paths_and_modules_that_a_page_names_exist(page: str) -> None:
 
 
 def test_the_public_names_are_there_and_no_others() -> None:
-    errors, classes = ["EqsatError", "ValidationError"], ["Limits", "OptimizeLayout", "Plan", "Remote", "TuneReport"]
+    errors = ["EqsatError", "ValidationError"]
+    classes = ["Limits", "OptimizeLayout", "Options", "Plan", "Remote", "Session", "TuneReport"]
     assert sorted(eqsat_layout.__all__) == sorted(
         errors + classes + ["compile", "optimize", "plan", "transform_layout", "tune"]
     )
