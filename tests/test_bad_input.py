@@ -262,7 +262,7 @@ def only_tir() -> Any:
 
 MODULE_ROWS = [
     Row("nothing", options(), MalformedModuleError, ["NoneType"], mod=lambda: None),
-    Row("a path", options(), MalformedModuleError, ["str"], mod=lambda: "model.onnx"),
+    Row("a path to nothing", options(), EqsatError, ["model.onnx", "No such file"], mod=lambda: "model.onnx"),
     Row("a function", options(), MalformedModuleError, ["Function"], mod=lambda: relu_chain()["main"]),
     Row("a dictionary", options(), MalformedModuleError, ["dict"], mod=lambda: {"main": relu_chain()["main"]}),
     Row("no functions", options(), None, ["same"], mod=lambda: tvm.IRModule({})),

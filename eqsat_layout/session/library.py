@@ -23,8 +23,7 @@ from eqsat_layout.sources.source import LIBRARIES
 
 def written_to(path: Path, executable: Any) -> None:
     """Under a new name first: a library that a process runs must not be written over."""
-    if path.suffix not in LIBRARIES:
-        raise EqsatError(f"{path}: a library's name ends in {', '.join(sorted(LIBRARIES))}")
+    check_output(path)
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".saving") as folder:
             made = Path(folder) / path.name
@@ -32,6 +31,12 @@ def written_to(path: Path, executable: Any) -> None:
             os.replace(made, path)
     except OSError as error:
         raise EqsatError(f"{path}: {error.strerror or error}") from error
+
+
+def check_output(path: Path) -> None:
+    """:class:`EqsatError` for a name that no library has."""
+    if path.suffix not in LIBRARIES:
+        raise EqsatError(f"{path}: a library's name ends in {', '.join(sorted(LIBRARIES))}")
 
 
 def opened(path: Path) -> tuple[Any, Interface]:

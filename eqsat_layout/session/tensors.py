@@ -40,7 +40,7 @@ def taken(value: Any, spec: TensorSpec) -> Any:
 
 def given_back(tensor: Any, *, copied: bool) -> Array:
     """``tensor`` as an array, of memory of its own where it is ``copied``."""
-    dtype = _numpy_dtype(str(tensor.dtype))
+    dtype = numpy_dtype(str(tensor.dtype))
     array: Array = _bytes(tensor).view(dtype).reshape(tuple(map(int, tensor.shape)))
     return array.copy() if copied else array
 
@@ -100,7 +100,7 @@ def _size(tensor: Any) -> int:
     return int(np.prod([int(e) for e in tensor.shape], dtype=np.int64)) * int(tvm.DataType(str(tensor.dtype)).itemsize)
 
 
-def _numpy_dtype(dtype: str) -> Any:
+def numpy_dtype(dtype: str) -> Any:
     """NumPy's own, or one of those that ``ml_dtypes`` adds to it, which TVM's Python package needs too."""
     try:
         return np.dtype(dtype)
