@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
+import pydoc
 import re
 import subprocess
 import sys
@@ -78,6 +80,21 @@ def test_the_public_names_are_there_and_no_others() -> None:
         assert getattr(eqsat_layout, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = eqsat_layout.nothing
+
+
+@pytest.mark.parametrize("name", ["compile", "optimize", "plan", "Session"])
+def test_help_lists_every_option(name: str) -> None:
+    text = pydoc.render_doc(getattr(eqsat_layout, name), renderer=pydoc.plaintext)
+    assert [option for option in eqsat_layout.Options.__annotations__ if f"``{option}``" not in text] == []
+
+
+def test_the_readme_starts_with_two_lines_from_a_file_to_an_answer() -> None:
+    first = re.search(r"^```py\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    assert first is not None
+    assert first.start() < README.index("```sh")
+    assert first[1].count("\n") == 3
+    names = {node.attr for node in ast.walk(ast.parse(first[1])) if isinstance(node, ast.Attribute)}
+    assert names == {"Session", "run"}
 
 
 def test_importing_the_package_imports_nothing_heavy(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +25,7 @@ from rich.text import Text
 
 from eqsat_layout.cli.engines import ENGINES, OWN, serve
 from eqsat_layout.cli.stages import Stages
-from eqsat_layout.errors import EqsatError
+from eqsat_layout.errors import EqsatError, did_you_mean
 from eqsat_layout.report.text import format_seconds
 
 _REST: Final = 0.2
@@ -99,8 +98,8 @@ def run_bench(options: BenchOptions, console: Console) -> dict[str, Figures]:
     stages, left_out = Stages(console), dict[str, str]()
     for name in options.engines:
         if name not in ENGINES:
-            near = [f"did you mean {one!r}? " for one in get_close_matches(name, ENGINES, 1)]
-            raise EqsatError(f"there is no engine {name!r}; {''.join(near)}there are {', '.join(ENGINES)}")
+            near = did_you_mean(name, ENGINES)
+            raise EqsatError(f"there is no engine {name!r}; {near}there are {', '.join(ENGINES)}")
     figures: dict[str, Figures] = {OWN: Figures()}
     with ExitStack() as stack:
         with stages("start", OWN):

@@ -8,13 +8,12 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.limits import Limits
-from eqsat_layout.errors import EqsatError, RuleError
+from eqsat_layout.errors import EqsatError, RuleError, did_you_mean
 from eqsat_layout.graph.frozen import DesiredLayouts
 from eqsat_layout.graph.graph import Program
 from eqsat_layout.implementations.collect import UserCandidates
@@ -72,8 +71,8 @@ def check_names(options: Mapping[str, Any]) -> None:
     known = Options.__annotations__
     unknown = sorted(set(options) - known.keys())
     if unknown:
-        near = [f"did you mean {name!r}? " for name in get_close_matches(unknown[0], known, 1)]
-        raise TypeError(f"got an unexpected option {unknown[0]!r}; {''.join(near)}there are {', '.join(known)}")
+        near = did_you_mean(unknown[0], known)
+        raise TypeError(f"got an unexpected option {unknown[0]!r}; {near}there are {', '.join(known)}")
 
 
 def check_rules(given: Any) -> list[Path]:

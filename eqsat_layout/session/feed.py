@@ -7,10 +7,9 @@ came.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
-from eqsat_layout.errors import InputError
+from eqsat_layout.errors import InputError, did_you_mean
 from eqsat_layout.session.interface import TensorSpec, described
 from eqsat_layout.session.tensors import taken
 
@@ -35,8 +34,8 @@ def check_names(asked: Sequence[Any], known: Sequence[str], what: str) -> None:
     """:class:`InputError` for a name that is none, with the one that may be meant."""
     for name in asked:
         if name not in known:
-            near = [f"did you mean {one!r}? " for one in get_close_matches(str(name), known, 1)]
-            raise InputError(f"there is no {what} {name!r}; {''.join(near)}there are {', '.join(map(repr, known))}")
+            near = did_you_mean(name, known)
+            raise InputError(f"there is no {what} {name!r}; {near}there are {', '.join(map(repr, known))}")
 
 
 def _check_shape(shape: tuple[int, ...], spec: TensorSpec, known: dict[str, tuple[int, str]]) -> None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, Final
 
 import tvm
 from tvm import relax, tirx
 
-from eqsat_layout.errors import InputError
+from eqsat_layout.errors import InputError, did_you_mean
 from eqsat_layout.sources.source import Source
 from eqsat_layout.tir.structural import substitute
 
@@ -52,9 +51,8 @@ def written(extent: Any) -> int | str:
 
 def _param(source: Source, name: str) -> Any:
     if name not in source.inputs:
-        near = get_close_matches(str(name), source.inputs, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(map(repr, source.inputs))}"
-        raise InputError(f"shapes: there is no input {name!r}{hint}")
+        near = did_you_mean(name, source.inputs)
+        raise InputError(f"shapes: there is no input {name!r}; {near}there are {', '.join(map(repr, source.inputs))}")
     return source.function.params[source.inputs.index(name)]
 
 
