@@ -21,7 +21,7 @@ from eqsat_layout.session.examples import random_feed
 from eqsat_layout.session.interface import TensorSpec, described
 from eqsat_layout.session.session import Session
 from eqsat_layout.session.tensors import Array
-from eqsat_layout.sources.source import LIBRARIES
+from eqsat_layout.sources.suffixes import LIBRARIES
 
 Shapes = Mapping[str, Sequence[int | None]] | None
 

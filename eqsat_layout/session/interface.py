@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import tvm
@@ -16,8 +16,10 @@ from tvm import relax
 
 from eqsat_layout.errors import MalformedModuleError
 from eqsat_layout.sources.shapes import written
-from eqsat_layout.sources.source import Source
 from eqsat_layout.tir.structural import nodes_of
+
+if TYPE_CHECKING:
+    from eqsat_layout.sources.source import Source
 
 TELLS: Final = "eqsat_layout_interface"
 """The function of a program that returns its interface."""

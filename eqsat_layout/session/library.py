@@ -18,7 +18,7 @@ from tvm import relax
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line
 from eqsat_layout.session.interface import TELLS, Interface
-from eqsat_layout.sources.source import LIBRARIES
+from eqsat_layout.sources.suffixes import LIBRARIES
 
 
 def written_to(path: Path, executable: Any) -> None:

@@ -9,15 +9,13 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import tvm
 
 from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.planning.compile import compile
 from eqsat_layout.planning.options import Options, check_names, with_options_in_help
-from eqsat_layout.planning.pipeline import plan
-from eqsat_layout.report.plan import Plan
 from eqsat_layout.session.feed import check_names as check_port_names
 from eqsat_layout.session.feed import tensors_of
 from eqsat_layout.session.interface import TensorSpec, interface_of, telling
@@ -25,9 +23,11 @@ from eqsat_layout.session.library import opened, written_to
 from eqsat_layout.session.runs import Runs
 from eqsat_layout.session.tensors import Array
 from eqsat_layout.sources.shapes import with_shapes
-from eqsat_layout.sources.source import LIBRARIES, source_of
-from eqsat_layout.targets.lowering import prepared
+from eqsat_layout.sources.suffixes import LIBRARIES
 from eqsat_layout.targets.registry import target as target_of
+
+if TYPE_CHECKING:
+    from eqsat_layout.report.plan import Plan
 
 
 @with_options_in_help
@@ -48,6 +48,8 @@ class Session:
                 raise EqsatError(f"{source}: is compiled already, so {next(iter(options))}= comes too late")
             self._executable, self._interface = opened(Path(source))
         else:
+            from eqsat_layout.sources.source import source_of  # a library is opened without readers and planning
+
             rest = options.copy()
             shapes = rest.pop("shapes", None)
             read = source_of(source, rest.pop("inputs", None))
@@ -85,6 +87,9 @@ class Session:
         """What was chosen and why; worked out when it is asked for."""
         if self._made is None:
             raise EqsatError("a library holds no plan: make a session of the model itself")
+        from eqsat_layout.planning.pipeline import plan
+        from eqsat_layout.targets.lowering import prepared
+
         module, options = self._made
         return plan(prepared(module), self._target, **options)
 

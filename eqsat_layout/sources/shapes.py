@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.errors import InputError, did_you_mean
-from eqsat_layout.sources.source import Source
 from eqsat_layout.tir.structural import substitute
+
+if TYPE_CHECKING:
+    from eqsat_layout.sources.source import Source
 
 _TYPED: Final = re.compile(r"T\.int64\((-?\d+)\)")
 

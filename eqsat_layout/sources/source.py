@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -17,9 +17,7 @@ from tvm import relax
 from eqsat_layout.errors import EqsatError, MalformedModuleError
 from eqsat_layout.readers.modules import read_module
 from eqsat_layout.sources.frontends import from_memory, names_in_onnx_file
-
-LIBRARIES: Final = frozenset({".so", ".dylib", ".dll"})
-"""Suffixes of what is compiled already."""
+from eqsat_layout.sources.suffixes import LIBRARIES
 
 
 @dataclass(frozen=True)

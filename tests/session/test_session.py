@@ -74,6 +74,16 @@ def identity(shape: tuple[int, ...], dtype: str) -> eqsat_layout.Session:
     return eqsat_layout.Session(function_of(lambda emit, x: x, shape, dtype))
 
 
+def printed(code: str, folder: Path) -> str:
+    """What a new process prints."""
+    (folder / "run.py").write_text(textwrap.dedent(code))
+    root = str(Path(eqsat_layout.__file__).parents[1])
+    command = [sys.executable, str(folder / "run.py")]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": root}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 def test_a_session_says_what_it_takes_and_gives(affine: eqsat_layout.Session) -> None:
     assert affine.inputs == (
         TensorSpec("x", ("n", 4), "float32"),
@@ -158,11 +168,16 @@ def test_a_library_runs_in_another_process(library: Path, tmp_path: Path) -> Non
         given = {{s.name: np.ones([2 if e == "n" else e for e in s.shape], s.dtype) for s in session.inputs}}
         print([one.tolist() for one in session.run(None, given)])
     """
-    (tmp_path / "run.py").write_text(textwrap.dedent(code))
-    root = str(Path(eqsat_layout.__file__).parents[1])
-    command = [sys.executable, str(tmp_path / "run.py")]
-    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": root}, capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == str([[[5.0] * 3] * 2, [[1.0] * 4] * 2]), done.stderr
+    assert printed(code, tmp_path) == str([[[5.0] * 3] * 2, [[1.0] * 4] * 2])
+
+
+def test_a_library_is_opened_without_what_plans_and_reads(library: Path, tmp_path: Path) -> None:
+    code = f"""
+        import sys, eqsat_layout
+        eqsat_layout.Session({str(library)!r})
+        print([m for m in ("egglog", "highspy", "onnx", "torch") if m in sys.modules])
+    """
+    assert printed(code, tmp_path) == "[]"
 
 
 def test_a_library_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
