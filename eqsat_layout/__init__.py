@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from eqsat_layout.egraph.limits import Limits
     from eqsat_layout.errors import EqsatError, ValidationError
     from eqsat_layout.planning.compile import compile
+    from eqsat_layout.planning.options import Options
     from eqsat_layout.planning.pipeline import OptimizeLayout, optimize, plan
     from eqsat_layout.planning.transform import transform_layout
     from eqsat_layout.report.plan import Plan
+    from eqsat_layout.session.session import Session
     from eqsat_layout.tuning.remote import Remote
     from eqsat_layout.tuning.tune import TuneReport, tune
 
@@ -22,8 +24,10 @@ __all__ = [
     "EqsatError",
     "Limits",
     "OptimizeLayout",
+    "Options",
     "Plan",
     "Remote",
+    "Session",
     "TuneReport",
     "ValidationError",
     "compile",
@@ -36,8 +40,10 @@ __all__ = [
 _HOMES = {
     "EqsatError": "errors",
     "Limits": "egraph.limits",
+    "Options": "planning.options",
     "Plan": "report.plan",
     "Remote": "tuning.remote",
+    "Session": "session.session",
     "TuneReport": "tuning.tune",
     "ValidationError": "errors",
     "compile": "planning.compile",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Final
 
 ILL_TYPED: Final = (ValueError, TypeError, IndexError, RuntimeError)
@@ -31,6 +33,10 @@ class RuleError(EqsatError):
     """A rule file that can't be loaded; the message starts with ``file:line:column``."""
 
 
+class InputError(EqsatError, ValueError):
+    """An input, or a shape for one, that does not fit the program; the message names it, what it is and what came."""
+
+
 class MalformedModuleError(EqsatError, ValueError):
     """An IRModule that is not well formed; the message names the function and the binding."""
 
@@ -49,3 +55,11 @@ class Refused(EqsatError):
     The one exception that schedules, passes and flows use for that, beside TVM's ``ScheduleError``. Anything else that
     is raised is a fault.
     """
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """``did you mean 'relax.nn.relu'? `` for ``relax.nn.rely`` or ``rely``; "" where nothing is near."""
+    names = {known_name.rpartition(".")[2]: known_name for known_name in sorted(known)}
+    names |= {whole: whole for whole in names.values()}
+    near = get_close_matches(str(name), names, 1, cutoff=0.65)
+    return f"did you mean {names[near[0]]!r}? " if near else ""

@@ -262,7 +262,7 @@ def only_tir() -> Any:
 
 MODULE_ROWS = [
     Row("nothing", options(), MalformedModuleError, ["NoneType"], mod=lambda: None),
-    Row("a path", options(), MalformedModuleError, ["str"], mod=lambda: "model.onnx"),
+    Row("a path to nothing", options(), EqsatError, ["model.onnx", "No such file"], mod=lambda: "model.onnx"),
     Row("a function", options(), MalformedModuleError, ["Function"], mod=lambda: relu_chain()["main"]),
     Row("a dictionary", options(), MalformedModuleError, ["dict"], mod=lambda: {"main": relu_chain()["main"]}),
     Row("no functions", options(), None, ["same"], mod=lambda: tvm.IRModule({})),
@@ -385,7 +385,19 @@ OPTION_ROWS = [
         CandidateError,
         ["relax.nn.relu", "more than"],
     ),
-    Row("candidates for nothing", options(candidates={"relax.nothing": [["NCHW"]]}), None, ["relax.nothing"]),
+    Row("candidates for nothing", options(candidates={"relax.nn.conv2d": [["NCHW"]]}), None, ["nothing to replace"]),
+    Row(
+        "candidates for an op that there is not",
+        options(candidates={"relax.nothing": [["NCHW"]]}),
+        CandidateError,
+        ["relax.nothing", "no op"],
+    ),
+    Row(
+        "candidates for a typo",
+        options(candidates={"relax.nn.rely": [["NCHW"]]}),
+        CandidateError,
+        ["relax.nn.rely", "did you mean 'relax.nn.relu'?"],
+    ),
     Row("flows that are a list", options(flows=[raising]), LayoutError, ["flows"]),
     Row("a flow that is no function", flows(3), LayoutError, ["relax.nn.relu"]),
     Row("a flow that raises", flows(raising), LayoutError, [FLOW, "oops"]),

@@ -132,3 +132,14 @@ def test_a_classifier(layout: str) -> None:
     plan = eqsat_layout.plan(mod, desired_layouts={"relax.nn.conv2d": LAYOUTS[layout]})
     assert len(plan.transforms) == 1
     assert_same(mod, plan.module)
+
+
+def test_the_cost_of_the_program_as_written_is_known_where_layouts_are_asked_for() -> None:
+    mod = program(lambda b, x: op.nn.conv2d(x, constant(8, 8, 1, 1)), (1, 8, 6, 6))
+    asked = eqsat_layout.plan(mod, desired_layouts={"relax.nn.conv2d": ["NHWC", "OHWI"]}, candidates=False)
+    plain = eqsat_layout.plan(mod, candidates=False)
+    assert plain.written_cost is None
+    assert asked.written_cost == pytest.approx(plain.input_cost)
+    assert asked.cost > plain.input_cost
+    assert "times what it costs as written" in str(asked)
+    assert "cheaper" not in str(asked)

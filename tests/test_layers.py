@@ -22,15 +22,17 @@ LAYERS = (
     {"egraph"},
     {"extract", "passes"},
     {"targets", "report"},
-    {"validation"},
+    {"validation", "readers"},
+    {"sources"},
     {"planning"},
-    {"tuning"},
-    {"soundness", "readers", "models"},
+    {"tuning", "session"},
+    {"soundness", "models"},
     {"cli"},
 )
 """Rooms (and the modules beside them) from the bottom up; those of one layer don't import one another."""
-STARTS_FAST = {"cli", "planning", "soundness"}
-"""Rooms that import others inside of functions, so that ``--help``, a known program and a test suite start at once."""
+STARTS_FAST = {"cli", "planning", "session", "soundness"}
+"""Rooms that import others inside of functions, so that ``--help``, a known program, a library and a test suite start
+at once."""
 
 
 @dataclass(frozen=True)

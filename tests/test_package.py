@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
+import pydoc
 import re
 import subprocess
 import sys
@@ -68,7 +70,8 @@ def test_paths_and_modules_that_a_page_names_exist(page: str) -> None:
 
 
 def test_the_public_names_are_there_and_no_others() -> None:
-    errors, classes = ["EqsatError", "ValidationError"], ["Limits", "OptimizeLayout", "Plan", "Remote", "TuneReport"]
+    errors = ["EqsatError", "ValidationError"]
+    classes = ["Limits", "OptimizeLayout", "Options", "Plan", "Remote", "Session", "TuneReport"]
     assert sorted(eqsat_layout.__all__) == sorted(
         errors + classes + ["compile", "optimize", "plan", "transform_layout", "tune"]
     )
@@ -77,6 +80,21 @@ def test_the_public_names_are_there_and_no_others() -> None:
         assert getattr(eqsat_layout, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = eqsat_layout.nothing
+
+
+@pytest.mark.parametrize("name", ["compile", "optimize", "plan", "Session"])
+def test_help_lists_every_option(name: str) -> None:
+    text = pydoc.render_doc(getattr(eqsat_layout, name), renderer=pydoc.plaintext)
+    assert [option for option in eqsat_layout.Options.__annotations__ if f"``{option}``" not in text] == []
+
+
+def test_the_readme_starts_with_two_lines_from_a_file_to_an_answer() -> None:
+    first = re.search(r"^```py\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    assert first is not None
+    assert first.start() < README.index("```sh")
+    assert len(ast.parse(first[1]).body) == 3  # the import is one of them
+    names = {node.attr for node in ast.walk(ast.parse(first[1])) if isinstance(node, ast.Attribute)}
+    assert names == {"Session", "run"}
 
 
 def test_importing_the_package_imports_nothing_heavy(tmp_path: Path) -> None:

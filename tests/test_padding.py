@@ -10,6 +10,7 @@ from tvm.relax import op as R
 
 import eqsat_layout
 from eqsat_layout.cost.model import Roofline
+from eqsat_layout.errors import EqsatError
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import Format
 
@@ -195,6 +196,11 @@ def test_why_not_names_op_layout_and_reason() -> None:
     assert any(op == "relax.flip" and "reversed" in reason for op, reason in reasons)
     assert {r.op for r in plan.why_not("cumsum")} == {"relax.cumsum"}
     assert "(i, j, k, l) -> (0, j//16, k, l, j%16)" in str(plan.why_not("cumsum")[0])
+    assert plan.why_not("relax.nn.conv2d") is not None
+    with pytest.raises(
+        EqsatError, match=r"no op of the program has 'cumsun' in its name; did you mean 'relax\.cumsum'"
+    ):
+        plan.why_not("cumsun")
 
 
 class DearCopies(Roofline):

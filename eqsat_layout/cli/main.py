@@ -7,34 +7,44 @@ interrupted. TVM is imported by the commands, not here, so that ``--help`` answe
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 
+from eqsat_layout.cli import answers
+from eqsat_layout.cli.common import (
+    ApproxOption,
+    DebugOption,
+    RulesOption,
+    ShapeOption,
+    SourceArgument,
+    TargetOption,
+    errors,
+    make_console,
+    parse_layouts,
+    parse_shapes,
+    parse_target,
+    refuse_overwriting,
+    write_plan,
+    write_text,
+)
 from eqsat_layout.errors import EqsatError
 
-if TYPE_CHECKING:
-    from eqsat_layout.report.plan import Plan
+_SLOW_ELSEWHERE: Final = (
+    "Build  with `eqsat-layout compile` or eqsat_layout.compile: tvm.compile has no schedules for this module "
+    "(ResNet-50 takes 44 times as long when it builds it)"
+)
 
 app = typer.Typer(
     name="eqsat-layout",
     help="Optimise the layouts of TVM Relax programs with equality saturation.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-TargetOption = Annotated[
-    str | None,
-    typer.Option(metavar="TARGET", help="What to optimise for: 'llvm' or a JSON target. Default: this machine."),
-]
+for _command in (answers.plan, answers.compile, answers.run, answers.bench):
+    app.command()(_command)
 
 
 def main() -> None:
@@ -75,8 +85,8 @@ def demo(
     debug: DebugOption = False,
 ) -> None:
     """Optimise, compile and run ResNet-50 (random weights, no download) and compare with the unoptimised build."""
-    console = _console()
-    with _errors(debug):
+    console = make_console()
+    with errors(debug):
         from eqsat_layout.cli.demo import DemoOptions, run_demo
 
         options = DemoOptions(
@@ -86,21 +96,19 @@ def demo(
             repeat=repeat,
             seed=seed,
             width=width,
-            target=_parse_target(target),
+            target=parse_target(target),
             run=run,
         )
         agrees, plan = run_demo(options, console)
         if html:
-            _write_text(html, plan.html(f"ResNet-50, convolutions in {layout}"))
+            write_text(html, plan.html(f"ResNet-50, convolutions in {layout}"))
     if not agrees:
         raise typer.Exit(1)
 
 
 @app.command()
 def optimize(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Relax text (.py), TVM JSON, ONNX, or a torch.export archive (.pt2).")
-    ],
+    file: SourceArgument,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -110,14 +118,13 @@ def optimize(
             help="Where to write: .py (Relax text) or .json. Default: FILE.optimized.*",
         ),
     ] = None,
+    shape: ShapeOption = None,
     target: TargetOption = None,
     desired_layout: Annotated[
         list[str] | None,
         typer.Option(metavar="OP=LAYOUTS", help='Layouts of an op: "relax.nn.conv2d=NCHW16c,OIHW16i16o". Repeatable.'),
     ] = None,
-    rules: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Rule file to use besides the shipped ones. Repeatable.")
-    ] = None,
+    rules: RulesOption = None,
     time_limit: Annotated[
         float | None, typer.Option(min=0.0, metavar="SECONDS", help="Seconds for the search for the best plan.")
     ] = None,
@@ -136,9 +143,7 @@ def optimize(
     explain: Annotated[
         bool, typer.Option("--explain", help="Say why each transform stays and how each op came to its layouts.")
     ] = False,
-    approx: Annotated[
-        bool, typer.Option("--approx/--exact", help="Also algorithms that round differently, such as Winograd.")
-    ] = True,
+    approx: ApproxOption = True,
     candidates: Annotated[
         bool,
         typer.Option(
@@ -148,19 +153,21 @@ def optimize(
     debug: DebugOption = False,
 ) -> None:
     """Optimise the module in FILE, write it, and print the plan."""
-    console = _console()
-    with _errors(debug):
+    console = make_console()
+    with errors(debug):
         from eqsat_layout.cli.stages import Stages
-        from eqsat_layout.readers.modules import check_output, default_output, read_module, write_module
+        from eqsat_layout.readers.modules import check_output, default_output, write_module
 
         destination = output or default_output(file)
         check_output(destination)
-        _refuse_overwriting(file, [destination, *([plan] if plan else []), *([html] if html else [])])
-        layouts = _parse_layouts(desired_layout or [])
-        parsed_target = _parse_target(target)
+        refuse_overwriting(file, [destination, *([plan] if plan else []), *([html] if html else [])])
+        layouts, shapes = parse_layouts(desired_layout or []), parse_shapes(shape)
+        parsed_target = parse_target(target)
         stages = Stages(console)
+        from eqsat_layout.planning.given import as_module
+
         with stages("read", file.name):
-            mod = read_module(file)
+            mod, _ = as_module(file, {"shapes": shapes})
         from eqsat_layout.planning.pipeline import plan as make_plan
 
         with stages("plan"):
@@ -178,11 +185,12 @@ def optimize(
         with stages("write", str(destination)):
             write_module(found.module, destination)
             if plan:
-                _write_plan(found, plan)
+                write_plan(found, plan)
             if html:
-                _write_text(html, found.html(file.name))
+                write_text(html, found.html(file.name))
         console.print()
         console.print(found)
+        console.print(_SLOW_ELSEWHERE, highlight=False)
         if explain:
             console.print()
             console.print(found.explain())
@@ -204,11 +212,11 @@ def calibrate(
     debug: DebugOption = False,
 ) -> None:
     """Measure what the cost model should know of this machine, and keep it for later plans."""
-    console = _console()
-    with _errors(debug):
+    console = make_console()
+    with errors(debug):
         from eqsat_layout.cli.calibrate import run_calibrate
 
-        run_calibrate(_parse_target(target), quick, output, console)
+        run_calibrate(parse_target(target), quick, output, console)
 
 
 @app.command()
@@ -216,6 +224,7 @@ def tune(
     model: Annotated[
         Path | None, typer.Argument(metavar="MODEL", help="What `optimize` takes. Default: the demo's ResNet-50.")
     ] = None,
+    shape: ShapeOption = None,
     target: TargetOption = None,
     seconds: Annotated[float | None, typer.Option(min=0.0, help="Start no kernel after that time.")] = None,
     output: Annotated[
@@ -232,19 +241,19 @@ def tune(
         str | None, typer.Option(metavar="HOST:PORT", help="Measure on a device that this RPC tracker lends.")
     ] = None,
     key: Annotated[str | None, typer.Option(help="What the tracker knows the device by.")] = None,
-    approx: Annotated[
-        bool, typer.Option("--approx/--exact", help="Also algorithms that round differently, such as Winograd.")
-    ] = True,
+    approx: ApproxOption = True,
     debug: DebugOption = False,
 ) -> None:
     """Measure the kernels that decide how MODEL is best compiled, and keep them. Run again, it goes on."""
-    console = _console()
-    with _errors(debug):
+    console = make_console()
+    with errors(debug):
         if key is not None and tracker is None:
             raise EqsatError("--key is what an RPC tracker knows a device by: give --tracker HOST:PORT too")
         from eqsat_layout.cli.tune import TuneOptions, run_tune
 
-        finished = run_tune(TuneOptions(model, _parse_target(target), seconds, output, tracker, key, approx), console)
+        shapes = parse_shapes(shape)
+        options = TuneOptions(model, parse_target(target), seconds, output, tracker, key, approx, shapes)
+        finished = run_tune(options, console)
     if not finished:
         raise typer.Exit(130)
 
@@ -262,8 +271,8 @@ def fuzz(
     debug: DebugOption = False,
 ) -> None:
     """Look for instances in which a rule is wrong. Exit code 1: there are some, or a rule could not be checked."""
-    console = _console()
-    with _errors(debug):
+    console = make_console()
+    with errors(debug):
         from eqsat_layout.cli.fuzz import FuzzOptions, run_fuzz
         from eqsat_layout.soundness.rules.fuzzer import AT_MOST, Effort
 
@@ -279,77 +288,17 @@ def fuzz_programs(
     cases: Annotated[int, typer.Option(min=1, help="Programs.")] = 200,
     seed: Annotated[int, typer.Option(help="The same seed gives the same programs.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
-    rules: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Rule file to use besides the shipped ones. Repeatable.")
-    ] = None,
+    rules: RulesOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Optimise random programs, run them before and after, and compare. Exit code 1: one went wrong."""
-    console = _console()
-    with _errors(debug):
+    console = make_console()
+    with errors(debug):
         from eqsat_layout.cli.fuzz import run_fuzz_programs
 
         right = run_fuzz_programs(seconds, None if seconds is not None else cases, seed, jobs, rules or [], console)
     if not right:
         raise typer.Exit(1)
-
-
-def _parse_layouts(options: Sequence[str]) -> dict[str, list[str]]:
-    layouts: dict[str, list[str]] = {}
-    for option in options:
-        op, equals, names = option.partition("=")
-        values = [name.strip() for name in names.split(",")]
-        if not op.strip() or not equals or not all(values):
-            raise EqsatError(f"--desired-layout {option!r}: expected OP=LAYOUT[,LAYOUT...]")
-        layouts[op.strip()] = values
-    return layouts
-
-
-def _parse_target(text: str | None) -> Any:
-    """A target as TVM takes it: a string, or a dict where the text is JSON."""
-    if text is None or not text.lstrip().startswith("{"):
-        return text
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise EqsatError(f"--target {text!r} is not JSON: {error}") from error
-
-
-def _refuse_overwriting(source: Path, destinations: Sequence[Path]) -> None:
-    for destination in destinations:
-        if destination.resolve() == source.resolve():
-            raise EqsatError(f"{destination}: this is the input, which is never overwritten")
-    if len({d.resolve() for d in destinations}) < len(destinations):
-        raise EqsatError(f"{destinations[0]}: named for the module and for the plan")
-
-
-def _write_plan(found: Plan, path: Path) -> None:
-    text = json.dumps(found.to_dict(), indent=2) if path.suffix == ".json" else str(found)
-    _write_text(path, text + "\n")
-
-
-def _write_text(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise EqsatError(f"{path}: {error.strerror or error}") from error
-
-
-def _console() -> Console:
-    """Standard output, as wide as the terminal; 100 columns in a file or a pipe."""
-    return Console(width=None if sys.stdout.isatty() else 100)
-
-
-@contextmanager
-def _errors(debug: bool) -> Iterator[None]:
-    """One line for an error that the package raises on purpose; anything else is a bug and shows its traceback."""
-    try:
-        yield
-    except EqsatError as error:
-        if debug:
-            raise
-        print(f"eqsat-layout: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ In: a model, a target, and where to measure. Out: the kernels in the database, a
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ from rich.text import Text
 from eqsat_layout.cli.stages import Stages
 from eqsat_layout.cost.database import Database
 from eqsat_layout.models import resnet50
+from eqsat_layout.planning.given import as_module
 from eqsat_layout.report.text import format_seconds
 from eqsat_layout.tuning.remote import Remote
 from eqsat_layout.tuning.tune import TuneInterrupt, TuneReport, TuneState, tune
@@ -39,13 +41,14 @@ class TuneOptions:
     tracker: str | None
     key: str | None
     approx: bool
+    shapes: Mapping[str, Sequence[int | None]] | None = None
 
 
 def run_tune(options: TuneOptions, console: Console) -> bool:
     """Tunes and prints; False if it was interrupted. :class:`EqsatError` for what can't be read, run or reached."""
     database = Database(options.database)
     remote = None if options.tracker is None else Remote.parse(options.tracker, options.key)
-    mod = _model(options.model, Stages(console))
+    mod = _model(options, Stages(console))
     interrupted = False
     with _Bar(console) as bar:
         try:
@@ -93,14 +96,12 @@ def report_table(report: TuneReport) -> Table:
     return table
 
 
-def _model(path: Path | None, stages: Stages) -> Any:
-    if path is None:
+def _model(options: TuneOptions, stages: Stages) -> Any:
+    if options.model is None:
         with stages("model", "ResNet-50, 1x3x224x224"):
-            return resnet50()
-    from eqsat_layout.readers.modules import read_module
-
-    with stages("read", path.name):
-        return read_module(path)
+            return as_module(resnet50(), {"shapes": options.shapes})[0]
+    with stages("read", options.model.name):
+        return as_module(options.model, {"shapes": options.shapes})[0]
 
 
 def _print_remarks(report: TuneReport, console: Console) -> None:

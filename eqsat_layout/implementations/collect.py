@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from eqsat_layout.errors import CandidateError, EqsatError, LayoutError
+from eqsat_layout.errors import CandidateError, EqsatError, LayoutError, did_you_mean
 from eqsat_layout.graph.frozen import formats_of_layouts
 from eqsat_layout.graph.graph import Graph, Program, Signature
 from eqsat_layout.graph.importer import import_module
@@ -94,6 +94,7 @@ def make_offers(
                 break
         if own:
             layouts[key] = tuple(own)
+    _check_unused(unused, {name for s in program.signatures.values() for name in (s.name, s.rule_name)})
     program.notes += [f"the candidates for {name!r} have nothing to replace" for name in unused]
     free = {
         key
@@ -115,6 +116,15 @@ def make_offers(
         _growth(read),
         target,
     )
+
+
+def _check_unused(names: Iterable[str], known: set[str]) -> None:
+    """A name that is none is an error; an op that this program does not have is not."""
+    ops = {name for name in map(str, tvm.ir.Op.list_op_names()) if name.startswith("relax.")}
+    for name in names:
+        near = did_you_mean(name, known) or did_you_mean(name, ops)
+        if name not in ops and (near or name.startswith("relax.")):
+            raise CandidateError(f"candidates for {name!r}: no op and no PrimFunc is called so; {near}".rstrip("; "))
 
 
 def _growth(graphs: Mapping[str, tuple[Alternative, ...]]) -> dict[str, float]:

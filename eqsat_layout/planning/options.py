@@ -5,14 +5,15 @@ In: the options of a plan. Out: nothing or what they stand for, or an error that
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.limits import Limits
-from eqsat_layout.errors import EqsatError, RuleError
+from eqsat_layout.errors import EqsatError, RuleError, did_you_mean
 from eqsat_layout.graph.frozen import DesiredLayouts
 from eqsat_layout.graph.graph import Program
 from eqsat_layout.implementations.collect import UserCandidates
@@ -20,8 +21,11 @@ from eqsat_layout.tir.callbacks import FlowCallback
 
 
 class Options(TypedDict, total=False):
-    """What ``optimize``, ``plan``, ``compile``, ``tune`` and ``OptimizeLayout`` take besides module and target.
+    """What ``optimize``, ``plan``, ``compile``, ``Session``, ``tune`` and ``OptimizeLayout`` take besides source and
+    target.
 
+    ``shapes``: sizes for inputs with symbolic ones, ``{"x": (1, 3, 224, 224)}``; None leaves an axis as it is.
+    ``inputs``: a tensor, a tuple of them, or a dictionary by names, to trace an ``nn.Module`` with.
     ``rules``: further ``.egg`` files. ``desired_layouts``: layouts by op, as TVM's ``ConvertLayout`` takes them, or
     callbacks; best effort, notes say where they can't be had or cost more. ``candidates``: False offers no other
     implementations of convolutions and matrix products than the written ones; a dictionary adds the user's own
@@ -36,6 +40,8 @@ class Options(TypedDict, total=False):
     ``notes``: a list that ``compile`` adds what a person should know to; :attr:`Plan.notes` has it for a plan.
     """
 
+    shapes: Mapping[str, Sequence[int | None]] | None
+    inputs: Any
     rules: Iterable[str | Path] | None
     desired_layouts: DesiredLayouts | None
     cost_model: CostModel | None
@@ -49,11 +55,24 @@ class Options(TypedDict, total=False):
     approx: bool
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def with_options_in_help(function: Callable[P, R]) -> Callable[P, R]:
+    """``function``, whose docstring says what ``**options`` may be, as :class:`Options` does."""
+    said = inspect.cleandoc(Options.__doc__ or "").partition("\n\n")[2]
+    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions:\n\n{said}"
+    return function
+
+
 def check_names(options: Mapping[str, Any]) -> None:
     """:class:`TypeError` for an option that is none."""
-    unknown = sorted(set(options) - Options.__annotations__.keys())
+    known = Options.__annotations__
+    unknown = sorted(set(options) - known.keys())
     if unknown:
-        raise TypeError(f"got an unexpected option {unknown[0]!r}; there are {', '.join(Options.__annotations__)}")
+        near = did_you_mean(unknown[0], known)
+        raise TypeError(f"got an unexpected option {unknown[0]!r}; {near}there are {', '.join(known)}")
 
 
 def check_rules(given: Any) -> list[Path]:

@@ -21,7 +21,8 @@ from eqsat_layout.errors import EqsatError, ValidationError
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Program
 from eqsat_layout.planning.choice import Choice
-from eqsat_layout.planning.options import Options
+from eqsat_layout.planning.given import as_module
+from eqsat_layout.planning.options import Options, with_options_in_help
 from eqsat_layout.planning.search import check_module, collector_paused, plan_regions, search_of
 from eqsat_layout.planning.summary import summarise
 from eqsat_layout.report.plan import Plan
@@ -33,21 +34,26 @@ from eqsat_layout.validation.validate import validate
 _REWRITES = re.compile(r"\(\s*(rule|rewrite|birewrite|union)\b")
 
 
-def optimize(mod: Any, target: Any = None, **options: Unpack[Options]) -> Any:
-    """An IRModule equivalent to ``mod`` whose layouts are chosen globally; ``mod`` itself where nothing is gained.
+@with_options_in_help
+def optimize(source: Any, target: Any = None, **options: Unpack[Options]) -> Any:
+    """An IRModule equivalent to ``source`` whose layouts are chosen globally; the same one where nothing is gained.
 
-    ``target`` is what TVM takes, default this machine; :class:`Options` says what else can be given. ``mod`` is never
-    changed. Raises :class:`~eqsat_layout.errors.EqsatError` for a malformed module, rule file, layout, flow, candidate
-    or target.
+    ``source`` is an IRModule, which is never changed, a path (``.onnx``, ``.pt2``, ``.py``, ``.json``), an ONNX
+    ``ModelProto``, a torch ``ExportedProgram``, or an ``nn.Module`` with example ``inputs``. ``target`` is what TVM
+    takes, default this machine. Raises :class:`~eqsat_layout.errors.EqsatError` for a malformed module, rule file,
+    layout, flow, candidate or target. The module is fast when ``eqsat_layout.compile`` builds it: ``tvm.compile`` has
+    no schedules for it.
     """
-    return plan(mod, target, **options).module
+    return plan(source, target, **options).module
 
 
-def plan(mod: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
+@with_options_in_help
+def plan(source: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
     """As :func:`optimize`, with everything known about the choice: costs, bound, what stays and what it took.
 
     The module is written down when it is asked for.
     """
+    mod, options = as_module(source, options)
     with collector_paused():
         choice = choose(mod, target_of(target, approx=options.get("approx", True)), options)
     return summarise(lambda: choice.module, choice.regions, choice.search)

@@ -26,14 +26,18 @@ from eqsat_layout.report.records import Refusal, Stats, Transform
 from eqsat_layout.report.text import format_seconds
 
 
-def _desires(region: Region, program: Program, costs: CostModel) -> Iterator[str]:
-    """A note where the desired layouts cost more than those that the program was written in."""
+def _written_cost(region: Region, program: Program, costs: CostModel) -> float | None:
+    """What the region costs as it was written; None where no other layouts are asked for."""
     known = program.signatures
     own = as_written(known)
     if all(own[n.signature] is known[n.signature] for n in region.graph.nodes if n.signature):
-        return
-    written, _ = baseline(region.graph, own, costs, region.input_fusion)
-    if region.solution.cost > written * (1 + IMPROVEMENT):
+        return None
+    return baseline(region.graph, own, costs, region.input_fusion)[0] + region.selection.input_constant_cost
+
+
+def _desires(region: Region, written: float | None) -> Iterator[str]:
+    """A note where the desired layouts cost more than those that the program was written in."""
+    if written is not None and region.solution.cost > written * (1 + IMPROVEMENT):
         yield (
             f"{region.graph.function}: the desired layouts cost {format_seconds(region.solution.cost)}, modelled; "
             f"as it was written, the program costs {format_seconds(written)}"
@@ -44,12 +48,15 @@ def summarise(make_module: Callable[[], Any], regions: Sequence[Region], search:
     """The plan of the ``regions``; ``make_module`` writes it down."""
     program, costs = search.program, search.costs
     notes = list(program.notes)
-    for region in regions:
-        notes += [*region.saturated.notes, *_desires(region, program, costs)]
+    written = [_written_cost(region, program, costs) for region in regions]
+    for region, cost in zip(regions, written, strict=True):
+        notes += [*region.saturated.notes, *_desires(region, cost)]
     return Plan(
         make_module=make_module,
         cost=sum(r.cost for r in regions),
         input_cost=sum(r.input_cost for r in regions),
+        written_cost=_sum_written(regions, written),
+        ops=tuple(dict.fromkeys(signature.name for signature in program.signatures.values())),
         lower_bound=sum(min(r.solution.lower_bound, r.cost) for r in regions),
         transforms=tuple(t for r in regions for t in (_kept_transforms(r) if r.is_taken else _input_transforms(r))),
         input_transforms=tuple(t for r in regions for t in _input_transforms(r)),
@@ -68,6 +75,14 @@ def summarise(make_module: Callable[[], Any], regions: Sequence[Region], search:
         explained=lambda: _explanation(regions, program),
         page=lambda title, plan: _page(title, plan, regions, program, costs),
     )
+
+
+def _sum_written(regions: Sequence[Region], written: Sequence[float | None]) -> float | None:
+    """Of the whole program; None where no layouts are asked for."""
+    if all(cost is None for cost in written):
+        return None
+    pairs = zip(regions, written, strict=True)
+    return sum(region.input_cost if cost is None else cost for region, cost in pairs)
 
 
 def _explanation(regions: Sequence[Region], program: Program) -> Explanation:

@@ -6,7 +6,7 @@ prints as text and as a table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,11 +112,33 @@ class Explanation:
             yield Text("No layout transform stays.", style="bold")
         yield Text("How the ops are run", style="bold")
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+        table.add_column("ops", justify="right")
         for name in ("tensor", "op", "result", "why", "rules"):
             table.add_column(name, overflow="fold")
         table.add_column("cost", justify="right", no_wrap=True)
         table.add_column("other ways", justify="right")
-        for c in self.choices:
-            cells = (c.tensor, c.op, c.result, c.origin, ", ".join(c.rules), format_seconds(c.cost), str(c.others))
-            table.add_row(*map(Text, cells))
+        for group in self.groups():
+            first, others = group[0], sorted({c.others for c in group})
+            cost, ways = format_seconds(sum(c.cost for c in group)), _span(others)
+            cells = (str(len(group)), _names(group), first.op, first.result, first.origin, ", ".join(first.rules))
+            table.add_row(*map(Text, (*cells, cost, ways)))
         yield table
+
+    def groups(self) -> list[list[ChosenOp]]:
+        """The choices, those of equal ops, layouts and reasons together, in the order in which they come first."""
+        found: dict[Any, list[ChosenOp]] = {}
+        for c in self.choices:
+            found.setdefault((c.op, c.operands, c.result, c.origin, c.rules), []).append(c)
+        return list(found.values())
+
+
+def _names(group: Sequence[ChosenOp]) -> str:
+    """``relu``, ``relu and relu_1``, ``relu to relu_48``."""
+    names = [c.tensor for c in group if c.tensor != "?"]
+    if len(names) < 2:
+        return names[0] if names else "?"
+    return f"{names[0]} {'and' if len(names) == 2 else 'to'} {names[-1]}"
+
+
+def _span(numbers: Sequence[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"

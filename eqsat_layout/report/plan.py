@@ -17,6 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from eqsat_layout.errors import EqsatError, did_you_mean
 from eqsat_layout.report.explain import Explanation
 from eqsat_layout.report.records import Refusal, Stats, Transform
 from eqsat_layout.report.text import (
@@ -39,7 +40,9 @@ _SHOWN_TRANSFORMS: Final = 12
 class Plan:
     """The chosen module and what is known of it. Costs are modelled seconds of one run; ``lower_bound`` is proven.
 
-    ``notes`` say what the user should know: layouts that could not be had, limits that were hit.
+    ``written_cost`` is that of the program as it was written, where layouts were asked for: ``input_cost`` is that of
+    these layouts with a transform wherever they meet others. ``ops`` are the names of what was planned. ``notes`` say
+    what the user should know: layouts that could not be had, limits that were hit.
     """
 
     make_module: Callable[[], Any] = field(repr=False, compare=False)
@@ -52,6 +55,8 @@ class Plan:
     notes: tuple[str, ...]
     changed: bool
     refusals: Callable[[], tuple[Refusal, ...]] = field(default=tuple, repr=False, compare=False)
+    written_cost: float | None = None
+    ops: tuple[str, ...] = ()
     explained: Callable[[], Explanation] | None = field(default=None, repr=False, compare=False)
     page: Callable[[str, Plan], str] | None = field(default=None, repr=False, compare=False)
 
@@ -61,7 +66,12 @@ class Plan:
         return self.make_module()
 
     def why_not(self, op: str = "") -> tuple[Refusal, ...]:
-        """The layouts that did not go through ops whose name contains ``op``, and why. Worked out when asked for."""
+        """The layouts that did not go through ops whose name contains ``op``, and why. Worked out when asked for.
+
+        Raises :class:`EqsatError` where no op has such a name.
+        """
+        if self.ops and not any(op in name for name in self.ops):
+            raise EqsatError(f"no op of the program has {op!r} in its name; {did_you_mean(op, self.ops)}".rstrip("; "))
         return tuple(r for r in self.refusals() if op in r.op)
 
     def explain(self) -> Explanation:
@@ -98,6 +108,7 @@ class Plan:
             "changed": self.changed,
             "cost_s": self.cost,
             "input_cost_s": self.input_cost,
+            "written_cost_s": self.written_cost,
             "lower_bound_s": self.lower_bound,
             "gap": self.gap,
             "is_optimal": self.is_optimal,
@@ -129,14 +140,13 @@ def describe_gap(plan: Plan) -> str:
 
 def plan_rows(plan: Plan) -> list[tuple[str, str, str, str]]:
     """The rows of :func:`comparison_table` for a plan: cost, bound, transforms, what they move."""
-    gain = "" if plan.input_cost == plan.cost else f"{plan.speedup:.2f} times cheaper"
     before, after, stats = plan.input_transforms, plan.transforms, plan.stats
     constants: list[tuple[str, str, str, str]] = []
     if stats.constant_bytes != stats.input_constant_bytes:
         sizes = format_bytes(stats.input_constant_bytes), format_bytes(stats.constant_bytes)
         constants = [("constants", *sizes, "once per layout that they are used in")]
     return [
-        ("modelled cost", format_seconds(plan.input_cost), format_seconds(plan.cost), gain),
+        ("modelled cost", format_seconds(plan.input_cost), format_seconds(plan.cost), _gain(plan)),
         ("lower bound", "", format_seconds(plan.lower_bound), describe_gap(plan)),
         ("layout transforms", f"{len(before):,}", f"{len(after):,}", ""),
         ("their traffic", _traffic(before), _traffic(after), "bytes read and written"),
@@ -144,12 +154,24 @@ def plan_rows(plan: Plan) -> list[tuple[str, str, str, str]]:
     ]
 
 
+def _gain(plan: Plan) -> str:
+    """What the plan gains or costs beside the program as it was written."""
+    if plan.written_cost is None:
+        return "" if plan.input_cost == plan.cost else f"{plan.speedup:.2f} times cheaper"
+    written = format_seconds(plan.written_cost)
+    if plan.cost >= plan.written_cost:
+        more = plan.cost / plan.written_cost if plan.written_cost > 0 else math.inf
+        return f"{more:.2f} times what it costs as written, {written}"
+    less = plan.written_cost / plan.cost if plan.cost > 0 else math.inf
+    return f"{less:.2f} times cheaper than as written, {written}"
+
+
 def page_figures(plan: Plan) -> list[tuple[str, str, str]]:
     """The head of the HTML page: name, value, remark."""
     before, after, stats = plan.input_transforms, plan.transforms, plan.stats
     return [
         ("modelled cost before", format_seconds(plan.input_cost), ""),
-        ("modelled cost after", format_seconds(plan.cost), f"{plan.speedup:.2f} times cheaper"),
+        ("modelled cost after", format_seconds(plan.cost), _gain(plan)),
         ("lower bound", format_seconds(plan.lower_bound), describe_gap(plan)),
         ("layout transforms", f"{len(before):,} → {len(after):,}", f"{_traffic(before)} → {_traffic(after)}"),
         ("searched", f"{stats.e_nodes:,} e-nodes", f"{stats.ops:,} ops, {count(stats.rounds, 'round')}"),

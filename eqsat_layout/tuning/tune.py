@@ -22,6 +22,7 @@ from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
 from eqsat_layout.notes import Notes, first_line
+from eqsat_layout.planning.given import as_module
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.plan_space import PlanSpace
 from eqsat_layout.targets.protocol import with_constants
@@ -117,6 +118,7 @@ def tune(
     can't be run or the device is lost, and what ``compile`` raises for a malformed module or option.
     """
     _check_seconds(seconds)
+    mod, options = as_module(mod, options)
     approx = options.get("approx", True)
     runner: Runner
     runner = Here(target_of(target, approx=approx)) if remote is None else remote.runner(target, approx=approx)

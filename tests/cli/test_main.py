@@ -118,7 +118,9 @@ def test_the_input_is_never_overwritten(model: Path) -> None:
 
 
 def test_module_and_plan_need_two_names(model: Path, tmp_path: Path) -> None:
-    assert "for the plan" in refused("optimize", model, "-o", tmp_path / "a.json", "--plan", tmp_path / "a.json")
+    assert "named for two outputs" in refused(
+        "optimize", model, "-o", tmp_path / "a.json", "--plan", tmp_path / "a.json"
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqsat_layout.maps import index_map_from_names
-from eqsat_layout.report.plan import Plan, describe_gap
+from eqsat_layout.report.plan import Plan, describe_gap, page_figures
 from eqsat_layout.report.records import Stats, Transform
 from eqsat_layout.report.text import format_bytes, format_seconds
 
@@ -65,6 +65,18 @@ def test_bytes_keep_three_digits(count: int) -> None:
 )
 def test_seconds_use_the_unit_that_fits(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
+
+
+def test_layouts_that_cost_more_than_the_program_as_written_are_not_called_cheaper() -> None:
+    """``--desired-layout`` said "1.04 times cheaper" of a plan that cost five times the program without it."""
+    dear = plan(cost=0.010, input_cost=0.0104, written_cost=0.002)
+    assert "5.00 times what it costs as written, 2.00 ms" in str(dear)
+    assert "cheaper" not in str(dear)
+    assert ("modelled cost after", "10.0 ms", "5.00 times what it costs as written, 2.00 ms") in page_figures(dear)
+    assert "2.00 times cheaper than as written, 20.0 ms" in str(replace(dear, written_cost=0.020))
+    assert dear.to_dict()["written_cost_s"] == 0.002
+    assert "inf times what" in str(plan(written_cost=0.0))
+    assert "inf times cheaper" in str(plan(cost=0.0, written_cost=0.001))
 
 
 def test_gap_is_relative_to_the_cost() -> None:

@@ -1,0 +1,114 @@
+"""What commands share: options, consoles, errors in one line, texts in files.
+
+In: what was typed. Out: values that are checked, or :class:`~eqsat_layout.errors.EqsatError` that names the option.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from eqsat_layout.errors import EqsatError
+
+if TYPE_CHECKING:
+    from eqsat_layout.report.plan import Plan
+
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(metavar="TARGET", help="What to optimise for: 'llvm' or a JSON target. Default: this machine."),
+]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=SIZES", help='Sizes of an input: "x=1,3,224,224"; "?" leaves one open. Repeatable.'),
+]
+ApproxOption = Annotated[
+    bool, typer.Option("--approx/--exact", help="Also algorithms that round differently, such as Winograd.")
+]
+RulesOption = Annotated[
+    list[Path] | None, typer.Option(metavar="FILE", help="Rule file to use besides the shipped ones. Repeatable.")
+]
+SourceArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="Relax text (.py), TVM JSON, ONNX, or a torch.export archive (.pt2).")
+]
+
+
+def parse_shapes(options: Sequence[str] | None) -> dict[str, tuple[int | None, ...]] | None:
+    """``["x=1,3,?"]`` as ``{"x": (1, 3, None)}``; None for no options."""
+    shapes: dict[str, tuple[int | None, ...]] = {}
+    for option in options or ():
+        name, equals, sizes = option.rpartition("=")
+        words = [word.strip() for word in sizes.split(",")] if sizes.strip() else []
+        if not name or not equals or not all(word == "?" or word.isdecimal() for word in words):
+            raise EqsatError(f"--shape {option!r}: expected NAME=SIZE[,SIZE...]")
+        shapes[name.strip()] = tuple(None if word == "?" else int(word) for word in words)
+    return shapes or None
+
+
+def parse_target(text: str | None) -> Any:
+    """A target as TVM takes it: a string, or a dict where the text is JSON."""
+    if text is None or not text.lstrip().startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise EqsatError(f"--target {text!r} is not JSON: {error}") from error
+
+
+def parse_layouts(options: Sequence[str]) -> dict[str, list[str]]:
+    """``["op=A,B"]`` as ``{"op": ["A", "B"]}``."""
+    layouts: dict[str, list[str]] = {}
+    for option in options:
+        op, equals, names = option.partition("=")
+        values = [name.strip() for name in names.split(",")]
+        if not op.strip() or not equals or not all(values):
+            raise EqsatError(f"--desired-layout {option!r}: expected OP=LAYOUT[,LAYOUT...]")
+        layouts[op.strip()] = values
+    return layouts
+
+
+def refuse_overwriting(source: Path, destinations: Sequence[Path]) -> None:
+    """No output is the input or another output."""
+    for destination in destinations:
+        if destination.resolve() == source.resolve():
+            raise EqsatError(f"{destination}: this is the input, which is never overwritten")
+    if len({d.resolve() for d in destinations}) < len(destinations):
+        raise EqsatError(f"{destinations[0]}: named for two outputs")
+
+
+def write_plan(found: Plan, path: Path) -> None:
+    """As JSON where the name ends so, else as text."""
+    text = json.dumps(found.to_dict(), indent=2) if path.suffix == ".json" else str(found)
+    write_text(path, text + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """:class:`EqsatError` names a file that can't be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise EqsatError(f"{path}: {error.strerror or error}") from error
+
+
+def make_console() -> Console:
+    """Standard output, as wide as the terminal; 100 columns in a file or a pipe."""
+    return Console(width=None if sys.stdout.isatty() else 100)
+
+
+@contextmanager
+def errors(debug: bool) -> Iterator[None]:
+    """One line for an error that the package raises on purpose; anything else is a bug and shows its traceback."""
+    try:
+        yield
+    except EqsatError as error:
+        if debug:
+            raise
+        print(f"eqsat-layout: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None

@@ -1,0 +1,104 @@
+"""The command ``run``: one run of a model.
+
+In: a model, arrays in files or none. Out: a table of what came out, arrays in files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from eqsat_layout.cli.stages import Stages
+from eqsat_layout.errors import EqsatError, InputError
+from eqsat_layout.session.examples import random_feed
+from eqsat_layout.session.interface import TensorSpec, described
+from eqsat_layout.session.session import Session
+from eqsat_layout.session.tensors import Array
+from eqsat_layout.sources.suffixes import LIBRARIES
+
+Shapes = Mapping[str, Sequence[int | None]] | None
+
+
+def run_once(
+    file: Path, inputs: Sequence[str], outputs: Sequence[str], shapes: Shapes, seed: int, console: Console
+) -> None:
+    """Runs ``file`` and prints; :class:`EqsatError` for files that can't be read and arrays that do not fit."""
+    stages = Stages(console)
+    is_library = file.suffix in LIBRARIES
+    with stages("open" if is_library else "compile", file.name):
+        session = Session(file) if is_library else Session(file, shapes=shapes)
+    destinations = _by_name(outputs, session.outputs, "--output")
+    given = {name: _loaded(path) for name, path in _by_name(inputs, session.inputs, "--input").items()}
+    feed = given or random_feed(session.inputs, shapes, seed)
+    with stages("run", "on what was given" if given else "on random inputs"):
+        results = dict(zip((spec.name for spec in session.outputs), session.run(None, feed), strict=True))
+    for name, path in destinations.items():
+        _written(path, results[name])
+    console.print()
+    console.print(_results_table(results))
+
+
+def ports_table(session: Session) -> Table:
+    """Inputs and outputs, by name and type."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("", "name", "type"):
+        table.add_column(heading)
+    for kind, specs in (("input", session.inputs), ("output", session.outputs)):
+        for spec in specs:
+            table.add_row(kind, Text(spec.name), Text(str(spec)))
+    return table
+
+
+def _by_name(options: Sequence[str], specs: Sequence[TensorSpec], option: str) -> dict[str, Path]:
+    """``x=file`` by the name in front; a file alone is for the only one."""
+    names = [spec.name for spec in specs]
+    found: dict[str, Path] = {}
+    for text in options:
+        name = next((own for own in names if text.startswith(f"{own}=")), None)
+        if name is None and len(names) != 1:
+            raise EqsatError(f"{option} {text!r}: say which, NAME=FILE; there are {', '.join(names)}")
+        path = text if name is None else text[len(name) + 1 :]
+        if (name or names[0]) in found:
+            raise EqsatError(f"{option} {text!r}: {name or names[0]!r} is given twice")
+        found[name or names[0]] = Path(path)
+    return found
+
+
+def _loaded(path: Path) -> Array:
+    try:
+        array: Any = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(
+            f"{path}: {getattr(error, 'strerror', None) or 'is no array as numpy.save writes it'}"
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path}: holds several arrays; give one file for each input")
+    return array
+
+
+def _written(path: Path, array: Array) -> None:
+    try:
+        with path.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+    except OSError as error:
+        raise EqsatError(f"{path}: {error.strerror or error}") from error
+
+
+def _results_table(results: Mapping[str, Array]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("output", "type", "least", "mean", "greatest"):
+        table.add_column(heading, justify="left" if heading in ("output", "type") else "right")
+    for name, array in results.items():
+        figures = ["", "", ""]
+        if array.size:
+            wide = array.astype("float64")
+            figures = [f"{value:.6g}" for value in (wide.min(), wide.mean(), wide.max())]
+        table.add_row(Text(name), Text(described(array.shape, array.dtype.name)), *figures)
+    return table

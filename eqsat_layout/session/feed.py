@@ -1,0 +1,53 @@
+"""What a session is run with, checked against what its program takes.
+
+In: values by names. Out: tensors in the program's order, or an error that names the input, what was expected and what
+came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eqsat_layout.errors import InputError, did_you_mean
+from eqsat_layout.session.interface import TensorSpec, described
+from eqsat_layout.session.tensors import taken
+
+
+def tensors_of(feed: Any, specs: Sequence[TensorSpec]) -> list[Any]:
+    """One tensor for each input; a symbol is one size wherever it stands."""
+    if not isinstance(feed, Mapping):
+        raise InputError(f"inputs must be a dictionary by names, got {type(feed).__name__}")
+    check_names(list(feed), [spec.name for spec in specs], "input")
+    known: dict[str, tuple[int, str]] = {}
+    tensors: list[Any] = []
+    for spec in specs:
+        if spec.name not in feed:
+            raise InputError(f"input {spec.name!r} is missing: {spec}")
+        tensor = taken(feed[spec.name], spec)
+        _check_shape(tuple(map(int, tensor.shape)), spec, known)
+        tensors.append(tensor)
+    return tensors
+
+
+def check_names(asked: Sequence[Any], known: Sequence[str], what: str) -> None:
+    """:class:`InputError` for a name that is none, with the one that may be meant."""
+    for name in asked:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise InputError(f"there is no {what} {name!r}; {near}there are {', '.join(map(repr, known))}")
+
+
+def _check_shape(shape: tuple[int, ...], spec: TensorSpec, known: dict[str, tuple[int, str]]) -> None:
+    if spec.shape is None:
+        return
+    got = f"got {described(shape, spec.dtype)}"
+    if len(shape) != len(spec.shape):
+        raise InputError(f"input {spec.name!r}: expected {spec}, {got}")
+    for axis, (size, extent) in enumerate(zip(shape, spec.shape, strict=True)):
+        if isinstance(extent, int) and size != extent:
+            raise InputError(f"input {spec.name!r}: expected {spec}, {got}: axis {axis} is {extent}")
+        if isinstance(extent, str) and extent.isidentifier():  # what is made of symbols is the program's own to check
+            before, first = known.setdefault(extent, (size, f"axis {axis} of {spec.name!r}"))
+            if before != size:
+                raise InputError(f"input {spec.name!r}: expected {spec}, {got}: {extent} is {before} by {first}")

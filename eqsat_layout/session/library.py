@@ -1,0 +1,64 @@
+"""Compiled programs as libraries in files.
+
+In: an executable, or a path. Out: a file that appears whole or not at all; the program in one, and its interface.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.notes import first_line
+from eqsat_layout.session.interface import TELLS, Interface
+from eqsat_layout.sources.suffixes import LIBRARIES
+
+
+def written_to(path: Path, executable: Any) -> None:
+    """Under a new name first: a library that a process runs must not be written over."""
+    check_output(path)
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".saving") as folder:
+            made = Path(folder) / path.name
+            executable.export_library(str(made))
+            os.replace(made, path)
+    except OSError as error:
+        raise EqsatError(f"{path}: {error.strerror or error}") from error
+
+
+def check_output(path: Path) -> None:
+    """:class:`EqsatError` for a name that no library has."""
+    if path.suffix not in LIBRARIES:
+        raise EqsatError(f"{path}: a library's name ends in {', '.join(sorted(LIBRARIES))}")
+
+
+def opened(path: Path) -> tuple[Any, Interface]:
+    """The program in a library that :func:`written_to` wrote. Opening a library runs code of it."""
+    if not path.is_file():
+        raise EqsatError(f"{path}: there is no such file")
+    with tempfile.TemporaryDirectory() as folder:
+        # the system takes a file for the one of that name that it has loaded, even if it was replaced; TVM's own
+        # load_module follows links
+        link = Path(folder) / f"{os.path.basename(folder)}{path.suffix}"
+        link.symlink_to(path.absolute())
+        try:
+            library = tvm_ffi.load_module(str(link))
+        except (RuntimeError, ValueError, OSError) as error:
+            raise EqsatError(f"{path}: can't be loaded: {first_line(error)}") from error
+    if not library.implements_function("vm_load_executable"):
+        raise EqsatError(f"{path}: holds no program for TVM's virtual machine")
+    machine = relax.VirtualMachine(library, tvm.cpu())
+    try:
+        told = machine[TELLS]
+    except (AttributeError, ValueError) as error:
+        raise EqsatError(
+            f"{path}: does not say what it takes: Session.save or `eqsat-layout compile` write such"
+        ) from error
+    return library, Interface.from_json(bytes(np.asarray(told().numpy())).decode())

@@ -1,0 +1,109 @@
+"""A model that can be run: compiled from whatever it is given as, or opened from a library.
+
+In: a source, a target, options. Out: :class:`Session`, with the signature of ONNX Runtime's ``run``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import tvm
+
+from eqsat_layout.errors import EqsatError, TargetError
+from eqsat_layout.planning.compile import compile
+from eqsat_layout.planning.options import Options, check_names, with_options_in_help
+from eqsat_layout.session.feed import check_names as check_port_names
+from eqsat_layout.session.feed import tensors_of
+from eqsat_layout.session.interface import TensorSpec, interface_of, telling
+from eqsat_layout.session.library import opened, written_to
+from eqsat_layout.session.runs import Runs
+from eqsat_layout.session.tensors import Array
+from eqsat_layout.sources.shapes import with_shapes
+from eqsat_layout.sources.suffixes import LIBRARIES
+from eqsat_layout.targets.registry import target as target_of
+
+if TYPE_CHECKING:
+    from eqsat_layout.report.plan import Plan
+
+
+@with_options_in_help
+class Session:
+    """``Session("model.onnx").run(None, {"x": array})``: a model, compiled and ready to run.
+
+    ``source`` is a path (``.onnx``, ``.pt2``, ``.py``, ``.json``, or the ``.so`` that :meth:`save` wrote, whose code
+    runs), an ONNX ``ModelProto``, a torch ``ExportedProgram``, an ``nn.Module`` with example ``inputs``, or an
+    IRModule. Several threads may run one session.
+    """
+
+    def __init__(self, source: Any, *, target: Any = None, **options: Unpack[Options]) -> None:
+        check_names(options)
+        self._target = target_of(target, approx=options.get("approx", True))
+        self._made: tuple[tvm.IRModule, Options] | None = None
+        if isinstance(source, str | os.PathLike) and Path(source).suffix in LIBRARIES:
+            if options:
+                raise EqsatError(f"{source}: is compiled already, so {next(iter(options))}= comes too late")
+            self._executable, self._interface = opened(Path(source))
+        else:
+            from eqsat_layout.sources.source import source_of  # a library is opened without readers and planning
+
+            rest = options.copy()
+            shapes = rest.pop("shapes", None)
+            read = source_of(source, rest.pop("inputs", None))
+            read = read if shapes is None else with_shapes(read, shapes)
+            self._interface = interface_of(read)
+            self._executable = compile(telling(read, self._interface), self._target, **rest)
+            self._made = read.module, rest
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Name, shape and dtype of each input."""
+        return self._interface.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The same of the outputs; those in tuples one after the other."""
+        return self._interface.outputs
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Array]:
+        """The outputs that are named, None for all, for inputs by name: NumPy arrays, tensors of torch or TVM.
+
+        ``run_options`` is there because ONNX Runtime has it. Raises :class:`~eqsat_layout.errors.InputError` that says
+        what was expected and what came.
+        """
+        known = [spec.name for spec in self.outputs]
+        if output_names is not None:
+            check_port_names(output_names, known, "output")
+        results = self._runs(tensors_of(input_feed, self.inputs))
+        return results if output_names is None else [results[known.index(name)] for name in output_names]
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What was chosen and why; worked out when it is asked for."""
+        if self._made is None:
+            raise EqsatError("a library holds no plan: make a session of the model itself")
+        from eqsat_layout.planning.pipeline import plan
+        from eqsat_layout.targets.lowering import prepared
+
+        module, options = self._made
+        return plan(prepared(module), self._target, **options)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a library, ``.so``, with all weights, that :class:`Session` opens again on machines such as this."""
+        written_to(Path(path), self._executable)
+
+    @cached_property
+    def _runs(self) -> Runs:
+        device = self._target.device
+        if device is None:
+            raise TargetError(f"{self._target.name}: nothing here runs what was compiled for it; save() it")
+        return Runs(self._executable, device, self._interface.entry, branches=self._interface.branches)
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{spec.name}: {spec}" for spec in self.inputs)
+        return f"<Session of ({inputs}) -> ({', '.join(f'{spec.name}: {spec}' for spec in self.outputs)})>"

@@ -1,0 +1,94 @@
+"""Sizes for symbolic shapes.
+
+In: a source and shapes by the names of its inputs. Out: the source whose function is for these sizes only, or an error
+that names the input.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import tvm
+from tvm import relax, tirx
+
+from eqsat_layout.errors import InputError, did_you_mean
+from eqsat_layout.tir.structural import substitute
+
+if TYPE_CHECKING:
+    from eqsat_layout.sources.source import Source
+
+_TYPED: Final = re.compile(r"T\.int64\((-?\d+)\)")
+
+Shapes = Mapping[str, Sequence[int | None]]
+"""By input. None leaves an axis as it is."""
+
+
+def with_shapes(source: Source, shapes: Shapes) -> Source:
+    """``source`` with the symbols in the shapes of its inputs replaced by what ``shapes`` say that they are."""
+    if not isinstance(shapes, Mapping):
+        raise InputError(f"shapes must be a dictionary from names of inputs to shapes, got {shapes!r}")
+    known: dict[Any, tuple[int, str]] = {}
+    given = [(_param(source, name), name, _checked(name, shape)) for name, shape in shapes.items()]
+    for param, name, shape in given:
+        for axis, (extent, size) in enumerate(zip(_extents(param, name, shape), shape, strict=True)):
+            if size is not None and isinstance(extent, tvm.ir.Var):
+                where = f"axis {axis} of {name!r}"
+                before, first = known.setdefault(extent, (size, where))
+                if before != size:
+                    raise InputError(f"shapes: {extent.name} is {before} by {first} and {size} by {where}")
+    sizes = {var: tirx.IntImm("int64", size) for var, (size, _) in known.items()}
+    for param, name, shape in given:
+        for axis, (extent, size) in enumerate(zip(_extents(param, name, shape), shape, strict=True)):
+            _check_extent(extent, sizes, size, f"shapes: axis {axis} of {name!r}")
+    return replace(source, module=_bound(source.module, source.entry, sizes)) if sizes else source
+
+
+def written(extent: Any) -> int | str:
+    """An extent for people: a number, or an expression of symbols such as ``2 * n``."""
+    return int(extent) if isinstance(extent, tirx.IntImm | int) else _TYPED.sub(r"\1", str(extent))
+
+
+def _param(source: Source, name: str) -> Any:
+    if name not in source.inputs:
+        near = did_you_mean(name, source.inputs)
+        raise InputError(f"shapes: there is no input {name!r}; {near}there are {', '.join(map(repr, source.inputs))}")
+    return source.function.params[source.inputs.index(name)]
+
+
+def _checked(name: str, shape: Any) -> tuple[int | None, ...]:
+    is_list = isinstance(shape, Sequence) and not isinstance(shape, str)
+    if not is_list or not all(e is None or (isinstance(e, int) and not isinstance(e, bool) and e >= 0) for e in shape):
+        raise InputError(f"shapes: of {name!r} must be a list of sizes, got {shape!r}")
+    return tuple(shape)
+
+
+def _extents(param: Any, name: str, shape: Sequence[int | None]) -> Sequence[Any]:
+    ty = param.ty
+    extents = getattr(ty.shape, "values", None) if isinstance(ty, relax.TensorType) else None
+    if extents is None:
+        raise InputError(f"shapes: input {name!r} has no shape that sizes could be given to: {ty}")
+    if len(extents) != len(shape):
+        raise InputError(f"shapes: input {name!r} has {len(extents)} axes, {ty}, got {tuple(shape)}")
+    return list(extents)
+
+
+def _check_extent(extent: Any, sizes: Mapping[Any, Any], size: int | None, where: str) -> None:
+    """``extent`` is ``size``, where that can be known."""
+    if size is None:
+        return
+    value = tvm.sym.Analyzer().simplify(substitute(extent, sizes))
+    if not isinstance(value, tirx.IntImm):
+        raise InputError(f"{where} is {written(extent)}: give what it is made of by other inputs")
+    if int(value) != size:
+        said = written(extent)
+        raise InputError(f"{where} is {said if isinstance(said, int) else f'{said} = {int(value)}'}, got {size}")
+
+
+def _bound(mod: tvm.IRModule, entry: str, sizes: Mapping[Any, Any]) -> tvm.IRModule:
+    changed = mod.clone()
+    changed[entry] = mod[entry].bind_symbolic_vars(dict(sizes))
+    result: tvm.IRModule = relax.transform.CanonicalizeBindings()(changed)
+    return result

@@ -1,0 +1,177 @@
+"""The commands from a model to answers, from outside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm.script import ir as I
+from tvm.script import relax as R
+from typer.testing import CliRunner, Result
+
+import eqsat_layout
+from eqsat_layout.cli.bench import BenchOptions, bench_table, run_bench
+from eqsat_layout.cli.common import make_console, parse_shapes
+from eqsat_layout.cli.engines import OWN
+from eqsat_layout.cli.main import app
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.modules import write_module
+from eqsat_layout.report.text import plain_text
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def done(*arguments: object) -> str:
+    result = call(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refused(*arguments: object) -> str:
+    """The one line on standard error of a call that must end with exit code 2."""
+    result = call(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr.removeprefix("eqsat-layout: ").strip()
+
+
+@I.ir_module
+class Net:
+    @R.function
+    def main(x: R.Tensor(("n", 4), "float32"), i: R.Tensor((3,), "int64")) -> R.Tuple(
+        R.Tensor((3, 4), "float32"), R.Tensor(("n", 4), "float32")
+    ):
+        with R.dataflow():
+            y = R.take(x, i, axis=0)
+            z = R.nn.relu(x)
+            R.output(y, z)
+        return (y, z)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "net.py"
+    write_module(Net, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def library(model: Path) -> Path:
+    output = done("compile", model)
+    assert "float32 (n, 4)" in output
+    return model.with_suffix(".so")
+
+
+def test_compile_writes_a_library_that_is_a_session(library: Path) -> None:
+    assert [spec.shape for spec in eqsat_layout.Session(library).inputs] == [("n", 4), (3,)]
+
+
+def test_run_takes_and_gives_arrays_in_files(library: Path, tmp_path: Path) -> None:
+    x, i = np.arange(-4, 4, dtype="float32").reshape(2, 4), np.array([1, 0, 1])
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "i.npy", i)
+    given = ["--input", f"i={tmp_path / 'i.npy'}", "--input", f"x={tmp_path / 'x.npy'}"]
+    output = done("run", library, *given, "--output", f"output0={tmp_path / 'y.npy'}")
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), x[i])
+    assert "float32 (3, 4)" in output
+    assert "float32 (2, 4)" in output
+
+
+def test_run_makes_inputs_of_the_asked_sizes(library: Path) -> None:
+    first, second = (done("run", library, "--shape", "x=7,?", "--seed", seed) for seed in (0, 1))
+    assert "float32 (7, 4)" in first
+    assert "random" in first
+    assert first.splitlines()[-2:] != second.splitlines()[-2:]
+
+
+def test_run_compiles_a_model_and_says_what_does_not_fit(model: Path, library: Path, tmp_path: Path) -> None:
+    assert "float32 (5, 4)" in done("run", model, "--shape", "x=5,4")
+    np.save(tmp_path / "x.npy", np.zeros((2, 4)))
+    (tmp_path / "text.npy").write_text("text")
+    x = tmp_path / "x.npy"
+    assert "say which, NAME=FILE; there are x, i" in refused("run", library, "--input", x)
+    assert refused("run", library, "--input", f"x={x}") == "input 'x': expected float32 (n, 4), got float64 (2, 4)"
+    assert "'x' is given twice" in refused("run", library, "--input", f"x={x}", "--input", f"x={x}")
+    assert "no array as numpy.save" in refused("run", library, "--input", f"x={tmp_path / 'text.npy'}")
+    assert "No such file" in refused("run", library, "--input", f"x={tmp_path / 'none.npy'}")
+    assert "No such file" in refused("run", library, "--output", f"output0={tmp_path / 'a' / 'y.npy'}")
+    assert "no input 'y'" in refused("run", library, "--shape", "y=1")
+    assert "there is no such file" in refused("run", tmp_path / "none.so")
+
+
+def test_an_array_of_python_objects_is_not_unpickled(library: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([object()], dtype=object), allow_pickle=True)
+    assert "no array as numpy.save" in refused("run", library, "--input", f"x={tmp_path / 'x.npy'}")
+
+
+def test_plan_writes_no_module(model: Path, tmp_path: Path) -> None:
+    before = sorted(model.parent.iterdir())
+    output = done("plan", model, "--shape", "x=6,4", "-o", tmp_path / "plan.json", "--explain")
+    assert "modelled cost" in output
+    assert "How the ops are run" in output
+    assert json.loads((tmp_path / "plan.json").read_text())["stats"]["ops"] == 2
+    assert sorted(model.parent.iterdir()) == before
+
+
+def test_optimize_binds_shapes_and_says_what_to_build_with(model: Path, tmp_path: Path) -> None:
+    output = done("optimize", model, "-o", tmp_path / "better.py", "--shape", "x=6,4")
+    assert "x: R.Tensor((6, 4)" in (tmp_path / "better.py").read_text()
+    assert "tvm.compile has no schedules" in output
+    assert "44 times" in output
+
+
+@pytest.mark.parametrize("text", ["x", "=1", "x=1,", "x=a", "x=-1", "x=1.5"])
+def test_a_shape_that_is_none_is_refused(model: Path, text: str) -> None:
+    assert refused("plan", model, "--shape", text) == f"--shape '{text}': expected NAME=SIZE[,SIZE...]"
+
+
+def test_shapes_are_read_by_input() -> None:
+    assert parse_shapes(["a=b=1, 3,?", "s="]) == {"a=b": (1, 3, None), "s": ()}
+    assert parse_shapes([]) is None
+
+
+def test_outputs_are_refused_before_anything_is_compiled(model: Path, tmp_path: Path) -> None:
+    assert "a library's name ends in" in refused("compile", model, "-o", tmp_path / "model.onnx")
+    assert "never overwritten" in refused("compile", model, "-o", model)
+
+
+def test_bench_times_what_is_there_and_names_what_is_left_out(model: Path) -> None:
+    output = done("bench", model, "--shape", "x=3,4", "--rounds", "1", "--against", "onnxruntime", "torch")
+    assert OWN in output
+    assert "left out: onnxruntime: takes .onnx files" in output
+    assert "left out: torch: takes .pt2 files" in output
+    assert "openvino" not in output
+
+
+def test_bench_refuses_engines_that_nobody_knows(model: Path, tmp_path: Path) -> None:
+    assert "no engine 'openvin'; did you mean 'openvino'?" in refused("bench", model, "--against", "openvin")
+    assert "engines come after --against" in refused("bench", model, "openvino")
+    assert "No such file" in refused("bench", tmp_path / "none.py", "--against", "torch")
+
+
+def test_bench_compares_results_with_other_engines(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    helper, real = onnx.helper, onnx.TensorProto.FLOAT
+    given = [helper.make_tensor_value_info("x", real, ["n", 4])]
+    made = [helper.make_tensor_value_info("y", real, ["n", 4])]
+    graph = helper.make_graph([helper.make_node("Sigmoid", ["x"], ["y"])], "g", given, made)
+    model: Any = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    options = BenchOptions(tmp_path / "model.onnx", ("onnxruntime",), {"x": (3, 4)}, 2, 0)
+    figures = run_bench(options, make_console())
+    assert len(figures["onnxruntime"].rounds) == 2
+    assert 0 < figures["onnxruntime"].magnitude < 1
+    assert figures["onnxruntime"].difference < 1e-5
+    assert "onnxruntime" in plain_text(bench_table(figures))
+
+
+def test_bench_says_why_our_own_engine_can_not_run_a_file(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("x = 1\n")
+    with pytest.raises(EqsatError, match=r"model\.py"):
+        run_bench(BenchOptions(tmp_path / "model.py", (), None, 1, 0), make_console())

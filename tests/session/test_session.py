@@ -1,0 +1,387 @@
+"""A session from outside: what it takes, what it gives, how it refuses, and that it comes back from a library."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+import eqsat_layout
+from eqsat_layout.errors import EqsatError, InputError, MalformedModuleError
+from eqsat_layout.readers.modules import write_module
+from eqsat_layout.session.feed import tensors_of
+from eqsat_layout.session.interface import TELLS, TensorSpec
+
+
+@I.ir_module
+class Affine:
+    @R.function
+    def main(
+        x: R.Tensor(("n", 4), "float32"), w: R.Tensor((4, 3), "float32"), b: R.Tensor(("n", 3), "float32")
+    ) -> R.Tuple(R.Tensor(("n", 3), "float32"), R.Tensor(("n", 4), "float32")):
+        with R.dataflow():
+            y = R.add(R.matmul(x, w), b)
+            z = R.nn.relu(x)
+            R.output(y, z)
+        return (y, z)
+
+
+def feed(rows: int = 5, seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    shapes = {"x": (rows, 4), "w": (4, 3), "b": (rows, 3)}
+    return {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
+
+
+def expected(given: dict[str, Any]) -> tuple[Any, Any]:
+    return given["x"] @ given["w"] + given["b"], np.maximum(given["x"], 0)
+
+
+@pytest.fixture(scope="module")
+def affine() -> eqsat_layout.Session:
+    return eqsat_layout.Session(Affine)
+
+
+@pytest.fixture(scope="module")
+def library(affine: eqsat_layout.Session, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("library") / "affine.so"
+    affine.save(path)
+    return path
+
+
+def function_of(body: Callable[..., Any], shape: tuple[int, ...], dtype: str = "float32") -> tvm.IRModule:
+    """``main`` of one parameter ``x`` without a dataflow block, so that nothing is planned and it is built fast."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, dtype))
+    with builder.function("main", [x]):
+        builder.emit_func_output(body(builder.emit, x))
+    return builder.get()
+
+
+def identity(shape: tuple[int, ...], dtype: str) -> eqsat_layout.Session:
+    return eqsat_layout.Session(function_of(lambda emit, x: x, shape, dtype))
+
+
+def printed(code: str, folder: Path) -> str:
+    """What a new process prints."""
+    (folder / "run.py").write_text(textwrap.dedent(code))
+    root = str(Path(eqsat_layout.__file__).parents[1])
+    command = [sys.executable, str(folder / "run.py")]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": root}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_session_says_what_it_takes_and_gives(affine: eqsat_layout.Session) -> None:
+    assert affine.inputs == (
+        TensorSpec("x", ("n", 4), "float32"),
+        TensorSpec("w", (4, 3), "float32"),
+        TensorSpec("b", ("n", 3), "float32"),
+    )
+    assert [(spec.name, spec.shape) for spec in affine.outputs] == [("output0", ("n", 3)), ("output1", ("n", 4))]
+    assert "x: float32 (n, 4)" in repr(affine)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_all_outputs_or_those_that_are_named(affine: eqsat_layout.Session, rows: int) -> None:
+    given = feed(rows)
+    y, z = expected(given)
+    for wanted, names in (([y, z], None), ([z], ["output1"]), ([z, y, z], ["output1", "output0", "output1"])):
+        got = affine.run(names, given)
+        assert len(got) == len(wanted)
+        for one, other in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_the_plan_is_that_of_what_was_compiled(affine: eqsat_layout.Session) -> None:
+    assert affine.plan.cost <= affine.plan.input_cost
+    assert affine.plan.stats.ops == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"x": np.zeros((5, 4))}, "input 'x': expected float32 (n, 4), got float64 (5, 4)"),
+        ({"x": np.zeros((5,), "float32")}, "input 'x': expected float32 (n, 4), got float32 (5,)"),
+        ({"x": np.zeros((5, 3), "float32")}, "input 'x': expected float32 (n, 4), got float32 (5, 3): axis 1 is 4"),
+        (
+            {"b": np.zeros((6, 3), "float32")},
+            "input 'b': expected float32 (n, 3), got float32 (6, 3): n is 5 by axis 0 of 'x'",
+        ),
+        ({"ww": np.zeros((4, 3), "float32")}, "there is no input 'ww'; did you mean 'w'? there are 'x', 'w', 'b'"),
+        ({"x": [[1.0], [1.0, 2.0]]}, "input 'x': expected float32 (n, 4), got no array"),
+        ({"x": object()}, "input 'x': expected float32 (n, 4), got object ()"),
+        ({"x": tvm.runtime.tensor(np.zeros((5, 4)))}, "input 'x': expected float32 (n, 4), got float64 (5, 4)"),
+    ],
+)
+def test_a_wrong_input_is_named_with_what_was_expected_and_what_came(
+    affine: eqsat_layout.Session, change: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        affine.run(None, feed() | change)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_input_output_or_dictionary_is_named(affine: eqsat_layout.Session) -> None:
+    given = feed()
+    del given["w"]
+    with pytest.raises(InputError, match=r"^input 'w' is missing: float32 \(4, 3\)$"):
+        affine.run(None, given)
+    with pytest.raises(InputError, match="no output 'output'; did you mean 'output"):
+        affine.run(["output"], feed())
+    with pytest.raises(InputError, match="dictionary by names, got ndarray"):
+        affine.run(None, feed()["x"])  # type: ignore[arg-type]
+
+
+def test_a_library_is_a_session_again(affine: eqsat_layout.Session, library: Path) -> None:
+    again = eqsat_layout.Session(library)
+    assert (again.inputs, again.outputs) == (affine.inputs, affine.outputs)
+    for one, other in zip(again.run(None, feed()), affine.run(None, feed()), strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(InputError, match="n is 5 by axis 0 of 'x'"):
+        again.run(None, feed() | {"b": np.zeros((6, 3), "float32")})
+    with pytest.raises(EqsatError, match="holds no plan"):
+        _ = again.plan
+    with pytest.raises(EqsatError, match="compiled already, so shapes= comes too late"):
+        eqsat_layout.Session(library, shapes={"x": (1, 4)})
+    with pytest.raises(EqsatError, match="compiled already"):
+        eqsat_layout.optimize(library)
+
+
+def test_a_library_runs_in_another_process(library: Path, tmp_path: Path) -> None:
+    code = f"""
+        import numpy as np, eqsat_layout
+        session = eqsat_layout.Session({str(library)!r})
+        given = {{s.name: np.ones([2 if e == "n" else e for e in s.shape], s.dtype) for s in session.inputs}}
+        print([one.tolist() for one in session.run(None, given)])
+    """
+    assert printed(code, tmp_path) == str([[[5.0] * 3] * 2, [[1.0] * 4] * 2])
+
+
+def test_a_library_is_opened_without_what_plans_and_reads(library: Path, tmp_path: Path) -> None:
+    code = f"""
+        import sys, tvm
+        from tvm import relax
+        before = set(sys.modules)  # TVM itself may import torch
+        import eqsat_layout
+        eqsat_layout.Session({str(library)!r})
+        print([m for m in ("egglog", "highspy", "onnx", "torch") if m in set(sys.modules) - before])
+    """
+    assert printed(code, tmp_path) == "[]"
+
+
+def test_a_library_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "one.so"
+    sessions = []
+    for factor in (2.0, 3.0):
+        mod = function_of(lambda emit, x, f=factor: emit(R.multiply(x, R.const(f, "float32"))), (4,))
+        eqsat_layout.Session(mod).save(path)
+        sessions.append(eqsat_layout.Session(path))
+    results = [session.run(None, {"x": np.ones(4, "float32")})[0].tolist() for session in sessions]
+    assert results == [[2.0] * 4, [3.0] * 4]
+    assert [one.name for one in tmp_path.iterdir()] == ["one.so"]
+
+
+def test_what_is_no_library_of_a_session_is_refused(tmp_path: Path, affine: eqsat_layout.Session) -> None:
+    with pytest.raises(EqsatError, match=r"nothing\.so: there is no such file"):
+        eqsat_layout.Session(tmp_path / "nothing.so")
+    (tmp_path / "text.so").write_text("not code")
+    with pytest.raises(EqsatError, match=r"text\.so: can't be loaded"):
+        eqsat_layout.Session(tmp_path / "text.so")
+    eqsat_layout.compile(Affine).export_library(str(tmp_path / "bare.so"))
+    with pytest.raises(EqsatError, match=r"bare\.so: does not say what it takes"):
+        eqsat_layout.Session(tmp_path / "bare.so")
+    with pytest.raises(EqsatError, match=r"model\.txt: a library's name ends in"):
+        affine.save(tmp_path / "model.txt")
+    with pytest.raises(EqsatError, match="No such file"):
+        affine.save(tmp_path / "nowhere" / "model.so")
+
+
+@pytest.mark.parametrize("suffix", [".py", ".json"])
+def test_a_path_is_a_source_for_all(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"affine{suffix}"
+    write_module(Affine, path)
+    shapes = {"x": (5, None)}
+    np.testing.assert_allclose(eqsat_layout.Session(str(path)).run(None, feed())[0], expected(feed())[0], rtol=1e-5)
+    assert eqsat_layout.Session(path, shapes=shapes).inputs[2].shape == (5, 3)
+    assert eqsat_layout.plan(path, shapes=shapes).stats.ops == 3
+    assert [int(e) for e in eqsat_layout.optimize(path, shapes=shapes)["main"].params[2].ty.shape] == [5, 3]
+    machine = relax.VirtualMachine(eqsat_layout.compile(path, shapes=shapes), tvm.cpu())
+    got = machine["main"](*map(tvm.runtime.tensor, feed().values()))
+    np.testing.assert_allclose(got[0].numpy(), expected(feed())[0], rtol=1e-5)
+
+
+def test_what_is_no_source_is_refused() -> None:
+    for call in (eqsat_layout.Session, eqsat_layout.optimize, eqsat_layout.plan, eqsat_layout.compile):
+        with pytest.raises(MalformedModuleError, match=r"expected a tvm\.IRModule, a path, .* got int"):
+            call(3)
+        with pytest.raises(EqsatError, match=r"nothing\.onnx: No such file"):
+            call("nothing.onnx")
+        with pytest.raises(TypeError, match="'shape'; did you mean 'shapes'"):
+            call("nothing.onnx", shape={})
+        with pytest.raises(EqsatError, match=r"inputs= are what an nn\.Module is traced with"):
+            call(Affine, inputs=(1,))
+
+
+def test_a_module_that_is_no_function_of_tensors_is_refused() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.ShapeType(ndim=2))
+    with builder.function("main", [x]):
+        builder.emit_func_output(x)
+    with pytest.raises(MalformedModuleError, match=r"a session runs functions of tensors: input 'x' is R\.Shape"):
+        eqsat_layout.Session(builder.get())
+    taken = Affine.clone()
+    taken[TELLS] = Affine["main"].with_attr("global_symbol", TELLS)
+    with pytest.raises(MalformedModuleError, match=f"has a function {TELLS} already"):
+        eqsat_layout.Session(taken)
+
+
+def test_a_given_module_is_left_as_it_is() -> None:
+    before = Affine.script()
+    eqsat_layout.Session(Affine, shapes={"x": (2, 4)}, candidates=False)
+    assert Affine.script() == before
+
+
+def test_threads_share_a_session(affine: eqsat_layout.Session) -> None:
+    given = [feed(rows=1 + i % 7, seed=i) for i in range(48)]
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(lambda one: affine.run(None, one), given))
+    for one, got in zip(given, found, strict=True):
+        for mine, wanted in zip(got, expected(one), strict=True):
+            np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_results_stay_as_they_are_when_a_session_runs_again(affine: eqsat_layout.Session) -> None:
+    kept = [affine.run(None, feed(seed=seed)) for seed in range(4)]
+    for seed, got in enumerate(kept):
+        np.testing.assert_allclose(got[0], expected(feed(seed=seed))[0], rtol=1e-5, atol=1e-6)
+
+
+def test_results_are_not_copied_once_they_are_known_to_be_new(affine: eqsat_layout.Session) -> None:
+    last = [affine.run(None, feed()) for _ in range(3)][-1]
+    assert [one.base is not None for one in last] == [True, True]
+    assert all(one.flags.writeable for one in last)
+
+
+def test_what_a_user_writes_into_a_result_changes_no_input_and_no_constant() -> None:
+    def body(emit: Any, x: Any) -> Any:
+        constant = R.const(np.arange(6, dtype="float32"))
+        return relax.Tuple([x, constant, emit(R.reshape(x, (3, 2))), x])
+
+    session = eqsat_layout.Session(function_of(body, (6,)))
+    x = aligned((6,), "float32")
+    for _ in range(4):
+        x[:] = 7
+        results = session.run(None, {"x": x})
+        assert [one.ravel().tolist() for one in results] == [[7.0] * 6, list(range(6)), [7.0] * 6, [7.0] * 6]
+        for number, one in enumerate(results):
+            one[...] = -number
+        assert x.tolist() == [7.0] * 6
+        assert [one.ravel()[0] for one in results] == [0.0, -1.0, -2.0, -3.0]
+
+
+def test_results_of_branches_are_copied() -> None:
+    @I.ir_module
+    class Branch:
+        @R.function
+        def main(c: R.Tensor((), "bool"), x: R.Tensor((3,), "float32")) -> R.Tensor((3,), "float32"):
+            if c:
+                y: R.Tensor((3,), "float32") = R.add(x, x)
+            else:
+                y: R.Tensor((3,), "float32") = R.const([1.0, 2.0, 3.0], "float32")
+            return y
+
+    session = eqsat_layout.Session(Branch)
+    x = np.ones(3, "float32")
+    for c in (True, True, False, False, False):
+        (got,) = session.run(None, {"c": np.array(c), "x": x})
+        assert got.tolist() == ([2.0] * 3 if c else [1.0, 2.0, 3.0])
+        got[:] = -1
+
+
+def aligned(shape: tuple[int, ...], dtype: str, off: int = 0) -> Any:
+    """An array at an address that 64 divides, ``off`` elements after it."""
+    raw = np.zeros(int(np.prod(shape)) * np.dtype(dtype).itemsize + 256, "uint8")
+    start = -raw.ctypes.data % 64 + off * np.dtype(dtype).itemsize
+    return raw[start : start + int(np.prod(shape)) * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
+
+
+def test_an_aligned_array_is_not_copied_on_its_way_in() -> None:
+    session = identity((8, 4), "float32")
+    x = aligned((8, 4), "float32")
+    specs = session.inputs
+
+    for value in (x, tvm.runtime.from_dlpack(x)):
+        (tensor,) = tensors_of({"x": value}, specs)
+        assert tensor.data_ptr() == x.ctypes.data
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "int8", "uint8", "bool"])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 3)])
+def test_arrays_of_every_kind_arrive_and_come_back(dtype: str, shape: tuple[int, ...]) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    whole = np.random.default_rng(0).integers(0, 2, tuple(2 * e for e in shape)).astype(kind)
+    strided = np.asarray(whole[tuple(slice(None, None, 2) for _ in shape)])
+    session = identity(shape, dtype)
+    frozen = np.array(strided)
+    frozen.flags.writeable = False
+    swapped = strided.astype(kind.newbyteorder(">")) if dtype != "bfloat16" else strided
+    for value in (strided, np.array(strided), np.array(strided, order="F"), frozen, swapped):
+        (got,) = session.run(None, {"x": value})
+        assert got.dtype == kind
+        assert got.shape == shape
+        np.testing.assert_array_equal(got, strided)
+
+
+def test_misaligned_tensors_are_copied() -> None:
+    x = aligned((8, 4), "float32", off=1)
+    x[...] = np.arange(32).reshape(8, 4)
+    assert x.ctypes.data % 64
+    mod = function_of(lambda emit, v: emit(R.add(v, v)), (8, 4))
+    np.testing.assert_array_equal(eqsat_layout.Session(mod).run(None, {"x": x})[0], 2 * x)
+
+
+def test_numbers_and_lists_are_arrays() -> None:
+    assert identity((), "int64").run(None, {"x": 3})[0] == 3
+    assert identity((2,), "float64").run(None, {"x": [1.0, 2.0]})[0].tolist() == [1.0, 2.0]
+
+
+def test_torch_tensors_are_taken() -> None:
+    torch = pytest.importorskip("torch")
+    session = identity((4, 2), "float32")
+    x = torch.arange(8.0).reshape(2, 4).T
+    for value in (x, x.contiguous(), x.requires_grad_(), torch.arange(9.0)[1:].reshape(4, 2)):
+        np.testing.assert_array_equal(session.run(None, {"x": value})[0], value.detach().numpy())
+    half = torch.arange(8).reshape(4, 2).to(torch.bfloat16)
+    assert identity((4, 2), "bfloat16").run(None, {"x": half})[0].astype("int").tolist() == half.int().tolist()
+    back = torch.from_dlpack(session.run(None, {"x": x})[0])
+    assert back.shape == (4, 2)
+    with pytest.raises(InputError, match="'x': expected float32"):
+        session.run(None, {"x": x.long()})
+
+
+def test_a_second_session_of_the_same_comes_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EQSAT_LAYOUT_CACHE", str(tmp_path))
+    path = tmp_path / "affine.json"
+    write_module(Affine, path)
+    first = eqsat_layout.Session(path, shapes={"x": (5, 4)}).run(None, feed())
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    monkeypatch.setattr("eqsat_layout.planning.compile_anew.compile_anew", None)
+    again = eqsat_layout.Session(path, shapes={"x": (5, 4)}).run(None, feed())
+    np.testing.assert_array_equal(first[0], again[0])

@@ -1,0 +1,120 @@
+"""Models of onnx and torch, from memory and from files, against what their own packages make of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from programs import program
+from tvm import relax
+
+import eqsat_layout
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.sources.source import source_of
+
+
+def onnx_model(batch: Any = "batch") -> Any:
+    onnx = pytest.importorskip("onnx")
+    helper, real = onnx.helper, onnx.TensorProto.FLOAT
+    w = onnx.numpy_helper.from_array(np.arange(12, dtype="float32").reshape(4, 3), "w")
+    nodes = [helper.make_node("MatMul", ["in.1", "w"], ["h"]), helper.make_node("Relu", ["h"], ["out.1"])]
+    given = [helper.make_tensor_value_info("in.1", real, [batch, 4])]
+    made = [helper.make_tensor_value_info(name, real, [batch, 3]) for name in ("out.1", "h")]
+    graph = helper.make_graph(nodes, "g", given, made, [w])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+X = np.random.default_rng(0).standard_normal((2, 4)).astype("float32")
+H = X @ np.arange(12, dtype="float32").reshape(4, 3)
+
+
+def test_an_onnx_model_keeps_its_names(tmp_path: Path) -> None:
+    model = onnx_model()
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    for source in (model, tmp_path / "model.onnx"):
+        for shapes in (None, {"in.1": (2, 4)}):
+            session = eqsat_layout.Session(source, shapes=shapes)
+            assert [spec.name for spec in session.inputs] == ["in.1"]
+            assert session.inputs[0].shape == ("batch" if shapes is None else 2, 4)
+            assert [spec.name for spec in session.outputs] == ["out.1", "h"]
+            (h, y) = session.run(["h", "out.1"], {"in.1": X})
+            np.testing.assert_allclose(h, H, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(y, np.maximum(H, 0), rtol=1e-5, atol=1e-5)
+
+
+def test_a_library_keeps_the_names_of_its_model(tmp_path: Path) -> None:
+    eqsat_layout.Session(onnx_model(2)).save(tmp_path / "model.so")
+    session = eqsat_layout.Session(tmp_path / "model.so")
+    np.testing.assert_allclose(session.run(["h"], {"in.1": X})[0], H, rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_that_onnx_can_not_have_meant_is_refused() -> None:
+    model = onnx_model()
+    model.graph.node[0].op_type = "NoSuchOp"
+    with pytest.raises(EqsatError, match=r"the ONNX model: .*NoSuchOp"):
+        eqsat_layout.plan(model)
+    with pytest.raises(EqsatError, match="a ModelProto needs none"):
+        eqsat_layout.plan(onnx_model(), inputs=(1,))
+
+
+def torch_model() -> Any:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.GELU()).eval()
+
+
+def test_an_nn_module_and_its_export_are_sources(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    model, x = torch_model(), torch.from_numpy(X)
+    wanted = model(x).detach().numpy()
+    exported = torch.export.export(model, (x,))
+    torch.export.save(exported, tmp_path / "model.pt2")
+    for session in (
+        eqsat_layout.Session(model, inputs=(x,)),
+        eqsat_layout.Session(model, inputs=x),
+        eqsat_layout.Session(exported),
+        eqsat_layout.Session(tmp_path / "model.pt2"),
+    ):
+        np.testing.assert_allclose(session.run(None, {"input": x})[0], wanted, rtol=1e-4, atol=1e-5)
+    assert eqsat_layout.optimize(model, inputs={"input": x})["main"].params[0].name == "input"
+
+
+def test_an_nn_module_says_what_it_lacks() -> None:
+    model = torch_model()
+    with pytest.raises(EqsatError, match=r"Sequential is an nn\.Module: give example inputs"):
+        eqsat_layout.Session(model)
+    with pytest.raises(EqsatError, match="Sequential is in training mode"):
+        eqsat_layout.Session(model.train(), inputs=(X,))
+    with pytest.raises(EqsatError, match="Sequential can't be exported"):
+        eqsat_layout.Session(model.eval(), inputs=("x",))
+
+
+def test_nothing_of_onnx_or_torch_is_imported_for_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("onnx", "torch"):
+        monkeypatch.setitem(sys.modules, name, None)
+    mod = program(lambda b, x: relax.op.nn.relu(x), (4, 6))
+    assert source_of(mod).inputs == (str(mod["main"].params[0].name),)
+
+
+def test_inputs_of_equal_names_are_told_apart() -> None:
+    params = [relax.Var(name, relax.TensorType((2,), "float32")) for name in ("x", "x", "x_1")]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        builder.emit_func_output(params[2])
+    assert len(set(source_of(builder.get()).inputs)) == 3
+
+
+def test_the_only_public_function_is_the_model() -> None:
+    builder = relax.BlockBuilder()
+    for name in ("first", "second"):
+        x = relax.Var("x", relax.TensorType((2,), "float32"))
+        with builder.function(name, [x]):
+            builder.emit_func_output(x)
+    both = builder.get()
+    with pytest.raises(EqsatError, match=r"which function is the model.* first, second"):
+        source_of(both)
+    del both["second"]
+    assert source_of(both).entry == "first"

@@ -1,0 +1,74 @@
+"""Sizes for symbolic shapes: what they make of a program, and how what does not fit is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+
+import eqsat_layout
+from eqsat_layout.errors import InputError
+from eqsat_layout.sources.shapes import with_shapes
+from eqsat_layout.sources.source import source_of
+
+
+@I.ir_module
+class Net:
+    @R.function
+    def main(image: R.Tensor(("n", 3, "h", "h"), "float32"), mask: R.Tensor(("2 * n", 4), "float32")) -> R.Tuple(
+        R.Tensor(("n", "3 * h * h"), "float32"), R.Tensor(("2 * n", 4), "float32")
+    ):
+        n = T.int64()
+        h = T.int64()
+        with R.dataflow():
+            a = R.nn.relu(image)
+            b = R.reshape(a, R.shape([n, 3 * h * h]))
+            R.output(b)
+        return (b, mask)
+
+
+def bound(shapes: dict[str, Any]) -> str:
+    return str(with_shapes(source_of(Net), shapes).module.script())
+
+
+def test_symbols_become_numbers_everywhere() -> None:
+    text = bound({"image": (2, 3, 8, 8)})
+    assert "R.shape([2, 192])" in text
+    assert "mask: R.Tensor((4, 4)" in text
+    assert "TypeVar" not in text
+
+
+def test_none_leaves_an_axis_as_it_is() -> None:
+    text = bound({"image": (None, 3, 8, 8)})
+    assert "image: R.Tensor((n, 3, 8, 8)" in text
+    assert "R.shape([n, 192])" in text
+
+
+def test_what_says_nothing_new_changes_nothing() -> None:
+    source = source_of(Net)
+    assert with_shapes(source, {"image": (None, 3, None, None)}) is source
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        ({"imag": (1,)}, "shapes: there is no input 'imag'; did you mean 'image'?"),
+        ({"q": (1,)}, "shapes: there is no input 'q'; there are 'image', 'mask'"),
+        ({"image": (1, 2)}, "shapes: input 'image' has 4 axes, R.Tensor((n, 3, h, h), dtype=\"float32\"), got (1, 2)"),
+        ({"image": (2, 4, 8, 8)}, "shapes: axis 1 of 'image' is 3, got 4"),
+        ({"image": (2, 3, 8, 9)}, "shapes: h is 8 by axis 2 of 'image' and 9 by axis 3 of 'image'"),
+        ({"image": (2, 3, 8, 8), "mask": (5, 4)}, "shapes: axis 0 of 'mask' is 2 * n = 4, got 5"),
+        ({"mask": (4, 4)}, "shapes: axis 0 of 'mask' is 2 * n: give what it is made of by other inputs"),
+        ({"image": "abc"}, "shapes: of 'image' must be a list of sizes, got 'abc'"),
+        ({"image": (1, 3, 2.0, 2)}, "shapes: of 'image' must be a list of sizes, got (1, 3, 2.0, 2)"),
+        ({"image": (1, 3, -1, 2)}, "shapes: of 'image' must be a list of sizes"),
+        ((1, 3), "shapes must be a dictionary from names of inputs to shapes"),
+    ],
+)
+def test_what_does_not_fit_names_the_input(shapes: Any, says: str) -> None:
+    with pytest.raises(InputError) as error:
+        eqsat_layout.plan(Net, shapes=shapes)
+    assert str(error.value).startswith(says)
