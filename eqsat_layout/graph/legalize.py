@@ -1,4 +1,4 @@
-"""Relax ops to unscheduled PrimFuncs, convolutions in packed layouts included (graph room).
+"""Relax ops to unscheduled PrimFuncs, convolutions in packed layouts included.
 
 In: a Relax module. Out: a new module whose ops are calls of TE-style PrimFuncs (a block per stage, plain axes).
 What can't be legalised stays as it is.

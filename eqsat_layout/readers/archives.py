@@ -1,4 +1,4 @@
-"""Archives of ``torch.export``, checked before torch opens them. Room: readers.
+"""Archives of ``torch.export``, checked before torch opens them.
 
 torch unpickles what it finds in an archive, imports modules and follows names that its JSON gives, and evaluates the
 text of symbolic sizes: each of them runs code. In: a ``.pt2`` file. Out: a copy of what was checked, for torch to read.

@@ -1,4 +1,4 @@
-"""Tensors that an ONNX model keeps in other files. Room: readers.
+"""Tensors that an ONNX model keeps in other files.
 
 In: a model without them. Out: nothing, or :class:`UnsafeLocationError`: a model may name files beside it, no others.
 """

@@ -1,4 +1,4 @@
-"""The graph of a TVM JSON file, checked before TVM loads it. Room: readers.
+"""The graph of a TVM JSON file, checked before TVM loads it.
 
 TVM's loader follows what a node names: the functions of the process, libraries of machine code, itself again. In: the
 text. Out: the graph that was checked, as text again, so that TVM reads what we read; or :class:`UnsafeGraphError`.

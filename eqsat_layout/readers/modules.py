@@ -1,4 +1,4 @@
-"""Modules from files and to files. Room: the command line.
+"""Modules from files and to files.
 
 In: a path to Relax text, TVM JSON, ONNX or a ``torch.export`` archive. Out: an IRModule; and back to text or JSON.
 """

@@ -1,4 +1,4 @@
-"""Relax text to a module, without running what it says. Room: readers.
+"""Relax text to a module, without running what it says.
 
 In: the text of a file. Out: what its class or function is. The text is parsed once; that tree is checked against the
 grammar, and TVM's parser is given the same tree, never the text, with the words of TVMScript for all that it evaluates.

@@ -1,4 +1,4 @@
-"""The grammar of a Relax text: what may stand in it, so that parsing it runs no code. Room: readers.
+"""The grammar of a Relax text: what may stand in it, so that parsing it runs no code.
 
 TVM's parser evaluates every expression of a text with Python's ``eval``. In: the syntax tree of a text, the words of
 TVMScript. Out: nothing, or :class:`UnsafeScriptError` for the first node, name, attribute or call that is on no list.

@@ -1,4 +1,4 @@
-"""The small rules of the grammar of a Relax text: constants, arithmetic, depth. Room: readers.
+"""The small rules of the grammar of a Relax text: constants, arithmetic, depth.
 
 In: nodes of a syntax tree. Out: nothing, or :class:`UnsafeScriptError`: what would take all memory or the whole stack
 is no model, and Python evaluates arithmetic of constants before TVM sees it.

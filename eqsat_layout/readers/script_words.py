@@ -1,4 +1,4 @@
-"""The words of TVMScript: what ``I``, ``R`` and ``T`` mean in a text that is read. Room: readers.
+"""The words of TVMScript: what ``I``, ``R`` and ``T`` mean in a text that is read.
 
 Out: a tree of names with nothing behind them but the functions that build IR, derived from TVM's own script modules.
 A text is evaluated with these objects and no others, so what is not here can't be reached, however it is spelled.

@@ -1,4 +1,4 @@
-"""What is inside of expressions and statements, and mapping whose callbacks may fail (tir room).
+"""What is inside of expressions and statements, and mapping whose callbacks may fail.
 
 In: a node of the IR and callbacks by type. Out: the mapped node, or what a callback raised.
 """

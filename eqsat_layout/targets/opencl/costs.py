@@ -41,7 +41,7 @@ class ImageRoofline:
         *,
         fused: frozenset[int] = frozenset(),
     ) -> float:
-        """The slowest of memory, second cache, first cache and arithmetic, and the launch of a kernel."""
+        """The slowest of memory, L2 and L1 cache and arithmetic, and the launch of a kernel."""
         if op.parts:
             return 0.0
         moved = self._seconds(traffic_of(op, operands, results, self.profile, fused))

@@ -26,7 +26,7 @@ from eqsat_layout.tir.structural import nodes_of, substitute
 
 _SIZES = (16, 8, 4)  # elements of a vector that shuffles are known for
 _MOST_SQUARES = 2  # that registers hold at once
-_WIDENED = ("bfloat", "float8", "float6", "float4")  # TVM gives variables of these another type than their values
+_WIDENED = ("bfloat", "float8_", "float6_", "float4_")  # TVM gives variables of these another type than their values
 _MOST_LOADS = 512  # of a row that is written out, as straight code takes LLVM long
 
 
