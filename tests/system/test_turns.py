@@ -21,10 +21,11 @@ from eqsat_layout.errors import EqsatError
 def test_threads_may_do_it_at_once(entry: Any) -> None:
     """TVM's te and BlockBuilder raised AssertionError ("nested op_tag") in all but one of four threads."""
     results: dict[int, Any] = {}
+    programs = [program(lambda b, x: R.exp(b.emit(R.nn.relu(x))), (4, 6 + number)) for number in range(4)]
 
     def work(number: int) -> None:
         try:
-            results[number] = entry(program(lambda b, x: R.exp(b.emit(R.nn.relu(x))), (4, 6 + number)))
+            results[number] = entry(programs[number])
         except BaseException as error:
             results[number] = error
 
