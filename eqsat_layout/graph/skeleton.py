@@ -11,16 +11,14 @@ import mmap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 
+from eqsat_layout.system.frames import ALIGNMENT, padding_after
 from eqsat_layout.tir.structural import structural_map
-
-ALIGNMENT: Final = 64
-"""Bytes; what TVM asks of memory that it has not allocated."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +78,6 @@ def kind_of(tensor: Any) -> Kind:
 def data_of(tensor: Any) -> memoryview:
     """The bytes of a tensor on this machine's CPU, of any dtype, not copied."""
     return memoryview(_bytes(tensor))
-
-
-def padding_after(size: int) -> int:
-    """Bytes until the next address for a tensor."""
-    return -size % ALIGNMENT
 
 
 def write_tensors(path: Path, tensors: Sequence[Any]) -> None:

@@ -21,9 +21,10 @@ from tvm_ffi.serialization import to_json_graph_str
 
 from eqsat_layout.cost.database import Database
 from eqsat_layout.egraph.rules import rules_dir
-from eqsat_layout.graph.skeleton import Skeleton, data_of, kind_of, padding_after
+from eqsat_layout.graph.skeleton import Skeleton, data_of, kind_of
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.options import check_rules
+from eqsat_layout.system.frames import head_of, split_head
 from eqsat_layout.system.store import Store, digest_of
 from eqsat_layout.targets.protocol import Target
 
@@ -66,7 +67,7 @@ class KnownPrograms:
         data = None if key is None else self.store.get(key)
         if data is None:
             return None
-        said, program = _parts(data)
+        said, program = split_head(data)
         for note in said:
             notes.add(note)
         return self.target.loaded(program)
@@ -75,7 +76,7 @@ class KnownPrograms:
         """Written by a thread while the program is used already; a process does not end before that is done."""
         parts = None if key is None else self.target.saved(executable)
         if key is not None and parts is not None:
-            threading.Thread(target=self._write, args=(key, [*_head(notes), *parts])).start()
+            threading.Thread(target=self._write, args=(key, [head_of(list(notes)), *parts])).start()
 
     def _write(self, key: str, parts: Sequence[bytes | memoryview]) -> None:
         self.store.put(key, parts)
@@ -90,16 +91,6 @@ def _package_digest() -> str:
     for path in sorted([*root.rglob("*.py"), *rules_dir().glob("*.egg")]):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
-
-
-def _head(notes: Sequence[str]) -> list[bytes]:
-    text = json.dumps(list(notes)).encode()
-    return [len(text).to_bytes(8, "little"), text, bytes(padding_after(8 + len(text)))]
-
-
-def _parts(data: memoryview) -> tuple[list[str], memoryview]:
-    size = 8 + int.from_bytes(data[:8], "little")
-    return json.loads(bytes(data[8:size])), data[size + padding_after(size) :]
 
 
 def _as_text(options: Mapping[str, Any]) -> str | None:

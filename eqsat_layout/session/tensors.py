@@ -16,11 +16,10 @@ import tvm_ffi
 from eqsat_layout.errors import InputError
 from eqsat_layout.notes import first_line
 from eqsat_layout.session.interface import Shape, TensorSpec, described
+from eqsat_layout.system.frames import ALIGNMENT
 
 Array = npt.NDArray[Any]
 
-_ALIGNMENT: Final = 64
-"""Bytes: TVM's kernels take tensors at such addresses."""
 _CPUS: Final = frozenset({1, 3})
 """DLPack's numbers of memory that a CPU reads: its own, and CUDA's on the host."""
 
@@ -65,7 +64,7 @@ def _foreign(value: Any, spec: TensorSpec) -> Any:
         raise InputError(f"input {spec.name!r}: expected {spec}, got what DLPack can't give: {error}") from error
     shape = tuple(map(int, tensor.shape))
     _check_dtype(str(tensor.dtype), shape, spec)
-    if tensor.data_ptr() % _ALIGNMENT:
+    if tensor.data_ptr() % ALIGNMENT:
         own = tvm.runtime.empty(shape, spec.dtype)
         _bytes(own)[:] = _bytes(tensor)
         return own
@@ -74,7 +73,7 @@ def _foreign(value: Any, spec: TensorSpec) -> Any:
 
 def _of_array(array: Array, dtype: str) -> Any:
     is_ready = array.flags.c_contiguous and array.flags.writeable and array.dtype.isnative and array.size
-    if is_ready and not array.ctypes.data % _ALIGNMENT:
+    if is_ready and not array.ctypes.data % ALIGNMENT:
         raw = tvm.runtime.from_dlpack(array.reshape(-1).view("uint8"))
         return raw._create_view(array.shape, dtype)
     own = tvm.runtime.empty(array.shape, dtype)

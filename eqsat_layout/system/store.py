@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from eqsat_layout.system.folder import default_directory
+from eqsat_layout.system.frames import ALIGNMENT
 
 LIMIT_VARIABLE: Final = "EQSAT_LAYOUT_CACHE_MEGABYTES"
 """The environment variable that says how large the store may get; 0: nothing is kept."""
@@ -29,9 +30,6 @@ _DIGEST: Final = 32
 """Bytes of the SHA-256 of the contents, in front of them: a torn or edited file is no artefact."""
 
 _PIECE: Final = 16 << 20
-
-ALIGNMENT: Final = 64
-"""Bytes. TVM's kernels take tensors at such addresses."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ kept as bytes.
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import tempfile
@@ -21,7 +20,8 @@ from tvm.relax import vm_build
 from tvm.support import cc
 from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
-from eqsat_layout.graph.skeleton import Skeleton, data_of, kind_of, padding_after, tensors_on
+from eqsat_layout.graph.skeleton import Skeleton, data_of, kind_of, tensors_on
+from eqsat_layout.system.frames import head_of, padding_after, split_head
 
 _BLOB: Final = "__tvm_ffi__library_bin"
 """The symbol that TVM's loader looks for: the bytes of all modules that are no code."""
@@ -59,15 +59,15 @@ class Executable(vm_build.VMExecutable):  # type: ignore[misc]
             "library": len(self._library),
             "objects": [[one.functions, len(one.data)] for one in self._objects],
         }
-        text = json.dumps(head).encode()
         objects = (one.data for one in self._objects)
         tensors = (data_of(one) for one in skeleton.tensors)
-        parts: list[bytes | memoryview] = [len(text).to_bytes(8, "little"), text, self._library, *objects, *tensors]
+        parts: list[bytes | memoryview] = [head_of(head), self._library, *objects, *tensors]
         return [piece for part in parts for piece in (part, bytes(padding_after(len(part))))]
 
     @staticmethod
     def loaded(data: memoryview, target: tvm.target.Target) -> Executable:
         """From the parts of :meth:`saved` in one piece, whose memory it uses for constants."""
+        head, data = split_head(data)
         place = 0
 
         def part(size: int) -> memoryview:
@@ -75,7 +75,6 @@ class Executable(vm_build.VMExecutable):  # type: ignore[misc]
             start, place = place, place + size + padding_after(size)
             return data[start : start + size]
 
-        head = json.loads(bytes(part(int.from_bytes(part(8), "little"))))
         library = bytes(part(head["library"]))
         objects = [ObjectFile(tuple(symbols), bytes(part(size))) for symbols, size in head["objects"]]
         tensors = tensors_on(data[place:], head["tensors"])

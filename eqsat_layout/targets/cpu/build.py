@@ -7,10 +7,9 @@ in the store by their structure, the target and the version; what is missing is 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -19,6 +18,7 @@ from tvm_ffi.serialization import to_json_graph_str
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import Notes, first_line
+from eqsat_layout.system.frames import head_of, split_head
 from eqsat_layout.system.store import Store
 from eqsat_layout.system.workers import workers
 from eqsat_layout.targets.cpu.objects import KernelJob, MadeObject, build_scheduled, make_object
@@ -26,9 +26,6 @@ from eqsat_layout.targets.cpu.units import Unit, named_by_structure, other_units
 from eqsat_layout.targets.executable import Executable, ObjectFile, linked_when_exported, shared_library
 
 __all__ = ["Build", "build_scheduled"]
-
-_DIGEST: Final = 32
-"""Bytes of a SHA-256."""
 
 
 @dataclass(frozen=True)
@@ -75,20 +72,17 @@ class Build:
         stored = self.store.get(self._key(unit))
         if stored is None:
             return None
-        digest, end = stored[:_DIGEST], _DIGEST + 8
-        data = end + int.from_bytes(stored[_DIGEST:end], "little")
-        texts, told = json.loads(bytes(stored[end:data]))
+        (digest, texts, told), data = split_head(stored)
         if digest != unit.digest and not unit.is_same(texts):
             return None
         for note in told:
             notes.add(note)
-        return bytes(stored[data:])
+        return bytes(data)
 
     def _keep(self, unit: Unit, made: MadeObject) -> None:
         """One that was built as it should be."""
         if not made.is_faulty:
-            head = json.dumps([unit.texts, made.notes]).encode()
-            self.store.put(self._key(unit), [unit.digest, len(head).to_bytes(8, "little"), head, made.data])
+            self.store.put(self._key(unit), [head_of([unit.digest, unit.texts, made.notes]), made.data])
 
     def _key(self, unit: Unit) -> str:
         return f"kernel {self.version} {tvm.__version__} {self.target} {' '.join(unit.symbols)} {unit.structure}"

@@ -37,12 +37,12 @@ class Unit:
         return tuple(map(to_json_graph_str, self.functions))
 
     @cached_property
-    def digest(self) -> bytes:
+    def digest(self) -> str:
         """Of the functions, the names of their variables included."""
         found = hashlib.sha256()
         for text in self.texts:
             found.update(hashlib.sha256(text.encode()).digest())
-        return found.digest()
+        return found.hexdigest()
 
     @cached_property
     def structure(self) -> str:
