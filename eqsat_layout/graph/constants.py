@@ -146,7 +146,8 @@ class ConstantPool:
 def _calls(ops: Sequence[Applied], operands: Sequence[Sequence[Array]]) -> tvm.IRModule:
     """A module whose ``main`` gives what the ops make of these operands."""
     builder = relax.BlockBuilder()
-    functions = {op.signature.key: builder.add_func(op.signature.func, "op") for op in ops}
+    signatures = {op.signature.key: op.signature for op in ops}
+    functions = {key: builder.add_func(s.func, s.name.rpartition(".")[2]) for key, s in signatures.items()}
     with builder.function("main", []):
         with builder.dataflow():
             results: list[Any] = []

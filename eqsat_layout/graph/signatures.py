@@ -19,7 +19,7 @@ from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Frozen, Lifted, Signature, TensorType
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.graph.rotations import is_legalised_rightly
-from eqsat_layout.graph.templates import Template, leaf_exprs
+from eqsat_layout.graph.templates import Template, leaf_exprs, settings_of
 from eqsat_layout.maps import GLOBAL, Format, IndexMap
 from eqsat_layout.tir.callbacks import FlowCallbacks
 from eqsat_layout.tir.extents import expr_of
@@ -62,8 +62,7 @@ class SignatureTable:
         elif any(isinstance(arg, ir.GlobalVar | relax.ExternFunc | relax.Function) for arg in args):
             return self.key_of_opaque(call, name, operands, results)
         else:
-            static = tuple(_static(arg) for arg in args)
-            identity = (name, tvm_ffi.StructuralKey(call.attrs), static, operands, results, frozen, variables)
+            identity = (name, settings_of(call), operands, results, frozen, variables)
         key = self._keys.get(identity)
         if key is None:
             key = self._keys[identity] = f"{name}#{len(self._raw)}"
@@ -305,13 +304,3 @@ def _call_of_tir(
 
 def _row_major(types: Sequence[TensorType | None]) -> tuple[Format, ...]:
     return tuple(t.row_major for t in types if t is not None)
-
-
-def _static(arg: Any) -> Any:
-    if isinstance(arg, relax.Tuple):
-        return tuple(_static(field) for field in arg.fields)
-    if isinstance(arg, ir.GenericConst) or (isinstance(arg, ir.Var) and isinstance(arg.ty, relax.TensorType)):
-        return "tensor"
-    if isinstance(arg, ir.Var) and isinstance(arg.ty, relax.TupleType):
-        return ("tensor",) * len(arg.ty.fields)
-    return tvm_ffi.StructuralKey(arg)

@@ -6,9 +6,10 @@ fields, here and in the importer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
+import tvm_ffi
 from tvm import ir, relax
 
 
@@ -18,6 +19,22 @@ def leaf_exprs(template: Any) -> list[Any]:
         return [template.tuple_value]
     fields = template.fields if isinstance(template, relax.Tuple) else template.args
     return [leaf for arg in fields for leaf in _leaves(arg)]
+
+
+def settings_of(call: Any) -> Hashable:
+    """All that a call of an op is told besides tensors: its attributes, and its arguments that are none."""
+    return tvm_ffi.StructuralKey(call.attrs), tuple(map(_setting, call.args))
+
+
+def _setting(arg: Any) -> Hashable:
+    if isinstance(arg, relax.Tuple):
+        return tuple(map(_setting, arg.fields))
+    if isinstance(arg, ir.GenericConst) or (isinstance(arg, ir.Var) and isinstance(arg.ty, relax.TensorType)):
+        return "tensor"
+    if isinstance(arg, ir.Var) and isinstance(arg.ty, relax.TupleType):
+        return ("tensor",) * len(arg.ty.fields)
+    key: Hashable = tvm_ffi.StructuralKey(arg)
+    return key
 
 
 class _Leaf:

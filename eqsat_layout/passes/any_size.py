@@ -7,7 +7,7 @@ compile, and each runs once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ class _General:
     """A call of an op on symbolic operands, told by its ``key``: extents above 1 are variables, equal ones the same."""
 
     call: Any
-    key: str
+    key: Hashable
     symbols: tuple[Any, ...]
     sizes: tuple[int, ...]
 
@@ -43,9 +43,8 @@ class _General:
         for arg, shape in zip(call.args, shapes, strict=False):
             sizes = [symbols.get(extent, extent) for extent in shape or ()]
             operands.append(_over(arg, sizes))
-        attributes = "" if call.attrs is None else tvm_ffi.structural_hash(call.attrs)
         words = [str(operand.ty if _is_tensor(operand) else operand) for operand in operands]
-        key = f"{call.op.name} {attributes} {call.ty.dtype} {words}"
+        key = (call.op.name, tvm_ffi.StructuralKey(call.attrs), call.ty.dtype, *words)
         general = relax.Call(call.op, operands, call.attrs, call.ty_args)
         return _General(general, key, tuple(symbols.values()), tuple(symbols))
 
@@ -62,7 +61,7 @@ def for_any_size(mod: tvm.IRModule, name: str = "main") -> tvm.IRModule:
     """``mod`` with calls in the function ``name`` changed; it is not changed itself."""
     calls = [binding.value for block in mod[name].body.blocks for binding in block.bindings]
     general = [(call, found) for call in calls if (found := _General.of(call)) is not None]
-    distinct: dict[str, _General] = {}
+    distinct: dict[Hashable, _General] = {}
     for _, found in general:
         distinct.setdefault(found.key, found)
     legalised = dict(zip(distinct, legalise_calls([one.call for one in distinct.values()]), strict=True))

@@ -19,7 +19,7 @@ from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.graph.skeleton import Kind, Skeleton, kind_of, read_tensors, write_tensors
 from eqsat_layout.passes.any_size import for_any_size
-from eqsat_layout.system.workers import workers
+from eqsat_layout.system.workers import WorkerError, workers
 
 _SHARED_MEMORY: Final = Path("/dev/shm")
 _OPTIMISATION: Final = 1
@@ -37,14 +37,25 @@ class _Job:
 
 
 def evaluate(mod: tvm.IRModule) -> list[Any]:
-    """See above. Raises what the build raises, or :class:`~eqsat_layout.system.workers.WorkerError`."""
+    """See above. Raises what the build raises; :class:`~eqsat_layout.errors.EqsatError` where the run has a fault."""
     skeleton = Skeleton.of(mod)
     with tempfile.TemporaryDirectory(dir=_SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None) as folder:
         given, made = Path(folder) / "given", Path(folder) / "made"
         write_tensors(given, skeleton.tensors)
         kinds = tuple(map(kind_of, skeleton.tensors))
         job = _Job(to_json_graph_str(skeleton.module), kinds, str(given), str(made))
-        return read_tensors(made, workers().apart(_evaluate_job, job))
+        try:
+            made_kinds = workers().apart(_evaluate_job, job)
+        except WorkerError as error:
+            raise WorkerError(f"constants can't be computed ahead ({_ops(mod)}): {error}") from error
+        return read_tensors(made, made_kinds)
+
+
+def _ops(mod: tvm.IRModule) -> str:
+    """What computes them, in words."""
+    calls = [b.value for block in mod["main"].body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
+    names = (call.args[0].name_hint if call.op.name == "relax.call_tir" else call.op.name for call in calls)
+    return ", ".join(dict.fromkeys(names))
 
 
 def _evaluate_job(job: _Job) -> list[Kind]:

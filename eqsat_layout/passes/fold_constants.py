@@ -7,7 +7,7 @@ module (:mod:`eqsat_layout.passes.evaluate`): TVM's FoldConstant builds and runs
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,14 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.graph.constants import Evaluate, may_fold
+from eqsat_layout.graph.constants import may_fold
 from eqsat_layout.graph.foldable import call_may_run_at_compile_time
+from eqsat_layout.graph.templates import leaf_exprs, settings_of
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.evaluate import evaluate
 
 
-def fold_constants(mod: tvm.IRModule, notes: Notes, evaluate: Evaluate = evaluate) -> tvm.IRModule:
+def fold_constants(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
     """``mod`` with its constant expressions as constants; ``mod`` itself if there are none.
 
     Those of a function that can't be computed stay as they are, and a note says why.
@@ -35,7 +36,7 @@ def fold_constants(mod: tvm.IRModule, notes: Notes, evaluate: Evaluate = evaluat
     functions = dict(mod.functions.items())
     for name, part in parts.items():
         try:
-            values = _evaluated(mod, part, evaluate)
+            values = _evaluated(mod, part)
         except (EqsatError, tvm.error.InternalError, RuntimeError, ValueError) as error:
             notes.fault(f"{name.name_hint}: constant expressions are left as they are", error)
             continue
@@ -57,13 +58,13 @@ class _Judge:
 
     def __init__(self, mod: tvm.IRModule, notes: Notes) -> None:
         self._mod, self._notes = mod, notes
-        self._reasons: dict[str, str | None] = {}
+        self._reasons: dict[Hashable, str | None] = {}
 
     def is_safe(self, call: Any) -> bool:
         """A note says why not."""
-        attributes = "" if call.attrs is None else tvm_ffi.structural_hash(call.attrs)
-        words = [str(arg.ty if isinstance(arg.ty, relax.TensorType) else arg) for arg in call.args]
-        key = f"{call.op.name} {attributes} {call.ty} {words}"
+        is_tir = call.op.name == "relax.call_tir"
+        operands = [tvm_ffi.StructuralKey(leaf.ty) for leaf in leaf_exprs(call)]
+        key = call.args[0] if is_tir else (call.op.name, settings_of(call), *operands)
         if key not in self._reasons:
             self._reasons[key] = reason = call_may_run_at_compile_time(call, self._mod)
             if reason is not None:
@@ -130,7 +131,7 @@ def elements(ty: Any) -> int | None:
     return math.prod(int(e) for e in shape.values)
 
 
-def _evaluated(mod: tvm.IRModule, part: _ConstantPart, evaluate: Evaluate) -> dict[Any, Any]:
+def _evaluated(mod: tvm.IRModule, part: _ConstantPart) -> dict[Any, Any]:
     """Every wanted variable's value as a constant."""
     result = relax.Tuple(list(part.wanted))
     out = relax.Var("folded", result.ty)

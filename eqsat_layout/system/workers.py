@@ -17,6 +17,8 @@ from typing import Any, Final, TypeVar
 import psutil  # noqa: F401  # TVM imports it in the thread that ends a process, where two at once meet half of it
 from tvm.support.popen_pool import PopenWorker
 
+from eqsat_layout.errors import EqsatError
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -24,7 +26,7 @@ _PATIENCE: Final = 300.0
 """Seconds after which a kernel counts as one that is never done."""
 
 
-class WorkerError(RuntimeError):
+class WorkerError(EqsatError):
     """A process died, or took too long, over one argument."""
 
 

@@ -14,7 +14,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.tirx import compilation_pipeline
 
-from eqsat_layout.targets.schedules.exact_values import revealed
+from eqsat_layout.targets.schedules.exact_values import hidden, revealed
 from eqsat_layout.tir.structural import structural_map
 
 _PIPELINE: Final = "eqsat_layout.llvm"
@@ -35,6 +35,7 @@ def _pipeline(**_: Any) -> tuple[Any, Any, Any]:
 
 def _passes() -> list[Any]:
     return [
+        _without_arithmetic(),  # of values that the simplifier would change
         # blocks become loops
         s_tir.transform.CanonicalizeLoop(),  # from 0 in steps of 1, as the passes below take them to be
         s_tir.transform.LowerInitBlock(),  # of reductions that were not decomposed
@@ -71,8 +72,15 @@ def _passes() -> list[Any]:
     ]
 
 
+def _without_arithmetic() -> Any:
+    """A pass: arithmetic hidden from the simplifier."""
+    return tirx.transform.prim_func_pass(
+        lambda func, _mod, _ctx: hidden(func), opt_level=0, name="eqsat_layout.WithoutArithmetic"
+    )
+
+
 def _with_all_arithmetic() -> Any:
-    """A pass: the arithmetic that was hidden from the simplifier."""
+    """A pass: the arithmetic that was hidden."""
     return tirx.transform.prim_func_pass(
         lambda func, _mod, _ctx: revealed(func), opt_level=0, name="eqsat_layout.WithAllArithmetic"
     )

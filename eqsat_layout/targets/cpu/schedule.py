@@ -40,7 +40,6 @@ from eqsat_layout.targets.cpu.single.split_axes import split_axes
 from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
 from eqsat_layout.targets.schedules.attempts import isolated, tried, unless_refused
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
-from eqsat_layout.targets.schedules.exact_values import hidden
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
 from eqsat_layout.targets.schedules.inlining import inline_producers
 from eqsat_layout.targets.schedules.math_functions import expand_functions
@@ -137,7 +136,7 @@ def _finished(func: Any, schedule: Callable[[Any], Any], machine: CpuMachine, re
     if sch is None:
         return None
     written = write_out_combinations(expand_functions(sch.mod["main"]))
-    return _named(func, _scheduled(hidden(prefetch_panels(written, machine))))
+    return _named(func, _scheduled(prefetch_panels(written, machine)))
 
 
 def _named(func: Any, done: Any) -> Any:
