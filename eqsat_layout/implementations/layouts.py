@@ -128,7 +128,7 @@ class _Heart:
             return None
         for i, read in self._weights():
             data_block = block if name.startswith("blocks") and self._blocks_data(operands, i, block) else 0
-            operands[i] = self._packed(read, block, data_block)
+            operands[i] = self._packed(read, block, data_block, is_last=self._is_partner_last(operands, i))
         return self._completed(name, operands, fmt)
 
     def dots(self) -> Candidate | None:
@@ -175,18 +175,38 @@ class _Heart:
             for i, f in enumerate(operands)
         )
 
-    def _packed(self, read: Access, block: int, data_block: int) -> Format:
-        """The lanes last, in ``block``; the partner's ``data_block`` before them."""
+    def _is_partner_last(self, operands: Sequence[Format | None], weight: int) -> bool:
+        """Neighbours in the data are of one place and differ in the partner."""
+        last = [f.index_map.flat_digits[-1] for i, f in enumerate(operands) if f is not None and i != weight]
+        return self.partner is not None and self.block.extents[self.partner] in [digit.extent for digit in last]
+
+    def _packed(self, read: Access, block: int, data_block: int, *, is_last: bool) -> Format:
+        """The lanes last, in ``block``; the partner's ``data_block`` before them.
+
+        ``is_last``: of a window the partner is before the lanes as a whole, as it is last in the data: a kernel that
+        has a window in its innermost loop meets elements again at other places of it, and runs out of registers.
+        """
         shape = self.computation.buffers[read.buffer].shape
         plain = [self.block.variable(index) for index in read.indices]
         axis = plain.index(self.lane)
         inner: list[tuple[int, int]] = []
         if data_block and self.partner in plain:
             inner.append((plain.index(self.partner), data_block))
+        partner = plain.index(self.partner) if self.partner in plain else None
+        depth = None if partner is None else shape[partner]
+        if not inner and is_last and partner is not None and isinstance(depth, int) and self._is_window(read):
+            inner.append((partner, depth))
         extent = shape[axis]
         if block and isinstance(extent, int):
             return _in_blocks(shape, [*inner, (axis, block)], front=axis if not inner else None)
+        if inner and isinstance(extent, int):
+            return _in_blocks(shape, [*inner, (axis, extent)])
         return _axis_last(shape, axis)
+
+    def _is_window(self, read: Access) -> bool:
+        """It has several elements for a place of the result, besides the partner."""
+        others = {v for index in read.indices for v in _iters(index)} - {self.lane, self.partner}
+        return any(not self.block.is_spatial(v) and self.block.extents[v] != 1 for v in others)
 
 
 def _axis_last(shape: Sequence[Extent], axis: int) -> Format:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from eqsat_layout.graph.constants import GROWTH
 from eqsat_layout.implementations.algorithms.convolution import Convolution, convolution_of
+from eqsat_layout.implementations.algorithms.groups import grouped, merged
 from eqsat_layout.implementations.algorithms.im2col import im2col
 from eqsat_layout.implementations.algorithms.transposed import transposed
 from eqsat_layout.implementations.algorithms.winograd import winograd, winograd_growth
@@ -23,13 +24,19 @@ class Algorithm:
     """``approx``: it rounds worse than adding up in another order does.
 
     ``growth``: how many times the elements of its constants an op over constants may give for it to be folded: four for
-    the weights of Winograd's F(4, 3), which are worth it.
+    the weights of Winograd's F(4, 3), which are worth it. ``grouped``: it is for convolutions in groups, else for those
+    of one group.
     """
 
     name: str
     approx: bool
     build: Callable[[Convolution], Any]
     growth: float = GROWTH
+    grouped: bool = False
+
+    def of(self, conv: Convolution) -> Any:
+        """The module; ``None`` where it does not apply."""
+        return self.build(conv) if self.grouped == (conv.groups > 1) else None
 
 
 ALGORITHMS: Final = (
@@ -39,6 +46,9 @@ ALGORITHMS: Final = (
     Algorithm("winograd F(2,7)", True, lambda conv: winograd(conv, 2, 7), winograd_growth(2, 7)),
     Algorithm("im2col", False, im2col),
     Algorithm("transposed", False, transposed),
+    Algorithm("groups", False, grouped, grouped=True),
+    Algorithm("groups of 8", True, lambda conv: merged(conv, 8), 8, grouped=True),
+    Algorithm("groups of 16", True, lambda conv: merged(conv, 16), 16, grouped=True),
 )
 
 
@@ -47,7 +57,7 @@ def alternatives_of(computation: Computation, algorithms: Sequence[Algorithm]) -
     conv = convolution_of(computation) if algorithms else None
     if conv is None:
         return []
-    built = [(algorithm, algorithm.build(conv)) for algorithm in algorithms]
+    built = [(algorithm, algorithm.of(conv)) for algorithm in algorithms]
     return [(algorithm, module) for algorithm, module in built if module is not None]
 
 

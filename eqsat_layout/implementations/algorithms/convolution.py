@@ -22,7 +22,8 @@ class Convolution:
     ``data``, ``kernel`` and ``result`` give the positions of (n, i, h, w), (o, i, r, q) and (n, o, h, w) in the shapes
     of operand ``data_operand``, of the other operand, and of the result. ``padding``: (before, after) per window axis.
     ``stretches``: that many places for every element of ``x``, with zeros between them, padding not counted; and
-    ``flipped``: the windows of ``k`` from the end: what a transposed convolution does.
+    ``flipped``: the windows of ``k`` from the end: what a transposed convolution does. ``groups``: ``channels`` are of
+    all of them, and ``k`` has the inputs of one.
     """
 
     data_operand: int
@@ -40,6 +41,7 @@ class Convolution:
     dtype: str
     stretches: Pair = (1, 1)
     flipped: tuple[bool, bool] = (False, False)
+    groups: int = 1
 
     @property
     def is_transposed(self) -> bool:
@@ -48,7 +50,7 @@ class Convolution:
 
 
 def convolution_of(computation: Computation) -> Convolution | None:
-    """The convolution that ``computation`` is, of known sizes and one group; ``None`` if it is none."""
+    """The convolution that ``computation`` is, of known sizes; ``None`` if it is none, or one of single channels."""
     block = _only_block(computation)
     if block is None:
         return None
@@ -88,15 +90,18 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
     if len(computation.blocks) != 1 + len(x.blocks) + len(k.blocks):
         return None
     plain = {block.variable(index): axis for axis, index in enumerate(data.indices)}
+    grouped = {axis: found for axis, index in enumerate(data.indices) if (found := _group(block, index)) is not None}
+    plain |= {variable: axis for axis, (variable, _) in grouped.items()}
     slides = {axis: pair for axis, index in enumerate(data.indices) if (pair := _window(block, index)) is not None}
     batch = [v for v in plain if v is not None and v in out and v not in weights]
     units = [v for v in weights if v is not None and v not in plain and v not in out and block.extents[v] == 1]
-    if len(slides) == 1 and len(batch) == 2 and len(units) == 1:
-        # an axis with a window of one element is like a batch: take the one that is padded, else the last
-        v = max(batch, key=lambda v: (not x.axes[plain[v]].is_plain, plain[v]))
-        batch.remove(v)
-        slides[plain[v]] = (v, 1, units[0], 1)
-    inputs = [v for v in plain if v is not None and v in weights and v not in out]
+    if len(slides) + len(units) == 2 and len(batch) == 1 + len(units) and (slides or grouped):
+        for unit in units:
+            # an axis with a window of one element is like a batch: take the one that is padded, else the last
+            v = max(batch, key=lambda v: (not x.axes[plain[v]].is_plain, plain[v]))
+            batch.remove(v)
+            slides[plain[v]] = (v, 1, unit, 1)
+    inputs = [v for v in plain if v is not None and v in weights and v not in out and v not in units]
     outputs = [v for v in weights if v in out and v not in plain]
     if not (len(batch) == len(inputs) == len(outputs) == 1 and len(slides) == 2):
         return None
@@ -115,13 +120,14 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
     extents = [e if isinstance(e, int) else 0 for e in block.extents]
     shape = [e if isinstance(e, int) else 0 for e in computation.buffers[x.buffer].shape]
     place = {variable: axis for axis, variable in enumerate(out)}
+    groups = next((count for _, count in grouped.values()), 1)
     return Convolution(
         data_operand=computation.operands.index(x.buffer),
         data=(others[0].axis, others[1].axis, borders[0].axis, borders[1].axis),
         kernel=(others[2].axis, others[3].axis, windows[0].axis, windows[1].axis),
         result=(place[n], place[o], place[h[0]], place[w[0]]),
         batch=extents[n],
-        channels=(extents[i], extents[o]),
+        channels=(extents[i] * groups, extents[o]),
         size=(shape[borders[0].axis], shape[borders[1].axis]),
         windows=(extents[h[2]], extents[w[2]]),
         out_size=(extents[h[0]], extents[w[0]]),
@@ -131,7 +137,22 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
         dtype=computation.buffers[computation.results[0]].dtype,
         stretches=(borders[0].stretch, borders[1].stretch),
         flipped=(windows[0].flipped, windows[1].flipped),
+        groups=groups,
     )
+
+
+def _group(block: Block, index: object) -> tuple[int, int] | None:
+    """The variable over the inputs of a group, and how many groups there are, of an index that says both."""
+    if not isinstance(index, Affine) or index.constant or len(index.terms) != 2:
+        return None
+    group, own = index.terms
+    size = block.extents[own.iter]
+    is_one = (own.weight, own.stride, own.extent) == (1, 1, size) and group.weight == size and group.stride > 1
+    if not is_one or block.is_spatial(own.iter) or not block.is_spatial(group.iter):
+        return None
+    outputs = block.extents[group.iter]
+    count = group.extent
+    return (own.iter, count) if isinstance(count, int) and outputs == count * group.stride else None
 
 
 def _window(block: Block, index: object) -> tuple[int, int, int, int] | None:

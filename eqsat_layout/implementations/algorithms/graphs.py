@@ -26,7 +26,7 @@ def operands(conv: Convolution) -> tuple[Any, Any, list[Any]]:
     channels, outputs = conv.channels
     shapes = (
         ordered_by(conv.data, (conv.batch, channels, *conv.size)),
-        ordered_by(conv.kernel, (outputs, channels, *conv.windows)),
+        ordered_by(conv.kernel, (outputs, channels // conv.groups, *conv.windows)),
     )
     data, kernel = (
         relax.Var(name, relax.TensorType(shape, conv.dtype))

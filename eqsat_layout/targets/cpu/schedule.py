@@ -29,6 +29,7 @@ from eqsat_layout.targets.cpu.model.register_tiles import (
     joined_tile,
     reduction_pieces,
     register_tile,
+    tile_cycles,
 )
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
@@ -261,8 +262,10 @@ def _joined(sch: Any, stage: Stage, machine: CpuMachine) -> Any:
     if tile is None:
         return None
     joined = _with_joined_axes(sch, stage, tile)
+    if joined is None or not _has_tile_like(joined, stage, machine):
+        return None
     even = evenly_shared(stage, tile, machine)
-    if joined is None or even == tile or _is_in_pieces(joined, stage.name, machine):
+    if even == tile or _is_in_pieces(joined, stage.name, machine):
         return joined
     return _with_joined_axes(sch, stage, even)
 
@@ -278,6 +281,13 @@ def _with_joined_axes(sch: Any, stage: Stage, tile: JoinedTile) -> Any:
         return join_axes(trial, own, epilogue, tile) if is_in_place(own, epilogue) else None
 
     return unless_refused(joined)
+
+
+def _has_tile_like(sch: Any, stage: Stage, machine: CpuMachine) -> bool:
+    """The reduction is still one for register tiles: cut axes may read operands in a way that is none for vectors."""
+    return tile_cycles(stage, machine) is None or (
+        tile_cycles(stage_of(sch, sch.get_sblock(stage.name)), machine) is not None
+    )
 
 
 def _is_in_pieces(sch: Any, name: str, machine: CpuMachine) -> bool:

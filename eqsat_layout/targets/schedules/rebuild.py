@@ -5,6 +5,7 @@ In: the blocks of an unscheduled PrimFunc, changed, and its buffers. Out: a sche
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -102,7 +103,9 @@ class CutAxis:
 
         number, place = axis("t", count), axis("r", size)
         start = number.var * size
-        first = tirx.min(start, tirx.IntImm(dtype, extent - size)) if extent < count * size else start
+        unit = math.gcd(size, extent - size)  # a factor in sight: blocks of operands that it divides are not torn
+        steps = tirx.min(number.var * (size // unit), tirx.IntImm(dtype, (extent - size) // unit))
+        first = steps * unit if extent < count * size else start
         return CutAxis(number, place, start, first)
 
 

@@ -60,7 +60,7 @@ def error(call: Any, params: list[Any], algorithm: Any) -> float | None:
     if conv is None:  # axes of one element leave no trace in a block
         assert 1 in [int(e) for ty in (call.ty, *(p.ty for p in params)) for e in list(ty.shape)[1:]]
         return None
-    other = algorithm.build(conv)
+    other = algorithm.of(conv)
     if other is None:
         return None
     rng = np.random.default_rng(0)
@@ -151,7 +151,7 @@ def test_a_transposed_convolution_has_no_zeros_left() -> None:
     assert (conv.stretches, conv.flipped, conv.padding) == ((2, 2), (True, True), ((1, 1), (1, 1)))
     (own,) = [a for a in ALGORITHMS if a.name == "transposed"]
     assert "transposed_pad" not in own.build(conv).script()
-    assert [a.name for a in ALGORITHMS if a.build(conv) is not None] == ["transposed"]
+    assert [a.name for a in ALGORITHMS if a.of(conv) is not None] == ["transposed"]
 
 
 @pytest.mark.parametrize("condition", ["inside", "odd columns too", "less"])
@@ -174,12 +174,47 @@ def test_only_zeros_around_the_data_are_padding(condition: str) -> None:
     assert (convolution_of(computation) is not None) == (condition == "inside")
 
 
+@pytest.mark.parametrize("layouts", LAYOUTS)
+@pytest.mark.parametrize(
+    ("channels", "groups", "window", "names"),
+    [
+        pytest.param((16, 16), 4, (3, 3), ["groups", "groups of 8", "groups of 16"], id="of four"),
+        pytest.param((24, 24), 3, (3, 3), ["groups"], id="an odd number of eight"),
+        pytest.param((8, 32), 2, (1, 3), ["groups"], id="more outputs than inputs"),
+        pytest.param((24, 8), 4, (3, 3), ["groups", "groups of 8"], id="fewer outputs than inputs"),
+        pytest.param((16, 8), 4, (1, 1), ["groups", "groups of 8"], id="no window"),
+    ],
+)
+def test_groups_are_an_axis(channels: Any, groups: int, window: Any, names: list[str], layouts: Any) -> None:
+    attrs = {"padding": [w // 2 for w in window], "groups": groups} | dict(
+        zip(("data_layout", "kernel_layout"), layouts, strict=True)
+    )
+    inputs, outputs = channels
+    call, params = called((2, inputs, 7, 9), (outputs, inputs // groups, *window), **attrs)
+    conv = recognised(call)
+    assert (conv.channels, conv.groups, conv.windows) == (channels, groups, window)
+    own = [a for a in ALGORITHMS if a.of(conv) is not None]
+    assert [a.name for a in own] == names
+    for algorithm in own:
+        found = error(call, params, algorithm)
+        assert found is not None
+        assert found < 1e-6
+
+
+def test_groups_with_strides_and_dilation() -> None:
+    attrs = {"strides": [2, 1], "dilation": [1, 2], "padding": [1, 2, 0, 1], "groups": 2}
+    call, params = called((1, 8, 9, 10), (8, 4, 3, 3), **attrs)
+    for algorithm in ALGORITHMS[-3:]:
+        found = error(call, params, algorithm)
+        assert found is None or found < 1e-6
+
+
 def test_strides_and_dilation_are_seen() -> None:
     call, _ = called((1, 4, 20, 21), (6, 4, 3, 2), strides=[2, 1], dilation=[1, 3], padding=[1, 2, 0, 1])
     conv = recognised(call)
     assert (conv.strides, conv.dilation, conv.padding) == ((2, 1), (1, 3), ((1, 0), (2, 1)))
     assert (conv.channels, conv.windows, conv.size) == ((4, 6), (3, 2), (20, 21))
-    assert [a.name for a in ALGORITHMS if a.build(conv) is not None] == ["im2col"]
+    assert [a.name for a in ALGORITHMS if a.of(conv) is not None] == ["im2col"]
 
 
 def test_what_is_no_convolution_is_not_taken_for_one() -> None:
@@ -190,7 +225,6 @@ def test_what_is_no_convolution_is_not_taken_for_one() -> None:
     others = [
         op.matmul(var(8, 8), var(8, 8)),
         op.nn.conv2d(var(1, 8, 8, 8), var(8, 1, 3, 3), groups=8),
-        op.nn.conv2d(var(1, 8, 8, 8), var(8, 4, 3, 3), groups=2),
         op.nn.conv2d_transpose(var(1, 8, 8, 8), var(8, 4, 3, 3), groups=2),
         op.nn.max_pool2d(var(1, 8, 8, 8), [3, 3]),
         op.nn.conv2d(var(1, 2, 8, 8, 4), var(2, 2, 3, 3, 4, 4), data_layout="NCHW4c", kernel_layout="OIHW4i4o"),

@@ -1,0 +1,105 @@
+"""A convolution in groups with the group as an axis of its own, several groups taken as one where they are small.
+
+In: a :class:`Convolution` of more than one group. Out: a Relax module. Channels of one axis can be blocked for vectors
+where channels that count groups and their members at once can't. Groups become one by weights that are 0 between them:
+products with zeros are cheaper than vectors that are half empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import relax, te, tirx, topi
+
+from eqsat_layout.implementations.algorithms.convolution import Convolution
+from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by
+
+
+def grouped(conv: Convolution) -> tvm.IRModule | None:
+    """``main(data, kernel)`` in the op's own operand order and layouts; the same products in the same order."""
+    return None if conv.is_transposed else _module(conv, 1)
+
+
+def merged(conv: Convolution, outputs: int) -> tvm.IRModule | None:
+    """The same with groups of so many ``outputs``; ``None`` where those of the op are not smaller, or don't divide.
+
+    What is infinite in one group gives NaN in those beside it.
+    """
+    count, rest = divmod(outputs * conv.groups, conv.channels[1])
+    if conv.is_transposed or rest or count < 2 or conv.groups % count:
+        return None
+    return _module(conv, count)
+
+
+def _module(conv: Convolution, count: int) -> tvm.IRModule:
+    """``count`` groups as one."""
+    builder = relax.BlockBuilder()
+    data, kernel, params = operands(conv)
+    inputs, outputs = (channels // conv.groups for channels in conv.channels)
+    with builder.function("main", params):
+        with builder.dataflow():
+            x = builder.emit(relax.op.reshape(data, _split(data.ty.shape, conv.data[1], conv.groups // count)))
+            k = builder.emit(relax.op.reshape(kernel, _split(kernel.ty.shape, conv.kernel[0], conv.groups // count)))
+            if count > 1:
+                k = builder.emit_te(
+                    lambda k: _merged_kernel(k, conv, inputs, outputs), k, primfunc_name_hint="merged_groups"
+                )
+            product = builder.emit_te(lambda x, k: _product(x, k, conv), x, k, primfunc_name_hint="grouped_conv2d")
+            shape = ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size))
+            result = builder.emit_output(relax.op.reshape(product, shape))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def _split(shape: Sequence[Any], axis: int, groups: int) -> list[int]:
+    """``shape`` with its channels as groups and members."""
+    sizes = [int(extent) for extent in shape]
+    return [*sizes[:axis], groups, sizes[axis] // groups, *sizes[axis + 1 :]]
+
+
+def _merged_kernel(kernel: te.Tensor, conv: Convolution, inputs: int, outputs: int) -> te.Tensor:
+    """0 for an input and an output that are of two groups."""
+    own = conv.kernel[0]
+    place = conv.kernel[1] + (conv.kernel[1] > own)
+    shape = [int(extent) for extent in kernel.shape]
+    shape[place] *= shape[own + 1] // outputs
+
+    def element(*indices: Any) -> Any:
+        output, channel = indices[own + 1], indices[place]
+        at = list(indices)
+        at[place] = tirx.floormod(channel, inputs)
+        is_one = tirx.floordiv(output, outputs).equal(tirx.floordiv(channel, inputs))
+        return tirx.if_then_else(is_one, kernel(*at), tirx.const(0, conv.dtype))
+
+    return te.compute(shape, element, name="merged_groups")
+
+
+def _product(data: te.Tensor, kernel: te.Tensor, conv: Convolution) -> te.Tensor:
+    """The convolution, every axis of channels split in two."""
+    x, k, y = (_places(axes, channels) for axes, channels in ((conv.data, 1), (conv.kernel, 0), (conv.result, 1)))
+    before, after = zip(*conv.padding, strict=True)
+    if any((*before, *after)):
+        data = topi.nn.pad(data, ordered_by(x, (0, 0, 0, *before)), ordered_by(x, (0, 0, 0, *after)), name="pad")
+    channels = int(data.shape[x[2]])
+    c, r, q = (te.reduce_axis((0, e), name) for e, name in zip((channels, *conv.windows), "crq", strict=True))
+    (sh, sw), (dh, dw) = conv.strides, conv.dilation
+
+    def element(*indices: Any) -> Any:
+        n, g, o, h, w = (indices[axis] for axis in y)
+        return te.sum(
+            data(*ordered_by(x, (n, g, c, h * sh + r * dh, w * sw + q * dw))) * kernel(*ordered_by(k, (g, o, c, r, q))),
+            axis=[c, r, q],
+        )
+
+    groups, outputs = int(kernel.shape[k[0]]), int(kernel.shape[k[1]])
+    shape = ordered_by(y, (conv.batch, groups, outputs, *conv.out_size))
+    return te.compute(shape, element, name="grouped_conv2d")
+
+
+def _places(axes: Sequence[int], channels: int) -> list[int]:
+    """Of the same axes where ``axes[channels]`` became two, the first of which counts groups."""
+    at = axes[channels]
+    moved = [axis + (axis > at) for axis in axes]
+    return [*moved[:channels], at, at + 1, *moved[channels + 1 :]]
