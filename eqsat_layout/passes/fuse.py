@@ -5,6 +5,7 @@ In: a Relax module of ``call_tir`` calls. Out: the same with one PrimFunc per gr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import tvm
@@ -17,8 +18,13 @@ _OPAQUE: Final = 8
 """TVM's number for a function that is fused with nothing (``OpPatternKind.kOpaque``)."""
 
 
-def fuse(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
-    """``mod`` with groups fused. What FuseTIR would spoil stays alone, and a note says why."""
+def fuse(
+    mod: tvm.IRModule, notes: Notes, *, between: Callable[[tvm.IRModule], tvm.IRModule] | None = None
+) -> tvm.IRModule:
+    """``mod`` with groups fused. What FuseTIR would spoil stays alone, and a note says why.
+
+    ``between`` is given the module whose groups are functions of calls still.
+    """
     alone = {var: reason for var, func in mod.functions_items() if (reason := _why_alone(func)) is not None}
     if alone:
         for reason in sorted(set(alone.values())):
@@ -29,8 +35,10 @@ def fuse(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         }
         mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
     passes = relax.transform
-    grouping = [passes.AnnotateTIROpPattern(), passes.FuseOps(), passes.FuseTIR(), passes.DeadCodeElimination()]
-    fused: tvm.IRModule = tvm.transform.Sequential(grouping)(mod)
+    grouped = tvm.transform.Sequential([passes.AnnotateTIROpPattern(), passes.FuseOps()])(mod)
+    if between is not None:
+        grouped = between(grouped)
+    fused: tvm.IRModule = tvm.transform.Sequential([passes.FuseTIR(), passes.DeadCodeElimination()])(grouped)
     return fused
 
 

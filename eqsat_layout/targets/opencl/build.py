@@ -12,6 +12,7 @@ import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.maps import GLOBAL
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.host.program import host_plan
@@ -23,14 +24,24 @@ from eqsat_layout.targets.opencl.profiles import Profile
 
 def build(mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes) -> OpenClProgram:
     """What no work items are found for runs in one, and a note says so."""
-    mod = relax.transform.RewriteDataflowReshape()(mod)
-    mod = relax.transform.DeadCodeElimination()(mod)
-    functions = {str(v.name_hint): f for v, f in mod.functions_items() if isinstance(f, tirx.PrimFunc)}
-    kernels = {name: _kernels(name, func, notes) for name, func in functions.items()}
+    with tvm.target.Target("llvm"):  # sorts and scans are loops for one work item
+        mod = relax.backend.DispatchSortScan()(mod)
+    views = {name for name, func in _primfuncs(mod).items() if _is_view(func)}
+    kernels = {name: _kernels(name, func, notes) for name, func in _primfuncs(mod).items() if name not in views}
     made = lowered(kernels, target)
-    plan, constants = host_plan(mod, made.host)
+    plan, constants = host_plan(mod, made.host, views)
     used = {launch.kernel for function in plan.functions for launch in function.launches}
     return OpenClProgram({name: text for name, text in made.sources.items() if name in used}, plan, constants)
+
+
+def _primfuncs(mod: tvm.IRModule) -> dict[str, Any]:
+    return {str(v.name_hint): f for v, f in mod.functions_items() if isinstance(f, tirx.PrimFunc)}
+
+
+def _is_view(func: Any) -> bool:
+    """The result is what it was given, byte for byte, in ordinary memory."""
+    scopes = {str(p.ty.storage_scope) or GLOBAL for p in func.params if type(p.ty) is tirx.BufferType}
+    return scopes == {GLOBAL} and len(list(func.params)) == 2 and bool(relax.analysis.has_reshape_pattern(func))
 
 
 def _kernels(name: str, func: Any, notes: Notes) -> Any:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import tvm
+from tvm import relax
 
 from eqsat_layout.cost.database import Snapshot
 from eqsat_layout.cost.model import CostModel
@@ -66,7 +67,7 @@ class OpenClTarget(Target):
 
     def join(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         """TVM's groups, whatever memories their ends lie in."""
-        return joined(mod, notes)
+        return joined(mod, notes, lambda scope: relax.VDevice(self.tvm, 0, scope))
 
     def build(self, mod: tvm.IRModule, notes: Notes) -> OpenClProgram:
         """Kernels as OpenCL C, and what the host does with them."""

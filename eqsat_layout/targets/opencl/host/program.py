@@ -7,7 +7,8 @@ names the op.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import tvm
@@ -24,9 +25,14 @@ from eqsat_layout.targets.opencl.images import first_column
 _VIEWS: Final = ("relax.reshape", "relax.memory_view", "relax.flatten", "relax.expand_dims", "relax.squeeze")
 
 
-def host_plan(mod: tvm.IRModule, hosts: Mapping[str, Any]) -> tuple[HostPlan, list[memoryview]]:
-    """``hosts``: the host functions of PrimFuncs, by name. The bytes are those of the constants, in order."""
-    writer = _Writer(hosts)
+def host_plan(
+    mod: tvm.IRModule, hosts: Mapping[str, Any], views: Collection[str] = ()
+) -> tuple[HostPlan, list[memoryview]]:
+    """``hosts``: the host functions of PrimFuncs, by name; ``views``: PrimFuncs whose results are their operands.
+
+    The bytes are those of the constants, in order.
+    """
+    writer = _Writer(hosts, views)
     functions = [
         writer.function(str(var.name_hint), func)
         for var, func in mod.functions_items()
@@ -45,15 +51,15 @@ def _is_public(func: Any) -> bool:
 
 
 class _Writer:
-    def __init__(self, hosts: Mapping[str, Any]) -> None:
-        self._hosts = hosts
+    def __init__(self, hosts: Mapping[str, Any], views: Collection[str]) -> None:
+        self.hosts, self.views = hosts, views
         self.memories: list[Memory] = []
         self.values: list[Value] = []
         self.data: list[memoryview] = []
         self._constants: dict[Any, int] = {}
 
     def function(self, name: str, func: Any) -> Function:
-        body = _Body(self, name, self._hosts)
+        body = _Body(self, name)
         return body.written(func)
 
     def allocated(self, bytes_: Size, image: Any = None, dtype: str = "uint8", constant: int | None = None) -> int:
@@ -72,19 +78,19 @@ class _Writer:
 
     def constant(self, expr: Any) -> int:
         tensor = expr.value
-        shape, dtype = [int(e) for e in tensor.shape], str(tensor.dtype)
-        key = (tensor.handle.value if hasattr(tensor, "handle") else id(tensor), scope_of(expr.ty))
+        shape, dtype, scope, data = [int(e) for e in tensor.shape], str(tensor.dtype), scope_of(expr.ty), data_of(tensor)
+        key = (*shape, dtype, scope, hashlib.blake2b(data).digest())
         if key not in self._constants:
-            self.data.append(data_of(tensor))
-            self._constants[key] = self.new(shape, dtype, scope_of(expr.ty), len(self.data) - 1)
+            self.data.append(data)
+            self._constants[key] = self.new(shape, dtype, scope, len(self.data) - 1)
         return self._constants[key]
 
 
 class _Body:
     """One function: its bindings in order. ``_known``: by variable a value's number, or a list of such."""
 
-    def __init__(self, writer: _Writer, name: str, hosts: Mapping[str, Any]) -> None:
-        self._writer, self._name, self._hosts = writer, name, hosts
+    def __init__(self, writer: _Writer, name: str) -> None:
+        self._writer, self._name = writer, name
         self._known: dict[Any, Any] = {}
         self._symbols: dict[Any, Size] = {}
         self._launches: list[Launch] = []
@@ -144,18 +150,24 @@ class _Body:
         if name == "relax.call_tir":
             return self._launched(call)
         if name in _VIEWS:
-            source = self._writer.values[self._of(call.args[0])]
-            if source.scope == GLOBAL:
-                return self._writer.value(self._shape(var.ty), source.dtype, GLOBAL, source.memory)
+            return self._viewed(self._of(call.args[0]), var.ty)
         raise TargetError(f"{self._name}: {var.name} is {name}, which no kernel of OpenCL does")
+
+    def _viewed(self, number: int, ty: Any) -> int:
+        source = self._writer.values[number]
+        if source.scope != GLOBAL:
+            raise TargetError(f"{self._name}: an image of {source.shape} can't be looked at as {ty}")
+        return self._writer.value(self._shape(ty), source.dtype, GLOBAL, source.memory)
 
     def _launched(self, call: Any) -> Any:
         name = str(call.args[0].name_hint)
         operands = self._of(call.args[1])
         (out,) = call.ty_args
+        if name in self._writer.views:
+            return self._viewed(operands[0], out)
         types = list(out.fields) if isinstance(out, relax.TupleType) else [out]
         results = [self._writer.new(self._shape(ty), str(ty.dtype), scope_of(ty)) for ty in types]
-        host = self._hosts[name]
+        host = self._writer.hosts[name]
         symbols = self._symbols_of(host, [*operands, *results], call)
         memories: list[int | None] = [self._writer.values[v].memory for v in (*operands, *results)]
         memories += [None] * (len(list(host.params)) - len(memories))

@@ -138,10 +138,23 @@ def _runs_as_it_says(loops: Sequence[Any], realize: Any) -> bool:
 
 
 def _stores(body: Any) -> tuple[Any, ...]:
-    statements = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
-    if not all(isinstance(statement, tirx.BufferStore) for statement in statements):
-        raise Refused("a block of more than stores")
-    return tuple(statements)
+    """The stores of a block; what is given a name in front of them is put where the name stands."""
+    bound: dict[Any, Any] = {}
+    stores: list[Any] = []
+    for statement in list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]:
+        if isinstance(statement, tirx.Bind) and not stores:
+            bound[statement.var] = substitute(statement.value, bound)
+        elif isinstance(statement, tirx.BufferStore):
+            stores.append(substitute(statement, bound))
+        else:
+            raise Refused(f"a block with a {type(statement).__name__}")
+    if len(stores) > 1 and not bound and any(_reads(store, other) for store in stores for other in stores):
+        raise Refused("a block that reads what it has stored")
+    return tuple(stores)
+
+
+def _reads(store: Any, other: Any) -> bool:
+    return any(load.source.same_as(other.buffer) for load in nodes_of(store.value, tvm.ir.TensorLoad))
 
 
 def _is_costly(nest: Nest) -> bool:
