@@ -1,8 +1,8 @@
 """An OpenCL device as a target.
 
 In: an ``opencl`` target as the user gives it, with its ``device`` and ``profile``. Out: :class:`OpenClTarget`: buffers
-and images by scope, candidates in both, costs by what the caches keep. What is built is OpenCL C and a plan for the host,
-which :mod:`eqsat_layout.targets.opencl.host` runs where a device is.
+and images by scope, candidates in both, costs by what the caches keep. What is built is OpenCL C and a plan for the
+host, which :mod:`eqsat_layout.targets.opencl.host` runs where a device is.
 """
 
 from __future__ import annotations

@@ -70,9 +70,7 @@ class DeviceProgram:
         return self._plan.function(entry)
 
     def _symbols(self, function: Function, arrays: Sequence[Array]) -> dict[str, int]:
-        return {
-            s.name: arrays[s.input].shape[s.axis] if s.axis < arrays[s.input].ndim else 0 for s in function.symbols
-        }
+        return {s.name: arrays[s.input].shape[s.axis] if s.axis < arrays[s.input].ndim else 0 for s in function.symbols}
 
     def _check(self, name: str, array: Array, value: Value, symbols: Mapping[str, int]) -> None:
         shape = tuple(value_of(extent, symbols) for extent in value.shape)

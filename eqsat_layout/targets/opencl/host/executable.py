@@ -11,14 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.system.frames import head_of, padding_after, split_head
+from eqsat_layout.targets.opencl.host.device import DeviceProgram
 from eqsat_layout.targets.opencl.host.plan import HostPlan
-
-if TYPE_CHECKING:
-    from eqsat_layout.targets.opencl.host.device import DeviceProgram
 
 _KIND: Final = "eqsat_layout OpenCL program"
 
@@ -72,12 +70,10 @@ class OpenClProgram:
 
     def on(self, context: Any = None) -> DeviceProgram:
         """Built for the device of a pyopencl ``Context``; ``None``: the first device there is."""
-        from eqsat_layout.targets.opencl.host.device import DeviceProgram  # pyopencl is an extra
-
         return DeviceProgram(self, context)
 
     def __call__(self, *inputs: Any, entry: str | None = None) -> Any:
-        """Runs a function, the only one if there is one, on the first device: arrays in, arrays out, tuples as lists."""
+        """Runs a function on the first device, the only one if there is one: arrays in and out, tuples as lists."""
         return self._here(*inputs, entry=entry)
 
     @cached_property

@@ -69,7 +69,7 @@ def _launch(name: str, call: Any, places: Mapping[Any, int], symbols: Mapping[An
     extents = {tag: size_of(extent, symbols) for tag, extent in zip(tags, given[count:], strict=True)}
     groups, items = ([extents.get(f"{kind}.{axis}", 1) for axis in "xyz"] for kind in ("blockIdx", "threadIdx"))
     arguments = tuple(_argument(name, one, places, symbols) for one in given[:count])
-    return Launch(str(kernel.value), name, arguments, (*groups,), (*items,))  # type: ignore[arg-type]
+    return Launch(str(kernel.value), name, arguments, (*groups,), (*items,))
 
 
 def _argument(name: str, value: Any, places: Mapping[Any, int], symbols: Mapping[Any, Size]) -> Argument:

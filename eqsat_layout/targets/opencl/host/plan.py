@@ -112,7 +112,7 @@ class HostPlan:
         if data["version"] != VERSION:
             raise ValueError(f"a host plan of version {data['version']}, not {VERSION}")
         return HostPlan(
-            tuple(Memory(**{**m, "image": None if m["image"] is None else tuple(m["image"])}) for m in data["memories"]),
+            tuple(Memory(**{**m, "image": m["image"] and _three(m["image"])}) for m in data["memories"]),
             tuple(Value(**{**v, "shape": tuple(v["shape"])}) for v in data["values"]),
             tuple(Constant(**c) for c in data["constants"]),
             tuple(map(_function, data["functions"])),

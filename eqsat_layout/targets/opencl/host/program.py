@@ -15,7 +15,7 @@ import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.errors import TargetError
-from eqsat_layout.graph.skeleton import data_of
+from eqsat_layout.graph.skeleton import data_of, kind_of
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.opencl.host.launches import launches_of
 from eqsat_layout.targets.opencl.host.plan import Constant, Function, HostPlan, Launch, Memory, Symbol, Value
@@ -77,8 +77,7 @@ class _Writer:
         return self.value(shape, dtype, scope, self.allocated(size, image, dtype, constant))
 
     def constant(self, expr: Any) -> int:
-        tensor = expr.value
-        shape, dtype, scope, data = [int(e) for e in tensor.shape], str(tensor.dtype), scope_of(expr.ty), data_of(tensor)
+        (shape, dtype), scope, data = kind_of(expr.value), scope_of(expr.ty), data_of(expr.value)
         key = (*shape, dtype, scope, hashlib.blake2b(data).digest())
         if key not in self._constants:
             self.data.append(data)

@@ -7,6 +7,7 @@ type stores to images as pointers, which makes the vectoriser write every lane o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +24,10 @@ from eqsat_layout.tir.structural import nodes_of, structural_map
 _STORE: Final = "tirx.texture2d_store"
 _INDEX_BITS: Final = 32
 _HEAD: Final = "// Function: "
+_READS_OF_TVM: Final = re.compile(r"#ifdef __OPENCL_VERSION__\n(?:#(?:if|else|define).*\n)*#endif\n#endif\n+")
+_READS: Final = """#define READ_IMAGEF(image, sampler, coord) read_imagef(image, sampler, coord)
+#define READ_IMAGEH(image, sampler, coord) read_imageh(image, sampler, coord)
+"""
 
 
 @dataclass(frozen=True)
@@ -110,4 +115,6 @@ def _pass(name: str, change: Any) -> Any:
 
 
 def _cleaned(source: str) -> str:
-    return source.strip() + "\n"
+    """Without the declarations of all kernels. Images are read with the sampler always: what is beyond is then 0."""
+    lines = [line for line in source.splitlines() if not (line.startswith("__kernel") and line.endswith(";"))]
+    return _READS_OF_TVM.sub(_READS, "\n".join(lines)).strip() + "\n"

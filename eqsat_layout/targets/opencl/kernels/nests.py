@@ -22,6 +22,9 @@ from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 _LARGEST: Final = 64
 """Loads and calls of a nest beyond which nothing more is put into it."""
 
+_COSTLY: Final = ("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "tan", "atan", "call_extern")
+"""Functions of many instructions."""
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -33,7 +36,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Nest:
-    """``stores`` for every point of the axes, one after the other along those that are ``reduced``; ``inits`` before."""
+    """``stores`` for every point of the axes, one after the other along those ``reduced``; ``inits`` before."""
 
     name: str
     spatial: tuple[Axis, ...]
@@ -105,9 +108,9 @@ def _nest(statement: Any) -> Nest:
     block = inner.block
     if list(block.alloc_buffers) or list(block.match_buffers):
         raise Refused(f"block {block.name_hint} has buffers of its own")
-    if not (is_one_to_one(loops[0], block, len(list(block.iter_vars))) if loops else is_true(inner.predicate)):
-        if not _runs_as_it_says(loops, inner):
-            raise Refused(f"block {block.name_hint} does not run once for each of its points")
+    is_plain = bool(loops) and is_one_to_one(loops[0], block, len(list(block.iter_vars)))
+    if not is_plain and not _runs_as_it_says(loops, inner):
+        raise Refused(f"block {block.name_hint} does not run once for each of its points")
     kinds = {int(axis.iter_type) for axis in block.iter_vars}
     if not kinds <= {tirx.IterVar.DataPar, tirx.IterVar.CommReduce}:
         raise Refused(f"block {block.name_hint} runs in an order")
@@ -134,7 +137,7 @@ def _runs_as_it_says(loops: Sequence[Any], realize: Any) -> bool:
             return False
         if not tvm_ffi.structural_equal(extent, axis.dom.extent):
             return False
-    return is_true(realize.predicate) and all(isinstance(o.extent, tirx.IntImm) and o.extent == 1 for o in left.values())
+    return is_true(realize.predicate) and not any(_is_long(loop.extent) for loop in left.values())
 
 
 def _stores(body: Any) -> tuple[Any, ...]:
@@ -159,13 +162,8 @@ def _reads(store: Any, other: Any) -> bool:
 
 def _is_costly(nest: Nest) -> bool:
     """Its elements are better made once."""
-    return any(facts_of_value(store.value) for store in nest.stores)
-
-
-def facts_of_value(value: Any) -> bool:
-    """It calls functions that take many instructions."""
-    names = {str(getattr(call.op, "name", "")).rpartition(".")[2] for call in nodes_of(value, tvm.ir.Call)}
-    return bool(names & {"exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "tan", "atan", "call_extern"})
+    calls = [call for store in nest.stores for call in nodes_of(store.value, tvm.ir.Call)]
+    return any(str(getattr(call.op, "name", "")).rpartition(".")[2] in _COSTLY for call in calls)
 
 
 def _reads_again(reader: Nest, buffer: Any) -> bool:
@@ -194,5 +192,3 @@ def _with_inlined(reader: Nest, nest: Nest) -> Nest:
         return structural_map(one, (tvm.ir.TensorLoad, on_load))
 
     return replace(reader, stores=tuple(map(mapped, reader.stores)), inits=tuple(map(mapped, reader.inits)))
-
-

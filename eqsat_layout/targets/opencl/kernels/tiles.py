@@ -52,7 +52,7 @@ def _worth(nest: Nest, reduction: Nest | None, number: int) -> float | None:
     analyzer.bind(lane, tvm.ir.Range(0, LANES))
     for axis in (*nest.spatial, *nest.reduced, *(() if reduction is None else reduction.reduced)):
         analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
-    places: dict[Any, Any] = {own.var: outer * LANES + lane}
+    places: Mapping[Any, Any] = {own.var: outer * LANES + lane}
     worth = 0.0
     for store in nest.stores:
         if str(store.buffer.ty.dtype) not in _FLOATS:
@@ -63,7 +63,7 @@ def _worth(nest: Nest, reduction: Nest | None, number: int) -> float | None:
         worth += 2 * kind if kind > 0 else -0.5
     accesses = [(load, places) for load in nest.loads()]
     if reduction is not None:
-        inside: Mapping[Any, Any] = _places_in(nest, reduction, places)
+        inside = _places_in(nest, reduction, places)
         accesses = [(load, places) for load in nest.loads() if not load.source.same_as(reduction.buffers[0])]
         accesses += [(load, inside) for load in reduction.loads()]
     written = {store.buffer for store in nest.stores}

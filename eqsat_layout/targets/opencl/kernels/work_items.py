@@ -8,7 +8,7 @@ whole vectors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -84,7 +84,6 @@ class _Kernel:
         loop = _sequence(steps)
         for axis in reversed(reduction.reduced):
             loop = tirx.For(axis.var, self._int(0, axis), axis.extent, tirx.ForKind.SERIAL, loop)
-        self._analyzer = self._analyzer
         ends = self._stored(self._final_stores(registers), registers)
         return _sequence([*map(tirx.AllocBuffer, [*accumulators, *fresh]), *starts, loop, ends])
 
@@ -92,7 +91,8 @@ class _Kernel:
         """The nest's own, or for a reduction alone: what the registers hold."""
         if self._reduction is not self._nest:
             return list(self._nest.stores)
-        return [tirx.BufferStore(s.buffer, self._loaded(registers[s.buffer]), list(s.indices)) for s in self._nest.stores]
+        own = self._nest.stores
+        return [tirx.BufferStore(s.buffer, self._loaded(registers[s.buffer]), list(s.indices)) for s in own]
 
     def _stored(self, stores: Sequence[Any], registers: Mapping[Any, Any]) -> Any:
         """Values into registers first, and from there by whole vectors: half of a texel can't be stored."""
@@ -128,7 +128,8 @@ class _Kernel:
 
     def _registers(self, buffer: Any) -> Any:
         count = math.prod(self._tile.size(i) for i in range(len(self._nest.spatial)))
-        return tirx.decl_buffer([self._int(count)], str(buffer.ty.dtype), f"{buffer.name}_local", scope="local", layout=None)
+        name, dtype = f"{buffer.name}_local", str(buffer.ty.dtype)
+        return tirx.decl_buffer([self._int(count)], dtype, name, scope="local", layout=None)
 
     def _loaded(self, registers: Any) -> Any:
         return tirx.BufferLoad(registers, self._at())
@@ -156,7 +157,8 @@ class _Kernel:
     def _places_in(self, reduction: Nest) -> Mapping[Any, Any]:
         """The spatial axes of the reduction where the nest reads it."""
         indices = self._nest.loads(reduction.buffers[0])[0].indices
-        return {axis.var: self._simple(index, self._places) for axis, index in zip(reduction.spatial, indices, strict=True)}
+        at = [self._simple(index, self._places) for index in indices]
+        return {axis.var: place for axis, place in zip(reduction.spatial, at, strict=True)}
 
     # ---- where the tile is
 
@@ -180,7 +182,8 @@ class _Kernel:
         values: dict[Any, Any] = {}
         for outer, count in zip(reversed(self._outer), reversed(self._counts), strict=True):
             if isinstance(outer, tvm.ir.Var):
-                values[outer] = self._analyzer.simplify(tirx.floormod(flat, count)) if count is not self._counts[0] else flat
+                is_first = outer.same_as(self._outer[0])
+                values[outer] = self._analyzer.simplify(flat if is_first else tirx.floormod(flat, count))
             flat = tirx.floordiv(flat, count)
         bound = [tirx.Bind(var, value) for var, value in values.items()]
         return _sequence([*bound, body])
@@ -198,7 +201,8 @@ class _Kernel:
 
     def _new(self, name: str, extent: Any) -> Any:
         var = tirx.Var(name, self._dtype)
-        self._analyzer.bind(var, tvm.ir.Range(self._int(0), extent if not isinstance(extent, int) else self._int(extent)))
+        extent = self._int(extent) if isinstance(extent, int) else extent
+        self._analyzer.bind(var, tvm.ir.Range(self._int(0), extent))
         return var
 
     def _thread(self, tag: str) -> Any:
@@ -215,6 +219,3 @@ def _power_of_two(total: Any) -> int:
 
 def _sequence(statements: Sequence[Any]) -> Any:
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
-
-
-Statement = Callable[[], Any]
