@@ -17,6 +17,7 @@ from eqsat_layout.notes import Notes
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.host.program import host_plan
 from eqsat_layout.targets.opencl.kernels.functions import with_work_items
+from eqsat_layout.targets.opencl.kernels.half import body_in_single_precision
 from eqsat_layout.targets.opencl.kernels.lowering import lowered
 from eqsat_layout.targets.opencl.kernels.serial import in_one_work_item
 from eqsat_layout.targets.opencl.profiles import Profile
@@ -27,7 +28,9 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes:
     with tvm.target.Target("llvm"):  # sorts and scans are loops for one work item
         mod = relax.backend.DispatchSortScan()(mod)
     views = {name for name, func in _primfuncs(mod).items() if _is_view(func)}
-    kernels = {name: _kernels(name, func, notes) for name, func in _primfuncs(mod).items() if name not in views}
+    kernels = {
+        name: _kernels(name, func, profile, notes) for name, func in _primfuncs(mod).items() if name not in views
+    }
     made = lowered(kernels, target)
     plan, constants = host_plan(mod, made.host, views)
     used = {launch.kernel for function in plan.functions for launch in function.launches}
@@ -44,9 +47,10 @@ def _is_view(func: Any) -> bool:
     return scopes == {GLOBAL} and len(list(func.params)) == 2 and bool(relax.analysis.has_reshape_pattern(func))
 
 
-def _kernels(name: str, func: Any, notes: Notes) -> Any:
+def _kernels(name: str, func: Any, profile: Profile, notes: Notes) -> Any:
     try:
-        return with_work_items(func)
+        return with_work_items(func, has_f16=profile.has_f16)
     except Refused as reason:
         notes.add(f"kernel {name} runs in one work item: {reason}")
-        return in_one_work_item(func)
+        alone = in_one_work_item(func)
+        return alone if profile.has_f16 else body_in_single_precision(alone)

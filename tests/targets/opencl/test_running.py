@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 from programs import constant, program
 from targets.opencl.running import SIZE, check, context, conv, images, launches, nn
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 from tvm.script import tirx as T
+
+from eqsat_layout.targets.opencl.policies import ALL_IMAGES, BUFFERS, Policy
+from eqsat_layout.targets.opencl.target import OpenClTarget
+from eqsat_layout.targets.registry import target
 
 Body = Callable[..., Any]
 
@@ -292,8 +296,6 @@ def test_an_opaque_kernel_reads_and_writes_buffers() -> None:
 
 @pytest.mark.parametrize("axis", ["n", "h"])
 def test_sizes_that_are_known_at_run_time_only(axis: str) -> None:
-    from tvm import tirx
-
     size = tirx.Var(axis, "int64")
     shape = (size, 8, 6, 6) if axis == "n" else (1, 8, size, size)
 
@@ -313,3 +315,32 @@ def test_constants_of_one_shape_are_told_apart() -> None:
         return x
 
     check(program(body, (3, 8)))
+
+
+def test_two_floats_are_no_texel() -> None:
+    """A row of two floats has 64 bits, and once was taken for a texel, which was then stored in halves."""
+    check(program(lambda builder, x: conv(builder, conv(builder, x, 1, size=1), 2, channels=2, size=1), (1, 4, 2, 2)))
+
+
+@pytest.mark.parametrize("policy", [BUFFERS, ALL_IMAGES], ids=["buffers", "images"])
+def test_halves_are_computed_in_single_precision_where_there_is_no_half(policy: Policy) -> None:
+    """PoCL has no arithmetic for them; images of halves are read as floats, buffers by conversion."""
+
+    def body(builder: Any, x: Any) -> Any:
+        for seed in range(2):
+            weight = constant(32, 32, 3, 3, seed=seed, dtype="float16")
+            x = builder.emit(nn.relu(builder.emit(nn.conv2d(x, weight, padding=1))))
+        return x
+
+    pocl = {"kind": "opencl", "profile": "pocl"}
+    own = target(pocl)
+    assert isinstance(own, OpenClTarget)
+    found = check(program(body, SIZE, dtype="float16"), pocl, cost_model=policy.costs(own))
+    assert {m.dtype for m in found.plan.memories if m.image is not None} == ({"float16"} if policy.scopes else set())
+    assert "cl_khr_fp16" not in found.source
+
+
+@pytest.mark.parametrize("emit", [nn.softmax, lambda x: op.cumsum(x, axis=1), lambda x: op.astype(x, "float32")])
+def test_halves_in_rows(emit: Any) -> None:
+    mod = program(lambda builder, x: builder.emit(emit(x)), (2, 6, 8), dtype="float16")
+    check(mod, {"kind": "opencl", "profile": "pocl"})

@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.targets.opencl.kernels.half import in_single_precision
 from eqsat_layout.targets.opencl.kernels.nests import Nest, inlined, nests_of
 from eqsat_layout.targets.opencl.kernels.tiles import tile_of
 from eqsat_layout.targets.opencl.kernels.work_items import kernel_of
@@ -22,12 +23,15 @@ from eqsat_layout.targets.schedules.exact_values import hidden
 _DROPPED: Final = ("tirx.is_scheduled", "op_pattern")
 
 
-def with_work_items(func: Any) -> Any:
-    """``func`` as launches; refused where its blocks are not understood."""
+def with_work_items(func: Any, *, has_f16: bool = True) -> Any:
+    """``func`` as launches; refused where its blocks are not understood. ``has_f16``: the device computes in halves."""
     parameters = list(func.params)
     nests = inlined(nests_of(hidden(func)), parameters)
     if not nests:
         raise Refused("it computes nothing")
+    if not has_f16:
+        func, nests = in_single_precision(func, nests)
+        parameters = list(func.params)
     statements: list[Any] = []
     for nest, reduction in _grouped(nests, parameters):
         for buffer in nest.buffers:

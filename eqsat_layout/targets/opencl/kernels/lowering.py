@@ -17,6 +17,7 @@ from tvm import ir, s_tir, tirx
 from tvm.s_tir.backend.adreno.transform import TextureFlatten
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.targets.opencl.kernels import half
 from eqsat_layout.targets.opencl.kernels.vectors import LANES
 from eqsat_layout.targets.schedules.exact_values import revealed
 from eqsat_layout.tir.structural import nodes_of, structural_map
@@ -117,4 +118,5 @@ def _pass(name: str, change: Any) -> Any:
 def _cleaned(source: str) -> str:
     """Without the declarations of all kernels. Images are read with the sampler always: what is beyond is then 0."""
     lines = [line for line in source.splitlines() if not (line.startswith("__kernel") and line.endswith(";"))]
-    return _READS_OF_TVM.sub(_READS, "\n".join(lines)).strip() + "\n"
+    text = _READS_OF_TVM.sub(_READS, "\n".join(lines)).strip() + "\n"
+    return half.FUNCTIONS + text if half.READ in text or half.WRITE in text else text
