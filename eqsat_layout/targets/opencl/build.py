@@ -28,9 +28,8 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes:
     with tvm.target.Target("llvm"):  # sorts and scans are loops for one work item
         mod = relax.backend.DispatchSortScan()(mod)
     views = {name for name, func in _primfuncs(mod).items() if _is_view(func)}
-    kernels = {
-        name: _kernels(name, func, profile, notes) for name, func in _primfuncs(mod).items() if name not in views
-    }
+    launched = {name: func for name, func in _primfuncs(mod).items() if name not in views}
+    kernels = {name: _kernels(name, func, profile, notes) for name, func in launched.items()}
     made = lowered(kernels, target)
     plan, constants = host_plan(mod, made.host, views)
     used = {launch.kernel for function in plan.functions for launch in function.launches}

@@ -16,6 +16,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.targets.opencl.kernels.nests import Axis, Nest
+from eqsat_layout.targets.opencl.kernels.operands import Operands
 from eqsat_layout.targets.opencl.kernels.vectors import LANES, in_vectors, is_image, stores_in_vectors
 from eqsat_layout.tir.structural import structural_map, substitute
 
@@ -25,10 +26,14 @@ _GROUP: Final = 64
 
 @dataclass(frozen=True)
 class Tile:
-    """``lanes``: the axis whose elements fill a vector, or ``None``. ``sizes``: elements along others, by axis."""
+    """``lanes``: the axis whose elements fill a vector, or ``None``. ``sizes``: elements along others, by axis.
+
+    ``steps``: the reduced axis of which a vector of elements is taken at a time, or ``None``.
+    """
 
     lanes: int | None
     sizes: Mapping[int, int] = field(default_factory=dict)
+    steps: int | None = None
 
     def size(self, axis: int) -> int:
         """Elements along ``axis``."""
@@ -71,6 +76,8 @@ class _Kernel:
         if reduction is None:
             return self._stored(self._nest.stores, {})
         at = self._places if reduction is self._nest else self._places_in(reduction)
+        if len(reduction.stores) == 1:
+            return self._summed(reduction, at)
         accumulators = [self._registers(store.buffer) for store in reduction.stores]
         registers = dict(zip(reduction.buffers, accumulators, strict=True))
         starts = [self._kept(registers[i.buffer], self._placed(i.value, at, registers)) for i in reduction.inits]
@@ -86,6 +93,36 @@ class _Kernel:
             loop = tirx.For(axis.var, self._int(0, axis), axis.extent, tirx.ForKind.SERIAL, loop)
         ends = self._stored(self._final_stores(registers), registers)
         return _sequence([*map(tirx.AllocBuffer, [*accumulators, *fresh]), *starts, loop, ends])
+
+    def _summed(self, reduction: Nest, at: Mapping[Any, Any]) -> Any:
+        """One sum: its operands are loaded once, each along those axes of the tile that it moves with."""
+        ((start,), (store,)) = reduction.inits, reduction.stores
+        sums = self._registers(store.buffer)
+        registers = {store.buffer: sums}
+        loops = [(axis.var, axis.extent) for axis in reduction.reduced]
+        step = None
+        if self._tile.steps is not None:
+            axis = reduction.reduced[self._tile.steps]
+            step, outer = self._new("step", LANES), tirx.Var(f"{axis.var.name}_o", axis.var.ty.dtype)
+            count = int(axis.extent) // LANES
+            self._analyzer.bind(outer, tvm.ir.Range(0, count))
+            at = {**at, axis.var: outer * LANES + step if count > 1 else step}
+            loops = [*(one for one in loops if not one[0].same_as(axis.var)), (outer, self._int(count))]
+        value = self._placed(store.value, at, registers)
+        tiled = [(var, self._tile.size(number)) for number, var in self._vars_of_tile()]
+        operands = Operands(tiled, self._lane if self._tile.lanes is not None else None, step, sums)
+        value = operands.replaced(value)
+        update = self._kept(sums, value)
+        if step is not None:
+            update = tirx.For(step, self._int(0), self._int(LANES), tirx.ForKind.UNROLLED, update)
+        body = _sequence([*operands.statements, update])
+        for var, extent in reversed(loops):
+            zero = tirx.IntImm(var.ty.dtype, 0)
+            is_one = isinstance(extent, tirx.IntImm) and int(extent) == 1
+            body = substitute(body, {var: zero}) if is_one else tirx.For(var, zero, extent, tirx.ForKind.SERIAL, body)
+        begin = self._kept(sums, self._placed(start.value, at, registers))
+        ends = self._stored(self._final_stores(registers), registers)
+        return _sequence([tirx.AllocBuffer(sums), begin, body, ends])
 
     def _final_stores(self, registers: Mapping[Any, Any]) -> list[Any]:
         """The nest's own, or for a reduction alone: what the registers hold."""
