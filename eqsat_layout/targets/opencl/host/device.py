@@ -1,7 +1,7 @@
 """A program on a device of this machine, through pyopencl.
 
 In: an :class:`~eqsat_layout.targets.opencl.host.executable.OpenClProgram` and a context. Out: :class:`DeviceProgram`,
-which is called with arrays. Tensors in texture scopes are real arrays of images.
+which is called with arrays, by one thread at a time. Tensors in texture scopes are real arrays of images.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class DeviceProgram:
             if memory.constant is not None
         }
         self.launched = 0
+        self._kept: dict[int, Any] = {}
 
     def __call__(self, *inputs: Any, entry: str | None = None) -> Any:
         """The results of a function, the only one if there is one, as arrays; tuples as lists."""
@@ -50,11 +51,11 @@ class DeviceProgram:
             raise InputError(f"{function.name} takes {len(function.inputs)} tensors, got {len(inputs)}")
         arrays = [np.ascontiguousarray(one) for one in inputs]
         symbols = self._symbols(function, arrays)
-        memories = dict(self._constants)
+        memories = {**self._constants, **self._kept}
         for name, number, array in zip(function.names, function.inputs, arrays, strict=True):
             value = self._plan.values[number]
             self._check(name, array, value, symbols)
-            memories[value.memory] = self._allocated(self._plan.memories[value.memory], symbols)
+            self._allocate(value.memory, memories, symbols)
             self._write(memories[value.memory], value, symbols, array)
         for launch in function.launches:
             self._launch(launch, memories, symbols)
@@ -88,8 +89,7 @@ class DeviceProgram:
             if argument.memory is None:
                 arguments.append(np.dtype(argument.dtype).type(value_of(argument.number, symbols)))
                 continue
-            if argument.memory not in memories:
-                memories[argument.memory] = self._allocated(self._plan.memories[argument.memory], symbols)
+            self._allocate(argument.memory, memories, symbols)
             arguments.append(memories[argument.memory])
         wide = [group * item for group, item in zip(groups, items, strict=True)]
         self._kernels[launch.kernel](self._queue, wide, items, *arguments)
@@ -106,6 +106,14 @@ class DeviceProgram:
                     raise TargetError(f"kernel {name} is refused by the device's compiler: {error}") from error
                 found[name] = self._cl.Kernel(built, name)
         return found
+
+    def _allocate(self, number: int, memories: dict[int, Any], symbols: Mapping[str, int]) -> None:
+        """What has the same size each time is kept for the next run."""
+        if number not in memories:
+            memory = self._plan.memories[number]
+            memories[number] = self._allocated(memory, symbols)
+            if isinstance(memory.bytes, int):
+                self._kept[number] = memories[number]
 
     def _allocated(self, memory: Memory, symbols: Mapping[str, int]) -> Any:
         flags = self._cl.mem_flags.READ_WRITE
@@ -142,8 +150,7 @@ class DeviceProgram:
         array = np.empty([value_of(extent, symbols) for extent in value.shape], np.dtype(value.dtype))
         if array.size:
             memory = self._plan.memories[value.memory]
-            if value.memory not in memories:
-                memories[value.memory] = self._allocated(memory, symbols)
+            self._allocate(value.memory, memories, symbols)
             assert value.scope == GLOBAL or memory.image is not None, "a view of an image"
             self._copy(array, memories[value.memory], memory, symbols)
         return array

@@ -102,6 +102,11 @@ class HostPlan:
                 return one
         raise KeyError(name)
 
+    @property
+    def bytes(self) -> int:
+        """Of all memories whose sizes are known: what the program needs while it runs, constants included."""
+        return sum(memory.bytes for memory in self.memories if isinstance(memory.bytes, int))
+
     def to_data(self) -> dict[str, Any]:
         """What :meth:`from_data` takes, for JSON."""
         return {"version": VERSION, **asdict(self)}

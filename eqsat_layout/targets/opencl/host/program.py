@@ -19,6 +19,7 @@ from eqsat_layout.graph.skeleton import data_of, kind_of
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.opencl.host.launches import launches_of
 from eqsat_layout.targets.opencl.host.plan import Constant, Function, HostPlan, Launch, Memory, Symbol, Value
+from eqsat_layout.targets.opencl.host.reuse import with_shared_memories
 from eqsat_layout.targets.opencl.host.sizes import Size, product, size_of
 from eqsat_layout.targets.opencl.images import first_column
 
@@ -43,7 +44,8 @@ def host_plan(
     for one in data:
         starts.append(Constant(place, len(one)))
         place += len(one)
-    return HostPlan(tuple(writer.memories), tuple(writer.values), tuple(starts), tuple(functions)), data
+    plan = HostPlan(tuple(writer.memories), tuple(writer.values), tuple(starts), tuple(functions))
+    return with_shared_memories(plan), data
 
 
 def _is_public(func: Any) -> bool:
