@@ -151,7 +151,7 @@ class _Model:
         items = max(1.0, self._elements / elements)
         spilled = max(1.0, registers / _REGISTERS) ** 2
         idle = max(1.0, _ENOUGH / items) ** 0.5
-        return total / elements * spilled * idle
+        return float(total / elements * spilled * idle)
 
 
 def _loads_of(access: _Access, sizes: Mapping[Any, int], lane: Any, step: Any) -> tuple[float, float]:
