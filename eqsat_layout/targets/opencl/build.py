@@ -48,7 +48,7 @@ def _is_view(func: Any) -> bool:
 
 def _kernels(name: str, func: Any, profile: Profile, notes: Notes) -> Any:
     try:
-        return with_work_items(func, has_f16=profile.has_f16)
+        return with_work_items(func, has_f16=profile.has_f16, clamps_to_zero=profile.clamps_to_zero)
     except Refused as reason:
         notes.add(f"kernel {name} runs in one work item: {reason}")
         alone = in_one_work_item(func)

@@ -6,12 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import numpy as np
 import pytest
 from programs import program
 from targets.opencl.adreno_pipeline import copies_of_tvm
-from targets.opencl.running import check, launches, nn
+from targets.opencl.running import ADRENO, check, compiled, launches, nn, results
 from tvm import relax
 from tvm.relax import op
+
+from eqsat_layout.maps import GLOBAL
+from eqsat_layout.targets.opencl.images import WEIGHT
 
 X, W = (2, 16, 28, 28), (4, 16, 3, 3)
 WIDE: Final = (2, 32, 40, 40)
@@ -129,3 +133,24 @@ def test_it_runs_with_no_more_copies_than_tvms(name: str) -> None:
     mod = program(body, *shapes)
     own = [op for op in launches(check(mod)) if op.startswith(("layout_rewrite", "permute_dims", "layout_transform"))]
     assert len(own) <= copies_of_tvm(mod)
+
+
+def test_scopes_that_come_on_types_and_a_copy_that_folds_away() -> None:
+    """A maximum in images whose result is copied to a buffer and laid out there: the copy is gone, the numbers stay."""
+    images, buffers = (relax.VDevice(dict(ADRENO), 0, scope) for scope in (WEIGHT, GLOBAL))
+    x = relax.Var("x", relax.TensorType((2, 4, 26, 26), "float32", buffers))
+    builder = relax.BlockBuilder()
+    builder.get().update_global_info("vdevice", [images, buffers])
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            there = builder.emit(op.layout_transform(x, lambda n, c, h, w: (n, c // 4, h, w, c % 4)))
+            there = builder.emit(op.to_vdevice(there, images))
+            most = builder.emit(nn.max_pool2d(there, [2, 2], strides=[2, 2], layout="NCHW4c"))
+            back = builder.emit(op.to_vdevice(most, buffers))
+            y = builder.emit_output(op.layout_transform(back, lambda n, o, h, w, i: (n, o * 4 + i, h, w)))
+        builder.emit_func_output(y)
+    program_ = compiled(builder.get())
+    data = np.random.default_rng(0).standard_normal((2, 4, 26, 26)).astype("float32")
+    (got,) = results(program_, [data])
+    np.testing.assert_array_equal(got, data.reshape(2, 4, 13, 2, 13, 2).max(axis=(3, 5)))
+    assert len(launches(program_)) <= 3

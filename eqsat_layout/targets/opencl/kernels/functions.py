@@ -15,6 +15,7 @@ from tvm import tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.opencl.kernels.half import in_single_precision
 from eqsat_layout.targets.opencl.kernels.nests import Nest, inlined, nests_of
+from eqsat_layout.targets.opencl.kernels.sampled import without_needless_guards
 from eqsat_layout.targets.opencl.kernels.tiles import tile_of
 from eqsat_layout.targets.opencl.kernels.work_items import kernel_of
 from eqsat_layout.targets.schedules.accesses import as_int
@@ -23,8 +24,11 @@ from eqsat_layout.targets.schedules.exact_values import hidden
 _DROPPED: Final = ("tirx.is_scheduled", "op_pattern")
 
 
-def with_work_items(func: Any, *, has_f16: bool = True) -> Any:
-    """``func`` as launches; refused where its blocks are not understood. ``has_f16``: the device computes in halves."""
+def with_work_items(func: Any, *, has_f16: bool = True, clamps_to_zero: bool = False) -> Any:
+    """``func`` as launches; refused where its blocks are not understood.
+
+    ``has_f16``: the device computes in halves. ``clamps_to_zero``: beyond rows and columns of images it reads 0.
+    """
     parameters = list(func.params)
     nests = inlined(nests_of(hidden(func)), parameters)
     if not nests:
@@ -32,6 +36,8 @@ def with_work_items(func: Any, *, has_f16: bool = True) -> Any:
     if not has_f16:
         func, nests = in_single_precision(func, nests)
         parameters = list(func.params)
+    if clamps_to_zero:
+        nests = without_needless_guards(nests)
     statements: list[Any] = []
     for nest, reduction in _grouped(nests, parameters):
         for buffer in nest.buffers:
