@@ -18,12 +18,15 @@ _OPAQUE: Final = 8
 """TVM's number for a function that is fused with nothing (``OpPatternKind.kOpaque``)."""
 
 
+Pass = Callable[[tvm.IRModule], tvm.IRModule]
+
+
 def fuse(
-    mod: tvm.IRModule, notes: Notes, *, between: Callable[[tvm.IRModule], tvm.IRModule] | None = None
+    mod: tvm.IRModule, notes: Notes, *, annotated: Pass | None = None, grouped: Pass | None = None
 ) -> tvm.IRModule:
     """``mod`` with groups fused. What FuseTIR would spoil stays alone, and a note says why.
 
-    ``between`` is given the module whose groups are functions of calls still.
+    ``annotated`` may change what TVM has found out of PrimFuncs, ``grouped`` is given groups as functions of calls.
     """
     alone = {var: reason for var, func in mod.functions_items() if (reason := _why_alone(func)) is not None}
     if alone:
@@ -35,11 +38,16 @@ def fuse(
         }
         mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
     passes = relax.transform
-    grouped = tvm.transform.Sequential([passes.AnnotateTIROpPattern(), passes.FuseOps()])(mod)
-    if between is not None:
-        grouped = between(grouped)
-    fused: tvm.IRModule = tvm.transform.Sequential([passes.FuseTIR(), passes.DeadCodeElimination()])(grouped)
-    return fused
+    for one in (
+        passes.AnnotateTIROpPattern(),
+        annotated,
+        passes.FuseOps(),
+        grouped,
+        passes.FuseTIR(),
+        passes.DeadCodeElimination(),
+    ):
+        mod = mod if one is None else one(mod)
+    return mod
 
 
 def _why_alone(func: Any) -> str | None:

@@ -2,7 +2,8 @@
 
 In: a legalised module whose PrimFuncs say the scopes of their buffers. Out: the same with one PrimFunc per group of
 TVM's; what lies between the calls of a group lies nowhere. TVM joins what lies in ordinary memory, so scopes are taken
-off before and put back on the ends of the groups.
+off before and put back on the ends of the groups. It joins nothing with a sum that has another layout; our kernels
+take that along, so such functions are told to be elementwise.
 """
 
 from __future__ import annotations
@@ -17,10 +18,16 @@ from eqsat_layout.graph.vdevices import with_vdevices
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
+from eqsat_layout.targets.opencl.kernels.functions import may_follow_sums
 from eqsat_layout.tir.structural import substitute
 
 _SCOPES: Final = "eqsat_layout.scopes"
 """The attribute of a PrimFunc without scopes: those that its parameters had, one text for each."""
+
+_FOLLOWS: Final = 0
+"""TVM's number for a function that is fused with the reduction before it (``OpPatternKind.kElemWise``)."""
+_OPAQUE: Final = 8
+"""TVM's number for a function that is fused with nothing (``OpPatternKind.kOpaque``)."""
 
 Ends = Mapping[str, Sequence[str]]
 """By PrimFunc the scopes of its buffers."""
@@ -34,7 +41,7 @@ def joined(mod: tvm.IRModule, notes: Notes, make: Callable[[str], Any]) -> tvm.I
         scopes.update(_ends_of_groups(grouped))
         return grouped
 
-    joined_mod = fuse(without_scopes(mod), notes, between=remember)
+    joined_mod = fuse(without_scopes(mod), notes, annotated=_following, grouped=remember)
     functions: dict[Any, Any] = {}
     for var, func in joined_mod.functions_items():
         if isinstance(func, tirx.PrimFunc):
@@ -43,6 +50,17 @@ def joined(mod: tvm.IRModule, notes: Notes, make: Callable[[str], Any]) -> tvm.I
         functions[var] = func
     infos = {name: info for name, info in joined_mod.global_infos.items() if name != "vdevice"}
     return with_vdevices(tvm.IRModule(functions, attrs=joined_mod.attrs, global_infos=infos), make)
+
+
+def _following(mod: tvm.IRModule) -> tvm.IRModule:
+    """Functions that kernels take along after a sum are elementwise to TVM."""
+    functions = {
+        var: func.with_attr("op_pattern", _FOLLOWS)
+        if isinstance(func, tirx.PrimFunc) and int(func.attrs["op_pattern"]) < _OPAQUE and may_follow_sums(func)
+        else func
+        for var, func in mod.functions_items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
 def without_scopes(mod: tvm.IRModule) -> tvm.IRModule:

@@ -17,6 +17,7 @@ from tvm import relax
 from eqsat_layout.cost.database import Snapshot
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.graph.graph import Signature
+from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm
 from eqsat_layout.implementations.layouts import Candidate
 from eqsat_layout.maps import Format, Memory
 from eqsat_layout.notes import Notes
@@ -60,6 +61,10 @@ class OpenClTarget(Target):
     def candidates(self, computation: Computation) -> Sequence[Candidate]:
         """Channels in texels, each tensor in a buffer or in an image."""
         return candidates(computation, self)
+
+    def algorithms(self) -> Sequence[Algorithm]:
+        """Those that are not ``approx``, or all."""
+        return [algorithm for algorithm in ALGORITHMS if self.approx or not algorithm.approx]
 
     def costs(self, known: Snapshot, ops: Iterable[Signature] = ()) -> CostModel:
         """Modelled only: nothing is measured on such devices yet."""

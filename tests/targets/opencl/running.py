@@ -13,6 +13,7 @@ from programs import constant
 from tvm.relax import op
 
 import eqsat_layout
+from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.opencl.host.device import first_context
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 
@@ -55,7 +56,7 @@ def check(mod: Any, target: Any = ADRENO, *, entry: str = "main", sizes: Sequenc
 
 def images(program: OpenClProgram) -> int:
     """Tensors that lie in images."""
-    return sum(memory.image is not None for memory in program.plan.memories)
+    return sum(value.scope != GLOBAL for value in program.plan.values)
 
 
 def launches(program: OpenClProgram) -> list[str]:

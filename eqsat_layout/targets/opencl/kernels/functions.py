@@ -6,9 +6,11 @@ what lies between them is allocated in buffers. A function that is not understoo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+import tvm
 import tvm_ffi
 from tvm import tirx
 
@@ -46,6 +48,33 @@ def with_work_items(func: Any, *, has_f16: bool = True, clamps_to_zero: bool = F
         statements.append(kernel_of(nest, reduction, tile_of(nest, reduction)))
     body = tirx.SeqStmt(statements) if statements[1:] else statements[0]
     return func.with_body(body)
+
+
+def may_follow_sums(func: Any) -> bool:
+    """It is elementwise but for layouts: what is as large as its result is read once, each element at one place."""
+    try:
+        nests = inlined(nests_of(func), list(func.params))
+    except Refused:
+        return False
+    if len(nests) != 1 or nests[0].reduced or len(nests[0].stores) != 1:
+        return False
+    (nest,) = nests
+    large = [p for p in func.params if type(p.ty) is tirx.BufferType and _elements(p) == _domain(nest)]
+    return len(large) > 1 and all(_is_read_once(nest, buffer) for buffer in large if nest.loads(buffer))
+
+
+def _is_read_once(nest: Nest, buffer: Any) -> bool:
+    first = list(nest.loads(buffer)[0].indices)
+    if any(not tvm_ffi.structural_equal(list(load.indices), first) for load in nest.loads(buffer)):
+        return False
+    ranges = {axis.var: tvm.ir.Range(0, axis.extent) for axis in nest.spatial}
+    level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
+    return len(tvm.sym.detect_iter_map(first, ranges, check_level=level).indices) == len(first)
+
+
+def _elements(buffer: Any) -> int | None:
+    extents = [as_int(extent) for extent in buffer.ty.shape]
+    return None if None in extents else math.prod(extent or 0 for extent in extents)
 
 
 def _grouped(nests: Sequence[Nest], parameters: Sequence[Any]) -> list[tuple[Nest, Nest | None]]:
