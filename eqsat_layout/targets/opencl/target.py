@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import tvm
 from tvm import relax
@@ -32,6 +32,9 @@ from eqsat_layout.targets.opencl.profiles import Profile, profile_of
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import parsed
 from eqsat_layout.tir.computation import Computation
+
+_LEFT_OUT: Final = ("im2col", "winograd F(2,3)")
+"""A matrix product is no faster here than a convolution, and F(4,3) has fewer products: they are planned in vain."""
 
 
 class OpenClTarget(Target):
@@ -63,8 +66,9 @@ class OpenClTarget(Target):
         return candidates(computation, self)
 
     def algorithms(self) -> Sequence[Algorithm]:
-        """Those that are not ``approx``, or all."""
-        return [algorithm for algorithm in ALGORITHMS if self.approx or not algorithm.approx]
+        """Those that are not ``approx``, or all, but for :data:`_LEFT_OUT`."""
+        known = [algorithm for algorithm in ALGORITHMS if algorithm.name not in _LEFT_OUT]
+        return [algorithm for algorithm in known if self.approx or not algorithm.approx]
 
     def costs(self, known: Snapshot, ops: Iterable[Signature] = ()) -> CostModel:
         """Modelled only: nothing is measured on such devices yet."""

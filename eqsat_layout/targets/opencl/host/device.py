@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -45,11 +45,12 @@ class DeviceProgram:
         self._kept: dict[int, Any] = {}
 
     def __call__(self, *inputs: Any, entry: str | None = None) -> Any:
-        """The results of a function, the only one if there is one, as arrays; tuples as lists."""
+        """The results of a function, the only one if there is one, as arrays; tuples as lists, here and there."""
         function = self._function(entry)
+        inputs = tuple(_flat(inputs))
         if len(inputs) != len(function.inputs):
             raise InputError(f"{function.name} takes {len(function.inputs)} tensors, got {len(inputs)}")
-        arrays = [np.ascontiguousarray(one) for one in inputs]
+        arrays = [np.asarray(one, order="C") for one in inputs]
         symbols = self._symbols(function, arrays)
         memories = {**self._constants, **self._kept}
         for name, number, array in zip(function.names, function.inputs, arrays, strict=True):
@@ -154,6 +155,14 @@ class DeviceProgram:
             assert value.scope == GLOBAL or memory.image is not None, "a view of an image"
             self._copy(array, memories[value.memory], memory, symbols)
         return array
+
+
+def _flat(inputs: Sequence[Any]) -> Iterator[Any]:
+    for one in inputs:
+        if isinstance(one, list | tuple):
+            yield from _flat(one)
+        else:
+            yield one
 
 
 def first_context() -> Any:

@@ -8,7 +8,7 @@ names the op.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import tvm
@@ -33,7 +33,7 @@ def host_plan(
 
     The bytes are those of the constants, in order.
     """
-    writer = _Writer(hosts, views)
+    writer = _Writer(mod, hosts, views)
     functions = [
         writer.function(str(var.name_hint), func)
         for var, func in mod.functions_items()
@@ -53,16 +53,15 @@ def _is_public(func: Any) -> bool:
 
 
 class _Writer:
-    def __init__(self, hosts: Mapping[str, Any], views: Collection[str]) -> None:
-        self.hosts, self.views = hosts, views
+    def __init__(self, mod: tvm.IRModule, hosts: Mapping[str, Any], views: Collection[str]) -> None:
+        self.mod, self.hosts, self.views = mod, hosts, views
         self.memories: list[Memory] = []
         self.values: list[Value] = []
         self.data: list[memoryview] = []
         self._constants: dict[Any, int] = {}
 
     def function(self, name: str, func: Any) -> Function:
-        body = _Body(self, name)
-        return body.written(func)
+        return _Body(self, name).written(func)
 
     def allocated(self, bytes_: Size, image: Any = None, dtype: str = "uint8", constant: int | None = None) -> int:
         self.memories.append(Memory(bytes_, image, dtype, constant))
@@ -90,38 +89,43 @@ class _Writer:
 class _Body:
     """One function: its bindings in order. ``_known``: by variable a value's number, or a list of such."""
 
-    def __init__(self, writer: _Writer, name: str) -> None:
-        self._writer, self._name = writer, name
+    def __init__(self, writer: _Writer, name: str, callers: tuple[str, ...] = ()) -> None:
+        self._writer, self._name, self._callers = writer, name, callers
         self._known: dict[Any, Any] = {}
         self._symbols: dict[Any, Size] = {}
         self._launches: list[Launch] = []
 
     def written(self, func: Any) -> Function:
-        symbols = self._read_symbols(func.params)
-        inputs = [self._input(param) for param in func.params]
+        leaves = [leaf for param in func.params for leaf in _leaves(str(param.name), param.ty)]
+        symbols = self._read_symbols([ty for _, ty in leaves])
+        inputs = [self._input(name, ty) for name, ty in leaves]
+        given = iter(inputs)
+        for param in func.params:
+            self._known[param] = _nested(param.ty, given)
+        results = self._results(func)
+        names = tuple(name for name, _ in leaves)
+        return Function(self._name, tuple(inputs), names, tuple(symbols), tuple(self._launches), results)
+
+    def _results(self, func: Any) -> Any:
         for block in func.body.blocks:
             for binding in block.bindings:
                 self._known[binding.var] = self._bound(binding)
-        results = self._of(func.body.body)
-        names = tuple(str(p.name) for p in func.params)
-        return Function(self._name, tuple(inputs), names, tuple(symbols), tuple(self._launches), results)
+        return self._of(func.body.body)
 
-    def _read_symbols(self, params: Sequence[Any]) -> list[Symbol]:
+    def _read_symbols(self, types: Sequence[Any]) -> list[Symbol]:
         found: list[Symbol] = []
-        for number, param in enumerate(params):
-            for axis, extent in enumerate(getattr(getattr(param.ty, "shape", None), "values", None) or ()):
+        for number, ty in enumerate(types):
+            for axis, extent in enumerate(getattr(getattr(ty, "shape", None), "values", None) or ()):
                 if isinstance(extent, tvm.ir.Var) and extent not in self._symbols:
                     name = f"s{len(found)}"
                     self._symbols[extent] = name
                     found.append(Symbol(name, number, axis))
         return found
 
-    def _input(self, param: Any) -> int:
-        if not isinstance(param.ty, relax.TensorType):
-            raise TargetError(f"{self._name}: parameter {param.name} is {param.ty}, but OpenCL programs take tensors")
-        value = self._writer.new(self._shape(param.ty), str(param.ty.dtype), scope_of(param.ty))
-        self._known[param] = value
-        return value
+    def _input(self, name: str, ty: Any) -> int:
+        if not isinstance(ty, relax.TensorType):
+            raise TargetError(f"{self._name}: parameter {name} is {ty}, but OpenCL programs take tensors")
+        return self._writer.new(self._shape(ty), str(ty.dtype), scope_of(ty))
 
     def _shape(self, ty: Any) -> list[Size]:
         extents = getattr(ty.shape, "values", None)
@@ -147,12 +151,36 @@ class _Body:
         raise TargetError(f"{self._name}: an OpenCL program can't hold {type(expr).__name__} {expr}")
 
     def _called(self, call: Any, var: Any) -> Any:
+        if isinstance(call.op, tvm.ir.GlobalVar) and isinstance(self._writer.mod[call.op], relax.Function):
+            return self._inside(str(call.op.name_hint), call)
         name = str(getattr(call.op, "name", call.op))
         if name == "relax.call_tir":
             return self._launched(call)
         if name in _VIEWS:
             return self._viewed(self._of(call.args[0]), var.ty)
         raise TargetError(f"{self._name}: {var.name} is {name}, which no kernel of OpenCL does")
+
+    def _inside(self, name: str, call: Any) -> Any:
+        """What a function of the module gives here."""
+        if name in self._callers:
+            raise TargetError(f"{self._name}: {name} calls itself, which programs for OpenCL can't")
+        own = _Body(self._writer, name, (*self._callers, name))
+        own._launches = self._launches
+        func = self._writer.mod[call.op]
+        for param, arg in zip(func.params, call.args, strict=True):
+            own._known[param] = self._of(arg)
+            own._learn(param.ty, own._known[param])
+        return own._results(func)
+
+    def _learn(self, ty: Any, value: Any) -> None:
+        """The sizes that the types of what a function is given stand for."""
+        if isinstance(value, list):
+            for field, one in zip(ty.fields, value, strict=True):
+                self._learn(field, one)
+            return
+        for extent, size in zip(getattr(ty.shape, "values", ()), self._writer.values[value].shape, strict=False):
+            if isinstance(extent, tvm.ir.Var):
+                self._symbols[extent] = size
 
     def _viewed(self, number: int, ty: Any) -> int:
         source = self._writer.values[number]
@@ -190,6 +218,19 @@ class _Body:
 
     def _buffer(self, elements: Size, dtype: str) -> int:
         return self._writer.allocated(product([elements, bytes_of(dtype)]))
+
+
+def _leaves(name: str, ty: Any) -> Iterator[tuple[str, Any]]:
+    """The tensors of a parameter, by name."""
+    if not isinstance(ty, relax.TupleType):
+        yield name, ty
+        return
+    for number, field in enumerate(ty.fields):
+        yield from _leaves(f"{name}[{number}]", field)
+
+
+def _nested(ty: Any, given: Iterator[int]) -> Any:
+    return [_nested(field, given) for field in ty.fields] if isinstance(ty, relax.TupleType) else next(given)
 
 
 def scope_of(ty: Any) -> str:

@@ -45,7 +45,9 @@ def with_work_items(func: Any, *, has_f16: bool = True, clamps_to_zero: bool = F
         for buffer in nest.buffers:
             if not any(buffer.same_as(p) for p in parameters):
                 statements.append(tirx.AllocBuffer(buffer))
-        statements.append(kernel_of(nest, reduction, tile_of(nest, reduction)))
+        if _domain(nest) != 0:
+            statements.append(kernel_of(nest, reduction, tile_of(nest, reduction)))
+    statements = statements or [tirx.Evaluate(tirx.IntImm("int32", 0))]
     body = tirx.SeqStmt(statements) if statements[1:] else statements[0]
     return func.with_body(body)
 

@@ -1,0 +1,66 @@
+"""Random programs through the OpenCL target, planned as if images were everything, and run: the same numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from compare import machine
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from targets.opencl.running import compiled, images, results
+
+from eqsat_layout.errors import LayoutError
+from eqsat_layout.soundness.programs.check import SIZES, difference
+from eqsat_layout.soundness.programs.choices import Choices
+from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
+from eqsat_layout.targets.opencl.policies import ALL_IMAGES
+from eqsat_layout.targets.opencl.target import OpenClTarget
+from eqsat_layout.targets.registry import target
+from eqsat_layout.validation.inputs import flat, random_inputs
+from eqsat_layout.validation.results import public_functions
+
+POCL = {"kind": "opencl", "profile": "pocl"}
+
+
+def check(program: RandomProgram, seed: int) -> Any:
+    """The compiled program; ``None`` where its layouts are refused."""
+    own = target(POCL)
+    assert isinstance(own, OpenClTarget)
+    options = program.options if seed % 3 == 0 else program.options | {"cost_model": ALL_IMAGES.costs(own)}
+    try:
+        found = compiled(program.module, POCL, **options)
+    except LayoutError:
+        return None
+    on_cpu = machine(program.module)
+    for name, function in public_functions(program.module):
+        for size in SIZES:
+            inputs = random_inputs(function, size, seed)
+            expected = list(flat(on_cpu[name](*inputs)))
+            for a, b in zip(expected, results(found, list(map(plain, inputs)), name), strict=True):
+                assert not difference(a, b, approx=True), program.text()
+    return found
+
+
+def plain(value: Any) -> Any:
+    return value.numpy() if hasattr(value, "numpy") else [plain(field) for field in value]
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_random_programs_give_the_same_numbers(part: int) -> None:
+    """The same programs every time, some of them with images."""
+    found = [check(make_program(Choices.of_seed(seed)), seed) for seed in range(part * 25, part * 25 + 25)]
+    assert sum(one is not None for one in found) > 15
+    assert any(one is not None and images(one) for one in found)
+
+
+@settings(max_examples=6, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_generated_programs_give_the_same_numbers(data: st.DataObject) -> None:
+    """New programs every time, shrunk where one fails."""
+    check(make_program(Choices(lambda n: data.draw(st.integers(0, n - 1)))), seed=1)
+
+
+def test_a_tensor_without_elements_is_no_work() -> None:
+    """Number 132 once divided by the extent of such an axis."""
+    assert check(make_program(Choices.of_seed(132)), 132) is not None
