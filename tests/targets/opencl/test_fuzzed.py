@@ -67,9 +67,10 @@ def network(seed: int) -> Any:
     random = Random(seed)
 
     def body(builder: Any, x: Any, y: Any) -> Any:
-        values = [x, y]
+        values = [x, y, conv(builder, x, seed, 8)]
         for step in range(random.randint(3, 7)):
-            values.append(emitted(builder, random, random.choice(values), values, seed * 10 + step))
+            last = values[-1] if random.random() < 0.8 else random.choice(values)
+            values.append(emitted(builder, random, last, values, seed * 10 + step))
         return values[-1] if random.random() < 0.7 else (values[-2], values[-1])
 
     return program(body, *[(random.choice((1, 2)), random.choice((4, 8, 12)), 9, 7)] * 2)
