@@ -17,6 +17,7 @@ import numpy.typing as npt
 from eqsat_layout.errors import InputError, TargetError
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.opencl.host.plan import Function, HostPlan, Launch, Memory, Value
+from eqsat_layout.targets.opencl.host.pocl import mend
 from eqsat_layout.targets.opencl.host.sizes import value_of
 
 if TYPE_CHECKING:
@@ -174,7 +175,9 @@ def first_context() -> Any:
         raise TargetError(f"no OpenCL device is found here: {error}") from error
     if not devices:
         raise TargetError("no OpenCL device is found here")
-    return cl.Context([next((d for d in devices if d.image_support), devices[0])])
+    best = next((d for d in devices if d.image_support), devices[0])
+    mend(best)
+    return cl.Context([best])
 
 
 def _pyopencl() -> Any:
