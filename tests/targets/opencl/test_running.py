@@ -13,6 +13,7 @@ from tvm import relax, tirx
 from tvm.relax import op
 from tvm.script import tirx as T
 
+from eqsat_layout.models import resnet50
 from eqsat_layout.targets.opencl.policies import ALL_IMAGES, BUFFERS, Policy
 from eqsat_layout.targets.opencl.target import OpenClTarget
 from eqsat_layout.targets.registry import target
@@ -344,3 +345,17 @@ def test_halves_are_computed_in_single_precision_where_there_is_no_half(policy: 
 def test_halves_in_rows(emit: Any) -> None:
     mod = program(lambda builder, x: builder.emit(emit(x)), (2, 6, 8), dtype="float16")
     check(mod, {"kind": "opencl", "profile": "pocl"})
+
+
+def test_a_whole_residual_network_in_images() -> None:
+    found = check(resnet50(image=32, width=8, blocks=(1, 1, 1, 1)))
+    assert images(found) >= 8
+
+
+def test_winograd_in_images_and_not_where_results_are_to_be_exact() -> None:
+    """A convolution with so many channels that fewer products are worth the transforms."""
+    mod = program(lambda builder, x: conv(builder, builder.emit(nn.relu(x)), channels=64), (1, 64, 28, 28))
+    found = check(mod)
+    assert any("winograd" in name for name in launches(found))
+    assert images(found)
+    assert not any("winograd" in name for name in launches(check(mod, approx=False)))

@@ -50,6 +50,10 @@ class OpenClProgram:
         with open(path, "wb") as file:
             file.writelines(self.parts())
 
+    def export_library(self, file_name: Any, **_: Any) -> None:
+        """:class:`EqsatError`: what TVM's executables have, and this is no library."""
+        raise EqsatError(f"{file_name}: a program for OpenCL is no library; OpenClProgram.save writes a file of data")
+
     @staticmethod
     def from_bytes(data: bytes | memoryview) -> OpenClProgram:
         """What :meth:`parts` gave, in one piece, which it uses for the constants. :class:`EqsatError` for others."""
