@@ -354,7 +354,7 @@ def test_a_whole_residual_network_in_images() -> None:
 
 def test_winograd_in_images_and_not_where_results_are_to_be_exact() -> None:
     """A convolution with so many channels that fewer products are worth the transforms."""
-    mod = program(lambda builder, x: conv(builder, builder.emit(nn.relu(x)), channels=64), (1, 64, 28, 28))
+    mod = program(lambda builder, x: builder.emit(nn.relu(conv(builder, x, channels=64))), (1, 64, 56, 56))
     found = check(mod)
     assert any("winograd" in name for name in launches(found))
     assert images(found)
