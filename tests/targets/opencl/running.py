@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
@@ -16,6 +17,9 @@ import eqsat_layout
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.opencl.host.device import first_context
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
+
+os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", "1")  # the workers of pytest-xdist share the cores
+os.environ.setdefault("POCL_CACHE_DIR", os.path.join(os.environ["EQSAT_LAYOUT_CACHE"], "pocl"))
 
 ADRENO: Final = {"kind": "opencl", "device": "adreno"}
 SIZE: Final = (1, 32, 14, 14)
