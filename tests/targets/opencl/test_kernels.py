@@ -6,10 +6,17 @@ import re
 from typing import Any
 
 import pytest
+import tvm
 from programs import program
 from targets.opencl.running import check, conv, nn
 from tvm import relax
 from tvm.relax import op
+from tvm.script import tirx as T
+
+from eqsat_layout.errors import Refused, TargetError
+from eqsat_layout.targets.opencl.kernels.functions import with_work_items
+from eqsat_layout.targets.opencl.kernels.lowering import lowered
+from eqsat_layout.targets.opencl.kernels.serial import in_one_work_item
 
 SHAPE = (1, 16, 9, 9)
 
@@ -60,3 +67,20 @@ def test_padding_with_another_number_is_asked_for() -> None:
         return conv(builder, y, 1, channels=16)
 
     check(program(body, SHAPE, frozen={"conv0": ["NCHW4c@global.texture", "OIHW4i4o"]}))
+
+
+def test_a_kernel_that_would_write_a_part_of_a_texel_is_refused() -> None:
+    """Whatever plans it: the other elements would be overwritten."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def scattered(x: T.Buffer((8, 4, 4), "float32"), y: T.Buffer((8, 4, 4), "float32", scope="global.texture")) -> None:
+        for i, j, k in T.grid(8, 4, 4):
+            with T.sblock("y"):
+                a, b, c = T.axis.remap("SSS", [i, j, k])
+                y[a, b, 3 - c] = x[a, b, c]
+
+    alone = in_one_work_item(scattered)
+    with pytest.raises(Refused, match="no axis of y runs along the texels"):
+        with_work_items(scattered)
+    with pytest.raises(TargetError, match="kernel scattered writes a part of a texel"):
+        lowered({"scattered": alone}, tvm.target.Target({"kind": "opencl", "device": "adreno"}))

@@ -359,3 +359,12 @@ def test_winograd_in_images_and_not_where_results_are_to_be_exact() -> None:
     assert any("winograd" in name for name in launches(found))
     assert images(found)
     assert not any("winograd" in name for name in launches(check(mod, approx=False)))
+
+
+@pytest.mark.parametrize("profile", ["adreno5xx", "mali", "powervr", "buffer_only", "pocl"])
+def test_programs_for_every_profile_run(profile: str) -> None:
+    def body(builder: Any, x: Any) -> Any:
+        return builder.emit(nn.softmax(conv(builder, builder.emit(nn.relu(conv(builder, x))), 1), axis=1))
+
+    found = check(program(body, SIZE), {"kind": "opencl", "profile": profile})
+    assert bool(images(found)) <= (profile not in ("buffer_only", "pocl"))
