@@ -96,7 +96,7 @@ def _typed_stores() -> Any:
 
 
 def _checked_stores(mod: tvm.IRModule) -> tvm.IRModule:
-    """No store of a part of a texel is left: it would overwrite the rest. No pass, as TVM changes the types of errors."""
+    """No store of a part of a texel is left: it would overwrite the rest. In a pass TVM would change the error."""
     for var, func in mod.functions_items():
         for call in nodes_of(func.body, ir.Call):
             if str(getattr(call.op, "name", "")) == _STORE and f"x{LANES}" not in str(call.args[-1].ty.dtype):
