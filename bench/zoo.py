@@ -13,7 +13,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +197,23 @@ def _double(inputs: int, outputs: int) -> nn.Sequential:
     for source in (inputs, outputs):
         layers += [nn.Conv2d(source, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
     return nn.Sequential(*layers)
+
+
+def make_small() -> None:
+    """Inputs for devices that are simulated: images of 64, Inception's of 139, and 32 tokens."""
+    sizes = {name: 64 for name in MODELS if name != "bert"} | {"inception_v3": 139}
+    for name, size in sizes.items():
+        MODELS[name] = replace(MODELS[name], sample=_image(size))
+    MODELS["bert"] = replace(MODELS["bert"], sample=_tokens(32))
+    MODELS["vit_b_16"] = replace(MODELS["vit_b_16"], make=lambda: _torchvision().models.vit_b_16(image_size=64))
+    MODELS["maxvit_t"] = replace(MODELS["maxvit_t"], make=_small_maxvit)
+
+
+def _small_maxvit() -> nn.Module:
+    """MaxViT-T for images of 64, whose parts have an edge of 2 instead of 7."""
+    shape = {"stem_channels": 64, "block_channels": [64, 128, 256, 512], "block_layers": [2, 2, 5, 2], "head_dim": 32}
+    make = _torchvision().models.MaxVit
+    return make(input_size=(64, 64), partition_size=2, stochastic_depth_prob=0.2, **shape)
 
 
 MODELS = {

@@ -5,6 +5,7 @@ In: a Relax module of ``call_tir`` calls. Out: the same with one PrimFunc per gr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import tvm
@@ -17,8 +18,16 @@ _OPAQUE: Final = 8
 """TVM's number for a function that is fused with nothing (``OpPatternKind.kOpaque``)."""
 
 
-def fuse(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
-    """``mod`` with groups fused. What FuseTIR would spoil stays alone, and a note says why."""
+Pass = Callable[[tvm.IRModule], tvm.IRModule]
+
+
+def fuse(
+    mod: tvm.IRModule, notes: Notes, *, annotated: Pass | None = None, grouped: Pass | None = None
+) -> tvm.IRModule:
+    """``mod`` with groups fused. What FuseTIR would spoil stays alone, and a note says why.
+
+    ``annotated`` may change what TVM has found out of PrimFuncs, ``grouped`` is given groups as functions of calls.
+    """
     alone = {var: reason for var, func in mod.functions_items() if (reason := _why_alone(func)) is not None}
     if alone:
         for reason in sorted(set(alone.values())):
@@ -29,9 +38,16 @@ def fuse(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         }
         mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
     passes = relax.transform
-    grouping = [passes.AnnotateTIROpPattern(), passes.FuseOps(), passes.FuseTIR(), passes.DeadCodeElimination()]
-    fused: tvm.IRModule = tvm.transform.Sequential(grouping)(mod)
-    return fused
+    for one in (
+        passes.AnnotateTIROpPattern(),
+        annotated,
+        passes.FuseOps(),
+        grouped,
+        passes.FuseTIR(),
+        passes.DeadCodeElimination(),
+    ):
+        mod = mod if one is None else one(mod)
+    return mod
 
 
 def _why_alone(func: Any) -> str | None:

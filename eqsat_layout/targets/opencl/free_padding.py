@@ -25,6 +25,11 @@ def has_guards(computation: Computation, operands: Sequence[Format | None], prof
     return False
 
 
+def is_padded(computation: Computation) -> bool:
+    """Some operand is read with zeros around it."""
+    return any(pads_with_zero(block) for block, _ in _guarded_reads(computation))
+
+
 def is_free(block: Block, access: Access, fmt: Format, profile: Profile) -> bool:
     """The padding of ``access`` is 0, and lies beyond the edges of rows and columns that have no other axis in them."""
     if not profile.pads_for_free or fmt.scope == GLOBAL or not pads_with_zero(block):

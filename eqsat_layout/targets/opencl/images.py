@@ -18,8 +18,8 @@ TEXTURE: Final = "global.texture"
 NHWC: Final = "global.texture-nhwc"
 WEIGHT: Final = "global.texture-weight"
 
-TEXEL_BITS: Final = (64, 128)
-"""What TVM lowers. Plans propose texels of four elements, which need no reinterpretation."""
+TEXEL: Final = 4
+"""Elements of a texel: TVM also lowers others of 64 and 128 bits, as four of another type; that gains nothing."""
 
 DTYPES: Final = ("float16", "float32")
 
@@ -71,6 +71,12 @@ class ImageMemory(Memory):
             return f"{fmt} is an array of {layers} layer, and this device reads arrays of one layer as zeros"
         return self.why_no_texel(fmt, dtype)
 
+    def why_no_texel(self, fmt: Format, dtype: str) -> str | None:
+        """Why the innermost axis is no texel, in words."""
+        inner = fmt.physical_shape[-1]
+        said = f"its innermost axis must have {TEXEL} elements, and that of {fmt} has {inner}"
+        return None if inner == TEXEL else said
+
     def suits(self, fmt: Format) -> bool:
         """Where the blocks that texels are cut from lie: in layers, columns or rows.
 
@@ -107,7 +113,6 @@ def memories_of(profile: Profile, spatial_limit: int, layer_limit: int) -> Mappi
                 scope,
                 axis_groups=4,
                 largest=most,
-                texel_bits=TEXEL_BITS,
                 dtypes=DTYPES,
                 fewest_layers=profile.fewest_layers,
             )

@@ -1,33 +1,40 @@
 """An OpenCL device as a target.
 
 In: an ``opencl`` target as the user gives it, with its ``device`` and ``profile``. Out: :class:`OpenClTarget`: buffers
-and images by scope, candidates in both, costs by what the caches keep. Plans are made and written down; kernels are not
-scheduled or run by this package yet.
+and images by scope, candidates in both, costs by what the caches keep. What is built is OpenCL C and a plan for the
+host, which :mod:`eqsat_layout.targets.opencl.host` runs where a device is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import tvm
+from tvm import relax
 
 from eqsat_layout.cost.database import Snapshot
 from eqsat_layout.cost.model import CostModel
-from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.graph import Signature
+from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm
 from eqsat_layout.implementations.layouts import Candidate
 from eqsat_layout.maps import Format, Memory
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.opencl.accesses import why_not_read, why_not_written
+from eqsat_layout.targets.opencl.build import build
 from eqsat_layout.targets.opencl.candidates import candidates
 from eqsat_layout.targets.opencl.costs import ImageRoofline
+from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.images import memories_of
+from eqsat_layout.targets.opencl.join import joined
 from eqsat_layout.targets.opencl.profiles import Profile, profile_of
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import parsed
 from eqsat_layout.tir.computation import Computation
+
+_LEFT_OUT: Final = ("im2col", "winograd F(2,3)")
+"""A matrix product is no faster here than a convolution, and F(4,3) has fewer products: they are planned in vain."""
 
 
 class OpenClTarget(Target):
@@ -58,15 +65,30 @@ class OpenClTarget(Target):
         """Channels in texels, each tensor in a buffer or in an image."""
         return candidates(computation, self)
 
+    def algorithms(self) -> Sequence[Algorithm]:
+        """Those that are not ``approx``, or all, but for :data:`_LEFT_OUT`."""
+        known = [algorithm for algorithm in ALGORITHMS if algorithm.name not in _LEFT_OUT]
+        return [algorithm for algorithm in known if self.approx or not algorithm.approx]
+
     def costs(self, known: Snapshot, ops: Iterable[Signature] = ()) -> CostModel:
         """Modelled only: nothing is measured on such devices yet."""
         return ImageRoofline(self.profile)
 
     def join(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
-        """:class:`TargetError`: there are no kernels yet."""
-        raise TargetError(
-            "programs for OpenCL are planned and written down, not built yet: eqsat_layout.optimize gives the module"
-        )
+        """TVM's groups, whatever memories their ends lie in."""
+        return joined(mod, notes, lambda scope: relax.VDevice(self.tvm, 0, scope))
+
+    def build(self, mod: tvm.IRModule, notes: Notes) -> OpenClProgram:
+        """Kernels as OpenCL C, and what the host does with them."""
+        return build(mod, self.tvm, self.profile, notes)
+
+    def saved(self, executable: Any) -> Sequence[bytes | memoryview] | None:
+        """The program itself, which is data."""
+        return executable.parts() if isinstance(executable, OpenClProgram) else None
+
+    def loaded(self, data: memoryview) -> OpenClProgram:
+        """An :class:`OpenClProgram`."""
+        return OpenClProgram.from_bytes(data)
 
 
 def make_target(given: Any, approx: bool) -> OpenClTarget:

@@ -100,15 +100,15 @@ def test_fewer_than_three_axes_are_no_image(scope: str) -> None:
     [
         ((1, 8, 4, 4, 4), "float32", True),
         ((1, 8, 4, 4, 4), "float16", True),
-        ((1, 8, 4, 4, 8), "float16", True),
+        ((1, 8, 4, 4, 8), "float16", False),
         ((1, 8, 4, 4, 8), "float32", False),
-        ((1, 8, 4, 4, 2), "float32", True),
+        ((1, 8, 4, 4, 2), "float32", False),
         ((1, 8, 4, 4, 1), "float32", False),
         ((1, 8, 4, 4, 4), "int32", False),
         ((1, 8, 4, 4, 8), "int8", False),
     ],
 )
-def test_a_texel_is_64_or_128_bits_of_floats(shape: tuple[int, ...], dtype: str, is_held: bool) -> None:
+def test_a_texel_is_four_floats(shape: tuple[int, ...], dtype: str, is_held: bool) -> None:
     assert all(held(scope, shape, dtype) == is_held for scope in SCOPES)
 
 

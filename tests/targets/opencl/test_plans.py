@@ -13,7 +13,6 @@ from tvm.relax import op
 from tvm.script import tirx as T
 
 import eqsat_layout
-from eqsat_layout.errors import TargetError
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.models import resnet50
 from eqsat_layout.targets.opencl.images import NHWC, TEXTURE, WEIGHT
@@ -330,9 +329,3 @@ def test_a_residual_network_is_proven_and_needs_no_copy_but_that_of_its_input() 
     assert copies(plan) <= 1
     assert IMAGES & set(scopes(plan))
     assert weight_scopes(plan)[WEIGHT] > 10
-
-
-def test_a_build_is_refused_in_words() -> None:
-    mod = program(lambda b, x: b.emit(op.nn.relu(x)), (1, 8, 8, 8))
-    with pytest.raises(TargetError, match="not built yet"):
-        eqsat_layout.compile(mod, ADRENO)

@@ -1,0 +1,55 @@
+"""From a module of kernels to a program for OpenCL devices.
+
+In: Relax functions of ``call_tir`` over PrimFuncs whose buffers say their scopes. Out: an
+:class:`~eqsat_layout.targets.opencl.host.executable.OpenClProgram`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from eqsat_layout.errors import Refused
+from eqsat_layout.maps import GLOBAL
+from eqsat_layout.notes import Notes
+from eqsat_layout.targets.opencl.host.executable import OpenClProgram
+from eqsat_layout.targets.opencl.host.program import host_plan
+from eqsat_layout.targets.opencl.kernels.functions import with_work_items
+from eqsat_layout.targets.opencl.kernels.half import body_in_single_precision
+from eqsat_layout.targets.opencl.kernels.lowering import lowered
+from eqsat_layout.targets.opencl.kernels.serial import in_one_work_item
+from eqsat_layout.targets.opencl.profiles import Profile
+
+
+def build(mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes) -> OpenClProgram:
+    """What no work items are found for runs in one, and a note says so."""
+    with tvm.target.Target("llvm"):  # sorts and scans are loops for one work item
+        mod = relax.backend.DispatchSortScan()(mod)
+    views = {name for name, func in _primfuncs(mod).items() if _is_view(func)}
+    launched = {name: func for name, func in _primfuncs(mod).items() if name not in views}
+    kernels = {name: _kernels(name, func, profile, notes) for name, func in launched.items()}
+    made = lowered(kernels, target)
+    plan, constants = host_plan(mod, made.host, views)
+    used = {launch.kernel for function in plan.functions for launch in function.launches}
+    return OpenClProgram({name: text for name, text in made.sources.items() if name in used}, plan, constants)
+
+
+def _primfuncs(mod: tvm.IRModule) -> dict[str, Any]:
+    return {str(v.name_hint): f for v, f in mod.functions_items() if isinstance(f, tirx.PrimFunc)}
+
+
+def _is_view(func: Any) -> bool:
+    """The result is what it was given, byte for byte, in ordinary memory."""
+    scopes = {str(p.ty.storage_scope) or GLOBAL for p in func.params if type(p.ty) is tirx.BufferType}
+    return scopes == {GLOBAL} and len(list(func.params)) == 2 and bool(relax.analysis.has_reshape_pattern(func))
+
+
+def _kernels(name: str, func: Any, profile: Profile, notes: Notes) -> Any:
+    try:
+        return with_work_items(func, has_f16=profile.has_f16, clamps_to_zero=profile.clamps_to_zero)
+    except Refused as reason:
+        notes.add(f"kernel {name} runs in one work item: {reason}")
+        alone = in_one_work_item(func)
+        return alone if profile.has_f16 else body_in_single_precision(alone)

@@ -1,0 +1,119 @@
+"""From work items to OpenCL C: TVM's passes in an order that is right for images, and its code generator.
+
+In: PrimFuncs without blocks, that launch work items. Out: host functions as TIR, which say what is launched, and the
+OpenCL C of each kernel. TVM's own pipelines for Adreno can't be used: one gives a pass where three are expected, all
+type stores to images as pointers, which makes the vectoriser write every lane over the whole texel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import tvm
+from tvm import ir, s_tir, tirx
+from tvm.s_tir.backend.adreno.transform import TextureFlatten
+
+from eqsat_layout.errors import TargetError
+from eqsat_layout.targets.opencl.kernels import half
+from eqsat_layout.targets.opencl.kernels.vectors import LANES
+from eqsat_layout.targets.schedules.exact_values import revealed
+from eqsat_layout.tir.structural import nodes_of, structural_map
+
+_STORE: Final = "tirx.texture2d_store"
+_INDEX_BITS: Final = 32
+_HEAD: Final = "// Function: "
+_READS_OF_TVM: Final = re.compile(r"#ifdef __OPENCL_VERSION__\n(?:#(?:if|else|define).*\n)*#endif\n#endif\n+")
+_READS: Final = """#define READ_IMAGEF(image, sampler, coord) read_imagef(image, sampler, coord)
+#define READ_IMAGEH(image, sampler, coord) read_imageh(image, sampler, coord)
+"""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """``host``: functions by name, as TIR in front of TVM's calling convention. ``sources``: OpenCL C by kernel."""
+
+    host: Mapping[str, Any]
+    sources: Mapping[str, str]
+
+
+def lowered(functions: Mapping[str, Any], target: tvm.target.Target) -> Lowered:
+    """All of them; :class:`TargetError` where TVM can't generate a kernel, with its reason."""
+    both = tvm.target.Target(target, host={"kind": "llvm"})
+    named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
+    mod = tvm.IRModule({tvm.ir.GlobalVar(name): func for name, func in named.items()})
+    for one in _passes(both):
+        mod = one(mod)
+    host = {str(var.name_hint): func for var, func in mod.functions_items() if str(var.name_hint) in functions}
+    device = tirx.transform.Filter(_is_device)(tirx.transform.MakePackedAPI()(mod))
+    for one in (_revealed(), tirx.transform.LowerIntrin()):
+        device = one(device)
+    built = tvm.get_global_func("target.build.opencl")(device, both)
+    text = str(built.inspect_source())
+    parts = [part.partition("\n") for part in text.split(_HEAD)[1:]]
+    sources = {name.strip(): _cleaned(body) for name, _, body in parts}
+    return Lowered(host, sources)
+
+
+def _passes(target: tvm.target.Target) -> list[Any]:
+    return [
+        tirx.transform.BindTarget(target),
+        TextureFlatten(),
+        _typed_stores(),
+        s_tir.transform.StmtSimplify(),
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.NarrowDataType(_INDEX_BITS),
+        tirx.transform.VectorizeLoop(),
+        _checked_stores,
+        tirx.transform.UnrollLoop(),
+        s_tir.transform.RenormalizeSplitPattern(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.RemoveNoOp(),
+        s_tir.transform.RewriteUnsafeSelect(),
+        tirx.transform.VerifyMemory(),
+        tirx.transform.AnnotateEntryFunc(),
+        tirx.transform.SplitHostDevice(),
+    ]
+
+
+def _is_device(func: Any) -> bool:
+    return str(func.attrs["target"].kind.name) == "opencl"
+
+
+def _typed_stores() -> Any:
+    """TextureFlatten types stores to images as pointers; the vectoriser then takes them for no vectors."""
+
+    def typed(call: Any) -> Any:
+        if str(getattr(call.op, "name", "")) != _STORE or isinstance(call.ty, ir.PrimType):
+            return call
+        return ir.Call(call.op, list(call.args), attrs=call.attrs, ret_ty=call.args[0].ty.element_type)
+
+    return _pass("TypedStores", lambda func: func.with_body(structural_map(func.body, (ir.Call, typed))))
+
+
+def _checked_stores(mod: tvm.IRModule) -> tvm.IRModule:
+    """No store of a part of a texel is left: it would overwrite the rest. In a pass TVM would change the error."""
+    for var, func in mod.functions_items():
+        for call in nodes_of(func.body, ir.Call):
+            if str(getattr(call.op, "name", "")) == _STORE and f"x{LANES}" not in str(call.args[-1].ty.dtype):
+                raise TargetError(f"kernel {var.name_hint} writes a part of a texel: {call}")
+    return mod
+
+
+def _revealed() -> Any:
+    return _pass("WithAllArithmetic", revealed)
+
+
+def _pass(name: str, change: Any) -> Any:
+    return tirx.transform.prim_func_pass(lambda f, _m, _c: change(f), opt_level=0, name=f"eqsat_layout.{name}")
+
+
+def _cleaned(source: str) -> str:
+    """Without the declarations of all kernels. Images are read with the sampler always: what is beyond is then 0."""
+    lines = [line for line in source.splitlines() if not (line.startswith("__kernel") and line.endswith(";"))]
+    text = _READS_OF_TVM.sub(_READS, "\n".join(lines)).strip() + "\n"
+    return half.FUNCTIONS + text if half.READ in text or half.WRITE in text else text

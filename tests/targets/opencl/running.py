@@ -1,0 +1,81 @@
+"""Programs compiled for an OpenCL device and run on PoCL, beside what TVM makes of them on the CPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from compare import assert_close, inputs_for, machine
+from programs import constant
+from tvm.relax import op
+
+import eqsat_layout
+from eqsat_layout.maps import GLOBAL
+from eqsat_layout.targets.opencl.host.device import first_context
+from eqsat_layout.targets.opencl.host.executable import OpenClProgram
+
+os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", "1")  # the workers of pytest-xdist share the cores
+os.environ.setdefault("POCL_CACHE_DIR", os.path.join(os.environ["EQSAT_LAYOUT_CACHE"], "pocl"))
+
+ADRENO: Final = {"kind": "opencl", "device": "adreno"}
+SIZE: Final = (1, 32, 14, 14)
+
+nn = op.nn
+
+
+@cache
+def context() -> Any:
+    """Of the one device that all tests share. PoCL comes with the dependency group ``test``."""
+    found = first_context()
+    assert found.devices[0].image_support, "PoCL has images; is pocl-binary-distribution installed?"
+    return found
+
+
+def compiled(mod: Any, target: Any = ADRENO, **options: Any) -> OpenClProgram:
+    program = eqsat_layout.compile(mod, target, **options)
+    assert isinstance(program, OpenClProgram)
+    return program
+
+
+def results(program: OpenClProgram, inputs: Sequence[Any], entry: str | None = None) -> list[npt.NDArray[Any]]:
+    return list(_flat(program.on(context())(*inputs, entry=entry)))
+
+
+def check(mod: Any, target: Any = ADRENO, *, entry: str = "main", sizes: Sequence[int] = (3,), **options: Any) -> Any:
+    """The program, which has given the same numbers as the CPU; symbolic sizes take each value of ``sizes``."""
+    program = compiled(mod, target, **options)
+    on_cpu = machine(mod)
+    for size in sizes:
+        inputs = inputs_for(mod[entry], size)
+        expected = [one.numpy() for one in _flat(on_cpu[entry](*inputs))]
+        got = results(program, [one.numpy() for one in inputs], entry)
+        for a, b in zip(expected, got, strict=True):
+            assert_close(a, b)
+    return program
+
+
+def images(program: OpenClProgram) -> int:
+    """Tensors that lie in images."""
+    return sum(value.scope != GLOBAL for value in program.plan.values)
+
+
+def launches(program: OpenClProgram) -> list[str]:
+    """The PrimFuncs whose kernels are launched, in order."""
+    return [launch.op for function in program.plan.functions for launch in function.launches]
+
+
+def conv(builder: Any, x: Any, seed: int = 0, channels: int = 32, size: int = 3, groups: int = 1, **how: Any) -> Any:
+    weight = constant(channels, int(x.ty.shape.values[1]) // groups, size, size, seed=seed)
+    return builder.emit(nn.conv2d(x, weight, padding=size // 2, groups=groups, **how), f"conv{seed}")
+
+
+def _flat(value: Any) -> Any:
+    if isinstance(value, np.ndarray) or hasattr(value, "numpy"):
+        yield value
+    else:
+        for one in value:
+            yield from _flat(one)
