@@ -28,10 +28,8 @@ Shapes = Mapping[str, Sequence[int | None]]
 
 def with_shapes(source: Source, shapes: Shapes) -> Source:
     """``source`` with the symbols in the shapes of its inputs replaced by what ``shapes`` say that they are."""
-    if not isinstance(shapes, Mapping):
-        raise InputError(f"shapes must be a dictionary from names of inputs to shapes, got {shapes!r}")
     known: dict[Any, tuple[int, str]] = {}
-    given = [(_param(source, name), name, _checked(name, shape)) for name, shape in shapes.items()]
+    given = [(_param(source, name), name, shape) for name, shape in checked_shapes(shapes).items()]
     for param, name, shape in given:
         for axis, (extent, size) in enumerate(zip(_extents(param, name, shape), shape, strict=True)):
             if size is not None and isinstance(extent, tvm.ir.Var):
@@ -44,6 +42,13 @@ def with_shapes(source: Source, shapes: Shapes) -> Source:
         for axis, (extent, size) in enumerate(zip(_extents(param, name, shape), shape, strict=True)):
             _check_extent(extent, sizes, size, f"shapes: axis {axis} of {name!r}")
     return replace(source, module=_bound(source.module, source.entry, sizes)) if sizes else source
+
+
+def checked_shapes(shapes: Shapes) -> dict[str, tuple[int | None, ...]]:
+    """:class:`InputError` for what are no sizes by names, whatever they are for."""
+    if not isinstance(shapes, Mapping):
+        raise InputError(f"shapes must be a dictionary from names of inputs to shapes, got {shapes!r}")
+    return {name: _checked(name, shape) for name, shape in shapes.items()}
 
 
 def written(extent: Any) -> int | str:
