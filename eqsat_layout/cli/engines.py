@@ -23,7 +23,7 @@ OWN: Final = "eqsat_layout"
 _BURST: Final = 0.25
 """Seconds that an engine runs for when it is its turn; one run at least."""
 
-Shapes = Mapping[str, Sequence[int | None]] | None
+Shapes = Mapping[str, Sequence[Any]] | None
 Run = Callable[[], list[Any]]
 
 

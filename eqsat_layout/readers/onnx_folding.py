@@ -45,7 +45,7 @@ def _is_installed(package: str) -> bool:
 
 
 def _sized(model: Any, sizes: Sizes) -> Any:
-    """A copy whose symbols are the sizes that are asked for, where these fit; what does not fit is for others to say."""
+    """A copy whose symbols are the sizes that are asked for, where these fit; others say what does not fit."""
     asked: dict[str, set[int]] = {}
     for dim, size in _dims(model, sizes):
         if not dim.HasField("dim_value") and dim.dim_param:

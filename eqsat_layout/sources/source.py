@@ -17,7 +17,7 @@ from tvm import relax
 from eqsat_layout.errors import EqsatError, MalformedModuleError
 from eqsat_layout.readers.modules import read_model
 from eqsat_layout.sources.frontends import from_memory
-from eqsat_layout.sources.shapes import Shapes, checked_shapes, with_shapes
+from eqsat_layout.sources.shapes import Shapes, Sizes, checked_shapes, fixed, with_shapes
 from eqsat_layout.sources.suffixes import LIBRARIES
 
 
@@ -44,12 +44,12 @@ def source_of(given: Any, inputs: Any = None, shapes: Shapes | None = None) -> S
     Raises :class:`~eqsat_layout.errors.EqsatError` that names the file, or what is given, and what is wrong with it.
     """
     if shapes is not None:
-        sizes = checked_shapes(shapes)
-        return with_shapes(_read(given, inputs, sizes), sizes)
+        checked = checked_shapes(shapes)
+        return with_shapes(_read(given, inputs, fixed(checked)), checked)
     return _read(given, inputs, None)
 
 
-def _read(given: Any, inputs: Any, sizes: Shapes | None) -> Source:
+def _read(given: Any, inputs: Any, sizes: Sizes | None) -> Source:
     if isinstance(given, tvm.IRModule):
         _no_inputs(given, inputs)
         return _named(given)
@@ -77,7 +77,7 @@ def entry_of(mod: tvm.IRModule) -> str:
     raise MalformedModuleError(f"which function is the model? None is called main, public are: {', '.join(names)}")
 
 
-def _from_file(path: Path, sizes: Shapes | None) -> Source:
+def _from_file(path: Path, sizes: Sizes | None) -> Source:
     if path.suffix in LIBRARIES:
         raise EqsatError(
             f"{path}: is compiled already; open it with eqsat_layout.Session, or give the model's own file"
