@@ -22,8 +22,10 @@ from eqsat_layout.notes import first_of, said_by
 from eqsat_layout.readers.json_guard import checked_json
 from eqsat_layout.readers.model import Model
 from eqsat_layout.readers.onnx_folding import Sizes
+from eqsat_layout.readers.onnx_models import from_proto, loaded
 from eqsat_layout.readers.script import read_script
 from eqsat_layout.readers.script_literals import UnsafeScriptError
+from eqsat_layout.readers.torch_programs import from_program, program_in
 
 _DIAGNOSTIC = re.compile(r"error: (?P<message>.*?)\n --> [^\n]*?:(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
 _INDEX_MAP = re.compile(r"T\.index_map\(lambda [^:]*: ")
@@ -162,15 +164,11 @@ def _read_json(path: Path, _: Sizes | None) -> Any:
 
 def _read_onnx(path: Path, sizes: Sizes | None) -> Model:
     _need("onnx", path, "an ONNX model")
-    from eqsat_layout.readers.onnx_models import from_proto, loaded
-
     return from_proto(loaded(path), sizes)
 
 
 def _read_torch(path: Path, _: Sizes | None) -> Model:
     _need("torch", path, "a torch.export archive")
-    from eqsat_layout.readers.torch_programs import from_program, program_in
-
     return from_program(program_in(path))
 
 

@@ -15,6 +15,8 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.readers.model import Model
 from eqsat_layout.readers.onnx_folding import Sizes
+from eqsat_layout.readers.onnx_models import from_proto
+from eqsat_layout.readers.torch_programs import from_program
 
 
 def from_memory(given: Any, inputs: Any, sizes: Sizes | None = None) -> Model | None:
@@ -35,8 +37,6 @@ def from_memory(given: Any, inputs: Any, sizes: Sizes | None = None) -> Model | 
 
 
 def _from_onnx(model: Any, sizes: Sizes | None) -> Model:
-    from eqsat_layout.readers.onnx_models import from_proto
-
     return cast(Model, _through("the ONNX model", lambda: from_proto(model, sizes)))
 
 
@@ -53,8 +53,6 @@ def _exported(torch: Any, model: Any, inputs: Any) -> Any:
 
 
 def _from_program(program: Any) -> Model:
-    from eqsat_layout.readers.torch_programs import from_program
-
     return cast(Model, _through("the exported program", lambda: from_program(program)))
 
 

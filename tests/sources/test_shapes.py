@@ -112,3 +112,11 @@ def test_several_sizes_that_do_not_fit_name_the_input(shapes: Any, says: str) ->
     with pytest.raises(InputError) as error:
         eqsat_layout.plan(Net, shapes=shapes)
     assert str(error.value).startswith(says)
+
+
+def test_a_plan_says_what_sizes_its_costs_assume() -> None:
+    said = [note for note in eqsat_layout.plan(Net).notes if note.startswith("costs take each symbolic size for 64")]
+    assert len(said) == 1
+    assert "n" in said[0].partition(":")[2]
+    sized = eqsat_layout.plan(Net, shapes={"image": (1, 3, 8, 8)})
+    assert not [note for note in sized.notes if "symbolic" in note]
