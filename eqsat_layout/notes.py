@@ -57,5 +57,15 @@ def is_strict() -> bool:
 
 def first_line(error: BaseException) -> str:
     """What an exception says, in one line: its type where it says nothing."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip(" \t^~-")]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    kind, said = type(error).__name__, first_of(str(error))
+    return f"{kind}: {said}" if said else kind
+
+
+def said_by(error: BaseException) -> str:
+    """The same without the type in front."""
+    return first_of(str(error)) or type(error).__name__
+
+
+def first_of(text: str) -> str:
+    """The first line that says something: rows of carets, under what a compiler points at, say nothing."""
+    return next((line.strip() for line in text.splitlines() if line.strip(" \t^~-")), "")

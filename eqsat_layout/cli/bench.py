@@ -38,7 +38,7 @@ class BenchOptions:
 
     file: Path
     engines: tuple[str, ...]
-    shapes: Mapping[str, Sequence[int | None]] | None
+    shapes: Mapping[str, Sequence[Any]] | None
     rounds: int
     seed: int
 

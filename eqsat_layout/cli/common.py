@@ -6,6 +6,7 @@ In: what was typed. Out: values that are checked, or :class:`~eqsat_layout.error
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from eqsat_layout.errors import EqsatError
 if TYPE_CHECKING:
     from eqsat_layout.report.plan import Plan
 
+_SIZES = re.compile(r"[0-9]+(\|[0-9]+)*")
+
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 TargetOption = Annotated[
     str | None,
@@ -27,7 +30,9 @@ TargetOption = Annotated[
 ]
 ShapeOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=SIZES", help='Sizes of an input: "x=1,3,224,224"; "?" leaves one open. Repeatable.'),
+    typer.Option(
+        metavar="NAME=SIZES", help='Sizes of an input: "x=1,3,224,224"; "?" leaves one open, "1|8" is made for both.'
+    ),
 ]
 ApproxOption = Annotated[
     bool, typer.Option("--approx/--exact", help="Also algorithms that round differently, such as Winograd.")
@@ -40,16 +45,21 @@ SourceArgument = Annotated[
 ]
 
 
-def parse_shapes(options: Sequence[str] | None) -> dict[str, tuple[int | None, ...]] | None:
-    """``["x=1,3,?"]`` as ``{"x": (1, 3, None)}``; None for no options."""
-    shapes: dict[str, tuple[int | None, ...]] = {}
+def parse_shapes(options: Sequence[str] | None) -> dict[str, tuple[Any, ...]] | None:
+    """``["x=1|8,3,?"]`` as ``{"x": ((1, 8), 3, None)}``; None for no options."""
+    shapes: dict[str, tuple[Any, ...]] = {}
     for option in options or ():
         name, equals, sizes = option.rpartition("=")
         words = [word.strip() for word in sizes.split(",")] if sizes.strip() else []
-        if not name or not equals or not all(word == "?" or word.isdecimal() for word in words):
+        if not name or not equals or not all(word == "?" or _SIZES.fullmatch(word) for word in words):
             raise EqsatError(f"--shape {option!r}: expected NAME=SIZE[,SIZE...]")
-        shapes[name.strip()] = tuple(None if word == "?" else int(word) for word in words)
+        shapes[name.strip()] = tuple(map(_size, words))
     return shapes or None
+
+
+def _size(word: str) -> Any:
+    sizes = () if word == "?" else tuple(map(int, word.split("|")))
+    return sizes if len(sizes) > 1 else sizes[0] if sizes else None
 
 
 def parse_target(text: str | None) -> Any:

@@ -16,12 +16,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from eqsat_layout.notes import said_by
+
 OWN: Final = "eqsat_layout"
 
 _BURST: Final = 0.25
 """Seconds that an engine runs for when it is its turn; one run at least."""
 
-Shapes = Mapping[str, Sequence[int | None]] | None
+Shapes = Mapping[str, Sequence[Any]] | None
 Run = Callable[[], list[Any]]
 
 
@@ -51,8 +53,7 @@ def serve(name: str, path: Path, shapes: Shapes, seed: int, pipe: Any) -> None:
             run = ENGINES[name].start(path, shapes, pipe.recv())
         pipe.send([np.array(result) for result in run()])
     except Exception as error:  # whatever the engine meets is why it is left out
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        pipe.send(lines[0] if lines else type(error).__name__)
+        pipe.send(said_by(error))
         return
     while pipe.recv():
         pipe.send(_burst(run))
@@ -100,7 +101,9 @@ def _openvino(path: Path, _shapes: Shapes, feed: Mapping[str, Any]) -> Run:
 
 def _torch(path: Path, _shapes: Shapes, feed: Mapping[str, Any]) -> Run:
     torch = importlib.import_module("torch")
-    model = importlib.import_module("torch.export").load(path).module()
+    from eqsat_layout.readers.torch_programs import program_in
+
+    model = program_in(path).module()
     leaves_of = importlib.import_module("torch.utils._pytree").tree_leaves
     given = [torch.from_numpy(array) for array in feed.values()]
 

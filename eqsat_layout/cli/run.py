@@ -23,7 +23,7 @@ from eqsat_layout.session.session import Session
 from eqsat_layout.session.tensors import Array
 from eqsat_layout.sources.suffixes import LIBRARIES
 
-Shapes = Mapping[str, Sequence[int | None]] | None
+Shapes = Mapping[str, Sequence[Any]] | None
 
 
 def run_once(

@@ -41,7 +41,7 @@ class TuneOptions:
     tracker: str | None
     key: str | None
     approx: bool
-    shapes: Mapping[str, Sequence[int | None]] | None = None
+    shapes: Mapping[str, Sequence[Any]] | None = None
 
 
 def run_tune(options: TuneOptions, console: Console) -> bool:

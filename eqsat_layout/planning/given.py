@@ -18,10 +18,8 @@ def as_module(source: Any, options: Options) -> tuple[Any, Options]:
     if isinstance(source, tvm.IRModule) and options.get("shapes") is None and options.get("inputs") is None:
         return source, options
     check_names(options)
-    from eqsat_layout.sources.shapes import with_shapes  # TVM's parser and frontends take long to import
-    from eqsat_layout.sources.source import source_of
+    from eqsat_layout.sources.source import source_of  # TVM's parser and frontends take long to import
 
     rest = options.copy()
     shapes = rest.pop("shapes", None)
-    read = source_of(source, rest.pop("inputs", None))
-    return (read if shapes is None else with_shapes(read, shapes)).module, rest
+    return source_of(source, rest.pop("inputs", None), shapes).module, rest

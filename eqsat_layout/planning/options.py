@@ -24,7 +24,8 @@ class Options(TypedDict, total=False):
     """What ``optimize``, ``plan``, ``compile``, ``Session``, ``tune`` and ``OptimizeLayout`` take besides source and
     target.
 
-    ``shapes``: sizes for inputs with symbolic ones, ``{"x": (1, 3, 224, 224)}``; None leaves an axis as it is.
+    ``shapes``: sizes for inputs with symbolic ones, ``{"x": (1, 3, 224, 224)}``; None leaves an axis as it is, and
+    several, ``{"x": ((1, 8), 3, 224, 224)}``, make a program for each of them and one for all others.
     ``inputs``: a tensor, a tuple of them, or a dictionary by names, to trace an ``nn.Module`` with.
     ``rules``: further ``.egg`` files. ``desired_layouts``: layouts by op, as TVM's ``ConvertLayout`` takes them, or
     callbacks; best effort, notes say where they can't be had or cost more. ``candidates``: False offers no other
@@ -40,7 +41,7 @@ class Options(TypedDict, total=False):
     ``notes``: a list that ``compile`` adds what a person should know to; :attr:`Plan.notes` has it for a plan.
     """
 
-    shapes: Mapping[str, Sequence[int | None]] | None
+    shapes: Mapping[str, Sequence[int | Sequence[int] | None]] | None
     inputs: Any
     rules: Iterable[str | Path] | None
     desired_layouts: DesiredLayouts | None

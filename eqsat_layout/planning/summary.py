@@ -24,6 +24,7 @@ from eqsat_layout.report.html.picture import layout_name, picture_after, picture
 from eqsat_layout.report.plan import Plan, page_figures
 from eqsat_layout.report.records import Refusal, Stats, Transform
 from eqsat_layout.report.text import format_seconds
+from eqsat_layout.tir.computation import SYMBOL_SIZE
 
 
 def _written_cost(region: Region, program: Program, costs: CostModel) -> float | None:
@@ -44,10 +45,20 @@ def _desires(region: Region, written: float | None) -> Iterator[str]:
         )
 
 
+def _assumed_sizes(program: Program) -> Iterator[str]:
+    """What costs take the sizes for that are known at run time only."""
+    symbols = sorted({name for graph in program.graphs for name in graph.symbols})
+    if symbols:
+        yield (
+            f"costs take each symbolic size for {SYMBOL_SIZE}: {', '.join(symbols)}; shapes= (--shape) gives sizes, "
+            "and several for one axis make a program for each"
+        )
+
+
 def summarise(make_module: Callable[[], Any], regions: Sequence[Region], search: Search) -> Plan:
     """The plan of the ``regions``; ``make_module`` writes it down."""
     program, costs = search.program, search.costs
-    notes = list(program.notes)
+    notes = [*program.notes, *_assumed_sizes(program)]
     written = [_written_cost(region, program, costs) for region in regions]
     for region, cost in zip(regions, written, strict=True):
         notes += [*region.saturated.notes, *_desires(region, cost)]

@@ -18,11 +18,14 @@ import tvm_ffi
 from tvm import relax
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.archives import checked_archive
-from eqsat_layout.readers.external_data import check_locations
+from eqsat_layout.notes import first_of, said_by
 from eqsat_layout.readers.json_guard import checked_json
+from eqsat_layout.readers.model import Model
+from eqsat_layout.readers.onnx_folding import Sizes
+from eqsat_layout.readers.onnx_models import from_proto, loaded
 from eqsat_layout.readers.script import read_script
 from eqsat_layout.readers.script_literals import UnsafeScriptError
+from eqsat_layout.readers.torch_programs import from_program, program_in
 
 _DIAGNOSTIC = re.compile(r"error: (?P<message>.*?)\n --> [^\n]*?:(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
 _INDEX_MAP = re.compile(r"T\.index_map\(lambda [^:]*: ")
@@ -37,9 +40,15 @@ class FileError(EqsatError):
 
 
 def read_module(path: str | os.PathLike[str]) -> tvm.IRModule:
-    """The module in ``path``: Relax text, TVM JSON, ONNX or a torch.export archive, whichever it is.
+    """The module of :func:`read_model`."""
+    return read_model(path).module
 
-    Nothing in the file is run. Raises :class:`FileError`, which names the file and what is wrong in one line.
+
+def read_model(path: str | os.PathLike[str], sizes: Sizes | None = None) -> Model:
+    """The model in ``path``: Relax text, TVM JSON, ONNX or a torch.export archive, whichever it is.
+
+    Nothing in the file is run. ``sizes`` are for symbolic shapes that ONNX graphs compute with; inputs have them where
+    they fit. Raises :class:`FileError`, which names the file and what is wrong in one line.
     """
     path = Path(path)
     try:
@@ -51,7 +60,8 @@ def read_module(path: str | os.PathLike[str]) -> tvm.IRModule:
         raise FileError(f"{path}: {error.strerror or error}") from error
     reader = _reader_for(path, head)
     try:
-        return _as_module(reader(path))
+        read = reader(path, sizes)
+        return read if isinstance(read, Model) else Model(_as_module(read))
     except FileError:
         raise
     except Exception as error:  # the frontends raise whatever they meet
@@ -109,7 +119,7 @@ def default_output(path: str | os.PathLike[str]) -> Path:
     return path.with_suffix(f".optimized{'.py' if path.suffix == '.py' else '.json'}")
 
 
-def _reader_for(path: Path, head: bytes) -> Callable[[Path], Any]:
+def _reader_for(path: Path, head: bytes) -> Callable[[Path, Sizes | None], Any]:
     by_suffix = {".py": _read_script, ".json": _read_json, ".onnx": _read_onnx, ".pt2": _read_torch}
     if not head:
         raise FileError(f"{path}: the file is empty")
@@ -133,7 +143,7 @@ def _is_pickled(path: Path, head: bytes) -> bool:
     return path.suffix != ".pt2" and (is_archive or path.suffix in _PICKLED)
 
 
-def _read_script(path: Path) -> Any:
+def _read_script(path: Path, _: Sizes | None) -> Any:
     text = path.read_text(encoding="utf-8")
     try:
         return read_script(text)
@@ -148,33 +158,23 @@ def _read_script(path: Path) -> Any:
         raise FileError(f"{path}:{found['line']}:{found['column']}: {_one_line(found['message'])}") from error
 
 
-def _read_json(path: Path) -> Any:
+def _read_json(path: Path, _: Sizes | None) -> Any:
     return tvm.ir.load_json(checked_json(path.read_text(encoding="utf-8")))
 
 
-def _read_onnx(path: Path) -> Any:
-    onnx = _optional("onnx", path, "an ONNX model")
-    from tvm.relax.frontend.onnx import from_onnx
-
-    model = onnx.load(path, load_external_data=False)
-    check_locations(model, path.absolute().parent)
-    onnx.external_data_helper.load_external_data_for_model(model, str(path.absolute().parent))
-    return from_onnx(model, keep_params_in_input=False)
+def _read_onnx(path: Path, sizes: Sizes | None) -> Model:
+    _need("onnx", path, "an ONNX model")
+    return from_proto(loaded(path), sizes)
 
 
-def _read_torch(path: Path) -> Any:
-    with tempfile.TemporaryDirectory(prefix="eqsat_layout_") as folder:
-        copy = Path(folder) / "program.pt2"
-        torch = _optional("torch", path, "a torch.export archive")
-        checked_archive(path, copy)
-        from tvm.relax.frontend.torch import from_exported_program
-
-        return from_exported_program(torch.export.load(copy), keep_params_as_input=False)
+def _read_torch(path: Path, _: Sizes | None) -> Model:
+    _need("torch", path, "a torch.export archive")
+    return from_program(program_in(path))
 
 
-def _optional(package: str, path: Path, what: str) -> Any:
+def _need(package: str, path: Path, what: str) -> None:
     try:
-        return importlib.import_module(package)
+        importlib.import_module(package)
     except ImportError as error:
         raise FileError(f"{path}: {what} needs the package {package!r}: pip install {package}") from error
 
@@ -188,13 +188,12 @@ def _as_module(value: Any) -> tvm.IRModule:
 
 
 def _reason(error: Exception) -> str:
-    return _one_line(str(error)) or type(error).__name__
+    return _one_line(said_by(error))
 
 
 def _one_line(text: str, width: int = 240) -> str:
     """The first line that says something, with ops by their names only, cut to ``width``."""
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    line = _OP_DUMP.sub(r"\1", line)
+    line = _OP_DUMP.sub(r"\1", first_of(text))
     return line if len(line) <= width else line[: width - 3] + "..."
 
 

@@ -20,10 +20,14 @@ _MOST: Final = 8
 
 
 def random_feed(
-    specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int | None]] | None = None, seed: int = 0
+    specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[Any]] | None = None, seed: int = 0
 ) -> dict[str, Array]:
-    """Normal numbers, integers below 8 and below every extent. A size that ``shapes`` do not say is 1."""
-    shapes = shapes or {}
+    """Normal numbers, integers below 8 and below every extent. A size that ``shapes`` do not say is 1, of several the
+    first is taken."""
+    shapes = {
+        name: [size[0] if isinstance(size, Sequence) else size for size in shape]
+        for name, shape in (shapes or {}).items()
+    }
     check_names(list(shapes), [spec.name for spec in specs], "input")
     rng = np.random.default_rng(seed)
     symbols: dict[str, int] = {}

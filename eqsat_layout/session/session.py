@@ -22,7 +22,6 @@ from eqsat_layout.session.interface import TensorSpec, interface_of, telling
 from eqsat_layout.session.library import opened, written_to
 from eqsat_layout.session.runs import Runs
 from eqsat_layout.session.tensors import Array
-from eqsat_layout.sources.shapes import with_shapes
 from eqsat_layout.sources.suffixes import LIBRARIES
 from eqsat_layout.targets.registry import target as target_of
 
@@ -52,8 +51,7 @@ class Session:
 
             rest = options.copy()
             shapes = rest.pop("shapes", None)
-            read = source_of(source, rest.pop("inputs", None))
-            read = read if shapes is None else with_shapes(read, shapes)
+            read = source_of(source, rest.pop("inputs", None), shapes)
             self._interface = interface_of(read)
             self._executable = compile(telling(read, self._interface), self._target, **rest)
             self._made = read.module, rest

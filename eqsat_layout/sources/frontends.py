@@ -9,30 +9,22 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import tvm
+from typing import Any, cast
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.notes import said_by
+from eqsat_layout.readers.model import Model
+from eqsat_layout.readers.onnx_folding import Sizes
+from eqsat_layout.readers.onnx_models import from_proto
+from eqsat_layout.readers.torch_programs import from_program
 
 
-@dataclass(frozen=True)
-class Model:
-    """A module with the names that its inputs and outputs had, as far as they had any."""
-
-    module: tvm.IRModule
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-def from_memory(given: Any, inputs: Any) -> Model | None:
-    """``inputs`` are for an ``nn.Module`` only."""
+def from_memory(given: Any, inputs: Any, sizes: Sizes | None = None) -> Model | None:
+    """``inputs`` are for an ``nn.Module`` only, ``sizes`` for the symbols of an ONNX graph."""
     onnx, torch = sys.modules.get("onnx"), sys.modules.get("torch")
     if onnx is not None and isinstance(given, onnx.ModelProto):
         _expect(inputs is None, "inputs= are what an nn.Module is traced with; a ModelProto needs none")
-        return _from_onnx(given)
+        return _from_onnx(given, sizes)
     if torch is None:
         return None
     if isinstance(given, torch.nn.Module):
@@ -44,23 +36,8 @@ def from_memory(given: Any, inputs: Any) -> Model | None:
     return None
 
 
-def names_in_onnx_file(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Those of inputs and outputs; its weights are not read where they lie in files of their own."""
-    onnx = importlib.import_module("onnx")
-    return _onnx_names(onnx.load(path, load_external_data=False).graph)
-
-
-def _from_onnx(model: Any) -> Model:
-    from tvm.relax.frontend.onnx import from_onnx
-
-    module = _through("the ONNX model", lambda: from_onnx(model, keep_params_in_input=False))
-    return Model(module, *_onnx_names(model.graph))
-
-
-def _onnx_names(graph: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    weights = {str(tensor.name) for tensor in graph.initializer}
-    inputs = tuple(str(value.name) for value in graph.input if value.name not in weights)
-    return inputs, tuple(str(value.name) for value in graph.output)
+def _from_onnx(model: Any, sizes: Sizes | None) -> Model:
+    return cast(Model, _through("the ONNX model", lambda: from_proto(model, sizes)))
 
 
 def _exported(torch: Any, model: Any, inputs: Any) -> Any:
@@ -76,10 +53,7 @@ def _exported(torch: Any, model: Any, inputs: Any) -> Any:
 
 
 def _from_program(program: Any) -> Model:
-    from tvm.relax.frontend.torch import from_exported_program
-
-    module = _through("the exported program", lambda: from_exported_program(program, keep_params_as_input=False))
-    return Model(module, tuple(map(str, program.graph_signature.user_inputs)), ())
+    return cast(Model, _through("the exported program", lambda: from_program(program)))
 
 
 def _through(what: str, work: Callable[[], Any]) -> Any:
@@ -87,8 +61,7 @@ def _through(what: str, work: Callable[[], Any]) -> Any:
     try:
         return work()
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise EqsatError(f"{what}: {lines[0] if lines else type(error).__name__}") from error
+        raise EqsatError(f"{what}: {said_by(error)}") from error
 
 
 def _expect(condition: bool, message: str) -> None:

@@ -6,6 +6,7 @@ that names the input.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.errors import InputError, did_you_mean
+from eqsat_layout.sources.specialise import specialised
 from eqsat_layout.tir.structural import substitute
 
 if TYPE_CHECKING:
@@ -22,16 +24,28 @@ if TYPE_CHECKING:
 
 _TYPED: Final = re.compile(r"T\.int64\((-?\d+)\)")
 
-Shapes = Mapping[str, Sequence[int | None]]
+Sizes = Mapping[str, Sequence[int | None]]
 """By input. None leaves an axis as it is."""
+
+Shapes = Mapping[str, Sequence[int | Sequence[int] | None]]
+"""The same; for an axis with several sizes the program is made once for each, and once for all others."""
 
 
 def with_shapes(source: Source, shapes: Shapes) -> Source:
     """``source`` with the symbols in the shapes of its inputs replaced by what ``shapes`` say that they are."""
-    if not isinstance(shapes, Mapping):
-        raise InputError(f"shapes must be a dictionary from names of inputs to shapes, got {shapes!r}")
+    checked = checked_shapes(shapes)
+    source = _with_sizes(source, fixed(checked))
+    return specialised(source, _cases(source, checked))
+
+
+def fixed(shapes: Shapes) -> dict[str, tuple[int | None, ...]]:
+    """What ``shapes`` say of axes that have one size."""
+    return {name: tuple(e if isinstance(e, int) else None for e in shape) for name, shape in shapes.items()}
+
+
+def _with_sizes(source: Source, shapes: Sizes) -> Source:
     known: dict[Any, tuple[int, str]] = {}
-    given = [(_param(source, name), name, _checked(name, shape)) for name, shape in shapes.items()]
+    given = [(_param(source, name), name, shape) for name, shape in shapes.items()]
     for param, name, shape in given:
         for axis, (extent, size) in enumerate(zip(_extents(param, name, shape), shape, strict=True)):
             if size is not None and isinstance(extent, tvm.ir.Var):
@@ -46,6 +60,31 @@ def with_shapes(source: Source, shapes: Shapes) -> Source:
     return replace(source, module=_bound(source.module, source.entry, sizes)) if sizes else source
 
 
+def _cases(source: Source, shapes: Shapes) -> list[dict[Any, int]]:
+    """Every combination of the sizes that symbols have several of."""
+    asked: dict[Any, tuple[tuple[int, ...], str]] = {}
+    for name, shape in shapes.items():
+        extents = _extents(_param(source, name), name, shape)
+        for axis, (extent, sizes) in enumerate(zip(extents, shape, strict=True)):
+            if not isinstance(sizes, Sequence):
+                continue
+            where = f"axis {axis} of {name!r}"
+            if not isinstance(extent, tvm.ir.Var):
+                raise InputError(f"shapes: {where} is {written(extent)}: several sizes are for symbols")
+            before, first = asked.setdefault(extent, (tuple(dict.fromkeys(sizes)), where))
+            if before != tuple(dict.fromkeys(sizes)):
+                raise InputError(f"shapes: {extent.name} is one of {before} by {first}, of {tuple(sizes)} by {where}")
+    combinations = itertools.product(*(sizes for sizes, _ in asked.values()))
+    return [dict(zip(asked, sizes, strict=True)) for sizes in combinations] if asked else []
+
+
+def checked_shapes(shapes: Shapes) -> dict[str, tuple[int | Sequence[int] | None, ...]]:
+    """:class:`InputError` for what are no sizes by names, whatever they are for."""
+    if not isinstance(shapes, Mapping):
+        raise InputError(f"shapes must be a dictionary from names of inputs to shapes, got {shapes!r}")
+    return {name: _checked(name, shape) for name, shape in shapes.items()}
+
+
 def written(extent: Any) -> int | str:
     """An extent for people: a number, or an expression of symbols such as ``2 * n``."""
     return int(extent) if isinstance(extent, tirx.IntImm | int) else _TYPED.sub(r"\1", str(extent))
@@ -58,14 +97,22 @@ def _param(source: Source, name: str) -> Any:
     return source.function.params[source.inputs.index(name)]
 
 
-def _checked(name: str, shape: Any) -> tuple[int | None, ...]:
+def _checked(name: str, shape: Any) -> tuple[int | Sequence[int] | None, ...]:
     is_list = isinstance(shape, Sequence) and not isinstance(shape, str)
-    if not is_list or not all(e is None or (isinstance(e, int) and not isinstance(e, bool) and e >= 0) for e in shape):
+    if not is_list or not all(e is None or _is_size(e) or _are_sizes(e) for e in shape):
         raise InputError(f"shapes: of {name!r} must be a list of sizes, got {shape!r}")
     return tuple(shape)
 
 
-def _extents(param: Any, name: str, shape: Sequence[int | None]) -> Sequence[Any]:
+def _is_size(extent: Any) -> bool:
+    return isinstance(extent, int) and not isinstance(extent, bool) and extent >= 0
+
+
+def _are_sizes(extent: Any) -> bool:
+    return isinstance(extent, Sequence) and not isinstance(extent, str) and bool(extent) and all(map(_is_size, extent))
+
+
+def _extents(param: Any, name: str, shape: Sequence[Any]) -> Sequence[Any]:
     ty = param.ty
     extents = getattr(ty.shape, "values", None) if isinstance(ty, relax.TensorType) else None
     if extents is None:

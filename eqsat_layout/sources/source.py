@@ -15,8 +15,9 @@ import tvm
 from tvm import relax
 
 from eqsat_layout.errors import EqsatError, MalformedModuleError
-from eqsat_layout.readers.modules import read_module
-from eqsat_layout.sources.frontends import from_memory, names_in_onnx_file
+from eqsat_layout.readers.modules import read_model
+from eqsat_layout.sources.frontends import from_memory
+from eqsat_layout.sources.shapes import Shapes, Sizes, checked_shapes, fixed, with_shapes
 from eqsat_layout.sources.suffixes import LIBRARIES
 
 
@@ -36,18 +37,26 @@ class Source:
         return self.module[self.entry]
 
 
-def source_of(given: Any, inputs: Any = None) -> Source:
-    """What ``given`` holds. ``inputs``: tensors, in a tuple or by names in a dictionary, to trace an ``nn.Module``.
+def source_of(given: Any, inputs: Any = None, shapes: Shapes | None = None) -> Source:
+    """What ``given`` holds. ``inputs``: tensors, in a tuple or by names in a dictionary, to trace an ``nn.Module``;
+    ``shapes``: sizes for the symbolic shapes of inputs.
 
     Raises :class:`~eqsat_layout.errors.EqsatError` that names the file, or what is given, and what is wrong with it.
     """
+    if shapes is not None:
+        checked = checked_shapes(shapes)
+        return with_shapes(_read(given, inputs, fixed(checked)), checked)
+    return _read(given, inputs, None)
+
+
+def _read(given: Any, inputs: Any, sizes: Sizes | None) -> Source:
     if isinstance(given, tvm.IRModule):
         _no_inputs(given, inputs)
         return _named(given)
     if isinstance(given, str | os.PathLike):
         _no_inputs(given, inputs)
-        return _from_file(Path(given))
-    model = from_memory(given, inputs)
+        return _from_file(Path(given), sizes)
+    model = from_memory(given, inputs, sizes)
     if model is None:
         raise MalformedModuleError(
             "expected a tvm.IRModule, a path, an ONNX ModelProto, a torch ExportedProgram or an nn.Module, "
@@ -68,14 +77,13 @@ def entry_of(mod: tvm.IRModule) -> str:
     raise MalformedModuleError(f"which function is the model? None is called main, public are: {', '.join(names)}")
 
 
-def _from_file(path: Path) -> Source:
+def _from_file(path: Path, sizes: Sizes | None) -> Source:
     if path.suffix in LIBRARIES:
         raise EqsatError(
             f"{path}: is compiled already; open it with eqsat_layout.Session, or give the model's own file"
         )
-    module = read_module(path)
-    is_onnx = path.suffix == ".onnx"
-    return _named(module, *(names_in_onnx_file(path) if is_onnx else ()))
+    model = read_model(path, sizes)
+    return _named(model.module, model.inputs, model.outputs)
 
 
 def _named(mod: tvm.IRModule, inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = ()) -> Source:

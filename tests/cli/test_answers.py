@@ -132,6 +132,7 @@ def test_a_shape_that_is_none_is_refused(model: Path, text: str) -> None:
 
 def test_shapes_are_read_by_input() -> None:
     assert parse_shapes(["a=b=1, 3,?", "s="]) == {"a=b": (1, 3, None), "s": ()}
+    assert parse_shapes(["x=1|8,3"]) == {"x": ((1, 8), 3)}
     assert parse_shapes([]) is None
 
 

@@ -118,3 +118,102 @@ def test_the_only_public_function_is_the_model() -> None:
         source_of(both)
     del both["second"]
     assert source_of(both).entry == "first"
+
+
+class Exported:
+    """A model that reshapes by sizes that it looks up, as exporters of torch wrote them."""
+
+    @staticmethod
+    def onnx(batch: Any) -> Any:
+        onnx = pytest.importorskip("onnx")
+        helper, real = onnx.helper, onnx.TensorProto.FLOAT
+        numbers = {"zero": np.int64(0), "one": np.int64(1), "axes": np.array([0]), "two": np.array([2]), "rest": [-1]}
+        held = [onnx.numpy_helper.from_array(np.asarray(value, "int64"), name) for name, value in numbers.items()]
+        nodes = [
+            helper.make_node("Shape", ["x"], ["s0"]),
+            helper.make_node("Gather", ["s0", "zero"], ["n"]),
+            helper.make_node("Shape", ["x"], ["s1"]),
+            helper.make_node("Gather", ["s1", "one"], ["c"]),
+            helper.make_node("Unsqueeze", ["n", "axes"], ["n1"]),
+            helper.make_node("Unsqueeze", ["c", "axes"], ["c1"]),
+            helper.make_node("Div", ["c1", "two"], ["half"]),
+            helper.make_node("Concat", ["n1", "two", "half", "rest"], ["shape"], axis=0),
+            helper.make_node("Reshape", ["x", "shape"], ["y"], name="/net/Reshape"),
+            helper.make_node("ConstantOfShape", ["two"], ["zeros"], value=helper.make_tensor("v", 7, [1], [1])),
+            helper.make_node("Concat", ["zeros", "zeros", "zeros", "zeros"], ["pads"], axis=0),
+            helper.make_node("Pad", ["y", "pads"], ["p"], name="/net/Pad"),
+            helper.make_node("Relu", ["p"], ["z"], name="/net/Relu"),
+        ]
+        given = [helper.make_tensor_value_info("x", real, [batch, 4, 3])]
+        made = [helper.make_tensor_value_info("z", real, None)]
+        graph = helper.make_graph(nodes, "g", given, made, held)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+@pytest.mark.parametrize(("batch", "shapes"), [(2, None), ("n", {"x": (2, 4, 3)})])
+def test_shapes_that_an_onnx_graph_computes_are_folded(batch: Any, shapes: Any) -> None:
+    pytest.importorskip("onnxscript")
+    model = Exported.onnx(batch)
+    before = model.SerializeToString()
+    source = source_of(model, None, shapes)
+    assert model.SerializeToString() == before
+    text = str(source.module.script())
+    assert "shape_of" not in text
+    x = np.random.default_rng(0).standard_normal((2, 4, 3)).astype("float32")
+    (z,) = eqsat_layout.Session(model, shapes=shapes).run(None, {"x": x})
+    wanted = np.pad(x.reshape(2, 2, 2, 3), 1)
+    np.testing.assert_array_equal(z, np.maximum(wanted, 0))
+
+
+def test_plans_speak_of_nodes_by_their_own_names() -> None:
+    pytest.importorskip("onnxscript")
+    bound = source_of(Exported.onnx(2)).module["main"].body.blocks[0].bindings
+    assert {"/net/Reshape", "/net/Pad", "/net/Relu"} <= {binding.var.name for binding in bound}
+
+
+def test_plans_speak_of_torch_modules_by_their_paths() -> None:
+    torch = pytest.importorskip("torch")
+    exported = torch.export.export(torch_model(), (torch.from_numpy(X),))
+    names = {binding.var.name for binding in source_of(exported).module["main"].body.blocks[0].bindings}
+    assert {"0", "1", "2"} & names
+
+
+def test_a_graph_that_computes_too_much_is_not_computed_on_reading() -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    from eqsat_layout.readers.onnx_folding import folded
+
+    model = Exported.onnx(2)
+    huge = onnx.numpy_helper.from_array(np.array([1 << 20, 1 << 20], "int64"), "huge")
+    model.graph.initializer.append(huge)
+    model.graph.node.insert(0, onnx.helper.make_node("ConstantOfShape", ["huge"], ["h"]))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("h", onnx.TensorProto.FLOAT, None))
+    assert "ConstantOfShape" in {node.op_type for node in folded(model).graph.node}
+
+
+def test_functions_that_call_each_other_too_often_are_refused() -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    helper = onnx.helper
+    sets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("f0", ["x"], ["y"], domain="own")],
+            "g",
+            [helper.make_tensor_value_info("x", 1, [2])],
+            [helper.make_tensor_value_info("y", 1, [2])],
+        ),
+        opset_imports=sets,
+        ir_version=10,
+    )
+    for depth in range(30):
+        twice = [(["x"], ["h"]), (["h"], ["y"])]
+        inner = [helper.make_node(f"f{depth + 1}", a, b, domain="own") for a, b in twice]
+        model.functions.append(helper.make_function("own", f"f{depth}", ["x"], ["y"], inner, sets))
+    last = [helper.make_node("Relu", ["x"], ["y"])]
+    model.functions.append(helper.make_function("own", "f30", ["x"], ["y"], last, sets))
+    with pytest.raises(EqsatError, match="functions that are written out make more than"):
+        source_of(model)
+    model.functions[-1].node[0].op_type, model.functions[-1].node[0].domain = "f30", "own"
+    with pytest.raises(EqsatError, match="'f30' calls itself"):
+        source_of(model)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -72,3 +74,49 @@ def test_what_does_not_fit_names_the_input(shapes: Any, says: str) -> None:
     with pytest.raises(InputError) as error:
         eqsat_layout.plan(Net, shapes=shapes)
     assert str(error.value).startswith(says)
+
+
+def test_a_program_is_made_for_several_sizes_and_for_all_others(tmp_path: Path) -> None:
+    shapes: Any = {"image": ((1, 3), 3, 8, 8)}
+    session = eqsat_layout.Session(Net, shapes=shapes)
+    assert session.inputs[0].shape == ("n", 3, 8, 8)
+    session.save(tmp_path / "net.so")
+    for opened in (session, eqsat_layout.Session(tmp_path / "net.so")):
+        for n in (3, 1, 2, 1):
+            image = np.random.default_rng(n).standard_normal((n, 3, 8, 8)).astype("float32")
+            mask = np.full((2 * n, 4), n, "float32")
+            flat, same = opened.run(None, {"image": image, "mask": mask})
+            np.testing.assert_array_equal(flat, np.maximum(image, 0).reshape(n, -1))
+            np.testing.assert_array_equal(same, mask)
+
+
+def test_the_private_functions_know_their_sizes() -> None:
+    text = bound({"image": ((2, 5), 3, 8, 8)})
+    assert "R.shape([2, 192])" in text
+    assert "R.shape([5, 192])" in text
+    assert "R.shape([n, 192])" in text
+    assert bound({"image": ((2, 2), 3, 8, 8)}).count("def main") == 3
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        ({"image": ((), 3, 8, 8)}, "shapes: of 'image' must be a list of sizes"),
+        ({"image": (1, (3, 4), 8, 8)}, "shapes: axis 1 of 'image' is 3: several sizes are for symbols"),
+        ({"mask": ((2, 4), 4)}, "shapes: axis 0 of 'mask' is 2 * n: several sizes are for symbols"),
+        ({"image": (1, 3, (8, 9), (8, 7))}, "shapes: h is one of (8, 9) by axis 2 of 'image', of (8, 7) by axis 3"),
+        ({"image": (tuple(range(17)), 3, 8, 8)}, "shapes: 17 combinations of sizes, and at most 16 programs"),
+    ],
+)
+def test_several_sizes_that_do_not_fit_name_the_input(shapes: Any, says: str) -> None:
+    with pytest.raises(InputError) as error:
+        eqsat_layout.plan(Net, shapes=shapes)
+    assert str(error.value).startswith(says)
+
+
+def test_a_plan_says_what_sizes_its_costs_assume() -> None:
+    said = [note for note in eqsat_layout.plan(Net).notes if note.startswith("costs take each symbolic size for 64")]
+    assert len(said) == 1
+    assert "n" in said[0].partition(":")[2]
+    sized = eqsat_layout.plan(Net, shapes={"image": (1, 3, 8, 8)})
+    assert not [note for note in sized.notes if "symbolic" in note]

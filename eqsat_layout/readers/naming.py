@@ -1,0 +1,24 @@
+"""Original names: what an op was called in the model that a module was read from.
+
+In: a module, names by the variables that ops are bound to. Out: the same module with variables of these names, which
+plans, explanations and pages show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from eqsat_layout.tir.structural import substitute
+
+
+def with_names(mod: tvm.IRModule, names: Mapping[Any, str], function: str = "main") -> tvm.IRModule:
+    """``mod`` where the variables of ``function`` that have ``names`` are called so."""
+    variables = {var: type(var)(name, var.ty) for var, name in names.items() if name != var.name}
+    changed = mod.clone()
+    changed[function] = substitute(mod[function], variables)
+    relax.analysis.well_formed(changed)
+    return changed

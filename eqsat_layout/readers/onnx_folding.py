@@ -1,0 +1,173 @@
+"""Shapes that an ONNX graph computes, computed before TVM's frontend sees them.
+
+Exporters write ``x.reshape(n, -1)`` as Shape, Gather, Concat and Reshape; the frontend takes few of these as what they
+are. In: a model, and sizes for symbolic ones. Out: a model in which what does not depend on values is constant, by
+onnxscript, and by onnxruntime's inference of symbolic shapes where that is installed. Nodes that stay keep their names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from eqsat_layout.errors import EqsatError
+
+Sizes = Mapping[str, Sequence[int | None]]
+"""By input; None leaves an axis open."""
+
+LARGEST: Final = 1 << 20
+"""Elements of what is computed here: shapes, indices and masks are smaller."""
+
+MOST_NODES: Final = 1 << 20
+"""Of a graph whose functions are written out."""
+
+
+def folded(model: Any, sizes: Sizes | None = None) -> Any:
+    """``model`` with constant arithmetic done; the same object where there is none, or nothing is installed for it."""
+    sized = _sized(model, sizes or {})
+    if not _computes(sized) or not _is_installed("onnxscript"):
+        return sized
+    _check_functions(sized)
+    result = _fold(sized)
+    if any(node.op_type == "Shape" for node in result.graph.node) and _is_installed("onnxruntime.tools"):
+        result = _fold(_with_symbolic_shapes(result))
+    return result
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.import_module(package)
+    except ImportError:
+        return False
+    return True
+
+
+def _sized(model: Any, sizes: Sizes) -> Any:
+    """A copy whose symbols are the sizes that are asked for, where these fit; others say what does not fit."""
+    asked: dict[str, set[int]] = {}
+    for dim, size in _dims(model, sizes):
+        if not dim.HasField("dim_value") and dim.dim_param:
+            asked.setdefault(dim.dim_param, set()).add(size)
+    known = {symbol: next(iter(found)) for symbol, found in asked.items() if len(found) == 1}
+    nameless = any(not dim.dim_param and not dim.HasField("dim_value") for dim, _ in _dims(model, sizes))
+    if not known and not nameless:
+        return model
+    changed = type(model)()
+    changed.CopyFrom(model)
+    for dim, size in _dims(changed, sizes):
+        if not dim.dim_param and not dim.HasField("dim_value"):
+            dim.dim_value = size
+    for value in changed.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in known:
+                dim.dim_value = known[dim.dim_param]
+    del changed.graph.value_info[:]  # they speak of the symbols, and are inferred anew
+    for value in changed.graph.output:
+        for dim in value.type.tensor_type.shape.dim:
+            if not dim.HasField("dim_value"):
+                dim.Clear()
+    return changed
+
+
+def _dims(model: Any, sizes: Sizes) -> Iterator[tuple[Any, int]]:
+    """The axes of inputs that a size is asked for."""
+    for value in model.graph.input:
+        dims, asked = value.type.tensor_type.shape.dim, sizes.get(value.name, ())
+        if len(dims) == len(asked):
+            yield from ((dim, size) for dim, size in zip(dims, asked, strict=True) if size is not None)
+
+
+def _computes(model: Any) -> bool:
+    """Whether shapes are asked for, some node has constants only, or there are functions to write out."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant":
+            constants.update(node.output)
+        elif node.op_type in ("Shape", "Size") or all(name in constants for name in node.input):
+            return True
+    return bool(model.functions)
+
+
+def _fold(model: Any) -> Any:
+    ir = importlib.import_module("onnx_ir")
+    passes = importlib.import_module("onnx_ir.passes.common")
+    optimizer = importlib.import_module("onnxscript.optimizer")
+    program = ir.serde.deserialize_model(model)
+    passes.InlinePass()(program)
+    _gather_by_slices(ir, program.graph)
+    optimizer.fold_constants_ir(program, onnx_shape_inference=True, should_fold=_is_small)
+    passes.RemoveUnusedNodesPass()(program)
+    return ir.serde.serialize_model(program)
+
+
+def _is_small(node: Any) -> bool | None:
+    """Whether to compute ``node``; None: as onnxscript does. Its results are looked at before there are any."""
+    shapes = [output.shape for output in node.outputs]
+    if any(shape is None or not shape.is_static() for shape in shapes):
+        return False
+    if any(math.prod(shape.numpy()) > LARGEST for shape in shapes):
+        return False
+    return True if node.op_type == "ConstantOfShape" else None
+
+
+def _gather_by_slices(ir: Any, graph: Any) -> None:
+    """``Squeeze(Shape(x, start=k, end=k + 1))`` for ``Gather(Shape(x), k)``: known where that one extent is known."""
+    for node in list(graph):
+        shape = node.inputs[0].producer() if node.op_type == "Gather" and node.inputs[0] is not None else None
+        index = _scalar(ir, node.inputs[1]) if shape is not None and shape.op_type == "Shape" else None
+        version = graph.opset_imports.get("", 0)
+        if index is None or shape is None or version < 15 or {"start", "end"} & shape.attributes.keys():
+            continue
+        bounds = {"start": index} if index == -1 else {"start": index, "end": index + 1}
+        one = ir.node("Shape", [shape.inputs[0]], attributes=bounds)
+        number = ir.node("Squeeze", [one.outputs[0]])
+        ir.convenience.replace_nodes_and_values(
+            graph, node, [node], [one, number], [node.outputs[0]], [number.outputs[0]]
+        )
+
+
+def _scalar(ir: Any, value: Any) -> int | None:
+    """The number that ``value`` always is."""
+    constant = None if value is None else ir.convenience.get_const_tensor(value)
+    if constant is None or constant.size != 1 or len(constant.shape) != 0:
+        return None
+    return int(constant.numpy())
+
+
+def _with_symbolic_shapes(model: Any) -> Any:
+    """Shapes in terms of the symbols, on every value; the model as it is where they can't be inferred."""
+    inference = importlib.import_module("onnxruntime.tools.symbolic_shape_infer").SymbolicShapeInference
+    try:
+        return inference.infer_shapes(model, auto_merge=True)
+    except Exception:  # it asserts, and raises whatever it meets: without it less is folded
+        return model
+
+
+def _check_functions(model: Any) -> None:
+    """:class:`EqsatError` for functions that call themselves, or make a huge graph."""
+    functions = {(one.domain, one.name): one for one in model.functions}
+    sizes: dict[Any, int | None] = {}
+
+    def size(key: Any) -> int:
+        known = sizes.get(key, 0)
+        if known is None:
+            raise EqsatError(f"function {key[1]!r} calls itself")
+        if key not in sizes:
+            sizes[key] = None
+            sizes[key] = known = total(functions[key].node)
+        return known
+
+    def total(nodes: Any) -> int:
+        calls = [(node.domain, node.op_type) for node in nodes]
+        inner = (graph.node for node in nodes for attribute in node.attribute for graph in _graphs(attribute))
+        return sum(size(key) if key in functions else 1 for key in calls) + sum(map(total, inner))
+
+    if total(model.graph.node) > MOST_NODES:
+        raise EqsatError(f"functions that are written out make more than {MOST_NODES} nodes")
+
+
+def _graphs(attribute: Any) -> list[Any]:
+    """The branches and bodies that a node holds."""
+    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]

@@ -1,0 +1,106 @@
+"""ONNX models through TVM's frontend.
+
+In: a file, or a ``ModelProto``, and sizes for symbolic inputs. Out: a :class:`Model` whose variables are called as the
+nodes of the graph are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from eqsat_layout.readers.external_data import check_locations
+from eqsat_layout.readers.model import Model
+from eqsat_layout.readers.naming import with_names
+from eqsat_layout.readers.onnx_folding import Sizes, folded
+
+_logger = logging.getLogger("eqsat_layout")
+
+
+def loaded(path: Path) -> Any:
+    """The ``ModelProto`` with its weights, those in files beside it, too."""
+    onnx = importlib.import_module("onnx")
+    model = onnx.load(path, load_external_data=False)
+    check_locations(model, path.absolute().parent)
+    onnx.external_data_helper.load_external_data_for_model(model, str(path.absolute().parent))
+    return model
+
+
+def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
+    """``given`` is not changed. Raises whatever the frontend raises."""
+    model = folded(given, sizes)
+    importer = _importer()
+    with _talk_to_log():
+        module = importer.from_onnx(model.graph, _opset(model))
+    weights = {str(tensor.name) for tensor in given.graph.initializer}
+    inputs = tuple(str(value.name) for value in given.graph.input if value.name not in weights)
+    return Model(
+        with_names(module, importer.original_names), inputs, tuple(str(value.name) for value in given.graph.output)
+    )
+
+
+def _opset(model: Any) -> int:
+    own = [int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")]
+    return own[0] if own else 1
+
+
+def _importer() -> Any:
+    """TVM's importer, that keeps the names of nodes. Its module takes long to import."""
+    from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
+
+    class Importer(ONNXGraphImporter):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__({}, "float32", keep_params_in_input=False, sanitize=True)
+            self.original_names: dict[Any, str] = {}
+            self._given: set[Any] = set()
+            self._is_inside = False
+
+        def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
+            """Tensors of numbers are bound to variables at once; those of integers may be shapes, which the converters
+            of other nodes look into."""
+            made = super()._convert_operator(op_name, inputs, attrs, opset)
+            name = attrs["tvm_custom"]["name"]
+            if not name or self._is_inside or not _is_of_numbers(made):
+                return made
+            if isinstance(made, tvm.ir.Call):
+                made = self.bb.emit(made)
+            if isinstance(made, tvm.relax.Var) and made not in self._given:
+                self.original_names.setdefault(made, name)
+            return made
+
+        def _parse_graph_input(self, graph: Any) -> None:
+            super()._parse_graph_input(graph)
+            self._given = set(self._inputs.values())
+
+        def _convert_subgraph(self, bb: Any, graph: Any) -> Any:
+            outside, self._is_inside = self._is_inside, True
+            try:
+                return super()._convert_subgraph(bb, graph)
+            finally:
+                self._is_inside = outside
+
+    return Importer()
+
+
+def _is_of_numbers(made: Any) -> bool:
+    ty = made.ty if isinstance(made, tvm.ir.Expr) else None
+    return isinstance(ty, tvm.relax.TensorType) and str(ty.dtype).startswith(("float", "bfloat"))
+
+
+@contextlib.contextmanager
+def _talk_to_log() -> Iterator[None]:
+    """What a frontend prints and warns of goes to the log: its errors say it again."""
+    said = io.StringIO()
+    with warnings.catch_warnings(record=True) as warned, contextlib.redirect_stdout(said):
+        warnings.simplefilter("always")
+        yield
+    for text in (*said.getvalue().splitlines(), *(str(warning.message) for warning in warned)):
+        _logger.debug("%s", text)

@@ -1,0 +1,63 @@
+"""Exported programs of torch through TVM's frontend.
+
+In: an archive of ``torch.export``, or an ``ExportedProgram``. Out: the program of the checked archive; a :class:`Model`
+whose variables are called after the modules that their nodes were written in.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from eqsat_layout.readers.archives import checked_archive
+from eqsat_layout.readers.model import Model
+from eqsat_layout.readers.naming import with_names
+
+
+def program_in(path: Path) -> Any:
+    """The ``ExportedProgram`` in the archive at ``path``, of which torch reads a copy that was checked.
+
+    Raises :class:`~eqsat_layout.readers.archives.UnsafeArchiveError` for one that would run code.
+    """
+    export = importlib.import_module("torch.export")
+    with tempfile.TemporaryDirectory(prefix="eqsat_layout_") as folder:
+        copy = Path(folder) / "program.pt2"
+        checked_archive(path, copy)
+        return export.load(copy)
+
+
+def from_program(program: Any) -> Model:
+    """Raises whatever the frontend raises."""
+    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+    torch = importlib.import_module("torch")
+    inputs = tuple(map(str, program.graph_signature.user_inputs))
+    if all(tensor.layout == torch.strided for tensor in program.state_dict.values()):
+        program = program.run_decompositions()
+    importer = ExportedProgramImporter()
+    module = importer.from_exported_program(program, False, False, False, None)
+    names = {made: name for node, made in importer.env.items() if (name := _name(node)) and _is_var(made)}
+    return Model(with_names(module, names), inputs)
+
+
+def _is_var(made: Any) -> bool:
+    """Of a tensor: extents are variables too, and called as they are."""
+    from tvm import relax
+
+    return isinstance(made, relax.Var) and isinstance(made.ty, relax.TensorType)
+
+
+def _name(node: Any) -> str | None:
+    """``layer1.0.conv1`` for what torch's own module of that path does, ``layer1.0.add`` for what the user's does."""
+    if node.op != "call_function":
+        return None
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path, kind = stack[-1] if stack else ("", "")
+    own = str(node.name)
+    if not path:
+        return own
+    kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+    op = own.rstrip("0123456789").rstrip("_")
+    return str(path) if kind.startswith("torch.nn.modules.") else f"{path}.{op}"

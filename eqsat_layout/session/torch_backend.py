@@ -1,0 +1,114 @@
+"""``torch.compile(model, backend="eqsat_layout")``.
+
+In: the graphs that torch's Dynamo cuts a model into, with example inputs. Out: a function for each that runs it
+compiled, or as torch has it, with a line in the log that says why. Parameters are constants: folded and packed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.notes import said_by
+from eqsat_layout.session.session import Session
+
+_logger = logging.getLogger("eqsat_layout")
+
+
+def backend(graph: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """What the entry point of ``torch_dynamo_backends`` names. ``options``: those of ``torch.compile``, which are
+    :class:`~eqsat_layout.planning.options.Options`.
+
+    A graph that gradients are wanted of, or that can't be exported, read or compiled, is run by torch.
+    """
+    torch = importlib.import_module("torch")
+    own: Any = options.get("options") or {}
+    try:
+        with importlib.import_module("torch._guards").tracing(None):  # exporting is a trace of its own
+            return _Compiled(torch, graph, example_inputs, own)
+    except Exception as error:  # Dynamo must get a function, whatever exporters and frontends raise
+        _logger.warning("torch runs a graph of %d nodes itself: %s", len(graph.graph.nodes), said_by(error))
+        return graph.forward  # type: ignore[no-any-return]
+
+
+class _Compiled:
+    """One graph with its parameters as constants. Sizes that Dynamo gives beside tensors are known from these."""
+
+    def __init__(self, torch: Any, graph: Any, examples: Sequence[Any], options: Any):
+        self._torch, self._graph = torch, graph
+        self._held = [(i, one) for i, one in enumerate(examples) if _is_held(torch, one)]
+        held = dict(self._held)
+        self._tensors = [i for i, one in enumerate(examples) if isinstance(one, torch.Tensor) and i not in held]
+        given = [examples[i] for i in self._tensors]
+        if torch.is_grad_enabled() and any(one.requires_grad for one in (*held.values(), *given)):
+            raise EqsatError("gradients are wanted: call it under torch.no_grad() or torch.inference_mode()")
+        if any(one.device.type != "cpu" for one in (*held.values(), *given)):
+            raise EqsatError("tensors that are not on the CPU")
+        self._versions = self._held_versions()
+        self._session = Session(_exported(torch, graph, held, self._tensors, examples), **options)
+        self._names = [spec.name for spec in self._session.inputs]
+        if strange := [str(spec) for spec in self._session.outputs if not hasattr(torch, spec.dtype)]:
+            raise EqsatError(f"a result is {strange[0]}")
+
+    def __call__(self, *given: Any) -> Any:
+        """Results as the graph gives them: a tuple."""
+        if self._held_versions() != self._versions:
+            _logger.warning("torch runs a graph itself: its parameters were changed after it was compiled")
+            return self._graph(*given)
+        feed = dict(zip(self._names, (given[i] for i in self._tensors), strict=True))
+        return tuple(map(self._torch.from_numpy, self._session.run(None, feed)))
+
+    def _held_versions(self) -> list[int]:
+        return [0 if one.is_inference() else one._version for _, one in self._held]
+
+
+def _is_held(torch: Any, one: Any) -> bool:
+    """Parameters and buffers of the model, which Dynamo gives as inputs and marks."""
+    return isinstance(one, torch.nn.Parameter) or hasattr(one, "_dynamo_static_input_type")
+
+
+def _exported(torch: Any, graph: Any, held: dict[int, Any], tensors: list[int], examples: Sequence[Any]) -> Any:
+    """The graph over its tensors alone, for all sizes that Dynamo leaves open."""
+    types = [node.meta.get("example_value") for node in graph.graph.nodes if node.op == "placeholder"]
+    sizes = {
+        i: _where(torch, one, types, tensors) for i, one in enumerate(examples) if not isinstance(one, torch.Tensor)
+    }
+
+    class Plain(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.graph = graph
+            for i, one in held.items():
+                self.register_buffer(f"held{i}", one.detach())
+
+        def forward(self, *given: Any) -> Any:
+            values = {i: getattr(self, f"held{i}") for i in held} | dict(zip(tensors, given, strict=True))
+            values |= {i: values[tensor].shape[axis] for i, (tensor, axis) in sizes.items()}
+            return self.graph(*(values[i] for i in range(len(examples))))
+
+    export = importlib.import_module("torch.export")
+    dims = tuple(
+        {axis: export.Dim.AUTO for axis, size in enumerate(types[i].shape) if isinstance(size, torch.SymInt)}
+        for i in tensors
+    )
+    given = tuple(examples[i].detach().clone() for i in tensors)  # those are watched by the guards of Dynamo
+    with torch.no_grad():
+        program = export.export(Plain().eval(), given, dynamic_shapes=(dims,))
+        program = program.run_decompositions()  # which say what is written to
+    changed = {**program.graph_signature.buffers_to_mutate, **program.graph_signature.user_inputs_to_mutate}
+    if changed:
+        raise EqsatError("it writes to its inputs or to buffers of the model")
+    return program
+
+
+def _where(torch: Any, size: Any, types: Sequence[Any], tensors: list[int]) -> tuple[int, int]:
+    """The tensor and axis that a size is of."""
+    for i in tensors:
+        for axis, extent in enumerate(types[i].shape):
+            are_symbols = isinstance(size, torch.SymInt) and isinstance(extent, torch.SymInt)
+            if are_symbols and extent.node.expr == size.node.expr:
+                return i, axis
+    raise EqsatError(f"an input {size} that is no size of a tensor")
