@@ -136,8 +136,10 @@ def _finished(func: Any, schedule: Callable[[Any], Any], machine: CpuMachine, re
     sch = unless_refused(lambda: schedule(new_schedule(func)), refused)
     if sch is None:
         return None
-    written = write_out_combinations(expand_functions(sch.mod["main"]))
-    return _named(func, _scheduled(hidden(prefetch_panels(written, machine))))
+    made = sch.mod["main"]
+    if not machine.is_exact:  # else functions are TVM's, and products with zeros are computed: they may be NaN
+        made = write_out_combinations(expand_functions(made))
+    return _named(func, _scheduled(hidden(prefetch_panels(made, machine))))
 
 
 def _named(func: Any, done: Any) -> Any:
@@ -190,7 +192,8 @@ def _in_rows(sch: Any, machine: CpuMachine) -> Any:
     count = row_axes(stages)
     if not count:
         return None
-    whole = in_whole_vectors(sch, machine.lanes(stages[-1].write.element_bytes))
+    width = machine.lanes(stages[-1].write.element_bytes)
+    whole = None if machine.is_exact else in_whole_vectors(sch, width)  # whose steps may be done twice
     for trial in (whole, sch):
         fused = trial and tried(trial, lambda s: schedule_fused_rows(s, stages_of(s), count, machine))
         if fused is not None:
