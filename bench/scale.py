@@ -1,8 +1,8 @@
-"""Stage times of planning generated networks: ``python bench/scale.py [--ops 200 2000 20000] [--plain] [--network ...]``.
+"""Stage times of planning generated networks: ``python bench/scale.py [--ops 200 2000 20000] [--plain]``.
 
 One process per network and size, so that memory is that of the one plan, beside the weights of the network itself
-(column "weights"). ``--plain``: weights of their own and nothing frozen. Seconds are of the CPU. Growth is the time of a
-stage over that of the same stage at a tenth of the ops.
+(column "weights"). ``--plain``: weights of their own and nothing frozen. The total is seconds of the CPU. Growth is the
+time of a stage over that of the same stage at a tenth of the ops.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ def with_frozen_names(after: tvm.IRModule, before: tvm.IRModule) -> tvm.IRModule
     known = {str(var.name_hint): function for var, function in before.functions_items()}
     changed: dict[Any, Any] = {}
     for var, function in after.functions_items():
-        given = (
-            function.attrs.get(FROZEN_ATTRIBUTE) if isinstance(function, relax.Function) and function.attrs else None
-        )
+        given: Any = None
+        if isinstance(function, relax.Function) and function.attrs:
+            given = function.attrs.get(FROZEN_ATTRIBUTE)
         old = known.get(str(var.name_hint))
         if not hasattr(given, "items") or not isinstance(old, relax.Function):
             continue

@@ -196,7 +196,7 @@ def refuse_partial_results(machine: CpuMachine) -> None:
 
 
 def _streamed_order(stage: Stage, reduced: Sequence[Any], machine: CpuMachine) -> list[Any]:
-    """The reduction loops in the order in which the load in vectors lies in memory, if that is known and any will do."""
+    """The reduction loops as the load in vectors lies in memory, if that is known and any order will do."""
     held = None if machine.is_exact else stage.vector_load
     strides = [held.stride(axis.var) for axis in stage.reduced] if held is not None else []
     if not strides or None in strides:
