@@ -1,6 +1,8 @@
-"""Generated networks of any size, as Relax modules whose convolutions are frozen to a random mix of layouts.
+"""Generated networks of any size, as Relax modules.
 
-Weights of one shape are one shared constant, so that size is a matter of ops and not of bytes.
+In: how many ops, and whether the network is ``plain``: every weight a constant of its own, and nothing frozen, as
+people have it. Else weights of one shape are one shared constant, so that size is a matter of ops and not of bytes, and
+convolutions are frozen to a random mix of layouts.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ LAYOUTS = (("NCHW4c", "OIHW4o4i"), ("NCHW16c", "OIHW16o16i"), ("NHWC", "OHWI"), 
 class _Net:
     """A function under construction; ``target`` ops are wanted."""
 
-    def __init__(self, target: int, shape: tuple[int, ...], seed: int):
-        self.target, self.ops = target, 0
+    def __init__(self, target: int, shape: tuple[int, ...], seed: int, plain: bool):
+        self.target, self.ops, self.plain = target, 0, plain
         self.random = random.Random(seed)
         self.frozen: dict[str, list[str]] = {}
         self.input = relax.Var("x", relax.TensorType(shape, "float32"))
@@ -36,7 +38,7 @@ class _Net:
         return self.builder.emit(expr, f"{name}_{self.ops}")
 
     def constant(self, *shape: int) -> Any:
-        if shape not in self._constants:
+        if self.plain or shape not in self._constants:
             scale = 1.0 / max(1, int(np.prod(shape[1:])))
             self._constants[shape] = relax.const(np.full(shape, scale, "float32"))
         return self._constants[shape]
@@ -45,7 +47,7 @@ class _Net:
         """conv2d with bias, frozen to one of :data:`LAYOUTS` or not at all."""
         size = shape(x)
         weight = self.constant(channels, size[1], kernel, kernel)
-        layout = self.random.choice(LAYOUTS)
+        layout = None if self.plain else self.random.choice(LAYOUTS)
         y = self.emit(R.nn.conv2d(x, weight, strides=stride, padding=kernel // 2), "conv")
         if layout is not None:
             self.frozen[f"conv_{self.ops}"] = list(layout)
@@ -60,7 +62,7 @@ def shape(x: Any) -> tuple[int, ...]:
     return tuple(int(e) for e in x.ty.shape.values)
 
 
-def residual(ops: int, seed: int = 0) -> Any:
+def residual(ops: int, seed: int = 0, *, plain: bool = False) -> Any:
     """Bottleneck blocks with residual joins; the resolution falls every eight blocks and starts over at 7x7."""
 
     def body(net: _Net, x: Any) -> Any:
@@ -77,10 +79,10 @@ def residual(ops: int, seed: int = 0) -> Any:
             block += 1
         return x
 
-    return _module(ops, (1, 64, 56, 56), seed, body)
+    return _module(ops, (1, 64, 56, 56), seed, body, plain)
 
 
-def dense(ops: int, seed: int = 0) -> Any:
+def dense(ops: int, seed: int = 0, *, plain: bool = False) -> Any:
     """Blocks of twelve layers, each concatenated to all before it."""
 
     def layer(net: _Net, x: Any) -> Any:
@@ -99,10 +101,10 @@ def dense(ops: int, seed: int = 0) -> Any:
             x = net.relu(net.conv(x, 64))
         return x
 
-    return _module(ops, (1, 64, 28, 28), seed, body)
+    return _module(ops, (1, 64, 28, 28), seed, body, plain)
 
 
-def transformer(ops: int, seed: int = 0) -> Any:
+def transformer(ops: int, seed: int = 0, *, plain: bool = False) -> Any:
     """Encoder layers: heads split and joined by reshape and transpose, softmax, layer norm, gelu."""
     tokens, heads, width = 128, 8, 64
     model = heads * width
@@ -129,11 +131,11 @@ def transformer(ops: int, seed: int = 0) -> Any:
             x = net.emit(R.add(x, linear(net, y, model)))
         return x
 
-    return _module(ops, (1, tokens, model), seed, body)
+    return _module(ops, (1, tokens, model), seed, body, plain)
 
 
-def _module(ops: int, shape: tuple[int, ...], seed: int, body: Callable[[_Net, Any], Any]) -> Any:
-    net = _Net(ops, shape, seed)
+def _module(ops: int, shape: tuple[int, ...], seed: int, body: Callable[[_Net, Any], Any], plain: bool) -> Any:
+    net = _Net(ops, shape, seed, plain)
     with net.builder.function("main", [net.input]):
         with net.builder.dataflow():
             output = net.builder.emit_output(body(net, net.input))
@@ -144,4 +146,4 @@ def _module(ops: int, shape: tuple[int, ...], seed: int, body: Callable[[_Net, A
     return mod
 
 
-NETWORKS: dict[str, Callable[[int], Any]] = {"residual": residual, "dense": dense, "transformer": transformer}
+NETWORKS: dict[str, Callable[..., Any]] = {"residual": residual, "dense": dense, "transformer": transformer}

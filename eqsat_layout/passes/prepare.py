@@ -14,6 +14,7 @@ from tvm import relax
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.broadcasts import skip_broadcasts
 from eqsat_layout.passes.fold_constants import fold_constants
+from eqsat_layout.passes.frozen_names import with_frozen_names
 from eqsat_layout.passes.training import write_out_training
 
 
@@ -22,7 +23,7 @@ def prepare(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
 
     Functions keep their names and signatures. A pass of TVM's that fails on the module is left out, with a note.
     """
-    passes = relax.transform
+    passes, given = relax.transform, mod
     mod = write_out_training(mod)
     for step in (
         passes.CanonicalizeBindings(),
@@ -31,7 +32,7 @@ def prepare(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         passes.CanonicalizeBindings(),
     ):
         mod = _after(step, mod, notes)
-    return fold_constants(skip_broadcasts(mod), notes)
+    return with_frozen_names(fold_constants(skip_broadcasts(mod), notes), given)
 
 
 def _after(step: Any, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:

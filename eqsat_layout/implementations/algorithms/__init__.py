@@ -21,7 +21,8 @@ from eqsat_layout.tir.computation import Computation
 
 @dataclass(frozen=True)
 class Algorithm:
-    """``approx``: it rounds worse than adding up in another order does.
+    """``approx``: it rounds worse than adding up in another order does, or multiplies by other zeros: a product of 0
+    and infinity is NaN.
 
     ``growth``: how many times the elements of its constants an op over constants may give for it to be folded: four for
     the weights of Winograd's F(4, 3), which are worth it. ``grouped``: it is for convolutions in groups, else for those
@@ -45,7 +46,7 @@ ALGORITHMS: Final = (
     Algorithm("winograd F(2,5)", True, lambda conv: winograd(conv, 2, 5), winograd_growth(2, 5)),
     Algorithm("winograd F(2,7)", True, lambda conv: winograd(conv, 2, 7), winograd_growth(2, 7)),
     Algorithm("im2col", False, im2col),
-    Algorithm("transposed", False, transposed),
+    Algorithm("transposed", True, transposed),
     Algorithm("groups", False, grouped, grouped=True),
     Algorithm("groups of 8", True, lambda conv: merged(conv, 8), 8, grouped=True),
     Algorithm("groups of 16", True, lambda conv: merged(conv, 16), 16, grouped=True),

@@ -15,6 +15,9 @@ from tvm.target import codegen
 
 from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES
 
+EXACT: Final = "eqsat_layout.exact"
+"""A key of targets whose kernels are exact in NaN, infinities and signs of zero: it travels with the target."""
+
 
 @dataclass(frozen=True)
 class CpuMachine:
@@ -22,7 +25,8 @@ class CpuMachine:
 
     ``registers`` of ``vector_bytes`` each; ``broadcast_operand``: an arithmetic instruction can broadcast a scalar from
     memory, without a register of its own; ``cores``: threads of a parallel loop; ``matrix_unit``: AMX may be used, and
-    starts a product of tiles every ``matrix_cycles``.
+    starts a product of tiles every ``matrix_cycles``; ``is_exact``: kernels give what TVM's own give of NaN, infinities
+    and zeros, so that functions are TVM's and every reduction takes its steps in order.
 
     A cache has two figures. ``l1_bytes``, ``l2_bytes``, ``last_level_bytes`` are its sizes, as data sheets and sysfs
     have them. ``l1_working_set`` and ``l2_working_set`` are what the data of one thread may take of it: the other
@@ -44,6 +48,7 @@ class CpuMachine:
     broadcast_operand: bool = False
     matrix_unit: bool = False
     matrix_cycles: int = 16
+    is_exact: bool = False
     line_bytes: int = 64
     l1_bytes: int = 32 << 10
     l1_working_set: int = 32 << 10
@@ -117,7 +122,8 @@ def machine_of(target: tvm.target.Target, measured: Mapping[str, float] | None =
     Presets by its features; sizes of caches as the system says, where the target is this host; and what was
     ``measured``, by the names of the fields (others are left out: another version may know them).
     """
-    machine = replace(PRESETS[_preset_of(target)], cores=int(dict(target.attrs).get("num-cores", 1)))
+    cores, is_exact = int(dict(target.attrs).get("num-cores", 1)), EXACT in set(map(str, target.keys))
+    machine = replace(PRESETS[_preset_of(target)], cores=cores, is_exact=is_exact)
     if _is_host(target):
         machine = with_caches(machine, dict(_host_caches()))
     known: dict[str, Any] = {name: value for name, value in (measured or {}).items() if name in _MEASURABLE}

@@ -111,7 +111,7 @@ def joined_primfunc(func: Any, machine: CpuMachine, *, passes: int, nanoseconds:
     means = _Means(machine, FAMILIES)
 
     def joined(sch: Any) -> Any:
-        plain = simplified(sch)
+        plain = simplified(sch, machine)
         chain = chain_of(stages_of(plain))
         moved = pads_first(sch) if may_move_pads(chain) else None
         fused = moved and _in_tiles(moved, machine, nanoseconds, has_pads=True)
@@ -136,8 +136,10 @@ def _finished(func: Any, schedule: Callable[[Any], Any], machine: CpuMachine, re
     sch = unless_refused(lambda: schedule(new_schedule(func)), refused)
     if sch is None:
         return None
-    written = write_out_combinations(expand_functions(sch.mod["main"]))
-    return _named(func, _scheduled(prefetch_panels(written, machine)))
+    made = sch.mod["main"]
+    if not machine.is_exact:  # else functions are TVM's, and products with zeros are computed: they may be NaN
+        made = write_out_combinations(expand_functions(made))
+    return _named(func, _scheduled(prefetch_panels(made, machine)))
 
 
 def _named(func: Any, done: Any) -> Any:
@@ -159,7 +161,7 @@ def _schedule(sch: Any, means: _Means) -> Any:
     machine = means.machine
     if any(stage.domain == 0 for stage in stages_of(sch)):  # loops that TVM can't fuse
         raise Refused("a tensor without elements")
-    sch = simplified(sch)
+    sch = simplified(sch, machine)
     whole = move_lanes(sch, machine) or _in_tiles(sch, machine) or _in_rows(sch, machine)
     if whole is not None:
         return whole
@@ -190,7 +192,8 @@ def _in_rows(sch: Any, machine: CpuMachine) -> Any:
     count = row_axes(stages)
     if not count:
         return None
-    whole = in_whole_vectors(sch, machine.lanes(stages[-1].write.element_bytes))
+    width = machine.lanes(stages[-1].write.element_bytes)
+    whole = None if machine.is_exact else in_whole_vectors(sch, width)  # whose steps may be done twice
     for trial in (whole, sch):
         fused = trial and tried(trial, lambda s: schedule_fused_rows(s, stages_of(s), count, machine))
         if fused is not None:
@@ -213,9 +216,9 @@ def _schedule_stage(sch: Any, stage: Stage, means: _Means) -> tuple[Any, list[An
     return sch, []
 
 
-def simplified(sch: Any) -> Any:
+def simplified(sch: Any, machine: CpuMachine) -> Any:
     """The same in fewer stages, and epilogues over the axes of their reductions."""
-    inlined = inline_producers(sch, _may_inline_all)
+    inlined = inline_producers(sch, _may_inline_exactly if machine.is_exact else _may_inline_all)
     return align_epilogues(sch if inlined is sch else new_schedule(inlined.mod["main"]))
 
 
@@ -224,6 +227,12 @@ def _may_inline_all(stage: Stage, consumers: Sequence[Stage]) -> bool:
     if not all(_may_inline(stage, consumer) for consumer in consumers):
         return False
     return not stage.is_costly or sum(consumer.domain for consumer in consumers) <= stage.domain
+
+
+def _may_inline_exactly(stage: Stage, consumers: Sequence[Stage]) -> bool:
+    """Borders stay in memory: of a maximum with a number that LLVM has seen before, it forgets that NaN comes first."""
+    has_border = bool(stage.conditions) and any(consumer.is_reduction for consumer in consumers)
+    return not has_border and _may_inline_all(stage, consumers)
 
 
 def _may_inline(stage: Stage, consumer: Stage) -> bool:

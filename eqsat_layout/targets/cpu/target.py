@@ -26,7 +26,7 @@ from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES, is_permitted
 from eqsat_layout.targets.cpu.calibration import workloads
 from eqsat_layout.targets.cpu.costs import default_costs
 from eqsat_layout.targets.cpu.kernels import Build, join_calls, schedule_module
-from eqsat_layout.targets.cpu.machine import CpuMachine, machine_of
+from eqsat_layout.targets.cpu.machine import EXACT, CpuMachine, machine_of
 from eqsat_layout.targets.executable import Executable
 from eqsat_layout.targets.protocol import Target, Workload
 from eqsat_layout.targets.registry import parsed
@@ -135,8 +135,9 @@ def normalize_target(given: Any = None, *, approx: bool = True) -> tvm.target.Ta
 
     One without ``mcpu`` gets the host's, and one without ``num-cores`` the threads that TVM will use. Without ``mcpu``
     and ``mattr`` it also gets the host's matrix unit, if that may be used; ``approx=False``: it has none whatever is
-    given, as products on it (:mod:`eqsat_layout.targets.cpu.amx.bfloat16_parts`) differ for infinite operands. Raises
-    :class:`TargetError` that names the target for one that is unknown or can't be built for here.
+    given, as products on it (:mod:`eqsat_layout.targets.cpu.amx.bfloat16_parts`) differ for infinite operands, and a
+    key that says so to what schedules. Raises :class:`TargetError` that names the target for one that is unknown or
+    can't be built for here.
     """
     if not tvm.get_global_func("target.build.llvm", allow_missing=True):
         raise TargetError("this TVM was built without LLVM")
@@ -146,6 +147,8 @@ def normalize_target(given: Any = None, *, approx: bool = True) -> tvm.target.Ta
         config["mcpu"] = str(codegen.llvm_get_system_cpu())
         if "mattr" not in config and is_permitted():
             config["mattr"] = list(ATTRIBUTES)
+    if not approx:
+        config["keys"] = ["cpu", EXACT]
     if not approx and "mattr" in config:
         config["mattr"] = [attribute for attribute in map(str, config["mattr"]) if attribute not in ATTRIBUTES]
     config.setdefault("num-cores", _host_threads())

@@ -43,7 +43,7 @@ def schedule_fused_rows(sch: Any, stages: Sequence[Stage], count: int, machine: 
     """
     *earlier, last = stages
     width = machine.lanes(last.write.element_bytes)
-    lanes = {stage.name: _lanes(stage, width) for stage in earlier if stage.is_reduction}
+    lanes = {stage.name: _lanes(stage, 1 if machine.is_exact else width) for stage in earlier if stage.is_reduction}
     most = _ROWS if all(lanes.values()) else machine.sums_in_flight
     size, axis = max((max(divisors(a.extent or 1, most)), i) for i, a in enumerate(last.axes[:count]))
     rows = math.prod(axis.extent or 1 for axis in last.axes[:count])
@@ -69,7 +69,7 @@ def schedule_fused_rows(sch: Any, stages: Sequence[Stage], count: int, machine: 
 
 
 def _lanes(stage: Stage, width: int) -> int:
-    """Partial results side by side, a power of two; 0: no vector divides the row."""
+    """Partial results side by side, a power of two; 0: no vector divides the row, or steps are done in order."""
     *outer, last = stage.reduced
     if stage.is_product or last.extent is None or (outer and last.extent != width):
         raise Refused("no sum along one axis")

@@ -94,7 +94,7 @@ def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, ma
         for loop in inner:
             sch.unroll(loop)
     sch.compute_at(stage.block, outer[-1], preserve_unit_loops=True)
-    reduce_in_tile(sch, local, tile)
+    reduce_in_tile(sch, local, tile, machine)
 
 
 def _elementwise(sch: Any, block: Any, loops: Sequence[Any] | None, machine: CpuMachine) -> None:

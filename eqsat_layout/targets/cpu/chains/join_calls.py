@@ -134,7 +134,7 @@ class _CallJoiner:
         """Nanoseconds row by row; infinite where they don't work in rows."""
         are_rows = _are_rows([stage for kernel in kernels for stage in kernel.chain.stages])
         function = _one_function(self.mod, window) if are_rows else None
-        return self._rows_of(simplified(new_schedule(function))) if function else math.inf
+        return self._rows_of(simplified(new_schedule(function), self.machine)) if function else math.inf
 
     def _rows_of(self, sch: Any) -> float:
         return self.model.in_rows(chain_of(stages_of(fuse_axes(sch))))
@@ -148,7 +148,7 @@ class _CallJoiner:
     def _inlined(self, window: Sequence[_Call]) -> Chain | None:
         """The chain of a window whose first call is part of the pad that reads it."""
         function = _one_function(self.mod, window)
-        return chain_of(stages_of(simplified(new_schedule(function)))) if function else None
+        return chain_of(stages_of(simplified(new_schedule(function), self.machine))) if function else None
 
     def _kernels_of(self, window: Sequence[_Call]) -> list[_Kernel]:
         """Those of which all stages are known."""
@@ -167,7 +167,7 @@ class _CallJoiner:
         return self._once(self._kernels, call.callee, [call], lambda: self._new_kernel(self.mod[call.callee]))
 
     def _new_kernel(self, function: Any) -> _Kernel | None:
-        sch = simplified(new_schedule(function))
+        sch = simplified(new_schedule(function), self.machine)
         chain = chain_of(stages_of(sch))
         if not chain.is_known:
             return None

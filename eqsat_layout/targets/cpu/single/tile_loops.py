@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.tile_cost import Tile
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess
@@ -65,16 +66,18 @@ def _ranks(stage: Stage) -> list[int]:
     return [rank(axis.var) for axis in stage.spatial]
 
 
-def reduce_in_tile(sch: Any, stage: Stage, tile: Tile) -> None:
+def reduce_in_tile(sch: Any, stage: Stage, tile: Tile, machine: CpuMachine) -> None:
     """The reduction of a tile, where the loops of the stage run over one tile only."""
     spatial, reduced = axis_loops(sch, stage)
     spatial[tile.vector], lane = sch.split(spatial[tile.vector], [None, tile.lanes])
-    tile_reduction(sch, stage, _held_last(stage, tile, spatial), lane, reduced)
+    tile_reduction(sch, stage, _held_last(stage, tile, spatial), lane, reduced, machine)
 
 
-def tile_reduction(sch: Any, stage: Stage, inner: Sequence[Any], lane: Any, reduced: Sequence[Any]) -> None:
+def tile_reduction(
+    sch: Any, stage: Stage, inner: Sequence[Any], lane: Any, reduced: Sequence[Any], machine: CpuMachine
+) -> None:
     """Inside a tile: reduction loops outside, the tile written out, lanes innermost, initialisation apart."""
-    reduced = _streamed_order(stage, reduced)
+    reduced = _streamed_order(stage, reduced, machine)
     written = _written_out(sch, stage, reduced, math.prod(extent_of(sch, loop) for loop in inner))
     sch.reorder(*reduced, *written, *inner, lane)
     for loop in (*written, *inner):
@@ -186,9 +189,15 @@ def _registers_of(load: StageAccess, stage: Stage, tile: Tile) -> int:
     return math.prod(size for axis, size in sizes if load.stride(axis.var) != 0)
 
 
-def _streamed_order(stage: Stage, reduced: Sequence[Any]) -> list[Any]:
-    """The reduction loops in the order in which the load in vectors lies in memory, if that is known."""
-    held = stage.vector_load
+def refuse_partial_results(machine: CpuMachine) -> None:
+    """Where reductions are done in order: the greatest of several numbers depends on it where some are NaN."""
+    if machine.is_exact:
+        raise Refused("the steps of a reduction are to be done in order")
+
+
+def _streamed_order(stage: Stage, reduced: Sequence[Any], machine: CpuMachine) -> list[Any]:
+    """The reduction loops as the load in vectors lies in memory, if that is known and any order will do."""
+    held = None if machine.is_exact else stage.vector_load
     strides = [held.stride(axis.var) for axis in stage.reduced] if held is not None else []
     if not strides or None in strides:
         return list(reduced)

@@ -19,12 +19,14 @@ from eqsat_layout.targets.cpu.single.tile_loops import (
     partial_results,
     reduce_lanes,
     reduce_side_by_side,
+    refuse_partial_results,
 )
 from eqsat_layout.targets.schedules.stages import Stage, divisors
 
 
 def _in_lanes(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
     """A reduction along contiguous memory: a vector of partial results, then across its lanes."""
+    refuse_partial_results(machine)
     tile = lane_tile(stage, machine)
     if tile is None or tile.lanes < 2:
         raise Refused("no vector axis")

@@ -14,13 +14,14 @@ from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.tiled_reduction import is_one_sum
 from eqsat_layout.targets.cpu.single.loops import in_parallel, leading_axes, run_of, vector_lanes
-from eqsat_layout.targets.cpu.single.tile_loops import partial_results, reduce_lanes
+from eqsat_layout.targets.cpu.single.tile_loops import partial_results, reduce_lanes, refuse_partial_results
 from eqsat_layout.targets.schedules.accesses import StageAxis
 from eqsat_layout.targets.schedules.stages import Stage
 
 
 def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
     """Vectors of partial results, then across these."""
+    refuse_partial_results(machine)
     count = len(stage.spatial)
     loops = sch.get_loops(stage.block)
     if len(stage.stores) < 2 or len(loops) != len(stage.axes) or leading_axes(stage) != count:

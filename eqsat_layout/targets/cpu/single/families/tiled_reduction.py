@@ -20,6 +20,7 @@ from eqsat_layout.targets.cpu.single.tile_loops import (
     panel_axes,
     partial_results,
     reduce_in_tile,
+    refuse_partial_results,
     split_tiles,
     tile_reduction,
 )
@@ -61,11 +62,12 @@ def _in_tiles(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
             sch.unroll(loop)
     at = parallel_pieces(sch, outer, machine, stage)
     sch.compute_at(stage.block, at, preserve_unit_loops=True)
-    reduce_in_tile(sch, stage, tile)
+    reduce_in_tile(sch, stage, tile, machine)
 
 
 def _in_pieces(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
     """A reduction whose panels of operands overflow L2, piece after piece for all tiles of a panel."""
+    refuse_partial_results(machine)
     tile = register_tile(stage, machine)
     if tile is None:
         raise Refused("no vector axis")
@@ -87,7 +89,7 @@ def _in_pieces(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachi
         sch.unroll(loop)
     sch.vectorize(lane)
     sch.compute_at(part, outer[-1], preserve_unit_loops=True)
-    reduce_in_tile(sch, stage_of(sch, part), Tile(tile.vector + 1, tile.lanes, (1, *tile.sizes)))
+    reduce_in_tile(sch, stage_of(sch, part), Tile(tile.vector + 1, tile.lanes, (1, *tile.sizes)), machine)
     sch.decompose_reduction(stage.block, piece)
     if epilogue is not None:
         sch.reverse_compute_at(epilogue.block, at, preserve_unit_loops=True)
@@ -113,7 +115,7 @@ def _in_relaid_tiles(sch: Any, stage: Stage, epilogue: Stage | None, machine: Cp
     held = tile.lanes * math.prod(tile.sizes)
     if math.prod(extent_of(sch, loop) for loop in own) != held:
         raise Refused("the tile is not a block of the epilogue's result")
-    tile_reduction(sch, stage, inner, lane, reduced)
+    tile_reduction(sch, stage, inner, lane, reduced, machine)
     common = math.gcd(extent_of(sch, own[-1]), stage.spatial[-1].extent or 1)  # vectors that stay inside a block
     outer, lane = sch.split(own[-1], [None, vector_lanes(common, machine.lanes(stage.write.element_bytes))])
     for loop in (*own[:-1], outer):
