@@ -16,6 +16,8 @@ from typing import Any
 from eqsat_layout.egraph.answers import Answers
 from eqsat_layout.egraph.expressions import Expr, is_variable
 from eqsat_layout.egraph.rule_forms import Rule
+from eqsat_layout.egraph.rule_lint import lint
+from eqsat_layout.egraph.rules import is_own
 from eqsat_layout.soundness.rules.counterexample import Counterexample, describe
 from eqsat_layout.soundness.rules.host_answers import check_answers
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon
@@ -217,6 +219,8 @@ class Fuzzer:
         return found
 
     def _remarks(self, report: RuleReport, effort: Effort) -> Iterator[str]:
+        if not is_own(report.rule.command):
+            yield from lint(report.rule)
         wanted = effort.cases if effort.seconds is None else 0
         if not report.failures:
             yield from remarks_on(report.rule, self._base, report.instances, wanted)
