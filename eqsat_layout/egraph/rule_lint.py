@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 import tvm
 
 from eqsat_layout.egraph.expressions import Expr, is_variable, quoted, unquoted
-from eqsat_layout.egraph.rule_forms import REWRITTEN, Rule
+from eqsat_layout.egraph.rule_forms import REWRITTEN, Rule, rules_of
+from eqsat_layout.egraph.rules import Command, is_own
 
 _RELAX = "relax."
 _NEAR = 3
+
+
+def lint_notes(commands: Iterable[Command]) -> list[str]:
+    """What is to be said of the rules that do not come with the package, with their places."""
+    own = [command for command in commands if not is_own(command)]
+    return [f"rule {rule.label}: {line}" for command in own for rule in rules_of(command) for line in lint(rule)]
 
 
 def lint(rule: Rule) -> Iterator[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from eqsat_layout.egraph.rule_forms import rules_of
-from eqsat_layout.egraph.rule_lint import lint
-from eqsat_layout.egraph.rules import Command
+from eqsat_layout.egraph.rule_lint import lint, lint_notes
+from eqsat_layout.egraph.rules import Command, read_all, rule_files
 
 
 @pytest.mark.parametrize(
@@ -36,3 +38,10 @@ def test_slips_are_said(text: str, said: str) -> None:
 def test_nothing_is_said_of_a_rule_that_is_in_order(text: str) -> None:
     (rule,) = rules_of(Command(text, "mine.egg", 1, 1))
     assert list(lint(rule)) == []
+
+
+def test_a_plan_says_what_is_wrong_with_rules(tmp_path: Path) -> None:
+    path = tmp_path / "mine.egg"
+    path.write_text('(rule ((alias y k x) (identity k)) ((union y x)) :name "mine")', encoding="utf-8")
+    assert any("rule mine (mine.egg:1): it is in no ruleset" in line for line in lint_notes(read_all([path])))
+    assert lint_notes(read_all(rule_files())) == []
