@@ -22,21 +22,26 @@ _NEAR = 3
 
 
 def lint_notes(commands: Iterable[Command]) -> list[str]:
-    """What is to be said of the rules that do not come with the package, with their places."""
+    """What a plan says of rules that do not come with the package, with their places; the rest is said by ``fuzz``."""
     own = [command for command in commands if not is_own(command)]
-    return [f"rule {rule.label}: {line}" for command in own for rule in rules_of(command) for line in lint(rule)]
+    return [f"rule {rule.label}: {line}" for command in own for rule in rules_of(command) for line in _slips(rule)]
 
 
 def lint(rule: Rule) -> Iterator[str]:
     """All that is found."""
+    yield from _slips(rule)
+    once = [name for name, count in _occurrences(rule).items() if count == 1 and not name.startswith("_")]
+    if once:
+        yield f"used once: {', '.join(once)} (a name that starts with _ says that this is meant)"
+
+
+def _slips(rule: Rule) -> Iterator[str]:
+    """What keeps a rule from ever being applied."""
     if not rule.ruleset:
         yield "it is in no ruleset, so it never runs: say :ruleset logical, flow or build"
     for fact in rule.body:
         if isinstance(fact, tuple) and fact[:1] == ("is",) and len(fact) == 3 and isinstance(fact[2], str):
             yield from _lint_name(fact[2])
-    once = [name for name, count in _occurrences(rule).items() if count == 1 and not name.startswith("_")]
-    if once:
-        yield f"used once: {', '.join(once)} (a name that starts with _ says that this is meant)"
 
 
 def _lint_name(name: str) -> Iterator[str]:
