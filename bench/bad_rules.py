@@ -7,6 +7,7 @@ are missed or accused, and how long the longest took; the exit code is 1 if ther
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -29,8 +30,12 @@ def main() -> int:
     options = parser.parse_args()
     files = options.files or sorted([*(CORPUS / "bad_rules").glob("*.egg"), *(CORPUS / "sound_rules").glob("*.egg")])
     cases = [case for file in files for case in cases_in(file)][:: options.every]
-    with ProcessPoolExecutor(options.jobs) as pool:
-        outcomes = list(pool.map(partial(judge_case, seed=options.seed), cases))
+    outcomes = []
+    context = multiprocessing.get_context("spawn")  # threads of TVM and egglog do not live on in a fork
+    with ProcessPoolExecutor(options.jobs, context) as pool:
+        for outcome in pool.map(partial(judge_case, seed=options.seed), cases):
+            outcomes.append(outcome)
+            print(f"{len(outcomes)} of {len(cases)}: {outcome}", file=sys.stderr, flush=True)
     bad = [o for o in outcomes if Path(o.case.file).parent.name != "sound_rules"]
     sound = [o for o in outcomes if o not in bad]
     failed = _print_all("wrong rules", "missed", bad, [o for o in bad if not o.caught])

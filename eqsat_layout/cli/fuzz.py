@@ -78,8 +78,8 @@ def fuzz_summary(report: FuzzReport, proofs: dict[tuple[str, int, str], str]) ->
     for heading in ("rule", "where", "instances", "proof", ""):
         table.add_column(heading, justify="right" if heading == "instances" else "left")
     for rule in report.rules:
-        where = f"{Path(rule.rule.file).name}:{rule.rule.line}"
-        table.add_row(rule.rule.name, where, f"{rule.instances:,}", proofs.get(_key(rule.rule), ""), _verdict(rule))
+        where, proof = f"{Path(rule.rule.file).name}:{rule.rule.line}", proofs.get(_key(rule.rule), "not tried")
+        table.add_row(rule.rule.name, where, f"{rule.instances:,}", proof, _verdict(rule))
     lines = [Text(f"\n{r.counterexample.text}") for r in report.rules if r.counterexample is not None]
     lines += [Text(f"\n{trouble}", style="red") for trouble in _troubles(report)]
     lines += [Text(f"\n{r.rule}: {remark}", style="yellow") for r in report.rules for remark in r.remarks]

@@ -6,12 +6,13 @@ are :class:`RuleError` with ``file:line:column``.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from eqsat_layout.egraph.rule_grammar import Names, check_forms
-from eqsat_layout.egraph.rule_text import Form, RuleText, read_rule_text
+from eqsat_layout.egraph.rule_text import Form, RuleText, Token, read_rule_text
 from eqsat_layout.errors import EqsatError, RuleError
 
 
@@ -51,11 +52,24 @@ def read_all(paths: Iterable[Path]) -> list[Command]:
     """The commands of some files, in order. A file may use what those before it and the package declare."""
     declared = _package_names()
     commands: list[Command] = []
+    named: dict[str, str] = {}
     for path in paths:
         read = read_file(path)
         declared = check_forms(read.forms, str(path), declared)
+        _check_names(read.forms, str(path), named)
         commands += _commands(read.forms, str(path))
     return commands
+
+
+def _check_names(forms: Iterable[Form], file: str, named: dict[str, str]) -> None:
+    """Refuses a second rule of a name, for which egglog panics; ``named`` says where the first stands."""
+    for form in forms:
+        for key, value in itertools.pairwise(form.parts):
+            if isinstance(key, Token) and key.text == ":name" and isinstance(value, Token):
+                where = f"{file}:{value.line}:{value.column}"
+                if value.text in named:
+                    raise RuleError(f"{where}: a rule is called {value.text} already: {named[value.text]}")
+                named[value.text] = where
 
 
 def read_commands(path: Path) -> list[Command]:

@@ -19,6 +19,7 @@ from eqsat_layout.cost.checked import checked_cost_model
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.flows import Spokesman, flow_callbacks, user_flows
 from eqsat_layout.egraph.limits import Limits
+from eqsat_layout.egraph.rule_lint import lint_notes
 from eqsat_layout.egraph.rules import Command, is_own, read_all, rule_files
 from eqsat_layout.egraph.saturate import Saturated, saturate
 from eqsat_layout.errors import ILL_TYPED, CostError, EqsatError, MalformedModuleError, TargetError
@@ -85,7 +86,7 @@ def search_of(
         program = import_module(mod, desired, callbacks, target.memories)
         _check_memories(program, target)
         spoken = user_flows(callbacks, program.signatures)
-    program.notes += [*spoken.notes, *unmet_desires(desired, program)]
+    program.notes += [*lint_notes(commands), *spoken.notes, *unmet_desires(desired, program)]
     with clock.stage("candidates"):
         offers = _offers(program, target, options, spoken.by_key)
         costs = costs_of(program) if own_model is None else checked_cost_model(own_model)

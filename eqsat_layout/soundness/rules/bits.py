@@ -74,6 +74,13 @@ def indices(rng: np.random.Generator, shape: Sequence[Any], dtype: Any) -> Array
     return rng.integers(0, 2, (WORLDS, *shape)).astype(dtype)
 
 
+def plain_arrays(shape: Sequence[Any], dtype: Any) -> list[Array]:
+    """Zeros, and a single 1 at either end, in all worlds: tensors of which views, pads and crops often agree."""
+    size = int(np.prod(tuple(shape), dtype=int))
+    flat = [np.zeros(size), *(np.eye(size)[[0, size - 1]] if size > 1 else ())]
+    return [np.stack([a.reshape(tuple(shape)).astype(dtype)] * WORLDS) for a in flat]
+
+
 def specials(dtype: Any) -> Array:
     """The numbers of a dtype at which arithmetic does what it does nowhere else."""
     dtype = np.dtype(dtype)

@@ -54,6 +54,10 @@ class Outcome:
         """Checked, and nothing found."""
         return not self.caught and not self.said
 
+    def __str__(self) -> str:
+        said = "caught" if self.caught else self.said.splitlines()[0] if self.said else "ok"
+        return f"{self.case}: {said} ({self.seconds:.1f} s)"
+
 
 def cases_in(path: Path) -> Iterator[Case]:
     """The cases of a file; the comment at its head belongs to none."""

@@ -6,7 +6,7 @@ variables stand for, and what differs, with a seed that gives the same again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from eqsat_layout.egraph.expressions import Expr, show
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.maps import IndexMap
+from eqsat_layout.soundness.rules.bits import same_bits
 from eqsat_layout.soundness.rules.model import Model
 from eqsat_layout.soundness.rules.remarks import tainted
 from eqsat_layout.soundness.rules.terms import IllTypedError
@@ -36,12 +37,13 @@ def describe(
     model: Model, rule: Rule, scope: Mapping[str, Any], action: Expr, why: str, *, seed: int
 ) -> Counterexample:
     """The counterexample that the variables in ``scope`` are."""
-    names, sorts = _Namer(model), model.base.variables(rule)
+    sides = _sides(model, action, scope)
+    world = _world([array for _, array in sides])
+    names, sorts = _Namer(model, world), model.base.variables(rule)
     lines = [f"{rule.file}:{rule.line}: rule {rule.name!r} is not sound", f"  {show(action)}: {why}", "with"]
     for name, value in scope.items():
         lines.append(f"  {name} = {names.value(value, sorts.get(name))}")
-    for side in _sides(model, action, scope):
-        lines.append(f"  {side}")
+    lines += [f"  {show(part)} = {array.shape[1:]} {_elements(array[world])}" for part, array in sides]
     tensors = names.lines()
     lines += ["where", *(f"  {line}" for line in tensors)] if tensors else []
     lines += tainted(rule, model.base)
@@ -52,8 +54,8 @@ def describe(
 class _Namer:
     """Names tensors by what they were made by, and lists them."""
 
-    def __init__(self, model: Model):
-        self._model = model
+    def __init__(self, model: Model, world: int):
+        self._model, self._world = model, world
         self._lines: dict[int, str] = {}
 
     @property
@@ -79,7 +81,7 @@ class _Namer:
         if number not in self._lines:
             made = self._made_by(self._model.values.made_by[number])
             value = self._model.values.tensors[number]
-            shape = "tuple" if isinstance(value, tuple) else f"{value.shape[1:]} {_elements(value[0])}"
+            shape = "tuple" if isinstance(value, tuple) else f"{value.shape[1:]} {_elements(value[self._world])}"
             self._lines[number] = f"t{number} = {made}: {shape}"
         return f"t{number}"
 
@@ -112,8 +114,8 @@ def _elements(array: np.ndarray[Any, Any]) -> str:
     return f"[{text}{' ...' if flat.size > LARGEST_SHOWN else ''}]"
 
 
-def _sides(model: Model, action: Expr, scope: Mapping[str, Any]) -> list[str]:
-    """For a union: both sides' elements in the first world in which they differ."""
+def _sides(model: Model, action: Expr, scope: Mapping[str, Any]) -> list[tuple[Expr, np.ndarray[Any, Any]]]:
+    """Both sides of a union of tensors, all worlds of them."""
     if isinstance(action, str) or action[0] != "union":
         return []
     try:
@@ -121,11 +123,11 @@ def _sides(model: Model, action: Expr, scope: Mapping[str, Any]) -> list[str]:
     except IllTypedError:
         return []
     arrays = [None if isinstance(side, tuple) else model.values.tensors[side] for side in sides]
-    if any(a is None or isinstance(a, tuple) for a in arrays):
-        return []
-    shown = [np.asarray(a) for a in arrays]
-    same = shown[0].shape == shown[1].shape
-    worlds = [w for w in range(len(shown[0])) if not same or not np.array_equal(shown[0][w], shown[1][w])]
-    world = worlds[0] if worlds else 0
-    pairs = zip(action[1:], shown, strict=True)
-    return [f"{show(part)} = {a.shape[1:]} {_elements(a[world])}" for part, a in pairs]
+    return [(part, a) for part, a in zip(action[1:], arrays, strict=True) if isinstance(a, np.ndarray)]
+
+
+def _world(sides: Sequence[np.ndarray[Any, Any]]) -> int:
+    """The first world in which two sides differ, which is the one that is shown."""
+    if len(sides) != 2 or sides[0].shape != sides[1].shape:
+        return 0
+    return next((w for w, (a, b) in enumerate(zip(*sides, strict=True)) if not same_bits(a, b)), 0)

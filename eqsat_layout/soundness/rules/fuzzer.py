@@ -16,6 +16,8 @@ from typing import Any
 from eqsat_layout.egraph.answers import Answers
 from eqsat_layout.egraph.expressions import Expr, is_variable
 from eqsat_layout.egraph.rule_forms import Rule
+from eqsat_layout.egraph.rule_lint import lint
+from eqsat_layout.egraph.rules import is_own
 from eqsat_layout.soundness.rules.counterexample import Counterexample, describe
 from eqsat_layout.soundness.rules.host_answers import check_answers
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon
@@ -39,7 +41,7 @@ TOGETHER_EVERY = 2
 PATIENCE = 3
 """How many times the models asked for are made so that rare rules have their instances too."""
 AT_MOST = 10.0
-"""Seconds for a file of somebody's own; those of the package are not fuzzed again for it."""
+"""Seconds of work for a file of somebody's own; those of the package are not fuzzed again for it."""
 FEW_RULES = 24
 """Up to so many rules, models are made with more terms of each."""
 VOCABULARIES = 3
@@ -106,7 +108,8 @@ class FuzzReport:
 @dataclass(frozen=True)
 class Effort:
     """When to stop: after ``seconds``; or when ``models`` were made and every rule that has instances had ``cases``, or
-    after ``at_most`` seconds, or before that, when every rule is known to be wrong."""
+    after ``at_most`` seconds of the processor, so that other work on the machine hides nothing, or before that, when
+    every rule is known to be wrong."""
 
     seconds: float | None = None
     cases: int = 1000
@@ -170,11 +173,10 @@ class Fuzzer:
 
     def run(self, effort: Effort, progress: Progress = lambda instances, share: None, first: int = 0) -> FuzzReport:
         """Makes and checks models, from number ``first`` on, until the effort is spent."""
-        start = time.perf_counter()
+        start, work = time.perf_counter(), time.process_time()
         models = 0
         while True:
-            passed = time.perf_counter() - start
-            share = self._share(effort, models, passed)
+            share = self._share(effort, models, time.perf_counter() - start, time.process_time() - work)
             progress(sum(r.instances for r in self.reports), share)
             if share >= 1:
                 break
@@ -217,6 +219,8 @@ class Fuzzer:
         return found
 
     def _remarks(self, report: RuleReport, effort: Effort) -> Iterator[str]:
+        if not is_own(report.rule.command):
+            yield from lint(report.rule)
         wanted = effort.cases if effort.seconds is None else 0
         if not report.failures:
             yield from remarks_on(report.rule, self._base, report.instances, wanted)
@@ -237,11 +241,11 @@ class Fuzzer:
                 matcher.close()
         return f"not so without {' or without '.join(found)}" if found else "no rule is alone to blame"
 
-    def _share(self, effort: Effort, models: int, seconds: float) -> float:
+    def _share(self, effort: Effort, models: int, seconds: float, work: float) -> float:
         if effort.seconds is not None:
             return seconds / effort.seconds
         decided = bool(self.reports) and all(r.failures for r in self.reports)
-        if effort.at_most is not None and models and (decided or seconds >= effort.at_most):
+        if effort.at_most is not None and models and (decided or work >= effort.at_most):
             return 1.0
         if models < effort.models:
             return models / (effort.models * PATIENCE)

@@ -23,7 +23,7 @@ from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.terms import IllTypedError
 
 SORTS = ("Tensor", "Args", "String", "i64")
-DERIVING_ROUNDS = 4
+DERIVING_ROUNDS = 8
 FEW = 12
 """Tensors and lists that a body of unrelated facts is matched with."""
 TOGETHER_ROUNDS = 3

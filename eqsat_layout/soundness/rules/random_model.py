@@ -15,7 +15,7 @@ import numpy as np
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.graph.borders import Border
 from eqsat_layout.maps import IndexMap
-from eqsat_layout.soundness.rules.bits import WORLDS, indices, random_array
+from eqsat_layout.soundness.rules.bits import WORLDS, indices, plain_arrays, random_array
 from eqsat_layout.soundness.rules.lexicon import Lexicon
 from eqsat_layout.soundness.rules.model import Model
 from eqsat_layout.soundness.rules.model_graphs import add_graphs
@@ -110,6 +110,9 @@ def _leaves(model: Model, rng: np.random.Generator) -> None:
             model.leaf(random_array(rng, shape, dtype))
         if np.dtype(dtype).kind in "iu":
             model.leaf(indices(rng, shape, dtype))
+    for shape in (vocabulary.shape, vocabulary.wide):
+        for array in plain_arrays(shape, "float32"):
+            model.leaf(array)
     _constants(model)
     for part in vocabulary.parts:
         if isinstance(part, Border) and part.fill is not None and model.rng.random() < 0.5:

@@ -6,6 +6,7 @@ one that reads where another says may read out of bounds, and that is not caught
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -14,11 +15,13 @@ import tvm
 from tvm import relax
 
 from eqsat_layout.errors import ILL_TYPED
-from eqsat_layout.soundness.oracle.tir_interpreter import Masked
+from eqsat_layout.soundness.oracle.tir_interpreter import InterpreterError, Masked
 from eqsat_layout.soundness.rules.schema import Call
 
 _OUTSIDE = ("call_packed", "call_extern", "call_dps_packed", "call_cpacked", "call_pure_packed")
-"""Calls that may do anything: sorting code that is given a NaN, say."""
+"""Calls that may do anything."""
+_SORTING = re.compile(r"call_\w*packed\(\s*\"tvm\.contrib\.sort\.")
+"""Calls that sort, which is well defined where no number is NaN."""
 
 
 class Runs(Protocol):
@@ -30,13 +33,15 @@ class Runs(Protocol):
 
 
 class Built:
-    """One call, built for this machine as TVM does it."""
+    """One call, built for this machine as TVM does it; one that ``orders`` has no value for NaN."""
 
-    def __init__(self, machine: Any):
-        self._machine = machine
+    def __init__(self, machine: Any, *, orders: bool = False):
+        self._machine, self._orders = machine, orders
 
     def run(self, operands: Sequence[Masked]) -> list[Masked]:
         """Its results, one world after the other."""
+        if self._orders and any(o.values.dtype.kind == "f" and np.isnan(o.values).any() for o in operands):
+            raise InterpreterError("NaN has no place in an order")
         worlds = [self._run_world([o.values[w] for o in operands]) for w in range(len(operands[0].values))]
         return [Masked.of(np.stack(results)) for results in zip(*worlds, strict=True)]
 
@@ -60,8 +65,12 @@ def build_call(call: Call) -> Built | str:
         mod = builder.finalize()
         with tvm.target.Target("llvm"):
             legal = relax.transform.LegalizeOps()(relax.backend.DispatchSortScan()(mod)).script()
-        if any(word in legal for word in _OUTSIDE):
+        calls = sum(legal.count(word) for word in _OUTSIDE)
+        sorts = len(_SORTING.findall(legal))
+        if calls > sorts:
             return "it has no TIR: it calls code from outside"
-        return Built(relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu()))
-    except ILL_TYPED as error:
+        if sorts and not variable.ty.ndim:
+            return "it has no TIR, and a number alone has no order"
+        return Built(relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu()), orders=bool(sorts))
+    except (AttributeError, *ILL_TYPED) as error:  # some of TVM's own rules name functions that it no longer has
         return f"it has no TIR, and TVM does not build it: {str(error).strip().splitlines()[-1]}"

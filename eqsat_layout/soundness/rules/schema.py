@@ -262,6 +262,9 @@ class _Draw:
             return rng.choice(_FLOATS)
         if hint is str:
             return self._text(parameter)
+        rank = len(self._first.shape)
+        if rank and parameter.name == "axis" and hint in (int, None):
+            return rng.randrange(-rank, rank)  # type inference does not look at every op's
         if hint is int or hint is None or parameter.kind == "PrimExpr":
             return rng.choice(_NUMBERS)
         return self._numbers(typing.get_args(hint))

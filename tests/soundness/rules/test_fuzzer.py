@@ -204,3 +204,36 @@ def test_mutants_are_caught() -> None:
     assert len(mutants) > 60
     assert [str(m) for m in verdict.survivors] == []
     assert len(verdict.caught) > 15
+
+
+def test_a_second_rule_of_a_name_is_refused_with_both_places(tmp_path: Path) -> None:
+    path = written(tmp_path, '(rule ((alias y k x) (identity k)) ((union y x)) :ruleset logical :name "identity")')
+    with pytest.raises(RuleError, match=r'mine\.egg:1:73: a rule is called "identity" already: .*compose\.egg:\d+'):
+        fuzz(path)
+
+
+@pytest.mark.parametrize("op", ["sort", "argsort"])
+def test_what_sorts_is_in_the_models(tmp_path: Path, op: str) -> None:
+    rule = f"""
+        (rule ((= y (Op k (Arg (Op r (Arg x (End))) (End)))) (is k "relax.{op}") (is r "relax.nn.relu")
+               (= z (Op k (Arg x (End)))))
+              ((union y z)) :ruleset logical :name "r")
+    """
+    (report,) = fuzz(written(tmp_path, rule), Effort(models=4)).rules
+    assert report.failures
+
+
+def test_a_counterexample_shows_one_world(tmp_path: Path) -> None:
+    """The elements of the two sides are those that stand beside their tensors."""
+    rule = """
+        (rule ((= y (Op k (Arg x (End)))) (is k "relax.nn.relu") (= z (Op j (Arg x (End)))) (is j "relax.abs"))
+              ((union y z)) :ruleset logical :name "r")
+    """
+    (report,) = fuzz(written(tmp_path, rule), Effort(models=4)).rules
+    assert report.counterexample is not None
+    lines = report.counterexample.text.splitlines()
+    numbers = {line.split(" = ")[0].strip(): line.split(" = ", 1)[1] for line in lines if " = " in line}
+    left, name = lines[lines.index(next(li for li in lines if li.startswith("  y = ("))) :][0], numbers["k"]
+    assert name == "relax.nn.relu"
+    shown = next(line for line in lines if "= relax.nn.relu(" in line)
+    assert left.split("[")[1] == shown.split("[")[1]

@@ -1,0 +1,79 @@
+"""What looks like a slip in a rule that egglog takes all the same.
+
+In: a rule. Out: lines for a person, without its place: a rule that no phase runs, names of ops that do not exist, a
+name without its quotes, a variable that stands in one place only.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+import tvm
+
+from eqsat_layout.egraph.expressions import Expr, is_variable, quoted, unquoted
+from eqsat_layout.egraph.rule_forms import REWRITTEN, Rule, rules_of
+from eqsat_layout.egraph.rules import Command, is_own
+
+_RELAX = "relax."
+_NEAR = 3
+
+
+def lint_notes(commands: Iterable[Command]) -> list[str]:
+    """What a plan says of rules that do not come with the package, with their places; the rest is said by ``fuzz``."""
+    own = [command for command in commands if not is_own(command)]
+    return [f"rule {rule.label}: {line}" for command in own for rule in rules_of(command) for line in _slips(rule)]
+
+
+def lint(rule: Rule) -> Iterator[str]:
+    """All that is found."""
+    yield from _slips(rule)
+    once = [name for name, count in _occurrences(rule).items() if count == 1 and not name.startswith("_")]
+    if once:
+        yield f"used once: {', '.join(once)} (a name that starts with _ says that this is meant)"
+
+
+def _slips(rule: Rule) -> Iterator[str]:
+    """What keeps a rule from ever being applied."""
+    if not rule.ruleset:
+        yield "it is in no ruleset, so it never runs: say :ruleset logical, flow or build"
+    for fact in rule.body:
+        if isinstance(fact, tuple) and fact[:1] == ("is",) and len(fact) == 3 and isinstance(fact[2], str):
+            yield from _lint_name(fact[2])
+
+
+def _lint_name(name: str) -> Iterator[str]:
+    if name.startswith(_RELAX):
+        yield f"{name} is a variable here, which stands for any name: write {quoted(name)}"
+    elif name.startswith('"') and unquoted(name).startswith(_RELAX) and unquoted(name) not in _ops():
+        near = _nearest(unquoted(name))
+        yield f"there is no op {unquoted(name)}" + (f": did you mean {' or '.join(near)}?" if near else "")
+
+
+def _nearest(name: str) -> list[str]:
+    """Ops of the same last name first: relax.relu is relax.nn.relu."""
+    last = name.rpartition(".")[2]
+    same = sorted(op for op in _ops() if op.rpartition(".")[2] == last)
+    return (same or difflib.get_close_matches(name, sorted(_ops()), _NEAR))[:_NEAR]
+
+
+@cache
+def _ops() -> frozenset[str]:
+    return frozenset(str(name) for name in tvm.ir.Op.list_op_names() if str(name).startswith(_RELAX))
+
+
+def _occurrences(rule: Rule) -> Counter[str]:
+    found: Counter[str] = Counter()
+
+    def visit(expr: Expr, *, head: bool = False) -> None:
+        if isinstance(expr, tuple):
+            for place, part in enumerate(expr):
+                visit(part, head=place == 0 and isinstance(part, str))
+        elif not head and is_variable(expr) and expr != REWRITTEN:
+            found[expr] += 1
+
+    for form in (*rule.body, *rule.actions):
+        visit(form)
+    return found

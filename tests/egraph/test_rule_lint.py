@@ -1,0 +1,47 @@
+"""Slips in rules that egglog takes all the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eqsat_layout.egraph.rule_forms import rules_of
+from eqsat_layout.egraph.rule_lint import lint, lint_notes
+from eqsat_layout.egraph.rules import Command, read_all, rule_files
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("(rule ((alias y k x) (identity k)) ((union y x)))", "it is in no ruleset"),
+        ('(rule ((is k "relax.relu") (= y (Op k y))) ((live y)) :ruleset flow)', "did you mean relax.nn.relu?"),
+        ('(rule ((is k "relax.nn.rellu") (= y (Op k y))) ((live y)) :ruleset flow)', "did you mean relax.nn.relu"),
+        ("(rule ((is k relax.nn.relu) (= y (Op k y))) ((live y)) :ruleset flow)", 'write "relax.nn.relu"'),
+        ("(rule ((alias y k x) (identity k)) ((live y)) :ruleset logical)", "used once: x"),
+    ],
+)
+def test_slips_are_said(text: str, said: str) -> None:
+    (rule,) = rules_of(Command(text, "mine.egg", 1, 1))
+    assert any(said in line for line in lint(rule)), list(lint(rule))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(rule ((alias y k x) (identity k)) ((union y x)) :ruleset logical)",
+        '(rewrite (Op k (Arg x (End))) x :when ((is k "relax.nn.relu") (want x _f)) :ruleset logical)',
+        '(rule ((is k "view") (alias y k x)) ((union y x)) :ruleset logical)',
+        '(rule ((is k "call_tir:mine") (alias y k x)) ((union y x)) :ruleset logical)',
+    ],
+)
+def test_nothing_is_said_of_a_rule_that_is_in_order(text: str) -> None:
+    (rule,) = rules_of(Command(text, "mine.egg", 1, 1))
+    assert list(lint(rule)) == []
+
+
+def test_a_plan_says_what_is_wrong_with_rules(tmp_path: Path) -> None:
+    path = tmp_path / "mine.egg"
+    path.write_text('(rule ((alias y k x) (identity k)) ((union y x)) :name "mine")', encoding="utf-8")
+    assert any("rule mine (mine.egg:1): it is in no ruleset" in line for line in lint_notes(read_all([path])))
+    assert lint_notes(read_all(rule_files())) == []
