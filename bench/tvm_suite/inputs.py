@@ -7,6 +7,7 @@ lists of arrays differ.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -20,20 +21,33 @@ Array = npt.NDArray[Any]
 
 EQUAL, ROUNDING, DIFFERENT = "equal", "rounding", "differ"
 
+_MARGIN: Final = 1 << 16
+_ALIGNMENT: Final = 64
 _SHARE: Final = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}
 """Of the largest element: where constants and functions are not exact, orders of additions show."""
 
 
-def whole_inputs(function: Any, size: int, seed: int, *, distinct: bool) -> list[Any]:
-    """Small whole numbers, also in floats."""
-    return [_whole(value) for value in random_inputs(function, size, seed, distinct=distinct)]
+def whole_inputs(function: Any, size: int, seed: int, *, distinct: bool, tiny: bool = False) -> list[Any]:
+    """Small whole numbers, also in floats; ``tiny``: zeros and ones, which may be indices."""
+    return [_whole(value, tiny) for value in random_inputs(function, size, seed, distinct=distinct)]
 
 
-def copied(value: Any) -> Any:
-    """Values that a run may overwrite."""
+def copied(value: Any, byte: int) -> Any:
+    """Values that a run may overwrite; each tensor lies amid so many of ``byte``, which no right program reads."""
     if hasattr(value, "numpy"):
-        return tvm.runtime.tensor(value.numpy().copy())
-    return _mapped(copied, value)
+        return _amid(value.numpy(), byte)
+    return _mapped(partial(copied, byte=byte), value)
+
+
+def _amid(array: Array, byte: int) -> Any:
+    memory = np.full(array.nbytes + 2 * _MARGIN + _ALIGNMENT, byte, np.uint8)
+    start = _MARGIN - (memory.ctypes.data + _MARGIN) % _ALIGNMENT + _ALIGNMENT
+    placed = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    placed[...] = array
+    try:
+        return tvm_ffi.from_dlpack(placed)
+    except (BufferError, TypeError, ValueError):  # a type that NumPy does not hand on
+        return tvm.runtime.tensor(array.copy())
 
 
 def compared(expected: Sequence[Array], got: Sequence[Array]) -> tuple[str, str]:
@@ -71,12 +85,16 @@ def _compared(wanted: Array, found: Array) -> tuple[str, str]:
     return (ROUNDING if close.all() else DIFFERENT), text
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: Any, tiny: bool) -> Any:
+    if isinstance(value, float):
+        return float(round(2 * value))
     if not hasattr(value, "numpy"):
-        return _mapped(_whole, value) if not isinstance(value, float) else float(round(2 * value))
+        return _mapped(partial(_whole, tiny=tiny), value)
     array = value.numpy()
-    is_float = str(array.dtype) in _SHARE
-    return tvm.runtime.tensor(np.round(2 * array.astype("float64")).astype(array.dtype)) if is_float else value
+    if str(array.dtype) in _SHARE:
+        whole = np.round(2 * array.astype("float64"))
+        return tvm.runtime.tensor((np.abs(whole) % 2 if tiny else whole).astype(array.dtype))
+    return tvm.runtime.tensor((array % 2).astype(array.dtype)) if tiny and array.dtype.kind in "iu" else value
 
 
 def _mapped(function: Any, value: Any) -> Any:
