@@ -21,14 +21,15 @@ os.environ.setdefault("EQSAT_LAYOUT_CACHE", os.path.join(tempfile.gettempdir(), 
 
 from rich.console import Console
 from tvm_suite.harvest import Module, harvest, lost_files, modules
-from tvm_suite.record import Outcome, outdated, read_known, read_outcomes, table_of, write_outcome, wrong
+from tvm_suite.record import WRONG, Outcome, outdated, read_known, read_outcomes, table_of, write_outcome, wrong
 from tvm_suite.rewrites import write_rewrites
 from tvm_suite.trial import WAYS, tried
 
 from eqsat_layout.system.workers import WorkerError, Workers
 
 KNOWN = Path(__file__).parent / "tvm_suite" / "known.json"
-PATIENCE = 240.0
+PATIENCE = 60.0
+STOCK_DIED = "stock TVM's process was lost"
 
 
 def main() -> int:
@@ -38,6 +39,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="modules with this in one of their names or in their digest")
     parser.add_argument("--every", type=int, default=1, help="only each so many-th module")
     parser.add_argument("--way", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--written", action="store_true", help="only modules that tests write down")
     parser.add_argument("--again", action="store_true", help="also what the record has")
     parser.add_argument("--rewrites", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--no-harvest", action="store_true", help="only what was harvested")
@@ -45,32 +47,38 @@ def main() -> int:
     console = Console(width=160)
     if not options.no_harvest:
         harvest(options.checkout, options.out / "modules", lambda text: console.print(text, highlight=False))
-    found = [m for m in modules(options.out / "modules") if _is_asked(m, options.only)][:: options.every]
+    found = [m for m in modules(options.out / "modules") if _is_asked(m, options)][:: options.every]
     record = options.out / "record.jsonl"
-    done = set() if options.again else {(o.digest, o.way) for o in read_outcomes(record)}
+    done = {} if options.again else {(o.digest, o.way): o for o in read_outcomes(record)}
     processes = Workers(1, PATIENCE)
     for module in found:
-        for way in options.way:
+        for way in dict.fromkeys(["stock", *options.way]):
             if (module.path.stem, way) not in done:
-                outcome = _outcome(processes, module, way)
+                stock = done.get((module.path.stem, "stock"))
+                outcome = _outcome(processes, module, way, stock is None or STOCK_DIED not in stock.text)
+                done[module.path.stem, way] = outcome
                 write_outcome(record, outcome)
-                if outcome.kind in ("differ", "crash", "hang"):
+                if outcome.kind in WRONG:
                     console.print(f"{outcome.digest} {outcome.name}, {way}: {outcome.kind}: {outcome.text}", markup=False)
     if options.rewrites:
         write_rewrites(found, options.out / "rewrites", processes)
     return _said(console, options.out, {m.path.stem for m in found})
 
 
-def _is_asked(module: Module, only: str) -> bool:
-    return only in module.path.stem or any(only in name for name in module.names)
+def _is_asked(module: Module, options: argparse.Namespace) -> bool:
+    if options.written and not module.is_written:
+        return False
+    return options.only in module.path.stem or any(options.only in name for name in module.names)
 
 
-def _outcome(processes: Workers, module: Module, way: str) -> Outcome:
+def _outcome(processes: Workers, module: Module, way: str, has_stock: bool) -> Outcome:
     try:
-        kind, text = processes.apart(tried, (str(module.path), way))
+        kind, text = processes.apart(tried, (str(module.path), way, has_stock))
     except WorkerError as error:
         kind = "hang" if isinstance(error.__cause__, TimeoutError) else "crash"
         text = f"{type(error.__cause__).__name__}: {error}"
+        if way == "stock":
+            kind, text = "not run", f"{STOCK_DIED} ({kind})"
     return Outcome(module.path.stem, module.name, way, kind, text)
 
 

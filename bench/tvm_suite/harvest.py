@@ -22,6 +22,7 @@ from tvm_suite.collecting import NAMES, TESTS
 _CPU_SECONDS: Final = 240
 _WALL_SECONDS: Final = 900
 _MEMORY: Final = 12 << 30
+_MADE: Final = (" builder", " built", " text")
 _DONE: Final = "files.jsonl"
 
 
@@ -36,6 +37,11 @@ class Module:
     def name(self) -> str:
         """The first one."""
         return self.names[0]
+
+    @property
+    def is_written(self) -> bool:
+        """Whether a test writes it down, rather than makes it by a pass or a builder."""
+        return any(name.rpartition(" ")[2].isidentifier() and not name.endswith(_MADE) for name in self.names)
 
 
 def harvest(checkout: Path, folder: Path, say: Callable[[str], None]) -> None:
@@ -60,7 +66,7 @@ def test_files(checkout: Path) -> list[Path]:
 
 
 def modules(folder: Path) -> list[Module]:
-    """What was harvested, each module once."""
+    """What was harvested, each module once, in an order that makes any part a sample of all."""
     found: dict[str, Module] = {}
     for entry in _lines(folder / NAMES):
         digest = entry.get("module")
@@ -69,7 +75,7 @@ def modules(folder: Path) -> list[Module]:
             name = f"{entry['file']}::{entry['test']} {entry['name']}"
             if name not in module.names:
                 module.names.append(name)
-    return sorted(found.values(), key=lambda m: (m.name, m.path.name))
+    return sorted(found.values(), key=lambda m: m.path.name)
 
 
 def lost_files(folder: Path) -> list[tuple[str, str]]:

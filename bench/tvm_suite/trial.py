@@ -59,10 +59,10 @@ class Stock:
     is_built: bool
 
 
-def tried(job: tuple[str, str]) -> tuple[str, str]:
-    """What comes of the module at a path in one of :data:`WAYS`."""
-    path, way = job
-    stock = _stock(path)
+def tried(job: tuple[str, str, bool]) -> tuple[str, str]:
+    """What comes of the module at a path in one of :data:`WAYS`; last, whether stock TVM comes to its end."""
+    path, way, has_stock = job
+    stock = _stock(path) if has_stock else Stock(_loaded(path), [], "stock TVM's process was lost", False)
     before = tvm.ir.save_json(stock.mod)
     try:
         kind, text = WAYS[way](stock)
@@ -141,9 +141,13 @@ def _agreement(stock: Stock, executable: Any) -> tuple[str, str]:
     return worst
 
 
+def _loaded(path: str) -> Any:
+    return tvm.ir.load_json(Path(path).read_text())
+
+
 @lru_cache(maxsize=1)
 def _stock(path: str) -> Stock:
-    mod = tvm.ir.load_json(Path(path).read_text())
+    mod = _loaded(path)
     try:
         executable = _stock_build(mod)
     except Exception as error:  # on purpose: whatever stock TVM raises, it says nothing of this module
