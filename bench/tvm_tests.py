@@ -1,4 +1,4 @@
-"""TVM's own tests as a suite: ``python bench/tvm_tests.py CHECKOUT [--out DIR] [--only TEXT] [--every N] [--way W...]``.
+"""TVM's own tests as a suite: ``python bench/tvm_tests.py CHECKOUT [--out DIR] [--only TEXT...] [--every N] [--way W...]``.
 
 ``CHECKOUT`` is a work tree of apache/tvm of about the version that is installed. Every Relax module of its tests is
 harvested, and goes through ``optimize``, also under other costs and under three desired layouts, and ``compile`` with
@@ -36,7 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "eqsat_layout_tvm_tests")
-    parser.add_argument("--only", default="", help="modules with this in one of their names or in their digest")
+    parser.add_argument("--only", nargs="+", default=[""], help="modules with one of these in a name or in the digest")
     parser.add_argument("--every", type=int, default=1, help="only each so many-th module")
     parser.add_argument("--way", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--written", action="store_true", help="only modules that tests write down")
@@ -68,7 +68,7 @@ def main() -> int:
 def _is_asked(module: Module, options: argparse.Namespace) -> bool:
     if options.written and not module.is_written:
         return False
-    return options.only in module.path.stem or any(options.only in name for name in module.names)
+    return any(text in name for text in options.only for name in (module.path.stem, *module.names))
 
 
 def _outcome(processes: Workers, module: Module, way: str, has_stock: bool) -> Outcome:

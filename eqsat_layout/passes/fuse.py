@@ -13,6 +13,8 @@ from tvm import relax, tirx
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.notes import Notes
 
+_MARK: Final = "Primitive"
+"""What TVM marks a group with that is to become one PrimFunc."""
 _OPAQUE: Final = 8
 """TVM's number for a function that is fused with nothing (``OpPatternKind.kOpaque``)."""
 
@@ -28,10 +30,27 @@ def fuse(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
             var: func.with_attr("op_pattern", _OPAQUE) if var in alone else func for var, func in mod.functions_items()
         }
         mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    mod = _with_public_functions(mod)
     passes = relax.transform
     grouping = [passes.AnnotateTIROpPattern(), passes.FuseOps(), passes.FuseTIR(), passes.DeadCodeElimination()]
     fused: tvm.IRModule = tvm.transform.Sequential(grouping)(mod)
     return fused
+
+
+def _with_public_functions(mod: tvm.IRModule) -> tvm.IRModule:
+    """Functions that are fused already but known outside stay what the outside calls: FuseTIR makes PrimFuncs of all
+    that are marked."""
+    marked = [
+        var
+        for var, func in mod.functions_items()
+        if isinstance(func, relax.Function) and func.attrs and {"global_symbol", _MARK} <= set(func.attrs.keys())
+    ]
+    if not marked:
+        return mod
+    mod = mod.clone()
+    for var in marked:
+        mod.update_func(var, mod[var].without_attr(_MARK))
+    return mod
 
 
 def _why_alone(func: Any) -> str | None:
