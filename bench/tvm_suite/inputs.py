@@ -23,7 +23,7 @@ EQUAL, ROUNDING, DIFFERENT = "equal", "rounding", "differ"
 
 _MARGIN: Final = 1 << 16
 _ALIGNMENT: Final = 64
-_SHARE: Final = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}
+_SHARE: Final = {"float64": 1e-9, "float32": 2e-4, "float16": 5e-2, "bfloat16": 1e-1}
 """Of the largest element: where constants and functions are not exact, orders of additions show."""
 
 
