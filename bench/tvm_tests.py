@@ -59,7 +59,9 @@ def main() -> int:
                 done[module.path.stem, way] = outcome
                 write_outcome(record, outcome)
                 if outcome.kind in WRONG:
-                    console.print(f"{outcome.digest} {outcome.name}, {way}: {outcome.kind}: {outcome.text}", markup=False)
+                    console.print(
+                        f"{outcome.digest} {outcome.name}, {way}: {outcome.kind}: {outcome.text}", markup=False
+                    )
     if options.rewrites:
         write_rewrites(found, options.out / "rewrites", processes)
     return _said(console, options.out, {m.path.stem for m in found})

@@ -80,7 +80,9 @@ def _compared(wanted: Array, found: Array) -> tuple[str, str]:
     with np.errstate(invalid="ignore", over="ignore"):
         off = np.abs(a - b)
     scale = float(np.abs(a[np.isfinite(a)]).max(initial=0.0)) or 1.0
-    text = f"differs in {int(wrong.sum())} of {a.size}, by up to {float(np.nanmax(off, initial=0.0)):.3g} of {scale:.3g}"
+    text = (
+        f"differs in {int(wrong.sum())} of {a.size}, by up to {float(np.nanmax(off, initial=0.0)):.3g} of {scale:.3g}"
+    )
     close = ~wrong | (np.isfinite(off) & (off <= share * scale))
     return (ROUNDING if close.all() else DIFFERENT), text
 
