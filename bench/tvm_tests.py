@@ -1,4 +1,4 @@
-"""TVM's own tests as a suite: ``python bench/tvm_tests.py CHECKOUT [--out DIR] [--only TEXT...] [--every N] [--way W...]``.
+"""TVM's own tests as a suite: ``python bench/tvm_tests.py CHECKOUT [--out DIR] [--only TEXT...] [--way W...]``.
 
 ``CHECKOUT`` is a work tree of apache/tvm of about the version that is installed. Every Relax module of its tests is
 harvested, and goes through ``optimize``, also under other costs and under three desired layouts, and ``compile`` with
