@@ -64,7 +64,8 @@ def main() -> int:
                     )
     if options.rewrites:
         write_rewrites(found, options.out / "rewrites", processes)
-    return _said(console, options.out, {m.path.stem for m in found})
+    is_part = options.only != [""] or options.every > 1 or options.written or options.way != list(WAYS)
+    return _said(console, options.out, {m.path.stem for m in found}, is_part)
 
 
 def _is_asked(module: Module, options: argparse.Namespace) -> bool:
@@ -84,12 +85,12 @@ def _outcome(processes: Workers, module: Module, way: str, has_stock: bool) -> O
     return Outcome(module.path.stem, module.name, way, kind, text)
 
 
-def _said(console: Console, out: Path, digests: set[str]) -> int:
+def _said(console: Console, out: Path, digests: set[str], is_part: bool) -> int:
     outcomes = [o for o in read_outcomes(out / "record.jsonl") if o.digest in digests]
     known = read_known(KNOWN)
     for file, why in lost_files(out / "modules"):
         console.print(f"lost: {file}: {why}", markup=False)
-    new, old = list(wrong(outcomes, known)), list(outdated(outcomes, known))
+    new, old = list(wrong(outcomes, known)), list(outdated(outcomes, known, is_part=is_part))
     for outcome in new:
         console.print(f"{outcome.digest} {outcome.name}, {outcome.way}: {outcome.kind}: {outcome.text}", markup=False)
     for text in old:

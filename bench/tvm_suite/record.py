@@ -87,11 +87,13 @@ def wrong(outcomes: Iterable[Outcome], known: Iterable[Known]) -> Iterator[Outco
     return (o for o in outcomes if o.kind in WRONG and not any(k.says(o) for k in listed))
 
 
-def outdated(outcomes: Iterable[Outcome], known: Iterable[Known]) -> Iterator[str]:
-    """What is listed and was not seen, though it was tried."""
+def outdated(outcomes: Iterable[Outcome], known: Iterable[Known], *, is_part: bool) -> Iterator[str]:
+    """What is listed and was not seen; ``is_part``: only of modules that were tried."""
     tried = list(outcomes)
     for entry in known:
         for module in entry.modules:
+            if is_part and not any(module in (o.digest, o.name) and o.way in entry.ways for o in tried):
+                continue
             if not any(entry.says(o) and module in (o.digest, o.name) for o in tried):
                 yield f"{module}: {entry.kind}: {entry.reason}"
 
