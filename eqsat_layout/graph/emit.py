@@ -21,6 +21,7 @@ from eqsat_layout.graph.relax_form import Request, known_type, relax_forms, rela
 from eqsat_layout.graph.rewrite_form import write_relax
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, Part, Run, Steps
 from eqsat_layout.graph.templates import Template
+from eqsat_layout.graph.vdevices import on_device, ordinary_device
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.callbacks import CALLBACK_ATTRIBUTE
 from eqsat_layout.tir.flow import Flow, complete
@@ -192,6 +193,7 @@ class _RegionEmitter:
         self._graph, self._steps, self._signatures = graph, steps, signatures
         self._funcs, self._constants, self._builder = funcs, constants, builder
         self._rewriter = _Rewriter(builder, funcs, graph.symbols)
+        self._device = ordinary_device(node.var.ty for node in graph.nodes if node.var is not None)
         self._values: dict[int, Any] = {}
         self._bindings: list[Any] = []
 
@@ -215,6 +217,7 @@ class _RegionEmitter:
 
     def _bind(self, store: int, expr: Any) -> None:
         """Binds to the variable that the value had in the input, or to a new one named after it."""
+        expr = on_device(expr, self._device)
         node = self._steps.variables.get(store)
         if node is not None:
             self._bindings.append(relax.VarBinding(self._graph.nodes[node].var, expr))

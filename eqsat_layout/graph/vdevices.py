@@ -6,7 +6,7 @@ among their operands, typed with the virtual devices of those scopes, which are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tvm
@@ -24,6 +24,24 @@ def with_vdevices(mod: tvm.IRModule, make: Callable[[str], Any]) -> tvm.IRModule
         return mod
     infos = dict(mod.global_infos.items()) | {"vdevice": list(known.values())}
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=infos)
+
+
+def ordinary_device(types: Iterable[Any]) -> Any:
+    """The virtual device that some of these tensors name for ordinary memory; ``None`` where none does."""
+    devices = (ty.vdevice for ty in types if isinstance(ty, relax.TensorType) and ty.vdevice is not None)
+    return next((d for d in devices if (str(d.memory_scope) or GLOBAL) == GLOBAL), None)
+
+
+def on_device(expr: Any, device: Any) -> Any:
+    """A call whose one tensor lies on ``device``; ``expr`` itself where it names another one, or is no such call."""
+    ty = expr.ty
+    if device is None or not isinstance(expr, ir.Call) or not isinstance(ty, relax.TensorType):
+        return expr
+    if ty.vdevice is not None or ty.shape is None:
+        return expr
+    placed = relax.TensorType(ty.shape, ty.dtype, device)
+    given = [placed if isinstance(own, relax.TensorType) else own for own in expr.ty_args or ()]
+    return relax.Call(expr.op, expr.args, expr.attrs, given, ret_ty=placed)
 
 
 @relax.expr_functor.mutator

@@ -14,6 +14,8 @@ from tvm import relax, tirx
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.notes import Notes
 
+_MARK: Final = "Primitive"
+"""What TVM marks a group with that is to become one PrimFunc."""
 _OPAQUE: Final = 8
 """TVM's number for a function that is fused with nothing (``OpPatternKind.kOpaque``)."""
 
@@ -37,6 +39,7 @@ def fuse(
             var: func.with_attr("op_pattern", _OPAQUE) if var in alone else func for var, func in mod.functions_items()
         }
         mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    mod = _with_public_functions(mod)
     passes = relax.transform
     for one in (
         passes.AnnotateTIROpPattern(),
@@ -47,6 +50,22 @@ def fuse(
         passes.DeadCodeElimination(),
     ):
         mod = mod if one is None else one(mod)
+    return mod
+
+
+def _with_public_functions(mod: tvm.IRModule) -> tvm.IRModule:
+    """Functions that are fused already but known outside stay what the outside calls: FuseTIR makes PrimFuncs of all
+    that are marked."""
+    marked = [
+        var
+        for var, func in mod.functions_items()
+        if isinstance(func, relax.Function) and func.attrs and {"global_symbol", _MARK} <= set(func.attrs.keys())
+    ]
+    if not marked:
+        return mod
+    mod = mod.clone()
+    for var in marked:
+        mod.update_func(var, mod[var].without_attr(_MARK))
     return mod
 
 

@@ -27,7 +27,7 @@ _PATIENCE: Final = 300.0
 
 
 class WorkerError(EqsatError):
-    """A process died, or took too long, over one argument."""
+    """A process died, or took too long, over one argument; its cause is the one or the other."""
 
 
 class _Process(PopenWorker):  # type: ignore[misc]
@@ -49,9 +49,10 @@ class _Process(PopenWorker):  # type: ignore[misc]
 
 
 class Workers:
-    """``count`` processes, started when they are needed first."""
+    """``count`` processes, started when they are needed first. ``patience``: seconds that one may take."""
 
-    def __init__(self, count: int):
+    def __init__(self, count: int, patience: float = _PATIENCE):
+        self._patience = patience
         self._idle: deque[_Process] = deque(_Process() for _ in range(count))
         self._lock = threading.Lock()
 
@@ -106,10 +107,11 @@ class Workers:
                 if worker.is_starting:
                     worker.is_starting = False
                     worker.recv()
-                worker.send(function, (argument,), timeout=_PATIENCE)
+                worker.send(function, (argument,), timeout=self._patience)
                 results[number] = worker.recv()
             except (ChildProcessError, TimeoutError) as error:
                 results[number] = WorkerError(f"the process that made it ended: {error}")
+                results[number].__cause__ = error
             except Exception as error:  # as above
                 results[number] = error
         self._give_back([worker])

@@ -1,0 +1,104 @@
+"""Inputs whose sums and products are exact, and results compared bit by bit.
+
+In: a function, a size for its symbols. Out: values for its parameters, a copy of them for each run; and in what two
+lists of arrays differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+import tvm_ffi
+
+from eqsat_layout.validation.inputs import random_inputs
+
+Array = npt.NDArray[Any]
+
+EQUAL, ROUNDING, DIFFERENT = "equal", "rounding", "differ"
+
+_MARGIN: Final = 1 << 16
+_ALIGNMENT: Final = 64
+_SHARE: Final = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}
+"""Of the largest element: where constants and functions are not exact, orders of additions show."""
+
+
+def whole_inputs(function: Any, size: int, seed: int, *, distinct: bool, tiny: bool = False) -> list[Any]:
+    """Small whole numbers, also in floats; ``tiny``: zeros and ones, which may be indices."""
+    return [_whole(value, tiny) for value in random_inputs(function, size, seed, distinct=distinct)]
+
+
+def copied(value: Any, byte: int) -> Any:
+    """Values that a run may overwrite; each tensor lies amid so many of ``byte``, which no right program reads."""
+    if hasattr(value, "numpy"):
+        return _amid(value.numpy(), byte)
+    return _mapped(partial(copied, byte=byte), value)
+
+
+def _amid(array: Array, byte: int) -> Any:
+    memory = np.full(array.nbytes + 2 * _MARGIN + _ALIGNMENT, byte, np.uint8)
+    start = _MARGIN - (memory.ctypes.data + _MARGIN) % _ALIGNMENT + _ALIGNMENT
+    placed = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    placed[...] = array
+    try:
+        return tvm_ffi.from_dlpack(placed)
+    except (BufferError, TypeError, ValueError):  # a type that NumPy does not hand on
+        return tvm.runtime.tensor(array.copy())
+
+
+def compared(expected: Sequence[Array], got: Sequence[Array]) -> tuple[str, str]:
+    """How two lists of arrays compare, and in what they differ."""
+    if len(expected) != len(got):
+        return DIFFERENT, f"{len(got)} results instead of {len(expected)}"
+    worst = (EQUAL, "")
+    for i, (wanted, found) in enumerate(zip(expected, got, strict=True)):
+        kind, text = _compared(wanted, found)
+        if kind == DIFFERENT:
+            return kind, f"result {i} {text}"
+        if kind == ROUNDING:
+            worst = (kind, f"result {i} {text}")
+    return worst
+
+
+def _compared(wanted: Array, found: Array) -> tuple[str, str]:
+    if wanted.shape != found.shape or wanted.dtype != found.dtype:
+        return DIFFERENT, f"is {found.dtype}{found.shape} instead of {wanted.dtype}{wanted.shape}"
+    if wanted.tobytes() == found.tobytes():
+        return EQUAL, ""
+    share = _SHARE.get(str(wanted.dtype))
+    if share is None:
+        count = int(np.count_nonzero(wanted != found))
+        return (DIFFERENT, f"differs in {count} of {wanted.size}") if count else (EQUAL, "")
+    a, b = wanted.astype("float64"), found.astype("float64")
+    wrong = ~((a == b) | (np.isnan(a) & np.isnan(b)))
+    if not (wrong | (np.signbit(a) != np.signbit(b)) & ~np.isnan(a)).any():
+        return EQUAL, ""
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = np.abs(a - b)
+    scale = float(np.abs(a[np.isfinite(a)]).max(initial=0.0)) or 1.0
+    text = (
+        f"differs in {int(wrong.sum())} of {a.size}, by up to {float(np.nanmax(off, initial=0.0)):.3g} of {scale:.3g}"
+    )
+    close = ~wrong | (np.isfinite(off) & (off <= share * scale))
+    return (ROUNDING if close.all() else DIFFERENT), text
+
+
+def _whole(value: Any, tiny: bool) -> Any:
+    if isinstance(value, float):
+        return float(round(2 * value))
+    if not hasattr(value, "numpy"):
+        return _mapped(partial(_whole, tiny=tiny), value)
+    array = value.numpy()
+    if str(array.dtype) in _SHARE:
+        whole = np.round(2 * array.astype("float64"))
+        return tvm.runtime.tensor((np.abs(whole) % 2 if tiny else whole).astype(array.dtype))
+    return tvm.runtime.tensor((array % 2).astype(array.dtype)) if tiny and array.dtype.kind in "iu" else value
+
+
+def _mapped(function: Any, value: Any) -> Any:
+    is_tuple = hasattr(value, "__iter__") and not isinstance(value, tvm.runtime.ShapeTuple)
+    return tvm_ffi.convert([function(field) for field in value]) if is_tuple else value

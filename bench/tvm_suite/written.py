@@ -1,0 +1,62 @@
+"""Modules as a test file has them in its text, where running it takes what is not installed.
+
+In: a test file. Out: the function that each class under ``@ir_module`` stands in, its name, and the module, for those
+that can be parsed with what the file imports and what stands above them.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+_SIMPLE = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
+
+
+def written_modules(path: Path) -> Iterator[tuple[str, str, Any]]:
+    """See above: ``("test_conv", "Expected", module)``."""
+    text = path.read_text()
+    tree = ast.parse(text)
+    yield from _below(tree, [], _names_after(tree.body, {}, str(path)), text, str(path))
+
+
+def _below(node: Any, scope: list[str], names: dict[str, Any], text: str, file: str) -> Iterator[tuple[str, str, Any]]:
+    for child in node.body:
+        if isinstance(child, ast.ClassDef) and _is_module(child):
+            mod = _parsed(child, names, text)
+            if mod is not None:
+                yield ".".join(scope), child.name, mod
+        elif isinstance(child, ast.ClassDef | ast.FunctionDef):
+            inner = _names_after(child.body, names, file)
+            yield from _below(child, [*scope, child.name], inner, text, file)
+        elif isinstance(child, ast.With | ast.If | ast.For):
+            yield from _below(child, scope, names, text, file)
+
+
+def _is_module(node: ast.ClassDef) -> bool:
+    return any("ir_module" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+def _names_after(body: list[Any], names: dict[str, Any], file: str) -> dict[str, Any]:
+    """What imports and assignments define, each as far as it works here."""
+    names = dict(names)
+    for node in body:
+        if isinstance(node, _SIMPLE):
+            try:
+                exec(compile(ast.Module([node], []), file, "exec"), names)
+            except Exception:  # on purpose: a framework that is not there, or a name from a test that did not run
+                continue
+    return names
+
+
+def _parsed(node: ast.ClassDef, names: dict[str, Any], text: str) -> Any:
+    first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+    source = textwrap.dedent("\n".join(text.splitlines()[first - 1 : node.end_lineno]))
+    try:
+        return tvm.script.from_source(source, dict(names))
+    except Exception:  # on purpose: as above
+        return None
