@@ -7,8 +7,9 @@ and only of what the plan uses: ops by running their PrimFuncs together, layouts
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -50,10 +51,10 @@ class Applied:
         assert ty is not None
         return ty
 
-    @property
-    def key(self) -> str:
-        """Text that identifies it."""
-        return f"{self.signature.key}({', '.join(operand.key for operand in self.operands)})"
+    @cached_property
+    def identity(self) -> Hashable:
+        """Equal for what is the same op over the same constants, in any region."""
+        return (self.signature.key, *(operand.identity for operand in self.operands))
 
     @property
     def before(self) -> list[Applied]:
@@ -83,8 +84,14 @@ class Constant:
 
     @property
     def key(self) -> str:
-        """Text that identifies it."""
+        """Text that identifies it within its region: another one may use the name for something else."""
         return "|".join((self.name, *(view.key for view in self.views)))
+
+    @cached_property
+    def identity(self) -> Hashable:
+        """Equal for what is made of the same in the same way, in any region."""
+        source = self.source.identity if isinstance(self.source, Applied) else self.source
+        return (source, *(view.key for view in self.views))
 
     @property
     def dtype(self) -> str:
@@ -111,24 +118,25 @@ class ConstantPool:
 
     def __init__(self, evaluate: Evaluate) -> None:
         self._evaluate = evaluate
-        self._made: dict[tuple[str, Format], Any] = {}
-        self._results: dict[str, Array] = {}
+        self._made: dict[tuple[Hashable, Format], Any] = {}
+        self._results: dict[Hashable, Array] = {}
 
     def prepare(self, constants: Iterable[Constant]) -> None:
         """Runs the ops that the constants are made by: those together whose operands are there."""
-        waiting = {a.key: a for constant in constants for a in constant.applied() if a.key not in self._results}
+        applied = (a for constant in constants for a in constant.applied())
+        waiting = {a.identity: a for a in applied if a.identity not in self._results}
         while waiting:
-            ready = [a for a in waiting.values() if not any(b.key in waiting for b in a.before)]
+            ready = [a for a in waiting.values() if not any(b.identity in waiting for b in a.before)]
             results = self._evaluate(_calls(ready, [[self._array(o) for o in a.operands] for a in ready]))
-            for applied, result in zip(ready, results, strict=True):
-                self._results[applied.key] = result.numpy()
-                del waiting[applied.key]
+            for one, result in zip(ready, results, strict=True):
+                self._results[one.identity] = result.numpy()
+                del waiting[one.identity]
 
     def expr(self, constant: Constant, fmt: Format) -> Any:
         """The Relax constant that holds ``constant`` in ``fmt``; the program's own where nothing was done to it."""
         if not constant.views and fmt.is_row_major and not isinstance(constant.source, Applied):
             return constant.source
-        key = (constant.key, fmt)
+        key = (constant.identity, fmt)
         if key not in self._made:
             fmt = fmt.with_fill(0.0) if fmt.fill is UNDEF else fmt  # any bits will do, 0 is tame
             array = self._array(constant)
@@ -137,7 +145,7 @@ class ConstantPool:
 
     def _array(self, constant: Constant) -> Array:
         source = constant.source
-        array: Array = self._results[source.key] if isinstance(source, Applied) else source.value.numpy()
+        array: Array = self._results[source.identity] if isinstance(source, Applied) else source.value.numpy()
         for view in constant.views:
             array = view.apply(array)
         return array
