@@ -25,8 +25,11 @@ def add_graphs(model: Model) -> None:
                 model.add(f"alt-{what}", name, number, *rest)
         x, y, z = (rng.choice(base) for _ in range(3))
         for given in ((x, y), (y, x), (y, z)):
-            model.add("replaces", given, name, values.graph(name, given))
-            _graph_rows(model, name, given)
+            try:
+                model.add("replaces", given, name, values.graph(name, given))
+                _graph_rows(model, name, given)
+            except IllTypedError:  # an op of it has no value here, as an order has none for NaN
+                continue
     for key, name in [row for row in model.rows("alternative") if row[1] not in values.graphs]:
         values.graphs[name] = model.lexicon.graphs[name]
         for (k, a), y in list(model.ops.items()):
