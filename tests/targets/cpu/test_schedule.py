@@ -520,3 +520,22 @@ def test_a_transpose_uses_lines_of_memory_whole(make_module):
     mod = make_module(lambda emit, x: emit(op.permute_dims(x, [1, 2, 0])), (197, 8, 3))
     text = kernel_of(scheduled(mod, AVX2)).script()
     assert "T.grid(T.int64(3), T.int64(16))" in text, "so many elements of a row, then the next row"
+
+
+def test_tiles_that_overlap_keep_blocks_of_weights_whole():
+    """112 channels in tiles of 64, the last from 48 on: weights in blocks of 16 were read element by element."""
+    channels, depth, block = 112, 672, 16
+    data = te.placeholder((1, 14, 14, depth), name="data")
+    weights = te.placeholder((channels // block, depth, 1, 1, block), name="weights")
+    c = te.reduce_axis((0, depth), name="c")
+    result = te.compute(
+        (1, 14, 14, channels),
+        lambda n, h, w, o: te.sum(data[n, h, w, c] * weights[o // block, c, 0, 0, o % block], axis=c),
+        name="conv",
+    )
+    func = te.create_prim_func([data, weights, result], index_dtype_override="int64")
+    text = schedule_primfunc(func, AVX512).script()
+    assert re.search(r"T\.min\(t_1 \* T\.int64\(4\), T\.int64\(3\)\) \* T\.int64\(16\)", text)
+    lines = text.splitlines()
+    update = next(number for number, line in enumerate(lines) if 'sblock("conv_update")' in line)
+    assert "T.vectorized" in lines[update - 1]
