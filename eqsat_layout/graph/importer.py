@@ -19,7 +19,8 @@ from eqsat_layout.graph.relax_form import known_type
 from eqsat_layout.graph.rewrite_form import write_relax
 from eqsat_layout.graph.signatures import SignatureTable
 from eqsat_layout.graph.templates import is_tuple_of_tensors, is_value
-from eqsat_layout.maps import GLOBAL, Memory
+from eqsat_layout.graph.vdevices import scope_of
+from eqsat_layout.maps import Memory
 from eqsat_layout.tir.callbacks import FlowCallbacks
 from eqsat_layout.tir.extents import extent_of
 from eqsat_layout.tir.hoist import Hoisted
@@ -98,7 +99,7 @@ class TensorTypes:
         if None in shape:
             return None
         plain = TensorType(shape, str(ty.dtype))
-        return plain if ty.vdevice is None else self._placed(plain, str(ty.vdevice.memory_scope) or GLOBAL)
+        return plain if ty.vdevice is None else self._placed(plain, scope_of(ty))
 
     def _placed(self, plain: TensorType, scope: str) -> TensorType | None:
         """The type in another memory; ``None`` where the target has none such, or holds no such tensor there."""

@@ -20,6 +20,7 @@ from eqsat_layout.graph.graph import Frozen, Lifted, Signature, TensorType
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.graph.rotations import is_legalised_rightly
 from eqsat_layout.graph.templates import Template, leaf_exprs, settings_of
+from eqsat_layout.graph.vdevices import without_device
 from eqsat_layout.maps import GLOBAL, Format, IndexMap
 from eqsat_layout.tir.callbacks import FlowCallbacks
 from eqsat_layout.tir.extents import expr_of
@@ -195,14 +196,6 @@ def legalise_calls(calls: Sequence[Any]) -> list[Legalised]:
     return [
         Legalised() if ty is None else Legalised(_single_primfunc(mod[f"f{i}"], mod), ty) for i, ty in enumerate(types)
     ]
-
-
-def without_device(ty: Any) -> Any:
-    """The type of the same tensor in ordinary memory: what an op computes does not depend on where its operands lie."""
-    if isinstance(ty, relax.TupleType):
-        return relax.TupleType([without_device(field) for field in ty.fields])
-    is_placed = isinstance(ty, relax.TensorType) and ty.vdevice is not None and ty.shape is not None
-    return relax.TensorType(ty.shape, ty.dtype) if is_placed else ty
 
 
 def _add_function(builder: Any, name: str, params: list[Any], call: Any) -> Any:

@@ -26,6 +26,30 @@ def with_vdevices(mod: tvm.IRModule, make: Callable[[str], Any]) -> tvm.IRModule
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=infos)
 
 
+def scope_of(ty: Any) -> str:
+    """The memory that a tensor's type names."""
+    device = getattr(ty, "vdevice", None)
+    return GLOBAL if device is None else str(device.memory_scope) or GLOBAL
+
+
+def buffer_scopes(func: Any) -> list[str]:
+    """The memory of each buffer among the parameters of a PrimFunc."""
+    return [buffer_scope(param) for param in func.params if type(param.ty) is tirx.BufferType]
+
+
+def buffer_scope(buffer: Any) -> str:
+    """The memory that a buffer is declared in."""
+    return str(buffer.ty.storage_scope) or GLOBAL
+
+
+def without_device(ty: Any) -> Any:
+    """The type of the same tensor in ordinary memory: what an op computes does not depend on where its operands lie."""
+    if isinstance(ty, relax.TupleType):
+        return relax.TupleType([without_device(field) for field in ty.fields])
+    is_placed = isinstance(ty, relax.TensorType) and ty.vdevice is not None and ty.shape is not None
+    return relax.TensorType(ty.shape, ty.dtype) if is_placed else ty
+
+
 def ordinary_device(types: Iterable[Any]) -> Any:
     """The virtual device that some of these tensors name for ordinary memory; ``None`` where none does."""
     devices = (ty.vdevice for ty in types if isinstance(ty, relax.TensorType) and ty.vdevice is not None)
@@ -82,7 +106,7 @@ class _Placer(relax.PyExprMutator):  # type: ignore[misc]
         return relax.Tuple([operand for operand, _ in found]) if any(new for _, new in found) else operands
 
     def _placed(self, ty: Any, buffer: Any) -> Any:
-        scope = str(buffer.ty.storage_scope) or GLOBAL
+        scope = buffer_scope(buffer)
         if scope == GLOBAL or ty.vdevice is not None:
             return ty
         if scope not in self._known:

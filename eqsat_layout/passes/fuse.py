@@ -14,11 +14,10 @@ from tvm import relax, tirx
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.notes import Notes
 
-_MARK: Final = "Primitive"
+GROUP: Final = "Primitive"
 """What TVM marks a group with that is to become one PrimFunc."""
-_OPAQUE: Final = 8
+OPAQUE: Final = 8
 """TVM's number for a function that is fused with nothing (``OpPatternKind.kOpaque``)."""
-
 
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
 
@@ -36,7 +35,7 @@ def fuse(
             names = sorted(str(var.name_hint) for var, own in alone.items() if own == reason)
             notes.add(f"fused with nothing, because {reason}: {', '.join(names)}")
         functions = {
-            var: func.with_attr("op_pattern", _OPAQUE) if var in alone else func for var, func in mod.functions_items()
+            var: func.with_attr("op_pattern", OPAQUE) if var in alone else func for var, func in mod.functions_items()
         }
         mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
     mod = _with_public_functions(mod)
@@ -59,13 +58,13 @@ def _with_public_functions(mod: tvm.IRModule) -> tvm.IRModule:
     marked = [
         var
         for var, func in mod.functions_items()
-        if isinstance(func, relax.Function) and func.attrs and {"global_symbol", _MARK} <= set(func.attrs.keys())
+        if isinstance(func, relax.Function) and func.attrs and {"global_symbol", GROUP} <= set(func.attrs.keys())
     ]
     if not marked:
         return mod
     mod = mod.clone()
     for var in marked:
-        mod.update_func(var, mod[var].without_attr(_MARK))
+        mod.update_func(var, mod[var].without_attr(GROUP))
     return mod
 
 

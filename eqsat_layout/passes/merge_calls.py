@@ -12,6 +12,7 @@ import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.passes.fuse import GROUP
 
 
 def tir_call(value: Any) -> tuple[Any, tuple[Any, ...]] | None:
@@ -32,7 +33,7 @@ def merged_primfunc(
     """
     given = [relax.Var(f"p{number}", operand.ty) for number, operand in enumerate(operands)]
     builder = relax.BlockBuilder(mod)
-    with builder.function("joined", given, attrs={"Primitive": 1}):
+    with builder.function("joined", given, attrs={GROUP: 1}):
         with builder.dataflow():
             result = builder.emit_output(body(builder, given))
         builder.emit_func_output(result)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from tvm import relax, te, tirx
 
+from eqsat_layout.passes.fuse import OPAQUE
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.protocol import Workload
 
@@ -18,8 +19,6 @@ _CHAIN: Final = 100
 _SERIAL, _PARALLEL = 16, 8192
 """Elements of the op that is nothing but its launch: with one thread; with several, more than schedules keep serial."""
 _BLOCK: Final = 16
-_OPAQUE: Final = 8
-"""TVM's number for ops that are fused with nothing."""
 
 
 def workloads(machine: CpuMachine, cache_bytes: int, quick: bool) -> list[Workload]:
@@ -33,7 +32,7 @@ def _launch(elements: int) -> Workload:
     operand = te.placeholder((elements,), name="x")
     result = te.compute((elements,), lambda i: operand[i] + tirx.const(1.0, "float32"))
     func = te.create_prim_func([operand, result], index_dtype_override="int64").without_attr("global_symbol")
-    func = func.with_attr("op_pattern", _OPAQUE)
+    func = func.with_attr("op_pattern", OPAQUE)
 
     def emit(builder: Any, given: Sequence[Any]) -> Any:
         return relax.call_tir(builder.add_func(func, "tiny"), given[0], relax.TensorType((elements,), "float32"))

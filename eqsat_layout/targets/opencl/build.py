@@ -12,6 +12,7 @@ import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.graph.vdevices import buffer_scopes
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
@@ -42,8 +43,11 @@ def _primfuncs(mod: tvm.IRModule) -> dict[str, Any]:
 
 def _is_view(func: Any) -> bool:
     """The result is what it was given, byte for byte, in ordinary memory."""
-    scopes = {str(p.ty.storage_scope) or GLOBAL for p in func.params if type(p.ty) is tirx.BufferType}
-    return scopes == {GLOBAL} and len(list(func.params)) == 2 and bool(relax.analysis.has_reshape_pattern(func))
+    return (
+        set(buffer_scopes(func)) == {GLOBAL}
+        and len(list(func.params)) == 2
+        and bool(relax.analysis.has_reshape_pattern(func))
+    )
 
 
 def _kernels(name: str, func: Any, profile: Profile, notes: Notes) -> Any:

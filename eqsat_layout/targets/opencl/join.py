@@ -14,10 +14,10 @@ from typing import Any, Final
 import tvm
 from tvm import ir, relax, tirx
 
-from eqsat_layout.graph.vdevices import with_vdevices
+from eqsat_layout.graph.vdevices import buffer_scope, buffer_scopes, with_vdevices, without_device
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.notes import Notes
-from eqsat_layout.passes.fuse import fuse
+from eqsat_layout.passes.fuse import GROUP, OPAQUE, fuse
 from eqsat_layout.targets.opencl.kernels.functions import may_follow_sums
 from eqsat_layout.tir.structural import substitute
 
@@ -26,8 +26,6 @@ _SCOPES: Final = "eqsat_layout.scopes"
 
 _FOLLOWS: Final = 0
 """TVM's number for a function that is fused with the reduction before it (``OpPatternKind.kElemWise``)."""
-_OPAQUE: Final = 8
-"""TVM's number for a function that is fused with nothing (``OpPatternKind.kOpaque``)."""
 
 Ends = Mapping[str, Sequence[str]]
 """By PrimFunc the scopes of its buffers."""
@@ -56,7 +54,7 @@ def _following(mod: tvm.IRModule) -> tvm.IRModule:
     """Functions that kernels take along after a sum are elementwise to TVM."""
     functions = {
         var: func.with_attr("op_pattern", _FOLLOWS)
-        if isinstance(func, tirx.PrimFunc) and int(func.attrs["op_pattern"]) < _OPAQUE and may_follow_sums(func)
+        if isinstance(func, tirx.PrimFunc) and int(func.attrs["op_pattern"]) < OPAQUE and may_follow_sums(func)
         else func
         for var, func in mod.functions_items()
     }
@@ -69,7 +67,7 @@ def without_scopes(mod: tvm.IRModule) -> tvm.IRModule:
     stripper = _Stripper(mod)
     for var, func in mod.functions_items():
         if isinstance(func, tirx.PrimFunc):
-            scopes = [str(p.ty.storage_scope) or GLOBAL for p in func.params if type(p.ty) is tirx.BufferType]
+            scopes = buffer_scopes(func)
             plain = _with_scopes(func, [GLOBAL] * len(scopes))
             functions[var] = plain.with_attr(_SCOPES, scopes) if set(scopes) - {GLOBAL} else plain
         else:
@@ -89,7 +87,7 @@ def _with_scopes(func: Any, scopes: Sequence[str]) -> Any:
     buffers = [p for p in func.params if type(p.ty) is tirx.BufferType]
     new: dict[Any, Any] = {}
     for buffer, scope in zip(buffers, scopes, strict=False):
-        if (str(buffer.ty.storage_scope) or GLOBAL) != scope:
+        if buffer_scope(buffer) != scope:
             new[buffer] = tirx.decl_buffer(buffer.ty.shape, buffer.ty.dtype, buffer.name, scope=scope, layout=None)
     if not new:
         return func
@@ -101,7 +99,7 @@ def _ends_of_groups(mod: tvm.IRModule) -> dict[str, Sequence[str]]:
     """The scopes of the buffers of what each group becomes: its parameters, then its results."""
     found: dict[str, Sequence[str]] = {}
     for var, func in mod.functions_items():
-        if isinstance(func, relax.Function) and func.attrs is not None and func.attrs.get("Primitive") is not None:
+        if isinstance(func, relax.Function) and func.attrs is not None and func.attrs.get(GROUP) is not None:
             found[str(var.name_hint)] = _ends(mod, func)
     return found
 
@@ -144,16 +142,8 @@ class _Stripper(relax.PyExprMutator):  # type: ignore[misc]
             return call
         fields = [self._constant(field) for field in call.args[1].fields]
         args = [call.args[0], relax.Tuple(fields), *list(call.args)[2:]]
-        return relax.Call(call.op, args, call.attrs, [_plain(ty) for ty in call.ty_args])
+        return relax.Call(call.op, args, call.attrs, [without_device(ty) for ty in call.ty_args])
 
     def _constant(self, expr: Any) -> Any:
         is_placed = isinstance(expr, ir.GenericConst) and getattr(expr.ty, "vdevice", None) is not None
-        return ir.GenericConst(expr.value, _plain(expr.ty)) if is_placed else expr
-
-
-def _plain(ty: Any) -> Any:
-    if isinstance(ty, relax.TupleType):
-        return relax.TupleType([_plain(field) for field in ty.fields])
-    if isinstance(ty, relax.TensorType) and ty.vdevice is not None:
-        return relax.TensorType(ty.shape, ty.dtype)
-    return ty
+        return ir.GenericConst(expr.value, without_device(expr.ty)) if is_placed else expr

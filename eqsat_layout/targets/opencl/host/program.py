@@ -16,6 +16,7 @@ from tvm import relax, tirx
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.skeleton import data_of, kind_of
+from eqsat_layout.graph.vdevices import scope_of
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.opencl.host.launches import launches_of
 from eqsat_layout.targets.opencl.host.plan import Constant, Function, HostPlan, Launch, Memory, Symbol, Value
@@ -231,12 +232,6 @@ def _leaves(name: str, ty: Any) -> Iterator[tuple[str, Any]]:
 
 def _nested(ty: Any, given: Iterator[int]) -> Any:
     return [_nested(field, given) for field in ty.fields] if isinstance(ty, relax.TupleType) else next(given)
-
-
-def scope_of(ty: Any) -> str:
-    """The memory that a tensor's type says."""
-    device = getattr(ty, "vdevice", None)
-    return GLOBAL if device is None else str(device.memory_scope)
 
 
 def image_of(shape: Sequence[Size], scope: str) -> tuple[Size, Size, Size]:
