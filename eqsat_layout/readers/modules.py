@@ -20,8 +20,7 @@ from tvm import relax
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_of, said_by
 from eqsat_layout.readers.json_guard import checked_json
-from eqsat_layout.readers.model import Model
-from eqsat_layout.readers.onnx_folding import Sizes
+from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.onnx_models import from_proto, loaded
 from eqsat_layout.readers.script import read_script
 from eqsat_layout.readers.script_literals import UnsafeScriptError

@@ -8,14 +8,16 @@ onnxscript, and by onnxruntime's inference of symbolic shapes where that is inst
 from __future__ import annotations
 
 import importlib
+import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.notes import first_line
+from eqsat_layout.readers.model import Sizes
 
-Sizes = Mapping[str, Sequence[int | None]]
-"""By input; None leaves an axis open."""
+_logger = logging.getLogger("eqsat_layout")
 
 LARGEST: Final = 1 << 20
 """Elements of what is computed here: shapes, indices and masks are smaller."""
@@ -141,7 +143,8 @@ def _with_symbolic_shapes(model: Any) -> Any:
     inference = importlib.import_module("onnxruntime.tools.symbolic_shape_infer").SymbolicShapeInference
     try:
         return inference.infer_shapes(model, auto_merge=True)
-    except Exception:  # it asserts, and raises whatever it meets: without it less is folded
+    except Exception as error:  # it asserts, and raises whatever it meets: without it less is folded
+        _logger.info("shapes of the ONNX graph are not inferred in terms of its symbols: %s", first_line(error))
         return model
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import tvm
 
 from eqsat_layout.readers.external_data import check_locations
-from eqsat_layout.readers.model import Model
+from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
-from eqsat_layout.readers.onnx_folding import Sizes, folded
+from eqsat_layout.readers.onnx_folding import folded
 
 _logger = logging.getLogger("eqsat_layout")
 

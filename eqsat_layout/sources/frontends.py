@@ -13,8 +13,7 @@ from typing import Any, cast
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers.model import Model
-from eqsat_layout.readers.onnx_folding import Sizes
+from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.onnx_models import from_proto
 from eqsat_layout.readers.torch_programs import from_program
 

@@ -16,6 +16,7 @@ import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.errors import InputError, did_you_mean
+from eqsat_layout.readers.model import Sizes
 from eqsat_layout.sources.specialise import specialised
 from eqsat_layout.tir.structural import substitute
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from eqsat_layout.sources.source import Source
 
 _TYPED: Final = re.compile(r"T\.int64\((-?\d+)\)")
-
-Sizes = Mapping[str, Sequence[int | None]]
-"""By input. None leaves an axis as it is."""
 
 Shapes = Mapping[str, Sequence[int | Sequence[int] | None]]
 """The same; for an axis with several sizes the program is made once for each, and once for all others."""

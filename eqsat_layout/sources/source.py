@@ -15,9 +15,10 @@ import tvm
 from tvm import relax
 
 from eqsat_layout.errors import EqsatError, MalformedModuleError
+from eqsat_layout.readers.model import Sizes
 from eqsat_layout.readers.modules import read_model
 from eqsat_layout.sources.frontends import from_memory
-from eqsat_layout.sources.shapes import Shapes, Sizes, checked_shapes, fixed, with_shapes
+from eqsat_layout.sources.shapes import Shapes, checked_shapes, fixed, with_shapes
 from eqsat_layout.sources.suffixes import LIBRARIES
 
 

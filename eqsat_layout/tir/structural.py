@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import tvm
 import tvm_ffi
+from tvm import tirx
 
 Rule: TypeAlias = tuple[Any, Callable[[Any], Any]]
 """Nodes of which types, or of which one, are replaced by what."""
@@ -74,3 +75,10 @@ def _by_type(rules: Iterable[Rule]) -> list[tuple[int, Callable[[Any], Any]]]:
 @cache
 def _type_index(kind: Any) -> int:
     return int(tvm_ffi.core.TypeSchema.from_annotation(kind).origin_type_index)
+
+
+def primfunc_pass(name: str, change: Callable[[Any], Any]) -> Any:
+    """A pass of TVM's that changes PrimFuncs one by one."""
+    return tirx.transform.prim_func_pass(
+        lambda func, _mod, _ctx: change(func), opt_level=0, name=f"eqsat_layout.{name}"
+    )

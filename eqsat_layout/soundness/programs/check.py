@@ -31,7 +31,8 @@ SIZES: Final = (2, 3)
 """Values of symbolic sizes."""
 _TARGET: Final = {"kind": "llvm", "opt-level": 0}
 _SIDES: Final = ("before", "after")
-_TOLERANCES: Final = {"float64": 1e-6, "float32": 1e-4, "float16": 2e-2}
+TOLERANCES: Final = {"float64": 1e-6, "float32": 1e-4, "float16": 2e-2}
+"""Of the largest element, by which rounding may differ."""
 _WINOGRAD: Final = 1e-3
 """Tolerance of float32 where a convolution may be done in a way that rounds more."""
 _NOISE: Final = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3}
@@ -119,7 +120,7 @@ def difference(expected: npt.NDArray[Any], got: npt.NDArray[Any], *, approx: boo
     """In what two results differ, up to the order of additions."""
     if (expected.shape, expected.dtype) != (got.shape, got.dtype):
         return f"is {got.dtype}{got.shape} instead of {expected.dtype}{expected.shape}"
-    tolerance = _TOLERANCES.get(str(expected.dtype))
+    tolerance = TOLERANCES.get(str(expected.dtype))
     if tolerance is None:
         count = int(np.count_nonzero(expected != got))
         return f"differs in {count} of {expected.size} elements" if count else ""

@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import relax
 
 from eqsat_layout.planning.compile import compile as compiled
+from eqsat_layout.soundness.programs.check import TOLERANCES
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
 from eqsat_layout.validation.inputs import flat, random_inputs
@@ -25,8 +26,6 @@ from eqsat_layout.validation.results import public_functions
 _SPECIAL: Final = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 1.0, -1.0)
 _SHARES: Final = (0.05, 0.4)
 _SIZE: Final = 2
-_TOLERANCES: Final = {"float32": 1e-4, "float16": 2e-2, "float64": 1e-6}
-"""Of the largest element: multiply-adds are fused."""
 _BUILDS: Final = ({"kind": "llvm", "opt-level": 0}, {"kind": "llvm"})
 
 
@@ -74,7 +73,7 @@ def _spiced(x: Any, rng: np.random.Generator, share: float) -> Any:
 
 def _is_same(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """By element; of zeros the signs too."""
-    tolerance = _TOLERANCES.get(str(expected.dtype))
+    tolerance = TOLERANCES.get(str(expected.dtype))
     if tolerance is None:
         return np.asarray(found == expected)
     a, b = found.astype("float64"), expected.astype("float64")

@@ -14,8 +14,8 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.tirx import compilation_pipeline
 
-from eqsat_layout.targets.schedules.exact_values import hidden, revealed
-from eqsat_layout.tir.structural import structural_map
+from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
+from eqsat_layout.tir.structural import primfunc_pass, structural_map
 
 _PIPELINE: Final = "eqsat_layout.llvm"
 _LARGEST_ON_STACK: Final = 1 << 14
@@ -35,7 +35,7 @@ def _pipeline(**_: Any) -> tuple[Any, Any, Any]:
 
 def _passes() -> list[Any]:
     return [
-        _without_arithmetic(),  # of values that the simplifier would change
+        hide_arithmetic(),  # of values that the simplifier would change
         # blocks become loops
         s_tir.transform.CanonicalizeLoop(),  # from 0 in steps of 1, as the passes below take them to be
         s_tir.transform.LowerInitBlock(),  # of reductions that were not decomposed
@@ -68,22 +68,8 @@ def _passes() -> list[Any]:
         tirx.transform.FP8StorageLegalize(),
         tirx.transform.BF16StorageLegalize(),
         _keep_on_stack(),
-        _with_all_arithmetic(),  # nothing simplifies values from here on
+        reveal_arithmetic(),  # nothing simplifies values from here on
     ]
-
-
-def _without_arithmetic() -> Any:
-    """A pass: arithmetic hidden from the simplifier."""
-    return tirx.transform.prim_func_pass(
-        lambda func, _mod, _ctx: hidden(func), opt_level=0, name="eqsat_layout.WithoutArithmetic"
-    )
-
-
-def _with_all_arithmetic() -> Any:
-    """A pass: the arithmetic that was hidden."""
-    return tirx.transform.prim_func_pass(
-        lambda func, _mod, _ctx: revealed(func), opt_level=0, name="eqsat_layout.WithAllArithmetic"
-    )
 
 
 def _keep_on_stack() -> Any:
@@ -97,10 +83,9 @@ def _keep_on_stack() -> Any:
         annotations["disable_lower_builtin"] = tirx.IntImm("int32", 1)
         return tirx.AllocBuffer(allocation.buffer, annotations)
 
-    def transform(func: Any, _mod: Any, _ctx: Any) -> Any:
-        return func.with_body(structural_map(func.body, (tirx.AllocBuffer, mark)))
-
-    return tirx.transform.prim_func_pass(transform, opt_level=0, name="eqsat_layout.KeepOnStack")
+    return primfunc_pass(
+        "KeepOnStack", lambda func: func.with_body(structural_map(func.body, (tirx.AllocBuffer, mark)))
+    )
 
 
 def _bytes(buffer: Any) -> int | None:

@@ -19,7 +19,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from eqsat_layout.tir.structural import nodes_of, structural_map
+from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
 _SAMPLES: Final = 4096
 _FLOATS: Final = (0.0, -0.0, 1.0, -1.0, 0.5, 3.0, -2.5, np.inf, -np.inf, np.nan, 1e-40, 3e38, -3e38)
@@ -78,6 +78,16 @@ def survives_simplification(value: Any) -> bool:
         except _UnknownError:
             return False
     return _is_same(before, after)
+
+
+def hide_arithmetic() -> Any:
+    """A pass that does :func:`hidden`."""
+    return primfunc_pass("HideArithmetic", hidden)
+
+
+def reveal_arithmetic() -> Any:
+    """A pass that does :func:`revealed`."""
+    return primfunc_pass("RevealArithmetic", revealed)
 
 
 def hidden(func: Any) -> Any:

@@ -19,8 +19,8 @@ from tvm.s_tir.backend.adreno.transform import TextureFlatten
 from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.opencl.kernels import half
 from eqsat_layout.targets.opencl.kernels.vectors import LANES
-from eqsat_layout.targets.schedules.exact_values import revealed
-from eqsat_layout.tir.structural import nodes_of, structural_map
+from eqsat_layout.targets.schedules.exact_values import reveal_arithmetic
+from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
 _STORE: Final = "tirx.texture2d_store"
 _INDEX_BITS: Final = 32
@@ -48,7 +48,7 @@ def lowered(functions: Mapping[str, Any], target: tvm.target.Target) -> Lowered:
         mod = one(mod)
     host = {str(var.name_hint): func for var, func in mod.functions_items() if str(var.name_hint) in functions}
     device = tirx.transform.Filter(_is_device)(tirx.transform.MakePackedAPI()(mod))
-    for one in (_revealed(), tirx.transform.LowerIntrin()):
+    for one in (reveal_arithmetic(), tirx.transform.LowerIntrin()):
         device = one(device)
     built = tvm.get_global_func("target.build.opencl")(device, both)
     text = str(built.inspect_source())
@@ -92,7 +92,7 @@ def _typed_stores() -> Any:
             return call
         return ir.Call(call.op, list(call.args), attrs=call.attrs, ret_ty=call.args[0].ty.element_type)
 
-    return _pass("TypedStores", lambda func: func.with_body(structural_map(func.body, (ir.Call, typed))))
+    return primfunc_pass("TypedStores", lambda func: func.with_body(structural_map(func.body, (ir.Call, typed))))
 
 
 def _checked_stores(mod: tvm.IRModule) -> tvm.IRModule:
@@ -102,14 +102,6 @@ def _checked_stores(mod: tvm.IRModule) -> tvm.IRModule:
             if str(getattr(call.op, "name", "")) == _STORE and f"x{LANES}" not in str(call.args[-1].ty.dtype):
                 raise TargetError(f"kernel {var.name_hint} writes a part of a texel: {call}")
     return mod
-
-
-def _revealed() -> Any:
-    return _pass("WithAllArithmetic", revealed)
-
-
-def _pass(name: str, change: Any) -> Any:
-    return tirx.transform.prim_func_pass(lambda f, _m, _c: change(f), opt_level=0, name=f"eqsat_layout.{name}")
 
 
 def _cleaned(source: str) -> str:
