@@ -1,0 +1,1 @@
+"""CUDA: kernels on tensor cores, built anywhere."""
