@@ -1,6 +1,7 @@
 """A program on a CUDA device of this machine, through the driver.
 
-In: a host plan and the machine code of its kernels. Out: :class:`CudaDevice`, which is called with arrays.
+In: a host plan and the machine code of its kernels. Out: :class:`CudaDevice`, which is called with arrays. What a
+function launches is captured once as a CUDA graph, where all its sizes are known.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.gpu.host.files import Piece
-from eqsat_layout.targets.gpu.host.plan import HostPlan, Memory
+from eqsat_layout.targets.gpu.host.plan import Function, HostPlan, Memory
 from eqsat_layout.targets.gpu.host.runner import Array, Runner, Started, Symbols
 from eqsat_layout.targets.gpu.host.sizes import value_of
 
@@ -23,13 +24,23 @@ _WITHOUT_ASKING: Final = 48 << 10
 
 
 class CudaDevice(Runner):
-    """Kernels loaded on device ``number``. What is allocated lives as long as this does."""
+    """Kernels loaded on device ``number``. What is allocated lives until :meth:`close`.
+
+    ``driver``: what has the functions of ``cuda.bindings.driver``; ``None``: that itself.
+    """
 
     def __init__(
-        self, plan: HostPlan, constants: Sequence[Piece], binaries: Mapping[str, bytes], number: int = 0
+        self,
+        plan: HostPlan,
+        constants: Sequence[Piece],
+        binaries: Mapping[str, bytes],
+        number: int = 0,
+        *,
+        driver: Any = None,
     ) -> None:
         super().__init__(plan, constants)
-        self._cuda = _driver()
+        self._cuda = _driver() if driver is None else driver
+        self._graphs: dict[str, Any] = {}
         self._memories: list[Any] = []
         self._do("cuInit", 0)
         device = self._do("cuDeviceGet", number)
@@ -54,6 +65,20 @@ class CudaDevice(Runner):
     def copy_out(self, array: Array, made: Any, memory: Memory, symbols: Symbols) -> None:
         """To this machine's memory."""
         self._do("cuMemcpyDtoH", array.ctypes.data, made, array.nbytes)
+
+    def run(self, function: Function, launches: Sequence[Started]) -> None:
+        """As a graph; where memories may change from call to call, one by one."""
+        if function.symbols or not launches:
+            super().run(function, launches)
+            return
+        if function.name not in self._graphs:
+            mode = self._cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+            self._do("cuStreamBeginCapture", self._stream, mode)
+            super().run(function, launches)
+            captured = self._do("cuStreamEndCapture", self._stream)
+            self._graphs[function.name] = self._do("cuGraphInstantiate", captured, 0)
+            self._do("cuGraphDestroy", captured)
+        self._do("cuGraphLaunch", self._graphs[function.name], self._stream)
 
     def launch(self, started: Started) -> None:
         """On the one stream."""
@@ -81,6 +106,8 @@ class CudaDevice(Runner):
 
     def close(self) -> None:
         """Gives the device's memory back; it can't run any more."""
+        while self._graphs:
+            self._do("cuGraphExecDestroy", self._graphs.popitem()[1])
         while self._memories:
             self._do("cuMemFree", self._memories.pop())
         for module in self._modules.values():
