@@ -14,9 +14,9 @@ from tvm.relax import op
 from tvm.script import tirx as T
 
 from eqsat_layout.errors import Refused, TargetError
-from eqsat_layout.targets.opencl.kernels.functions import with_work_items
+from eqsat_layout.targets.gpu.kernels.functions import with_work_items
+from eqsat_layout.targets.gpu.kernels.serial import in_one_work_item
 from eqsat_layout.targets.opencl.kernels.lowering import lowered
-from eqsat_layout.targets.opencl.kernels.serial import in_one_work_item
 
 SHAPE = (1, 16, 9, 9)
 
