@@ -73,8 +73,9 @@ def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target) -> dict[st
 
 
 def _passes(*, is_scheduled: bool) -> Sequence[Any]:
+    """For schedules those of TVM's own pipeline, in its order, but for what other targets need."""
     simplified = s_tir.transform.StmtSimplify()
-    before = [
+    blocks = [
         s_tir.transform.CanonicalizeLoop(),
         s_tir.transform.LowerCrossThreadReduction(),
         s_tir.transform.LowerInitBlock(),
@@ -88,16 +89,25 @@ def _passes(*, is_scheduled: bool) -> Sequence[Any]:
         s_tir.transform.LowerMatchBuffer(),
         simplified,
         s_tir.transform.InjectPermutedLayout(),
+        s_tir.transform.AnnotateIrregularLoop(),
         s_tir.transform.InjectSoftwarePipeline(),
         s_tir.transform.TransformMmaBufferLayout(),
     ]
-    common = [
+    flat = [
         simplified,
         s_tir.transform.LowerOpaqueBlock(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(_INDEX_BITS),
-        tirx.transform.VectorizeLoop(),
+    ]
+    copies = [
+        s_tir.transform.InjectVirtualThread(),
+        s_tir.transform.InjectDoubleBuffer(),
+        tirx.transform.StorageRewrite(),
+        s_tir.transform.LowerAsyncDMA(),
+        s_tir.transform.HoistIfThenElse(),
+    ]
+    statements = [
         tirx.transform.UnrollLoop(),
         s_tir.transform.RenormalizeSplitPattern(),
         tirx.transform.StmtSimplify(),
@@ -106,16 +116,20 @@ def _passes(*, is_scheduled: bool) -> Sequence[Any]:
         tirx.transform.VerifyMemory(),
         tirx.transform.AnnotateEntryFunc(),
     ]
-    after = [
+    barriers = [
         s_tir.transform.ThreadSync("shared"),
         s_tir.transform.ThreadSync("shared.dyn"),
         s_tir.transform.ThreadSync("warp"),
+        s_tir.transform.InferFragment(),
         s_tir.transform.LowerThreadAllreduce(),
         s_tir.transform.InjectPTXAsyncCopy(),
         s_tir.transform.MergeSharedMemoryAllocations(),
     ]
-    split = tirx.transform.SplitHostDevice()
-    return [*before, *common, *after, split] if is_scheduled else [*common, split]
+    vectors, split = tirx.transform.VectorizeLoop(), tirx.transform.SplitHostDevice()
+    if is_scheduled:
+        partitioned = s_tir.transform.LoopPartition()
+        return [*blocks, *flat, partitioned, vectors, *copies, *statements, *barriers, split]
+    return [*flat, vectors, *statements, split]
 
 
 def _is_device(func: Any) -> bool:
