@@ -1,0 +1,38 @@
+// What kernels may name: the languages's own words, and what the runtime does for them. Included before their text.
+#pragma once
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <type_traits>
+
+#define __global__ __attribute__((noinline))
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __inline__ inline
+#define __launch_bounds__(...)
+#define __restrict__
+#define __align__(bytes) alignas(bytes)
+#define __grid_constant__
+#define __CUDA_ARCH__ 900
+#define __CUDACC_VER_MAJOR__ 13
+#define __CUDACC_VER_MINOR__ 0
+
+#include "vectors.h"
+
+extern "C" {
+extern const uint3 sim_thread_index, sim_block_index, sim_block_extent, sim_grid_extent;
+}
+#define threadIdx sim_thread_index
+#define blockIdx sim_block_index
+#define blockDim sim_block_extent
+#define gridDim sim_grid_extent
+#define warpSize 32
+
+#include "device_half.h"
+#include "device_math.h"
+#include "device_memory.h"
+#include "device_ptx.h"
+#include "device_warp.h"
