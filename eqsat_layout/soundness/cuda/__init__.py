@@ -3,9 +3,9 @@
     sim = Simulator(source)
     report = sim.launch("main_kernel", [out, x, w], grid=(49, 2), block=(32, 2), shared_bytes=23040, order=1)
 
-In: the text of one or more kernels; NumPy arrays, which the launch changes in place, and numbers. Out: what a card would
-compute, and figures; or :class:`KernelFault`, which names the thread, the line and what is wrong. It needs g++ or clang++
-and no card, no driver and no CUDA package.
+In: the text of one or more kernels; NumPy arrays, which the launch changes in place, and numbers. Out: what a card
+would compute, and figures; or :class:`KernelFault`, which names the thread, the line and what is wrong. It needs g++
+or clang++ and no card, no driver and no CUDA package.
 """
 
 from eqsat_layout.soundness.cuda.faults import KernelFault

@@ -1,7 +1,7 @@
 """What each PTX instruction does, in C++: calls of the runtime (``runtime/device_ptx.h``).
 
-In: an instruction of an ``asm`` statement. Out: a C++ statement. An instruction that has no rule here is refused by name.
-The rules follow the PTX ISA, "Instruction Set"; opcodes are read word by word, so modifiers that only hint are skipped.
+In: an instruction of an ``asm`` statement. Out: a C++ statement. One that has no rule here is refused by name. The
+rules follow the PTX ISA, "Instruction Set"; opcodes are read word by word, so modifiers that only hint are skipped.
 """
 
 from __future__ import annotations
@@ -170,7 +170,8 @@ def _move(writer: Writer, instruction: Instruction) -> str | None:
         call = f"sim::load_{place}({writer.line}, v_, {writer.address(at, place)}, sizeof v_);"
         return f"{{ {kind} v_[{count}]; {call} {writer.results('v_', values)} }}"
     at, values = instruction.operands
-    return f"{{ {writer.array('v_', values, kind)} sim::store_{place}({writer.line}, {writer.address(at, place)}, v_, sizeof v_); }}"
+    call = f"sim::store_{place}({writer.line}, {writer.address(at, place)}, v_, sizeof v_);"
+    return f"{{ {writer.array('v_', values, kind)} {call} }}"
 
 
 def _set_predicate(writer: Writer, instruction: Instruction) -> str | None:

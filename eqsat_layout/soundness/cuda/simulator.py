@@ -74,7 +74,7 @@ class Simulator:
     def __init__(self, source: str):
         translation = translate(source)
         self.kernels = {kernel.name: kernel for kernel in translation.kernels}
-        self._lines = source.splitlines()
+        self.source_lines = source.splitlines()
         self._folder = tempfile.TemporaryDirectory(prefix="eqsat_layout_sim_")
         self._path = Path(self._folder.name) / "kernels.so"
         self._path.write_bytes(built(translation.text))
@@ -92,8 +92,9 @@ class Simulator:
     ) -> LaunchReport:
         """Runs a kernel; ``order``: of blocks and threads, 0 the natural one, 1 the reverse, others shuffled.
 
-        Arrays are what a pointer points to, C-contiguous and of its element's size, or bytes; numbers are numbers. Arrays may be
-        the same, but not overlap in part. Raises :class:`KernelFault`; :class:`InputError` for arguments that don't fit.
+        Arrays are what a pointer points to, C-contiguous and of its element's size, or bytes; numbers are numbers.
+        Arrays may be the same, but not overlap in part. Raises :class:`KernelFault`, and :class:`InputError` for
+        arguments that don't fit.
         """
         if name not in self.kernels:
             hint = did_you_mean(name, self.kernels)
@@ -151,7 +152,7 @@ class Simulator:
 
     def _fault(self, name: str, report: _Report) -> KernelFault:
         line = report.line or line_at(self._path, report.place)
-        text = self._lines[line - 1].strip() if 0 < line <= len(self._lines) else ""
+        text = self.source_lines[line - 1].strip() if 0 < line <= len(self.source_lines) else ""
         shown = f"\n    {text}" if text else ""
         at = f", line {line}" if line else ""
         return KernelFault(report.kind.decode(), line, f"kernel {name}{at}: {report.text.decode()}{shown}")

@@ -1,7 +1,7 @@
 """CUDA C++ as the C++ that a host compiler takes, line by line where it was.
 
-In: the text of kernels. Out: the text with inline PTX and shared memory replaced by calls of the runtime, a function for
-each kernel that Python can call, and what is known of the kernels.
+In: the text of kernels. Out: the text with inline PTX and shared memory replaced by calls of the runtime, a function
+for each kernel that Python can call, and what is known of the kernels.
 """
 
 from __future__ import annotations

@@ -26,24 +26,8 @@ inline float float_of(uint32_t bits) {
   return value;
 }
 
-inline uint16_t half_bits(float value) {
-  uint32_t bits = bits_of(value), sign = bits >> 16 & 0x8000;
-  bits &= 0x7fffffff;
-  if (bits > 0x7f800000) return 0x7fff;
-  if (bits >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // from 65520 on
-  if (bits < 0x38800000) {  // below the least normal half the last place is 2**-24: adding a half rounds there
-    float shifted = float_of(bits) + 0.5f;
-    return static_cast<uint16_t>(sign | (bits_of(shifted) - 0x3f000000));
-  }
-  bits += 0xc8000fff + (bits >> 13 & 1);
-  return static_cast<uint16_t>(sign | bits >> 13);
-}
-
-inline uint16_t bfloat16_bits(float value) {
-  uint32_t bits = bits_of(value);
-  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
+uint16_t half_bits(float);      // in the runtime: inlined everywhere they cost seconds of compile time
+uint16_t bfloat16_bits(float);
 
 struct HalfFormat {
   static uint16_t rounded(float value) { return half_bits(value); }

@@ -79,7 +79,10 @@ Cell now(const Thread& thread) {
 void check_writer(Thread& thread, int slot, size_t at, Access access, Cell writer) {
   if (writer & PENDING)
     fault("async", 0, "it %s shared memory, byte %zu, before its asynchronous copy is waited for", verb(access), at);
-  if (access == Access::atomic && writer & ATOMIC) return;
+  if (access == Access::atomic && writer & ATOMIC) {
+    if (epoch_of(writer) < launch.block_start) acquire();
+    return;
+  }
   if (writer && !is_before(writer, thread)) race(slot, at, access, writer, "wrote");
 }
 
@@ -218,6 +221,7 @@ void touch(Thread& thread, const void* address, size_t size, Access access, bool
       cells->writer = mine | (access == Access::atomic ? ATOMIC : 0);
     }
   }
+  if (access == Access::atomic) release();
 }
 
 void touch_pending(Thread& thread, const void* address, size_t size) {

@@ -12,9 +12,12 @@ void meet(int line, const char* name, unsigned mask, void* operands, Work work, 
 void barrier(int line);
 unsigned warp_epoch(int warp);
 void order_warp(int warp, unsigned mask);  // what its lanes did until now comes before what they do next, if all wait
-bool is_released(uint32_t epoch);
+
+// Between blocks: one that changed something atomically after a fence has released what it wrote, and one that changes
+// the same after that has acquired it.
 void release();
 void acquire();
+bool is_released(uint32_t epoch);
 
 // Runs one block; false: a fault.
 bool run_block(void (*body)(), uint64_t seed);
