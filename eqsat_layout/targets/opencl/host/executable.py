@@ -1,6 +1,6 @@
 """A program for OpenCL devices: sources of kernels, a host plan, constants. All of it is data.
 
-In: what :mod:`eqsat_layout.targets.opencl.host.program` made, or a file. Out: :class:`OpenClProgram`: to look at, to
+In: what :mod:`eqsat_layout.targets.gpu.host.program` made, or a file. Out: :class:`OpenClProgram`: to look at, to
 keep, to embed elsewhere, and to run here where pyopencl and a device are.
 """
 
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.system.frames import head_of, padding_after, split_head
+from eqsat_layout.targets.gpu.host.files import parts_of, read_parts
+from eqsat_layout.targets.gpu.host.plan import HostPlan
 from eqsat_layout.targets.opencl.host.device import DeviceProgram
-from eqsat_layout.targets.opencl.host.plan import HostPlan
 
-_KIND: Final = "eqsat_layout OpenCL program"
+_KIND: Final = "OpenCL program of eqsat_layout"
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,7 @@ class OpenClProgram:
 
     def parts(self) -> list[bytes | memoryview]:
         """The program as bytes, in pieces."""
-        head = {"kind": _KIND, "sources": dict(self.sources), "plan": self.plan.to_data()}
-        pieces: list[bytes | memoryview] = [head_of(head)]
-        for one in self.constants:
-            pieces += [one, bytes(padding_after(len(one)))]
-        return pieces
+        return parts_of(_KIND, {"sources": dict(self.sources)}, self.plan, self.constants)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a file of JSON and constants."""
@@ -57,15 +53,11 @@ class OpenClProgram:
     @staticmethod
     def from_bytes(data: bytes | memoryview) -> OpenClProgram:
         """What :meth:`parts` gave, in one piece, which it uses for the constants. :class:`EqsatError` for others."""
-        try:
-            head, rest = split_head(memoryview(data))
-            if head["kind"] != _KIND:
-                raise ValueError("another kind of file")
-            plan = HostPlan.from_data(head["plan"])
-            sources = {str(name): str(text) for name, text in head["sources"].items()}
-            return OpenClProgram(sources, plan, list(_split(rest, [c.size for c in plan.constants])))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            raise EqsatError(f"this is no OpenCL program: {error}") from error
+        head, plan, constants = read_parts(_KIND, data)
+        sources = head.get("sources")
+        if not isinstance(sources, Mapping):
+            raise EqsatError(f"this is no {_KIND}: it has no sources")
+        return OpenClProgram({str(name): str(text) for name, text in sources.items()}, plan, constants)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> OpenClProgram:
@@ -87,12 +79,3 @@ class OpenClProgram:
     def __repr__(self) -> str:
         functions = ", ".join(f.name for f in self.plan.functions)
         return f"<OpenClProgram of {functions}: {len(self.sources)} kernels>"
-
-
-def _split(data: memoryview, sizes: Sequence[int]) -> Any:
-    place = 0
-    for size in sizes:
-        if place + size > len(data):
-            raise ValueError("it is cut off")
-        yield data[place : place + size]
-        place += size + padding_after(size)

@@ -13,11 +13,14 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import TargetError
-from eqsat_layout.targets.opencl.host.plan import Argument, Launch
-from eqsat_layout.targets.opencl.host.sizes import Size, product, size_of
+from eqsat_layout.targets.gpu.host.plan import Argument, Launch
+from eqsat_layout.targets.gpu.host.sizes import Size, product, size_of
 
 _LAUNCH: Final = "tirx.call_ffi_kernel"
 _DATA: Final = "tirx.buffer_data"
+_SHARED: Final = "tirx.use_dyn_shared_memory"
+_OVERLAPS: Final = "tirx.use_programtic_dependent_launch"
+"""Spelt as TVM spells it. It has no extent."""
 
 Allocate = Callable[[Size, str], int]
 """From a number of elements and a dtype to a new buffer's number."""
@@ -41,7 +44,7 @@ def launches_of(
             if isinstance(call, tirx.IntImm):
                 continue
             if str(getattr(getattr(call, "op", None), "name", "")) != _LAUNCH:
-                raise TargetError(f"{name}: the host of an OpenCL device can't do {call}")
+                raise TargetError(f"{name}: the host of a device can't do {call}")
             found.append(_launch(name, call, places, symbols))
     return found
 
@@ -59,17 +62,19 @@ def _flat(statement: Any) -> Iterator[Any]:
 def _source(name: str, data: Any) -> Any:
     if isinstance(data, tvm.ir.Call) and str(getattr(data.op, "name", "")) == _DATA:
         return data.args[0]
-    raise TargetError(f"{name}: the host of an OpenCL device does not know the memory {data}")
+    raise TargetError(f"{name}: the host of a device does not know the memory {data}")
 
 
 def _launch(name: str, call: Any, places: Mapping[Any, int], symbols: Mapping[Any, Size]) -> Launch:
-    tags = list(map(str, call.attrs.launch_params))
+    said = list(map(str, call.attrs.launch_params))
+    tags = [tag for tag in said if tag != _OVERLAPS]
     kernel, *given = list(call.args)
     count = len(given) - len(tags)
     extents = {tag: size_of(extent, symbols) for tag, extent in zip(tags, given[count:], strict=True)}
     groups, items = ([extents.get(f"{kind}.{axis}", 1) for axis in "xyz"] for kind in ("blockIdx", "threadIdx"))
     arguments = tuple(_argument(name, one, places, symbols) for one in given[:count])
-    return Launch(str(kernel.value), name, arguments, (*groups,), (*items,))
+    shared, overlaps = extents.get(_SHARED, 0), _OVERLAPS in said
+    return Launch(str(kernel.value), name, arguments, (*groups,), (*items,), shared, overlaps)
 
 
 def _argument(name: str, value: Any, places: Mapping[Any, int], symbols: Mapping[Any, Size]) -> Argument:

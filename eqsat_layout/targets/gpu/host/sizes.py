@@ -40,7 +40,7 @@ def size_of(expr: Any, symbols: Mapping[Any, Size]) -> Size:
         return size_of(expr.value, symbols)
     name = _NAMES.get(type(expr))
     if name is None:
-        raise TargetError(f"a size that the host of an OpenCL device can't work out: {expr}")
+        raise TargetError(f"a size that the host of a device can't work out: {expr}")
     return operation(name, size_of(expr.a, symbols), size_of(expr.b, symbols))
 
 

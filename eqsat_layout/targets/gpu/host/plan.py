@@ -1,8 +1,8 @@
 """The host's part of a compiled program, as data.
 
-In: JSON, or what :mod:`eqsat_layout.targets.opencl.host.program` finds. Out: :class:`HostPlan`: memories, tensors that
+In: JSON, or what :mod:`eqsat_layout.targets.gpu.host.program` finds. Out: :class:`HostPlan`: memories, tensors that
 lie in them, and per function what is launched in which order. Nothing in it is code; sizes may be expressions
-(:mod:`eqsat_layout.targets.opencl.host.sizes`).
+(:mod:`eqsat_layout.targets.gpu.host.sizes`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from eqsat_layout.targets.opencl.host.sizes import Size
+from eqsat_layout.targets.gpu.host.sizes import Size
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,19 @@ class Argument:
 
 @dataclass(frozen=True)
 class Launch:
-    """``groups`` of ``items`` each, along x, y and z. ``op``: the PrimFunc whose kernel it is."""
+    """``groups`` of ``items`` each, along x, y and z. ``op``: the PrimFunc whose kernel it is.
+
+    ``shared``: bytes of dynamic shared memory for each group. ``overlaps``: it may start before the launch in front of
+    it has ended, for which it waits by itself (CUDA's programmatic dependent launch).
+    """
 
     kernel: str
     op: str
     arguments: tuple[Argument, ...]
     groups: tuple[Size, Size, Size]
     items: tuple[Size, Size, Size]
+    shared: Size = 0
+    overlaps: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,7 +143,8 @@ def _function(data: Any) -> Function:
 
 def _launch(data: Any) -> Launch:
     arguments = tuple(Argument(**a) for a in data["arguments"])
-    return Launch(data["kernel"], data["op"], arguments, _three(data["groups"]), _three(data["items"]))
+    groups, items = _three(data["groups"]), _three(data["items"])
+    return Launch(data["kernel"], data["op"], arguments, groups, items, data["shared"], bool(data["overlaps"]))
 
 
 def _three(data: Sequence[Any]) -> tuple[Any, Any, Any]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import tvm
 from tvm import tirx
 
-from eqsat_layout.targets.opencl.kernels.vectors import LANES, in_vectors
+from eqsat_layout.targets.gpu.kernels.vectors import LANES, in_vectors
 from eqsat_layout.tir.structural import nodes_of
 
 _GUARD: Final = "prim.if_then_else"

@@ -18,7 +18,7 @@ from eqsat_layout.graph.vdevices import buffer_scope, buffer_scopes, with_vdevic
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import GROUP, OPAQUE, fuse
-from eqsat_layout.targets.opencl.kernels.functions import may_follow_sums
+from eqsat_layout.targets.gpu.kernels.functions import may_follow_sums
 from eqsat_layout.tir.structural import substitute
 
 _SCOPES: Final = "eqsat_layout.scopes"

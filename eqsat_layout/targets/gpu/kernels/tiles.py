@@ -16,9 +16,9 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.opencl.kernels.nests import Nest
-from eqsat_layout.targets.opencl.kernels.vectors import LANES, is_image
-from eqsat_layout.targets.opencl.kernels.work_items import Tile
+from eqsat_layout.targets.gpu.kernels.nests import Nest
+from eqsat_layout.targets.gpu.kernels.vectors import LANES, is_image
+from eqsat_layout.targets.gpu.kernels.work_items import Tile
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.tir.structural import nodes_of, substitute
 
@@ -36,7 +36,7 @@ _VECTORS: Final = ("float32", "float16", "int32")
 
 
 def tile_of(nest: Nest, reduction: Nest | None) -> Tile:
-    """For :func:`eqsat_layout.targets.opencl.kernels.work_items.kernel_of`."""
+    """For :func:`eqsat_layout.targets.gpu.kernels.work_items.kernel_of`."""
     model = _Model(nest, nest if nest.reduced else reduction)
     found = min(model.tiles(), key=model.cost, default=None)
     if found is None:

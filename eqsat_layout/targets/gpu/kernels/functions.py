@@ -7,39 +7,32 @@ what lies between them is allocated in buffers. A function that is not understoo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.opencl.kernels.half import in_single_precision
-from eqsat_layout.targets.opencl.kernels.nests import Nest, inlined, nests_of
-from eqsat_layout.targets.opencl.kernels.sampled import without_needless_guards
-from eqsat_layout.targets.opencl.kernels.tiles import tile_of
-from eqsat_layout.targets.opencl.kernels.work_items import kernel_of
+from eqsat_layout.targets.gpu.kernels.nests import Nest, inlined, nests_of
+from eqsat_layout.targets.gpu.kernels.tiles import tile_of
+from eqsat_layout.targets.gpu.kernels.work_items import kernel_of
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
 
-_DROPPED: Final = ("tirx.is_scheduled", "op_pattern")
+Suited: TypeAlias = Callable[[Any, list[Nest]], tuple[Any, list[Nest]]]
+"""A PrimFunc and its nests as a device can compute them; the PrimFunc's parameters may be others then."""
 
 
-def with_work_items(func: Any, *, has_f16: bool = True, clamps_to_zero: bool = False) -> Any:
-    """``func`` as launches; refused where its blocks are not understood.
-
-    ``has_f16``: the device computes in halves. ``clamps_to_zero``: beyond rows and columns of images it reads 0.
-    """
-    parameters = list(func.params)
-    nests = inlined(nests_of(hidden(func)), parameters)
+def with_work_items(func: Any, suited: Suited | None = None) -> Any:
+    """``func`` as launches; refused where its blocks are not understood."""
+    nests = inlined(nests_of(hidden(func)), list(func.params))
     if not nests:
         raise Refused("it computes nothing")
-    if not has_f16:
-        func, nests = in_single_precision(func, nests)
-        parameters = list(func.params)
-    if clamps_to_zero:
-        nests = without_needless_guards(nests)
+    if suited is not None:
+        func, nests = suited(func, nests)
+    parameters = list(func.params)
     statements: list[Any] = []
     for nest, reduction in _grouped(nests, parameters):
         for buffer in nest.buffers:

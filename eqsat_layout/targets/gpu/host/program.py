@@ -8,8 +8,8 @@ names the op.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import tvm
 from tvm import relax, tirx
@@ -18,23 +18,24 @@ from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.skeleton import data_of, kind_of
 from eqsat_layout.graph.vdevices import scope_of
 from eqsat_layout.maps import GLOBAL
-from eqsat_layout.targets.opencl.host.launches import launches_of
-from eqsat_layout.targets.opencl.host.plan import Constant, Function, HostPlan, Launch, Memory, Symbol, Value
-from eqsat_layout.targets.opencl.host.reuse import with_shared_memories
-from eqsat_layout.targets.opencl.host.sizes import Size, product, size_of
-from eqsat_layout.targets.opencl.images import first_column
+from eqsat_layout.targets.gpu.host.launches import launches_of
+from eqsat_layout.targets.gpu.host.plan import Constant, Function, HostPlan, Launch, Memory, Symbol, Value
+from eqsat_layout.targets.gpu.host.reuse import with_shared_memories
+from eqsat_layout.targets.gpu.host.sizes import Size, product, size_of
+
+ImageOf: TypeAlias = Callable[[Sequence[Size], str], tuple[Size, Size, Size]]
 
 _VIEWS: Final = ("relax.reshape", "relax.memory_view", "relax.flatten", "relax.expand_dims", "relax.squeeze")
 
 
 def host_plan(
-    mod: tvm.IRModule, hosts: Mapping[str, Any], views: Collection[str] = ()
+    mod: tvm.IRModule, hosts: Mapping[str, Any], views: Collection[str] = (), image_of: ImageOf | None = None
 ) -> tuple[HostPlan, list[memoryview]]:
     """``hosts``: the host functions of PrimFuncs, by name; ``views``: PrimFuncs whose results are their operands.
 
-    The bytes are those of the constants, in order.
+    ``image_of``: layers, rows and columns of a tensor by its scope. The bytes are those of the constants, in order.
     """
-    writer = _Writer(mod, hosts, views)
+    writer = _Writer(mod, hosts, views, image_of)
     functions = [
         writer.function(str(var.name_hint), func)
         for var, func in mod.functions_items()
@@ -54,8 +55,10 @@ def _is_public(func: Any) -> bool:
 
 
 class _Writer:
-    def __init__(self, mod: tvm.IRModule, hosts: Mapping[str, Any], views: Collection[str]) -> None:
-        self.mod, self.hosts, self.views = mod, hosts, views
+    def __init__(
+        self, mod: tvm.IRModule, hosts: Mapping[str, Any], views: Collection[str], image_of: ImageOf | None
+    ) -> None:
+        self.mod, self.hosts, self.views, self._image_of = mod, hosts, views, image_of
         self.memories: list[Memory] = []
         self.values: list[Value] = []
         self.data: list[memoryview] = []
@@ -75,7 +78,7 @@ class _Writer:
     def new(self, shape: Sequence[Size], dtype: str, scope: str, constant: int | None = None) -> int:
         """A tensor in memory of its own."""
         size = product([*shape, bytes_of(dtype)])
-        image = None if scope == GLOBAL else image_of(shape, scope)
+        image = self._image_of(shape, scope) if scope != GLOBAL and self._image_of is not None else None
         return self.value(shape, dtype, scope, self.allocated(size, image, dtype, constant))
 
     def constant(self, expr: Any) -> int:
@@ -125,7 +128,7 @@ class _Body:
 
     def _input(self, name: str, ty: Any) -> int:
         if not isinstance(ty, relax.TensorType):
-            raise TargetError(f"{self._name}: parameter {name} is {ty}, but OpenCL programs take tensors")
+            raise TargetError(f"{self._name}: parameter {name} is {ty}, but programs for devices take tensors")
         return self._writer.new(self._shape(ty), str(ty.dtype), scope_of(ty))
 
     def _shape(self, ty: Any) -> list[Size]:
@@ -149,7 +152,7 @@ class _Body:
             return self._writer.constant(expr)
         if isinstance(expr, tvm.ir.Var) and expr in self._known:
             return self._known[expr]
-        raise TargetError(f"{self._name}: an OpenCL program can't hold {type(expr).__name__} {expr}")
+        raise TargetError(f"{self._name}: a program for a device can't hold {type(expr).__name__} {expr}")
 
     def _called(self, call: Any, var: Any) -> Any:
         if isinstance(call.op, tvm.ir.GlobalVar) and isinstance(self._writer.mod[call.op], relax.Function):
@@ -159,12 +162,12 @@ class _Body:
             return self._launched(call)
         if name in _VIEWS:
             return self._viewed(self._of(call.args[0]), var.ty)
-        raise TargetError(f"{self._name}: {var.name} is {name}, which no kernel of OpenCL does")
+        raise TargetError(f"{self._name}: {var.name} is {name}, which no kernel does")
 
     def _inside(self, name: str, call: Any) -> Any:
         """What a function of the module gives here."""
         if name in self._callers:
-            raise TargetError(f"{self._name}: {name} calls itself, which programs for OpenCL can't")
+            raise TargetError(f"{self._name}: {name} calls itself, which programs for devices can't")
         own = _Body(self._writer, name, (*self._callers, name))
         own._launches = self._launches
         func = self._writer.mod[call.op]
@@ -232,12 +235,6 @@ def _leaves(name: str, ty: Any) -> Iterator[tuple[str, Any]]:
 
 def _nested(ty: Any, given: Iterator[int]) -> Any:
     return [_nested(field, given) for field in ty.fields] if isinstance(ty, relax.TupleType) else next(given)
-
-
-def image_of(shape: Sequence[Size], scope: str) -> tuple[Size, Size, Size]:
-    """Layers, rows and columns."""
-    column = first_column(scope, len(shape))
-    return product(shape[: column - 1]), shape[column - 1], product(shape[column:-1])
 
 
 def bytes_of(dtype: str) -> int:

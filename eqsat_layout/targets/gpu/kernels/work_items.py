@@ -15,9 +15,9 @@ from typing import Any, Final
 import tvm
 from tvm import tirx
 
-from eqsat_layout.targets.opencl.kernels.nests import Axis, Nest
-from eqsat_layout.targets.opencl.kernels.operands import Operands
-from eqsat_layout.targets.opencl.kernels.vectors import LANES, in_vectors, is_image, stores_in_vectors
+from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest
+from eqsat_layout.targets.gpu.kernels.operands import Operands
+from eqsat_layout.targets.gpu.kernels.vectors import LANES, in_vectors, is_image, stores_in_vectors
 from eqsat_layout.tir.structural import structural_map, substitute
 
 _GROUP: Final = 64

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
-from eqsat_layout.targets.opencl.host.plan import Function, HostPlan, Launch, Memory
+from eqsat_layout.targets.gpu.host.plan import Function, HostPlan, Launch, Memory
 
 
 def with_shared_memories(plan: HostPlan) -> HostPlan:

@@ -1,0 +1,180 @@
+"""How a tile of an operand comes to shared memory: asynchronously, by as many bytes as lie together; or by element.
+
+In: an operand, its outer group of axes and the inner one along which units lie, and the shape of the tile. Out: the
+statements that fill one stage. Units of 16 bytes are exchanged within a row so that neither these copies nor the loads
+of fragments meet in a bank.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import tvm
+from tvm import tirx
+
+from eqsat_layout.targets.cuda.kernels.arithmetics import UNIT, Arithmetic
+from eqsat_layout.targets.cuda.kernels.products import Group, Operand
+from eqsat_layout.targets.cuda.kernels.statements import (
+    PTX,
+    address,
+    all_of,
+    guarded,
+    kept,
+    loop,
+    number,
+    sequence,
+)
+from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
+
+_WORD: Final = 4
+"""Bytes."""
+_LINE: Final = 8
+"""Units in a row of all banks of shared memory."""
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """``rows`` of ``units`` of 16 bytes in shared memory."""
+
+    rows: int
+    units: int
+
+    @property
+    def words(self) -> int:
+        return self.rows * self.units * (UNIT // _WORD)
+
+    def word(self, row: Any, unit: Any, exchange: Any) -> Any:
+        """Where a unit begins, in words from the beginning of the tile. ``exchange``: :meth:`exchange` of the row."""
+        return row * (self.units * (UNIT // _WORD)) + tirx.bitwise_xor(unit, exchange) * (UNIT // _WORD)
+
+    def exchange(self, row: Any, *, by_word: bool = False) -> Any:
+        """What the units of a row are exchanged by. ``by_word``: fragments are loaded word by word, of four rows."""
+        if by_word:
+            return tirx.floormod(row, 4) * 2
+        width = min(self.units, _LINE)
+        return tirx.floormod(tirx.floordiv(row, _LINE // width), width)
+
+
+def bytes_together(operand: Operand, inner: Group, fixed: Mapping[Any, Any], dtype: str) -> int:
+    """Of 16, 8 and 4 the most bytes of the operand that lie together along ``inner``, one guard for all; else 0."""
+    if operand.guarded is None or operand.dtype != dtype or not inner.axes:
+        return 0
+    size = tvm.DataType(dtype).bits // 8
+    return next((n for n in (16, 8, 4) if n > size and _lie_together(operand, inner, fixed, n // size)), 0)
+
+
+def _lie_together(operand: Operand, inner: Group, fixed: Mapping[Any, Any], lanes: int) -> bool:
+    if inner.last % lanes:
+        return False
+    load, condition = operand.guarded or (None, None)
+    last = inner.axes[-1]
+    analyzer, outer, lane = tvm.sym.Analyzer(), tirx.Var("outer", "int32"), tirx.Var("lane", "int32")
+    analyzer.bind(outer, tvm.ir.Range(0, inner.last // lanes))
+    analyzer.bind(lane, tvm.ir.Range(0, lanes))
+    offset: Any = number(0)
+    for index, extent in zip(load.indices, load.source.ty.shape, strict=True):
+        offset = offset * int(extent) + index
+    places = {**fixed, last.var: outer * lanes + lane}
+    there = analyzer.simplify(substitute(offset, places))
+    first = analyzer.simplify(substitute(there, {lane: number(0)}))
+    is_run = as_int(analyzer.simplify(there - first - lane)) == 0
+    if not is_run or as_int(analyzer.simplify(tirx.floormod(first, lanes))) != 0:
+        return False
+    guard = analyzer.simplify(substitute(condition, places))
+    return not any(var.same_as(lane) for var in nodes_of(guard, tirx.Var))
+
+
+@dataclass(frozen=True)
+class Fill:
+    """``outer`` and ``inner``: the groups that rows and units of a tile run along; ``limits``: how far both go.
+
+    ``together``: bytes of one asynchronous copy, 0: elements are loaded one by one. ``is_even``: both groups end with
+    a tile. ``by_word``: see :meth:`TileShape.exchange`.
+    """
+
+    operand: Operand
+    outer: Group
+    inner: Group
+    shape: TileShape
+    arithmetic: Arithmetic
+    together: int
+    fixed: Mapping[Any, Any]
+    is_even: tuple[bool, bool]
+    by_word: bool
+
+    def statement(self, shared: Any, start: Any, outer: Any, inner: Any, thread: Any, threads: int) -> Any:
+        """The tile whose first element has these numbers in its groups, to word ``start`` of shared memory."""
+        columns = math.gcd(self.shape.units, threads)
+        rows = threads // columns
+        column, row = tirx.floormod(thread, columns), tirx.floordiv(thread, columns)
+
+        def unit(turn: int, part: int) -> Any:
+            here = row + turn * rows
+            is_inside = None if (turn + 1) * rows <= self.shape.rows else here < self.shape.rows
+            return guarded(is_inside, self._unit(shared, start, outer, inner, here, column + part * columns))
+
+        turns, parts = -(-self.shape.rows // rows), self.shape.units // columns
+        return sequence(unit(turn, part) for turn in range(turns) for part in range(parts))
+
+    def _unit(self, shared: Any, start: Any, outer: Any, inner: Any, row: Any, unit: Any) -> Any:
+        word = start + self.shape.word(row, unit, self.shape.exchange(row, by_word=self.by_word))
+        element = inner + unit * self.arithmetic.unit
+        if not self.together:
+            view = _view(shared, self.arithmetic.operand)
+            scale = _WORD // self.arithmetic.operand_bytes
+
+            def store(lane: Any) -> Any:
+                value = self._element(outer + row, element + lane)
+                return kept(view, value, word * scale + lane)
+
+            body = loop(self.arithmetic.unit, store, tirx.ForKind.UNROLLED)
+            return sequence([tirx.DeclBuffer(view, shared.data), body])
+        lanes = self.together // self.arithmetic.operand_bytes
+
+        def copy(part: int) -> Any:
+            load, condition = self.operand.guarded or (None, None)
+            places, inside = self._places(outer + row, element + part * lanes)
+            condition = all_of([*inside, self._placed(condition, places)])
+            size: Any = tirx.IntImm("uint32", self.together)
+            if condition is not None:
+                size = tirx.Select(condition, size, tirx.IntImm("uint32", 0))
+            how = "cg" if self.together == UNIT else "ca"
+            source = address(load.source, *(self._placed(index, places) for index in load.indices))
+            target = address(shared, word + part * (self.together // _WORD))
+            return tirx.Evaluate(PTX[f"cp.async.{how}.shared.global"](target, source, number(self.together), size))
+
+        return sequence(copy(part) for part in range(UNIT // self.together))
+
+    def _element(self, outer: Any, inner: Any) -> Any:
+        """One element as tensor cores take it; zero beyond the ends."""
+        places, inside = self._places(outer, inner)
+        value = structural_map(
+            substitute(self.operand.value, places),
+            (tvm.ir.TensorLoad, lambda load: tirx.BufferLoad(load.source, list(load.indices))),
+        )
+        if str(value.ty.dtype) != self.arithmetic.operand:
+            value = tirx.Cast(self.arithmetic.operand, value)
+        condition = all_of(inside)
+        zero = tirx.const(0.0, self.arithmetic.operand)
+        return value if condition is None else tirx.if_then_else(condition, value, zero)
+
+    def _places(self, outer: Any, inner: Any) -> tuple[Mapping[Any, Any], list[Any]]:
+        """Along all axes, and the conditions for being inside."""
+        inside = [
+            None if is_even else at < group.extent
+            for is_even, at, group in zip(self.is_even, (outer, inner), (self.outer, self.inner), strict=True)
+        ]
+        return {**self.fixed, **self.outer.at(outer), **self.inner.at(inner)}, inside
+
+    def _placed(self, expression: Any, places: Mapping[Any, Any]) -> Any:
+        return tvm.sym.Analyzer().simplify(substitute(expression, places))
+
+
+def _view(shared: Any, dtype: str) -> Any:
+    """Shared memory as elements of another type."""
+    size = int(shared.ty.shape[0]) * _WORD * 8 // tvm.DataType(dtype).bits
+    return tirx.decl_buffer([number(size)], dtype, f"shared_{dtype}", data=shared.data, scope="shared.dyn", layout=None)
