@@ -114,7 +114,7 @@ def _door(kernel: Kernel) -> str:
     )
     sizes = ", ".join(f"sizeof(std::remove_pointer_t<{kind}>)" for kind in kernel.parameters)
     return (
-        f'extern "C" __attribute__((no_sanitize("thread"))) void sim_call_{kernel.name}(void** values) '
+        f'extern "C" __attribute__((visibility("default"), no_sanitize("thread"))) void sim_call_{kernel.name}(void** values) '
         f"{{ (void)values; {kernel.name}({values}); }}\n"
-        f'extern "C" const int sim_sizes_{kernel.name}[] = {{{sizes or 0}}};\n'
+        f'extern "C" __attribute__((visibility("default"))) const int sim_sizes_{kernel.name}[] = {{{sizes or 0}}};\n'
     )

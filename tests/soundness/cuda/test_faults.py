@@ -163,7 +163,8 @@ FAULTS = {
         "unwritten",
         "if (b == 0) s[t] = 1; __syncthreads(); if (b) out[t] = s[t];",
         "s[t] = 1; if (b) out[t] = s[t];",
-        blocks=2, written=False,
+        blocks=2,
+        written=False,
     ),
     "an integer divided by zero": Planted("trap", "out[t] = 1 / t;", "out[t] = 1 / (t + 1);"),
     "an assertion": Planted("trap", "assert(t < 63);", "assert(t < 64);"),
@@ -182,7 +183,9 @@ def kernel(name: str, planted: Planted, body: str) -> str:
 @pytest.fixture(scope="module")
 def simulator() -> Simulator:
     planted = FAULTS.values()
-    return Simulator("".join(kernel(f"bad{i}", p, p.bad) + kernel(f"good{i}", p, p.good) for i, p in enumerate(planted)))
+    return Simulator(
+        "".join(kernel(f"bad{i}", p, p.bad) + kernel(f"good{i}", p, p.good) for i, p in enumerate(planted))
+    )
 
 
 def arrays() -> list[np.ndarray]:

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "device_ptx.h"
-#include "memory.h"
+#include "accesses.h"
 #include "warps.h"
 
 #define PLACE launch.place = __builtin_return_address(0)

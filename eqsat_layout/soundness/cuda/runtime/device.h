@@ -20,6 +20,7 @@
 #define __CUDACC_VER_MAJOR__ 13
 #define __CUDACC_VER_MINOR__ 0
 
+#pragma GCC visibility push(hidden)  // what the runtime defines is called directly
 #include "vectors.h"
 
 extern "C" {
@@ -36,3 +37,4 @@ extern const uint3 sim_thread_index, sim_block_index, sim_block_extent, sim_grid
 #include "device_memory.h"
 #include "device_ptx.h"
 #include "device_warp.h"
+#pragma GCC visibility pop

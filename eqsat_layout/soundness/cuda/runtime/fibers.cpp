@@ -13,7 +13,7 @@
 namespace sim {
 namespace {
 
-constexpr size_t STACK = 256 << 10, GUARD = 4 << 10;
+constexpr size_t GUARD = 4 << 10;
 
 #if defined(__x86_64__)
 // Saves what a called function must keep, swaps stacks, takes it back. The floating-point modes never change.
@@ -90,6 +90,8 @@ struct Fiber {
 #endif
 };
 
+uintptr_t stack;
+
 namespace {
 
 std::vector<Fiber*> idle;
@@ -148,14 +150,20 @@ Fiber* fiber_for(void (*function)()) {
 
 void give_back(Fiber* fiber) { idle.push_back(fiber); }
 
+void stop() {
+  running = nullptr;
+  stack = 0;
+}
+
 void resume(Fiber* fiber) {
   running = fiber;
+  stack = reinterpret_cast<uintptr_t>(fiber->stack);
 #if defined(__x86_64__) || defined(__aarch64__)
   sim_swap(&scheduler, fiber->top);
 #else
   swapcontext(&scheduler_context, &fiber->context);
 #endif
-  running = nullptr;
+  stop();
 }
 
 void pause() {
@@ -167,14 +175,5 @@ void pause() {
 }
 
 bool has_ended(Fiber* fiber) { return fiber->ended; }
-
-void stop() { running = nullptr; }
-
-bool in_fiber() { return running != nullptr; }
-
-bool on_stack(const void* address, size_t size) {
-  auto offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(running->stack);
-  return offset < STACK && offset + size <= STACK;
-}
 
 }  // namespace sim

@@ -3,6 +3,7 @@
 // In: a function. Out: it runs on a stack of its own until it gives up its turn, and goes on where it was.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 namespace sim {
 
@@ -13,8 +14,11 @@ void give_back(Fiber*);
 void resume(Fiber*);        // from the scheduler; returns when the fiber pauses or ends
 void pause();               // from a fiber
 bool has_ended(Fiber*);
-bool on_stack(const void* address, size_t size);  // of the fiber that runs
-bool in_fiber();
-void stop();  // nothing runs, whatever did: a fault has left its stack
+void stop();                // nothing runs, whatever did: a fault has left its stack
+
+constexpr size_t STACK = 256 << 10;
+extern uintptr_t stack;  // the lowest address of that of the fiber that runs; 0 where none does
+
+inline bool on_stack(const void* address) { return reinterpret_cast<uintptr_t>(address) - stack < STACK; }
 
 }  // namespace sim

@@ -9,7 +9,6 @@
 
 #include "fibers.h"
 #include "memory.h"
-#include "state.h"
 #include "warps.h"
 
 extern "C" {
@@ -25,12 +24,15 @@ std::vector<Thread> threads;
 
 namespace {
 
+constexpr int FAULTED = 1, RESTARTED = 2;
+
 void** arguments;
+int shared_granule;
 void (*kernel)(void**);
 
 void body() { kernel(arguments); }
 
-jmp_buf leave;  // a fault ends the launch, on whatever stack it is found
+jmp_buf leave;
 
 uint64_t mixed(uint64_t value) {
   value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
@@ -69,7 +71,7 @@ void run_blocks(uint64_t order) {
     launch.serial = static_cast<int>(i);
     launch.block = {static_cast<unsigned>(at % grid.x), static_cast<unsigned>(at / grid.x % grid.y),
                     static_cast<unsigned>(at / grid.x / grid.y)};
-    block_starts();
+    clear_shared();
     run_block(body, order);
   }
 }
@@ -91,47 +93,85 @@ void fault(const char* kind, int line, const char* format, ...) {
   va_start(values, format);
   vsnprintf(report.text + used, sizeof report.text - used, format, values);
   va_end(values);
-  _longjmp(leave, 1);
+  _longjmp(leave, FAULTED);
+}
+
+void restart_with_finer_cells(size_t size) {
+  while (size >> shared_granule == 0) shared_granule--;
+  _longjmp(leave, RESTARTED);
 }
 
 }  // namespace sim
 
 using namespace sim;
 
-// `sizes`: bytes of an array, 0 for a number; `granules`: log2 of the bytes of an element. Arrays given twice are one.
-extern "C" void sim_launch(void (*function)(void**), void** values, const size_t* sizes, const int* granules, int count,
-                           Index grid, Index extent, size_t shared_bytes, uint64_t order, Report* result) {
-  std::vector<void*> given(values, values + count), copies(count);
-  report = Report{};
-  launch = Launch{};
-  launch.grid = sim_grid_extent = grid;
-  launch.extent = sim_block_extent = extent;
-  make_threads(extent);
-  launch.threads = static_cast<int>(threads.size());
-  current = nullptr;
-  kernel = function;
-  open_memory(count);
-  size_shared(shared_bytes);
-  for (int i = 0; i < count; i++) {
-    long first = std::find(given.begin(), given.begin() + i, given[i]) - given.begin();
-    if (!sizes[i]) {
-      copies[i] = given[i];
+namespace {
+
+struct Arguments {
+  void** values;  // of arrays and of numbers
+  const size_t* sizes;
+  const int* granules;
+  int count;
+};
+
+// Copies of the arrays; those that are given twice are one.
+std::vector<void*> copied(const Arguments& given) {
+  std::vector<void*> copies;
+  for (int i = 0; i < given.count; i++) {
+    long first = std::find(given.values, given.values + i, given.values[i]) - given.values;
+    if (!given.sizes[i]) {
+      copies.push_back(given.values[i]);
     } else if (first < i) {
-      copies[i] = copies[first];
+      copies.push_back(copies[static_cast<size_t>(first)]);
     } else {
-      copies[i] = add_argument(i, sizes[i], granules[i]);
-      memcpy(copies[i], given[i], sizes[i]);
+      copies.push_back(add_argument(i, given.sizes[i], given.granules[i]));
+      if (!copies.back()) fault("limit", 0, "no memory for argument %d of %zu bytes", i, given.sizes[i]);
+      memcpy(copies.back(), given.values[i], given.sizes[i]);
     }
   }
-  arguments = copies.data();
-  start_launch();
-  if (!_setjmp(leave)) run_blocks(order);
+  return copies;
+}
+
+// False: shared memory needs finer cells, and nothing has happened.
+bool run(const Arguments& given, size_t shared_bytes, uint64_t order) {
+  static std::vector<void*> copies;
+  int how = _setjmp(leave);
+  if (!how) {
+    current = nullptr;
+    if (!open_memory(given.count, shared_granule)) fault("limit", 0, "no memory for %d arguments", given.count);
+    size_shared(shared_bytes);
+    copies = copied(given);
+    arguments = copies.data();
+    start_launch();
+    run_blocks(order);
+  }
   stop();
   for (Thread& thread : threads)
     if (thread.fiber) give_back(thread.fiber);
-  for (int i = 0; i < count; i++)
-    if (sizes[i] && was_written(i)) memcpy(given[i], copies[i], sizes[i]);
+  if (how != RESTARTED)
+    for (int i = 0; i < given.count; i++)
+      if (given.sizes[i] && was_written(i)) memcpy(given.values[i], copies[static_cast<size_t>(i)], given.sizes[i]);
   close_memory();
+  return how != RESTARTED;
+}
+
+}  // namespace
+
+// `sizes`: bytes of an array, 0 for a number; `granules`: log2 of the bytes of an element.
+extern "C" __attribute__((visibility("default"))) void sim_launch(void (*function)(void**), void** values,
+                                                                  const size_t* sizes, const int* granules, int count,
+                                                                  Index grid, Index extent, size_t shared_bytes,
+                                                                  uint64_t order, Report* result) {
+  kernel = function;
+  shared_granule = 2;
+  do {
+    report = Report{};
+    launch = Launch{};
+    launch.grid = sim_grid_extent = grid;
+    launch.extent = sim_block_extent = extent;
+    make_threads(extent);
+    launch.threads = static_cast<int>(threads.size());
+  } while (!run({values, sizes, granules, count}, shared_bytes, order));
   Dl_info library;  // Python asks for a place in the file; a return address is one past its call
   if (report.place && dladdr(report.place, &library))
     report.place = reinterpret_cast<void*>(static_cast<const char*>(report.place) - 1 -

@@ -8,7 +8,7 @@
 #include "banks.h"
 #include "device_half.h"
 #include "device_ptx.h"
-#include "memory.h"
+#include "accesses.h"
 #include "warps.h"
 
 #define PLACE launch.place = __builtin_return_address(0)

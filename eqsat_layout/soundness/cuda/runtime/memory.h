@@ -1,29 +1,42 @@
-// Memory of a launch, and what is known of each piece of it: who wrote and read it last, and when.
-//
-// Arguments and shared memory lie in slots of 64 GiB of addresses, so that an index that leaves one never hits another.
-// An access is looked at before it happens: one that may not is a fault, and does not happen.
+// Memory of a launch: arguments and shared memory, each in a slot of 64 GiB of addresses, so that an index that leaves one
+// never hits another; beside each, cells that say who touched it.
 #pragma once
-#include "state.h"
+#include <vector>
+
+#include "cells.h"
 
 namespace sim {
 
-enum class Access { read, write, atomic };
+constexpr int SLOT = 36;
+constexpr size_t MOST_SHARED = 227 << 10;
 
-char* shared_memory();
-size_t shared_size();
+struct Slot {
+  size_t size;
+  int granule;  // log2 of the bytes that one cell stands for
+  bool written;
+  Cells* cells;
+  size_t cells_bytes;
+};
 
-void open_memory(int arguments);
-void* add_argument(int number, size_t size, int granule);  // `granule`: log2 of the bytes that one cell stands for
+extern char* base;
+extern size_t span;
+extern std::vector<Slot> slots;  // the first is shared memory
+
+inline size_t address_in_memory(const void* address) {
+  return static_cast<size_t>(static_cast<const char*>(address) - base);
+}
+inline size_t place_in_slot(const void* address) { return address_in_memory(address) & ((size_t{1} << SLOT) - 1); }
+inline bool is_shared(const void* address) { return address_in_memory(address) < size_t{1} << SLOT; }
+
+bool open_memory(int arguments, int shared_granule);
+void* add_argument(int number, size_t size, int granule);
 bool was_written(int number);
 void close_memory();
+
+char* shared_memory();
 void size_shared(size_t bytes);  // of dynamic memory; what is static follows it
 char* static_shared(int id, size_t bytes, size_t alignment);
-void block_starts();
-
-void touch(Thread&, const void* address, size_t size, Access, bool vector = true);
-bool is_shared(const void* address);
-
-void touch_pending(Thread&, const void* address, size_t size);  // an asynchronous copy is under way to there
-void settle(Thread&, const void* address, size_t size);         // it has arrived
+bool is_declared(size_t begin, size_t size);  // of shared memory
+void clear_shared();
 
 }  // namespace sim

@@ -11,6 +11,9 @@ sim::Index sim_thread_index, sim_block_index, sim_block_extent, sim_grid_extent;
 }
 
 namespace sim {
+
+unsigned warp_epochs[32];
+
 namespace {
 
 struct Group {  // lanes that wait for one instruction
@@ -24,7 +27,6 @@ struct Group {  // lanes that wait for one instruction
 
 struct Warp {
   unsigned alive;
-  unsigned epoch;
   std::vector<Group> groups;
 };
 
@@ -138,11 +140,9 @@ void run(Thread& thread) {
 
 }  // namespace
 
-unsigned warp_epoch(int warp) { return warps[warp].epoch; }
-
 void order_warp(int warp, unsigned mask) {
   if (mask != warps[warp].alive) return;
-  if (++warps[warp].epoch > 0xffff) fault("limit", 0, "more than 65535 times __syncwarp between two barriers");
+  if (++warp_epochs[warp] > 0xffff) fault("limit", 0, "more than 65535 times __syncwarp between two barriers");
 }
 
 bool is_released(uint32_t epoch) {
@@ -198,7 +198,7 @@ void barrier(int line) {
   at_barrier = 0;
   launch.epoch++;
   report.barriers++;
-  for (Warp& warp : warps) warp.epoch = 0;
+  for (unsigned& epoch : warp_epochs) epoch = 0;
   if (!launch.serial) count_conflicts();
   for (const Thread& other : threads)
     if (&other != &thread) wake(other.number);
@@ -224,7 +224,7 @@ bool run_block(void (*body)(), uint64_t seed) {
   for (size_t i = 0; i < warps.size(); i++) {
     int lanes = launch.threads - static_cast<int>(i) * WARP;
     warps[i].alive = lanes >= WARP ? ~0u : (1u << lanes) - 1;
-    warps[i].epoch = 0;
+    warp_epochs[i] = 0;
     warps[i].groups.clear();
   }
   for (Thread& thread : threads) {

@@ -10,7 +10,6 @@ using Work = void (*)(Thread* const* lanes, void* const* operands, unsigned mask
 // Waits for the lanes of `mask`, then one of them does the work for all. `whoever`: for those that come.
 void meet(int line, const char* name, unsigned mask, void* operands, Work work, bool whoever = false);
 void barrier(int line);
-unsigned warp_epoch(int warp);
 void order_warp(int warp, unsigned mask);  // what its lanes did until now comes before what they do next, if all wait
 
 // Between blocks: one that changed something atomically after a fence has released what it wrote, and one that changes
