@@ -69,7 +69,7 @@ class CudaTarget(Target):
 
     def build(self, mod: tvm.IRModule, notes: Notes) -> CudaProgram:
         """Kernels as CUDA C++ and machine code, and what the host does with them."""
-        return build(mod, self.tvm, self.machine, notes)
+        return build(mod, self.tvm, self.machine, notes, approx=self.approx)
 
     def saved(self, executable: Any) -> Sequence[bytes | memoryview] | None:
         """The program itself, which is data."""

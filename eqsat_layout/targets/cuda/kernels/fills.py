@@ -59,6 +59,31 @@ class TileShape:
         return tirx.floormod(tirx.floordiv(row, _LINE // width), width)
 
 
+@dataclass(frozen=True)
+class Shared:
+    """Shared memory of a block: as words, and as elements of an operand."""
+
+    words: Any
+    elements: Any
+
+    @staticmethod
+    def of(words: int, dtype: str) -> Shared:
+        whole = tirx.decl_buffer(
+            [number(words)], "float32", "shared", scope="shared.dyn", data_alignment=128, layout=None
+        )
+        if dtype == "float32":
+            return Shared(whole, whole)
+        size = words * _WORD * 8 // tvm.DataType(dtype).bits
+        name = f"shared_{dtype}"
+        view = tirx.decl_buffer([number(size)], dtype, name, data=whole.data, scope="shared.dyn", layout=None)
+        return Shared(whole, view)
+
+    def allocated(self) -> list[Any]:
+        """The statements in front of all others."""
+        views = [] if self.elements is self.words else [tirx.DeclBuffer(self.elements, data=self.words.data)]
+        return [tirx.AllocBuffer(self.words), *views]
+
+
 def bytes_together(operand: Operand, inner: Group, fixed: Mapping[Any, Any], dtype: str) -> int:
     """Of 16, 8 and 4 the most bytes of the operand that lie together along ``inner``, one guard for all; else 0."""
     if operand.guarded is None or operand.dtype != dtype or not inner.axes:
@@ -106,7 +131,7 @@ class Fill:
     is_even: tuple[bool, bool]
     by_word: bool
 
-    def statement(self, shared: Any, start: Any, outer: Any, inner: Any, thread: Any, threads: int) -> Any:
+    def statement(self, shared: Shared, start: Any, outer: Any, inner: Any, thread: Any, threads: int) -> Any:
         """The tile whose first element has these numbers in its groups, to word ``start`` of shared memory."""
         columns = math.gcd(self.shape.units, threads)
         rows = threads // columns
@@ -120,19 +145,17 @@ class Fill:
         turns, parts = -(-self.shape.rows // rows), self.shape.units // columns
         return sequence(unit(turn, part) for turn in range(turns) for part in range(parts))
 
-    def _unit(self, shared: Any, start: Any, outer: Any, inner: Any, row: Any, unit: Any) -> Any:
+    def _unit(self, shared: Shared, start: Any, outer: Any, inner: Any, row: Any, unit: Any) -> Any:
         word = start + self.shape.word(row, unit, self.shape.exchange(row, by_word=self.by_word))
         element = inner + unit * self.arithmetic.unit
         if not self.together:
-            view = _view(shared, self.arithmetic.operand)
             scale = _WORD // self.arithmetic.operand_bytes
 
             def store(lane: Any) -> Any:
                 value = self._element(outer + row, element + lane)
-                return kept(view, value, word * scale + lane)
+                return kept(shared.elements, value, word * scale + lane)
 
-            body = loop(self.arithmetic.unit, store, tirx.ForKind.UNROLLED)
-            return sequence([tirx.DeclBuffer(view, shared.data), body])
+            return loop(self.arithmetic.unit, store, tirx.ForKind.UNROLLED)
         lanes = self.together // self.arithmetic.operand_bytes
 
         def copy(part: int) -> Any:
@@ -144,7 +167,7 @@ class Fill:
                 size = tirx.Select(condition, size, tirx.IntImm("uint32", 0))
             how = "cg" if self.together == UNIT else "ca"
             source = address(load.source, *(self._placed(index, places) for index in load.indices))
-            target = address(shared, word + part * (self.together // _WORD))
+            target = address(shared.words, word + part * (self.together // _WORD))
             return tirx.Evaluate(PTX[f"cp.async.{how}.shared.global"](target, source, number(self.together), size))
 
         return sequence(copy(part) for part in range(UNIT // self.together))
@@ -172,9 +195,3 @@ class Fill:
 
     def _placed(self, expression: Any, places: Mapping[Any, Any]) -> Any:
         return tvm.sym.Analyzer().simplify(substitute(expression, places))
-
-
-def _view(shared: Any, dtype: str) -> Any:
-    """Shared memory as elements of another type."""
-    size = int(shared.ty.shape[0]) * _WORD * 8 // tvm.DataType(dtype).bits
-    return tirx.decl_buffer([number(size)], dtype, f"shared_{dtype}", data=shared.data, scope="shared.dyn", layout=None)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from tvm import tirx
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS, UNIT
-from eqsat_layout.targets.cuda.kernels.fills import Fill, TileShape, bytes_together
+from eqsat_layout.targets.cuda.kernels.fills import Fill, Shared, TileShape, bytes_together
 from eqsat_layout.targets.cuda.kernels.fragments import ROWS, Part, multiplied, place_of_sum, zeroed
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
 from eqsat_layout.targets.cuda.kernels.products import Group, Operand, Product
@@ -57,9 +57,8 @@ class _Kernel:
         self._tiles = math.ceil(all_tiles / plan.splits)
         self._warps_down = plan.block_rows // plan.warp_rows
         self._warps_across = plan.block_columns // plan.warp_columns
-        self._shared = tirx.decl_buffer(
-            [number(plan.shared_words)], "float32", "shared", scope="shared.dyn", data_alignment=128, layout=None
-        )
+        self._memory = Shared.of(plan.shared_words, self._arithmetic.operand)
+        self._shared = self._memory.words
         self._padded = -(-product.columns.extent // 4) * 4
         shape = [plan.splits, product.batch.extent, product.rows.extent, self._padded]
         self._parts = tirx.decl_buffer([number(extent) for extent in shape], "float32", "parts", layout=None)
@@ -87,7 +86,7 @@ class _Kernel:
         sums = local(plan.warp_rows * plan.warp_columns // LANES, "float32", "sums")
         pipeline = self._pipelined(sums, batch, row, column, part, thread)
         stored = self._stored(sums, batch, row, column, part, thread)
-        return sequence([tirx.AllocBuffer(self._shared), tirx.AllocBuffer(sums), zeroed(sums), *pipeline, *stored])
+        return sequence([*self._memory.allocated(), tirx.AllocBuffer(sums), zeroed(sums), *pipeline, *stored])
 
     def _pipelined(self, sums: Any, batch: Any, row: Any, column: Any, part: Any, thread: Any) -> list[Any]:
         """Stages are filled ahead; a barrier a tile says that one is there and another one is free."""
@@ -115,7 +114,7 @@ class _Kernel:
         fill, places = self._fills[side], self._product.batch.at(batch)
         outer, inner = (across, step) if self._along_steps[side] else (step, across)
         begin = start + side * self._fills[0].shape.words
-        statement = fill.statement(self._shared, begin, outer, inner, thread, self._plan.threads)
+        statement = fill.statement(self._memory, begin, outer, inner, thread, self._plan.threads)
         return substitute(statement, places)
 
     def _multiplied(self, sums: Any, start: Any, thread: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from programs import program
-from targets.cuda.running import CUDA, check, compiled, launches
+from targets.cuda.simulating import CUDA, check, compiled, launches
 from targets.device_cases import AROUND_CONVOLUTIONS, ROWS, SIZE, Body, attention, chain, concat, conv, first_layer, nn
 from tvm import relax, tirx
 from tvm.relax import op
