@@ -1,6 +1,5 @@
 // What kernels may name: the languages's own words, and what the runtime does for them. Included before their text.
 #pragma once
-#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

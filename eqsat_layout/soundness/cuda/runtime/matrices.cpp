@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "banks.h"
-#include "device_half.h"
 #include "device_ptx.h"
 #include "accesses.h"
+#include "numbers.h"
 #include "warps.h"
 
 #define PLACE launch.place = __builtin_return_address(0)
@@ -28,7 +28,7 @@ int bits_of_element(Element type) { return type == Element::tf32 ? 32 : type >= 
 
 double element(uint32_t word, int which, Element type) {
   switch (type) {
-    case Element::f16: return sim_half_values[word >> 16 * which & 0xffff];
+    case Element::f16: return half_value(word >> 16 * which & 0xffff);
     case Element::bf16: return float_of((word >> 16 * which) << 16);
     case Element::tf32: return float_of(word & 0xffffe000);
     case Element::s8: return static_cast<int8_t>(word >> 8 * which);
@@ -81,7 +81,7 @@ void multiply(Thread* const*, void* const* operands, unsigned mask) {
         one.d[i] = bits_of(static_cast<float>(sum + float_of(one.c[i])));
       } else if (one.result == Result::f16) {
         uint32_t word = one.c[i / 2], shift = 16 * (i % 2);
-        uint32_t rounded = half_bits(static_cast<float>(sum + sim_half_values[word >> shift & 0xffff]));
+        uint32_t rounded = half_bits(static_cast<float>(sum + half_value(word >> shift & 0xffff)));
         one.d[i / 2] = i % 2 ? (one.d[i / 2] & 0xffff) | rounded << 16 : rounded;
       } else {
         one.d[i] = wrapped(sum + static_cast<int32_t>(one.c[i]), one.result == Result::s32_saturated);
