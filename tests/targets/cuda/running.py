@@ -34,7 +34,7 @@ class Kernels:
     """A PrimFunc without blocks, lowered; ``sources``: by kernel."""
 
     def __init__(self, func: Any, arch: str = "sm_90") -> None:
-        self._func = func
+        self.reports: list[LaunchReport] = []
         self._lowered = lowered({"main": func}, tvm.target.Target({"kind": "cuda", "arch": arch}))
         self.sources = self._lowered.sources
 
@@ -42,8 +42,8 @@ class Kernels:
     def _simulators(self) -> dict[str, Simulator]:
         return {name: Simulator(source) for name, source in self.sources.items()}
 
-    def run(self, *arrays: Array, order: int = 0) -> list[LaunchReport]:
-        """With an array for each parameter; results are written into theirs."""
+    def run(self, *arrays: Array, order: int = 0) -> None:
+        """With an array for each parameter; results are written into theirs, ``reports`` are of each launch."""
         memories = list(arrays)
 
         def allocate(elements: Any, dtype: str) -> int:
@@ -52,15 +52,13 @@ class Kernels:
 
         host = self._lowered.host["main"]
         launches = launches_of("main", host, list(range(len(arrays))), {}, allocate)
-        reports: list[LaunchReport] = []
+        self.reports = []
         for launch in launches:
             given = [memories[argument.memory] for argument in launch.arguments if argument.memory is not None]
             assert len(given) == len(launch.arguments)
             simulator = self._simulators[launch.kernel]
-            reports.append(
-                simulator.launch(launch.kernel, given, launch.groups, launch.items, int(launch.shared), order)
-            )
-        return reports
+            report = simulator.launch(launch.kernel, given, launch.groups, launch.items, int(launch.shared), order)
+            self.reports.append(report)
 
 
 def shapes_and_types(func: Any) -> list[tuple[tuple[int, ...], str]]:

@@ -17,6 +17,7 @@ from tvm import tirx
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import UNIT, Arithmetic
 from eqsat_layout.targets.cuda.kernels.products import Group, Operand
+from eqsat_layout.targets.cuda.kernels.runs import in_runs
 from eqsat_layout.targets.cuda.kernels.statements import (
     PTX,
     address,
@@ -27,8 +28,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     number,
     sequence,
 )
-from eqsat_layout.targets.schedules.accesses import as_int
-from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
+from eqsat_layout.tir.structural import structural_map, substitute
 
 _WORD: Final = 4
 """Bytes."""
@@ -86,31 +86,14 @@ class Shared:
 
 def bytes_together(operand: Operand, inner: Group, fixed: Mapping[Any, Any], dtype: str) -> int:
     """Of 16, 8 and 4 the most bytes of the operand that lie together along ``inner``, one guard for all; else 0."""
-    if operand.guarded is None or operand.dtype != dtype or not inner.axes:
+    if operand.guarded is None or operand.dtype != dtype:
         return 0
+    load, condition = operand.guarded
     size = tvm.DataType(dtype).bits // 8
-    return next((n for n in (16, 8, 4) if n > size and _lie_together(operand, inner, fixed, n // size)), 0)
-
-
-def _lie_together(operand: Operand, inner: Group, fixed: Mapping[Any, Any], lanes: int) -> bool:
-    if inner.last % lanes:
-        return False
-    load, condition = operand.guarded or (None, None)
-    last = inner.axes[-1]
-    analyzer, outer, lane = tvm.sym.Analyzer(), tirx.Var("outer", "int32"), tirx.Var("lane", "int32")
-    analyzer.bind(outer, tvm.ir.Range(0, inner.last // lanes))
-    analyzer.bind(lane, tvm.ir.Range(0, lanes))
-    offset: Any = number(0)
-    for index, extent in zip(load.indices, load.source.ty.shape, strict=True):
-        offset = offset * int(extent) + index
-    places = {**fixed, last.var: outer * lanes + lane}
-    there = analyzer.simplify(substitute(offset, places))
-    first = analyzer.simplify(substitute(there, {lane: number(0)}))
-    is_run = as_int(analyzer.simplify(there - first - lane)) == 0
-    if not is_run or as_int(analyzer.simplify(tirx.floormod(first, lanes))) != 0:
-        return False
-    guard = analyzer.simplify(substitute(condition, places))
-    return not any(var.same_as(lane) for var in nodes_of(guard, tirx.Var))
+    for together in (16, 8, 4):
+        if in_runs(load.source, list(load.indices), inner, together // size, fixed, condition):
+            return together
+    return 0
 
 
 @dataclass(frozen=True)
@@ -133,17 +116,32 @@ class Fill:
 
     def statement(self, shared: Shared, start: Any, outer: Any, inner: Any, thread: Any, threads: int) -> Any:
         """The tile whose first element has these numbers in its groups, to word ``start`` of shared memory."""
-        columns = math.gcd(self.shape.units, threads)
-        rows = threads // columns
-        column, row = tirx.floormod(thread, columns), tirx.floordiv(thread, columns)
+        if self._runs_along_rows:
+            rows = math.gcd(self.shape.rows, threads)
+            columns = min(threads // rows, self.shape.units)
+            row, column = tirx.floormod(thread, rows), tirx.floordiv(thread, rows)
+        else:
+            columns = math.gcd(self.shape.units, threads)
+            rows = threads // columns
+            column, row = tirx.floormod(thread, columns), tirx.floordiv(thread, columns)
 
         def unit(turn: int, part: int) -> Any:
             here = row + turn * rows
-            is_inside = None if (turn + 1) * rows <= self.shape.rows else here < self.shape.rows
-            return guarded(is_inside, self._unit(shared, start, outer, inner, here, column + part * columns))
+            there = column + part * columns
+            inside = [
+                None if (turn + 1) * rows <= self.shape.rows else here < self.shape.rows,
+                None if rows * columns == threads else thread < rows * columns,
+                None if (part + 1) * columns <= self.shape.units else there < self.shape.units,
+            ]
+            return guarded(all_of(inside), self._unit(shared, start, outer, inner, here, there))
 
-        turns, parts = -(-self.shape.rows // rows), self.shape.units // columns
+        turns, parts = -(-self.shape.rows // rows), -(-self.shape.units // columns)
         return sequence(unit(turn, part) for turn in range(turns) for part in range(parts))
+
+    @property
+    def _runs_along_rows(self) -> bool:
+        """Elements are loaded one by one, and neighbours in memory are those of neighbouring rows."""
+        return not self.together and any(self.operand.stride(axis) == 1 for axis in self.outer.axes[-1:])
 
     def _unit(self, shared: Shared, start: Any, outer: Any, inner: Any, row: Any, unit: Any) -> Any:
         word = start + self.shape.word(row, unit, self.shape.exchange(row, by_word=self.by_word))
@@ -158,10 +156,12 @@ class Fill:
             return loop(self.arithmetic.unit, store, tirx.ForKind.UNROLLED)
         lanes = self.together // self.arithmetic.operand_bytes
 
+        assert self.operand.guarded is not None
+        load, guard = self.operand.guarded
+
         def copy(part: int) -> Any:
-            load, condition = self.operand.guarded or (None, None)
             places, inside = self._places(outer + row, element + part * lanes)
-            condition = all_of([*inside, self._placed(condition, places)])
+            condition = all_of([*inside, self._placed(guard, places)])
             size: Any = tirx.IntImm("uint32", self.together)
             if condition is not None:
                 size = tirx.Select(condition, size, tirx.IntImm("uint32", 0))

@@ -8,7 +8,6 @@ order, so results are the same every time.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -95,9 +94,7 @@ class _Kernel:
         def fill(tile: Any) -> Any:
             start = tirx.floormod(tile, self._plan.stages) * self._plan.stage_words
             step = (part * self._tiles + tile) * self._plan.block_steps
-            return sequence(
-                self._filled(side, start, batch, (row, column)[side], step, thread) for side in range(2)
-            )
+            return sequence(self._filled(side, start, batch, (row, column)[side], step, thread) for side in range(2))
 
         begun = [sequence([fill(number(tile)) if tile < self._tiles else None, _committed()]) for tile in range(ahead)]
 
@@ -150,10 +147,8 @@ class _Kernel:
         return left, right
 
     def _is_along_steps(self, operand: Operand, group: Group) -> bool:
-        dtype = self._arithmetic.operand
-        along, across = (
-            bytes_together(operand, one, self._fixed_but(one), dtype) for one in (self._product.steps, group)
-        )
+        product, dtype = self._product, self._arithmetic.operand
+        along, across = (bytes_together(operand, one, product.fixed, dtype) for one in (product.steps, group))
         return along >= across
 
     @cached_property
@@ -172,14 +167,11 @@ class _Kernel:
             *groups,
             TileShape(rows, inner * self._arithmetic.operand_bytes // UNIT),
             self._arithmetic,
-            bytes_together(operand, groups[1], self._fixed_but(groups[1]), self._arithmetic.operand),
+            bytes_together(operand, groups[1], self._product.fixed, self._arithmetic.operand),
             self._product.fixed,
             even if along_steps else even[::-1],
             by_word=not along_steps and self._arithmetic.operand_bytes == 4,
         )
-
-    def _fixed_but(self, group: Group) -> Mapping[Any, Any]:
-        return self._product.fixed
 
     @cached_property
     def _warp_parts(self) -> tuple[Part, Part]:
@@ -206,7 +198,8 @@ class _Kernel:
             statements += [self._spread(sums, band, mine, pitch, lane), warp_barrier()]
             for turn in range(math.ceil(vectors / LANES)):
                 vector = lane + turn * LANES
-                here, across = tirx.floordiv(vector * run, plan.warp_columns), tirx.floormod(vector * run, plan.warp_columns)
+                here = tirx.floordiv(vector * run, plan.warp_columns)
+                across = tirx.floormod(vector * run, plan.warp_columns)
 
                 def total(along: Any, here: Any = here, across: Any = across) -> Any:
                     return at(self._shared, mine + here * pitch + across + along)
@@ -214,7 +207,7 @@ class _Kernel:
                 own_row, own_column = row + warp_row + band * ROWS + here, column + warp_column + across
                 body = self._kept_part(part, batch, own_row, own_column, total) if plan.splits > 1 else None
                 body = body or self._results.stored(batch, own_row, own_column, total)
-                body = self._results.guarded(own_row, own_column, plan.block_rows, plan.block_columns, body)
+                body = self._results.inside(own_row, own_column, plan.block_rows, plan.block_columns, body)
                 is_there = vector < vectors if vectors % LANES else None
                 statements.append(guarded(is_there, body))
             statements.append(warp_barrier())

@@ -8,7 +8,7 @@ follows. Convolutions are products too: their rows are the places of a window, g
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -120,12 +120,6 @@ class Product:
         (store,) = self.follower.stores
         return substitute(store, _own_axes(self.follower, self.nest))
 
-    @property
-    def is_vector_wise(self) -> bool:
-        """The result lies along the columns in memory."""
-        last = self.columns.axes[-1]
-        return StageAccess(self.store.buffer, tuple(self.store.indices)).stride(last.var) == 1
-
 
 def product_of(func: Any) -> Product:
     """Raises :class:`~eqsat_layout.errors.Refused` for what is no product."""
@@ -153,8 +147,8 @@ def product_of(func: Any) -> Product:
     columns.sort(key=lambda axis: access.stride(axis.var) == 1)
     steps = sorted(groups["steps"], key=lambda axis: _step_key(axis, left, right))
     fixed = {axis.var: tirx.const(0, "int32") for axis in (*nest.spatial, *nest.reduced) if int(axis.extent) == 1}
-    made = (Group(tuple(axes)) for axes in (groups["batch"], rows, columns, steps))
-    return Product(func, nest, follower, *made, left, right, fixed)
+    batch, *sides, sums = (Group(tuple(axes)) for axes in (groups["batch"], rows, columns, steps))
+    return Product(func, nest, follower, batch, sides[0], sides[1], sums, left, right, fixed)
 
 
 def _narrowed(func: Any) -> Any:
@@ -266,7 +260,7 @@ def _groups(nest: Nest, factors: tuple[Operand, Operand]) -> dict[str, list[Axis
     return groups
 
 
-def _step_key(axis: Axis, left: Operand, right: Operand) -> Sequence[Any]:
+def _step_key(axis: Axis, left: Operand, right: Operand) -> tuple[int, bool, int]:
     """What is near in memory comes last, in the left operand at first; windows come before."""
     strides = [operand.stride(axis) for operand in (left, right)]
     return sum(stride == 1 for stride in strides), strides[0] == 1, -abs(strides[0] or 0)

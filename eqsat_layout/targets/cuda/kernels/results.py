@@ -12,8 +12,8 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.targets.cuda.kernels.products import Product
-from eqsat_layout.targets.cuda.kernels.statements import all_of, at, guarded, kept, local, number, sequence, vectorized
-from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.cuda.kernels.runs import in_runs
+from eqsat_layout.targets.cuda.kernels.statements import all_of, at, guarded, kept, local, sequence, vectorized
 from eqsat_layout.tir.structural import structural_map, substitute
 
 _STORED: Final = 16
@@ -34,11 +34,12 @@ class Results:
     @property
     def run(self) -> int:
         """Elements that are stored together: a power of two, no more than 16 bytes."""
-        if not self._product.is_vector_wise:
-            return 1
+        store, product = self._store, self._product
         longest = max(1, _STORED * 8 // tvm.DataType(self._dtype).bits)
-        runs = [n for n in (8, 4, 2) if n <= longest and self._product.columns.last % n == 0 and self._is_aligned(n)]
-        return runs[0] if runs else 1
+        for run in (8, 4, 2):
+            if run <= longest and in_runs(store.buffer, list(store.indices), product.columns, run, product.fixed):
+                return run
+        return 1
 
     def stored(self, batch: Any, row: Any, column: Any, total: Callable[[Any], Any]) -> Any:
         """``run`` elements from a column on. ``total``: the sum of a lane."""
@@ -49,48 +50,28 @@ class Results:
         if run <= _LANES:
             return vectorized(run, lambda lane: self._one(batch, row, column, lane, total(lane)))
         made = local(run, self._dtype, "made")
-        parts = [
-            vectorized(_LANES, lambda lane, s=start: self._made(made, batch, row, column, s + lane, total(s + lane)))
-            for start in range(0, run, _LANES)
-        ]
+
+        def few(start: int) -> Any:
+            def one(lane: Any) -> Any:
+                return kept(made, self._value(batch, row, column, start + lane, total(start + lane)), start + lane)
+
+            return vectorized(_LANES, one)
 
         def copied(lane: Any) -> Any:
             return tirx.BufferStore(self._store.buffer, at(made, lane), self._indices(batch, row, column, lane))
 
-        return sequence([tirx.AllocBuffer(made), *parts, vectorized(run, copied)])
+        return sequence([tirx.AllocBuffer(made), *map(few, range(0, run, _LANES)), vectorized(run, copied)])
 
-    def inside(self, row: Any, column: Any, rows: int, columns: int) -> Any:
-        """The condition under which a run is one of results, for tiles of so many rows and columns."""
+    def inside(self, row: Any, column: Any, rows: int, columns: int, body: Any) -> Any:
+        """``body`` for a run that is one of results, in tiles of so many rows and columns."""
         product = self._product
         conditions = [row < product.rows.extent] if product.rows.extent % rows else []
         conditions += [column < product.columns.extent] if product.columns.extent % columns else []
-        return all_of(conditions)
-
-    def guarded(self, row: Any, column: Any, rows: int, columns: int, body: Any) -> Any:
-        return guarded(self.inside(row, column, rows, columns), body)
-
-    def _is_aligned(self, lanes: int) -> bool:
-        """Runs lie together, at addresses of whole runs."""
-        last = self._product.columns.axes[-1]
-        analyzer, outer, lane = tvm.sym.Analyzer(), tirx.Var("outer", "int32"), tirx.Var("lane", "int32")
-        analyzer.bind(outer, tvm.ir.Range(0, int(last.extent) // lanes))
-        analyzer.bind(lane, tvm.ir.Range(0, lanes))
-        offset: Any = number(0)
-        access = StageAccess(self._store.buffer, tuple(self._store.indices))
-        for index, extent in zip(access.indices, access.shape, strict=True):
-            offset = offset * extent + index
-        places = {**self._product.fixed, last.var: outer * lanes + lane}
-        there = analyzer.simplify(substitute(offset, places))
-        first = analyzer.simplify(substitute(there, {lane: number(0)}))
-        rest = (analyzer.simplify(there - first - lane), analyzer.simplify(tirx.floormod(first, lanes)))
-        return all(isinstance(one, tirx.IntImm) and int(one) == 0 for one in rest)
+        return guarded(all_of(conditions), body)
 
     def _one(self, batch: Any, row: Any, column: Any, lane: Any, total: Any) -> Any:
         value = self._value(batch, row, column, lane, total)
         return tirx.BufferStore(self._store.buffer, value, self._indices(batch, row, column, lane))
-
-    def _made(self, made: Any, batch: Any, row: Any, column: Any, lane: Any, total: Any) -> Any:
-        return kept(made, self._value(batch, row, column, lane, total), lane)
 
     def _value(self, batch: Any, row: Any, column: Any, lane: Any, total: Any) -> Any:
         """The element whose sum is ``total``."""
