@@ -8,7 +8,7 @@ would compute, and figures; or :class:`KernelFault`, which names the thread, the
 or clang++ and no card, no driver and no CUDA package.
 """
 
-from eqsat_layout.soundness.cuda.faults import KernelFault
+from eqsat_layout.soundness.cuda.faults import KernelFault, SourceError
 from eqsat_layout.soundness.cuda.simulator import LaunchReport, Simulator
 
-__all__ = ["KernelFault", "LaunchReport", "Simulator"]
+__all__ = ["KernelFault", "LaunchReport", "Simulator", "SourceError"]

@@ -40,18 +40,18 @@ _FOR_KERNELS: Final = (
 
 def built(text: str) -> memoryview | bytes:
     """Raises :class:`TargetError` where there is no C++ compiler, :class:`SourceError` for text that is not C++."""
-    store, compiler = Store.usual(), _compiler()
-    key = "\n".join(("cuda simulator", _version(compiler), _digest_of_runtime(), *_FOR_KERNELS, text))
+    store, program = Store.usual(), compiler()
+    key = "\n".join(("cuda simulator", _version(program), _digest_of_runtime(), *_FOR_KERNELS, text))
     if (kept := store.get(key)) is not None:
         return kept
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         kernels = folder / "kernels.cpp"
         kernels.write_text(text)
-        objects = [*_runtime_objects(compiler, folder), folder / "kernels.o"]
-        _compile(compiler, *_FOR_KERNELS, "-c", str(kernels), "-o", str(objects[-1]))
+        objects = [*_runtime_objects(program, folder), folder / "kernels.o"]
+        _compile(program, *_FOR_KERNELS, "-c", str(kernels), "-o", str(objects[-1]))
         library = folder / "kernels.so"
-        _compile(compiler, "-shared", *map(str, objects), "-o", str(library), "-ldl")
+        _compile(program, "-shared", *map(str, objects), "-o", str(library), "-ldl")
         made = library.read_bytes()
     store.put(key, [made])
     return made
@@ -70,7 +70,8 @@ def line_at(library: Path, offset: int) -> int:
 
 
 @cache
-def _compiler() -> str:
+def compiler() -> str:
+    """Where the C++ compiler lies."""
     for name in ("g++", "clang++"):
         if found := shutil.which(name):
             return found
@@ -78,8 +79,8 @@ def _compiler() -> str:
 
 
 @cache
-def _version(compiler: str) -> str:
-    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+def _version(program: str) -> str:
+    return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
 
 
 @cache
@@ -88,17 +89,17 @@ def _digest_of_runtime() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def _runtime_objects(compiler: str, folder: Path) -> list[Path]:
+def _runtime_objects(program: str, folder: Path) -> list[Path]:
     """The runtime is compiled once for all kernels."""
     store = Store.usual()
     objects = []
     for source in sorted(RUNTIME.glob("*.cpp")):
         made = folder / f"{source.stem}.runtime.o"
-        key = "\n".join(("cuda simulator", _version(compiler), _digest_of_runtime(), *_FOR_RUNTIME, source.name))
+        key = "\n".join(("cuda simulator", _version(program), _digest_of_runtime(), *_FOR_RUNTIME, source.name))
         if (kept := store.get(key)) is not None:
             made.write_bytes(kept)
         else:
-            _compile(compiler, *_FOR_RUNTIME, "-c", str(source), "-o", str(made))
+            _compile(program, *_FOR_RUNTIME, "-c", str(source), "-o", str(made))
             store.put(key, [made.read_bytes()])
         objects.append(made)
     return objects

@@ -92,9 +92,9 @@ class Simulator:
     ) -> LaunchReport:
         """Runs a kernel; ``order``: of blocks and threads, 0 the natural one, 1 the reverse, others shuffled.
 
-        Arrays are what a pointer points to, C-contiguous and of its element's size; numbers are numbers. Arrays may be
-        the same, but not overlap in part. Raises :class:`KernelFault`, and :class:`InputError` for arguments that
-        don't fit.
+        Arrays are what a pointer points to, C-contiguous and of its element's size, or bytes; numbers are numbers.
+        Arrays may be the same, but not overlap in part. Raises :class:`KernelFault`, and :class:`InputError` for
+        arguments that don't fit.
         """
         if name not in self.kernels:
             hint = did_you_mean(name, self.kernels)
@@ -167,7 +167,8 @@ def _extents(kernel: Kernel, what: str, extents: Sequence[int]) -> _Index:
 def _checked_array(what: str, argument: Any, size: int) -> np.ndarray[Any, np.dtype[Any]]:
     if not isinstance(argument, np.ndarray) or not argument.flags.c_contiguous or not argument.flags.writeable:
         raise InputError(f"{what}: not a NumPy array in C order that can be written")
-    if argument.itemsize != size:
+    is_raw = argument.dtype == np.uint8 and argument.nbytes % size == 0
+    if argument.itemsize != size and not is_raw:
         raise InputError(f"{what}: elements of {argument.dtype} have {argument.itemsize} bytes, not {size}")
     if not argument.nbytes:
         raise InputError(f"{what}: an array without elements")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import tvm
 from programs import program
-from targets.opencl.running import check, conv, nn
+from targets.device_cases import conv, nn
+from targets.opencl.running import check
 from tvm import relax
 from tvm.relax import op
 from tvm.script import tirx as T

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import program
-from targets.opencl.running import SIZE, check, conv, nn
+from targets.device_cases import SIZE, conv, nn
+from targets.opencl.running import check
 from tvm.relax import op
 
 from eqsat_layout.targets.gpu.host.plan import Argument, Constant, Function, HostPlan, Launch, Memory, Value

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from programs import program
-from targets.opencl.running import SIZE, compiled, context, conv, nn
+from targets.device_cases import SIZE, conv, nn
+from targets.opencl.running import compiled, context
 from tvm.relax import op
 
 from eqsat_layout.errors import EqsatError, InputError

@@ -2,36 +2,20 @@
 //
 // A float holds a product, sum or quotient of two of them exactly enough that rounding it again rounds correctly.
 #pragma once
-#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #include <type_traits>
 
+#include "device_math.h"
+#include "numbers.h"
 #include "vectors.h"
-
-extern "C" const float sim_half_values[65536];
 
 namespace sim {
 
-inline uint32_t bits_of(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, 4);
-  return bits;
-}
-
-inline float float_of(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, 4);
-  return value;
-}
-
-uint16_t half_bits(float);      // in the runtime: inlined everywhere they cost seconds of compile time
-uint16_t bfloat16_bits(float);
-
 struct HalfFormat {
   static uint16_t rounded(float value) { return half_bits(value); }
-  static float value(uint16_t bits) { return sim_half_values[bits]; }
+  static float value(uint16_t bits) { return half_value(bits); }
 };
 
 struct Bfloat16Format {
@@ -118,8 +102,8 @@ using nv_bfloat16 = __nv_bfloat16;
   inline type __hfma(type a, type b, type c) {                                                           \
     return type(static_cast<float>(static_cast<double>(float(a)) * float(b) + float(c)));               \
   }                                                                                                      \
-  inline type __hmax(type a, type b) { return type(fmaxf(a, b)); }                                       \
-  inline type __hmin(type a, type b) { return type(fminf(a, b)); }                                       \
+  inline type __hmax(type a, type b) { return a != a ? b : b != b || a > b ? a : b; }                    \
+  inline type __hmin(type a, type b) { return a != a ? b : b != b || a < b ? a : b; }                    \
   inline bool __hgt(type a, type b) { return a > b; }                                                    \
   inline bool __hlt(type a, type b) { return a < b; }                                                    \
   inline bool __hge(type a, type b) { return a >= b; }                                                   \
@@ -128,7 +112,6 @@ using nv_bfloat16 = __nv_bfloat16;
   inline bool __hne(type a, type b) { return a != b; }                                                   \
   inline bool __hisnan(type a) { return a != a; }                                                        \
   inline bool __hisinf(type a) { return isinf(float(a)); }                                               \
-  inline bool isnan(type a) { return a != a; }                                                           \
   inline bool isinf(type a) { return isinf(float(a)); }                                                  \
   inline pair __hadd2(pair a, pair b) { return {a.x + b.x, a.y + b.y}; }                                 \
   inline pair __hsub2(pair a, pair b) { return {a.x - b.x, a.y - b.y}; }                                 \

@@ -1,14 +1,59 @@
-// Mathematical functions that CUDA has beside those of C. The fast ones are exact here: what rests on their errors fails
-// on a card only.
+// Mathematical functions, without the header of C++, which takes most of the time of compiling a kernel. The fast ones
+// are exact here: what rests on their errors fails on a card only.
 #pragma once
 #include <limits.h>
-#include <math.h>
 #include <stdint.h>
+#include <string.h>
 
-#define CUDART_INF_F HUGE_VALF
+#include <type_traits>
+
+#define INFINITY __builtin_inff()
+#define NAN __builtin_nanf("")
+#define HUGE_VAL __builtin_huge_val()
+#define HUGE_VALF __builtin_huge_valf()
+#define CUDART_INF_F __builtin_inff()
 #define CUDART_NAN_F __builtin_nanf("")
-#define CUDART_INF HUGE_VAL
+#define CUDART_INF __builtin_inf()
 #define CUDART_NAN __builtin_nan("")
+
+#define SIM_UNARY(name)                                          \
+  extern "C" double name(double);                                \
+  extern "C" float name##f(float);                               \
+  inline float name(float x) { return name##f(x); }              \
+  template <class T, class = std::enable_if_t<std::is_integral_v<T>>> \
+  inline double name(T x) {                                      \
+    return name(static_cast<double>(x));                         \
+  }
+SIM_UNARY(exp) SIM_UNARY(exp2) SIM_UNARY(expm1) SIM_UNARY(log) SIM_UNARY(log2) SIM_UNARY(log10) SIM_UNARY(log1p)
+SIM_UNARY(sqrt) SIM_UNARY(cbrt) SIM_UNARY(sin) SIM_UNARY(cos) SIM_UNARY(tan) SIM_UNARY(sinh) SIM_UNARY(cosh)
+SIM_UNARY(tanh) SIM_UNARY(asin) SIM_UNARY(acos) SIM_UNARY(atan) SIM_UNARY(asinh) SIM_UNARY(acosh) SIM_UNARY(atanh)
+SIM_UNARY(erf) SIM_UNARY(erfc) SIM_UNARY(tgamma) SIM_UNARY(lgamma) SIM_UNARY(floor) SIM_UNARY(ceil) SIM_UNARY(trunc)
+SIM_UNARY(round) SIM_UNARY(rint) SIM_UNARY(nearbyint) SIM_UNARY(fabs)
+#undef SIM_UNARY
+#define SIM_BINARY(name)                                                                           \
+  extern "C" double name(double, double);                                                          \
+  extern "C" float name##f(float, float);                                                          \
+  inline float name(float x, float y) { return name##f(x, y); }                                    \
+  template <class T, class U, class = std::enable_if_t<!std::is_same_v<T, U> || std::is_integral_v<T>>> \
+  inline double name(T x, U y) {                                                                   \
+    return name(static_cast<double>(x), static_cast<double>(y));                                   \
+  }
+SIM_BINARY(pow) SIM_BINARY(fmod) SIM_BINARY(fmax) SIM_BINARY(fmin) SIM_BINARY(atan2) SIM_BINARY(hypot)
+SIM_BINARY(copysign) SIM_BINARY(remainder) SIM_BINARY(nextafter)
+#undef SIM_BINARY
+extern "C" double fma(double, double, double);
+extern "C" float fmaf(float, float, float);
+inline float fma(float x, float y, float z) { return fmaf(x, y, z); }
+extern "C" int abs(int);
+inline long abs(long x) { return x < 0 ? -x : x; }
+inline long long abs(long long x) { return x < 0 ? -x : x; }
+inline float abs(float x) { return fabsf(x); }
+inline double abs(double x) { return fabs(x); }
+template <class T> inline bool isnan(T x) { return x != x; }
+inline bool isinf(float x) { return __builtin_isinf(x); }
+inline bool isinf(double x) { return __builtin_isinf(x); }
+inline bool isfinite(float x) { return __builtin_isfinite(x); }
+inline bool isfinite(double x) { return __builtin_isfinite(x); }
 
 template <class T, class U> inline std::enable_if_t<std::is_arithmetic_v<T> && std::is_arithmetic_v<U>, std::common_type_t<T, U>>
 max(T a, U b) {

@@ -5,10 +5,9 @@
 // rows e t + 4 e w and on of column g; of C, register w of 32 bits, row g + 8 (w / 2), column 2 t + w mod 2.
 #include <algorithm>
 
-#include "banks.h"
-#include "device_half.h"
-#include "device_ptx.h"
 #include "accesses.h"
+#include "device_ptx.h"
+#include "numbers.h"
 #include "warps.h"
 
 #define PLACE launch.place = __builtin_return_address(0)
@@ -28,7 +27,7 @@ int bits_of_element(Element type) { return type == Element::tf32 ? 32 : type >= 
 
 double element(uint32_t word, int which, Element type) {
   switch (type) {
-    case Element::f16: return sim_half_values[word >> 16 * which & 0xffff];
+    case Element::f16: return half_value(word >> 16 * which & 0xffff);
     case Element::bf16: return float_of((word >> 16 * which) << 16);
     case Element::tf32: return float_of(word & 0xffffe000);
     case Element::s8: return static_cast<int8_t>(word >> 8 * which);
@@ -81,7 +80,7 @@ void multiply(Thread* const*, void* const* operands, unsigned mask) {
         one.d[i] = bits_of(static_cast<float>(sum + float_of(one.c[i])));
       } else if (one.result == Result::f16) {
         uint32_t word = one.c[i / 2], shift = 16 * (i % 2);
-        uint32_t rounded = half_bits(static_cast<float>(sum + sim_half_values[word >> shift & 0xffff]));
+        uint32_t rounded = half_bits(static_cast<float>(sum + half_value(word >> shift & 0xffff)));
         one.d[i / 2] = i % 2 ? (one.d[i / 2] & 0xffff) | rounded << 16 : rounded;
       } else {
         one.d[i] = wrapped(sum + static_cast<int32_t>(one.c[i]), one.result == Result::s32_saturated);
@@ -106,14 +105,11 @@ void move_matrices(Thread* const* lanes, void* const* operands, unsigned mask) {
   uint16_t matrix[8][8];
   for (int m = 0; m < first.count; m++) {
     char* rows[8];
-    unsigned offsets[8];
     for (int r = 0; r < 8; r++) {
       current = lanes[8 * m + r];
-      offsets[r] = static_cast<Rows*>(operands[8 * m + r])->row;
-      rows[r] = shared_memory() + offsets[r];
+      rows[r] = shared_memory() + static_cast<Rows*>(operands[8 * m + r])->row;
       touch(*current, rows[r], 16, first.stores ? Access::write : Access::read);
     }
-    if (!launch.serial) count_rows(offsets, 8, 16);
     if (!first.stores)
       for (int r = 0; r < 8; r++) memcpy(matrix[r], rows[r], 16);
     for (int lane = 0; lane < WARP; lane++) {

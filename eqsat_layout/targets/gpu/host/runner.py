@@ -60,6 +60,11 @@ class Runner(ABC):
     def launch(self, started: Started) -> None:
         """Runs a kernel after those before it."""
 
+    def run(self, function: Function, launches: Sequence[Started]) -> None:
+        """All that a call of ``function`` launches, in order."""
+        for one in launches:
+            self.launch(one)
+
     @abstractmethod
     def finish(self) -> None:
         """Waits for all launches."""
@@ -81,8 +86,10 @@ class Runner(ABC):
             self._allocate(value.memory, memories, symbols)
             if array.size:
                 self.copy_in(memories[value.memory], self._plan.memories[value.memory], symbols, array)
-        for one in function.launches:
-            self._launch(one, memories, symbols)
+        started = [self._started(one, memories, symbols) for one in function.launches]
+        launches = [one for one in started if math.prod(one.groups)]
+        self.run(function, launches)
+        self.launched += len(launches)
         self.finish()
         return self._read(function.results, memories, symbols)
 
@@ -105,10 +112,8 @@ class Runner(ABC):
                     self._constants[number] = made
         return self._constants
 
-    def _launch(self, launch: Launch, memories: dict[int, Any], symbols: Symbols) -> None:
+    def _started(self, launch: Launch, memories: dict[int, Any], symbols: Symbols) -> Started:
         groups = [value_of(size, symbols) for size in launch.groups]
-        if not math.prod(groups):
-            return
         arguments: list[Any] = []
         for argument in launch.arguments:
             if argument.memory is None:
@@ -118,8 +123,7 @@ class Runner(ABC):
             arguments.append(memories[argument.memory])
         items = [value_of(size, symbols) for size in launch.items]
         shared = value_of(launch.shared, symbols)
-        self.launch(Started(launch.kernel, arguments, groups, items, shared, launch.overlaps))
-        self.launched += 1
+        return Started(launch.kernel, arguments, groups, items, shared, launch.overlaps)
 
     def _allocate(self, number: int, memories: dict[int, Any], symbols: Symbols) -> None:
         """What has the same size each time is kept for the next run."""
