@@ -114,7 +114,6 @@ def _door(kernel: Kernel) -> str:
     )
     sizes = ", ".join(f"sizeof(std::remove_pointer_t<{kind}>)" for kind in kernel.parameters)
     return (
-        f'extern "C" __attribute__((visibility("default"), no_sanitize("thread"))) void sim_call_{kernel.name}(void** values) '
-        f"{{ (void)values; {kernel.name}({values}); }}\n"
-        f'extern "C" __attribute__((visibility("default"))) const int sim_sizes_{kernel.name}[] = {{{sizes or 0}}};\n'
+        f'extern "C" SIM_DOOR void sim_call_{kernel.name}(void** values) {{ (void)values; {kernel.name}({values}); }}\n'
+        f'extern "C" SIM_SEEN const int sim_sizes_{kernel.name}[] = {{{sizes or 0}}};\n'
     )

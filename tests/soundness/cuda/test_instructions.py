@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -27,7 +26,7 @@ class Mma:
 
     @property
     def opcode(self) -> str:
-        return f"mma.sync.aligned.m16n8k{self.depth}.row.col.{self.c}.{self.a}.{self.b}.{self.c.removesuffix('.satfinite')}"
+        return f"mma.sync.aligned.m16n8k{self.depth}.row.col.{self.c}.{self.a}.{self.b}.{self.c}"
 
     @property
     def name(self) -> str:
@@ -92,7 +91,8 @@ def mma_kernel(mma: Mma) -> str:
     def group(begin: int, count: int) -> str:
         return "{" + ", ".join(f"%{begin + i}" for i in range(count)) + "}"
 
-    text = f"{mma.opcode} {group(0, counts[2])}, {group(first[0], counts[0])}, {group(first[1], counts[1])}, {group(first[2], counts[2])};"
+    groups = [group(0, counts[2]), *(group(begin, count) for begin, count in zip(first, counts, strict=True))]
+    text = f"{mma.opcode} {', '.join(groups)};"
     outs = ", ".join(f'"={letter}"(d[t * {counts[2]} + {i}])' for i in range(counts[2]))
     ins = ", ".join(
         f'"{kind}"({array}[t * {count} + {i}])'
@@ -156,7 +156,8 @@ extern "C" __global__ void sixteen(float* out, float* x) {
 extern "C" __global__ void half_a_warp(unsigned* r) {
   if (threadIdx.x > 15) return;
   __shared__ alignas(16) unsigned short s[64];
-  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r[0]) : "r"((unsigned)__cvta_generic_to_shared(s)));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
+    : "=r"(r[0]) : "r"((unsigned)__cvta_generic_to_shared(s)));
 }
 """
 
@@ -207,14 +208,8 @@ def test_saturating_sums_stay_at_the_limit(simulator: Simulator) -> None:
 def test_matrices_of_shared_memory(simulator: Simulator, direction: str, count: int, transposed: bool) -> None:
     rng = np.random.default_rng(count)
     matrices = rng.integers(0, 2**16, (count, 8, 8), dtype=np.uint16)
-    held = np.array(
-        [
-            [[matrix[(2 * (lane % 4) + i, lane // 4) if transposed else (lane // 4, 2 * (lane % 4) + i)] for i in (0, 1)]
-             for matrix in matrices]
-            for lane in LANES
-        ],
-        np.uint16,
-    ).view(np.uint32)  # fmt: skip
+    whole = matrices.swapaxes(1, 2) if transposed else matrices
+    held = np.array([[m[lane // 4, 2 * (lane % 4) :][:2] for m in whole] for lane in LANES], np.uint16).view(np.uint32)
     name = f"{direction}_{count}_{int(transposed)}"
     if direction == "ld":
         registers = np.zeros_like(held)
@@ -226,7 +221,7 @@ def test_matrices_of_shared_memory(simulator: Simulator, direction: str, count: 
         np.testing.assert_array_equal(stored, matrices)
 
 
-@pytest.mark.parametrize("width", (2, 4, 8, 16, 32))
+@pytest.mark.parametrize("width", [2, 4, 8, 16, 32])
 def test_shuffles(simulator: Simulator, width: int) -> None:
     which = np.random.default_rng(width).integers(0, 32, 32, dtype=np.int32)
     out = np.zeros((4, 32), np.int32)

@@ -42,12 +42,6 @@ void count_touch(Thread& thread, size_t offset, size_t size) {
     thread.touches.push_back({launch.place, static_cast<unsigned>(offset), static_cast<unsigned>(size)});
 }
 
-void count_rows(const unsigned* offsets, int rows, int row_bytes) {
-  std::vector<Asked> asked;
-  for (int i = 0; i < rows; i++) asked.push_back({nullptr, 0, offsets[i], static_cast<unsigned>(row_bytes)});
-  count(asked.data(), asked.data() + rows);
-}
-
 void count_conflicts() {
   std::vector<Asked> asked;
   std::vector<std::pair<const void*, unsigned>> turns;

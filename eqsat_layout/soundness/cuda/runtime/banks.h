@@ -5,7 +5,6 @@
 namespace sim {
 
 void count_touch(Thread&, size_t offset, size_t size);
-void count_rows(const unsigned* offsets, int rows, int row_bytes);  // of one instruction of a warp
-void count_conflicts();                                             // of what was touched since the last barrier
+void count_conflicts();  // of what was touched since the last barrier
 
 }  // namespace sim

@@ -1,8 +1,8 @@
 // What kernels ask for, one thread at a time: shared memory, atomics, fences, loads and stores, asynchronous copies.
 #include <cstring>
 
-#include "device_ptx.h"
 #include "accesses.h"
+#include "device_ptx.h"
 #include "warps.h"
 
 #define PLACE launch.place = __builtin_return_address(0)

@@ -1,4 +1,4 @@
-// What kernels may name: the languages's own words, and what the runtime does for them. Included before their text.
+// What kernels may name: the language's own words, and what the runtime does for them. Included before their text.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -18,6 +18,10 @@
 #define __CUDA_ARCH__ 900
 #define __CUDACC_VER_MAJOR__ 13
 #define __CUDACC_VER_MINOR__ 0
+
+// What Python asks for, where accesses are not watched.
+#define SIM_SEEN __attribute__((visibility("default")))
+#define SIM_DOOR SIM_SEEN __attribute__((no_sanitize("thread")))
 
 #pragma GCC visibility push(hidden)  // what the runtime defines is called directly
 #include "vectors.h"

@@ -102,8 +102,8 @@ using nv_bfloat16 = __nv_bfloat16;
   inline type __hfma(type a, type b, type c) {                                                           \
     return type(static_cast<float>(static_cast<double>(float(a)) * float(b) + float(c)));               \
   }                                                                                                      \
-  inline type __hmax(type a, type b) { return type(fmaxf(a, b)); }                                       \
-  inline type __hmin(type a, type b) { return type(fminf(a, b)); }                                       \
+  inline type __hmax(type a, type b) { return a != a ? b : b != b || a > b ? a : b; }                    \
+  inline type __hmin(type a, type b) { return a != a ? b : b != b || a < b ? a : b; }                    \
   inline bool __hgt(type a, type b) { return a > b; }                                                    \
   inline bool __hlt(type a, type b) { return a < b; }                                                    \
   inline bool __hge(type a, type b) { return a >= b; }                                                   \

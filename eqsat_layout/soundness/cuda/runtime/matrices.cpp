@@ -5,9 +5,8 @@
 // rows e t + 4 e w and on of column g; of C, register w of 32 bits, row g + 8 (w / 2), column 2 t + w mod 2.
 #include <algorithm>
 
-#include "banks.h"
-#include "device_ptx.h"
 #include "accesses.h"
+#include "device_ptx.h"
 #include "numbers.h"
 #include "warps.h"
 
@@ -106,14 +105,11 @@ void move_matrices(Thread* const* lanes, void* const* operands, unsigned mask) {
   uint16_t matrix[8][8];
   for (int m = 0; m < first.count; m++) {
     char* rows[8];
-    unsigned offsets[8];
     for (int r = 0; r < 8; r++) {
       current = lanes[8 * m + r];
-      offsets[r] = static_cast<Rows*>(operands[8 * m + r])->row;
-      rows[r] = shared_memory() + offsets[r];
+      rows[r] = shared_memory() + static_cast<Rows*>(operands[8 * m + r])->row;
       touch(*current, rows[r], 16, first.stores ? Access::write : Access::read);
     }
-    if (!launch.serial) count_rows(offsets, 8, 16);
     if (!first.stores)
       for (int r = 0; r < 8; r++) memcpy(matrix[r], rows[r], 16);
     for (int lane = 0; lane < WARP; lane++) {
