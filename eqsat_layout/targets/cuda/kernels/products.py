@@ -25,6 +25,8 @@ from eqsat_layout.tir.structural import nodes_of, substitute
 
 _SUMS: Final = {"float16": ("float32", "float16"), "bfloat16": ("float32", "bfloat16"), "float32": ("float32",)}
 """By the dtype of operands: those that the sum may have."""
+_FEW: Final = 32
+"""Steps of a sum."""
 _MOST: Final = 2**31
 """Elements of a tensor, for indices of 32 bits."""
 
@@ -131,6 +133,8 @@ def product_of(func: Any) -> Product:
     nest, follower = nests[0], nests[1] if nests[1:] else None
     if not nest.is_plain or any(as_int(axis.extent) is None for axis in (*nest.spatial, *nest.reduced)):
         raise Refused("its sums are not stored where its axes are, or extents are not known")
+    if any(int(axis.extent) == 0 for axis in (*nest.spatial, *nest.reduced)):
+        raise Refused("it has no elements")
     if follower is not None:
         _check_follows(follower, nest, func)
     factors = _factors(nest)
@@ -144,6 +148,8 @@ def product_of(func: Any) -> Product:
     rows, columns = ([*groups[name]] for name in names)
     if not columns:
         raise Refused("it has no columns")
+    if not rows and math.prod(int(axis.extent) for axis in groups["steps"]) < _FEW:
+        raise Refused("nothing is read twice, and little is summed: tensor cores are of no use")
     columns.sort(key=lambda axis: access.stride(axis.var) == 1)
     steps = sorted(groups["steps"], key=lambda axis: _step_key(axis, left, right))
     fixed = {axis.var: tirx.const(0, "int32") for axis in (*nest.spatial, *nest.reduced) if int(axis.extent) == 1}
@@ -154,6 +160,8 @@ def product_of(func: Any) -> Product:
 def _narrowed(func: Any) -> Any:
     """With indices of 32 bits."""
     for parameter in func.params:
+        if str(getattr(parameter.ty, "dtype", "")) == "int64":  # TVM's pass would make its elements narrow too
+            raise Refused(f"{parameter.name} is of 64-bit integers")
         extents = [as_int(extent) for extent in parameter.ty.shape] if type(parameter.ty) is tirx.BufferType else [None]
         if None in extents or math.prod(extent or 0 for extent in extents) >= _MOST:
             raise Refused(f"the size of {parameter.name} is not known, or not one of 32 bits")
