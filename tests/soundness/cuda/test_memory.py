@@ -232,7 +232,7 @@ def test_copies_of_bytes_are_watched(simulator: Simulator) -> None:
     simulator.launch("bytes", [out, x, 32], (1,), (1,))
     assert out.tolist() == [*range(8), *[0x01010101] * 8]
     for arrays in ([out, x[:7].copy()], [out[:15].copy(), x]):
-        with pytest.raises(KernelFault, match="range|at byte"):
+        with pytest.raises(KernelFault, match="at byte"):
             simulator.launch("bytes", [*arrays, 32], (1,), (1,))
 
 
