@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #define __global__ __attribute__((noinline))
-#define __device__
+#define __device__ __attribute__((always_inline))
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __inline__ inline
