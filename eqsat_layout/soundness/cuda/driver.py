@@ -24,7 +24,7 @@ _POISON: Final = 0xFF
 """Fills new memory: NaN as a float, and no index of anything."""
 
 
-class CUresult(enum.IntEnum):
+class Result(enum.IntEnum):
     """Those that the simulated device gives."""
 
     CUDA_SUCCESS = 0
@@ -41,7 +41,7 @@ class _Graph:
 class SimulatedDriver:
     """``order``: of blocks and threads, see :meth:`Simulator.launch`. ``launched``: kernels that ran."""
 
-    CUresult = CUresult
+    CUresult = Result
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
     CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION="overlaps")
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL="thread local")
@@ -61,104 +61,104 @@ class SimulatedDriver:
         """An empty one."""
         return SimpleNamespace(id=None, value=SimpleNamespace())
 
-    def cuInit(self, _flags: int) -> tuple[CUresult]:
+    def cuInit(self, _flags: int) -> tuple[Result]:
         """Always there."""
-        return (CUresult.CUDA_SUCCESS,)
+        return (Result.CUDA_SUCCESS,)
 
-    def cuDeviceGet(self, number: int) -> tuple[CUresult, int]:
+    def cuDeviceGet(self, number: int) -> tuple[Result, int]:
         """There is one device."""
-        return (CUresult.CUDA_ERROR_INVALID_VALUE if number else CUresult.CUDA_SUCCESS), number
+        return (Result.CUDA_ERROR_INVALID_VALUE if number else Result.CUDA_SUCCESS), number
 
-    def cuDevicePrimaryCtxRetain(self, device: int) -> tuple[CUresult, int]:
+    def cuDevicePrimaryCtxRetain(self, device: int) -> tuple[Result, int]:
         """Its number."""
-        return CUresult.CUDA_SUCCESS, device
+        return Result.CUDA_SUCCESS, device
 
-    def cuCtxSetCurrent(self, _context: int) -> tuple[CUresult]:
+    def cuCtxSetCurrent(self, _context: int) -> tuple[Result]:
         """Nothing to do."""
-        return (CUresult.CUDA_SUCCESS,)
+        return (Result.CUDA_SUCCESS,)
 
-    def cuStreamCreate(self, _flags: int) -> tuple[CUresult, str]:
+    def cuStreamCreate(self, _flags: int) -> tuple[Result, str]:
         """There is one stream, in which all runs at once."""
-        return CUresult.CUDA_SUCCESS, "stream"
+        return Result.CUDA_SUCCESS, "stream"
 
-    def cuStreamSynchronize(self, _stream: Any) -> tuple[CUresult]:
+    def cuStreamSynchronize(self, _stream: Any) -> tuple[Result]:
         """Nothing to wait for."""
-        return (CUresult.CUDA_SUCCESS,)
+        return (Result.CUDA_SUCCESS,)
 
-    def cuModuleLoadData(self, code: bytes) -> tuple[CUresult, Simulator]:
+    def cuModuleLoadData(self, code: bytes) -> tuple[Result, Simulator]:
         """``code``: the text of kernels."""
         if code not in self._simulators:
             self._simulators[code] = Simulator(code.decode())
-        return CUresult.CUDA_SUCCESS, self._simulators[code]
+        return Result.CUDA_SUCCESS, self._simulators[code]
 
-    def cuModuleUnload(self, _module: Simulator) -> tuple[CUresult]:
+    def cuModuleUnload(self, _module: Simulator) -> tuple[Result]:
         """Nothing to do."""
-        return (CUresult.CUDA_SUCCESS,)
+        return (Result.CUDA_SUCCESS,)
 
-    def cuModuleGetFunction(self, module: Simulator, name: bytes) -> tuple[CUresult, tuple[Simulator, str]]:
+    def cuModuleGetFunction(self, module: Simulator, name: bytes) -> tuple[Result, tuple[Simulator, str]]:
         """A kernel by name."""
-        found = CUresult.CUDA_SUCCESS if name.decode() in module.kernels else CUresult.CUDA_ERROR_INVALID_VALUE
+        found = Result.CUDA_SUCCESS if name.decode() in module.kernels else Result.CUDA_ERROR_INVALID_VALUE
         return found, (module, name.decode())
 
-    def cuFuncSetAttribute(self, *_: Any) -> tuple[CUresult]:
+    def cuFuncSetAttribute(self, *_: Any) -> tuple[Result]:
         """The simulator has its own limit."""
-        return (CUresult.CUDA_SUCCESS,)
+        return (Result.CUDA_SUCCESS,)
 
-    def cuMemAlloc(self, size: int) -> tuple[CUresult, int]:
+    def cuMemAlloc(self, size: int) -> tuple[Result, int]:
         """Memory that holds nothing of use."""
         made = np.full(size, _POISON, "uint8")
         self._memories[made.ctypes.data] = made
-        return CUresult.CUDA_SUCCESS, made.ctypes.data
+        return Result.CUDA_SUCCESS, made.ctypes.data
 
-    def cuMemFree(self, address: int) -> tuple[CUresult]:
+    def cuMemFree(self, address: int) -> tuple[Result]:
         """What was allocated."""
         is_known = self._memories.pop(address, None) is not None
-        return (CUresult.CUDA_SUCCESS if is_known else CUresult.CUDA_ERROR_INVALID_VALUE,)
+        return (Result.CUDA_SUCCESS if is_known else Result.CUDA_ERROR_INVALID_VALUE,)
 
-    def cuMemcpyHtoD(self, target: int, source: int, size: int) -> tuple[CUresult]:
+    def cuMemcpyHtoD(self, target: int, source: int, size: int) -> tuple[Result]:
         """Within what was allocated."""
         return (self._copied(target, target, source, size),)
 
-    def cuMemcpyDtoH(self, target: int, source: int, size: int) -> tuple[CUresult]:
+    def cuMemcpyDtoH(self, target: int, source: int, size: int) -> tuple[Result]:
         """Within what was allocated."""
         return (self._copied(source, target, source, size),)
 
-    def _copied(self, device: int, target: int, source: int, size: int) -> CUresult:
+    def _copied(self, device: int, target: int, source: int, size: int) -> Result:
         memory = self._memories.get(device)
         if memory is None or size > memory.nbytes:
-            return CUresult.CUDA_ERROR_INVALID_VALUE
+            return Result.CUDA_ERROR_INVALID_VALUE
         ctypes.memmove(target, source, size)
-        return CUresult.CUDA_SUCCESS
+        return Result.CUDA_SUCCESS
 
-    def cuStreamBeginCapture(self, _stream: Any, _mode: Any) -> tuple[CUresult]:
+    def cuStreamBeginCapture(self, _stream: Any, _mode: Any) -> tuple[Result]:
         """Launches are kept from here on."""
         self._captured = _Graph()
-        return (CUresult.CUDA_SUCCESS,)
+        return (Result.CUDA_SUCCESS,)
 
-    def cuStreamEndCapture(self, _stream: Any) -> tuple[CUresult, _Graph | None]:
+    def cuStreamEndCapture(self, _stream: Any) -> tuple[Result, _Graph | None]:
         """What was launched since."""
         found, self._captured = self._captured, None
-        return (CUresult.CUDA_ERROR_INVALID_VALUE if found is None else CUresult.CUDA_SUCCESS), found
+        return (Result.CUDA_ERROR_INVALID_VALUE if found is None else Result.CUDA_SUCCESS), found
 
-    def cuGraphInstantiate(self, graph: _Graph, _flags: int) -> tuple[CUresult, _Graph]:
+    def cuGraphInstantiate(self, graph: _Graph, _flags: int) -> tuple[Result, _Graph]:
         """The graph itself."""
-        return CUresult.CUDA_SUCCESS, graph
+        return Result.CUDA_SUCCESS, graph
 
-    def cuGraphLaunch(self, graph: _Graph, _stream: Any) -> tuple[CUresult]:
+    def cuGraphLaunch(self, graph: _Graph, _stream: Any) -> tuple[Result]:
         """All that was captured, in order."""
         for launch in graph.launches:
             launch()
-        return (CUresult.CUDA_SUCCESS,)
+        return (Result.CUDA_SUCCESS,)
 
-    def cuGraphExecDestroy(self, _graph: _Graph) -> tuple[CUresult]:
+    def cuGraphExecDestroy(self, _graph: _Graph) -> tuple[Result]:
         """Nothing to do."""
-        return (CUresult.CUDA_SUCCESS,)
+        return (Result.CUDA_SUCCESS,)
 
-    def cuGraphDestroy(self, _graph: _Graph) -> tuple[CUresult]:
+    def cuGraphDestroy(self, _graph: _Graph) -> tuple[Result]:
         """Nothing to do."""
-        return (CUresult.CUDA_SUCCESS,)
+        return (Result.CUDA_SUCCESS,)
 
-    def cuLaunchKernelEx(self, config: Any, kernel: tuple[Simulator, str], values: int, _extra: int) -> tuple[CUresult]:
+    def cuLaunchKernelEx(self, config: Any, kernel: tuple[Simulator, str], values: int, _extra: int) -> tuple[Result]:
         """Runs the kernel, or keeps the launch."""
         simulator, name = kernel
         kinds = simulator.kernels[name].parameters
@@ -175,7 +175,7 @@ class SimulatedDriver:
             launch()
         else:
             self._captured.launches.append(launch)
-        return (CUresult.CUDA_SUCCESS,)
+        return (Result.CUDA_SUCCESS,)
 
     def _argument(self, kind: str, address: int) -> Any:
         """What the pointer to an argument points to: memory from its start, or a number."""

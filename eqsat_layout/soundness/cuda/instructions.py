@@ -21,6 +21,8 @@ TYPES: Final = {
     "bf16": "nv_bfloat16",
     "f32": "float",
     "f64": "double",
+    "f16x2": "half2",
+    "bf16x2": "nv_bfloat162",
 }
 """C++'s types of registers."""
 
@@ -99,6 +101,9 @@ class Writer:
     def results(self, name: str, operand: str) -> str:
         return " ".join(self.put(word, f"{name}[{i}]") for i, word in enumerate(self.words(operand)))
 
+    def is_predicate(self, operand: str) -> bool:
+        return self._registers.get(operand.lstrip("%")) == "pred"
+
     def _name(self, operand: str) -> str:
         if re.fullmatch(r"%\d+", operand):
             return f"sim_op{operand[1:]}"
@@ -153,6 +158,8 @@ def _copy(writer: Writer, instruction: Instruction) -> str | None:
         return None
     size = writer.value(operands[2], "unsigned")
     taken = writer.value(operands[3], "unsigned") if len(operands) > 3 else size
+    if len(operands) > 3 and writer.is_predicate(operands[3]):  # whether to ignore the source
+        taken = f"({taken} ? 0 : {size})"
     to, source = writer.address(operands[0], "shared"), writer.address(operands[1], "global")
     return f"sim::cp_async({writer.line}, {to}, {source}, {size}, {taken}, {str('.cg.' in opcode).lower()});"
 
@@ -199,6 +206,9 @@ def _convert(writer: Writer, instruction: Instruction) -> str | None:
     if words[0] == "cvta" and words[-2].startswith("shared"):
         offset = f"sim::shared_offset({writer.line}, (const void*)({writer.value(source, 'const char*')}))"
         return writer.put(to, f"static_cast<uint64_t>({offset})")
+    if words[1:] in (("rn", "f16x2", "f32"), ("rn", "bf16x2", "f32")):  # the first number is the upper half
+        low, high = (writer.value(operand, "float") for operand in reversed(instruction.operands[1:]))
+        return writer.put(to, f"{TYPES[words[2]]}({low}, {high})")
     target, origin = TYPES.get(words[-2]), TYPES.get(words[-1])
     if words[0] != "cvt" or target is None or origin is None or not {*words[1:-2]} <= {"rn", "rz", "rzi", "rni", "ftz"}:
         return None

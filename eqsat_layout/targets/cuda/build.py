@@ -15,7 +15,7 @@ from eqsat_layout.notes import Notes
 from eqsat_layout.targets.cuda.compiler import available_compiler, compiled
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
-from eqsat_layout.targets.cuda.kernels.product_plan import plans_for
+from eqsat_layout.targets.cuda.kernels.product_model import plans_for
 from eqsat_layout.targets.cuda.kernels.products import product_of
 from eqsat_layout.targets.cuda.lowering import lowered
 from eqsat_layout.targets.cuda.machine import CudaMachine
@@ -42,9 +42,9 @@ def build(
     arch = str(target.attrs["arch"])
     if available_compiler() is None:
         notes.add("no CUDA compiler is here (eqsat-layout[cuda] has one): the program holds source, no machine code")
-        return CudaProgram(arch, sources, {}, plan, constants)
+        return CudaProgram(sources, plan, constants, arch, {})
     binaries = {name: compiled(text, arch).cubin for name, text in sources.items()}
-    return CudaProgram(arch, sources, binaries, plan, constants)
+    return CudaProgram(sources, plan, constants, arch, binaries)
 
 
 def _kernels(name: str, func: Any, with_tensor_cores: CudaMachine | None, notes: Notes) -> Any:

@@ -39,6 +39,7 @@ class CudaTarget(Target):
     """A GPU of NVIDIA's."""
 
     kind: ClassVar[str] = "cuda"
+    suffix: ClassVar[str] = ".program"
 
     @cached_property
     def machine(self) -> CudaMachine:

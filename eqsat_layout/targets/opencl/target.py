@@ -41,6 +41,7 @@ class OpenClTarget(Target):
     """A GPU, or PoCL, that its profile describes."""
 
     kind: ClassVar[str] = "opencl"
+    suffix: ClassVar[str] = ".program"
 
     @cached_property
     def profile(self) -> Profile:

@@ -37,6 +37,14 @@ extern "C" __global__ void copies(unsigned* out, unsigned* x, int taken, int ski
   for (int i = 0; i < 4; i++) out[4 * t + i] = ((unsigned*)dynamic)[4 * t + i];
   for (int i = 0; i < 2; i++) out[128 + 2 * t + i] = fixed[1][2 * t + i];
 }
+extern "C" __global__ void ignored(float* out, float* x) {
+  __shared__ alignas(16) float s[32];
+  int t = threadIdx.x;
+  asm volatile(
+    "{ .reg .pred p; setp.gt.s32 p, %2, 9; cp.async.ca.shared.global [%0], [%1], 4, p; cp.async.wait_all; }"
+    :: "r"((unsigned)__cvta_generic_to_shared(s + t)), "l"(x + t), "r"(t));
+  out[t] = s[t];
+}
 extern "C" __global__ void late(float* out, float* x) {
   __shared__ float s[64];
   int t = threadIdx.x;
@@ -126,6 +134,12 @@ def test_copies_arrive_whole_and_zeros_fill_the_rest(simulator: Simulator, taken
     second = x[:64].copy()
     second[10:12] = 9
     np.testing.assert_array_equal(out, [*wanted.ravel(), *second])
+
+
+def test_a_source_that_is_ignored_gives_zeros(simulator: Simulator) -> None:
+    out, x = np.full(32, -1, np.float32), np.arange(1, 11, dtype=np.float32)  # it is not read: there is no more
+    simulator.launch("ignored", [out, x], (1,), (32,))
+    assert out.tolist() == [*range(1, 11), *[0] * 22]
 
 
 def test_copies_arrive_as_late_as_they_may(simulator: Simulator) -> None:

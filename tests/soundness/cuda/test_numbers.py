@@ -72,6 +72,11 @@ def simulator() -> Simulator:
 extern "C" __global__ void tf32(unsigned* out, float* x) {
   asm volatile("cvt.rna.tf32.f32 %0, %1;" : "=r"(out[threadIdx.x]) : "f"(x[threadIdx.x]));
 }
+extern "C" __global__ void pairs(half* out, nv_bfloat16* wide, float* x) {
+  int t = threadIdx.x;
+  asm volatile("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(((unsigned*)out)[t]) : "f"(x[2 * t + 1]), "f"(x[2 * t]));
+  asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(((unsigned*)wide)[t]) : "f"(x[2 * t + 1]), "f"(x[2 * t]));
+}
 extern "C" __global__ void whole(int* out, int* a, int* b) {
   int t = threadIdx.x;
   out[t] = __dp4a(a[t], b[t], 7);
@@ -153,6 +158,14 @@ def test_tf32_rounds_ties_away_from_zero(simulator: Simulator) -> None:
     assert rounded[:4].tolist() == [1 + 2.0**-10, -1 - 2.0**-10, 1.0, np.inf]
     assert (out & 0x1FFF == 0).all()
     assert (np.abs(rounded[4:] - x[4:]) <= np.abs(x[4:]) * 2.0**-11).all()
+
+
+def test_pairs_have_the_first_number_above(simulator: Simulator) -> None:
+    x = np.random.default_rng(5).standard_normal(64).astype(np.float32)
+    out, wide = np.zeros(64, np.float16), np.zeros(64, ml_dtypes.bfloat16)
+    simulator.launch("pairs", [out, wide, x], (1,), (32,))
+    same(out, x.astype(np.float16))
+    same(wide, x.astype(ml_dtypes.bfloat16))
 
 
 def test_integers(simulator: Simulator) -> None:

@@ -58,9 +58,9 @@ def test_images_are_declared_with_their_extents(made: OpenClProgram) -> None:
 def test_what_is_no_program_is_refused(made: OpenClProgram, tmp_path: Path) -> None:
     made.save(tmp_path / "net.cl")
     whole = (tmp_path / "net.cl").read_bytes()
-    other = whole.replace(b"OpenCL program", b"OpenGL program")
+    other = whole.replace(b"program for opencl", b"program for openGL")
     for broken in (b"", b"no program", whole[:100], whole[:-1000], other):
-        with pytest.raises(EqsatError, match="no OpenCL program"):
+        with pytest.raises(EqsatError, match="no eqsat_layout program for opencl"):
             OpenClProgram.from_bytes(broken)
 
 

@@ -65,6 +65,8 @@ void touch_cells(Thread& thread, size_t slot, size_t at, size_t size) {
   if (access == Access::atomic) release();
 }
 
+constexpr uint64_t MOST_ACCESSES = uint64_t{1} << 31;
+
 template <Access access>
 inline void look(Thread& thread, const void* address, size_t size, bool aligned) {
   if (address_in_memory(address) >= span) {
@@ -76,6 +78,8 @@ inline void look(Thread& thread, const void* address, size_t size, bool aligned)
   if (aligned && at & (size - 1))
     fault("alignment", 0, "it %s %zu bytes of %s memory at byte %zu, which %zu does not divide", verb(access), size,
           name(slot), at, size);
+  if (++launch.accesses > MOST_ACCESSES)
+    fault("limit", 0, "2**31 accesses to memory in one turn: blocks run one after another, none can wait for a later one");
   if (slot) return touch_cells<access, false>(thread, slot, at, size);
   if (!is_declared(at, size))
     fault("range", 0, "it %s %zu bytes at byte %zu of shared memory, where the kernel declares none", verb(access), size,

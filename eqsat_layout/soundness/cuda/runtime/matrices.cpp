@@ -23,31 +23,52 @@ struct Product {
   const uint32_t *a, *b, *c;
 };
 
-int bits_of_element(Element type) { return type == Element::tf32 ? 32 : type >= Element::s8 ? 8 : 16; }
+constexpr int M = 16, N = 8, DEEPEST = 32;
 
-double element(uint32_t word, int which, Element type) {
-  switch (type) {
-    case Element::f16: return half_value(word >> 16 * which & 0xffff);
-    case Element::bf16: return float_of((word >> 16 * which) << 16);
-    case Element::tf32: return float_of(word & 0xffffe000);
-    case Element::s8: return static_cast<int8_t>(word >> 8 * which);
-    default: return static_cast<uint8_t>(word >> 8 * which);
+constexpr int bits_of_element(Element type) { return type == Element::tf32 ? 32 : type >= Element::s8 ? 8 : 16; }
+
+template <Element type>
+double element(uint32_t word, int which) {
+  if (type == Element::f16) return half_value(static_cast<uint16_t>(word >> 16 * which));
+  if (type == Element::bf16) return float_of((word >> 16 * which) << 16);
+  if (type == Element::tf32) return float_of(word & 0xffffe000);
+  if (type == Element::s8) return static_cast<int8_t>(word >> 8 * which);
+  return static_cast<uint8_t>(word >> 8 * which);
+}
+
+template <Element type>
+void gather_a(void* const* operands, double (*a)[DEEPEST]) {
+  constexpr int each = 32 / bits_of_element(type);
+  const int registers = static_cast<Product*>(operands[0])->depth / (2 * each);
+  for (int lane = 0; lane < WARP; lane++) {
+    const uint32_t* words = static_cast<Product*>(operands[lane])->a;
+    for (int w = 0; w < registers; w++)
+      for (int i = 0; i < each; i++)
+        a[lane / 4 + 8 * (w % 2)][each * (lane % 4) + 4 * each * (w / 2) + i] = element<type>(words[w], i);
   }
 }
 
-constexpr int M = 16, N = 8, DEEPEST = 32;
+template <Element type>
+void gather_b(void* const* operands, double (*b)[N]) {
+  constexpr int each = 32 / bits_of_element(type);
+  const int registers = static_cast<Product*>(operands[0])->depth / (4 * each);
+  for (int lane = 0; lane < WARP; lane++) {
+    const uint32_t* words = static_cast<Product*>(operands[lane])->b;
+    for (int w = 0; w < registers; w++)
+      for (int i = 0; i < each; i++) b[each * (lane % 4) + 4 * each * w + i][lane / 4] = element<type>(words[w], i);
+  }
+}
 
 void gather(void* const* operands, double (*a)[DEEPEST], double (*b)[N]) {
+  static constexpr void (*GATHER_A[])(void* const*, double (*)[DEEPEST]) = {
+      gather_a<Element::f16>, gather_a<Element::bf16>, gather_a<Element::tf32>, gather_a<Element::s8>,
+      gather_a<Element::u8>};
+  static constexpr void (*GATHER_B[])(void* const*, double (*)[N]) = {
+      gather_b<Element::f16>, gather_b<Element::bf16>, gather_b<Element::tf32>, gather_b<Element::s8>,
+      gather_b<Element::u8>};
   const auto& first = *static_cast<Product*>(operands[0]);
-  int each = 32 / bits_of_element(first.a_type), registers = first.depth / (4 * each);
-  for (int lane = 0; lane < WARP; lane++) {
-    const auto& one = *static_cast<Product*>(operands[lane]);
-    int g = lane / 4, t = lane % 4;
-    for (int w = 0; w < 2 * registers; w++)
-      for (int i = 0; i < each; i++) a[g + 8 * (w % 2)][each * t + 4 * each * (w / 2) + i] = element(one.a[w], i, one.a_type);
-    for (int w = 0; w < registers; w++)
-      for (int i = 0; i < each; i++) b[each * t + 4 * each * w + i][g] = element(one.b[w], i, one.b_type);
-  }
+  GATHER_A[static_cast<int>(first.a_type)](operands, a);
+  GATHER_B[static_cast<int>(first.b_type)](operands, b);
 }
 
 void need_whole_warp(const char* name, unsigned mask) {

@@ -48,6 +48,7 @@ struct Launch {
   uint32_t epoch;        // counts intervals between barriers of the block, over all blocks
   uint32_t block_start;  // the first of this block
   bool fenced, acquired;
+  uint64_t accesses;  // of the thread since it has its turn
   const void* place;  // return address of the access or instruction at work: where a fault is
 };
 

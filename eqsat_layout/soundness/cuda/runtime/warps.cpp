@@ -130,6 +130,7 @@ int next_thread(uint64_t seed) {
 void run(Thread& thread) {
   current = &thread;
   sim_thread_index = thread.index;
+  launch.accesses = 0;
   if (!thread.fiber) thread.fiber = fiber_for(thread_ends);
   resume(thread.fiber);
   if (has_ended(thread.fiber)) {

@@ -146,6 +146,8 @@ def product_of(func: Any) -> Product:
 def _narrowed(func: Any) -> Any:
     """With indices of 32 bits."""
     for parameter in func.params:
+        if str(getattr(parameter.ty, "dtype", "")) == "int64":  # TVM's pass would make its elements narrow too
+            raise Refused(f"{parameter.name} is of 64-bit integers")
         extents = [as_int(extent) for extent in parameter.ty.shape] if type(parameter.ty) is tirx.BufferType else [None]
         if None in extents or math.prod(extent or 0 for extent in extents) >= _MOST:
             raise Refused(f"the size of {parameter.name} is not known, or not one of 32 bits")

@@ -35,6 +35,8 @@ class Results:
     def run(self) -> int:
         """Elements that are stored together: a power of two, no more than 16 bytes."""
         store, product = self._store, self._product
+        if self._dtype == "bool":  # TVM's code generator makes vectors of halves of them
+            return 1
         longest = max(1, _STORED * 8 // tvm.DataType(self._dtype).bits)
         for run in (8, 4, 2):
             if run <= longest and in_runs(store.buffer, list(store.indices), product.columns, run, product.fixed):

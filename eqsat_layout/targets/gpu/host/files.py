@@ -36,6 +36,14 @@ def read_parts(kind: str, data: Piece) -> tuple[Mapping[str, Any], HostPlan, lis
         raise EqsatError(f"this is no {kind}: {error}") from error
 
 
+def said_to_be(data: Piece) -> str:
+    """The ``kind`` of a file; :class:`EqsatError` for one that has none."""
+    try:
+        return str(split_head(memoryview(data))[0]["kind"])
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise EqsatError(f"this is no program: {error}") from error
+
+
 def _split(data: memoryview, sizes: Sequence[int]) -> Iterator[memoryview]:
     place = 0
     for size in sizes:

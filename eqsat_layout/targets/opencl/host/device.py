@@ -1,36 +1,36 @@
 """A program on a device of this machine, through pyopencl.
 
-In: an :class:`~eqsat_layout.targets.opencl.host.executable.OpenClProgram` and a context. Out: :class:`DeviceProgram`,
-which is called with arrays. Tensors in texture scopes are real arrays of images.
+In: a host plan, the sources of its kernels and a context. Out: :class:`OpenClDevice`, which is called with arrays.
+Tensors in texture scopes are real arrays of images.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from eqsat_layout.errors import TargetError
-from eqsat_layout.targets.gpu.host.plan import Memory
+from eqsat_layout.targets.gpu.host.files import Piece
+from eqsat_layout.targets.gpu.host.plan import HostPlan, Memory
 from eqsat_layout.targets.gpu.host.runner import Array, Runner, Started, Symbols
 from eqsat_layout.targets.gpu.host.sizes import value_of
 from eqsat_layout.targets.opencl.host.pocl import mend
 
-if TYPE_CHECKING:
-    from eqsat_layout.targets.opencl.host.executable import OpenClProgram
-
 _NO_PYOPENCL: Final = 'OpenCL programs run here through pyopencl: pip install "eqsat-layout[opencl]"'
 
 
-class DeviceProgram(Runner):
+class OpenClDevice(Runner):
     """Kernels built for the device of a context; ``None``: the first device there is."""
 
-    def __init__(self, program: OpenClProgram, context: Any = None) -> None:
-        super().__init__(program.plan, program.constants)
+    def __init__(
+        self, plan: HostPlan, constants: Sequence[Piece], sources: Mapping[str, str], context: Any = None
+    ) -> None:
+        super().__init__(plan, constants)
         self._cl = _pyopencl()
         self._context = first_context() if context is None else context
         self._queue = self._cl.CommandQueue(self._context)
-        self._kernels = self._built(program.sources)
+        self._kernels = self._built(sources)
 
     def launch(self, started: Started) -> None:
         """One ND range."""
