@@ -112,7 +112,7 @@ class Product:
 
 def product_of(func: Any) -> Product:
     """Raises :class:`~eqsat_layout.errors.Refused` for what is no product."""
-    func = _narrowed(func)
+    func = narrowed(func)
     nests = inlined(nests_of(hidden(func)), list(func.params))
     reductions = [nest for nest in nests if nest.reduced]
     if len(reductions) != 1 or len(nests) > 2 or nests[0] is not reductions[0]:
@@ -143,7 +143,7 @@ def product_of(func: Any) -> Product:
     return Product(func, nest.buffers[0], store, batch, sides[0], sides[1], sums, left, right, fixed)
 
 
-def _narrowed(func: Any) -> Any:
+def narrowed(func: Any) -> Any:
     """With indices of 32 bits."""
     for parameter in func.params:
         if str(getattr(parameter.ty, "dtype", "")) == "int64":  # TVM's pass would make its elements narrow too
