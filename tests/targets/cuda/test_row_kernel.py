@@ -65,6 +65,14 @@ def test_rows(name: str) -> None:
         assert (result_of(kernels, arrays, order) == first).all()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_rows_of_halves(dtype: str) -> None:
+    func = func_of(lambda x: op.nn.softmax(x), (3, 200), dtype=dtype)
+    arrays = inputs_of(func)
+    result = result_of(Kernels(row_kernel(func)), arrays)
+    assert relative_error(result, softmax(arrays[0].astype("float64"))) < (2e-3 if dtype == "float16" else 2e-2)
+
+
 def test_rows_that_lie_apart_are_refused() -> None:
     with pytest.raises(Refused, match="lie apart"):
         row_kernel(func_of(lambda x: op.sum(x, axis=[1]), (4, 30, 8)))

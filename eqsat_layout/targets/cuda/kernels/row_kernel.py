@@ -38,6 +38,8 @@ _SHARED: Final = 48 << 10
 """Bytes of shared memory of fixed size."""
 _FULL: Final = tirx.IntImm("uint32", 0xFFFFFFFF)
 _COMBINED: Final = (tirx.Add, tirx.Max, tirx.Min)
+_FLOATS: Final = ("float32", "float16", "bfloat16")
+"""Types of sums; threads add up in single precision."""
 
 
 def row_kernel(func: Any) -> Any:
@@ -90,19 +92,20 @@ class _Rows:
         """The threads' shares, each in order, and then those of all threads."""
         (store,), (init,) = nest.stores, nest.inits
         combine, dtype = type(store.value), str(store.buffer.ty.dtype)
-        total = local(1, dtype, f"{store.buffer.name}_row")
+        total = local(1, "float32", f"{store.buffer.name}_row")
         self._held[store.buffer] = total
+        added = store.value.b if _is_own(store.value.a, store) else store.value.a
 
         def step(places: Mapping[Any, Any]) -> Any:
-            return kept(total, self._value(store.value, nest, row, places), 0)
+            return kept(total, combine(at(total, 0), _as("float32", self._value(added, nest, row, places))), 0)
 
-        start = kept(total, init.value, 0)
+        start = kept(total, _as("float32", init.value), 0)
         shares = self._along(Group(nest.reduced), step)
         offsets = [LANES >> turn for turn in range(1, LANES.bit_length())]
         across = [kept(total, combine(at(total, 0), self._from_lane(at(total, 0), offset)), 0) for offset in offsets]
         statements = [start, shares, *across, *self._over_warps(total, combine)]
         if self._is_parameter(store.buffer):
-            result = tirx.BufferStore(store.buffer, at(total, 0), self._indices(store, nest, row, {}))
+            result = tirx.BufferStore(store.buffer, _as(dtype, at(total, 0)), self._indices(store, nest, row, {}))
             statements.append(guarded(self._thread == 0, result))
         return sequence(statements)
 
@@ -148,7 +151,9 @@ class _Rows:
         def on_load(load: Any) -> Any:
             indices = [tvm.sym.Analyzer().simplify(index) for index in load.indices]
             held = self._held.get(load.source)
-            return at(load.source, *indices) if held is None else at(held, self._inner_index(load.source, indices))
+            if held is None:
+                return at(load.source, *indices)
+            return _as(str(load.source.ty.dtype), at(held, self._inner_index(load.source, indices)))
 
         return structural_map(substitute(value, self._places(nest, row, places)), (tvm.ir.TensorLoad, on_load))
 
@@ -212,11 +217,12 @@ class _Rows:
             raise Refused(f"{nest.name} has several results in a row")
         (store,), (init,) = nest.stores, nest.inits
         value = store.value
-        own = [one for one in nodes_of(value, tvm.ir.TensorLoad) if one.source.same_as(store.buffer)]
-        is_combined = isinstance(value, _COMBINED) and (value.a in own or value.b in own) and len(own) == 1
+        loads = [one for one in nodes_of(value, tvm.ir.TensorLoad) if one.source.same_as(store.buffer)]
+        is_combined = isinstance(value, _COMBINED) and len(loads) == 1
+        is_combined = is_combined and (_is_own(value.a, store) or _is_own(value.b, store))
         is_sum = isinstance(value, tirx.Add)
         starts = isinstance(init.value, tirx.FloatImm) and (not is_sum or float(init.value) == 0.0)
-        if not is_combined or not starts or str(store.buffer.ty.dtype) != "float32":
+        if not is_combined or not starts or str(store.buffer.ty.dtype) not in _FLOATS:
             raise Refused(f"{nest.name} is no sum of floats, nor the largest or smallest of them")
         last = next((axis for axis in reversed(nest.reduced) if int(axis.extent) != 1), None)
         for load in nest.loads():
@@ -231,6 +237,15 @@ class _Rows:
         """The leading indices are the leading axes."""
         pairs = zip(indices, nest.spatial, self._extents, strict=False)
         return all(index.same_as(axis.var) or extent == 1 for index, axis, extent in pairs)
+
+
+def _is_own(value: Any, store: Any) -> bool:
+    """It is what the sum was."""
+    return isinstance(value, tvm.ir.TensorLoad) and value.source.same_as(store.buffer)
+
+
+def _as(dtype: str, value: Any) -> Any:
+    return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
 
 
 def _is_shared(buffer: Any) -> bool:
