@@ -8,7 +8,7 @@ follows. Convolutions are products too: their rows are the places of a window, g
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -18,10 +18,11 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cuda.kernels.statements import number
 from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
-from eqsat_layout.tir.structural import nodes_of, substitute
+from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
 _SUMS: Final = {"float16": ("float32", "float16"), "bfloat16": ("float32", "bfloat16"), "float32": ("float32",)}
 """By the dtype of operands: those that the sum may have."""
@@ -88,13 +89,13 @@ class Operand:
 class Product:
     """``sums[batch, rows, columns] = sum over steps of left[batch, rows, steps] * right[batch, steps, columns]``.
 
-    ``nest`` sums; ``follower`` is the elementwise nest that reads each sum once, if any. ``fixed``: the place along
-    axes of one element.
+    ``sums``: the buffer that they are in, or would be. ``store``: of a result, over the same axes; its value has a load
+    of the sum in it. ``fixed``: the place along axes of one element.
     """
 
     func: Any
-    nest: Nest
-    follower: Nest | None
+    sums: Any
+    store: Any
     batch: Group
     rows: Group
     columns: Group
@@ -104,28 +105,14 @@ class Product:
     fixed: Mapping[Any, Any]
 
     @property
-    def sums(self) -> Any:
-        """The buffer that the sums are in, or would be."""
-        return self.nest.buffers[0]
-
-    @property
     def dtype(self) -> str:
         """That both operands have exactly."""
         return self.left.dtype if self.left.dtype == self.right.dtype else "float32"
 
-    @cached_property
-    def store(self) -> Any:
-        """The last one, over the axes of the sums."""
-        if self.follower is None:
-            (store,) = self.nest.stores
-            return tirx.BufferStore(store.buffer, tirx.BufferLoad(store.buffer, list(store.indices)), store.indices)
-        (store,) = self.follower.stores
-        return substitute(store, _own_axes(self.follower, self.nest))
-
 
 def product_of(func: Any) -> Product:
     """Raises :class:`~eqsat_layout.errors.Refused` for what is no product."""
-    func = _narrowed(func)
+    func = narrowed(func)
     nests = inlined(nests_of(hidden(func)), list(func.params))
     reductions = [nest for nest in nests if nest.reduced]
     if len(reductions) != 1 or len(nests) > 2 or nests[0] is not reductions[0]:
@@ -137,27 +124,26 @@ def product_of(func: Any) -> Product:
         raise Refused("it has no elements")
     if follower is not None:
         _check_follows(follower, nest, func)
-    factors = _factors(nest)
-    groups = _groups(nest, factors)
-    store = nest.stores[0] if follower is None else substitute(follower.stores[0], _own_axes(follower, nest))
+    spatial, factors, store = _with_groups_apart(nest.spatial, _factors(nest), _store(nest, follower))
+    groups = _groups(spatial, nest.reduced, factors)
     access = StageAccess(store.buffer, tuple(store.indices))
     along = [axis for axis in (*groups["first"], *groups["second"]) if access.stride(axis.var) == 1]
-    right_first = bool(along and along[0] in groups["first"]) if along else len(groups["second"]) == 0
-    names = ("second", "first") if right_first else ("first", "second")
-    left, right = (factors[1], factors[0]) if right_first else factors
-    rows, columns = ([*groups[name]] for name in names)
+    is_swapped = along[0] in groups["first"] if along else not groups["second"]
+    names = ("second", "first") if is_swapped else ("first", "second")
+    left, right = (factors[1], factors[0]) if is_swapped else factors
+    rows, columns = (groups[name] for name in names)
     if not columns:
         raise Refused("it has no columns")
     if not rows and math.prod(int(axis.extent) for axis in groups["steps"]) < _FEW:
         raise Refused("nothing is read twice, and little is summed: tensor cores are of no use")
     columns.sort(key=lambda axis: access.stride(axis.var) == 1)
     steps = sorted(groups["steps"], key=lambda axis: _step_key(axis, left, right))
-    fixed = {axis.var: tirx.const(0, "int32") for axis in (*nest.spatial, *nest.reduced) if int(axis.extent) == 1}
+    fixed = {axis.var: tirx.const(0, "int32") for axis in (*spatial, *nest.reduced) if int(axis.extent) == 1}
     batch, *sides, sums = (Group(tuple(axes)) for axes in (groups["batch"], rows, columns, steps))
-    return Product(func, nest, follower, batch, sides[0], sides[1], sums, left, right, fixed)
+    return Product(func, nest.buffers[0], store, batch, sides[0], sides[1], sums, left, right, fixed)
 
 
-def _narrowed(func: Any) -> Any:
+def narrowed(func: Any) -> Any:
     """With indices of 32 bits."""
     for parameter in func.params:
         if str(getattr(parameter.ty, "dtype", "")) == "int64":  # TVM's pass would make its elements narrow too
@@ -181,6 +167,15 @@ def _check_follows(follower: Nest, nest: Nest, func: Any) -> None:
     if any(not tvm_ffi.structural_equal(list(load.indices), first) for load in loads):
         raise Refused("what follows reads several sums for an element")
     _own_axes(follower, nest)
+
+
+def _store(nest: Nest, follower: Nest | None) -> Any:
+    """The last one, over the axes of the sums."""
+    if follower is None:
+        (store,) = nest.stores
+        return tirx.BufferStore(store.buffer, tirx.BufferLoad(store.buffer, list(store.indices)), store.indices)
+    (store,) = follower.stores
+    return substitute(store, _own_axes(follower, nest))
 
 
 def _own_axes(follower: Nest, nest: Nest) -> dict[Any, Any]:
@@ -253,9 +248,11 @@ _KINDS: Final = {
 """Of axes: whether the factors depend on them, and whether they are summed over."""
 
 
-def _groups(nest: Nest, factors: tuple[Operand, Operand]) -> dict[str, list[Axis]]:
+def _groups(
+    spatial: Sequence[Axis], reduced: Sequence[Axis], factors: tuple[Operand, Operand]
+) -> dict[str, list[Axis]]:
     groups: dict[str, list[Axis]] = {name: [] for name in _KINDS.values()}
-    for axes, is_sum in ((nest.spatial, False), (nest.reduced, True)):
+    for axes, is_sum in ((spatial, False), (reduced, True)):
         for axis in axes:
             if int(axis.extent) == 1:
                 continue
@@ -266,6 +263,48 @@ def _groups(nest: Nest, factors: tuple[Operand, Operand]) -> dict[str, list[Axis
     if not groups["steps"]:
         raise Refused("it sums over nothing")
     return groups
+
+
+def _with_groups_apart(
+    spatial: Sequence[Axis], factors: tuple[Operand, Operand], store: Any
+) -> tuple[list[Axis], tuple[Operand, Operand], Any]:
+    """Where a factor depends on an axis only by its block (``o // 16``), blocks and places in them are two axes."""
+    done: list[Axis] = []
+    for axis in spatial:
+        extent = int(axis.extent)
+        sizes = {_divisor(node, axis) for one in factors for node in nodes_of(one.value, tirx.FloorDiv)}
+        for size in sorted(size for size in sizes if 1 < size < extent and extent % size == 0):
+            block, place = (tirx.Var(f"{axis.var.name}_{name}", "int32") for name in ("block", "place"))
+            axes = (Axis(block, number(extent // size)), Axis(place, number(size)))
+            apart = [Operand(_in_place_of(one.value, axis, axes)) for one in factors]
+            if sum(one.uses(axes[1]) for one in apart) == 1:
+                factors, store = (apart[0], apart[1]), _in_place_of(store, axis, axes)
+                done += axes
+                break
+        else:
+            done.append(axis)
+    return done, factors, store
+
+
+def _divisor(node: Any, axis: Axis) -> int:
+    return (as_int(node.b) or 0) if node.a.same_as(axis.var) else 0
+
+
+def _in_place_of(node: Any, axis: Axis, axes: tuple[Axis, Axis]) -> Any:
+    """``node`` over two axes in the place of one."""
+    analyzer = tvm.sym.Analyzer()
+    for one in axes:
+        analyzer.bind(one.var, tvm.ir.Range(0, one.extent))
+    block, place = axes
+    placed = substitute(node, {axis.var: block.var * place.extent + place.var})
+
+    def on_load(load: Any) -> Any:
+        return tirx.BufferLoad(load.source, [analyzer.simplify(index) for index in load.indices])
+
+    def on_store(one: Any) -> Any:
+        return tirx.BufferStore(one.buffer, one.value, [analyzer.simplify(index) for index in one.indices])
+
+    return structural_map(placed, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
 
 
 def _step_key(axis: Axis, left: Operand, right: Operand) -> tuple[int, bool, int]:
