@@ -7,6 +7,9 @@
 #include <vector>
 
 #if !defined(__x86_64__) && !defined(__aarch64__)
+#define SIM_UCONTEXT  // slower: each turn is a system call
+#endif
+#ifdef SIM_UCONTEXT
 #include <ucontext.h>
 #endif
 
@@ -15,7 +18,8 @@ namespace {
 
 constexpr size_t GUARD = 4 << 10;
 
-#if defined(__x86_64__)
+#if defined(SIM_UCONTEXT)
+#elif defined(__x86_64__)
 // Saves what a called function must keep, swaps stacks, takes it back. The floating-point modes never change.
 asm(R"(
 .text
@@ -85,7 +89,7 @@ struct Fiber {
   void* top;
   void (*function)();
   bool ended;
-#if !defined(__x86_64__) && !defined(__aarch64__)
+#ifdef SIM_UCONTEXT
   ucontext_t context;
 #endif
 };
@@ -97,7 +101,7 @@ namespace {
 std::vector<Fiber*> idle;
 Fiber* running;
 void* scheduler;
-#if !defined(__x86_64__) && !defined(__aarch64__)
+#ifdef SIM_UCONTEXT
 ucontext_t scheduler_context;
 #endif
 
@@ -110,20 +114,20 @@ void start() {
 
 void prepare(Fiber* fiber) {
   uintptr_t end = reinterpret_cast<uintptr_t>(fiber->stack) + STACK;
-#if defined(__x86_64__)
-  auto* top = reinterpret_cast<void**>(end) - 2;  // as after a call: the stack is 8 bytes off 16
-  *top = reinterpret_cast<void*>(start);
-  fiber->top = top - SAVED;
-#elif defined(__aarch64__)
-  auto* top = reinterpret_cast<void**>(end - 160);
-  top[11] = reinterpret_cast<void*>(start);  // x30
-  fiber->top = top;
-#else
+#if defined(SIM_UCONTEXT)
   getcontext(&fiber->context);
   fiber->context.uc_stack.ss_sp = fiber->stack;
   fiber->context.uc_stack.ss_size = STACK;
   makecontext(&fiber->context, start, 0);
   (void)end;
+#elif defined(__x86_64__)
+  auto* top = reinterpret_cast<void**>(end) - 2;  // as after a call: the stack is 8 bytes off 16
+  *top = reinterpret_cast<void*>(start);
+  fiber->top = top - SAVED;
+#else
+  auto* top = reinterpret_cast<void**>(end - 160);
+  top[11] = reinterpret_cast<void*>(start);  // x30
+  fiber->top = top;
 #endif
 }
 
@@ -158,19 +162,19 @@ void stop() {
 void resume(Fiber* fiber) {
   running = fiber;
   stack = reinterpret_cast<uintptr_t>(fiber->stack);
-#if defined(__x86_64__) || defined(__aarch64__)
-  sim_swap(&scheduler, fiber->top);
-#else
+#ifdef SIM_UCONTEXT
   swapcontext(&scheduler_context, &fiber->context);
+#else
+  sim_swap(&scheduler, fiber->top);
 #endif
   stop();
 }
 
 void pause() {
-#if defined(__x86_64__) || defined(__aarch64__)
-  sim_swap(&running->top, scheduler);
-#else
+#ifdef SIM_UCONTEXT
   swapcontext(&running->context, &scheduler_context);
+#else
+  sim_swap(&running->top, scheduler);
 #endif
 }
 

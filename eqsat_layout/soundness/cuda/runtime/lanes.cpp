@@ -102,8 +102,6 @@ void find_equal(Thread* const*, void* const* operands, unsigned mask) {
   }
 }
 
-int votes;
-
 }  // namespace
 
 int lane() { return current->lane; }
@@ -113,14 +111,14 @@ void barrier_at(int line) {
   barrier(line);
 }
 
-// The votes stand until all have read them: a second barrier, which `__syncthreads_or` has inside too.
+// One instruction on a card; here a barrier before the votes are read, one before they are taken back, one after that.
 int barrier_vote(int line, int what, int predicate) {
   PLACE;
-  votes += predicate != 0;
+  launch.votes += predicate != 0;
   barrier(line);
-  int count = votes;
+  int count = launch.votes;
   barrier(line);
-  votes = 0;
+  launch.votes = 0;
   barrier(line);
   return what == 0 ? count : what == 1 ? count == launch.threads : count > 0;
 }

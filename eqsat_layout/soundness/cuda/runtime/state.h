@@ -49,6 +49,7 @@ struct Launch {
   uint32_t block_start;  // the first of this block
   bool fenced, acquired;
   uint64_t accesses;  // of the thread since it has its turn
+  int votes;          // of the block, for __syncthreads_count and its like
   const void* place;  // return address of the access or instruction at work: where a fault is
 };
 

@@ -79,11 +79,8 @@ void thread_ends() {
   launch.alive--;
   Warp& warp = warps[thread.warp];
   warp.alive &= ~(1u << thread.lane);
-  for (size_t i = 0; i < warp.groups.size(); i++)
-    if (is_complete(warp.groups[i], warp.alive)) {
-      complete(thread.warp, i, -1);
-      break;
-    }
+  for (size_t i = warp.groups.size(); i-- > 0;)
+    if (is_complete(warp.groups[i], warp.alive)) complete(thread.warp, i, -1);
 }
 
 // Lanes that take who comes wait until nobody else can come.
