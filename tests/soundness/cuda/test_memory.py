@@ -102,6 +102,13 @@ extern "C" __global__ void bytes(unsigned* out, unsigned* x, int size) {
   memcpy(out, x, size);
   memset(out + 8, 1, size);
 }
+extern "C" __global__ void halves_of_floats(float* out, float* x) {
+  __shared__ alignas(16) float s[32];
+  int t = threadIdx.x;
+  ((half*)s)[t] = ((half*)x)[t];
+  ((uchar*)out)[2 * t] = ((uchar*)s)[2 * t];
+  ((uchar*)out)[2 * t + 1] = ((uchar*)s)[2 * t + 1];
+}
 extern "C" __global__ void parts(float* sums, float* partial, int* ready, float* x) {
   __shared__ int is_last;
   if (threadIdx.x == 0) {
@@ -229,6 +236,8 @@ def test_structs_that_functions_take_and_return_are_watched(simulator: Simulator
 
 def test_copies_of_bytes_are_watched(simulator: Simulator) -> None:
     x, out = np.arange(8, dtype=np.uint32), np.zeros(16, np.uint32)
+    simulator.launch("bytes", [out, x, 0], (1,), (1,))
+    assert not out.any()
     simulator.launch("bytes", [out, x, 32], (1,), (1,))
     assert out.tolist() == [*range(8), *[0x01010101] * 8]
     for arrays in ([out, x[:7].copy()], [out[:15].copy(), x]):
@@ -239,6 +248,13 @@ def test_copies_of_bytes_are_watched(simulator: Simulator) -> None:
 def test_what_is_changed_unseen_is_a_fault(simulator: Simulator) -> None:
     with pytest.raises(KernelFault, match="argument 0 is changed by code that the compiler does not watch"):
         simulator.launch("unseen", [np.zeros(1, np.float32)], (1,), (1,))
+
+
+@pytest.mark.parametrize("order", range(3))
+def test_threads_may_write_parts_of_what_is_one_element(simulator: Simulator, order: int) -> None:
+    x, out = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
+    simulator.launch("halves_of_floats", [out, x], (1,), (64,), order=order)
+    assert (out == x).all()
 
 
 @pytest.mark.parametrize("order", range(4))

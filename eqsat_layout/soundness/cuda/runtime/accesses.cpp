@@ -80,11 +80,11 @@ inline void look(Thread& thread, const void* address, size_t size, bool aligned)
           name(slot), at, size);
   if (++launch.accesses > MOST_ACCESSES)
     fault("limit", 0, "2**31 accesses to memory in one turn: blocks run one after another, none can wait for a later one");
+  if (size >> slots[slot].granule == 0) restart_with_finer_cells(size);
   if (slot) return touch_cells<access, false>(thread, slot, at, size);
   if (!is_declared(at, size))
     fault("range", 0, "it %s %zu bytes at byte %zu of shared memory, where the kernel declares none", verb(access), size,
           at);
-  if (size >> slots[0].granule == 0) restart_with_finer_cells(size);
   if (!launch.serial && access != Access::atomic) count_touch(thread, at, size);
   touch_cells<access, true>(thread, slot, at, size);
 }
@@ -92,6 +92,7 @@ inline void look(Thread& thread, const void* address, size_t size, bool aligned)
 }  // namespace
 
 void touch(Thread& thread, const void* address, size_t size, Access access, bool aligned) {
+  if (!size) return;
   if (access == Access::read) return look<Access::read>(thread, address, size, aligned);
   if (access == Access::write) return look<Access::write>(thread, address, size, aligned);
   look<Access::atomic>(thread, address, size, aligned);

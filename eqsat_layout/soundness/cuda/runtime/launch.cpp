@@ -27,7 +27,7 @@ namespace {
 constexpr int FAULTED = 1, RESTARTED = 2;
 
 void** arguments;
-int shared_granule;
+int finest;  // log2 of the bytes that a cell may stand for
 void (*kernel)(void**);
 
 void body() { kernel(arguments); }
@@ -103,7 +103,7 @@ void fault(const char* kind, int line, const char* format, ...) {
 }
 
 void restart_with_finer_cells(size_t size) {
-  while (size >> shared_granule == 0) shared_granule--;
+  while (size >> finest == 0) finest--;
   _longjmp(leave, RESTARTED);
 }
 
@@ -130,7 +130,7 @@ std::vector<void*> copied(const Arguments& given) {
     } else if (first < i) {
       copies.push_back(copies[static_cast<size_t>(first)]);
     } else {
-      copies.push_back(add_argument(i, given.sizes[i], given.granules[i]));
+      copies.push_back(add_argument(i, given.sizes[i], std::min(given.granules[i], finest)));
       if (!copies.back()) fault("limit", 0, "no memory for argument %d of %zu bytes", i, given.sizes[i]);
       memcpy(copies.back(), given.values[i], given.sizes[i]);
     }
@@ -148,13 +148,13 @@ void copy_back(const Arguments& given, const std::vector<void*>& copies) {
   }
 }
 
-// False: shared memory needs finer cells, and nothing has happened.
+// False: finer cells are needed, and nothing has happened.
 bool run(const Arguments& given, size_t shared_bytes, uint64_t order) {
   static std::vector<void*> copies;
   int how = _setjmp(leave);
   if (!how) {
     current = nullptr;
-    if (!open_memory(given.count, shared_granule)) fault("limit", 0, "no memory for %d arguments", given.count);
+    if (!open_memory(given.count, std::min(2, finest))) fault("limit", 0, "no memory for %d arguments", given.count);
     size_shared(shared_bytes);
     copies = copied(given);
     arguments = copies.data();
@@ -177,7 +177,7 @@ extern "C" __attribute__((visibility("default"))) void sim_launch(void (*functio
                                                                   Index grid, Index extent, size_t shared_bytes,
                                                                   uint64_t order, Report* result) {
   kernel = function;
-  shared_granule = 2;
+  finest = 4;
   do {
     report = Report{};
     launch = Launch{};

@@ -72,7 +72,7 @@ extern unsigned warp_epochs[32];  // counts intervals between barriers of a warp
 
 // Ends the launch, on whatever stack it is found.
 [[noreturn]] void fault(const char* kind, int line, const char* format, ...) __attribute__((format(printf, 3, 4)));
-// Ends it too, to begin anew: a piece of shared memory of `size` bytes needs cells of its own.
+// Ends it too, to begin anew: a piece of memory of `size` bytes needs cells of its own.
 [[noreturn]] void restart_with_finer_cells(size_t size);
 
 }  // namespace sim
