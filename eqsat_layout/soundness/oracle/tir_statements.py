@@ -251,5 +251,5 @@ def _named(statement: Any) -> str:
     """The op that an ``Evaluate`` calls."""
     op = getattr(getattr(statement, "value", None), "op", None)
     arguments = getattr(getattr(statement, "value", None), "args", ())
-    literal = "".join(f" {a.value}" for a in list(arguments)[:1] if type(a) is tirx.StringImm)
+    literal = "".join(f" {a.value}" for a in list(arguments)[:1] if type(a) is tvm.ir.StringImm)
     return "" if op is None else f" of {getattr(op, 'name', op)}{literal}"

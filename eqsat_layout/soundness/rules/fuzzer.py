@@ -20,6 +20,7 @@ from eqsat_layout.egraph.rule_lint import lint
 from eqsat_layout.egraph.rules import is_own
 from eqsat_layout.soundness.rules.counterexample import Counterexample, describe
 from eqsat_layout.soundness.rules.host_answers import check_answers
+from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon
 from eqsat_layout.soundness.rules.matching import Matcher
 from eqsat_layout.soundness.rules.model import Model, Row
@@ -27,6 +28,7 @@ from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model
 from eqsat_layout.soundness.rules.remarks import never_false, remarks_on
 from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
+from eqsat_layout.soundness.rules.sought import sought_by
 from eqsat_layout.soundness.rules.terms import IllTypedError, MeaninglessError
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
 
@@ -163,6 +165,7 @@ class Fuzzer:
         self._wanted = sorted(set(_named_ops(base)))
         fuzzed = [watched.rule for watched in self._matcher.watched]
         self._sought = fuzzed if len(fuzzed) <= FEW_RULES else []
+        self._instances = Instances({rule.key: sought_by(base, rule.body) for rule in self._sought})
         self.reports = [RuleReport(watched.rule) for watched in self._matcher.watched]
         self._refused = [RuleReport(rule, trouble=why) for rule, why in self._matcher.refused]
 
@@ -261,7 +264,7 @@ class Fuzzer:
         variant = (number // len(FAMILIES)) % VOCABULARIES
         known = self._lexicons.get((shape, variant))
         if known is None:
-            vocabulary = make_vocabulary(shape, variant + self._seed, self._wanted)
+            vocabulary = make_vocabulary(shape, variant + self._seed, self._wanted, self._instances)
             known = self._lexicons[shape, variant] = self._questions.make_lexicon(vocabulary, variant + self._seed)
         return make_model(known, self._base, self._seed * 1_000_003 + number, self._sought)
 

@@ -20,8 +20,9 @@ from eqsat_layout.soundness.rules.lexicon import Lexicon
 from eqsat_layout.soundness.rules.model import Model
 from eqsat_layout.soundness.rules.model_graphs import add_graphs
 from eqsat_layout.soundness.rules.model_rows import add_rows
-from eqsat_layout.soundness.rules.patterns import Pattern, sought_by
+from eqsat_layout.soundness.rules.patterns import Pattern
 from eqsat_layout.soundness.rules.rule_base import RuleBase
+from eqsat_layout.soundness.rules.sought import sought_by
 from eqsat_layout.soundness.rules.terms import TermEvaluator, Values, taken_shape
 
 TERMS = 40
@@ -82,12 +83,19 @@ def _empty(lexicon: Lexicon, base: RuleBase, seed: int) -> Model:
 
 
 def _patterns(model: Model, rules: Iterable[Rule], tries: int) -> None:
-    """Terms as rules look for them."""
+    """Terms as rules look for them; of ops that fit together, and of others."""
+    names = {part: name for name, part in model.values.parts.items()}
     for rule in rules:
-        sought = sought_by(model, rule.body)
-        if sought.equations:
-            for _ in range(tries):
-                Pattern(model, sought).build()
+        sought = sought_by(model.base, rule.body)
+        if not sought.equations:
+            continue
+        instances = model.vocabulary.instances.get(rule.key, ())
+        for number in range(tries):
+            scope: dict[str, Any] = {}
+            if instances and number % 2:
+                chosen = instances[number // 2 % len(instances)]
+                scope = {v: k if isinstance(k, str) else names[k] for v, k in chosen.items()}
+            Pattern(model, sought, scope).build()
 
 
 def _add_facts(model: Model) -> None:
