@@ -16,7 +16,7 @@ from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.draws import DTYPES
-from eqsat_layout.soundness.rules.schema import Call, drawn, parameters, random_type, usual_call
+from eqsat_layout.soundness.rules.schema import Call, all_ops, drawn, parameters, random_type, usual_call
 from eqsat_layout.soundness.rules.sought import Sought
 
 Instance = Mapping[str, Call | Part]
@@ -28,11 +28,14 @@ FIRST_DRAWS = 1200
 """The same for one that has no instance yet."""
 _OF_ONE = 60
 """Calls drawn for one op before everything is begun anew."""
+_OF_ANY = 100
+"""Ops tried where the body names none."""
 _KINDS = ("view", "pad", "crop")
 
+Shape = tuple[int, ...]
 Type = TensorType | tuple[TensorType, ...]
 """Of a tensor, or of a tuple of them."""
-MakeView = Callable[[tuple[int, ...], random.Random], IndexMap]
+MakeView = Callable[[Shape, random.Random], IndexMap]
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ class Instances:
 
     def draw(
         self,
-        shapes: Sequence[tuple[int, ...]],
+        shapes: Sequence[Shape],
         parts: Sequence[Part],
         make_view: MakeView,
         rng: random.Random,
@@ -127,14 +130,16 @@ class Instances:
         for key, typing in self._typings.items():
             if not any(text in _KINDS or parameters(text) for text in typing.named.values()):
                 continue
-            known = self._found.setdefault(key, [])
+            known = self._found.setdefault(key, {})
             solver = _Solver(typing, shapes, parts, make_view, rng, DRAWS if known else FIRST_DRAWS)
-            fresh: list[Instance] = []
-            while len(fresh) < count and solver.draws > 0:
-                found = solver.solve()
-                fresh += [] if found is None else [found]
-            made[key] = [*fresh, *rng.sample(known, min(count - len(fresh), len(known)))]
-            known += fresh
+            fresh: dict[tuple[str, ...], Instance] = {}
+            while len(fresh) < count and (found := solver.solve()) is not None:
+                told_apart = tuple(_said_of(found[name]) for name in sorted(found))
+                if told_apart not in known:
+                    fresh[told_apart] = found
+            others = list(known.values())
+            made[key] = [*fresh.values(), *rng.sample(others, min(count - len(fresh), len(others)))]
+            known |= fresh
         return made
 
 
@@ -148,7 +153,7 @@ class _Solver:
     def __init__(
         self,
         typing: Typing,
-        shapes: Sequence[tuple[int, ...]],
+        shapes: Sequence[Shape],
         parts: Sequence[Part],
         make_view: MakeView,
         rng: random.Random,
@@ -165,16 +170,17 @@ class _Solver:
             self._calls: dict[str, Call | Part] = {}
             self._places: dict[str, int] = {}
             self._dtype = "float32" if self._rng.random() < 0.6 else self._rng.choice(DTYPES)
+            self.draws -= 1
             try:
                 self._solve()
             except _MisfitError:
-                self.draws -= 1
                 continue
             return self._calls
         return None
 
     def _solve(self) -> None:
         waiting = [a for a in self._typing.applied if a.key in self._typing.named]
+        unnamed = [a for a in self._typing.applied if a.key not in self._typing.named]
         while waiting:
             self._take_parts()
             applied = max(waiting, key=lambda a: (a.key in self._calls, self._known(a), self._rng.random()))
@@ -183,6 +189,8 @@ class _Solver:
             self._calls[applied.key] = known
             self._note(applied, *_types_of(known, self._operands(applied)[:1], self._dtype))
         self._take_parts()
+        for applied in unnamed:
+            self._any_op(applied)
 
     def _known(self, applied: _Applied) -> float:
         """How much is known of its types."""
@@ -267,10 +275,24 @@ class _Solver:
                 return call
         raise _MisfitError
 
-    def _call(
-        self, text: str, applied: _Applied, known: Sequence[TensorType | None], result: Type | None
-    ) -> Call | None:
-        """One draw of an op; where nothing is known, on a tensor of the vocabulary, on a small one, or on what it takes."""
+    def _any_op(self, applied: _Applied) -> None:
+        """Some op for a variable that any op may be; only where operands of several types are known.
+
+        Others are found among the ops that every vocabulary has.
+        """
+        operands = self._operands(applied)
+        result = self._types.get(self._typing.root(applied.result))
+        if applied.key in self._calls or applied.rest or None in operands or len(set(operands)) < 2:
+            return
+        for _ in range(_OF_ANY):
+            call = drawn(self._rng.choice(all_ops()), operands, self._rng, exact=True)
+            agrees = call.operands == tuple(operands) and call.made is not None and result in (None, call.made)
+            if agrees and call.is_computable:
+                self._calls[applied.key] = call
+                return
+
+    def _call(self, text: str, applied: _Applied, known: Sequence[TensorType | None], result: Type | None) -> Call:
+        """One draw of an op; where nothing is known, on a tensor of the vocabulary, a small one, or what it takes."""
         rng = self._rng
         first = known[0] if known else None
         if first is None and isinstance(result, TensorType) and rng.random() < 0.6:
@@ -322,7 +344,7 @@ class _Solver:
             raise _MisfitError
         return self._new_part(kind, tuple(int(e) for e in given.shape))
 
-    def _new_part(self, kind: str, shape: tuple[int, ...]) -> Part:
+    def _new_part(self, kind: str, shape: Shape) -> Part:
         if kind == "view":
             return self._make_view(shape, self._rng)
         widths = [(0, 0)] * len(shape)
@@ -348,9 +370,16 @@ def _types_of(
     return [TensorType(_takes(known), dtype)], TensorType(tuple(known.result_shape), dtype)
 
 
-def _takes(part: Part) -> tuple[int, ...]:
+def _takes(part: Part) -> Shape:
     shape = part.wide_shape if isinstance(part, Border) and part.fill is None else part.shape
     return tuple(int(e) for e in shape)
+
+
+def _said_of(known: Call | Part) -> str:
+    """What tells it apart from others: the attributes as TVM has them, not as they were written."""
+    if not isinstance(known, Call):
+        return str(known)
+    return f"{known.operands} {known.build(*known.variables).attrs}"
 
 
 def _kind_of(part: Part) -> str:

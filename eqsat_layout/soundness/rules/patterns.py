@@ -1,7 +1,7 @@
 """Terms as rules look for them, so that rules for special ops find something in random models.
 
-In: what the body of a rule looks for. Out: its terms, over random tensors of a model. Ops are chosen by name and by type, from the
-outermost to the operands; one that does not fit is given up for another, within a budget.
+In: what the body of a rule looks for. Out: its terms, over random tensors of a model. Ops are chosen by name and by
+type, from the outermost to the operands; one that does not fit is given up for another, within a budget.
 """
 
 from __future__ import annotations

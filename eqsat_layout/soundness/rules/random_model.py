@@ -18,9 +18,11 @@ from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.bits import WORLDS, indices, plain_arrays, random_array
 from eqsat_layout.soundness.rules.lexicon import Lexicon
 from eqsat_layout.soundness.rules.model import Model
+from eqsat_layout.soundness.rules.model_coincidences import add_coincidences
 from eqsat_layout.soundness.rules.model_graphs import add_graphs
 from eqsat_layout.soundness.rules.model_rows import add_rows
 from eqsat_layout.soundness.rules.patterns import Pattern
+from eqsat_layout.soundness.rules.remarks import heads
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.sought import sought_by
 from eqsat_layout.soundness.rules.terms import TermEvaluator, Values, taken_shape
@@ -38,8 +40,10 @@ def make_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule
     _leaves(model, np.random.default_rng(seed))
     _patterns(model, base.rules, TRIES)
     _terms(model)
+    rules = tuple(rules)
     _patterns(model, rules, MORE_TRIES)
     _add_facts(model)
+    add_coincidences(model, dict.fromkeys(head for rule in rules for head in heads(rule)))
     return model
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from eqsat_layout.graph.borders import Border, Part
-from eqsat_layout.graph.graph import Signature
+from eqsat_layout.graph.graph import Frozen, Signature
 from eqsat_layout.maps import UNDEF, Digit, Format, IndexMap
 from eqsat_layout.soundness.rules.instances import Instance, Instances, calls_in, parts_in
 from eqsat_layout.soundness.rules.ops import KnownOps, Shape, known_ops, named_calls, plain_calls, sampled_calls
@@ -38,6 +38,8 @@ FAMILIES: tuple[Shape, ...] = (
 
 FILLS = (0.5, 2.0, -0.5, float("inf"), float("-inf"), 127.0)
 """What pads hold besides -1, 0 and 1."""
+FROZEN = 2
+"""Ops that are frozen, besides those that are named."""
 INSTANCES = 4
 """Instances of the body of each rule that is fuzzed."""
 
@@ -83,13 +85,25 @@ def make_vocabulary(
     for name, why in known.refused.items():
         if name not in {call.name for call in known.attributes}:
             missing.setdefault(name, why)
-    signatures = known.signatures
+    signatures = {**known.signatures, **_frozen(known, frozenset(wanted), rng)}
     shapes = {shape, wide, *(_made_shape(part) for part in parts)}
     shapes |= {tuple(int(e) for e in t.shape) for s in signatures.values() if s.is_tuple for t in s.results if t}
     formats = {s: tuple(_formats(s, rng)) for s in sorted(shapes)}
     return Vocabulary(
         shape, wide, signatures, parts, formats, missing, known.interpreters, known.varied(), _named(drawn, known)
     )
+
+
+def _frozen(known: KnownOps, wanted: Collection[str], rng: random.Random) -> dict[str, Signature]:
+    """Some ops once more, frozen as they stand; of those that are named, one each."""
+    fit = [s for s in known.signatures.values() if s.flows and not s.is_tuple]
+    chosen = {s.name: s for s in rng.sample(fit, len(fit)) if s.name in wanted}
+    found = {}
+    for signature in (*chosen.values(), *rng.sample(fit, min(FROZEN, len(fit)))):
+        operands, results = (tuple(t.row_major for t in ts if t) for ts in (signature.operands, signature.results))
+        key = f"{signature.key} frozen"
+        found[key] = replace(signature, key=key, frozen=Frozen(operands, results))
+    return found
 
 
 def _named(drawn: Mapping[str, Sequence[Instance]], known: KnownOps) -> dict[str, list[dict[str, str | Part]]]:
