@@ -28,7 +28,7 @@ _NUMBERS = (-1, 0, 1, 2, 1, 2, 3, -2)
 _FLOATS = (0.5, -1.0, 0.0, 2.0, 0.25, 1.0)
 _SIZES = (1, 1, 2, 2, 3)
 """Windows, strides and the like: lists of numbers, or a number where a list may stand."""
-_KEPT = (0.4, 0.8, 0.95)
+_KEPT = (0.1, 0.4, 0.8, 0.95)
 """How often the attributes of a call that have a default keep it."""
 
 

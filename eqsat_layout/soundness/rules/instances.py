@@ -8,8 +8,10 @@ must be of one type are one node; ops are drawn one after the other, over what i
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from eqsat_layout.egraph.expressions import Expr, is_variable
 from eqsat_layout.graph.borders import Border, Part
@@ -22,10 +24,12 @@ from eqsat_layout.soundness.rules.sought import Sought
 Instance = Mapping[str, Call | Part]
 """By the op variables of a body."""
 
-DRAWS = 240
+DRAWS = 400
 """Calls drawn for one body in one vocabulary."""
 FIRST_DRAWS = 1200
 """The same for one that has no instance yet."""
+CHOICE = 12
+"""Times as many instances are drawn as are taken."""
 _OF_ONE = 60
 """Calls drawn for one op before everything is begun anew."""
 _OF_ANY = 100
@@ -116,30 +120,24 @@ class Instances:
         """``sought``: by the keys of rules."""
         self._typings = {key: Typing.of(body) for key, body in sought.items()}
         self._found: dict[str, list[Instance]] = {}
+        self._seen: Counter[tuple[str, ...]] = Counter()
 
     def draw(
-        self,
-        shapes: Sequence[Shape],
-        parts: Sequence[Part],
-        make_view: MakeView,
-        rng: random.Random,
-        count: int,
+        self, shapes: Sequence[Shape], parts: Sequence[Part], make_view: MakeView, rng: random.Random, count: int
     ) -> dict[str, list[Instance]]:
-        """``count`` instances of each body where so many are found, new ones first."""
+        """``count`` instances of each body where so many are found: those whose attributes were drawn least so far."""
         made: dict[str, list[Instance]] = {}
         for key, typing in self._typings.items():
             if not any(text in _KINDS or parameters(text) for text in typing.named.values()):
                 continue
-            known = self._found.setdefault(key, {})
+            known = self._found.setdefault(key, [])
             solver = _Solver(typing, shapes, parts, make_view, rng, DRAWS if known else FIRST_DRAWS)
-            fresh: dict[tuple[str, ...], Instance] = {}
-            while len(fresh) < count and (found := solver.solve()) is not None:
-                told_apart = tuple(_said_of(found[name]) for name in sorted(found))
-                if told_apart not in known:
-                    fresh[told_apart] = found
-            others = list(known.values())
-            made[key] = [*fresh.values(), *rng.sample(others, min(count - len(fresh), len(others)))]
-            known |= fresh
+            drawn = list(islice(iter(solver.solve, None), CHOICE * count))
+            drawn.sort(key=lambda instance: self._seen[_attributes(key, instance)])
+            self._seen.update(_attributes(key, instance) for instance in drawn)
+            fresh = list(islice(filter(_is_computable, drawn), count))
+            made[key] = [*fresh, *rng.sample(known, min(count - len(fresh), len(known)))]
+            known += fresh
         return made
 
 
@@ -287,7 +285,7 @@ class _Solver:
         for _ in range(_OF_ANY):
             call = drawn(self._rng.choice(all_ops()), operands, self._rng, exact=True)
             agrees = call.operands == tuple(operands) and call.made is not None and result in (None, call.made)
-            if agrees and call.is_computable:
+            if agrees:
                 self._calls[applied.key] = call
                 return
 
@@ -375,11 +373,14 @@ def _takes(part: Part) -> Shape:
     return tuple(int(e) for e in shape)
 
 
-def _said_of(known: Call | Part) -> str:
-    """What tells it apart from others: the attributes as TVM has them, not as they were written."""
-    if not isinstance(known, Call):
-        return str(known)
-    return f"{known.operands} {known.build(*known.variables).attrs}"
+def _is_computable(instance: Instance) -> bool:
+    return all(call.is_computable for call in instance.values() if isinstance(call, Call))
+
+
+def _attributes(key: str, instance: Instance) -> tuple[str, ...]:
+    """The attributes of all calls, as TVM has them and not as they were written; views, pads and crops themselves."""
+    chosen = (instance[name] for name in sorted(instance))
+    return (key, *(str(c.build(*c.variables).attrs) if isinstance(c, Call) else str(c) for c in chosen))
 
 
 def _kind_of(part: Part) -> str:

@@ -1,6 +1,6 @@
 """Rows that are true by chance: what rules may not build on.
 
-In: a model and relations. Out: more rows in it, each true by its meaning: rows that there are, with one column as in
+In: a model and relations. Out: more rows in it, each true by its meaning: rows that there are, with one cell from
 another row. Only of relations whose meaning says nothing of everything, so that it can be evaluated here and now.
 """
 
@@ -23,10 +23,12 @@ def add_coincidences(model: Model, relations: Iterable[str]) -> None:
         rows = model.rows(relation)
         if meaning is None or not rows or _looks_far(meaning.formula) or free_variables(meaning, model.base):
             continue
+        sorts = model.base.relations[relation]
         for _ in range(TRIED):
             row, other = model.rng.choice(rows), model.rng.choice(rows)
             column = model.rng.randrange(len(row))
-            changed = (*row[:column], other[column], *row[column + 1 :])
+            cell = other[model.rng.choice([i for i, sort in enumerate(sorts) if sort == sorts[column]])]
+            changed = (*row[:column], cell, *row[column + 1 :])
             if changed not in model.facts[relation] and model.evaluator.means(relation, changed):
                 model.add(relation, *changed)
 

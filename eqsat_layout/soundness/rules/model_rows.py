@@ -14,6 +14,9 @@ import numpy as np
 from eqsat_layout.graph.borders import Border
 from eqsat_layout.soundness.rules.model import Model, Row
 
+SERVING = 12
+"""Wanted formats of which it is looked for what serves as them."""
+
 
 def add_rows(model: Model) -> None:
     """Adds them all."""
@@ -21,6 +24,7 @@ def add_rows(model: Model) -> None:
     _ops(model)
     _storage(model)
     _wanted(model)
+    _serving(model)
     _results(model)
     _rims(model)
     _constants(model)
@@ -69,6 +73,17 @@ def _wanted(model: Model) -> None:
         for f in model.formats_of(number)[:1]:
             model.values.arrivals.add((number, f))
             model.add("given", number, f)
+
+
+def _serving(model: Model) -> None:
+    """A buffer that serves for the same tensor in another format: padding that is known where nothing is promised."""
+    wanted = model.rows("want")
+    for x, f in model.rng.sample(wanted, min(SERVING, len(wanted))):
+        if isinstance(model.values.tensors[x], tuple):
+            continue
+        for g in model.formats_of(x):
+            if model.values.lay(g, x).serves(model.values.lay(f, x)):
+                model.add("inside", x, f, x, g)
 
 
 def _results(model: Model) -> None:
