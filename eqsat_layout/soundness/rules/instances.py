@@ -71,8 +71,8 @@ class Typing:
         typing = Typing({key: text for key, text in reversed(sought.named) if text != "frozen"})
         for a, b in sought.equations:
             typing._join(typing._node(a), typing._node(b))
-        for name, index, x in sought.items:
-            typing.items.setdefault(name, []).append((index, typing._node(x)))
+        for name, index, item in sought.items:
+            typing.items.setdefault(name, []).append((index, typing._node(item)))
         by_key: dict[str, _Applied] = {}
         for applied in typing.applied:
             other = by_key.setdefault(applied.key, applied)

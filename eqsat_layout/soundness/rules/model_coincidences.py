@@ -12,7 +12,7 @@ from eqsat_layout.egraph.expressions import Expr
 from eqsat_layout.soundness.rules.meanings import free_variables
 from eqsat_layout.soundness.rules.model import Model
 
-TRIED = 120
+TRIED = 400
 """Rows of each relation that are tried."""
 
 
