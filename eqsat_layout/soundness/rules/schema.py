@@ -18,11 +18,12 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax import op as relax_ops
+from tvm.relax import op as relax_functions
 
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.legalize import REFUSALS
+from eqsat_layout.graph.op_names import RELAX, relax_ops
 from eqsat_layout.soundness.rules.draws import DTYPES, Draw, Parameter
 
 ATTEMPTS = 80
@@ -108,8 +109,7 @@ def has_attributes(name: str) -> bool:
 @cache
 def all_ops() -> tuple[str, ...]:
     """The registered ops that take tensors, by name."""
-    names = sorted(str(name) for name in tvm.ir.Op.list_op_names())
-    return tuple(name for name in names if name.startswith("relax.") and parameters(name) is not None)
+    return tuple(name for name in sorted(relax_ops()) if parameters(name) is not None)
 
 
 def draw_calls(name: str, first: TensorType, count: int, rng: random.Random, attempts: int = ATTEMPTS) -> list[Call]:
@@ -155,17 +155,12 @@ def random_type(rng: random.Random, dtypes: Sequence[str]) -> TensorType:
 
 def _function(name: str) -> Any:
     """The Python function that makes calls of an op."""
-    if name not in _registered():
+    if name not in relax_ops():
         return None
-    function: Any = relax_ops
-    for part in name.removeprefix("relax.").split("."):
+    function: Any = relax_functions
+    for part in name.removeprefix(RELAX).split("."):
         function = getattr(function, part, None)
     return function if inspect.isfunction(function) else None
-
-
-@cache
-def _registered() -> frozenset[str]:
-    return frozenset(map(str, tvm.ir.Op.list_op_names()))
 
 
 def drawn(name: str, known: Sequence[TensorType | None], rng: random.Random, *, exact: bool = False) -> Call:
