@@ -169,14 +169,17 @@ def _terms(model: Model) -> None:
 def _borders(model: Model) -> None:
     """Pads, all crops of what they give, pads of these again, and ops on what has a border."""
     values, rng = model.values, model.rng
-    pads, crops = ([k for k in values.parts if values.is_named(k, kind)] for kind in ("pad", "crop"))
+    shape, wide_shape = model.vocabulary.shape, model.vocabulary.wide
+    around = {k: p for k, p in values.parts.items() if isinstance(p, Border) and p.shape == shape}
+    borders = [k for k, p in around.items() if p.wide_shape == wide_shape]
+    pads, crops = ([k for k in borders if values.is_named(k, kind)] for kind in ("pad", "crop"))
     unary = [k for k, s in model.vocabulary.signatures.items() if len(s.operands) == 1 and not s.is_tuple]
     for pad in rng.sample(pads, min(3, len(pads))):
-        x = model.of_shape(model.vocabulary.shape, "float32")
+        x = model.of_shape(shape, "float32")
         assert x is not None
         wide = model.apply(pad, (x,))
         for crop in crops:
             model.apply(rng.choice(pads), (model.apply(crop, (wide,)),))
         for name in unary:
-            if model.takes(name) == [(model.vocabulary.wide, "float32")]:
+            if model.takes(name) == [(wide_shape, "float32")]:
                 model.try_apply(name, (wide,))
