@@ -232,17 +232,27 @@ class Fuzzer:
                     yield never_false(guard)
 
     def _blamed(self, model: Model) -> str:
-        """The rules without which all is well in a model where all together are not."""
-        found = []
+        """The rules that it takes, of those that are fuzzed, for a model in which all together are wrong."""
+        blamed = self._sought
         for rule in self._sought:
-            rules = [other for other in self._base.rules if other is not rule]
-            commands = [command for command in self._base.commands if command is not rule.command]
-            matcher = Matcher(replace(self._base, rules=rules, commands=commands), [])
-            try:
-                found += [] if matcher.together(model)[1] else [str(rule)]
-            finally:
-                matcher.close()
-        return f"not so without {' or without '.join(found)}" if found else "no rule is alone to blame"
+            rest = [other for other in blamed if other is not rule]
+            blamed = rest if self._wrong_with(rest, model) else blamed
+        return f"from {' and '.join(map(str, blamed))}" if blamed else "from none of the rules that are fuzzed alone"
+
+    def _wrong_with(self, rules: Sequence[Rule], model: Model) -> bool:
+        """Whether something is wrong where of the fuzzed rules only these run."""
+        left_out = [rule for rule in self._sought if rule not in rules]
+        commands = {id(rule.command) for rule in left_out} - {id(rule.command) for rule in rules}
+        base = replace(
+            self._base,
+            rules=[rule for rule in self._base.rules if rule not in left_out],
+            commands=[command for command in self._base.commands if id(command) not in commands],
+        )
+        matcher = Matcher(base, [])
+        try:
+            return bool(matcher.together(model)[1])
+        finally:
+            matcher.close()
 
     def _share(self, effort: Effort, models: int, seconds: float, work: float) -> float:
         if effort.seconds is not None:

@@ -54,6 +54,7 @@ def plain_calls(shape: Shape, wide: Shape) -> Iterator[Call]:
     yield _call(partial(R.sum, axis=[0], keepdims=True), shape)
     yield _call(R.sum, shape)
     yield _call(partial(R.max, axis=[last]), shape)
+    yield _call(partial(R.nn.layer_norm, axes=[last]), shape, shape[-1:], shape[-1:])  # of three operands
     for axis in dict.fromkeys((last, 0)):
         yield _call(partial(R.nn.softmax, axis=axis), shape)
         yield _call(partial(_concat, axis), shape, shape)
