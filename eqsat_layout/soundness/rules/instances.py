@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 
 from eqsat_layout.egraph.expressions import Expr, is_variable
@@ -20,6 +19,7 @@ from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.schema import Call, all_ops, drawn, parameters, random_type, usual_call
 from eqsat_layout.soundness.rules.sought import Sought
+from eqsat_layout.soundness.rules.term_types import Applied, TermTypes
 
 Instance = Mapping[str, Call | Part]
 """By the op variables of a body."""
@@ -42,83 +42,12 @@ Type = TensorType | tuple[TensorType, ...]
 MakeView = Callable[[Shape, random.Random], IndexMap]
 
 
-@dataclass(frozen=True)
-class _Applied:
-    """Op ``key`` of operands: nodes, and the rest of the list by name, if it has any; ``result`` is a node."""
-
-    key: str
-    operands: tuple[int, ...]
-    rest: str
-    result: int
-
-
-@dataclass
-class Typing:
-    """The nodes of a body: which terms must be of one type, and how they come about."""
-
-    named: dict[str, str]
-    applied: list[_Applied] = field(default_factory=list)
-    gets: list[tuple[Expr, int, int]] = field(default_factory=list)
-    """Which result, of which tuple, is which node."""
-    items: dict[str, list[tuple[Expr, int]]] = field(default_factory=dict)
-    """By list: which operand is which node."""
-    _parents: list[int] = field(default_factory=list)
-    _nodes: dict[Expr, int] = field(default_factory=dict)
-
-    @staticmethod
-    def of(sought: Sought) -> Typing:
-        """What a body says of the types of its terms."""
-        typing = Typing({key: text for key, text in reversed(sought.named) if text != "frozen"})
-        for a, b in sought.equations:
-            typing._join(typing._node(a), typing._node(b))
-        for name, index, item in sought.items:
-            typing.items.setdefault(name, []).append((index, typing._node(item)))
-        by_key: dict[str, _Applied] = {}
-        for applied in typing.applied:
-            other = by_key.setdefault(applied.key, applied)
-            if len(other.operands) == len(applied.operands):
-                for x, y in zip((*other.operands, other.result), (*applied.operands, applied.result), strict=True):
-                    typing._join(x, y)
-        return typing
-
-    def root(self, node: int) -> int:
-        """The node that stands for all of the same type."""
-        while self._parents[node] != node:
-            node = self._parents[node]
-        return node
-
-    def _join(self, a: int, b: int) -> None:
-        self._parents[self.root(a)] = self.root(b)
-
-    def _node(self, term: Expr) -> int:
-        known = self._nodes.get(term)
-        if known is None:
-            known = self._nodes[term] = len(self._parents)
-            self._parents.append(known)
-            if isinstance(term, tuple):
-                self._made(term, known)
-        return known
-
-    def _made(self, term: tuple[Expr, ...], node: int) -> None:
-        if term[0] == "at":
-            self.applied.append(_Applied(str(term[1]), (self._node(term[2]),), "", node))
-        elif term[0] == "Op":
-            operands, rest = [], term[2]
-            while isinstance(rest, tuple) and rest[0] == "Arg":
-                operands.append(self._node(rest[1]))
-                rest = rest[2]
-            name = rest if isinstance(rest, str) else ""
-            self.applied.append(_Applied(str(term[1]), tuple(operands), name, node))
-        elif term[0] == "Get":
-            self.gets.append((term[1], self._node(term[2]), node))
-
-
 class Instances:
     """Instances of bodies, in one vocabulary after the other; those of other vocabularies are kept."""
 
     def __init__(self, sought: Mapping[str, Sought]):
         """``sought``: by the keys of rules."""
-        self._typings = {key: Typing.of(body) for key, body in sought.items()}
+        self._bodies = {key: TermTypes.of(body) for key, body in sought.items()}
         self._found: dict[str, list[Instance]] = {}
         self._seen: Counter[tuple[str, ...]] = Counter()
 
@@ -127,11 +56,11 @@ class Instances:
     ) -> dict[str, list[Instance]]:
         """``count`` instances of each body where so many are found: those whose attributes were drawn least so far."""
         made: dict[str, list[Instance]] = {}
-        for key, typing in self._typings.items():
-            if not any(text in _KINDS or parameters(text) for text in typing.named.values()):
+        for key, types in self._bodies.items():
+            if not any(text in _KINDS or parameters(text) for text in types.named.values()):
                 continue
             known = self._found.setdefault(key, [])
-            solver = _Solver(typing, shapes, parts, make_view, rng, DRAWS if known else FIRST_DRAWS)
+            solver = _Solver(types, shapes, parts, make_view, rng, DRAWS if known else FIRST_DRAWS)
             drawn = list(islice(iter(solver.solve, None), CHOICE * count))
             drawn.sort(key=lambda instance: self._seen[_attributes(key, instance)])
             self._seen.update(_attributes(key, instance) for instance in drawn)
@@ -150,14 +79,14 @@ class _Solver:
 
     def __init__(
         self,
-        typing: Typing,
+        types: TermTypes,
         shapes: Sequence[Shape],
         parts: Sequence[Part],
         make_view: MakeView,
         rng: random.Random,
         draws: int,
     ):
-        self._typing, self._shapes, self._parts, self._make_view = typing, shapes, parts, make_view
+        self._nodes, self._shapes, self._parts, self._make_view = types, shapes, parts, make_view
         self._rng, self.draws = rng, draws
 
     def solve(self) -> Instance | None:
@@ -177,8 +106,8 @@ class _Solver:
         return None
 
     def _solve(self) -> None:
-        waiting = [a for a in self._typing.applied if a.key in self._typing.named]
-        unnamed = [a for a in self._typing.applied if a.key not in self._typing.named]
+        waiting = [a for a in self._nodes.applied if a.key in self._nodes.named]
+        unnamed = [a for a in self._nodes.applied if a.key not in self._nodes.named]
         while waiting:
             self._take_parts()
             applied = max(waiting, key=lambda a: (a.key in self._calls, self._known(a), self._rng.random()))
@@ -190,28 +119,28 @@ class _Solver:
         for applied in unnamed:
             self._any_op(applied)
 
-    def _known(self, applied: _Applied) -> float:
+    def _known(self, applied: Applied) -> float:
         """How much is known of its types."""
-        roots = [self._typing.root(node) for node in (*applied.operands, applied.result)]
+        roots = [self._nodes.root(node) for node in (*applied.operands, applied.result)]
         return sum(root in self._types for root in roots) / len(roots) + (applied.rest in self._lists)
 
     def _take_parts(self) -> None:
         """Types of the results of ops that have several."""
-        for index, whole, one in self._typing.gets:
-            fields = self._types.get(self._typing.root(whole))
+        for index, whole, one in self._nodes.gets:
+            fields = self._types.get(self._nodes.root(whole))
             if isinstance(fields, tuple):
                 at = self._rng.randrange(len(fields)) if is_variable(index) else int(str(index))
                 if not 0 <= at < len(fields):
                     raise _MisfitError
-                if not is_variable(index) or self._typing.root(one) not in self._types:
+                if not is_variable(index) or self._nodes.root(one) not in self._types:
                     self._set(one, fields[at])
 
     def _set(self, node: int, ty: Type) -> None:
-        root = self._typing.root(node)
+        root = self._nodes.root(node)
         if self._types.setdefault(root, ty) != ty:
             raise _MisfitError
 
-    def _note(self, applied: _Applied, operands: Sequence[TensorType], result: Type) -> None:
+    def _note(self, applied: Applied, operands: Sequence[TensorType], result: Type) -> None:
         count = len(applied.operands)
         if len(operands) < count or (not applied.rest and len(operands) != count):
             raise _MisfitError
@@ -219,15 +148,15 @@ class _Solver:
             self._set(node, ty)
         if applied.rest and self._lists.setdefault(applied.rest, tuple(operands[count:])) != tuple(operands[count:]):
             raise _MisfitError
-        for index, node in self._typing.items.get(applied.rest, ()):
+        for index, node in self._nodes.items.get(applied.rest, ()):
             if self._place(index) >= len(operands) - count:
                 raise _MisfitError
             self._set(node, operands[count + self._place(index)])
         self._set(applied.result, result)
 
-    def _operands(self, applied: _Applied) -> list[TensorType | None]:
+    def _operands(self, applied: Applied) -> list[TensorType | None]:
         """The types of the operands, as far as they are known."""
-        types = [self._types.get(self._typing.root(node)) for node in applied.operands]
+        types = [self._types.get(self._nodes.root(node)) for node in applied.operands]
         if any(isinstance(ty, tuple) for ty in types):
             raise _MisfitError
         rest = self._lists.get(applied.rest)
@@ -239,8 +168,8 @@ class _Solver:
     def _items(self, name: str) -> list[TensorType | None]:
         """What is known of the operands in a list."""
         found: dict[int, TensorType] = {}
-        for index, node in self._typing.items.get(name, ()):
-            ty = self._types.get(self._typing.root(node))
+        for index, node in self._nodes.items.get(name, ()):
+            ty = self._types.get(self._nodes.root(node))
             if isinstance(ty, TensorType):
                 found[self._place(index)] = ty
         return [found.get(i) for i in range(max(found, default=-1) + 1)]
@@ -251,10 +180,10 @@ class _Solver:
             return int(str(index))
         return self._places.setdefault(str(index), self._rng.choice((0, 0, 1, 1, 2)))
 
-    def _drawn(self, applied: _Applied) -> Call | Part:
-        text = self._typing.named[applied.key]
+    def _drawn(self, applied: Applied) -> Call | Part:
+        text = self._nodes.named[applied.key]
         operands = self._operands(applied)
-        result = self._types.get(self._typing.root(applied.result))
+        result = self._types.get(self._nodes.root(applied.result))
         if text in _KINDS:
             return self._part(text, operands, result)
         if parameters(text) is None:
@@ -273,13 +202,13 @@ class _Solver:
                 return call
         raise _MisfitError
 
-    def _any_op(self, applied: _Applied) -> None:
+    def _any_op(self, applied: Applied) -> None:
         """Some op for a variable that any op may be; only where operands of several types are known.
 
         Others are found among the ops that every vocabulary has.
         """
         operands = self._operands(applied)
-        result = self._types.get(self._typing.root(applied.result))
+        result = self._types.get(self._nodes.root(applied.result))
         if applied.key in self._calls or applied.rest or None in operands or len(set(operands)) < 2:
             return
         for _ in range(_OF_ANY):
@@ -289,7 +218,7 @@ class _Solver:
                 self._calls[applied.key] = call
                 return
 
-    def _call(self, text: str, applied: _Applied, known: Sequence[TensorType | None], result: Type | None) -> Call:
+    def _call(self, text: str, applied: Applied, known: Sequence[TensorType | None], result: Type | None) -> Call:
         """One draw of an op; where nothing is known, on a tensor of the vocabulary, a small one, or what it takes."""
         rng = self._rng
         first = known[0] if known else None
@@ -315,14 +244,14 @@ class _Solver:
         options = [usual.operands[0].shape, (extent,) * rank, *fitting, *fitting]
         return TensorType(rng.choice(options), self._dtype if rng.random() < 0.8 else usual.operands[0].dtype)
 
-    def _agrees(self, applied: _Applied, call: Call, result: Type | None) -> bool:
+    def _agrees(self, applied: Applied, call: Call, result: Type | None) -> bool:
         """Whether a call gives what is wanted, and is of one type where the body says so."""
         if result is not None and call.made != result:
             return False
-        types = dict(zip(map(self._typing.root, applied.operands), call.operands, strict=False))
-        if any(types[self._typing.root(n)] != ty for n, ty in zip(applied.operands, call.operands, strict=False)):
+        types = dict(zip(map(self._nodes.root, applied.operands), call.operands, strict=False))
+        if any(types[self._nodes.root(n)] != ty for n, ty in zip(applied.operands, call.operands, strict=False)):
             return False
-        return types.get(self._typing.root(applied.result), call.made) == call.made
+        return types.get(self._nodes.root(applied.result), call.made) == call.made
 
     def _part(self, kind: str, operands: Sequence[TensorType | None], result: Type | None) -> Part:
         """A view, pad or crop of the vocabulary, or a new one where none fits."""
