@@ -193,12 +193,7 @@ class _Solver:
             if self.draws <= 0:
                 break
             call = self._call(text, applied, operands, result)
-            if (
-                call is not None
-                and call.made is not None
-                and self._agrees(applied, call, result)
-                and call.is_computable
-            ):
+            if call.made is not None and self._agrees(applied, call, result):
                 return call
         raise _MisfitError
 
@@ -213,8 +208,7 @@ class _Solver:
             return
         for _ in range(_OF_ANY):
             call = drawn(self._rng.choice(all_ops()), operands, self._rng, exact=True)
-            agrees = call.operands == tuple(operands) and call.made is not None and result in (None, call.made)
-            if agrees:
+            if call.operands == tuple(operands) and call.made is not None and result in (None, call.made):
                 self._calls[applied.key] = call
                 return
 

@@ -79,7 +79,7 @@ class Matcher:
             self.refused.append((rule, f"there are no random instances of sort {strange[0]!r}"))
             return
         name = f"fuzz-match-{len(self.watched)}"
-        whole, rule = rule, replace(rule, body=tuple(fact for fact in rule.body if not _tells_apart(fact, sorts)))
+        written, rule = rule, replace(rule, body=tuple(fact for fact in rule.body if not _tells_apart(fact, sorts)))
         body = " ".join(map(show, (*rule.body, *_thinning(rule, sorts))))
         columns = " ".join(sorts.values()) or "i64"
         row = " ".join(sorts) or "0"
@@ -90,7 +90,7 @@ class Matcher:
         except RuleError as error:
             self.refused.append((rule, f"egglog does not take its body: {error}"))
             return
-        self.watched.append(Watched(whole, name, tuple(sorts.items())))
+        self.watched.append(Watched(written, name, tuple(sorts.items())))
         for number, guard in enumerate(guards_of(rule, self._base) if self._with_guards else ()):
             rest = tuple(fact for fact in rule.body if fact is not guard)
             thin = _thinning(replace(rule, body=rest), sorts)

@@ -107,13 +107,12 @@ def _frozen(known: KnownOps, wanted: Collection[str], rng: random.Random) -> dic
 
 
 def _named(drawn: Mapping[str, Sequence[Instance]], known: KnownOps) -> dict[str, list[dict[str, str | Part]]]:
-    """Instances with the keys of signatures for calls; without those of which an op could not be run."""
+    """Instances with the keys of signatures for calls; without the calls that are none, such as could not be run."""
     found: dict[str, list[dict[str, str | Part]]] = {}
     for rule, instances in drawn.items():
         for instance in instances:
             names = {v: known.attributes.get(c, "") if isinstance(c, Call) else c for v, c in instance.items()}
-            if "" not in names.values():
-                found.setdefault(rule, []).append(names)
+            found.setdefault(rule, []).append({v: name for v, name in names.items() if name})
     return found
 
 
