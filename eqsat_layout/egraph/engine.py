@@ -16,14 +16,18 @@ from typing import Any, ClassVar, Literal
 from egglog.bindings import EGraph
 
 from eqsat_layout.egraph.limits import Budget, Stop, rehearse, used_megabytes
-from eqsat_layout.egraph.rule_forms import text_with_name
+from eqsat_layout.egraph.rule_forms import rules_of, text_with_name
 from eqsat_layout.egraph.rules import Command
-from eqsat_layout.errors import EqsatError, RuleError
+from eqsat_layout.errors import EqsatError, RuleError, did_you_mean
 
 Row = tuple[Any, ...]
 
 LogEntry = tuple[str, str]
 """What was done to an e-graph: a relation and the text of its new rows, or a ruleset that was run and the command."""
+
+_DECLARED = re.compile(r"^\((?:ruleset|sort|relation|constructor|function)\s+([^\s()]+)")
+_UNKNOWN = re.compile(r"(?:No such ruleset:|Undefined sort|Unbound function|Unbound symbol) \S+$")
+_INTERNAL = re.compile(r"@([A-Za-z-]+)\d+")
 
 Ending = Stop | Literal["done", "paused"]
 """How a run ended: at a limit, with nothing left to do, or before that."""
@@ -68,6 +72,7 @@ class Engine:
         self._files = 0
         self.history: list[LogEntry] = []
         self._strings: dict[Any, str] = {}
+        self._declared: set[str] = set()
         for command in commands:
             self.declare(command)
 
@@ -82,7 +87,11 @@ class Engine:
         except BaseException as error:  # egglog panics with a BaseException for some mistakes
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
-            raise RuleError(f"{_position(command, error)}: {_reason(error)}") from error
+            reason = _reason(error)
+            near = did_you_mean(reason.rpartition(" ")[2], self._declared) if _UNKNOWN.match(reason) else ""
+            rule = "".join(f"rule {rule.name!r}: " for rule in rules_of(command)[:1] if rule.is_named)
+            raise RuleError(f"{_position(command, error)}: {rule}{reason}; {near}".rstrip("; ")) from error
+        self._declared.update(_DECLARED.findall(command.text))
 
     def load(self, rows: Mapping[str, Iterable[Row]]) -> None:
         """Adds rows to relations, one file per relation (a hundred times cheaper than commands)."""
@@ -268,4 +277,9 @@ def _position(command: Command, error: BaseException) -> str:
 def _reason(error: BaseException) -> str:
     text = str(getattr(error, "context", "") or error)
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("In ")]
-    return " / ".join(lines) or type(error).__name__
+    return _INTERNAL.sub(_as_written, " / ".join(lines)).strip() or type(error).__name__
+
+
+def _as_written(name: re.Match[str]) -> str:
+    """``@End14``, which egglog calls a term of a file, as a term: ``(End)``, ``(Arg ...)``."""
+    return f"({name[1]})" if name[1] == "End" else f"({name[1]} ...)"

@@ -18,6 +18,7 @@ from eqsat_layout.errors import CandidateError, EqsatError, LayoutError, did_you
 from eqsat_layout.graph.frozen import formats_of_layouts
 from eqsat_layout.graph.graph import Graph, Program, Signature
 from eqsat_layout.graph.importer import import_module
+from eqsat_layout.graph.op_names import RELAX, relax_ops
 from eqsat_layout.graph.relax_form import relax_type
 from eqsat_layout.graph.renaming import renamed
 from eqsat_layout.implementations.algorithms import alternatives_of
@@ -120,10 +121,9 @@ def make_offers(
 
 def _check_unused(names: Iterable[str], known: set[str]) -> None:
     """A name that is none is an error; an op that this program does not have is not."""
-    ops = {name for name in map(str, tvm.ir.Op.list_op_names()) if name.startswith("relax.")}
     for name in names:
-        near = did_you_mean(name, known) or did_you_mean(name, ops)
-        if name not in ops and (near or name.startswith("relax.")):
+        near = did_you_mean(name, known) or did_you_mean(name, relax_ops())
+        if name not in relax_ops() and (near or name.startswith(RELAX)):
             raise CandidateError(f"candidates for {name!r}: no op and no PrimFunc is called so; {near}".rstrip("; "))
 
 

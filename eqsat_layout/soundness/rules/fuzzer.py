@@ -20,6 +20,7 @@ from eqsat_layout.egraph.rule_lint import lint
 from eqsat_layout.egraph.rules import is_own
 from eqsat_layout.soundness.rules.counterexample import Counterexample, describe
 from eqsat_layout.soundness.rules.host_answers import check_answers
+from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon
 from eqsat_layout.soundness.rules.matching import Matcher
 from eqsat_layout.soundness.rules.model import Model, Row
@@ -27,6 +28,7 @@ from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model
 from eqsat_layout.soundness.rules.remarks import never_false, remarks_on
 from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
+from eqsat_layout.soundness.rules.sought import sought_by
 from eqsat_layout.soundness.rules.terms import IllTypedError, MeaninglessError
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
 
@@ -163,6 +165,7 @@ class Fuzzer:
         self._wanted = sorted(set(_named_ops(base)))
         fuzzed = [watched.rule for watched in self._matcher.watched]
         self._sought = fuzzed if len(fuzzed) <= FEW_RULES else []
+        self._instances = Instances({rule.key: sought_by(base, rule.body) for rule in self._sought})
         self.reports = [RuleReport(watched.rule) for watched in self._matcher.watched]
         self._refused = [RuleReport(rule, trouble=why) for rule, why in self._matcher.refused]
 
@@ -229,17 +232,27 @@ class Fuzzer:
                     yield never_false(guard)
 
     def _blamed(self, model: Model) -> str:
-        """The rules without which all is well in a model where all together are not."""
-        found = []
+        """The rules that it takes, of those that are fuzzed, for a model in which all together are wrong."""
+        blamed = self._sought
         for rule in self._sought:
-            rules = [other for other in self._base.rules if other is not rule]
-            commands = [command for command in self._base.commands if command is not rule.command]
-            matcher = Matcher(replace(self._base, rules=rules, commands=commands), [])
-            try:
-                found += [] if matcher.together(model)[1] else [str(rule)]
-            finally:
-                matcher.close()
-        return f"not so without {' or without '.join(found)}" if found else "no rule is alone to blame"
+            rest = [other for other in blamed if other is not rule]
+            blamed = rest if self._wrong_with(rest, model) else blamed
+        return f"from {' and '.join(map(str, blamed))}" if blamed else "from none of the rules that are fuzzed alone"
+
+    def _wrong_with(self, rules: Sequence[Rule], model: Model) -> bool:
+        """Whether something is wrong where of the fuzzed rules only these run."""
+        left_out = [rule for rule in self._sought if rule not in rules]
+        commands = {id(rule.command) for rule in left_out} - {id(rule.command) for rule in rules}
+        base = replace(
+            self._base,
+            rules=[rule for rule in self._base.rules if rule not in left_out],
+            commands=[command for command in self._base.commands if id(command) not in commands],
+        )
+        matcher = Matcher(base, [])
+        try:
+            return bool(matcher.together(model)[1])
+        finally:
+            matcher.close()
 
     def _share(self, effort: Effort, models: int, seconds: float, work: float) -> float:
         if effort.seconds is not None:
@@ -261,7 +274,7 @@ class Fuzzer:
         variant = (number // len(FAMILIES)) % VOCABULARIES
         known = self._lexicons.get((shape, variant))
         if known is None:
-            vocabulary = make_vocabulary(shape, variant + self._seed, self._wanted)
+            vocabulary = make_vocabulary(shape, variant + self._seed, self._wanted, self._instances)
             known = self._lexicons[shape, variant] = self._questions.make_lexicon(vocabulary, variant + self._seed)
         return make_model(known, self._base, self._seed * 1_000_003 + number, self._sought)
 

@@ -112,8 +112,10 @@ def add_lists(lexicon: Lexicon, rng: random.Random) -> None:
 
 
 def _add_constants(lexicon: Lexicon, rng: np.random.Generator) -> None:
-    for number, shape in enumerate((lexicon.vocabulary.shape, lexicon.vocabulary.wide)):
-        array = rng.integers(-8, 9, shape).astype(np.float32) / 4
+    """Of random numbers, and such as are 0 everywhere, on which much agrees."""
+    shape, wide = lexicon.vocabulary.shape, lexicon.vocabulary.wide
+    for number, (extents, bound) in enumerate(((shape, 8), (wide, 8), (shape, 0), (wide, 0))):
+        array = rng.integers(-bound, bound + 1, extents).astype(np.float32) / 4
         name = lexicon.names.constant(Constant(f"c{number}", relax.const(array)))
         lexicon.constants[name] = array
         lexicon.base_constants += [name] if not number else []

@@ -79,6 +79,7 @@ class Matcher:
             self.refused.append((rule, f"there are no random instances of sort {strange[0]!r}"))
             return
         name = f"fuzz-match-{len(self.watched)}"
+        written, rule = rule, replace(rule, body=tuple(fact for fact in rule.body if not _tells_apart(fact, sorts)))
         body = " ".join(map(show, (*rule.body, *_thinning(rule, sorts))))
         columns = " ".join(sorts.values()) or "i64"
         row = " ".join(sorts) or "0"
@@ -89,7 +90,7 @@ class Matcher:
         except RuleError as error:
             self.refused.append((rule, f"egglog does not take its body: {error}"))
             return
-        self.watched.append(Watched(rule, name, tuple(sorts.items())))
+        self.watched.append(Watched(written, name, tuple(sorts.items())))
         for number, guard in enumerate(guards_of(rule, self._base) if self._with_guards else ()):
             rest = tuple(fact for fact in rule.body if fact is not guard)
             thin = _thinning(replace(rule, body=rest), sorts)
@@ -207,6 +208,11 @@ class Matcher:
         for relation, (rule, guard) in self._guards.items():
             self.unguarded[rule.key, guard] += len(tables.rows(relation))
         return found
+
+
+def _tells_apart(fact: Expr, sorts: Mapping[str, str]) -> bool:
+    """Whether it says that two terms differ, of which egglog only knows that they were not found equal yet."""
+    return isinstance(fact, tuple) and fact[0] == "!=" and any(sorts.get(str(part)) in _HANDLES for part in fact[1:])
 
 
 def _few(model: Model, count: int) -> list[int]:
