@@ -15,7 +15,7 @@ import numpy.typing as npt
 import tvm
 import tvm_ffi
 
-from eqsat_layout.validation.inputs import random_inputs
+from eqsat_layout.validation.inputs import WHOLE, Draw
 
 Array = npt.NDArray[Any]
 
@@ -29,7 +29,8 @@ _SHARE: Final = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 
 
 def whole_inputs(function: Any, size: int, seed: int, *, distinct: bool, tiny: bool = False) -> list[Any]:
     """Small whole numbers, also in floats; ``tiny``: zeros and ones, which may be indices."""
-    return [_whole(value, tiny) for value in random_inputs(function, size, seed, distinct=distinct)]
+    inputs = Draw(size, seed, WHOLE, distinct=distinct).inputs(function)
+    return [_tiny(value) for value in inputs] if tiny else inputs
 
 
 def copied(value: Any, byte: int) -> Any:
@@ -87,16 +88,13 @@ def _compared(wanted: Array, found: Array) -> tuple[str, str]:
     return (ROUNDING if close.all() else DIFFERENT), text
 
 
-def _whole(value: Any, tiny: bool) -> Any:
-    if isinstance(value, float):
-        return float(round(2 * value))
+def _tiny(value: Any) -> Any:
     if not hasattr(value, "numpy"):
-        return _mapped(partial(_whole, tiny=tiny), value)
+        return _mapped(_tiny, value)
     array = value.numpy()
-    if str(array.dtype) in _SHARE:
-        whole = np.round(2 * array.astype("float64"))
-        return tvm.runtime.tensor((np.abs(whole) % 2 if tiny else whole).astype(array.dtype))
-    return tvm.runtime.tensor((array % 2).astype(array.dtype)) if tiny and array.dtype.kind in "iu" else value
+    if str(array.dtype) not in _SHARE and array.dtype.kind not in "iu":
+        return value
+    return tvm.runtime.tensor((np.abs(array.astype("float64")) % 2).astype(array.dtype))
 
 
 def _mapped(function: Any, value: Any) -> Any:
