@@ -26,10 +26,12 @@ def layer_twice(w: FunctionWriter, x: Any) -> Any:
     shape = shape_of(x)
     if len(shape) != 4 or not is_static(x) or dtype_of(x) != "float32" or math.prod(shape) * shape[1] > 5000:
         return None
+    layout = w.choices.choice(CONVOLUTION_LAYOUTS[4])
+    frozen = 100 if w.choices.chance(50) else 0
     for _ in range(2):
         weight = w.constant((shape[1], shape[1], 3, 3))
         made = w.emit(R.nn.conv2d(w.tame(x), weight, padding=1), grows=1)
-        w.freeze("relax.nn.conv2d", CONVOLUTION_LAYOUTS[4])
+        w.freeze("relax.nn.conv2d", [layout], percent=frozen)
         x = w.cut(made)
     return x
 
@@ -67,7 +69,7 @@ def call(w: FunctionWriter, x: Any) -> Any:
         and len(function.params) == 1
         and tvm_ffi.structural_equal(function.params[0].ty, x.ty)
     ]
-    if fitting and w.choices.chance(50):
+    if fitting and w.choices.chance(60):
         callee = w.choices.choice(fitting)
     else:
         hidden = w.choices.chance(60)
@@ -76,6 +78,6 @@ def call(w: FunctionWriter, x: Any) -> Any:
     return [value for value in w.parts(made) if isinstance(value.ty, relax.TensorType)]
 
 
-STRUCTURE_KINDS: dict[Step, int] = {cut: 1, packed: 1, call: 1}
+STRUCTURE_KINDS: dict[Step, int] = {cut: 1, packed: 1, call: 2}
 SYMBOLIC_KINDS: dict[Step, int] = {symbolic_view: 4}
 LAYER_KINDS: dict[Step, int] = {layer_twice: 4}

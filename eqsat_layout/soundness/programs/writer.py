@@ -234,10 +234,10 @@ class FunctionWriter:
         """A constant, perhaps shared."""
         return self.module.constant(shape, dtype)
 
-    def freeze(self, op_name: str, layouts: Sequence[tuple[str, ...]]) -> None:
+    def freeze(self, op_name: str, layouts: Sequence[tuple[str, ...]], percent: int = 40) -> None:
         """Perhaps freezes the binding that was written last in one of ``layouts``; they may be desired for its op."""
         self.module.desirable[op_name] = tuple(layouts)
-        if self.in_block and self.choices.chance(40):
+        if self.in_block and self.choices.chance(percent):
             self.frozen[f"v{self.calls}"] = list(self.choices.choice(layouts))
 
 
