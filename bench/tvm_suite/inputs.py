@@ -51,13 +51,19 @@ def _amid(array: Array, byte: int) -> Any:
         return tvm.runtime.tensor(array.copy())
 
 
-def compared(expected: Sequence[Array], got: Sequence[Array]) -> tuple[str, str]:
-    """How two lists of arrays compare, and in what they differ."""
+def coarsest(mod: Any) -> str:
+    """The float type of fewest digits that a module computes in: its results may have been rounded to that."""
+    text = mod.script()
+    return next((dtype for dtype in reversed(_SHARE) if f'"{dtype}"' in text), "float64")
+
+
+def compared(expected: Sequence[Array], got: Sequence[Array], coarse: str = "float64") -> tuple[str, str]:
+    """How two lists of arrays compare, and in what they differ; ``coarse``: see :func:`coarsest`."""
     if len(expected) != len(got):
         return DIFFERENT, f"{len(got)} results instead of {len(expected)}"
     worst = (EQUAL, "")
     for i, (wanted, found) in enumerate(zip(expected, got, strict=True)):
-        kind, text = _compared(wanted, found)
+        kind, text = _compared(wanted, found, _SHARE[coarse])
         if kind == DIFFERENT:
             return kind, f"result {i} {text}"
         if kind == ROUNDING:
@@ -65,7 +71,7 @@ def compared(expected: Sequence[Array], got: Sequence[Array]) -> tuple[str, str]
     return worst
 
 
-def _compared(wanted: Array, found: Array) -> tuple[str, str]:
+def _compared(wanted: Array, found: Array, least: float) -> tuple[str, str]:
     if wanted.shape != found.shape or wanted.dtype != found.dtype:
         return DIFFERENT, f"is {found.dtype}{found.shape} instead of {wanted.dtype}{wanted.shape}"
     if wanted.tobytes() == found.tobytes():
@@ -84,7 +90,7 @@ def _compared(wanted: Array, found: Array) -> tuple[str, str]:
     text = (
         f"differs in {int(wrong.sum())} of {a.size}, by up to {float(np.nanmax(off, initial=0.0)):.3g} of {scale:.3g}"
     )
-    close = ~wrong | (np.isfinite(off) & (off <= share * scale))
+    close = ~wrong | (np.isfinite(off) & (off <= max(share, least) * scale))
     return (ROUNDING if close.all() else DIFFERENT), text
 
 

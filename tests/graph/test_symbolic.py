@@ -113,6 +113,17 @@ def test_kernels_of_buffers_that_do_not_tell_the_size(seed: int) -> None:
     np.testing.assert_array_equal(found[0].numpy(), -x.reshape(24))
 
 
+def test_weights_of_symbolic_channels_are_not_blocked_along_them() -> None:
+    """TVM's test_symbolic_var_in_param_shape: candidates put the data in blocks, and the weights with it."""
+    m, n = tvm.tirx.Var("m", "int64"), tvm.tirx.Var("n", "int64")
+
+    def body(builder: Any, x: Any, v: Any, w: Any) -> Any:
+        return R.nn.conv2d(builder.emit(R.nn.conv2d(x, v, padding=1)), w, padding=1)
+
+    mod = program(body, (1, 16, 224, n), (16, m, 3, 3), (16, m, 3, 3))
+    relax.analysis.well_formed(eqsat_layout.optimize(mod))
+
+
 @I.ir_module
 class Shapes:
     @R.function
