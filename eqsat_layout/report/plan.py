@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eqsat_layout.errors import EqsatError, did_you_mean
+from eqsat_layout.report.changes import Change, changes_table
 from eqsat_layout.report.explain import Explanation
 from eqsat_layout.report.records import Refusal, Stats, Transform
 from eqsat_layout.report.text import (
@@ -34,6 +35,7 @@ OPTIMAL_GAP: Final = 1e-6
 """A plan whose gap is at most this is called optimal: below it lies the rounding of the solver."""
 
 _SHOWN_TRANSFORMS: Final = 12
+_SHOWN_CHANGES: Final = 12
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Plan:
     refusals: Callable[[], tuple[Refusal, ...]] = field(default=tuple, repr=False, compare=False)
     written_cost: float | None = None
     ops: tuple[str, ...] = ()
+    told_changes: Callable[[], tuple[Change, ...]] = field(default=tuple, repr=False, compare=False)
     explained: Callable[[], Explanation] | None = field(default=None, repr=False, compare=False)
     page: Callable[[str, Plan], str] | None = field(default=None, repr=False, compare=False)
 
@@ -64,6 +67,11 @@ class Plan:
     def module(self) -> Any:
         """The chosen module, written down when it is asked for first; the input itself where ``changed`` is false."""
         return self.make_module()
+
+    @cached_property
+    def changes(self) -> tuple[Change, ...]:
+        """What is run in another layout or by another algorithm, in rows of equal ops, the largest savings first."""
+        return self.told_changes()
 
     def why_not(self, op: str = "") -> tuple[Refusal, ...]:
         """The layouts that did not go through ops whose name contains ``op``, and why. Worked out when asked for.
@@ -182,6 +190,10 @@ def page_figures(plan: Plan) -> list[tuple[str, str, str]]:
 def _plan_parts(plan: Plan) -> Iterator[RenderableType]:
     yield Text.assemble(("Layout plan", "bold"), "" if plan.changed else "  (nothing to gain: the module is unchanged)")
     yield Padding(comparison_table(("input", "plan"), plan_rows(plan)), (0, 0, 0, 2))
+    changes = [change for change in plan.changes if not change.is_kept]
+    if changes:
+        yield Text("What changes, the largest savings first", style="bold")
+        yield Padding(changes_table(changes, _SHOWN_CHANGES), (0, 0, 0, 1))
     if plan.transforms:
         yield from _transform_parts(plan.transforms)
     search = f"{plan.stats.ops:,} ops, {plan.stats.e_nodes:,} e-nodes in {plan.stats.e_classes:,} e-classes"
