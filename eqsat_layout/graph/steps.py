@@ -23,6 +23,8 @@ class ConstantUse:
     format: Format
 
 
+Formats = tuple[Format | None, ...]
+
 Operand = int | ConstantUse
 """What a step reads: a store, or a constant laid out when the plan is emitted."""
 
@@ -54,7 +56,9 @@ class Run:
         """The stores that are read."""
         return tuple(operand for operand in self.operands if isinstance(operand, int))
 
-    def layouts(self, signatures: Mapping[str, Signature]) -> tuple[tuple[Format | None, ...], tuple[Format | None, ...]]:
+    def layouts(
+        self, signatures: Mapping[str, Signature]
+    ) -> tuple[tuple[Format | None, ...], tuple[Format | None, ...]]:
         """The formats of operands and results."""
         if self.flow is None:
             return signatures[self.signature].as_written

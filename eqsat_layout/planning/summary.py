@@ -18,8 +18,8 @@ from eqsat_layout.graph.graph import Program
 from eqsat_layout.graph.steps import Convert, Run, Steps
 from eqsat_layout.maps import Format
 from eqsat_layout.planning.search import Search
-from eqsat_layout.report.explain import ChosenOp, Explanation, StayingTransform
 from eqsat_layout.planning.told import Teller
+from eqsat_layout.report.explain import ChosenOp, Explanation, StayingTransform
 from eqsat_layout.report.html.page import Summary, render
 from eqsat_layout.report.plan import Plan, page_figures
 from eqsat_layout.report.records import Refusal, Stats, Transform
@@ -82,7 +82,7 @@ def summarise(make_module: Callable[[], Any], regions: Sequence[Region], search:
         ),
         notes=tuple(dict.fromkeys(notes)),
         changed=any(r.is_taken for r in regions),
-        refusals=lambda: tuple(dict.fromkeys(_refusal(r) for region in regions for r in region.saturated.refusals)),
+        refusals=lambda: (*_refusals(regions, teller), *teller.not_offered()),
         told_changes=lambda: teller.changes(regions),
         explained=lambda: _explanation(regions, program, teller),
         page=lambda title, plan: _page(title, plan, regions, teller),
@@ -102,14 +102,14 @@ def _explanation(regions: Sequence[Region], program: Program, teller: Teller) ->
     choices: list[ChosenOp] = []
     for region in regions:
         if region.is_taken:
-            transforms += _staying(region, program)
+            transforms += _staying(region, teller)
             choices += _chosen(region, program, teller)
     return Explanation(tuple(transforms), tuple(choices))
 
 
-def _staying(region: Region, program: Program) -> Iterator[StayingTransform]:
+def _staying(region: Region, teller: Teller) -> Iterator[StayingTransform]:
     read = _TransformReader(region.graph.function)
-    ops = {s.store: _op_name(s, program) for s in region.steps.steps if isinstance(s, Run)}
+    ops = {s.store: teller.op_name(s.signature) for s in region.steps.steps if isinstance(s, Run)}
     for stay in region.reasons.stays():
         step = stay.step
         transform = read(Rewrite(_label(region, step.store), step.type, step.before, step.after))
@@ -130,15 +130,12 @@ def _users(steps: Steps, store: int) -> Iterator[int]:
 
 
 def _chosen(region: Region, program: Program, teller: Teller) -> Iterator[ChosenOp]:
-    owners = region.owners
     for choice in region.reasons.choices:
         operands, results = choice.step.layouts(program.signatures)
-        store = choice.step.store
-        node = owners.get(store, -1)
         yield ChosenOp(
             region.graph.function,
-            region.graph.nodes[node].label if node >= 0 else "?",
-            _op_name(choice.step, program),
+            _label(region, choice.step.store),
+            teller.op_name(choice.step.signature),
             tuple(map(teller.names, operands)),
             ", ".join(map(teller.names, results)),
             teller.how(choice.step.signature, choice.origin),
@@ -148,12 +145,8 @@ def _chosen(region: Region, program: Program, teller: Teller) -> Iterator[Chosen
         )
 
 
-def _op_name(step: Run, program: Program) -> str:
-    return program.signatures[step.signature].name.removeprefix("relax.")
-
-
 def _label(region: Region, store: int) -> str:
-    node = region.steps.origins.get(store, -1)
+    node = region.owners.get(store, -1)
     return region.graph.nodes[node].label if node >= 0 else "?"
 
 
@@ -177,9 +170,16 @@ def _input_constant_bytes(region: Region) -> int:
     return int(sum(Format.row_major(ty.shape).elements() * dtype_bytes(ty.dtype) for ty in types))
 
 
-def _refusal(refused: RefusedFormat) -> Refusal:
+def _refusals(regions: Sequence[Region], teller: Teller) -> tuple[Refusal, ...]:
+    """The layouts that did not go through ops."""
+    refused = [r for region in regions for r in region.saturated.refusals]
+    return tuple(dict.fromkeys(_refusal(r, teller) for r in refused))
+
+
+def _refusal(refused: RefusedFormat, teller: Teller) -> Refusal:
     side = f"operand {refused.operand}" if refused.operand is not None else f"result {refused.result or 0}"
-    return Refusal(refused.signature.name, side, refused.format.index_map, refused.reason)
+    layout = teller.names(refused.format)
+    return Refusal(refused.signature.name, side, refused.format.index_map, refused.reason, layout)
 
 
 def _kept_transforms(region: Region) -> Iterator[Transform]:

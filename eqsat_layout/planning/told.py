@@ -5,6 +5,7 @@ In: regions, the search that found them. Out: rows of changes, and the page; all
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +15,18 @@ from eqsat_layout.extract.baseline import run_cost
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.graph.steps import Convert, Run
+from eqsat_layout.implementations.algorithms import ALGORITHMS, convolution_of
 from eqsat_layout.planning.search import Search
 from eqsat_layout.report.changes import AS_WRITTEN, GONE, Change, joined
 from eqsat_layout.report.html.after import StepFacts, StepReason, picture_after
 from eqsat_layout.report.html.before import picture_before
 from eqsat_layout.report.html.picture import Picture, PictureWay
 from eqsat_layout.report.layout_names import LayoutNames
+from eqsat_layout.report.records import Refusal
 
 _SHOWN_WAYS = 8
+_NUMBER = re.compile(r"^f\d+_")
+"""What the functions of an algorithm's graph are told apart by."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,11 @@ class Teller:
                     found.setdefault(node.signature, name)
         return found
 
+    def op_name(self, key: str) -> str:
+        """What a person knows an op by: Relax's name without its dialect, or the PrimFunc's."""
+        name = self.search.program.signatures[key].name.removeprefix("relax.")
+        return _NUMBER.sub("", name) if key in self.algorithms else name
+
     def changes(self, regions: Sequence[Region]) -> tuple[Change, ...]:
         """What the plan of ``regions`` changes, and what it keeps."""
         return joined(change for region in regions for change in self._changes(region))
@@ -61,7 +71,12 @@ class Teller:
             before.append(own)
             if region.is_taken:
                 facts = StepFacts(
-                    region.reasons.costs(), region.reasons.kernels(), dict(self._reasons(region)), region.bindings, region.owners
+                    costs=region.reasons.costs(),
+                    kernels=region.reasons.kernels(),
+                    reasons=dict(self._reasons(region)),
+                    bindings=region.bindings,
+                    owners=region.owners,
+                    op_name=self.op_name,
                 )
                 own = picture_after(region.graph, region.steps, program.signatures, facts, self.names, title)
             after.append(own)
@@ -79,6 +94,39 @@ class Teller:
                 title += f", part {seen[graph.function]} of {parts[graph.function]}"
             titles.append(f"{title} (shapes only)" if computes_shapes(graph) else title)
         return titles
+
+    def not_offered(self) -> tuple[Refusal, ...]:
+        """The algorithms that the convolutions of the program were not offered, and why."""
+        signatures = self.search.program.signatures
+        keys = {node.signature for graph in self.search.program.graphs for node in graph.nodes if node.signature}
+        found = [refusal for key in sorted(keys) for refusal in self._not_offered(signatures[key])]
+        return tuple(found)
+
+    def _not_offered(self, signature: Signature) -> Iterator[Refusal]:
+        computation, offers = signature.computation, self.search.offers
+        if computation is None or not computation.is_contraction:
+            return
+        if signature.symbols:
+            yield Refusal(signature.name, "", None, "its sizes are known at run time only", "other algorithms")
+            return
+        conv = convolution_of(computation)
+        if conv is None:
+            return
+        offered = {alternative.name.partition("@")[0] for alternative in offers.graphs.get(signature.key, ())}
+        theirs = {algorithm.name for algorithm in self.search.target.algorithms()}
+        for algorithm in ALGORITHMS:
+            if algorithm.name in offered or algorithm.grouped != (conv.groups > 1):
+                continue
+            reason = algorithm.why_not(conv) or (
+                "it is frozen to other layouts"
+                if signature.frozen is not None
+                else "the target, or approx=False, leaves it out"
+                if algorithm.name not in theirs
+                else "no candidates were asked for"
+                if not offers.graphs
+                else "its graph was not understood"
+            )
+            yield Refusal(signature.name, "", None, reason, algorithm.name)
 
     def _changes(self, region: Region) -> Iterator[Change]:
         graph, signatures = region.graph, self.search.program.signatures
@@ -102,21 +150,25 @@ class Teller:
             if isinstance(step, Run) and (binding := region.bindings.get(step.store, -1)) >= 0
         }
         for i, cost in written.items():
-            step = last.get(i)
-            was = self._was(signatures[graph.nodes[i].signature])
-            now = GONE if step is None else self._now(step, graph.nodes[i].signature, was)
-            yield Change(_op_name(signatures, graph, i), was, now, cost, spent.pop(i, 0.0), (graph.nodes[i].label,))
-        copies = [s for s in region.steps.steps if isinstance(s, Convert) and not s.before.serves_as(s.after)]
-        moved = region.input_cost - region.selection.input_constant_cost - sum(written.values())
+            run = last.get(i)
+            key, label = graph.nodes[i].signature, graph.nodes[i].label
+            was = self._was(signatures[key])
+            now = GONE if run is None else self._now(run, key, was)
+            yield Change(self.op_name(key), was, now, cost, spent.pop(i, 0.0), (label,))
+        copies = [s for s in region.steps.steps if isinstance(s, Convert) and not s.is_free]
         if copies or region.input_rewrites:
-            was, now = (f"{len(found):,}" for found in (region.input_rewrites, copies))
-            after = sum(costs[step.store] for step in copies)
-            yield Change("layout transforms", was, now, max(moved, 0.0), after, tuple(r.name for r in region.input_rewrites))
+            moved = region.input_cost - region.selection.input_constant_cost - sum(written.values())
+            after = sum(costs[copy.store] for copy in copies)
+            names = [r.name for r in region.input_rewrites] or [
+                graph.nodes[region.owners[copy.store]].label for copy in copies
+            ]
+            was, now = f"{len(region.input_rewrites):,}", f"{len(copies):,}"
+            yield Change("layout transforms", was, now, max(moved, 0.0), after, tuple(names))
 
     def _kept(self, graph: Graph, i: int, cost: float) -> Change:
         signatures = self.search.program.signatures
         was = self._was(signatures[graph.nodes[i].signature])
-        return Change(_op_name(signatures, graph, i), was, AS_WRITTEN, cost, cost, (graph.nodes[i].label,))
+        return Change(self.op_name(graph.nodes[i].signature), was, AS_WRITTEN, cost, cost, (graph.nodes[i].label,))
 
     def _was(self, signature: Signature) -> str:
         results = signature.as_written[1] if signature.frozen is None else signature.frozen.results
@@ -151,7 +203,3 @@ def computes_shapes(graph: Graph) -> bool:
     return bool(types) and all(
         t is not None and len(t.shape) <= 1 and t.dtype.startswith(("int", "uint")) for t in types
     )
-
-
-def _op_name(signatures: Mapping[str, Signature], graph: Graph, i: int) -> str:
-    return signatures[graph.nodes[i].signature].name.removeprefix("relax.")

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eqsat_layout.report.records import Transform
-from eqsat_layout.report.text import format_bytes, format_seconds, plain_text
+from eqsat_layout.report.text import format_bytes, format_seconds, html_text, plain_text
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,9 @@ class Explanation:
 
     def __str__(self) -> str:
         return plain_text(self, width=140)
+
+    def _repr_html_(self) -> str:
+        return html_text(self, width=140)
 
     def _parts(self) -> Iterator[RenderableType]:
         if self.transforms:

@@ -6,7 +6,7 @@ In: the chosen module with its costs, the layout transforms that stay, and stati
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -21,11 +21,13 @@ from eqsat_layout.errors import EqsatError, did_you_mean
 from eqsat_layout.report.changes import Change, changes_table
 from eqsat_layout.report.explain import Explanation
 from eqsat_layout.report.records import Refusal, Stats, Transform
+from eqsat_layout.report.refusals import Refusals
 from eqsat_layout.report.text import (
     comparison_table,
     count,
     format_bytes,
     format_seconds,
+    html_text,
     labelled,
     plain_text,
     stage_times,
@@ -73,14 +75,15 @@ class Plan:
         """What is run in another layout or by another algorithm, in rows of equal ops, the largest savings first."""
         return self.told_changes()
 
-    def why_not(self, op: str = "") -> tuple[Refusal, ...]:
-        """The layouts that did not go through ops whose name contains ``op``, and why. Worked out when asked for.
+    def why_not(self, op: str = "") -> Refusals:
+        """The layouts that did not go through ops whose name contains ``op``, and the algorithms that they were not
+        offered, and why: a tuple that prints as a table. Worked out when asked for.
 
         Raises :class:`EqsatError` where no op has such a name.
         """
         if self.ops and not any(op in name for name in self.ops):
             raise EqsatError(f"no op of the program has {op!r} in its name; {did_you_mean(op, self.ops)}".rstrip("; "))
-        return tuple(r for r in self.refusals() if op in r.op)
+        return Refusals(r for r in self.refusals() if op in r.op)
 
     def explain(self) -> Explanation:
         """Why each remaining transform stays, what it would cost to do without, and how each op came to its layouts.
@@ -140,6 +143,9 @@ class Plan:
     def __str__(self) -> str:
         return plain_text(self)
 
+    def _repr_html_(self) -> str:
+        return html_text(self)
+
 
 def describe_gap(plan: Plan) -> str:
     """``optimal``, or how far from it the plan may be."""
@@ -182,8 +188,11 @@ def page_figures(plan: Plan) -> list[tuple[str, str, str]]:
         ("modelled cost after", format_seconds(plan.cost), _gain(plan)),
         ("lower bound", format_seconds(plan.lower_bound), describe_gap(plan)),
         ("layout transforms", f"{len(before):,} → {len(after):,}", f"{_traffic(before)} → {_traffic(after)}"),
-        ("searched", f"{stats.e_nodes:,} e-nodes", f"{stats.ops:,} ops, {count(stats.rounds, 'round')}"),
-        ("time", format_seconds(sum(stats.seconds.values())), ", ".join(_stages(stats.seconds))),
+        (
+            "searched",
+            f"{stats.e_nodes:,} e-nodes",
+            f"{stats.ops:,} ops, {count(stats.rounds, 'round')}, {format_seconds(sum(stats.seconds.values()))}",
+        ),
     ]
 
 
@@ -238,7 +247,3 @@ def _transform_dict(transform: Transform) -> dict[str, Any]:
 
 def _traffic(transforms: Sequence[Transform]) -> str:
     return format_bytes(sum(t.bytes for t in transforms))
-
-
-def _stages(seconds: Mapping[str, float]) -> Iterator[str]:
-    return (f"{stage} {format_seconds(s)}" for stage, s in seconds.items() if s >= 1e-3)

@@ -5,7 +5,7 @@ In: the steps of a plan, with costs, kernels and reasons by their stores. Out: a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from eqsat_layout.cost.model import dtype_bytes
@@ -37,6 +37,7 @@ class StepFacts:
     """What is known of steps, by their stores. ``kernels``: the last op of the kernel that each is part of.
 
     ``bindings``: the binding of the program that a step makes the value of, ``owners``: that it is done for.
+    ``op_name``: of signatures, what a person knows them by.
     """
 
     costs: Mapping[int, float]
@@ -44,10 +45,16 @@ class StepFacts:
     reasons: Mapping[int, StepReason]
     bindings: Mapping[int, int]
     owners: Mapping[int, int]
+    op_name: Callable[[str], str]
 
 
 def picture_after(
-    graph: Graph, steps: Steps, signatures: Mapping[str, Signature], facts: StepFacts, names: LayoutNames, title: str = ""
+    graph: Graph,
+    steps: Steps,
+    signatures: Mapping[str, Signature],
+    facts: StepFacts,
+    names: LayoutNames,
+    title: str = "",
 ) -> Picture:
     """The plan."""
     return _After(graph, steps, signatures, facts, Drawing(title or graph.function, names)).drawn()
@@ -87,7 +94,7 @@ class _After:
         reason = self._facts.reasons.get(step.store, StepReason())
         box = PictureNode(
             kind="op",
-            op=signature.name.removeprefix("relax."),
+            op=self._facts.op_name(step.signature),
             label=self._label(step.store),
             layout=self._names(fmt),
             shape=shape_text(result),

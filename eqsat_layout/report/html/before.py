@@ -36,7 +36,7 @@ class _Before:
         self._graph, self._signatures, self._costs, self._fusion = graph, signatures, costs, fusion
         self._drawing, self._names = drawing, drawing.names
         self._made: dict[int, int] = {}
-        self._kernels = kernels_of(graph, fusion)
+        self._kernels = kernels_of(graph, signatures, fusion)
 
     def drawn(self) -> Picture:
         graph = self._graph
@@ -101,13 +101,15 @@ class _Before:
         return self._graph.nodes[node].kind == "const"
 
 
-def kernels_of(graph: Graph, fusion: Fusion) -> dict[int, int]:
-    """Each op with the last op of its kernel."""
+def kernels_of(graph: Graph, signatures: Mapping[str, Signature], fusion: Fusion) -> dict[int, int]:
+    """Each op with the last op of its kernel; what does transforms of its own is one by itself."""
+    moved = {i for i, n in enumerate(graph.nodes) if n.kind == "op" and signatures[n.signature].is_moved}
+    users = {source: user for source, user in fusion.edges if source not in moved and user not in moved}
     last: dict[int, int] = {}
     for i in reversed(range(len(graph.nodes))):
         if graph.nodes[i].kind == "op":
-            users = [j for node, j in fusion.edges if node == i and isinstance(j, int) and j in last]
-            last[i] = last[users[0]] if users else i
+            user = users.get(i)
+            last[i] = last.get(user, i) if isinstance(user, int) else i
     return last
 
 

@@ -24,8 +24,8 @@ _TOOLS: Final = """
 <nav class="tools" aria-label="Tools">
 <input type="search" id="search" placeholder="Search ops, names, layouts ( / )" aria-label="Search">
 <span id="found" role="status"></span>
-<span class="group"><button type="button" id="previous" title="p">‹ change</button>
-<button type="button" id="next" title="n">change ›</button></span>
+<span class="group"><button type="button" id="previous" title="p">&lsaquo; change</button>
+<button type="button" id="next" title="n">change &rsaquo;</button></span>
 <span class="group" role="radiogroup" aria-label="Which program">
 <button type="button" role="radio" data-side="before">Before</button>
 <button type="button" role="radio" data-side="both">Both</button>

@@ -112,7 +112,15 @@ def transform_node(
     before, after = map(names, formats)
     text = f"{before} → {after}"
     return PictureNode(
-        "transform", text, label, after, shape_text(ty), cost, binding=binding, operands=(before,), why="layout transform"
+        "transform",
+        text,
+        label,
+        after,
+        shape_text(ty),
+        cost,
+        binding=binding,
+        operands=(before,),
+        why="layout transform",
     )
 
 

@@ -12,14 +12,14 @@ const Drawing = (() => {
     if (!widths.has(key)) { ruler.font = font + ' ' + FAMILY; widths.set(key, Math.ceil(ruler.measureText(text).width) + 2); }
     return widths.get(key);
   }
-  const short = (text) => (text.length <= LONGEST ? text : text.slice(0, LONGEST - 1) + '…');
+  const short = (text, most = LONGEST) => (text.length <= most ? text : text.slice(0, most - 1) + '…');
 
   // What a row says: [left above, right above, left below, right below].
   function words(node, facts) {
     const [kind, op, layout, shape, cost] = facts[node[0]];
     const name = kind === 'transform' ? op : kind === 'op' ? op : kind + ' ' + node[1];
     const below = kind === 'op' && node[1] ? node[1] : shape;
-    return [short(name), kind === 'transform' ? '' : layout, short(below), cost];
+    return [short(name), kind === 'transform' ? '' : short(layout, 18), short(below), cost];
   }
   function rowWidth([a, b, c, d]) {
     const above = width(a, '600 13px') + (b ? GAP + width(b, '600 12px') : 0);

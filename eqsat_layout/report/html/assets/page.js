@@ -95,6 +95,19 @@
     mark();
   }
   function drawAll() { regions.forEach((_, r) => draw(r)); }
+  function fit() { // as large as it can be without a bar below, but not so small that it is hard to read
+    const room = main.querySelector('.column.after').clientWidth - 10 || main.clientWidth;
+    const widest = Math.max(...regions.map((region) => Math.max(region.made.before.width, region.made.after.width)));
+    resize(Math.min(1, Math.max(0.7, room / widest)));
+  }
+  function resize(zoom) {
+    state.zoom = zoom;
+    regions.forEach((region, r) => ['before', 'after'].forEach((side) => {
+      const svg = document.querySelector(`#region${r} .${side} svg`);
+      svg.setAttribute('width', region.made[side].width * zoom);
+      svg.setAttribute('height', region.made[side].height * zoom);
+    }));
+  }
   regions.forEach((region, r) => {
     const home = element('section', { id: 'region' + r, 'aria-label': region.title });
     const head = element('h3', {}, regions.length > 1 ? region.title + ' ' : '');
@@ -281,12 +294,7 @@
   });
   document.querySelectorAll('[data-zoom]').forEach((button) => button.addEventListener('click', () => {
     const factor = parseFloat(button.dataset.zoom);
-    state.zoom = factor ? Math.min(3, Math.max(0.2, state.zoom * factor)) : 1;
-    regions.forEach((region) => ['before', 'after'].forEach((side) => {
-      const svg = document.querySelector(`#region${regions.indexOf(region)} .${side} svg`);
-      svg.setAttribute('width', region.made[side].width * state.zoom);
-      svg.setAttribute('height', region.made[side].height * state.zoom);
-    }));
+    resize(factor ? Math.min(3, Math.max(0.2, state.zoom * factor)) : 1);
   }));
   function show(side) {
     state.side = side;
@@ -296,4 +304,5 @@
   document.querySelectorAll('[role=radio]').forEach((button) => button.addEventListener('click', () => show(button.dataset.side)));
   show(state.side);
   drawAll();
+  if (regions.length) { fit(); }
 })();
