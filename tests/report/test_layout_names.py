@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from programs import constant, program
+from programs import AVX2, constant, program
 from tvm.relax import op
 
 import eqsat_layout
 from eqsat_layout.maps import UNDEF, Format, IndexMap, index_map_from_names
 from eqsat_layout.report.layout_names import LayoutNames
 
-AVX2 = {"kind": "llvm", "mcpu": "core-avx2"}
 IMAGES = LayoutNames({4: "NCHW"})
 SHAPE = (2, 32, 8, 8)
 PACKED = Format.make(index_map_from_names("NCHW", "NCHW16c", SHAPE))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import AVX2
 
 import eqsat_layout
 from eqsat_layout.models import resnet50
@@ -19,47 +20,12 @@ from eqsat_layout.targets.lowering import prepared
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
 
-AVX2 = {"kind": "llvm", "mcpu": "core-avx2"}
 CHROMIUM = os.environ.get("CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell"))), None
 )
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: set $CHROMIUM to one")
 
-OVERLAPS = """() => {
-  const boxes = (selector) => [...document.querySelectorAll('.column.SIDE ' + selector)].map((e) => [e, e.getBoundingClientRect()]);
-  const meet = (a, b) => a.left < b.right - 0.5 && b.left < a.right - 0.5 && a.top < b.bottom - 0.5 && b.top < a.bottom - 0.5;
-  const cards = boxes('.frame'), bad = [];
-  cards.forEach(([e, a], i) => cards.slice(i + 1).forEach(([f, b]) => { if (meet(a, b)) bad.push('cards'); }));
-  boxes('.bytes').forEach(([e, a]) => cards.forEach(([f, b]) => { if (meet(a, b)) bad.push('label ' + e.textContent); }));
-  document.querySelectorAll('.column.SIDE .row').forEach((row) => {
-    const own = row.querySelector('.hit').getBoundingClientRect();
-    const texts = [...row.querySelectorAll('text')].map((t) => t.getBoundingClientRect());
-    texts.forEach((t) => { if (t.left < own.left || t.right > own.right + 0.5) bad.push('out: ' + row.textContent); });
-    texts.forEach((t, i) => texts.slice(i + 1).forEach((u) => { if (meet(t, u)) bad.push('text: ' + row.textContent); }));
-  });
-  return [cards.length, bad];
-}"""
-
-CONTRAST = """() => {
-  const channels = (c) => c.match(/[0-9.]+/g).slice(0, 3).map(Number);
-  const light = (c) => { const [r, g, b] = channels(c).map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-  const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
-  const behind = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
-    if (!c.startsWith('rgba(0, 0, 0, 0')) return c; } return 'rgb(255, 255, 255)'; };
-  const bad = new Set();
-  let seen = 0;
-  document.querySelectorAll('.row text, .bytes').forEach((t) => {
-    const row = t.closest('.row.transform'), ground = row ? getComputedStyle(row.querySelector('.hit')).fill : behind(t.closest('.column'));
-    seen++;
-    if (ratio(getComputedStyle(t).fill, ground) < 4.5) bad.add(t.getAttribute('class') + ' ' + t.textContent);
-  });
-  document.querySelectorAll('header *, .tools *, .legend *, aside *, .text *').forEach((e) => {
-    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
-    if (own && getComputedStyle(e).display !== 'none') { seen++; if (ratio(getComputedStyle(e).color, behind(e)) < 4.5) bad.add(e.textContent); }
-  });
-  return [seen, [...bad]];
-}"""
+CHECKS = (Path(__file__).parent / "checks.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -101,10 +67,9 @@ def opened(browser: Any, page_file: Path) -> Iterator[Any]:
     assert said == []
 
 
-def focused(page: Any) -> Any:
-    return page.evaluate(
-        "() => { const e = document.activeElement; return [e.dataset.side, e.getAttribute('aria-label')]; }"
-    )
+def ask(page: Any, call: str) -> Any:
+    """What a function of ``checks.js`` says."""
+    return page.evaluate(f"() => {{ {CHECKS}\nreturn {call}; }}")
 
 
 @pytest.mark.parametrize("folded", [True, False])
@@ -113,7 +78,7 @@ def test_nothing_overlaps(opened: Any, side: str, folded: bool) -> None:
     page = opened()
     if not folded:
         page.click("#fold")
-    cards, bad = page.evaluate(OVERLAPS.replace("SIDE", side))
+    cards, bad = ask(page, f"overlaps({side!r})")
     assert cards > 10
     assert bad == []
 
@@ -131,7 +96,7 @@ def test_folding_shows_less(opened: Any) -> None:
 def test_all_text_can_be_read(opened: Any, scheme: str) -> None:
     page = opened(color_scheme=scheme)
     page.click("#next")
-    seen, bad = page.evaluate(CONTRAST)
+    seen, bad = ask(page, "unreadable()")
     assert seen > 100
     assert bad == []
 
@@ -147,15 +112,15 @@ def test_a_click_tells_what_is_known(opened: Any) -> None:
 def test_keys_lead_everywhere(opened: Any) -> None:
     page = opened()
     page.focus(".column.after .row[tabindex='0']")
-    first = focused(page)
+    first = ask(page, "focused()")
     page.keyboard.press("ArrowDown")
-    second = focused(page)
+    second = ask(page, "focused()")
     assert second != first
     page.keyboard.press("ArrowUp")
-    assert focused(page) == first
+    assert ask(page, "focused()") == first
     page.keyboard.press("n")
-    assert focused(page)[0] == "after"
-    assert "changed" in focused(page)[1]
+    assert ask(page, "focused()")[0] == "after"
+    assert "changed" in ask(page, "focused()")[1]
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "search"
@@ -165,16 +130,14 @@ def test_keys_lead_everywhere(opened: Any) -> None:
 
 def test_next_leads_through_every_changed_kernel_and_back(opened: Any) -> None:
     page = opened()
-    stops = page.evaluate(
-        "[...document.querySelectorAll('.column.after .card')].filter((c) => c.querySelector('.row.changed')).length"
-    )
+    stops = ask(page, "changedCards()")
     seen = set()
     for _ in range(stops):
         page.click("#next")
-        seen.add(page.evaluate("document.querySelector('.row[aria-pressed=true]').dataset.i"))
+        seen.add(ask(page, "chosen()"))
     assert len(seen) == stops > 5
     page.click("#previous")
-    assert page.evaluate("document.querySelector('.row[aria-pressed=true]').dataset.i") in seen
+    assert ask(page, "chosen()") in seen
 
 
 def test_search_finds(opened: Any) -> None:
@@ -190,29 +153,18 @@ def test_search_finds(opened: Any) -> None:
 def test_ops_stand_beside_themselves(opened: Any) -> None:
     """Aligned by op: for most ops that are drawn on both sides, the cards are at one height."""
     page = opened()
-    shares = page.evaluate("""() => {
-      const at = (side) => new Map([...document.querySelectorAll('.column.' + side + ' .row.op')].map((row) =>
-        [row.getAttribute('aria-label').split(', ').slice(0, 2).join(), row.closest('.card').getBoundingClientRect()]));
-      const before = at('before'), after = at('after');
-      const both = [...before.keys()].filter((key) => after.has(key));
-      const middle = (box) => (box.top + box.bottom) / 2;
-      return [both.length, both.filter((key) => Math.abs(middle(before.get(key)) - middle(after.get(key))) < 3).length];
-    }""")
-    assert shares[0] > 20
-    assert shares[1] / shares[0] > 0.6
+    both, level = ask(page, "aligned()")
+    assert both > 20
+    assert level / both > 0.6
 
 
 def test_a_narrow_window_has_one_column(opened: Any) -> None:
     page = opened(width=700)
-    shown = page.evaluate(
-        "[...document.querySelectorAll('.column')].filter((c) => c.offsetParent !== null).map((c) => c.className)"
-    )
+    shown = ask(page, "shownColumns()")
     assert shown == ["column after"]
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.click("[data-side=before][role=radio]")
-    shown = page.evaluate(
-        "[...document.querySelectorAll('.column')].filter((c) => c.offsetParent !== null).map((c) => c.className)"
-    )
+    shown = ask(page, "shownColumns()")
     assert shown == ["column before"]
 
 
