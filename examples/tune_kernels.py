@@ -27,5 +27,7 @@ with tempfile.TemporaryDirectory() as folder:
 
 print(f"{report.measured} kernels measured on {report.machine}, {report.left} left")
 if report.cost is not None and report.cost_before is not None:
-    print(f"by what was measured, the best plan takes {report.cost * 1e6:.0f} us; before: {report.cost_before * 1e6:.0f}")
+    print(
+        f"by what was measured, the best plan takes {report.cost * 1e6:.0f} us; before: {report.cost_before * 1e6:.0f}"
+    )
 assert report.measured > 0
