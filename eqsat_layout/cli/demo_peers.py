@@ -75,7 +75,8 @@ def onnx_model(mod: tvm.IRModule) -> Any:
     """The network as an ONNX ``ModelProto``."""
     onnx = importlib.import_module("onnx")
     helper, from_array = onnx.helper, onnx.numpy_helper.from_array
-    nodes, constants = [], []
+    nodes: list[Any] = []
+    constants: list[Any] = []
 
     def constant(array: Array) -> str:
         constants.append(from_array(array, f"constant_{len(constants)}"))

@@ -30,6 +30,7 @@ from eqsat_layout.report.text import (
     html_text,
     labelled,
     plain_text,
+    spanned,
     stage_times,
 )
 
@@ -214,19 +215,25 @@ def _plan_parts(plan: Plan) -> Iterator[RenderableType]:
 
 
 def _transform_parts(transforms: Sequence[Transform]) -> Iterator[RenderableType]:
-    largest = sorted(transforms, key=lambda t: -t.bytes)
+    groups: dict[Any, list[Transform]] = {}
+    for t in transforms:
+        groups.setdefault((t.function, t.shape, t.dtype, t.bytes, t.index_map), []).append(t)
+    largest = sorted(groups.values(), key=lambda group: -sum(t.bytes for t in group))
     shown = largest if len(largest) <= _SHOWN_TRANSFORMS else largest[: _SHOWN_TRANSFORMS - 1]
-    rest = largest[len(shown) :]
+    rest = [t for group in largest[len(shown) :] for t in group]
     several = len({t.function for t in transforms}) > 1
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
     if several:
         table.add_column("function", overflow="ellipsis", no_wrap=True, max_width=18)
+    table.add_column("times", justify="right", no_wrap=True)
     table.add_column("tensor", overflow="ellipsis", no_wrap=True, max_width=24)
     table.add_column("type", no_wrap=True)
     table.add_column("traffic", justify="right", no_wrap=True)
     table.add_column("index map", overflow="fold", style="cyan")
-    for t in shown:
-        cells = (t.tensor, f"{'x'.join(str(e) for e in t.shape)} {t.dtype}", format_bytes(t.bytes), str(t.index_map))
+    for group in shown:
+        t, total = group[0], format_bytes(sum(t.bytes for t in group))
+        kind = f"{'x'.join(str(e) for e in t.shape)} {t.dtype}"
+        cells = (str(len(group)), spanned([t.tensor for t in group]), kind, total, str(t.index_map))
         table.add_row(*(Text(c) for c in ((t.function, *cells) if several else cells)))
     yield Text("Layout transforms that stay, the largest first", style="bold")
     yield Padding(table, (0, 0, 0, 1))

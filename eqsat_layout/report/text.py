@@ -91,6 +91,13 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def spanned(names: Sequence[str]) -> str:
+    """``relu``, ``relu and relu_1``, ``relu to relu_48``."""
+    if len(names) < 2:
+        return names[0] if names else "?"
+    return f"{names[0]} {'and' if len(names) == 2 else 'to'} {names[-1]}"
+
+
 def _three_digits(value: float) -> str:
     magnitude = abs(value)
     return f"{value:.{2 if magnitude < 9.995 else 1 if magnitude < 99.95 else 0}f}"
