@@ -123,14 +123,8 @@ class Explanation:
         for group in self.groups():
             first, others = group[0], sorted({c.others for c in group})
             cost, ways = format_seconds(sum(c.cost for c in group)), _span(others)
-            cells = (
-                str(len(group)),
-                spanned([c.tensor for c in group if c.tensor != "?"]),
-                first.op,
-                first.result,
-                first.origin,
-                ", ".join(first.rules),
-            )
+            names = spanned([c.tensor for c in group if c.tensor != "?"])
+            cells = (str(len(group)), names, first.op, first.result, first.origin, ", ".join(first.rules))
             table.add_row(*map(Text, (*cells, cost, ways)))
         yield table
 

@@ -49,7 +49,8 @@ def test_a_region_that_only_computes_shapes_says_so() -> None:
     sizes = relax.Var("sizes", relax.TensorType((2,), "int64"))
     with builder.function("main", [x, sizes]):
         with builder.dataflow():
-            shape = builder.emit_output(op.multiply(sizes, sizes))
+            doubled = builder.emit_output(op.multiply(sizes, sizes))
+        shape = builder.emit(op.tensor_to_shape(doubled))
         with builder.dataflow():
             y = builder.emit_output(op.nn.relu(builder.emit(op.abs(x))))
         builder.emit_func_output(relax.Tuple([shape, y]))
