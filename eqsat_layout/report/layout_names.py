@@ -14,6 +14,9 @@ from eqsat_layout.maps import UNDEF, Format, IndexMap
 _LETTERED = ("data_layout", "layout")
 """Attributes in which Relax ops say what the axes of their first operand are."""
 
+_Part = tuple[int, int | None]
+"""What a physical axis holds: an axis, -1 for one of extent 1, and the size of the block of it, None for the rest."""
+
 
 @dataclass(frozen=True)
 class LayoutNames:
@@ -64,11 +67,10 @@ def _lettered(index_map: IndexMap, letters: str) -> str:
     parts = [_part(index_map, dim) for dim in range(len(index_map.dims))]
     if None in parts:
         return ""
-    units = iter([letters[axis] for axis in _dropped(index_map)])
+    known, dropped = _whole_block_split(index_map, [part for part in parts if part is not None])
+    units = iter([letters[axis] for axis in dropped])
     text = ""
-    for part in parts:
-        assert part is not None
-        axis, block = part
+    for axis, block in known:
         text += next(units, "1") if axis < 0 else letters[axis] if block is None else f"{block}{letters[axis].lower()}"
     return text
 
@@ -78,12 +80,11 @@ def _numbered(index_map: IndexMap) -> str:
     parts = [_part(index_map, dim) for dim in range(len(index_map.dims))]
     if None in parts:
         return ""
-    units = iter(_dropped(index_map))
+    known, dropped = _whole_block_split(index_map, [part for part in parts if part is not None])
+    units = iter(dropped)
     outer: list[int] = []
     blocks: list[str] = []
-    for part in parts:
-        assert part is not None
-        axis, block = part
+    for axis, block in known:
         if block is not None:
             blocks.append(f"axis {axis} by {block}")
         elif blocks:
@@ -96,12 +97,25 @@ def _numbered(index_map: IndexMap) -> str:
     return ", ".join([*order, *blocks])
 
 
+def _whole_block_split(index_map: IndexMap, parts: list[_Part]) -> tuple[list[_Part], list[int]]:
+    """The physical axes, and the axes that the map drops because their extent is 1.
+
+    Where the last one is a block that holds all of its axis, what is outside of the block is dropped too.
+    """
+    dropped = _dropped(index_map)
+    last, block = parts[-1] if parts else (-1, None)
+    extent = index_map.result_shape[-1] if parts else 0
+    if last >= 0 and block is None and isinstance(extent, int) and parts.count((-1, None)) == len(dropped) + 1:
+        return [*parts[:-1], (last, extent)], sorted([*dropped, last])
+    return parts, dropped
+
+
 def _dropped(index_map: IndexMap) -> list[int]:
     kept = {digit.axis for digits in index_map.dims for digit in digits}
     return [axis for axis in range(len(index_map.shape)) if axis not in kept]
 
 
-def _part(index_map: IndexMap, dim: int) -> tuple[int, int | None] | None:
+def _part(index_map: IndexMap, dim: int) -> _Part | None:
     """One physical axis: (what is left of) an axis, or an axis and a block of it; axis -1 for one of extent 1."""
     digits = index_map.dims[dim]
     if len(digits) > 1:

@@ -24,6 +24,7 @@ PACKED = Format.make(index_map_from_names("NCHW", "NCHW16c", SHAPE))
         (Format.make(IndexMap.permutation(SHAPE, (0, 2, 3, 1))), "NHWC", "axes 0 2 3 1"),
         (PACKED, "NCHW16c", "axis 1 by 16"),
         (Format.make(index_map_from_names("NCHW", "NHWC8c", SHAPE)), "NHWC8c", "axes 0 2 3 1, axis 1 by 8"),
+        (Format.make(index_map_from_names("NCHW", "NCHW16c", (1, 16, 8, 8))), "NCHW16c", "axis 1 by 16"),
         (Format.make(IndexMap.permutation((4, 6), (1, 0))), "axes 1 0", "axes 1 0"),
         (Format.make(IndexMap.reshape((4, 6), (24,))), "(i, j) -> (i*6 + j)", "(i, j) -> (i*6 + j)"),
         (

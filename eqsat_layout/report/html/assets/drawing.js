@@ -150,5 +150,5 @@ const Drawing = (() => {
       edge.points[edge.points.length - 1].y = target.y - target.height / 2;
     });
   }
-  return { ROW, PAD, BADGE, width, cards, place, align, parts };
+  return { ROW, PAD, BADGE, PART, width, cards, place, align, parts };
 })();

@@ -143,7 +143,7 @@
     if (state.side !== 'both' && state.side !== side) { show(side); }
     if (region.parts > 1) {
       const node = region[side].nodes[i], place = side === 'before' ? i : node[2] >= 0 ? node[2] : -1;
-      if (place >= 0 && Math.floor(place / 450) !== region.part) { region.part = Math.floor(place / 450); draw(r); }
+      if (place >= 0 && Math.floor(place / Drawing.PART) !== region.part) { region.part = Math.floor(place / Drawing.PART); draw(r); }
     }
     state.chosen = [r, side, i];
     mark();
