@@ -31,6 +31,8 @@ def test_why_not_says_why_an_algorithm_was_not_offered() -> None:
     reasons = {(r.layout, r.reason) for r in plan.why_not("conv2d") if r.index_map is None}
     assert ("winograd F(4,3)", "its strides are (2, 2) and its dilation (1, 1), not 1") in reasons
     assert ("winograd F(2,5)", "its window is 3x3") in reasons
+    assert ("transposed", "its data is not stretched") in reasons
+    assert not any(reason == "its graph was not understood" for _, reason in reasons)
     assert "winograd F(4,3)" in str(plan.why_not("conv2d"))
 
     exact = eqsat_layout.plan(program(two_convolutions, (1, 32, 56, 56)), AVX2, approx=False)

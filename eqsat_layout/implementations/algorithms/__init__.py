@@ -14,7 +14,7 @@ from eqsat_layout.graph.constants import GROWTH
 from eqsat_layout.implementations.algorithms.convolution import Convolution, convolution_of
 from eqsat_layout.implementations.algorithms.groups import grouped, merged
 from eqsat_layout.implementations.algorithms.im2col import im2col, why_not_im2col
-from eqsat_layout.implementations.algorithms.transposed import transposed
+from eqsat_layout.implementations.algorithms.transposed import transposed, why_not_transposed
 from eqsat_layout.implementations.algorithms.winograd import why_not_winograd, winograd, winograd_growth
 from eqsat_layout.tir.computation import Computation
 
@@ -41,10 +41,10 @@ class Algorithm:
         return self.build(conv) if self.grouped == (conv.groups > 1) else None
 
     def why_not(self, conv: Convolution) -> str | None:
-        """Why it does not apply, in words; "" for no reason that is known."""
+        """Why it does not apply, in words; None where it does."""
         if self.grouped != (conv.groups > 1):
             return f"it has {conv.groups} groups" if conv.groups > 1 else "it has no groups"
-        return self.reason(conv) or (None if self.of(conv) is not None else "")
+        return self.reason(conv) or ("it does not apply" if self.of(conv) is None else None)
 
 
 def _winograd(tile: int, window: int) -> Algorithm:
@@ -63,7 +63,7 @@ ALGORITHMS: Final = (
     _winograd(2, 5),
     _winograd(2, 7),
     Algorithm("im2col", False, im2col, reason=why_not_im2col),
-    Algorithm("transposed", True, transposed),
+    Algorithm("transposed", True, transposed, reason=why_not_transposed),
     Algorithm("groups", False, grouped, grouped=True),
     Algorithm("groups of 8", True, lambda conv: merged(conv, 8), 8, grouped=True),
     Algorithm("groups of 16", True, lambda conv: merged(conv, 16), 16, grouped=True),
