@@ -82,22 +82,27 @@ def compile(
     approx: ApproxOption = True,
     debug: DebugOption = False,
 ) -> None:
-    """Compile the model in FILE to a library, for `run`, `eqsat_layout.Session` and TVM's virtual machine."""
+    """Compile the model in FILE to a library, for `run`, `eqsat_layout.Session` and TVM's virtual machine.
+
+    For a device it is a program, as data, for `run` and `eqsat_layout.Session`.
+    """
     console = make_console()
     with errors(debug):
         from eqsat_layout.cli.stages import Stages
 
-        destination = output or file.with_suffix(".so")
-        refuse_overwriting(file, [destination])
-        shapes, parsed_target = parse_shapes(shape), parse_target(target)
+        shapes = parse_shapes(shape)
         from eqsat_layout.cli.run import ports_table
         from eqsat_layout.session.library import check_output
         from eqsat_layout.session.session import Session
+        from eqsat_layout.targets.registry import target as target_of
 
-        check_output(destination)
+        own = target_of(parse_target(target), approx=approx)
+        destination = output or file.with_suffix(own.suffix)
+        refuse_overwriting(file, [destination])
+        check_output(destination, own.suffix)
         stages, notes = Stages(console), list[str]()
         with stages("compile", file.name):
-            session = Session(file, target=parsed_target, shapes=shapes, rules=rules, approx=approx, notes=notes)
+            session = Session(file, target=own, shapes=shapes, rules=rules, approx=approx, notes=notes)
         with stages("write", str(destination)):
             session.save(destination)
         console.print()

@@ -21,7 +21,7 @@ from eqsat_layout.session.examples import random_feed
 from eqsat_layout.session.interface import TensorSpec, described
 from eqsat_layout.session.session import Session
 from eqsat_layout.session.tensors import Array
-from eqsat_layout.sources.suffixes import LIBRARIES
+from eqsat_layout.sources.suffixes import COMPILED
 
 Shapes = Mapping[str, Sequence[Any]] | None
 
@@ -31,9 +31,9 @@ def run_once(
 ) -> None:
     """Runs ``file`` and prints; :class:`EqsatError` for files that can't be read and arrays that do not fit."""
     stages = Stages(console)
-    is_library = file.suffix in LIBRARIES
-    with stages("open" if is_library else "compile", file.name):
-        session = Session(file) if is_library else Session(file, shapes=shapes)
+    is_compiled = file.suffix in COMPILED
+    with stages("open" if is_compiled else "compile", file.name):
+        session = Session(file) if is_compiled else Session(file, shapes=shapes)
     destinations = _by_name(outputs, session.outputs, "--output")
     given = {name: _loaded(path) for name, path in _by_name(inputs, session.inputs, "--input").items()}
     feed = given or random_feed(session.inputs, shapes, seed)

@@ -54,10 +54,10 @@ class Heaviest:
         share = extent / (math.ceil(extent / lanes) * lanes)
         count = min(extent, lanes)
         for read, fmt in self.reads:
-            moved = _moved(block, read, fmt, variable, stride, 1)
+            moved = address_step(block, read, fmt, variable, stride, 1)
             if moved == 0:
                 continue
-            if moved is None or _moved(block, read, fmt, variable, stride, count - 1) != moved * (count - 1):
+            if moved is None or address_step(block, read, fmt, variable, stride, count - 1) != moved * (count - 1):
                 share = min(share, _GATHERED)
             elif moved == 1:
                 share *= _UNALIGNED if block.is_contraction and _slides(read, variable) else 1.0
@@ -84,7 +84,7 @@ class Heaviest:
         if self.step is None or not self.block.is_contraction or _slides(read, self.step[0]):
             return False
         variable, stride, _ = self.step
-        return _moved(self.block, read, fmt, variable, stride, 1) == 1 and not _steps_near(self.block, read, fmt)
+        return address_step(self.block, read, fmt, variable, stride, 1) == 1 and not _steps_near(self.block, read, fmt)
 
     def _is_dot(self, lanes: int) -> bool:
         """All operands lie contiguous along one long variable of the reduction."""
@@ -92,7 +92,9 @@ class Heaviest:
         for variable, extent in enumerate(block.extents):
             if block.is_spatial(variable) or not isinstance(extent, int) or extent < 4 * lanes:
                 continue
-            if self.is_known and all(_moved(block, r, f, variable, 1, lanes - 1) == lanes - 1 for r, f in self.reads):
+            if self.is_known and all(
+                address_step(block, r, f, variable, 1, lanes - 1) == lanes - 1 for r, f in self.reads
+            ):
                 return True
         return False
 
@@ -162,7 +164,7 @@ def _lane_step(block: Block, write: Access, fmt: Format) -> tuple[int, int, int]
     return variable, digit.stride, digit.extent if isinstance(digit.extent, int) else SYMBOL_SIZE
 
 
-def _moved(block: Block, read: Access, fmt: Format, variable: int, stride: int, steps: int) -> int | None:
+def address_step(block: Block, read: Access, fmt: Format, variable: int, stride: int, steps: int) -> int | None:
     """Elements by which the address of ``read`` moves in ``steps`` lanes; ``None`` where it can't be told."""
     points: tuple[dict[int, int], ...] = ({}, {variable: stride * steps})
     indices = [[_value(index, point) for index in read.indices] for point in points]
@@ -199,7 +201,7 @@ def _slides(read: Access, variable: int) -> bool:
 def _steps_near(block: Block, read: Access, fmt: Format) -> bool:
     """The innermost step of the reduction that moves ``read`` moves it by little."""
     moved = [
-        abs(_moved(block, read, fmt, i, 1, 1) or 0)
+        abs(address_step(block, read, fmt, i, 1, 1) or 0)
         for i in range(len(block.iters))
         if not block.is_spatial(i) and block.extents[i] != 1
     ]

@@ -14,12 +14,18 @@ from eqsat_layout.planning.options import Options, check_names
 
 
 def as_module(source: Any, options: Options) -> tuple[Any, Options]:
-    """The module of ``source`` (:mod:`eqsat_layout.sources`) with the ``shapes`` that are asked for."""
-    if isinstance(source, tvm.IRModule) and options.get("shapes") is None and options.get("inputs") is None:
-        return source, options
-    check_names(options)
-    from eqsat_layout.sources.source import source_of  # TVM's parser and frontends take long to import
-
+    """The module of ``source`` (:mod:`eqsat_layout.sources`) with the ``shapes`` and ``precision`` that are asked for."""
     rest = options.copy()
-    shapes = rest.pop("shapes", None)
-    return source_of(source, rest.pop("inputs", None), shapes).module, rest
+    shapes, inputs, precision = rest.pop("shapes", None), rest.pop("inputs", None), rest.pop("precision", None)
+    mod = source
+    if not isinstance(source, tvm.IRModule) or shapes is not None or inputs is not None:
+        check_names(options)
+        from eqsat_layout.sources.source import source_of  # TVM's parser and frontends take long to import
+
+        mod = source_of(source, inputs, shapes).module
+    if precision is not None:
+        from eqsat_layout.passes.precision import in_precision
+        from eqsat_layout.targets.lowering import prepared
+
+        mod = in_precision(prepared(mod), precision)
+    return mod, rest

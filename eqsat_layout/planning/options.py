@@ -26,6 +26,8 @@ class Options(TypedDict, total=False):
 
     ``shapes``: sizes for inputs with symbolic ones, ``{"x": (1, 3, 224, 224)}``; None leaves an axis as it is, and
     several, ``{"x": ((1, 8), 3, 224, 224)}``, make a program for each of them and one for all others.
+    ``precision``: "float16" computes products of a float32 model with operands in half precision; inputs and results
+    keep their types, and results differ by what half precision rounds.
     ``inputs``: a tensor, a tuple of them, or a dictionary by names, to trace an ``nn.Module`` with.
     ``rules``: further ``.egg`` files. ``desired_layouts``: layouts by op, as TVM's ``ConvertLayout`` takes them, or
     callbacks; best effort, notes say where they can't be had or cost more. ``candidates``: False offers no other
@@ -43,6 +45,7 @@ class Options(TypedDict, total=False):
 
     shapes: Mapping[str, Sequence[int | Sequence[int] | None]] | None
     inputs: Any
+    precision: str | None
     rules: Iterable[str | Path] | None
     desired_layouts: DesiredLayouts | None
     cost_model: CostModel | None

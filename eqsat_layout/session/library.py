@@ -1,4 +1,4 @@
-"""Compiled programs as libraries in files.
+"""Compiled programs in files: libraries, and programs for devices.
 
 In: an executable, or a path. Out: a file that appears whole or not at all; the program in one, and its interface.
 """
@@ -18,31 +18,54 @@ from tvm import relax
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line
 from eqsat_layout.session.interface import TELLS, Interface
-from eqsat_layout.sources.suffixes import LIBRARIES
+from eqsat_layout.sources.suffixes import LIBRARIES, PROGRAMS
+from eqsat_layout.targets.gpu.host.device_program import DeviceProgram, kind_of_program
+from eqsat_layout.targets.registry import target
 
 
 def written_to(path: Path, executable: Any) -> None:
     """Under a new name first: a library that a process runs must not be written over."""
-    check_output(path)
+    is_for_device = isinstance(executable, DeviceProgram)
+    check_output(path, ".program" if is_for_device else ".so")
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".saving") as folder:
             made = Path(folder) / path.name
-            executable.export_library(str(made))
+            if is_for_device:
+                executable.save(made)
+            else:
+                executable.export_library(str(made))
             os.replace(made, path)
     except OSError as error:
         raise EqsatError(f"{path}: {error.strerror or error}") from error
 
 
-def check_output(path: Path) -> None:
-    """:class:`EqsatError` for a name that no library has."""
-    if path.suffix not in LIBRARIES:
-        raise EqsatError(f"{path}: a library's name ends in {', '.join(sorted(LIBRARIES))}")
+def check_output(path: Path, suffix: str) -> None:
+    """:class:`EqsatError` for a name that no file has whose kind has this one."""
+    known = LIBRARIES if suffix in LIBRARIES else PROGRAMS
+    if path.suffix not in known:
+        what = "library" if known is LIBRARIES else "program for a device"
+        raise EqsatError(f"{path}: a {what}'s name ends in {', '.join(sorted(known))}")
 
 
 def opened(path: Path) -> tuple[Any, Interface]:
-    """The program in a library that :func:`written_to` wrote. Opening a library runs code of it."""
+    """The program in a file that :func:`written_to` wrote. Opening a library runs code of it."""
     if not path.is_file():
         raise EqsatError(f"{path}: there is no such file")
+    return _opened_program(path) if path.suffix in PROGRAMS else _opened_library(path)
+
+
+def _opened_program(path: Path) -> tuple[DeviceProgram, Interface]:
+    data = path.read_bytes()
+    try:
+        program: DeviceProgram = target(kind_of_program(data)).loaded(memoryview(data))
+        return program, Interface.from_json(program.constant_of(TELLS).decode())
+    except KeyError as error:
+        raise EqsatError(f"{path}: does not say what it takes: Session.save writes such") from error
+    except EqsatError as error:
+        raise EqsatError(f"{path}: {error}") from error
+
+
+def _opened_library(path: Path) -> tuple[Any, Interface]:
     with tempfile.TemporaryDirectory() as folder:
         # the system takes a file for the one of that name that it has loaded, even if it was replaced; TVM's own
         # load_module follows links

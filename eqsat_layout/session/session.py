@@ -16,13 +16,15 @@ import tvm
 from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.planning.compile import compile
 from eqsat_layout.planning.options import Options, check_names, with_options_in_help
+from eqsat_layout.session.device_runs import DeviceRuns
 from eqsat_layout.session.feed import check_names as check_port_names
 from eqsat_layout.session.feed import tensors_of
 from eqsat_layout.session.interface import TensorSpec, interface_of, telling
 from eqsat_layout.session.library import opened, written_to
 from eqsat_layout.session.runs import Runs
 from eqsat_layout.session.tensors import Array
-from eqsat_layout.sources.suffixes import LIBRARIES
+from eqsat_layout.sources.suffixes import COMPILED
+from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
 from eqsat_layout.targets.registry import target as target_of
 
 if TYPE_CHECKING:
@@ -33,16 +35,16 @@ if TYPE_CHECKING:
 class Session:
     """``Session("model.onnx").run(None, {"x": array})``: a model, compiled and ready to run.
 
-    ``source`` is a path (``.onnx``, ``.pt2``, ``.py``, ``.json``, or the ``.so`` that :meth:`save` wrote, whose code
-    runs), an ONNX ``ModelProto``, a torch ``ExportedProgram``, an ``nn.Module`` with example ``inputs``, or an
-    IRModule. Several threads may run one session.
+    ``source`` is a path (``.onnx``, ``.pt2``, ``.py``, ``.json``, the ``.so`` that :meth:`save` wrote, whose code runs,
+    or the ``.program`` of a device), an ONNX ``ModelProto``, a torch ``ExportedProgram``, an ``nn.Module`` with example
+    ``inputs``, or an IRModule. Several threads may run one session.
     """
 
     def __init__(self, source: Any, *, target: Any = None, **options: Unpack[Options]) -> None:
         check_names(options)
         self._target = target_of(target, approx=options.get("approx", True))
         self._made: tuple[tvm.IRModule, Options] | None = None
-        if isinstance(source, str | os.PathLike) and Path(source).suffix in LIBRARIES:
+        if isinstance(source, str | os.PathLike) and Path(source).suffix in COMPILED:
             if options:
                 raise EqsatError(f"{source}: is compiled already, so {next(iter(options))}= comes too late")
             self._executable, self._interface = opened(Path(source))
@@ -92,11 +94,14 @@ class Session:
         return plan(prepared(module), self._target, **options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a library, ``.so``, with all weights, that :class:`Session` opens again on machines such as this."""
+        """Writes a library, ``.so``, with all weights, that :class:`Session` opens again on machines such as this; of
+        what was compiled for a device a ``.program``, which is data."""
         written_to(Path(path), self._executable)
 
     @cached_property
-    def _runs(self) -> Runs:
+    def _runs(self) -> Runs | DeviceRuns:
+        if isinstance(self._executable, DeviceProgram):
+            return DeviceRuns(self._executable, self._interface.entry)
         device = self._target.device
         if device is None:
             raise TargetError(f"{self._target.name}: nothing here runs what was compiled for it; save() it")

@@ -19,7 +19,7 @@ from eqsat_layout.readers.model import Sizes
 from eqsat_layout.readers.modules import read_model
 from eqsat_layout.sources.frontends import from_memory
 from eqsat_layout.sources.shapes import Shapes, checked_shapes, fixed, with_shapes
-from eqsat_layout.sources.suffixes import LIBRARIES
+from eqsat_layout.sources.suffixes import COMPILED
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def entry_of(mod: tvm.IRModule) -> str:
 
 
 def _from_file(path: Path, sizes: Sizes | None) -> Source:
-    if path.suffix in LIBRARIES:
+    if path.suffix in COMPILED:
         raise EqsatError(
             f"{path}: is compiled already; open it with eqsat_layout.Session, or give the model's own file"
         )

@@ -65,6 +65,8 @@ class Target:
     """
 
     kind: ClassVar[str]
+    suffix: ClassVar[str] = ".so"
+    """Of files that what it builds is saved in."""
 
     def __init__(self, tvm_target: tvm.target.Target, *, approx: bool = True, elsewhere: str | None = None):
         self.tvm, self.approx, self.elsewhere = tvm_target, approx, elsewhere

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from eqsat_layout.maps import GLOBAL, Extent, Format, Memory
 from eqsat_layout.maps.index_map import extent_product
+from eqsat_layout.targets.gpu.host.sizes import Size, product
 from eqsat_layout.targets.opencl.profiles import Profile
 
 TEXTURE: Final = "global.texture"
@@ -97,6 +98,12 @@ class ImageMemory(Memory):
 def first_column(scope: str, rank: int) -> int:
     """The axis at which columns start, as TVM's TextureFlatten has it; the one before it makes rows."""
     return {TEXTURE: rank - 2, NHWC: 2, WEIGHT: 1}[scope]
+
+
+def image_of(shape: Sequence[Size], scope: str) -> tuple[Size, Size, Size]:
+    """Layers, rows and columns of the image that holds a tensor."""
+    column = first_column(scope, len(shape))
+    return product(shape[: column - 1]), shape[column - 1], product(shape[column:-1])
 
 
 def memories_of(profile: Profile, spatial_limit: int, layer_limit: int) -> Mapping[str, Memory]:

@@ -21,13 +21,13 @@ from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm
 from eqsat_layout.implementations.layouts import Candidate
 from eqsat_layout.maps import Format, Memory
 from eqsat_layout.notes import Notes
+from eqsat_layout.targets.gpu.join import joined
 from eqsat_layout.targets.opencl.accesses import why_not_read, why_not_written
 from eqsat_layout.targets.opencl.build import build
 from eqsat_layout.targets.opencl.candidates import candidates
 from eqsat_layout.targets.opencl.costs import ImageRoofline
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.images import memories_of
-from eqsat_layout.targets.opencl.join import joined
 from eqsat_layout.targets.opencl.profiles import Profile, profile_of
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import parsed
@@ -41,6 +41,7 @@ class OpenClTarget(Target):
     """A GPU, or PoCL, that its profile describes."""
 
     kind: ClassVar[str] = "opencl"
+    suffix: ClassVar[str] = ".program"
 
     @cached_property
     def profile(self) -> Profile:

@@ -10,8 +10,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 from compare import assert_close, inputs_for, machine
-from programs import constant
-from tvm.relax import op
 
 import eqsat_layout
 from eqsat_layout.maps import GLOBAL
@@ -22,9 +20,6 @@ os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", "1")  # the workers of pytest-xd
 os.environ.setdefault("POCL_CACHE_DIR", os.path.join(os.environ["EQSAT_LAYOUT_CACHE"], "pocl"))
 
 ADRENO: Final = {"kind": "opencl", "device": "adreno"}
-SIZE: Final = (1, 32, 14, 14)
-
-nn = op.nn
 
 
 @cache
@@ -66,11 +61,6 @@ def images(program: OpenClProgram) -> int:
 def launches(program: OpenClProgram) -> list[str]:
     """The PrimFuncs whose kernels are launched, in order."""
     return [launch.op for function in program.plan.functions for launch in function.launches]
-
-
-def conv(builder: Any, x: Any, seed: int = 0, channels: int = 32, size: int = 3, groups: int = 1, **how: Any) -> Any:
-    weight = constant(channels, int(x.ty.shape.values[1]) // groups, size, size, seed=seed)
-    return builder.emit(nn.conv2d(x, weight, padding=size // 2, groups=groups, **how), f"conv{seed}")
 
 
 def _flat(value: Any) -> Any:

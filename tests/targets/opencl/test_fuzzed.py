@@ -14,7 +14,8 @@ from compare import machine
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs import program
-from targets.opencl.running import ADRENO, compiled, conv, images, nn, results
+from targets.device_cases import conv, nn
+from targets.opencl.running import ADRENO, compiled, images, results
 from targets.opencl.running import check as run
 from tvm.relax import op
 

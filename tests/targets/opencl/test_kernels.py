@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 import tvm
 from programs import program
-from targets.opencl.running import check, conv, nn
+from targets.device_cases import conv, nn
+from targets.opencl.running import check
 from tvm import relax
 from tvm.relax import op
 from tvm.script import tirx as T
 
 from eqsat_layout.errors import Refused, TargetError
-from eqsat_layout.targets.opencl.kernels.functions import with_work_items
+from eqsat_layout.targets.gpu.kernels.functions import with_work_items
+from eqsat_layout.targets.gpu.kernels.serial import in_one_work_item
 from eqsat_layout.targets.opencl.kernels.lowering import lowered
-from eqsat_layout.targets.opencl.kernels.serial import in_one_work_item
 
 SHAPE = (1, 16, 9, 9)
 

@@ -8,11 +8,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import program
-from targets.opencl.running import SIZE, check, conv, nn
+from targets.device_cases import SIZE, conv, nn
+from targets.opencl.running import check
 from tvm.relax import op
 
-from eqsat_layout.targets.opencl.host.plan import Argument, Constant, Function, HostPlan, Launch, Memory, Value
-from eqsat_layout.targets.opencl.host.reuse import with_shared_memories
+from eqsat_layout.targets.gpu.host.plan import Argument, Constant, Function, HostPlan, Launch, Memory, Value
+from eqsat_layout.targets.gpu.host.reuse import with_shared_memories
 
 _KINDS = [Memory(64), Memory(128), Memory(["mul", "s0", 4]), Memory(64, (1, 2, 2), "float32")]
 

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from programs import program
-from targets.opencl.running import SIZE, compiled, context, conv, nn
+from targets.device_cases import SIZE, conv, nn
+from targets.opencl.running import compiled, context
 from tvm.relax import op
 
 from eqsat_layout.errors import EqsatError, InputError
+from eqsat_layout.targets.gpu.host.plan import HostPlan
+from eqsat_layout.targets.gpu.host.sizes import value_of
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
-from eqsat_layout.targets.opencl.host.plan import HostPlan
-from eqsat_layout.targets.opencl.host.sizes import value_of
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +58,9 @@ def test_images_are_declared_with_their_extents(made: OpenClProgram) -> None:
 def test_what_is_no_program_is_refused(made: OpenClProgram, tmp_path: Path) -> None:
     made.save(tmp_path / "net.cl")
     whole = (tmp_path / "net.cl").read_bytes()
-    other = whole.replace(b"eqsat_layout OpenCL", b"eqsat_layout OpenGL")
+    other = whole.replace(b"program for opencl", b"program for openGL")
     for broken in (b"", b"no program", whole[:100], whole[:-1000], other):
-        with pytest.raises(EqsatError, match="no OpenCL program"):
+        with pytest.raises(EqsatError, match="no eqsat_layout program for opencl"):
             OpenClProgram.from_bytes(broken)
 
 

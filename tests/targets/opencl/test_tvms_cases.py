@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from programs import program
-from targets.opencl.running import ADRENO, check, compiled, launches, nn, results
+from targets.device_cases import nn
+from targets.opencl.running import ADRENO, check, compiled, launches, results
 from tvm import relax
 from tvm.relax import op
 

@@ -1,98 +1,23 @@
-"""A program for OpenCL devices: sources of kernels, a host plan, constants. All of it is data.
+"""A program for OpenCL devices.
 
-In: what :mod:`eqsat_layout.targets.opencl.host.program` made, or a file. Out: :class:`OpenClProgram`: to look at, to
-keep, to embed elsewhere, and to run here where pyopencl and a device are.
+In: what :mod:`eqsat_layout.targets.opencl.build` made, or a file. Out: :class:`OpenClProgram`.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar
 
-from eqsat_layout.errors import EqsatError
-from eqsat_layout.system.frames import head_of, padding_after, split_head
-from eqsat_layout.targets.opencl.host.device import DeviceProgram
-from eqsat_layout.targets.opencl.host.plan import HostPlan
-
-_KIND: Final = "eqsat_layout OpenCL program"
+from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
+from eqsat_layout.targets.opencl.host.device import OpenClDevice
 
 
-@dataclass(frozen=True)
-class OpenClProgram:
-    """``sources``: OpenCL C by the name of the kernel, each complete. ``plan``: what the host does with them.
+@dataclass(frozen=True, repr=False)
+class OpenClProgram(DeviceProgram):
+    """``sources`` are OpenCL C."""
 
-    ``constants``: bytes, of which the plan says what lies where.
-    """
+    kind: ClassVar[str] = "opencl"
 
-    sources: Mapping[str, str]
-    plan: HostPlan
-    constants: Sequence[bytes | memoryview]
-
-    @property
-    def source(self) -> str:
-        """All kernels one after the other, to read."""
-        return "\n".join(f"// {name}\n{text}" for name, text in self.sources.items())
-
-    def parts(self) -> list[bytes | memoryview]:
-        """The program as bytes, in pieces."""
-        head = {"kind": _KIND, "sources": dict(self.sources), "plan": self.plan.to_data()}
-        pieces: list[bytes | memoryview] = [head_of(head)]
-        for one in self.constants:
-            pieces += [one, bytes(padding_after(len(one)))]
-        return pieces
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a file of JSON and constants."""
-        with open(path, "wb") as file:
-            file.writelines(self.parts())
-
-    def export_library(self, file_name: Any, **_: Any) -> None:
-        """:class:`EqsatError`: what TVM's executables have, and this is no library."""
-        raise EqsatError(f"{file_name}: a program for OpenCL is no library; OpenClProgram.save writes a file of data")
-
-    @staticmethod
-    def from_bytes(data: bytes | memoryview) -> OpenClProgram:
-        """What :meth:`parts` gave, in one piece, which it uses for the constants. :class:`EqsatError` for others."""
-        try:
-            head, rest = split_head(memoryview(data))
-            if head["kind"] != _KIND:
-                raise ValueError("another kind of file")
-            plan = HostPlan.from_data(head["plan"])
-            sources = {str(name): str(text) for name, text in head["sources"].items()}
-            return OpenClProgram(sources, plan, list(_split(rest, [c.size for c in plan.constants])))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            raise EqsatError(f"this is no OpenCL program: {error}") from error
-
-    @staticmethod
-    def load(path: str | os.PathLike[str]) -> OpenClProgram:
-        """What :meth:`save` wrote."""
-        return OpenClProgram.from_bytes(Path(path).read_bytes())
-
-    def on(self, context: Any = None) -> DeviceProgram:
+    def on(self, device: Any = None) -> OpenClDevice:
         """Built for the device of a pyopencl ``Context``; ``None``: the first device there is."""
-        return DeviceProgram(self, context)
-
-    def __call__(self, *inputs: Any, entry: str | None = None) -> Any:
-        """Runs a function on the first device, the only one if there is one: arrays in and out, tuples as lists."""
-        return self._here(*inputs, entry=entry)
-
-    @cached_property
-    def _here(self) -> DeviceProgram:
-        return self.on()
-
-    def __repr__(self) -> str:
-        functions = ", ".join(f.name for f in self.plan.functions)
-        return f"<OpenClProgram of {functions}: {len(self.sources)} kernels>"
-
-
-def _split(data: memoryview, sizes: Sequence[int]) -> Any:
-    place = 0
-    for size in sizes:
-        if place + size > len(data):
-            raise ValueError("it is cut off")
-        yield data[place : place + size]
-        place += size + padding_after(size)
+        return OpenClDevice(self.plan, self.constants, self.sources, device)

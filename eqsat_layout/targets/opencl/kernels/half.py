@@ -14,8 +14,8 @@ from typing import Any, Final
 import tvm
 from tvm import ir, tirx
 
-from eqsat_layout.targets.opencl.kernels.nests import Nest
-from eqsat_layout.targets.opencl.kernels.vectors import is_image
+from eqsat_layout.targets.gpu.kernels.nests import Nest
+from eqsat_layout.targets.gpu.kernels.vectors import is_image
 from eqsat_layout.tir.structural import structural_map
 
 _HALF, _SINGLE, _BITS = "float16", "float32", "uint16"

@@ -17,8 +17,8 @@ from tvm import ir, s_tir, tirx
 from tvm.s_tir.backend.adreno.transform import TextureFlatten
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.targets.gpu.kernels.vectors import LANES
 from eqsat_layout.targets.opencl.kernels import half
-from eqsat_layout.targets.opencl.kernels.vectors import LANES
 from eqsat_layout.targets.schedules.exact_values import reveal_arithmetic
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 

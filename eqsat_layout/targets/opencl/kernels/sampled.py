@@ -14,9 +14,9 @@ from typing import Any, Final
 import tvm
 from tvm import ir, tirx
 
+from eqsat_layout.targets.gpu.kernels.nests import Nest
+from eqsat_layout.targets.gpu.kernels.vectors import is_image
 from eqsat_layout.targets.opencl.images import first_column
-from eqsat_layout.targets.opencl.kernels.nests import Nest
-from eqsat_layout.targets.opencl.kernels.vectors import is_image
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.structural import structural_map
 

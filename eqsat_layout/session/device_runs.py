@@ -1,0 +1,41 @@
+"""Runs of a program for a device, one at a time.
+
+In: a program, tensors. Out: the results as arrays that nobody else writes to.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from eqsat_layout.session.tensors import Array, given_back
+from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
+from eqsat_layout.targets.gpu.host.runner import Runner
+
+
+class DeviceRuns:
+    """On the first device of this machine; several threads take turns."""
+
+    def __init__(self, program: DeviceProgram, entry: str) -> None:
+        self._program, self._entry = program, entry
+        self._lock = threading.Lock()
+
+    def __call__(self, tensors: Sequence[Any]) -> list[Array]:
+        """What the program makes of ``tensors``, tuples in order."""
+        arrays = [given_back(tensor, copied=False) for tensor in tensors]
+        with self._lock:
+            return list(_flat(self._runner(*arrays, entry=self._entry)))
+
+    @cached_property
+    def _runner(self) -> Runner:
+        return self._program.on()
+
+
+def _flat(value: Any) -> Iterator[Array]:
+    if isinstance(value, list):
+        for one in value:
+            yield from _flat(one)
+    else:
+        yield value

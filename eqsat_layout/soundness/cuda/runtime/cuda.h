@@ -1,0 +1,1 @@
+#include "device.h"  // all that the simulator has of this header

@@ -1,0 +1,1 @@
+#include "device.h"  // nothing of nvcuda::wmma: whose use is an error of the compiler

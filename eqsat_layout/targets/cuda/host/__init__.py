@@ -1,0 +1,1 @@
+"""The host of a CUDA device: programs as data, and what runs them."""

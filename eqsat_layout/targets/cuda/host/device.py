@@ -1,0 +1,139 @@
+"""A program on a CUDA device of this machine, through the driver.
+
+In: a host plan and the machine code of its kernels. Out: :class:`CudaDevice`, which is called with arrays. What a
+function launches is captured once as a CUDA graph, where all its sizes are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+from eqsat_layout.errors import TargetError
+from eqsat_layout.targets.gpu.host.files import Piece
+from eqsat_layout.targets.gpu.host.plan import Function, HostPlan, Memory
+from eqsat_layout.targets.gpu.host.runner import Array, Runner, Started, Symbols
+from eqsat_layout.targets.gpu.host.sizes import value_of
+
+_NO_BINDINGS: Final = 'CUDA programs run here through cuda-bindings: pip install "eqsat-layout[cuda]"'
+_WITHOUT_ASKING: Final = 48 << 10
+"""Bytes of shared memory of a block that need no permission."""
+
+
+class CudaDevice(Runner):
+    """Kernels loaded on device ``number``. What is allocated lives until :meth:`close`.
+
+    ``driver``: what has the functions of ``cuda.bindings.driver``; ``None``: that itself.
+    """
+
+    def __init__(
+        self,
+        plan: HostPlan,
+        constants: Sequence[Piece],
+        binaries: Mapping[str, bytes],
+        number: int = 0,
+        *,
+        driver: Any = None,
+    ) -> None:
+        super().__init__(plan, constants)
+        self._cuda = _driver() if driver is None else driver
+        self._graphs: dict[str, Any] = {}
+        self._memories: list[Any] = []
+        self._do("cuInit", 0)
+        device = self._do("cuDeviceGet", number)
+        self._context = self._do("cuDevicePrimaryCtxRetain", device)
+        self._do("cuCtxSetCurrent", self._context)
+        self._stream = self._do("cuStreamCreate", 0)
+        self._modules = {name: self._do("cuModuleLoadData", code) for name, code in binaries.items()}
+        self._kernels = {
+            name: self._do("cuModuleGetFunction", module, name.encode()) for name, module in self._modules.items()
+        }
+        self._permitted: dict[str, int] = {}
+
+    def allocated(self, memory: Memory, symbols: Symbols) -> Any:
+        """Device memory."""
+        self._memories.append(self._do("cuMemAlloc", max(1, value_of(memory.bytes, symbols))))
+        return self._memories[-1]
+
+    def copy_in(self, made: Any, memory: Memory, symbols: Symbols, array: Array) -> None:
+        """From this machine's memory."""
+        self._do("cuMemcpyHtoD", made, array.ctypes.data, array.nbytes)
+
+    def copy_out(self, array: Array, made: Any, memory: Memory, symbols: Symbols) -> None:
+        """To this machine's memory."""
+        self._do("cuMemcpyDtoH", array.ctypes.data, made, array.nbytes)
+
+    def run(self, function: Function, launches: Sequence[Started]) -> None:
+        """As a graph; where memories may change from call to call, one by one."""
+        if function.symbols or not launches:
+            super().run(function, launches)
+            return
+        if function.name not in self._graphs:
+            mode = self._cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+            self._do("cuStreamBeginCapture", self._stream, mode)
+            super().run(function, launches)
+            captured = self._do("cuStreamEndCapture", self._stream)
+            self._graphs[function.name] = self._do("cuGraphInstantiate", captured, 0)
+            self._do("cuGraphDestroy", captured)
+        self._do("cuGraphLaunch", self._graphs[function.name], self._stream)
+
+    def launch(self, started: Started) -> None:
+        """On the one stream."""
+        kernel = self._kernels[started.kernel]
+        if started.shared > max(_WITHOUT_ASKING, self._permitted.get(started.kernel, 0)):
+            attribute = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._do("cuFuncSetAttribute", kernel, attribute, started.shared)
+            self._permitted[started.kernel] = started.shared
+        values = [_value(one) for one in started.arguments]
+        pointers = np.array([value.ctypes.data for value in values], dtype=np.uint64)
+        config = self._cuda.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = started.groups
+        config.blockDimX, config.blockDimY, config.blockDimZ = started.items
+        config.sharedMemBytes, config.hStream = started.shared, self._stream
+        if started.overlaps:
+            attribute = self._cuda.CUlaunchAttribute()
+            attribute.id = self._cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            config.attrs, config.numAttrs = [attribute], 1
+        self._do("cuLaunchKernelEx", config, kernel, pointers.ctypes.data, 0)
+
+    def finish(self) -> None:
+        """Waits for the stream."""
+        self._do("cuStreamSynchronize", self._stream)
+
+    def close(self) -> None:
+        """Gives the device's memory back; it can't run any more."""
+        while self._graphs:
+            self._do("cuGraphExecDestroy", self._graphs.popitem()[1])
+        while self._memories:
+            self._do("cuMemFree", self._memories.pop())
+        for module in self._modules.values():
+            self._do("cuModuleUnload", module)
+        self._modules = {}
+
+    def _do(self, name: str, *arguments: Any) -> Any:
+        """What the driver's function gives; :class:`TargetError` with its word for what went wrong."""
+        error, *results = getattr(self._cuda, name)(*arguments)
+        if error != self._cuda.CUresult.CUDA_SUCCESS:
+            raise TargetError(f"{name}: {error.name}")
+        return results[0] if results else None
+
+
+def _value(argument: Any) -> Array:
+    """An argument where the driver finds it: a pointer or a number."""
+    if isinstance(argument, np.generic):
+        return np.array([argument])
+    return np.array([int(argument)], dtype=np.uint64)
+
+
+def _driver() -> ModuleType:
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise TargetError(_NO_BINDINGS) from error
+    if not isinstance(driver, ModuleType):
+        raise TargetError(_NO_BINDINGS)
+    return driver

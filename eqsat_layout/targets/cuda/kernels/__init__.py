@@ -1,0 +1,1 @@
+"""Kernels of CUDA as TIR, one family a folder or file."""

@@ -1,0 +1,148 @@
+"""What a warp multiplies: fragments of both operands from shared memory, and the instructions between them.
+
+In: tiles in shared memory, and where a warp's part of them begins. Out: statements for one step of an instruction. The
+registers of a thread are those that PTX says for m16n8 instructions: of sums, row ``lane / 4`` and columns
+``2 * (lane % 4)`` and the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tvm import tirx
+
+from eqsat_layout.targets.cuda.kernels.arithmetics import Arithmetic
+from eqsat_layout.targets.cuda.kernels.fills import Fill
+from eqsat_layout.targets.cuda.kernels.statements import address, at, issued, kept, local, sequence
+
+ROWS: Final = 16
+"""Of an instruction; columns are loaded by as many too, for two instructions."""
+COLUMNS: Final = 8
+_LOAD: Final = "ldmatrix.sync.aligned.m8n8.x4{}.shared.b16"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A warp's part of one operand: ``extent`` rows or columns of the product from ``first`` on.
+
+    ``is_left``: the left operand. ``along_steps``: units of shared memory lie along the steps.
+    """
+
+    fill: Fill
+    arithmetic: Arithmetic
+    extent: int
+    is_left: bool
+    along_steps: bool
+
+    def registers(self) -> Any:
+        return local(self.extent // ROWS * 4, "uint32", "left" if self.is_left else "right")
+
+    def loaded(self, registers: Any, shared: Any, start: Any, first: Any, step: int, lane: Any) -> Any:
+        """The fragments of one instruction's steps, for all rows or columns."""
+        load = self._by_matrix if self._in_matrices else self._by_word
+        return sequence(
+            load(registers, shared, start, first + tile * ROWS, step, lane, tile * 4)
+            for tile in range(self.extent // ROWS)
+        )
+
+    @property
+    def _in_matrices(self) -> bool:
+        """``ldmatrix`` exchanges elements of 2 bytes only."""
+        return self.along_steps or self.arithmetic.operand_bytes == 2
+
+    def _by_matrix(
+        self, registers: Any, shared: Any, start: Any, first: Any, step: int, lane: Any, at_register: int
+    ) -> Any:
+        """Four matrices of 8 x 16 bytes; each lane says where one row of one of them is."""
+        inside, second, third = (tirx.floormod(lane, 8), tirx.floormod(tirx.floordiv(lane, 8), 2), lane // 16)
+        # registers of the left operand go down the rows first, those of the right one along the steps
+        down, along = (second, third) if self.is_left else (third, second)
+        if self.along_steps:
+            row, unit = first + down * 8 + inside, step * 2 + along
+        else:
+            row, unit = step * ROWS + along * 8 + inside, tirx.floordiv(first, 8) + down
+        exchange = self.fill.shape.exchange(inside)
+        source = address(shared, start + self.fill.shape.word(row, unit, exchange))
+        targets = [at(registers, at_register + index) for index in range(4)]
+        return issued(_LOAD.format("" if self.along_steps else ".trans"), *targets, source)
+
+    def _by_word(
+        self, registers: Any, shared: Any, start: Any, first: Any, step: int, lane: Any, at_register: int
+    ) -> Any:
+        """Words one by one, where units lie across the steps."""
+        group, place = tirx.floordiv(lane, 4), tirx.floormod(lane, 4)
+
+        def word(index: int) -> Any:
+            down, along = (index % 2, index // 2) if self.is_left else (index // 2, index % 2)
+            row, column = step * 8 + along * 4 + place, first + down * 8 + group
+            exchange = self.fill.shape.exchange(place, by_word=True)
+            where = start + self.fill.shape.word(row, tirx.floordiv(column, 4), exchange) + tirx.floormod(group, 4)
+            return kept(registers, tirx.reinterpret("uint32", at(shared, where)), at_register + index)
+
+        return sequence(word(index) for index in range(4))
+
+
+def multiplied(arithmetic: Arithmetic, left: Part, right: Part, sums: Any, a: Any, b: Any) -> Any:
+    """All products of a warp's fragments added to its sums."""
+    if arithmetic.products == 1:
+        rounded = [_rounded(one) for one in (a, b)] if arithmetic.operand == "float32" else []
+        return sequence([*rounded, *_instructions(arithmetic, left, right, sums, [(a, b)])])
+    (low_a, cut_a), (low_b, cut_b) = (_cut(one) for one in (a, b))
+    pairs = [(low_a, b), (a, low_b), (a, b)]
+    return sequence([cut_a, cut_b, *_instructions(arithmetic, left, right, sums, pairs)])
+
+
+def _instructions(
+    arithmetic: Arithmetic, left: Part, right: Part, sums: Any, pairs: list[tuple[Any, Any]]
+) -> Iterator[Any]:
+    rows, columns = left.extent // ROWS, right.extent // COLUMNS
+    for row in range(rows):
+        for turn in range(columns):
+            column = turn if row % 2 == 0 else columns - 1 - turn  # what was used last is used again first
+            own = [at(sums, (row * columns + column) * 4 + index) for index in range(4)]
+            for a, b in pairs:
+                lefts = [at(a, row * 4 + index) for index in range(4)]
+                rights = [at(b, column * 2 + index) for index in range(2)]
+                yield issued(arithmetic.instruction, *own, *lefts, *rights, *own)
+
+
+def _rounded(registers: Any) -> Any:
+    """To tensorfloat32, to nearest: the unit itself would cut."""
+    size = int(registers.ty.shape[0])
+    return sequence(
+        issued("cvt.rna.tf32.f32", at(registers, index), tirx.reinterpret("float32", at(registers, index)))
+        for index in range(size)
+    )
+
+
+def _cut(registers: Any) -> tuple[Any, Any]:
+    """Registers for what is left of floats when they are rounded to tensorfloat32, and the statement that does both."""
+    size = int(registers.ty.shape[0])
+    low = local(size, "uint32", f"{registers.name}_low")
+    whole = local(1, "float32", f"{registers.name}_whole")
+    statements = [tirx.AllocBuffer(low), tirx.AllocBuffer(whole)]
+    for index in range(size):
+        high = at(registers, index)
+        rest = at(whole, 0) - tirx.reinterpret("float32", high)
+        statements += [
+            kept(whole, tirx.reinterpret("float32", high), 0),
+            issued("cvt.rna.tf32.f32", high, at(whole, 0)),
+            issued("cvt.rna.tf32.f32", at(low, index), rest),
+        ]
+    return low, sequence(statements)
+
+
+def zeroed(sums: Any) -> Any:
+    zero = tirx.const(0.0, str(sums.ty.dtype))
+    return sequence(kept(sums, zero, index) for index in range(int(sums.ty.shape[0])))
+
+
+def place_of_sum(lane: Any, index: int) -> tuple[Any, Any]:
+    """Row and column of the sums that a register pair begins at."""
+    return tirx.floordiv(lane, 4) + index * 8, tirx.floormod(lane, 4) * 2
+
+
+def lane_and_warp(thread: Any) -> tuple[Any, Any]:
+    return tirx.floormod(thread, 32), tirx.floordiv(thread, 32)

@@ -1,0 +1,106 @@
+"""How a product is cut into tiles of blocks and warps.
+
+In: a product and a machine. Out: the legal :class:`ProductPlan`s, the fastest by the model first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS, UNIT, Arithmetic
+from eqsat_layout.targets.cuda.kernels.products import Product
+from eqsat_layout.targets.cuda.machine import CudaMachine
+
+_BLOCKS: Final = ((32, 32), (32, 64), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128))
+_WARPS: Final = ((16, 32), (32, 16), (32, 32), (32, 64), (64, 32), (64, 64))
+_STEP_BYTES: Final = (64, 128)
+"""Of a row of a tile along the steps: 4 or 8 units."""
+_STAGES: Final = (2, 3, 4)
+_SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16)
+_PAD: Final = 8
+"""Words between the rows of sums that wait in shared memory: so pairs of them meet in no bank."""
+_OTHERS: Final = 48
+"""Registers of a thread beside sums and fragments (assumed)."""
+_MOST_REGISTERS: Final = 240
+"""Of a thread, by our count: beyond that they spill."""
+_MOST_THREADS: Final = 512
+
+
+@dataclass(frozen=True)
+class ProductPlan:
+    """Rows and columns of a block and of a warp, steps between barriers, stages of shared memory, parts of the sum.
+
+    ``arithmetic``: a name in :data:`ARITHMETICS`.
+    """
+
+    arithmetic: str
+    block_rows: int
+    block_columns: int
+    block_steps: int
+    warp_rows: int
+    warp_columns: int
+    stages: int
+    splits: int = 1
+
+    @property
+    def threads(self) -> int:
+        return 32 * (self.block_rows // self.warp_rows) * (self.block_columns // self.warp_columns)
+
+    @property
+    def stage_words(self) -> int:
+        """Of shared memory."""
+        return (self.block_rows + self.block_columns) * self.block_steps * self._arithmetic.operand_bytes // 4
+
+    @property
+    def waiting_words(self) -> int:
+        """Of shared memory, for the sums of 16 rows of a warp that are about to be stored."""
+        return 16 * (self.warp_columns + _PAD)
+
+    @property
+    def shared_words(self) -> int:
+        return max(self.stages * self.stage_words, self.threads // 32 * self.waiting_words)
+
+    @property
+    def registers(self) -> int:
+        """Of a thread, about."""
+        fragments = (self.warp_rows // 4 + self.warp_columns // 4) * (2 if self._arithmetic.products > 1 else 1)
+        return self.warp_rows * self.warp_columns // 32 + fragments + _OTHERS
+
+    @property
+    def _arithmetic(self) -> Arithmetic:
+        return ARITHMETICS[self.arithmetic]
+
+
+def arithmetic_of(product: Product, *, tensorfloat32: bool = False) -> Arithmetic:
+    """``tensorfloat32``: floats may be cut to so many bits."""
+    return ARITHMETICS["tensorfloat32" if product.dtype == "float32" and tensorfloat32 else product.dtype]
+
+
+def legal_plans(product: Product, arithmetic: Arithmetic, machine: CudaMachine) -> Iterator[ProductPlan]:
+    """Those that fit the machine, and whose parts of the sum all have something to add up."""
+    shapes = itertools.product(_BLOCKS, _WARPS, _STEP_BYTES, _STAGES)
+    for (rows, columns), (warp_rows, warp_columns), step_bytes, stages in shapes:
+        if rows % warp_rows or columns % warp_columns:
+            continue
+        steps = step_bytes // arithmetic.operand_bytes
+        plan = ProductPlan(arithmetic.name, rows, columns, steps, warp_rows, warp_columns, stages)
+        if not _fits(plan, machine):
+            continue
+        tiles = math.ceil(product.steps.extent / steps)
+        for splits in _SPLITS:
+            if splits == 1 or (tiles >= 2 * splits and (splits - 1) * math.ceil(tiles / splits) < tiles):
+                yield ProductPlan(arithmetic.name, rows, columns, steps, warp_rows, warp_columns, stages, splits)
+
+
+def _fits(plan: ProductPlan, machine: CudaMachine) -> bool:
+    units = plan.block_steps * ARITHMETICS[plan.arithmetic].operand_bytes // UNIT
+    return (
+        units <= plan.threads <= _MOST_THREADS
+        and plan.registers <= _MOST_REGISTERS
+        and plan.registers * plan.threads <= machine.registers
+        and 4 * plan.shared_words <= machine.shared_bytes_per_block
+    )

@@ -1,0 +1,313 @@
+"""Blocks that are products of matrices, read off their indices.
+
+In: an unscheduled PrimFunc. Out: its axes as those of a product: of a batch, of rows (of the left operand), of columns
+(of the right one), and of steps (of the sum); both operands as expressions over them; and the elementwise nest that
+follows. Convolutions are products too: their rows are the places of a window, guards of padding and all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cuda.kernels.statements import number
+from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
+from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
+from eqsat_layout.targets.schedules.exact_values import hidden
+from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
+
+_SUMS: Final = {"float16": ("float32", "float16"), "bfloat16": ("float32", "bfloat16"), "float32": ("float32",)}
+"""By the dtype of operands: those that the sum may have."""
+_FEW: Final = 32
+"""Steps of a sum."""
+_MOST: Final = 2**31
+"""Elements of a tensor, for indices of 32 bits."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Axes that are counted as one, the last one fastest."""
+
+    axes: tuple[Axis, ...]
+
+    @property
+    def extent(self) -> int:
+        """Elements of all together."""
+        return math.prod(int(axis.extent) for axis in self.axes)
+
+    @property
+    def last(self) -> int:
+        """Elements along the last axis."""
+        return int(self.axes[-1].extent) if self.axes else 1
+
+    def at(self, number: Any) -> dict[Any, Any]:
+        """The place along every axis of the element of this number."""
+        places: dict[Any, Any] = {}
+        for axis in reversed(self.axes[1:]):
+            places[axis.var] = tirx.floormod(number, axis.extent)
+            number = tirx.floordiv(number, axis.extent)
+        return places | ({self.axes[0].var: number} if self.axes else {})
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An expression of an element. ``dtype``: of the expression, before it is made wider to be multiplied."""
+
+    value: Any
+
+    @property
+    def dtype(self) -> str:
+        return str(self.value.ty.dtype)
+
+    @cached_property
+    def guarded(self) -> tuple[Any, Any] | None:
+        """A load and the condition under which the element is it, or else zero; ``None`` for other expressions."""
+        if isinstance(self.value, tvm.ir.TensorLoad):
+            return self.value, tirx.const(True, "bool")
+        condition, load, other = _choice(self.value) or (None, None, None)
+        is_zero = isinstance(other, tirx.FloatImm | tirx.IntImm) and float(other.value) == 0.0
+        return (load, condition) if isinstance(load, tvm.ir.TensorLoad) and is_zero else None
+
+    def uses(self, axis: Axis) -> bool:
+        return any(axis.var.same_as(var) for var in nodes_of(self.value, tirx.Var))
+
+    def stride(self, axis: Axis) -> int | None:
+        """Elements that its first address moves by along the axis; ``None`` if that is not a constant."""
+        load = nodes_of(self.value, tvm.ir.TensorLoad)[0]
+        return StageAccess(load.source, tuple(load.indices)).stride(axis.var)
+
+
+@dataclass(frozen=True)
+class Product:
+    """``sums[batch, rows, columns] = sum over steps of left[batch, rows, steps] * right[batch, steps, columns]``.
+
+    ``sums``: the buffer that they are in, or would be. ``store``: of a result, over the same axes; its value has a load
+    of the sum in it. ``fixed``: the place along axes of one element.
+    """
+
+    func: Any
+    sums: Any
+    store: Any
+    batch: Group
+    rows: Group
+    columns: Group
+    steps: Group
+    left: Operand
+    right: Operand
+    fixed: Mapping[Any, Any]
+
+    @property
+    def dtype(self) -> str:
+        """That both operands have exactly."""
+        return self.left.dtype if self.left.dtype == self.right.dtype else "float32"
+
+
+def product_of(func: Any) -> Product:
+    """Raises :class:`~eqsat_layout.errors.Refused` for what is no product."""
+    func = narrowed(func)
+    nests = inlined(nests_of(hidden(func)), list(func.params))
+    reductions = [nest for nest in nests if nest.reduced]
+    if len(reductions) != 1 or len(nests) > 2 or nests[0] is not reductions[0]:
+        raise Refused("it is no reduction, alone or with one nest after it")
+    nest, follower = nests[0], nests[1] if nests[1:] else None
+    if not nest.is_plain or any(as_int(axis.extent) is None for axis in (*nest.spatial, *nest.reduced)):
+        raise Refused("its sums are not stored where its axes are, or extents are not known")
+    if any(int(axis.extent) == 0 for axis in (*nest.spatial, *nest.reduced)):
+        raise Refused("it has no elements")
+    if follower is not None:
+        _check_follows(follower, nest, func)
+    spatial, factors, store = _with_groups_apart(nest.spatial, _factors(nest), _store(nest, follower))
+    groups = _groups(spatial, nest.reduced, factors)
+    access = StageAccess(store.buffer, tuple(store.indices))
+    along = [axis for axis in (*groups["first"], *groups["second"]) if access.stride(axis.var) == 1]
+    is_swapped = along[0] in groups["first"] if along else not groups["second"]
+    names = ("second", "first") if is_swapped else ("first", "second")
+    left, right = (factors[1], factors[0]) if is_swapped else factors
+    rows, columns = (groups[name] for name in names)
+    if not columns:
+        raise Refused("it has no columns")
+    if not rows and math.prod(int(axis.extent) for axis in groups["steps"]) < _FEW:
+        raise Refused("nothing is read twice, and little is summed: tensor cores are of no use")
+    columns.sort(key=lambda axis: access.stride(axis.var) == 1)
+    steps = sorted(groups["steps"], key=lambda axis: _step_key(axis, left, right))
+    fixed = {axis.var: tirx.const(0, "int32") for axis in (*spatial, *nest.reduced) if int(axis.extent) == 1}
+    batch, *sides, sums = (Group(tuple(axes)) for axes in (groups["batch"], rows, columns, steps))
+    return Product(func, nest.buffers[0], store, batch, sides[0], sides[1], sums, left, right, fixed)
+
+
+def narrowed(func: Any) -> Any:
+    """With indices of 32 bits."""
+    for parameter in func.params:
+        if str(getattr(parameter.ty, "dtype", "")) == "int64":  # TVM's pass would make its elements narrow too
+            raise Refused(f"{parameter.name} is of 64-bit integers")
+        extents = [as_int(extent) for extent in parameter.ty.shape] if type(parameter.ty) is tirx.BufferType else [None]
+        if None in extents or math.prod(extent or 0 for extent in extents) >= _MOST:
+            raise Refused(f"the size of {parameter.name} is not known, or not one of 32 bits")
+    var = tvm.ir.GlobalVar("main")
+    return tirx.transform.ForceNarrowIndexToInt32()(tvm.IRModule({var: func}))[var]
+
+
+def _check_follows(follower: Nest, nest: Nest, func: Any) -> None:
+    """Each element of the follower reads one sum, each sum is read by one element, and nothing else is left of them."""
+    sums = nest.buffers[0]
+    loads = follower.loads(sums)
+    if any(sums.same_as(parameter) for parameter in func.params):
+        raise Refused("the sums are a result of their own")
+    if follower.reduced or len(follower.stores) != 1 or not loads:
+        raise Refused("what follows the sums is not elementwise")
+    first = list(loads[0].indices)
+    if any(not tvm_ffi.structural_equal(list(load.indices), first) for load in loads):
+        raise Refused("what follows reads several sums for an element")
+    _own_axes(follower, nest)
+
+
+def _store(nest: Nest, follower: Nest | None) -> Any:
+    """The last one, over the axes of the sums."""
+    if follower is None:
+        (store,) = nest.stores
+        return tirx.BufferStore(store.buffer, tirx.BufferLoad(store.buffer, list(store.indices)), store.indices)
+    (store,) = follower.stores
+    return substitute(store, _own_axes(follower, nest))
+
+
+def _own_axes(follower: Nest, nest: Nest) -> dict[Any, Any]:
+    """What the axes of the follower are by those of the sums."""
+    indices = follower.loads(nest.buffers[0])[0].indices
+    found: dict[Any, Any] = {}
+    for axis, index in zip(nest.spatial, indices, strict=True):
+        own = next((one for one in follower.spatial if index.same_as(one.var)), None)
+        if own is not None and own.var not in found and as_int(own.extent) == int(axis.extent):
+            found[own.var] = axis.var
+        elif int(axis.extent) != 1:
+            raise Refused("what follows the sums does not read them axis by axis")
+    zero = tirx.const(0, "int32")
+    left = [one for one in follower.spatial if one.var not in found]
+    if any(as_int(one.extent) != 1 for one in left):
+        raise Refused("what follows reads a sum for several elements")
+    return found | {one.var: zero for one in left}
+
+
+def _factors(nest: Nest) -> tuple[Operand, Operand]:
+    """Those of the product that is added up; refused for other sums."""
+    (store,), (init,) = nest.stores, nest.inits
+    total = store.value
+    parts = [total.a, total.b] if isinstance(total, tirx.Add) else []
+    products = [part for part in parts if isinstance(part, tirx.Mul)]
+    sums = [part for part in parts if isinstance(part, tvm.ir.TensorLoad) and part.source.same_as(store.buffer)]
+    if len(products) != 1 or len(sums) != 1 or not _is_zero(init.value):
+        raise Refused("it is no sum of products from zero")
+    left, right = (Operand(_exact(value)) for value in (products[0].a, products[0].b))
+    dtype = left.dtype if left.dtype == right.dtype else "float32"
+    if str(store.buffer.ty.dtype) not in _SUMS.get(dtype, ()) or not {left.dtype, right.dtype} <= set(_SUMS):
+        raise Refused(f"sums of {store.buffer.ty.dtype} of products of {left.dtype} and {right.dtype}")
+    if not all(nodes_of(one.value, tvm.ir.TensorLoad) for one in (left, right)):
+        raise Refused("a factor is the same everywhere")
+    return left, right
+
+
+def _exact(value: Any) -> Any:
+    """Without conversions to wider floats."""
+    while isinstance(value, tirx.Cast) and str(value.ty.dtype) == "float32" and str(value.value.ty.dtype) in _SUMS:
+        value = value.value
+    choice = _choice(value)
+    if choice is not None and str(value.ty.dtype) == "float32":
+        condition, chosen, other = choice
+        inner = _exact(chosen)
+        if not inner.same_as(chosen) and _is_zero(other):
+            return tirx.if_then_else(condition, inner, tirx.const(0.0, str(inner.ty.dtype)))
+    return value
+
+
+def _choice(value: Any) -> tuple[Any, Any, Any] | None:
+    """Condition and both values of an expression that chooses."""
+    if isinstance(value, tirx.Select):
+        return value.condition, value.true_value, value.false_value
+    if isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == "prim.if_then_else":
+        return tuple(value.args)
+    return None
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, tirx.FloatImm) and float(value.value) == 0.0
+
+
+_KINDS: Final = {
+    (True, True, False): "batch",
+    (True, False, False): "first",
+    (False, True, False): "second",
+    (True, True, True): "steps",
+}
+"""Of axes: whether the factors depend on them, and whether they are summed over."""
+
+
+def _groups(
+    spatial: Sequence[Axis], reduced: Sequence[Axis], factors: tuple[Operand, Operand]
+) -> dict[str, list[Axis]]:
+    groups: dict[str, list[Axis]] = {name: [] for name in _KINDS.values()}
+    for axes, is_sum in ((spatial, False), (reduced, True)):
+        for axis in axes:
+            if int(axis.extent) == 1:
+                continue
+            kind = _KINDS.get((factors[0].uses(axis), factors[1].uses(axis), is_sum))
+            if kind is None:
+                raise Refused(f"no product: only one factor, or none, depends on axis {axis.var.name}")
+            groups[kind].append(axis)
+    if not groups["steps"]:
+        raise Refused("it sums over nothing")
+    return groups
+
+
+def _with_groups_apart(
+    spatial: Sequence[Axis], factors: tuple[Operand, Operand], store: Any
+) -> tuple[list[Axis], tuple[Operand, Operand], Any]:
+    """Where a factor depends on an axis only by its block (``o // 16``), blocks and places in them are two axes."""
+    done: list[Axis] = []
+    for axis in spatial:
+        extent = int(axis.extent)
+        sizes = {_divisor(node, axis) for one in factors for node in nodes_of(one.value, tirx.FloorDiv)}
+        for size in sorted(size for size in sizes if 1 < size < extent and extent % size == 0):
+            block, place = (tirx.Var(f"{axis.var.name}_{name}", "int32") for name in ("block", "place"))
+            axes = (Axis(block, number(extent // size)), Axis(place, number(size)))
+            apart = [Operand(_in_place_of(one.value, axis, axes)) for one in factors]
+            if sum(one.uses(axes[1]) for one in apart) == 1:
+                factors, store = (apart[0], apart[1]), _in_place_of(store, axis, axes)
+                done += axes
+                break
+        else:
+            done.append(axis)
+    return done, factors, store
+
+
+def _divisor(node: Any, axis: Axis) -> int:
+    return (as_int(node.b) or 0) if node.a.same_as(axis.var) else 0
+
+
+def _in_place_of(node: Any, axis: Axis, axes: tuple[Axis, Axis]) -> Any:
+    """``node`` over two axes in the place of one."""
+    analyzer = tvm.sym.Analyzer()
+    for one in axes:
+        analyzer.bind(one.var, tvm.ir.Range(0, one.extent))
+    block, place = axes
+    placed = substitute(node, {axis.var: block.var * place.extent + place.var})
+
+    def on_load(load: Any) -> Any:
+        return tirx.BufferLoad(load.source, [analyzer.simplify(index) for index in load.indices])
+
+    def on_store(one: Any) -> Any:
+        return tirx.BufferStore(one.buffer, one.value, [analyzer.simplify(index) for index in one.indices])
+
+    return structural_map(placed, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
+
+
+def _step_key(axis: Axis, left: Operand, right: Operand) -> tuple[int, bool, int]:
+    """What is near in memory comes last, in the left operand at first; windows come before."""
+    strides = [operand.stride(axis) for operand in (left, right)]
+    return sum(stride == 1 for stride in strides), strides[0] == 1, -abs(strides[0] or 0)

@@ -1,0 +1,256 @@
+"""Rows in one launch: a block reduces a row and computes what depends on it, with nothing in memory between.
+
+In: a PrimFunc whose nests all run over the same rows: sums or largest elements along a row, and elementwise nests that
+read them (softmax, norms, means). Out: a PrimFunc without blocks that launches one kernel. A row's numbers are in
+registers of all threads, its vectors in shared memory; sums are added up thread by thread, in an order that is the
+same every time. Refused: rows that do not lie together in memory, where neighbouring threads would read far apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import tvm
+from tvm import tirx
+
+from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cuda.kernels.products import Group, narrowed
+from eqsat_layout.targets.cuda.kernels.statements import (
+    LANES,
+    at,
+    block_barrier,
+    guarded,
+    kept,
+    launched,
+    local,
+    loop,
+    number,
+    sequence,
+)
+from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
+from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
+from eqsat_layout.targets.schedules.exact_values import hidden
+from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
+
+_SHARED: Final = 48 << 10
+"""Bytes of shared memory of fixed size."""
+_FULL: Final = tirx.IntImm("uint32", 0xFFFFFFFF)
+_COMBINED: Final = (tirx.Add, tirx.Max, tirx.Min)
+_FLOATS: Final = ("float32", "float16", "bfloat16")
+"""Types of sums; threads add up in single precision."""
+
+
+def row_kernel(func: Any) -> Any:
+    """Raises :class:`~eqsat_layout.errors.Refused` for what is not all over the same rows."""
+    func = narrowed(func)
+    nests = inlined(nests_of(hidden(func)), list(func.params))
+    reductions = [nest for nest in nests if nest.reduced]
+    if not reductions:
+        raise Refused("it reduces nothing")
+    if any(as_int(axis.extent) is None for nest in nests for axis in (*nest.spatial, *nest.reduced)):
+        raise Refused("extents are not known")
+    return func.with_body(_Rows(func, nests, reductions[0]).launch())
+
+
+class _Rows:
+    """``rows``: how many leading axes of every nest say which row it is."""
+
+    def __init__(self, func: Any, nests: Sequence[Nest], first: Nest) -> None:
+        self._nests, self._parameters = nests, list(func.params)
+        extents = [int(axis.extent) for axis in first.spatial]
+        while extents and extents[-1] == 1:
+            extents.pop()
+        self._extents = extents
+        self._held: dict[Any, Any] = {}
+        self._statements: list[Any] = []
+        longest = max(math.prod(int(axis.extent) for axis in self._inner(nest)) for nest in nests)
+        if longest == 0 or 0 in extents:
+            raise Refused("it has no elements")
+        self._threads = next((n for n in (32, 64, 128) if longest <= 8 * n), 256)
+        self._waiting = self._shared(self._threads // LANES, "float32", "waiting")
+        for nest in nests:
+            self._check(nest)
+
+    def launch(self) -> Any:
+        count = math.prod(self._extents)
+        return launched((count,), self._threads, self._row)
+
+    def _row(self, grid: Any, thread: Any) -> Any:
+        self._thread = thread
+        places = Group(tuple(Axis(tirx.Var("row", "int32"), number(extent)) for extent in self._extents))
+        found = places.at(grid[0])
+        row = [found[axis.var] for axis in places.axes]
+        body = [self._reduced(nest, row) if nest.reduced else self._each(nest, row) for nest in self._nests]
+        used = sum(_bytes(buffer) for buffer in (self._waiting, *self._held.values()) if _is_shared(buffer))
+        if used > _SHARED:
+            raise Refused(f"a row needs {used} bytes of shared memory")
+        return sequence([*(tirx.AllocBuffer(one) for one in (self._waiting, *self._held.values())), *body])
+
+    def _reduced(self, nest: Nest, row: Sequence[Any]) -> Any:
+        """The threads' shares, each in order, and then those of all threads."""
+        (store,), (init,) = nest.stores, nest.inits
+        combine, dtype = type(store.value), str(store.buffer.ty.dtype)
+        total = local(1, "float32", f"{store.buffer.name}_row")
+        self._held[store.buffer] = total
+        added = store.value.b if _is_own(store.value.a, store) else store.value.a
+
+        def step(places: Mapping[Any, Any]) -> Any:
+            return kept(total, combine(at(total, 0), _as("float32", self._value(added, nest, row, places))), 0)
+
+        start = kept(total, _as("float32", init.value), 0)
+        shares = self._along(Group(nest.reduced), step)
+        offsets = [LANES >> turn for turn in range(1, LANES.bit_length())]
+        across = [kept(total, combine(at(total, 0), self._from_lane(at(total, 0), offset)), 0) for offset in offsets]
+        statements = [start, shares, *across, *self._over_warps(total, combine)]
+        if self._is_parameter(store.buffer):
+            result = tirx.BufferStore(store.buffer, _as(dtype, at(total, 0)), self._indices(store, nest, row, {}))
+            statements.append(guarded(self._thread == 0, result))
+        return sequence(statements)
+
+    def _over_warps(self, total: Any, combine: Any) -> list[Any]:
+        warps = self._threads // LANES
+        if warps == 1:
+            return []
+        lane, warp = tirx.floormod(self._thread, LANES), tirx.floordiv(self._thread, LANES)
+        waiting = guarded(lane == 0, kept(self._waiting, at(total, 0), warp))
+        combined = [kept(total, combine(at(total, 0), at(self._waiting, other)), 0) for other in range(1, warps)]
+        first = kept(total, at(self._waiting, 0), 0)
+        return [waiting, block_barrier(), first, *combined, block_barrier()]
+
+    def _each(self, nest: Nest, row: Sequence[Any]) -> Any:
+        """All elements of the row, or the one that there is, by every thread for itself."""
+        (store,) = nest.stores
+        inner = Group(tuple(self._inner(nest)))
+        is_result = self._is_parameter(store.buffer)
+        if not is_result:
+            size = inner.extent
+            dtype, name = str(store.buffer.ty.dtype), f"{store.buffer.name}_row"
+            self._held[store.buffer] = self._shared(size, dtype, name) if inner.axes else local(1, dtype, name)
+
+        def step(places: Mapping[Any, Any]) -> Any:
+            value = self._value(store.value, nest, row, places)
+            indices = self._indices(store, nest, row, places)
+            if is_result:
+                return tirx.BufferStore(store.buffer, value, indices)
+            return kept(self._held[store.buffer], value, self._inner_index(store.buffer, indices))
+
+        if not inner.axes:
+            return guarded(self._thread == 0 if is_result else None, step({}))
+        barrier = None if is_result else block_barrier()
+        return sequence([self._along(inner, step), barrier])
+
+    def _indices(self, store: Any, nest: Nest, row: Sequence[Any], places: Mapping[Any, Any]) -> list[Any]:
+        all_places = self._places(nest, row, places)
+        return [tvm.sym.Analyzer().simplify(substitute(index, all_places)) for index in store.indices]
+
+    def _value(self, value: Any, nest: Nest, row: Sequence[Any], places: Mapping[Any, Any]) -> Any:
+        """``value`` for an element of the row; what the block holds is read from there."""
+
+        def on_load(load: Any) -> Any:
+            indices = [tvm.sym.Analyzer().simplify(index) for index in load.indices]
+            held = self._held.get(load.source)
+            if held is None:
+                return at(load.source, *indices)
+            return _as(str(load.source.ty.dtype), at(held, self._inner_index(load.source, indices)))
+
+        return structural_map(substitute(value, self._places(nest, row, places)), (tvm.ir.TensorLoad, on_load))
+
+    def _places(self, nest: Nest, row: Sequence[Any], places: Mapping[Any, Any]) -> dict[Any, Any]:
+        own = {axis.var: place for axis, place in zip(nest.spatial, row, strict=False)}
+        ones = {axis.var: number(0) for axis in nest.spatial[len(row) :] if int(axis.extent) == 1}
+        return {**own, **ones, **places}
+
+    def _inner_index(self, buffer: Any, indices: Sequence[Any]) -> Any:
+        """Where an element of a row is among those that the block holds of it."""
+        place: Any = number(0)
+        for index, extent in list(zip(indices, buffer.ty.shape, strict=True))[len(self._extents) :]:
+            place = place * int(extent) + index
+        return tvm.sym.Analyzer().simplify(place)
+
+    def _along(self, group: Group, body: Callable[[Mapping[Any, Any]], Any]) -> Any:
+        """All elements of a group, neighbours by neighbouring threads."""
+        extent, threads = group.extent, self._threads
+
+        def turn(index: Any) -> Any:
+            element = index * threads + self._thread
+            return guarded(None if extent % threads == 0 else element < extent, body(group.at(element)))
+
+        return loop(-(-extent // threads), turn)
+
+    def _from_lane(self, value: Any, offset: int) -> Any:
+        lanes = number(LANES)
+        return tirx.op.tvm_warp_shuffle_xor(_FULL, value, number(offset), lanes, lanes)
+
+    def _inner(self, nest: Nest) -> list[Axis]:
+        """The axes along a row."""
+        axes = nest.reduced if nest.reduced else nest.spatial[len(self._extents) :]
+        return [axis for axis in axes if int(axis.extent) != 1]
+
+    def _shared(self, size: int, dtype: str, name: str) -> Any:
+        return tirx.decl_buffer([number(size)], dtype, name, scope="shared", layout=None)
+
+    # ---- what is none of this
+
+    def _check(self, nest: Nest) -> None:
+        count = len(self._extents)
+        if [int(axis.extent) for axis in nest.spatial[:count]] != self._extents:
+            raise Refused(f"{nest.name} runs over other rows")
+        if len(nest.stores) != 1:
+            raise Refused(f"{nest.name} has several results")
+        own = {buffer for other in self._nests for buffer in other.buffers}
+        for load in nest.loads():
+            if load.source in own and not self._is_of_row(nest, load.indices):
+                raise Refused(f"{nest.name} reads another row of {load.source.name}")
+        if not any(nest.buffers[0].same_as(parameter) for parameter in self._parameters) and not nest.is_plain:
+            raise Refused(f"{nest.name} does not store what it makes where its axes are")
+        if nest.reduced:
+            self._check_reduction(nest)
+        elif nest.buffers[0] in {load.source for other in self._nests for load in other.loads()} & set(
+            self._parameters
+        ):
+            raise Refused(f"{nest.buffers[0].name} is a result that is read again")
+
+    def _check_reduction(self, nest: Nest) -> None:
+        if any(int(axis.extent) != 1 for axis in nest.spatial[len(self._extents) :]):
+            raise Refused(f"{nest.name} has several results in a row")
+        (store,), (init,) = nest.stores, nest.inits
+        value = store.value
+        loads = [one for one in nodes_of(value, tvm.ir.TensorLoad) if one.source.same_as(store.buffer)]
+        is_combined = isinstance(value, _COMBINED) and len(loads) == 1
+        is_combined = is_combined and (_is_own(value.a, store) or _is_own(value.b, store))
+        is_sum = isinstance(value, tirx.Add)
+        starts = isinstance(init.value, tirx.FloatImm) and (not is_sum or float(init.value) == 0.0)
+        if not is_combined or not starts or str(store.buffer.ty.dtype) not in _FLOATS:
+            raise Refused(f"{nest.name} is no sum of floats, nor the largest or smallest of them")
+        last = next((axis for axis in reversed(nest.reduced) if int(axis.extent) != 1), None)
+        for load in nest.loads():
+            access = StageAccess(load.source, tuple(load.indices))
+            if last is not None and not load.source.same_as(store.buffer) and access.stride(last.var) not in (0, 1):
+                raise Refused(f"{nest.name} reduces elements that lie apart")
+
+    def _is_parameter(self, buffer: Any) -> bool:
+        return any(buffer.same_as(parameter) for parameter in self._parameters)
+
+    def _is_of_row(self, nest: Nest, indices: Sequence[Any]) -> bool:
+        """The leading indices are the leading axes."""
+        pairs = zip(indices, nest.spatial, self._extents, strict=False)
+        return all(index.same_as(axis.var) or extent == 1 for index, axis, extent in pairs)
+
+
+def _is_own(value: Any, store: Any) -> bool:
+    """It is what the sum was."""
+    return isinstance(value, tvm.ir.TensorLoad) and value.source.same_as(store.buffer)
+
+
+def _as(dtype: str, value: Any) -> Any:
+    return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
+
+
+def _is_shared(buffer: Any) -> bool:
+    return str(buffer.scope()) == "shared"
+
+
+def _bytes(buffer: Any) -> int:
+    return int(buffer.ty.shape[0]) * int(tvm.DataType(str(buffer.ty.dtype)).bits) // 8

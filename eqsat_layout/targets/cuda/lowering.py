@@ -1,0 +1,142 @@
+"""From TIR that launches threads to CUDA C++: TVM's passes, and its code generator.
+
+In: PrimFuncs that launch threads, scheduled ones of blocks or plain statements. Out: host functions as TIR, which say
+what is launched, and the CUDA C++ of each kernel. Neither a GPU nor its driver nor its compiler is needed. Schedules
+get their barriers, asynchronous copies and pipelines here; a function without blocks has placed its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import tvm
+from tvm import s_tir, tirx
+
+from eqsat_layout.errors import TargetError
+from eqsat_layout.targets.schedules.exact_values import reveal_arithmetic
+from eqsat_layout.tir.structural import nodes_of
+
+_INDEX_BITS: Final = 32
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """``host``: functions by name, as TIR in front of TVM's calling convention. ``sources``: CUDA C++ by kernel, each
+    a whole file."""
+
+    host: Mapping[str, Any]
+    sources: Mapping[str, str]
+
+
+def lowered(functions: Mapping[str, Any], target: tvm.target.Target) -> Lowered:
+    """All of them; :class:`TargetError` where TVM can't generate a kernel, with its reason."""
+    both = tvm.target.Target(target, host={"kind": "llvm"})
+    host: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name, func in functions.items():
+        mod = _launches(name, func, both)
+        host |= {str(var.name_hint): one for var, one in mod.functions_items() if str(var.name_hint) == name}
+        sources |= _sources(name, mod, both)
+    return Lowered(host, sources)
+
+
+def _launches(name: str, func: Any, target: tvm.target.Target) -> tvm.IRModule:
+    """A host function, and the kernels that it launches."""
+    mod = tvm.IRModule({tvm.ir.GlobalVar(name): func.with_attr("global_symbol", name)})
+    passes = [tirx.transform.BindTarget(target), *_passes(is_scheduled=bool(nodes_of(func.body, s_tir.SBlock)))]
+    with target, tvm.transform.PassContext(config={"tirx.use_async_copy": True}):
+        return tvm.transform.Sequential(passes)(mod)
+
+
+def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target) -> dict[str, str]:
+    device = tirx.transform.Filter(_is_device)(tirx.transform.MakePackedAPI()(mod))
+    last = [
+        reveal_arithmetic(),
+        tirx.transform.BF16StorageLegalize(),
+        tirx.transform.LowerWarpMemory(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.LowerIntrin(),
+    ]
+    device = tvm.transform.Sequential(last)(device)
+    generate = tvm.get_global_func("target.build.cuda")
+    found: dict[str, str] = {}
+    for var, kernel in device.functions_items():
+        with target:
+            try:
+                built = generate(tvm.IRModule({var: kernel}), target)
+            except tvm.error.TVMError as error:
+                raise TargetError(f"kernel {var.name_hint} of {name}: {_first_line(error)}") from error
+        found[str(var.name_hint)] = str(built.inspect_source())
+    return found
+
+
+def _passes(*, is_scheduled: bool) -> Sequence[Any]:
+    """For schedules those of TVM's own pipeline, in its order, but for what other targets need."""
+    simplified = s_tir.transform.StmtSimplify()
+    blocks = [
+        s_tir.transform.CanonicalizeLoop(),
+        s_tir.transform.LowerCrossThreadReduction(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.LiftThreadBinding(),
+        s_tir.transform.ManifestSharedMemoryLocalStage(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerAutoCopy(),
+        s_tir.transform.UnifyThreadBinding(),
+        s_tir.transform.LowerMatchBuffer(),
+        simplified,
+        s_tir.transform.InjectPermutedLayout(),
+        s_tir.transform.AnnotateIrregularLoop(),
+        s_tir.transform.InjectSoftwarePipeline(),
+        s_tir.transform.TransformMmaBufferLayout(),
+    ]
+    flat = [
+        simplified,
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.NarrowDataType(_INDEX_BITS),
+    ]
+    copies = [
+        s_tir.transform.InjectVirtualThread(),
+        s_tir.transform.InjectDoubleBuffer(),
+        tirx.transform.StorageRewrite(),
+        s_tir.transform.LowerAsyncDMA(),
+        s_tir.transform.HoistIfThenElse(),
+    ]
+    statements = [
+        tirx.transform.UnrollLoop(),
+        s_tir.transform.RenormalizeSplitPattern(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.RemoveNoOp(),
+        s_tir.transform.RewriteUnsafeSelect(),
+        tirx.transform.VerifyMemory(),
+        tirx.transform.AnnotateEntryFunc(),
+    ]
+    barriers = [
+        s_tir.transform.ThreadSync("shared"),
+        s_tir.transform.ThreadSync("shared.dyn"),
+        s_tir.transform.ThreadSync("warp"),
+        s_tir.transform.InferFragment(),
+        s_tir.transform.LowerThreadAllreduce(),
+        s_tir.transform.InjectPTXAsyncCopy(),
+        s_tir.transform.MergeSharedMemoryAllocations(),
+    ]
+    vectors, split = tirx.transform.VectorizeLoop(), tirx.transform.SplitHostDevice()
+    if is_scheduled:
+        partitioned = s_tir.transform.LoopPartition()
+        return [*blocks, *flat, partitioned, vectors, *copies, *statements, *barriers, split]
+    return [*flat, vectors, *statements, split]
+
+
+def _is_device(func: Any) -> bool:
+    return str(func.attrs["target"].kind.name) == "cuda"
+
+
+def _first_line(error: Exception) -> str:
+    """What TVM says, without its stack."""
+    lines = [line for line in str(error).splitlines() if line and not line.startswith(" ")]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,27 @@
+"""What costs and plans need to know of a GPU.
+
+In: nothing. Out: plain numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CudaMachine:
+    """``flops``: per second on tensor cores, by the dtype of the operands (``tensorfloat32`` for tf32).
+
+    ``registers``: of a multiprocessor. ``launch_seconds``: between the ends of two kernels that do nothing.
+    """
+
+    arch: str
+    multiprocessors: int
+    shared_bytes_per_block: int
+    shared_bytes: int
+    registers: int
+    l2_bytes: int
+    bandwidth: float
+    flops: Mapping[str, float]
+    launch_seconds: float

@@ -1,0 +1,83 @@
+"""What one PrimFunc launches, read off its host function.
+
+In: TIR as it is in front of TVM's calling convention: allocations, and calls of kernels with their extents. Out:
+launches whose memories are numbers of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import tvm
+from tvm import tirx
+
+from eqsat_layout.errors import TargetError
+from eqsat_layout.targets.gpu.host.plan import Argument, Launch
+from eqsat_layout.targets.gpu.host.sizes import Size, product, size_of
+
+_LAUNCH: Final = "tirx.call_ffi_kernel"
+_DATA: Final = "tirx.buffer_data"
+_SHARED: Final = "tirx.use_dyn_shared_memory"
+_OVERLAPS: Final = "tirx.use_programtic_dependent_launch"
+"""Spelt as TVM spells it. It has no extent."""
+
+Allocate = Callable[[Size, str], int]
+"""From a number of elements and a dtype to a new buffer's number."""
+
+
+def launches_of(
+    name: str, host: Any, memories: Sequence[int | None], symbols: Mapping[Any, Size], allocate: Allocate
+) -> list[Launch]:
+    """``memories``: of the parameters, ``None`` for numbers; ``symbols``: sizes by variable."""
+    places: dict[Any, int] = {p: m for p, m in zip(host.params, memories, strict=True) if m is not None}
+    found: list[Launch] = []
+    for statement in _flat(host.body):
+        if isinstance(statement, tirx.AllocBuffer):
+            buffer = statement.buffer
+            elements = product(size_of(extent, symbols) for extent in buffer.ty.shape)
+            places[buffer] = allocate(elements, str(buffer.ty.dtype))
+        elif isinstance(statement, tirx.DeclBuffer):
+            places[statement.buffer] = places[_source(name, statement.data)]
+        else:
+            call = statement.value
+            if isinstance(call, tirx.IntImm):
+                continue
+            if str(getattr(getattr(call, "op", None), "name", "")) != _LAUNCH:
+                raise TargetError(f"{name}: the host of a device can't do {call}")
+            found.append(_launch(name, call, places, symbols))
+    return found
+
+
+def _flat(statement: Any) -> Iterator[Any]:
+    if isinstance(statement, tirx.SeqStmt):
+        for one in statement.seq:
+            yield from _flat(one)
+    elif isinstance(statement, tirx.AttrStmt):
+        yield from _flat(statement.body)
+    else:
+        yield statement
+
+
+def _source(name: str, data: Any) -> Any:
+    if isinstance(data, tvm.ir.Call) and str(getattr(data.op, "name", "")) == _DATA:
+        return data.args[0]
+    raise TargetError(f"{name}: the host of a device does not know the memory {data}")
+
+
+def _launch(name: str, call: Any, places: Mapping[Any, int], symbols: Mapping[Any, Size]) -> Launch:
+    said = list(map(str, call.attrs.launch_params))
+    tags = [tag for tag in said if tag != _OVERLAPS]
+    kernel, *given = list(call.args)
+    count = len(given) - len(tags)
+    extents = {tag: size_of(extent, symbols) for tag, extent in zip(tags, given[count:], strict=True)}
+    groups, items = ([extents.get(f"{kind}.{axis}", 1) for axis in "xyz"] for kind in ("blockIdx", "threadIdx"))
+    arguments = tuple(_argument(name, one, places, symbols) for one in given[:count])
+    shared, overlaps = extents.get(_SHARED, 0), _OVERLAPS in said
+    return Launch(str(kernel.value), name, arguments, (*groups,), (*items,), shared, overlaps)
+
+
+def _argument(name: str, value: Any, places: Mapping[Any, int], symbols: Mapping[Any, Size]) -> Argument:
+    if isinstance(value, tvm.ir.Call):
+        return Argument(memory=places[_source(name, value)])
+    return Argument(number=size_of(value, symbols), dtype=str(value.ty.dtype))

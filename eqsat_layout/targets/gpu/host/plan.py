@@ -1,0 +1,152 @@
+"""The host's part of a compiled program, as data.
+
+In: JSON, or what :mod:`eqsat_layout.targets.gpu.host.program` finds. Out: :class:`HostPlan`: memories, tensors that
+lie in them, and per function what is launched in which order. Nothing in it is code; sizes may be expressions
+(:mod:`eqsat_layout.targets.gpu.host.sizes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from eqsat_layout.targets.gpu.host.sizes import Size
+
+VERSION: Final = 2
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is allocated. ``image``: layers, rows and columns of an array of images, or ``None`` for a buffer of
+    ``bytes``. ``constant``: which of the constants it holds from the start."""
+
+    bytes: Size
+    image: tuple[Size, Size, Size] | None = None
+    dtype: str = "uint8"
+    constant: int | None = None
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor that lies in memory number ``memory``, in row-major order or as the texels of its image."""
+
+    shape: tuple[Size, ...]
+    dtype: str
+    scope: str
+    memory: int
+
+
+@dataclass(frozen=True)
+class Argument:
+    """Of a kernel: a memory, or a number of type ``dtype``."""
+
+    memory: int | None = None
+    number: Size = 0
+    dtype: str = ""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """``groups`` of ``items`` each, along x, y and z. ``op``: the PrimFunc whose kernel it is.
+
+    ``shared``: bytes of dynamic shared memory for each group. ``overlaps``: it may start before the launch in front of
+    it has ended, for which it waits by itself (CUDA's programmatic dependent launch).
+    """
+
+    kernel: str
+    op: str
+    arguments: tuple[Argument, ...]
+    groups: tuple[Size, Size, Size]
+    items: tuple[Size, Size, Size]
+    shared: Size = 0
+    overlaps: bool = False
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A size that is read off axis ``axis`` of input ``input``."""
+
+    name: str
+    input: int
+    axis: int
+
+
+@dataclass(frozen=True)
+class Function:
+    """``inputs`` and ``values`` by number of the plan's values. ``results``: a number, or a list of such."""
+
+    name: str
+    inputs: tuple[int, ...]
+    names: tuple[str, ...]
+    symbols: tuple[Symbol, ...]
+    launches: tuple[Launch, ...]
+    results: Any
+
+
+@dataclass(frozen=True)
+class Constant:
+    """``size`` bytes from ``start`` on in what lies beside the plan."""
+
+    start: int
+    size: int
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """All functions of a program share memories and values."""
+
+    memories: tuple[Memory, ...]
+    values: tuple[Value, ...]
+    constants: tuple[Constant, ...]
+    functions: tuple[Function, ...]
+
+    def function(self, name: str) -> Function:
+        """By name; :class:`KeyError` where there is none."""
+        for one in self.functions:
+            if one.name == name:
+                return one
+        raise KeyError(name)
+
+    @property
+    def bytes(self) -> int:
+        """Of all memories whose sizes are known: what the program needs while it runs, constants included."""
+        return sum(memory.bytes for memory in self.memories if isinstance(memory.bytes, int))
+
+    def to_data(self) -> dict[str, Any]:
+        """What :meth:`from_data` takes, for JSON."""
+        return {"version": VERSION, **asdict(self)}
+
+    @staticmethod
+    def from_data(data: Any) -> HostPlan:
+        """Raises ``ValueError``, ``KeyError`` or ``TypeError`` for what is none."""
+        if data["version"] != VERSION:
+            raise ValueError(f"a host plan of version {data['version']}, not {VERSION}")
+        return HostPlan(
+            tuple(Memory(**{**m, "image": m["image"] and _three(m["image"])}) for m in data["memories"]),
+            tuple(Value(**{**v, "shape": tuple(v["shape"])}) for v in data["values"]),
+            tuple(Constant(**c) for c in data["constants"]),
+            tuple(map(_function, data["functions"])),
+        )
+
+
+def _function(data: Any) -> Function:
+    return Function(
+        data["name"],
+        tuple(data["inputs"]),
+        tuple(data["names"]),
+        tuple(Symbol(**s) for s in data["symbols"]),
+        tuple(map(_launch, data["launches"])),
+        data["results"],
+    )
+
+
+def _launch(data: Any) -> Launch:
+    arguments = tuple(Argument(**a) for a in data["arguments"])
+    groups, items = _three(data["groups"]), _three(data["items"])
+    return Launch(data["kernel"], data["op"], arguments, groups, items, data["shared"], bool(data["overlaps"]))
+
+
+def _three(data: Sequence[Any]) -> tuple[Any, Any, Any]:
+    x, y, z = data
+    return x, y, z

@@ -1,0 +1,242 @@
+"""From a Relax module of kernels to a host plan.
+
+In: a module whose functions bind calls of PrimFuncs, tuples and views of memory, and what those PrimFuncs launch. Out:
+:class:`HostPlan` and the bytes of its constants. What the host of a device can't do is a :class:`TargetError` that
+names the op.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import tvm
+from tvm import relax, tirx
+
+from eqsat_layout.errors import TargetError
+from eqsat_layout.graph.skeleton import data_of, kind_of
+from eqsat_layout.graph.vdevices import scope_of
+from eqsat_layout.maps import GLOBAL
+from eqsat_layout.targets.gpu.host.launches import launches_of
+from eqsat_layout.targets.gpu.host.plan import Constant, Function, HostPlan, Launch, Memory, Symbol, Value
+from eqsat_layout.targets.gpu.host.reuse import with_shared_memories
+from eqsat_layout.targets.gpu.host.sizes import Size, product, size_of
+
+ImageOf: TypeAlias = Callable[[Sequence[Size], str], tuple[Size, Size, Size]]
+
+_VIEWS: Final = ("relax.reshape", "relax.memory_view", "relax.flatten", "relax.expand_dims", "relax.squeeze")
+
+
+def host_plan(
+    mod: tvm.IRModule, hosts: Mapping[str, Any], views: Collection[str] = (), image_of: ImageOf | None = None
+) -> tuple[HostPlan, list[memoryview]]:
+    """``hosts``: the host functions of PrimFuncs, by name; ``views``: PrimFuncs whose results are their operands.
+
+    ``image_of``: layers, rows and columns of a tensor by its scope. The bytes are those of the constants, in order.
+    """
+    writer = _Writer(mod, hosts, views, image_of)
+    functions = [
+        writer.function(str(var.name_hint), func)
+        for var, func in mod.functions_items()
+        if isinstance(func, relax.Function) and _is_public(func)
+    ]
+    starts, data = [], writer.data
+    place = 0
+    for one in data:
+        starts.append(Constant(place, len(one)))
+        place += len(one)
+    plan = HostPlan(tuple(writer.memories), tuple(writer.values), tuple(starts), tuple(functions))
+    return with_shared_memories(plan), data
+
+
+def _is_public(func: Any) -> bool:
+    return func.attrs is not None and "global_symbol" in func.attrs
+
+
+class _Writer:
+    def __init__(
+        self, mod: tvm.IRModule, hosts: Mapping[str, Any], views: Collection[str], image_of: ImageOf | None
+    ) -> None:
+        self.mod, self.hosts, self.views, self._image_of = mod, hosts, views, image_of
+        self.memories: list[Memory] = []
+        self.values: list[Value] = []
+        self.data: list[memoryview] = []
+        self._constants: dict[Any, int] = {}
+
+    def function(self, name: str, func: Any) -> Function:
+        return _Body(self, name).written(func)
+
+    def allocated(self, bytes_: Size, image: Any = None, dtype: str = "uint8", constant: int | None = None) -> int:
+        self.memories.append(Memory(bytes_, image, dtype, constant))
+        return len(self.memories) - 1
+
+    def value(self, shape: Sequence[Size], dtype: str, scope: str, memory: int) -> int:
+        self.values.append(Value(tuple(shape), dtype, scope, memory))
+        return len(self.values) - 1
+
+    def new(self, shape: Sequence[Size], dtype: str, scope: str, constant: int | None = None) -> int:
+        """A tensor in memory of its own."""
+        size = product([*shape, bytes_of(dtype)])
+        image = self._image_of(shape, scope) if scope != GLOBAL and self._image_of is not None else None
+        return self.value(shape, dtype, scope, self.allocated(size, image, dtype, constant))
+
+    def constant(self, expr: Any) -> int:
+        (shape, dtype), scope, data = kind_of(expr.value), scope_of(expr.ty), data_of(expr.value)
+        key = (*shape, dtype, scope, hashlib.blake2b(data).digest())
+        if key not in self._constants:
+            self.data.append(data)
+            self._constants[key] = self.new(shape, dtype, scope, len(self.data) - 1)
+        return self._constants[key]
+
+
+class _Body:
+    """One function: its bindings in order. ``_known``: by variable a value's number, or a list of such."""
+
+    def __init__(self, writer: _Writer, name: str, callers: tuple[str, ...] = ()) -> None:
+        self._writer, self._name, self._callers = writer, name, callers
+        self._known: dict[Any, Any] = {}
+        self._symbols: dict[Any, Size] = {}
+        self._launches: list[Launch] = []
+
+    def written(self, func: Any) -> Function:
+        leaves = [leaf for param in func.params for leaf in _leaves(str(param.name), param.ty)]
+        symbols = self._read_symbols([ty for _, ty in leaves])
+        inputs = [self._input(name, ty) for name, ty in leaves]
+        given = iter(inputs)
+        for param in func.params:
+            self._known[param] = _nested(param.ty, given)
+        results = self._results(func)
+        names = tuple(name for name, _ in leaves)
+        return Function(self._name, tuple(inputs), names, tuple(symbols), tuple(self._launches), results)
+
+    def _results(self, func: Any) -> Any:
+        for block in func.body.blocks:
+            for binding in block.bindings:
+                self._known[binding.var] = self._bound(binding)
+        return self._of(func.body.body)
+
+    def _read_symbols(self, types: Sequence[Any]) -> list[Symbol]:
+        found: list[Symbol] = []
+        for number, ty in enumerate(types):
+            for axis, extent in enumerate(getattr(getattr(ty, "shape", None), "values", None) or ()):
+                if isinstance(extent, tvm.ir.Var) and extent not in self._symbols:
+                    name = f"s{len(found)}"
+                    self._symbols[extent] = name
+                    found.append(Symbol(name, number, axis))
+        return found
+
+    def _input(self, name: str, ty: Any) -> int:
+        if not isinstance(ty, relax.TensorType):
+            raise TargetError(f"{self._name}: parameter {name} is {ty}, but programs for devices take tensors")
+        return self._writer.new(self._shape(ty), str(ty.dtype), scope_of(ty))
+
+    def _shape(self, ty: Any) -> list[Size]:
+        extents = getattr(ty.shape, "values", None)
+        if extents is None:
+            raise TargetError(f"{self._name}: the shape of {ty} is not known")
+        return [size_of(extent, self._symbols) for extent in extents]
+
+    def _bound(self, binding: Any) -> Any:
+        value = binding.value
+        if isinstance(value, tvm.ir.Call):
+            return self._called(value, binding.var)
+        return self._of(value)
+
+    def _of(self, expr: Any) -> Any:
+        if isinstance(expr, relax.Tuple):
+            return [self._of(field) for field in expr.fields]
+        if isinstance(expr, relax.TupleGetItem):
+            return self._of(expr.tuple_value)[int(expr.index)]
+        if isinstance(expr, tvm.ir.GenericConst):
+            return self._writer.constant(expr)
+        if isinstance(expr, tvm.ir.Var) and expr in self._known:
+            return self._known[expr]
+        raise TargetError(f"{self._name}: a program for a device can't hold {type(expr).__name__} {expr}")
+
+    def _called(self, call: Any, var: Any) -> Any:
+        if isinstance(call.op, tvm.ir.GlobalVar) and isinstance(self._writer.mod[call.op], relax.Function):
+            return self._inside(str(call.op.name_hint), call)
+        name = str(getattr(call.op, "name", call.op))
+        if name == "relax.call_tir":
+            return self._launched(call)
+        if name in _VIEWS:
+            return self._viewed(self._of(call.args[0]), var.ty)
+        raise TargetError(f"{self._name}: {var.name} is {name}, which no kernel does")
+
+    def _inside(self, name: str, call: Any) -> Any:
+        """What a function of the module gives here."""
+        if name in self._callers:
+            raise TargetError(f"{self._name}: {name} calls itself, which programs for devices can't")
+        own = _Body(self._writer, name, (*self._callers, name))
+        own._launches = self._launches
+        func = self._writer.mod[call.op]
+        for param, arg in zip(func.params, call.args, strict=True):
+            own._known[param] = self._of(arg)
+            own._learn(param.ty, own._known[param])
+        return own._results(func)
+
+    def _learn(self, ty: Any, value: Any) -> None:
+        """The sizes that the types of what a function is given stand for."""
+        if isinstance(value, list):
+            for field, one in zip(ty.fields, value, strict=True):
+                self._learn(field, one)
+            return
+        for extent, size in zip(getattr(ty.shape, "values", ()), self._writer.values[value].shape, strict=False):
+            if isinstance(extent, tvm.ir.Var):
+                self._symbols[extent] = size
+
+    def _viewed(self, number: int, ty: Any) -> int:
+        source = self._writer.values[number]
+        if source.scope != GLOBAL:
+            raise TargetError(f"{self._name}: an image of {source.shape} can't be looked at as {ty}")
+        return self._writer.value(self._shape(ty), source.dtype, GLOBAL, source.memory)
+
+    def _launched(self, call: Any) -> Any:
+        name = str(call.args[0].name_hint)
+        operands = self._of(call.args[1])
+        (out,) = call.ty_args
+        if name in self._writer.views:
+            return self._viewed(operands[0], out)
+        types = list(out.fields) if isinstance(out, relax.TupleType) else [out]
+        results = [self._writer.new(self._shape(ty), str(ty.dtype), scope_of(ty)) for ty in types]
+        host = self._writer.hosts[name]
+        symbols = self._symbols_of(host, [*operands, *results], call)
+        memories: list[int | None] = [self._writer.values[v].memory for v in (*operands, *results)]
+        memories += [None] * (len(list(host.params)) - len(memories))
+        self._launches += launches_of(name, host, memories, symbols, self._buffer)
+        return results if isinstance(out, relax.TupleType) else results[0]
+
+    def _symbols_of(self, host: Any, values: Sequence[int], call: Any) -> dict[Any, Size]:
+        """The sizes that variables of the PrimFunc are here: from shapes of what it is given, and given as they are."""
+        found: dict[Any, Size] = {}
+        for param, value in zip(host.params, values, strict=False):
+            for extent, size in zip(param.ty.shape, self._writer.values[value].shape, strict=True):
+                if isinstance(extent, tvm.ir.Var):
+                    found[extent] = size
+        scalars = [p for p in host.params if type(p.ty) is not tirx.BufferType]
+        given = list(call.args[2].values) if len(call.args) > 2 else []
+        for param, size in zip(scalars, given, strict=True):
+            found[param] = size_of(size, self._symbols)
+        return found
+
+    def _buffer(self, elements: Size, dtype: str) -> int:
+        return self._writer.allocated(product([elements, bytes_of(dtype)]))
+
+
+def _leaves(name: str, ty: Any) -> Iterator[tuple[str, Any]]:
+    """The tensors of a parameter, by name."""
+    if not isinstance(ty, relax.TupleType):
+        yield name, ty
+        return
+    for number, field in enumerate(ty.fields):
+        yield from _leaves(f"{name}[{number}]", field)
+
+
+def _nested(ty: Any, given: Iterator[int]) -> Any:
+    return [_nested(field, given) for field in ty.fields] if isinstance(ty, relax.TupleType) else next(given)
+
+
+def bytes_of(dtype: str) -> int:
+    """Of an element in memory; a truth value is a byte."""
+    return max(1, int(tvm.DataType(dtype).bits) // 8) * int(tvm.DataType(dtype).lanes)

@@ -1,0 +1,89 @@
+"""Memories that several tensors use one after the other.
+
+In: a host plan in which each tensor has a memory of its own. Out: the same with fewer: what a function is done with is
+used again, buffers by whatever fits best, images by images of the same extents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Any
+
+from eqsat_layout.targets.gpu.host.plan import Function, HostPlan, Launch, Memory
+
+
+def with_shared_memories(plan: HostPlan) -> HostPlan:
+    """Inputs, constants and results keep theirs."""
+    memories = list(plan.memories)
+    places = list(range(len(memories)))
+    for function in plan.functions:
+        _share(plan, function, memories, places)
+    kept = sorted(set(places))
+    numbers = {memory: number for number, memory in enumerate(kept)}
+    new = [numbers[place] for place in places]
+    return HostPlan(
+        tuple(memories[memory] for memory in kept),
+        tuple(replace(value, memory=new[value.memory]) for value in plan.values),
+        plan.constants,
+        tuple(_renumbered(function, new) for function in plan.functions),
+    )
+
+
+def _share(plan: HostPlan, function: Function, memories: list[Memory], places: list[int]) -> None:
+    kept = {plan.values[number].memory for number in (*function.inputs, *_numbers(function.results))}
+    kept |= {number for number, memory in enumerate(memories) if memory.constant is not None}
+    last = {memory: time for time, launch in enumerate(function.launches) for memory in _used(launch)}
+    free: list[int] = []
+    seen: set[int] = set()
+    for time, launch in enumerate(function.launches):
+        for memory in _used(launch):
+            if memory in kept or memory in seen:
+                continue
+            seen.add(memory)
+            found = _best(memories, free, memories[memory])
+            if found is not None:
+                free.remove(found)
+                places[memory] = found
+                memories[found] = _grown(memories[found], memories[memory])
+        free += [places[memory] for memory in set(_used(launch)) if last[memory] == time and memory not in kept]
+
+
+def _best(memories: list[Memory], free: Collection[int], wanted: Memory) -> int | None:
+    """Of the free memories the one that ``wanted`` takes with the fewest bytes to spare, or to add."""
+    fitting = [number for number in free if _may_share(memories[number], wanted)]
+    if isinstance(wanted.bytes, int) and wanted.image is None:
+        size = wanted.bytes
+        return min(fitting, key=lambda n: (memories[n].bytes < size, abs(memories[n].bytes - size)), default=None)
+    return min(fitting, default=None)
+
+
+def _may_share(have: Memory, wanted: Memory) -> bool:
+    if have.image is not None or wanted.image is not None:
+        return (have.image, have.dtype) == (wanted.image, wanted.dtype)
+    return have.bytes == wanted.bytes or (isinstance(have.bytes, int) and isinstance(wanted.bytes, int))
+
+
+def _grown(have: Memory, wanted: Memory) -> Memory:
+    is_enough = have.image is not None or have.bytes == wanted.bytes
+    return have if is_enough else replace(have, bytes=max(have.bytes, wanted.bytes))
+
+
+def _used(launch: Launch) -> list[int]:
+    return [argument.memory for argument in launch.arguments if argument.memory is not None]
+
+
+def _numbers(results: Any) -> Iterator[int]:
+    for one in results if isinstance(results, list) else [results]:
+        if isinstance(one, list):
+            yield from _numbers(one)
+        else:
+            yield one
+
+
+def _renumbered(function: Function, new: list[int]) -> Function:
+    def launch(one: Launch) -> Launch:
+        arguments = (a if a.memory is None else replace(a, memory=new[a.memory]) for a in one.arguments)
+        return replace(one, arguments=tuple(arguments))
+
+    return replace(function, launches=tuple(map(launch, function.launches)))

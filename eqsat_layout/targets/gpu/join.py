@@ -1,0 +1,149 @@
+"""Calls joined to kernels, whatever memories their operands and results lie in.
+
+In: a legalised module whose PrimFuncs say the scopes of their buffers. Out: the same with one PrimFunc per group of
+TVM's; what lies between the calls of a group lies nowhere. TVM joins what lies in ordinary memory, so scopes are taken
+off before and put back on the ends of the groups. It joins nothing with a sum that has another layout; our kernels
+take that along, so such functions are told to be elementwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import tvm
+from tvm import ir, relax, tirx
+
+from eqsat_layout.graph.vdevices import buffer_scope, buffer_scopes, with_vdevices, without_device
+from eqsat_layout.maps import GLOBAL
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.fuse import GROUP, OPAQUE, fuse
+from eqsat_layout.targets.gpu.kernels.functions import may_follow_sums
+from eqsat_layout.tir.structural import substitute
+
+_SCOPES: Final = "eqsat_layout.scopes"
+"""The attribute of a PrimFunc without scopes: those that its parameters had, one text for each."""
+
+_FOLLOWS: Final = 0
+"""TVM's number for a function that is fused with the reduction before it (``OpPatternKind.kElemWise``)."""
+
+Ends = Mapping[str, Sequence[str]]
+"""By PrimFunc the scopes of its buffers."""
+
+
+def joined(mod: tvm.IRModule, notes: Notes, make: Callable[[str], Any]) -> tvm.IRModule:
+    """``make`` gives the ``VDevice`` of a scope."""
+    scopes: dict[str, Sequence[str]] = {}
+
+    def remember(grouped: tvm.IRModule) -> tvm.IRModule:
+        scopes.update(_ends_of_groups(grouped))
+        return grouped
+
+    joined_mod = fuse(without_scopes(mod), notes, annotated=_following, grouped=remember)
+    functions: dict[Any, Any] = {}
+    for var, func in joined_mod.functions_items():
+        if isinstance(func, tirx.PrimFunc):
+            own = _scopes_of(func) or scopes.get(str(var.name_hint), ())
+            func = _with_scopes(func, own)
+        functions[var] = func
+    infos = {name: info for name, info in joined_mod.global_infos.items() if name != "vdevice"}
+    return with_vdevices(tvm.IRModule(functions, attrs=joined_mod.attrs, global_infos=infos), make)
+
+
+def _following(mod: tvm.IRModule) -> tvm.IRModule:
+    """Functions that kernels take along after a sum are elementwise to TVM."""
+    functions = {
+        var: func.with_attr("op_pattern", _FOLLOWS)
+        if isinstance(func, tirx.PrimFunc) and int(func.attrs["op_pattern"]) < OPAQUE and may_follow_sums(func)
+        else func
+        for var, func in mod.functions_items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def without_scopes(mod: tvm.IRModule) -> tvm.IRModule:
+    """All in ordinary memory; an attribute says where the buffers of a PrimFunc lay."""
+    functions: dict[Any, Any] = {}
+    stripper = _Stripper(mod)
+    for var, func in mod.functions_items():
+        if isinstance(func, tirx.PrimFunc):
+            scopes = buffer_scopes(func)
+            plain = _with_scopes(func, [GLOBAL] * len(scopes))
+            functions[var] = plain.with_attr(_SCOPES, scopes) if set(scopes) - {GLOBAL} else plain
+        else:
+            functions[var] = stripper.visit_expr(func) if isinstance(func, relax.Function) else func
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _scopes_of(func: Any) -> list[str]:
+    said = func.attrs.get(_SCOPES) if func.attrs is not None else None
+    return [] if said is None else list(map(str, said))
+
+
+def _with_scopes(func: Any, scopes: Sequence[str]) -> Any:
+    """The PrimFunc with its first buffers in these scopes."""
+    if func.attrs is not None and func.attrs.get(_SCOPES) is not None:
+        func = func.without_attr(_SCOPES)
+    buffers = [p for p in func.params if type(p.ty) is tirx.BufferType]
+    new: dict[Any, Any] = {}
+    for buffer, scope in zip(buffers, scopes, strict=False):
+        if buffer_scope(buffer) != scope:
+            new[buffer] = tirx.decl_buffer(buffer.ty.shape, buffer.ty.dtype, buffer.name, scope=scope, layout=None)
+    if not new:
+        return func
+    params = [new.get(p, p) for p in func.params]
+    return tirx.PrimFunc(params, substitute(func.body, new), ret_type=func.ret_type, attrs=func.attrs)
+
+
+def _ends_of_groups(mod: tvm.IRModule) -> dict[str, Sequence[str]]:
+    """The scopes of the buffers of what each group becomes: its parameters, then its results."""
+    found: dict[str, Sequence[str]] = {}
+    for var, func in mod.functions_items():
+        if isinstance(func, relax.Function) and func.attrs is not None and func.attrs.get(GROUP) is not None:
+            found[str(var.name_hint)] = _ends(mod, func)
+    return found
+
+
+def _ends(mod: tvm.IRModule, group: Any) -> list[str]:
+    read: dict[Any, str] = {}
+    written: dict[Any, Any] = {}
+    for block in group.body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, ir.Call) and value.op == ir.Op.get("relax.call_tir"):
+                func = mod[value.args[0]]
+                fields = list(value.args[1].fields)
+                buffers = [p for p in func.params if type(p.ty) is tirx.BufferType]
+                scopes = _scopes_of(func) or [GLOBAL] * len(buffers)
+                read.update((field, scope) for field, scope in zip(fields, scopes, strict=False))
+                own = scopes[len(fields) :]
+                written[binding.var] = list(own) if isinstance(binding.var.ty, relax.TupleType) else own[0]
+            else:
+                written[binding.var] = _known(value, written)
+    results = _known(group.body.body, written)
+    return [*(read.get(p, GLOBAL) for p in group.params), *(results if isinstance(results, list) else [results])]
+
+
+def _known(expr: Any, written: Mapping[Any, Any]) -> Any:
+    if isinstance(expr, relax.Tuple):
+        return [_known(field, written) for field in expr.fields]
+    if isinstance(expr, relax.TupleGetItem):
+        return _known(expr.tuple_value, written)[int(expr.index)]
+    return written.get(expr, GLOBAL)
+
+
+@relax.expr_functor.mutator
+class _Stripper(relax.PyExprMutator):  # type: ignore[misc]
+    """Types without virtual devices."""
+
+    def visit_call_(self, call: Any) -> Any:
+        call = super().visit_call_(call)
+        if call.op != ir.Op.get("relax.call_tir"):
+            return call
+        fields = [self._constant(field) for field in call.args[1].fields]
+        args = [call.args[0], relax.Tuple(fields), *list(call.args)[2:]]
+        return relax.Call(call.op, args, call.attrs, [without_device(ty) for ty in call.ty_args])
+
+    def _constant(self, expr: Any) -> Any:
+        is_placed = isinstance(expr, ir.GenericConst) and getattr(expr.ty, "vdevice", None) is not None
+        return ir.GenericConst(expr.value, without_device(expr.ty)) if is_placed else expr

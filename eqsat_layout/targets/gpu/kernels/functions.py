@@ -1,0 +1,107 @@
+"""PrimFuncs as kernels: each nest that is left after inlining is launched by itself, but for epilogues.
+
+In: an unscheduled PrimFunc. Out: a PrimFunc without blocks whose statements launch work items, one after the other;
+what lies between them is allocated in buffers. A function that is not understood runs in one work item.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from eqsat_layout.errors import Refused
+from eqsat_layout.targets.gpu.kernels.nests import Nest, inlined, nests_of
+from eqsat_layout.targets.gpu.kernels.tiles import tile_of
+from eqsat_layout.targets.gpu.kernels.work_items import kernel_of
+from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.targets.schedules.exact_values import hidden
+
+Suited: TypeAlias = Callable[[Any, list[Nest]], tuple[Any, list[Nest]]]
+"""A PrimFunc and its nests as a device can compute them; the PrimFunc's parameters may be others then."""
+
+
+def with_work_items(func: Any, suited: Suited | None = None) -> Any:
+    """``func`` as launches; refused where its blocks are not understood."""
+    nests = inlined(nests_of(hidden(func)), list(func.params))
+    if not nests:
+        raise Refused("it computes nothing")
+    if suited is not None:
+        func, nests = suited(func, nests)
+    parameters = list(func.params)
+    statements: list[Any] = []
+    for nest, reduction in _grouped(nests, parameters):
+        for buffer in nest.buffers:
+            if not any(buffer.same_as(p) for p in parameters):
+                statements.append(tirx.AllocBuffer(buffer))
+        if _domain(nest) != 0:
+            statements.append(kernel_of(nest, reduction, tile_of(nest, reduction)))
+    statements = statements or [tirx.Evaluate(tirx.IntImm("int32", 0))]
+    body = tirx.SeqStmt(statements) if statements[1:] else statements[0]
+    return func.with_body(body)
+
+
+def may_follow_sums(func: Any) -> bool:
+    """It is elementwise but for layouts: what is as large as its result is read once, each element at one place."""
+    try:
+        nests = inlined(nests_of(func), list(func.params))
+    except Refused:
+        return False
+    if len(nests) != 1 or nests[0].reduced or len(nests[0].stores) != 1:
+        return False
+    (nest,) = nests
+    large = [p for p in func.params if type(p.ty) is tirx.BufferType and _elements(p) == _domain(nest)]
+    return len(large) > 1 and all(_is_read_once(nest, buffer) for buffer in large if nest.loads(buffer))
+
+
+def _is_read_once(nest: Nest, buffer: Any) -> bool:
+    first = list(nest.loads(buffer)[0].indices)
+    if any(not tvm_ffi.structural_equal(list(load.indices), first) for load in nest.loads(buffer)):
+        return False
+    ranges = {axis.var: tvm.ir.Range(0, axis.extent) for axis in nest.spatial}
+    level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
+    return len(tvm.sym.detect_iter_map(first, ranges, check_level=level).indices) == len(first)
+
+
+def _elements(buffer: Any) -> int | None:
+    extents = [as_int(extent) for extent in buffer.ty.shape]
+    return None if None in extents else math.prod(extent or 0 for extent in extents)
+
+
+def _grouped(nests: Sequence[Nest], parameters: Sequence[Any]) -> list[tuple[Nest, Nest | None]]:
+    """Nests that are launched, each with the reduction that it takes along."""
+    taken: dict[str, Nest] = {}
+    for nest in nests:
+        found = [r for r in nests if r.reduced and _may_take(nest, r, nests, parameters)]
+        if len(found) == 1:
+            taken[nest.name] = found[0]
+    inside = {id(reduction) for reduction in taken.values()}
+    return [(nest, taken.get(nest.name)) for nest in nests if id(nest) not in inside]
+
+
+def _may_take(nest: Nest, reduction: Nest, nests: Sequence[Nest], parameters: Sequence[Any]) -> bool:
+    """``nest`` reads each element of the reduction for one of its own, and nobody else does."""
+    if nest.reduced or not reduction.is_plain or any(reduction.buffers[0].same_as(p) for p in parameters):
+        return False
+    loads = nest.loads(reduction.buffers[0])
+    if not loads or any(n.loads(reduction.buffers[0]) for n in nests if n is not nest and n is not reduction):
+        return False
+    first = list(loads[0].indices)
+    if any(not tvm_ffi.structural_equal(list(load.indices), first) for load in loads):
+        return False
+    return _domain(nest) is not None and _domain(nest) == _domain(reduction)
+
+
+def _domain(nest: Nest) -> int | tuple[str, ...] | None:
+    """Elements of the result."""
+    extents = [as_int(axis.extent) for axis in nest.spatial]
+    if any(extent is None for extent in extents):
+        return tuple(str(axis.extent) for axis in nest.spatial)
+    product = 1
+    for extent in extents:
+        product *= extent or 0
+    return product

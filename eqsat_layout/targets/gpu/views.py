@@ -1,0 +1,36 @@
+"""What of a module of kernels is launched, and what only looks at memory in another way.
+
+In: a module whose PrimFuncs are not scheduled. Out: PrimFuncs by name; sorts and scans as loops.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from eqsat_layout.graph.vdevices import buffer_scopes
+from eqsat_layout.maps import GLOBAL
+
+
+def with_plain_sorts(mod: tvm.IRModule) -> tvm.IRModule:
+    """Sorts and scans are loops for one thread."""
+    with tvm.target.Target("llvm"):
+        return relax.backend.DispatchSortScan()(mod)
+
+
+def launched_and_views(mod: tvm.IRModule) -> tuple[dict[str, Any], set[str]]:
+    """The PrimFuncs that are launched, and the names of the others, whose results are what they were given."""
+    found = {str(v.name_hint): f for v, f in mod.functions_items() if isinstance(f, tirx.PrimFunc)}
+    views = {name for name, func in found.items() if _is_view(func)}
+    return {name: func for name, func in found.items() if name not in views}, views
+
+
+def _is_view(func: Any) -> bool:
+    """The result is what it was given, byte for byte, in ordinary memory."""
+    return (
+        set(buffer_scopes(func)) == {GLOBAL}
+        and len(list(func.params)) == 2
+        and bool(relax.analysis.has_reshape_pattern(func))
+    )

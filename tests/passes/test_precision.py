@@ -1,0 +1,54 @@
+"""``precision=``: what is computed in halves, what is not, and what is no precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from compare import inputs_for, machine
+from programs import constant, program
+from tvm import relax
+from tvm.relax import op
+
+import eqsat_layout
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.passes.precision import in_precision
+
+
+def body(builder: Any, x: Any) -> Any:
+    y = builder.emit(op.nn.conv2d(x, constant(16, 8, 3, 3), padding=1))
+    y = builder.emit(op.nn.relu(builder.emit(op.add(y, constant(1, 16, 1, 1)))))
+    return builder.emit(op.nn.softmax(y, axis=1))
+
+
+SIZE = (1, 8, 10, 10)
+
+
+def test_products_are_of_halves_and_sums_are_not() -> None:
+    text = in_precision(program(body, SIZE), "float16")["main"].script()
+    assert 'out_dtype="float32"' in text
+    assert "float16" in text
+    assert "softmax" in text.split("astype")[-1]
+
+
+def test_inputs_and_results_keep_their_types_and_about_their_values() -> None:
+    mod = program(body, SIZE)
+    inputs = inputs_for(mod["main"], 1)
+    expected = machine(mod)["main"](*inputs).numpy()
+    made = eqsat_layout.compile(mod, precision="float16")
+    got = relax.VirtualMachine(made, tvm.cpu())["main"](*inputs).numpy()
+    assert got.dtype == np.float32
+    assert 0 < np.abs(got - expected).max() < 5e-3
+
+
+def test_a_precision_that_is_none() -> None:
+    with pytest.raises(EqsatError, match="'float61' is not known; did you mean 'float16'"):
+        eqsat_layout.plan(program(body, SIZE), precision="float61")
+
+
+def test_a_module_without_products_is_refused() -> None:
+    mod = program(lambda builder, x: builder.emit(op.nn.relu(x)), SIZE)
+    with pytest.raises(EqsatError, match="no product of float32"):
+        eqsat_layout.optimize(mod, precision="float16")

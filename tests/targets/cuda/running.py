@@ -1,0 +1,100 @@
+"""PrimFuncs that launch kernels, run in the simulator."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import tvm
+
+from eqsat_layout.soundness.cuda import LaunchReport, Simulator
+from eqsat_layout.targets.cuda.lowering import lowered
+from eqsat_layout.targets.cuda.machine import CudaMachine
+from eqsat_layout.targets.gpu.host.launches import launches_of
+
+Array = npt.NDArray[Any]
+
+H100: Final = CudaMachine(
+    arch="sm_90",
+    multiprocessors=132,
+    shared_bytes_per_block=227 << 10,
+    shared_bytes=228 << 10,
+    registers=65536,
+    l2_bytes=50 << 20,
+    bandwidth=3.0e12,
+    flops={"float16": 798e12, "bfloat16": 798e12, "tensorfloat32": 399e12, "int8": 1596e12, "float32": 60e12},
+    launch_seconds=2.5e-6,
+)
+
+
+class Kernels:
+    """A PrimFunc without blocks, lowered; ``sources``: by kernel."""
+
+    def __init__(self, func: Any, arch: str = "sm_90") -> None:
+        self.reports: list[LaunchReport] = []
+        self._lowered = lowered({"main": func}, tvm.target.Target({"kind": "cuda", "arch": arch}))
+        self.sources = self._lowered.sources
+
+    @cached_property
+    def _simulators(self) -> dict[str, Simulator]:
+        return {name: Simulator(source) for name, source in self.sources.items()}
+
+    def run(self, *arrays: Array, order: int = 0) -> None:
+        """With an array for each parameter; results are written into theirs, ``reports`` are of each launch."""
+        memories = list(arrays)
+
+        def allocate(elements: Any, dtype: str) -> int:
+            memories.append(np.full(int(elements), np.nan, dtype))
+            return len(memories) - 1
+
+        host = self._lowered.host["main"]
+        launches = launches_of("main", host, list(range(len(arrays))), {}, allocate)
+        self.reports = []
+        for launch in launches:
+            given = [memories[argument.memory] for argument in launch.arguments if argument.memory is not None]
+            assert len(given) == len(launch.arguments)
+            simulator = self._simulators[launch.kernel]
+            report = simulator.launch(launch.kernel, given, launch.groups, launch.items, int(launch.shared), order)
+            self.reports.append(report)
+
+
+def shapes_and_types(func: Any) -> list[tuple[tuple[int, ...], str]]:
+    """Of the parameters."""
+    return [(tuple(int(e) for e in p.ty.shape), str(p.ty.dtype)) for p in func.params]
+
+
+def inputs_of(func: Any, seed: int = 0) -> list[Array]:
+    """An array for each parameter: normal numbers; the last one, the result, is NaN."""
+    rng = np.random.default_rng(seed)
+    *inputs, (shape, dtype) = shapes_and_types(func)
+    made = [rng.standard_normal(extents).astype(numpy_type(kind)) for extents, kind in inputs]
+    return [*made, np.full(shape, np.nan, numpy_type(dtype))]
+
+
+def result_of(kernels: Kernels, arrays: list[Array], order: int = 0) -> Array:
+    """What is written into the last of the arrays."""
+    arrays[-1][...] = np.nan
+    kernels.run(*arrays, order=order)
+    return arrays[-1].astype("float64")
+
+
+def in_double_precision(twin: Any, arrays: list[Array]) -> Array:
+    """The result of the same inputs by TVM's CPU code of ``twin``, the same function of float64."""
+    (*_, (shape, _)) = shapes_and_types(twin)
+    wide = [tvm.runtime.tensor(array.astype("float64")) for array in arrays[:-1]]
+    result = tvm.runtime.tensor(np.zeros(shape))
+    tvm.compile(twin, tvm.target.Target({"kind": "llvm"}))(*wide, result)
+    return result.numpy()
+
+
+def relative_error(result: Array, reference: Array) -> float:
+    """In the norm of both."""
+    assert np.isfinite(result).all(), "an element was not written, or is no number"
+    return float(np.linalg.norm(result - reference) / np.linalg.norm(reference))
+
+
+def numpy_type(dtype: str) -> Any:
+    return np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)

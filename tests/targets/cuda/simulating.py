@@ -1,0 +1,54 @@
+"""Programs compiled for CUDA and run on the simulator, beside what TVM makes of them on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from compare import assert_close, inputs_for, machine
+
+import eqsat_layout
+from eqsat_layout.soundness.cuda.driver import simulated
+from eqsat_layout.targets.cuda.host.executable import CudaProgram
+
+CUDA: Final = {"kind": "cuda", "arch": "sm_80"}
+
+
+def compiled(mod: Any, target: Any = CUDA, **options: Any) -> CudaProgram:
+    program = eqsat_layout.compile(mod, target, **options)
+    assert isinstance(program, CudaProgram)
+    return program
+
+
+def check(
+    mod: Any, target: Any = CUDA, *, sizes: Sequence[int] = (3,), orders: Sequence[int] = (2,), **options: Any
+) -> CudaProgram:
+    """The program, which has given the same numbers as the CPU; symbolic sizes take each value of ``sizes``."""
+    program = compiled(mod, target, **options)
+    on_cpu = machine(mod)
+    for order in orders:
+        device = simulated(program, order)
+        for size in sizes:
+            inputs = inputs_for(mod["main"], size)
+            expected = list(flat(on_cpu["main"](*inputs)))
+            got = list(flat(device(*[one.numpy() for one in inputs])))
+            for a, b in zip(expected, got, strict=True):
+                assert_close(a, b)
+    return program
+
+
+def launches(program: CudaProgram) -> list[str]:
+    """The PrimFuncs whose kernels are launched, in order."""
+    return [launch.op for function in program.plan.functions for launch in function.launches]
+
+
+def flat(value: Any) -> Any:
+    """Arrays of results, tuples taken apart."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif hasattr(value, "numpy"):
+        yield value.numpy()
+    else:
+        for one in value:
+            yield from flat(one)

@@ -1,0 +1,180 @@
+"""Products on tensor cores against double precision, in the simulator: three orders of threads each."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from targets.cuda.cases import Case, conv, matmul
+from targets.cuda.running import (
+    H100,
+    Kernels,
+    in_double_precision,
+    inputs_of,
+    relative_error,
+    result_of,
+)
+
+from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cuda.compiler import available_compiler, compiled
+from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
+from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
+from eqsat_layout.targets.cuda.kernels.product_model import plans_for
+from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
+from eqsat_layout.targets.cuda.kernels.products import product_of
+
+TOLERANCES = {"float16": 2e-3, "bfloat16": 2e-2, "tensorfloat32": 2e-3, "float32": 1e-6}
+
+
+def small(arithmetic: str, **changes: int) -> ProductPlan:
+    sizes = {
+        "block_rows": 32,
+        "block_columns": 64,
+        "block_steps": 64 // ARITHMETICS[arithmetic].operand_bytes,
+        "warp_rows": 32,
+        "warp_columns": 32,
+        "stages": 3,
+    }
+    return ProductPlan(arithmetic, **(sizes | changes))
+
+
+def dtype_of(arithmetic: str) -> str:
+    return ARITHMETICS[arithmetic].operand
+
+
+def check(case: Case, plan: ProductPlan, *, sums: str = "float32") -> list[Any]:
+    dtype = dtype_of(plan.arithmetic)
+    func = case(dtype, sums, dtype)
+    kernels = Kernels(kernel_of(product_of(func), plan))
+    arrays = inputs_of(func)
+    reference = in_double_precision(case("float64", "float64", "float64"), arrays)
+    first = result_of(kernels, arrays, 0)
+    assert relative_error(first, reference) < TOLERANCES[plan.arithmetic]
+    for order in (1, 2):
+        assert (result_of(kernels, arrays, order) == first).all(), "the result depends on the order of threads"
+    return kernels.reports
+
+
+@pytest.mark.parametrize("arithmetic", TOLERANCES)
+@pytest.mark.parametrize(("left", "right"), [("mk", "nk"), ("km", "kn")])
+def test_matrices_in_both_orders_without_conflicts_of_banks(arithmetic: str, left: str, right: str) -> None:
+    """But for a few where results are stored: a lane reads all of its run at once."""
+    rows, columns, steps = 40, 72, 104
+    (report,) = check(matmul(rows, columns, steps, left=left, right=right), small(arithmetic))
+    assert report.bank_conflicts < 0.15 * report.shared_accesses
+    assert report.products > 0
+
+
+@pytest.mark.parametrize(("arithmetic", "sizes"), [("float16", (37, 1, 40)), ("float32", (50, 52, 7))])
+def test_sizes_of_no_whole_run(arithmetic: str, sizes: tuple[int, int, int]) -> None:
+    check(matmul(*sizes), small(arithmetic))
+
+
+def test_a_batch_of_matrices() -> None:
+    check(matmul(33, 40, 24, batch=3), small("bfloat16"))
+
+
+WINDOWS = {
+    "3x3": conv((9, 8), 16, 40, (3, 3), pad=1),
+    "strides": conv((11, 9), 16, 32, (3, 3), pad=1, stride=2, batch=2),
+    "dilation": conv((11, 9), 8, 32, (3, 2), dilation=2),
+    "1x1": conv((7, 7), 24, 33, (1, 1)),
+    "first layer": conv((12, 12), 3, 16, (7, 7), pad=3, stride=2),
+    "four channels": conv((12, 12), 4, 16, (3, 3), pad=1),
+    "line": conv((40,), 16, 24, (5,), pad=2),
+    "cube": conv((5, 4, 6), 8, 16, (2, 3, 2), pad=1),
+    "groups": conv((8, 8), 32, 48, (3, 3), pad=1, groups=2),
+    "NCHW": conv((8, 8), 16, 24, (3, 3), pad=1, layout="NCHW"),
+    "NCHW strides": conv((9, 8), 8, 40, (3, 3), stride=2, layout="NCHW", batch=2),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_of_halves(name: str) -> None:
+    check(WINDOWS[name], small("float16"))
+
+
+@pytest.mark.parametrize("name", ["3x3", "first layer", "NCHW"])
+def test_windows_of_floats(name: str) -> None:
+    check(WINDOWS[name], small("float32"))
+
+
+@pytest.mark.parametrize(("arithmetic", "splits"), [("float16", 3), ("float32", 2)])
+def test_parts_of_a_sum_are_added_in_order(arithmetic: str, splits: int) -> None:
+    check(conv((6, 5), 16, 23, (3, 3), pad=1), small(arithmetic, splits=splits))
+
+
+def test_sums_of_halves_are_rounded_once() -> None:
+    check(matmul(40, 40, 200), small("float16"), sums="float16")
+
+
+extents = st.integers(2, 80)
+
+
+@settings(max_examples=4, deadline=None, derandomize=True)
+@given(extents, extents, extents, st.sampled_from([2, 3, 4]), st.sampled_from(["float16", "tensorfloat32"]))
+def test_any_sizes(rows: int, columns: int, steps: int, stages: int, arithmetic: str) -> None:
+    check(matmul(rows, columns, steps), small(arithmetic, stages=stages, warp_rows=16, warp_columns=64))
+
+
+def test_floats_keep_their_precision() -> None:
+    """Products of three tensorfloat32 are as near to the truth as a sum of floats in NumPy."""
+    func, twin = (matmul(48, 64, 512)(dtype, dtype, dtype) for dtype in ("float32", "float64"))
+    arrays = inputs_of(func)
+    reference = in_double_precision(twin, arrays)
+    a, b, bias, _ = arrays
+    in_floats = np.maximum(a @ b + bias, np.float32(-0.5))
+    ours = result_of(Kernels(kernel_of(product_of(func), small("float32"))), arrays)
+    assert relative_error(ours, reference) < 2 * relative_error(in_floats, reference)
+
+
+def test_plans_fit_and_the_first_one_is_for_the_size() -> None:
+    few, many = (product_of(matmul(size, size, 2048)("float16", "float32", "float16")) for size in (64, 4096))
+    for product in (few, many):
+        for plan in plans_for(product, H100):
+            assert 4 * plan.shared_words <= H100.shared_bytes_per_block
+            assert plan.registers * plan.threads <= H100.registers
+    assert plans_for(few, H100)[0].splits > 1
+    best = plans_for(many, H100)[0]
+    assert best.splits == 1
+    assert best.block_rows * best.block_columns >= 128 * 128
+
+
+@pytest.mark.skipif(available_compiler() is None, reason="neither NVRTC nor nvcc is here")
+@pytest.mark.parametrize("arithmetic", TOLERANCES)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_machine_code_spills_nothing(arithmetic: str, arch: str) -> None:
+    dtype = dtype_of(arithmetic)
+    product = product_of(conv((56, 56), 64, 64, (3, 3), pad=1)(dtype, "float32", dtype))
+    tensorfloat32 = arithmetic == "tensorfloat32"
+    plans = [plan for plan in plans_for(product, H100, tensorfloat32=tensorfloat32) if plan.splits == 1]
+    widest = max(plans, key=lambda plan: (plan.registers, plan.stages))
+    for plan in (plans[0], widest):
+        (source,) = Kernels(kernel_of(product, plan), arch).sources.values()
+        (facts,) = compiled(source, arch).kernels.values()
+        assert facts.spilled_bytes == 0
+        assert facts.registers * plan.threads <= H100.registers
+        assert facts.registers <= plan.registers + 24, "the plan counts too few registers"
+        assert re.search(r"cp\.async\.cg\.shared\.global \[%0\], \[%1\], 16", source)
+        assert ARITHMETICS[arithmetic].instruction in source
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (conv((8, 8), 16, 16, (3, 3), groups=16), "tensor cores are of no use"),
+        (matmul(0, 4, 4), "no elements"),
+    ],
+)
+def test_refusals_say_why(case: Case, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        product_of(case("float16", "float32", "float16"))
+
+
+def test_groups_of_a_convolution_are_a_batch() -> None:
+    product = product_of(WINDOWS["groups"]("float16", "float32", "float16"))
+    assert (product.batch.extent, product.rows.extent, product.columns.extent) == (2, 64, 24)

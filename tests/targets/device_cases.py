@@ -1,0 +1,173 @@
+"""Programs that targets with devices run: every kind of op between convolutions, rows, attention.
+
+In: nothing. Out: bodies for ``programs.program`` by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+from programs import constant
+from tvm import relax
+from tvm.relax import op
+
+SIZE: Final = (1, 32, 14, 14)
+
+Body = Callable[..., Any]
+
+nn = op.nn
+
+
+def conv(builder: Any, x: Any, seed: int = 0, channels: int = 32, size: int = 3, groups: int = 1, **how: Any) -> Any:
+    weight = constant(channels, int(x.ty.shape.values[1]) // groups, size, size, seed=seed)
+    return builder.emit(nn.conv2d(x, weight, padding=size // 2, groups=groups, **how), f"conv{seed}")
+
+
+def chain(builder: Any, x: Any) -> Any:
+    for seed in range(3):
+        x = builder.emit(nn.relu(conv(builder, x, seed)))
+    return x
+
+
+def concat(builder: Any, x: Any, y: Any) -> Any:
+    a, b = (builder.emit(nn.relu(conv(builder, v, i))) for i, v in enumerate((x, y)))
+    return conv(builder, builder.emit(op.concat([a, b], axis=1)), 2)
+
+
+def split(builder: Any, x: Any) -> Any:
+    y = builder.emit(nn.relu(conv(builder, x, channels=64)))
+    parts = builder.emit(op.split(y, 2, axis=1))
+    first, second = (builder.emit(relax.TupleGetItem(parts, i)) for i in range(2))
+    return builder.emit(op.add(conv(builder, first, 1), second))
+
+
+def several_results(builder: Any, x: Any) -> Any:
+    y = builder.emit(nn.relu(conv(builder, x)))
+    return y, conv(builder, y, 1)
+
+
+def inline_constants(builder: Any, x: Any) -> Any:
+    y = builder.emit(op.add(conv(builder, x), constant(1, 32, 1, 1)))
+    return conv(builder, builder.emit(op.multiply(y, relax.const(np.float32(2)))), 1)
+
+
+def mean(builder: Any, x: Any) -> Any:
+    return builder.emit(op.mean(builder.emit(nn.relu(conv(builder, x))), axis=[2, 3], keepdims=True))
+
+
+def strided(builder: Any, x: Any) -> Any:
+    return conv(builder, builder.emit(nn.relu(conv(builder, x, strides=2))), 1, dilation=2)
+
+
+def depthwise(builder: Any, x: Any) -> Any:
+    return conv(builder, builder.emit(op.clip(conv(builder, x, groups=32), 0, 6)), 1, size=1)
+
+
+def grouped(builder: Any, x: Any) -> Any:
+    return conv(builder, builder.emit(nn.relu(conv(builder, x, groups=4))), 1)
+
+
+def transposed(builder: Any, x: Any) -> Any:
+    y = builder.emit(nn.relu(conv(builder, x)))
+    return builder.emit(nn.relu(builder.emit(nn.conv2d_transpose(y, constant(32, 16, 2, 2), strides=2))))
+
+
+def pools(builder: Any, x: Any) -> Any:
+    y = builder.emit(nn.max_pool2d(conv(builder, x), [3, 3], strides=[2, 2], padding=[1, 1]))
+    return conv(builder, builder.emit(nn.avg_pool2d(y, [2, 2])), 1)
+
+
+def resized(method: str) -> Body:
+    def body(builder: Any, x: Any) -> Any:
+        y = op.image.resize2d(conv(builder, x), (28, 28), layout="NCHW", method=method)
+        return conv(builder, builder.emit(y), 1)
+
+    return body
+
+
+def batch_norm(builder: Any, x: Any) -> Any:
+    spread = relax.const(np.linspace(0.5, 2, 32).astype("float32"))
+    y = nn.batch_norm(conv(builder, x), constant(32), constant(32, seed=1), constant(32, seed=2), spread, axis=1)
+    return builder.emit(nn.relu(builder.emit(relax.TupleGetItem(builder.emit(y), 0))))
+
+
+def group_norm(builder: Any, x: Any) -> Any:
+    scale, shift = constant(32), constant(32, seed=3)
+    y = nn.group_norm(conv(builder, x), scale, shift, num_groups=4, channel_axis=1, axes=[2, 3])
+    return conv(builder, builder.emit(y), 1)
+
+
+def where(builder: Any, x: Any) -> Any:
+    y = conv(builder, x)
+    small = builder.emit(op.multiply(y, relax.const(np.float32(0.1))))
+    return conv(builder, builder.emit(op.where(builder.emit(op.greater(y, relax.const(np.float32(0)))), y, small)), 1)
+
+
+def gathered(builder: Any, x: Any) -> Any:
+    order = relax.const(np.arange(32)[::-1].copy())
+    return conv(builder, builder.emit(op.take(builder.emit(nn.relu(x)), order, axis=1)))
+
+
+def padded(builder: Any, x: Any) -> Any:
+    return conv(builder, builder.emit(nn.pad(conv(builder, x), [0, 0, 0, 0, 1, 1, 2, 2])), 1)
+
+
+def sliced(builder: Any, x: Any) -> Any:
+    return conv(builder, builder.emit(op.strided_slice(conv(builder, x), [1], [8], [24])), 1)
+
+
+def flattened(builder: Any, x: Any) -> Any:
+    return builder.emit(op.matmul(builder.emit(op.reshape(conv(builder, x), (1, 32, 196))), constant(196, 64)))
+
+
+def first_layer(builder: Any, x: Any) -> Any:
+    return conv(builder, builder.emit(nn.relu(conv(builder, x, strides=2, size=7))), 1)
+
+
+def of_conv(make: Callable[[Any], Any]) -> Body:
+    return lambda builder, x: builder.emit(make(conv(builder, x)))
+
+
+def attention(builder: Any, q: Any, k: Any, v: Any) -> Any:
+    scores = builder.emit(op.matmul(q, builder.emit(op.permute_dims(k, [0, 1, 3, 2]))))
+    scores = builder.emit(nn.softmax(builder.emit(op.multiply(scores, relax.const(np.float32(0.25))))))
+    return builder.emit(op.matmul(scores, v))
+
+
+AROUND_CONVOLUTIONS: Final[Mapping[str, Body]] = {
+    "split": split,
+    "several_results": several_results,
+    "inline_constants": inline_constants,
+    "mean": mean,
+    "strided": strided,
+    "depthwise": depthwise,
+    "grouped": grouped,
+    "transposed": transposed,
+    "pools": pools,
+    "resized": resized("nearest_neighbor"),
+    "resized_linearly": resized("linear"),
+    "batch_norm": batch_norm,
+    "group_norm": group_norm,
+    "where": where,
+    "gathered": gathered,
+    "padded": padded,
+    "sliced": sliced,
+    "flattened": flattened,
+    "cumsum": of_conv(lambda y: op.cumsum(y, axis=1)),
+    "argmax": of_conv(lambda y: op.argmax(y, axis=1)),
+    "truth": of_conv(lambda y: op.greater(y, relax.const(np.float32(0)))),
+    "integers": of_conv(lambda y: op.astype(y, "int32")),
+    "sum_of_all": of_conv(lambda y: op.sum(y)),
+}
+"""Each with at least one convolution of a tensor of :data:`SIZE`."""
+
+ROWS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "softmax": lambda x: nn.softmax(x),
+    "layer_norm": lambda x: nn.layer_norm(x, constant(64), constant(64, seed=1), axes=[-1]),
+    "sum": lambda x: op.sum(x, axis=[-1], keepdims=True),
+    "max": lambda x: op.max(x, axis=[0, 2]),
+    "gelu": lambda x: nn.gelu(x),
+}
+"""Of tensors whose last axis has 64 elements."""
