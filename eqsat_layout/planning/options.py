@@ -116,4 +116,6 @@ def unmet_desires(desired: Any, program: Program) -> Iterator[str]:
     known |= {node.label for graph in program.graphs for node in graph.nodes}
     for name in desired:
         if name not in known:
-            yield f"the desired layouts of {name!r} have nothing to be given to: no op that is read goes by this name"
+            near = did_you_mean(name, known)
+            note = f"the desired layouts of {name!r} have nothing to be given to: no op that is read goes by this name"
+            yield f"{note}; {near}".rstrip("; ")
