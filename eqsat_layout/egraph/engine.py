@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -36,6 +37,9 @@ _MOST_STEPS, _MOST_REHEARSED_STEPS = 4, 256
 
 _PATIENCE = 50
 """Steps after which rules that nobody has tried let questions be answered: what grows must not starve the others."""
+
+_RECENT = 24
+"""Runs of which it is said which rules were at work: what asks, and is answered, takes several to come round."""
 
 _SHARE = 0.2
 """Of the time that is left: several steps that take longer are tried one by one."""
@@ -67,6 +71,7 @@ class Engine:
         self._egraph = EGraph(fact_directory=self._folder.name)
         self._files = 0
         self.history: list[LogEntry] = []
+        self._matches: deque[Counter[str]] = deque(maxlen=_RECENT)
         self._strings: dict[Any, str] = {}
         for command in commands:
             self.declare(command)
@@ -109,7 +114,6 @@ class Engine:
     def saturate(self, ruleset: str, budget: Budget) -> Ending:
         """Runs ``ruleset`` until nothing changes, until it hits a limit, or for a while."""
         steps, nodes, memory, taken = 1, self.size(), used_megabytes(), 0
-        at_work: tuple[str, ...] = ()
         while True:
             text = f"(run {ruleset} {steps})"
             command = self._egraph.parse_program(text)
@@ -118,22 +122,29 @@ class Engine:
                 steps = 1
                 continue
             if died:
-                return Stop(ruleset, died, at_work)
+                return Stop(ruleset, died, self.at_work)
             ran: Any = self._egraph.run_program(*command)
             self.history.append((_RUN, text))
             report = ran[0].report
+            self._matches.append(_matches(report))
             if not report.updated or len(report.iterations) < steps:
                 return "done"
             before, nodes, taken = nodes, self.size(), taken + steps
-            exceeded, at_work = budget.exceeded(nodes, steps), _at_work(report)
+            exceeded = budget.exceeded(nodes, steps)
             if exceeded is not None:
-                return Stop(ruleset, exceeded, at_work)
+                return Stop(ruleset, exceeded, self.at_work)
             if budget.is_guarded and taken >= _PATIENCE:
                 return "paused"
             grown, memory = used_megabytes() - memory, used_megabytes()
             is_calm = nodes < before * _GROWTH and grown < _MEGABYTES_OF_GROWTH
             most = _MOST_REHEARSED_STEPS if budget.is_guarded else _MOST_STEPS
             steps = min(2 * steps, most) if is_calm else 1
+
+    @property
+    def at_work(self) -> tuple[str, ...]:
+        """The keys of the rules that found something in the last runs, the busiest first."""
+        found = sum(self._matches, Counter[str]())
+        return tuple(sorted(found, key=lambda name: (-found[name], name)))
 
     def _rehearsed(self, command: Any, budget: Budget, share: float) -> str | None:
         return rehearse(lambda: self._egraph.run_program(*command), budget, share)
@@ -223,13 +234,10 @@ class Tables:
         return nodes, len(classes)
 
 
-def _at_work(report: Any) -> tuple[str, ...]:
-    """The keys of the rules that still found something in the last step of a run, the busiest first."""
-    if not report.iterations:
-        return ()
-    reports = report.iterations[-1].rule_set_report.rule_reports
-    matches = {name: sum(r.num_matches for r in own) for name, own in reports.items()}
-    return tuple(sorted((name for name, count in matches.items() if count), key=lambda name: (-matches[name], name)))
+def _matches(report: Any) -> Counter[str]:
+    """How often each rule found something new in the last step of a run."""
+    reports = report.iterations[-1].rule_set_report.rule_reports if report.iterations else {}
+    return Counter({name: n for name, own in reports.items() if (n := sum(r.num_matches for r in own))})
 
 
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\x0b": "\\v", "\x0c": "\\f"}
