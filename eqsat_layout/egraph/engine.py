@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from egglog.bindings import EGraph
+from egglog.bindings import EggSmolError, EGraph
 
 from eqsat_layout.egraph.limits import Budget, Stop, rehearse, used_megabytes
 from eqsat_layout.egraph.rule_forms import text_with_name
@@ -49,7 +49,7 @@ _GROWTH, _MEGABYTES_OF_GROWTH = 1.1, 64.0
 
 
 class Engine:
-    """One egglog e-graph. Not shared between threads.
+    """One egglog e-graph. Not shared between threads. ``matches``: how often each rule found something, by its key.
 
     Raises :class:`EqsatError` in a fork of a process that had one: egglog's threads stay there, and it would wait for
     them for ever.
@@ -71,7 +71,8 @@ class Engine:
         self._egraph = EGraph(fact_directory=self._folder.name)
         self._files = 0
         self.history: list[LogEntry] = []
-        self._matches: deque[Counter[str]] = deque(maxlen=_RECENT)
+        self.matches: Counter[str] = Counter()
+        self._recent: deque[Counter[str]] = deque(maxlen=_RECENT)
         self._strings: dict[Any, str] = {}
         for command in commands:
             self.declare(command)
@@ -126,7 +127,8 @@ class Engine:
             ran: Any = self._egraph.run_program(*command)
             self.history.append((_RUN, text))
             report = ran[0].report
-            self._matches.append(_matches(report))
+            self._recent.append(_matches(report.iterations[-1:]))
+            self.matches += _matches(report.iterations)
             if not report.updated or len(report.iterations) < steps:
                 return "done"
             before, nodes, taken = nodes, self.size(), taken + steps
@@ -143,11 +145,19 @@ class Engine:
     @property
     def at_work(self) -> tuple[str, ...]:
         """The keys of the rules that found something in the last runs, the busiest first."""
-        found = sum(self._matches, Counter[str]())
+        found = sum(self._recent, Counter[str]())
         return tuple(sorted(found, key=lambda name: (-found[name], name)))
 
     def _rehearsed(self, command: Any, budget: Budget, share: float) -> str | None:
         return rehearse(lambda: self._egraph.run_program(*command), budget, share)
+
+    def holds(self, facts: str) -> bool:
+        """Whether something in the e-graph matches all of these facts."""
+        try:
+            self.command(f"(check {facts})")
+        except EggSmolError:
+            return False
+        return True
 
     def size(self) -> int:
         """Rows of all tables."""
@@ -234,10 +244,13 @@ class Tables:
         return nodes, len(classes)
 
 
-def _matches(report: Any) -> Counter[str]:
-    """How often each rule found something new in the last step of a run."""
-    reports = report.iterations[-1].rule_set_report.rule_reports if report.iterations else {}
-    return Counter({name: n for name, own in reports.items() if (n := sum(r.num_matches for r in own))})
+def _matches(iterations: Iterable[Any]) -> Counter[str]:
+    """How often each rule found something new."""
+    found: Counter[str] = Counter()
+    for iteration in iterations:
+        for name, own in iteration.rule_set_report.rule_reports.items():
+            found[name] += sum(r.num_matches for r in own)
+    return +found
 
 
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\x0b": "\\v", "\x0c": "\\f"}

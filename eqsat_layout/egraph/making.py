@@ -22,7 +22,7 @@ from eqsat_layout.graph.templates import settings_of
 from eqsat_layout.implementations.offers import Alternative
 
 Builder = Callable[[Sequence[Any], Mapping[str, Any]], Any]
-"""From operands and attributes to the Relax expression that a rule written in Python makes; Refused if it makes none."""
+"""From operands and attributes to the Relax expression that a rule written in Python makes; Refused if none."""
 
 _MOST_MADE, _MADE_EACH = 200, 4
 """What is made for a program, and for each of its distinct ops: rules that go on for ever come to an end."""

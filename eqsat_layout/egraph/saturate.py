@@ -23,6 +23,7 @@ from eqsat_layout.egraph.operands import OperandLists
 from eqsat_layout.egraph.recording import recorded
 from eqsat_layout.egraph.rows import GraphRows, alternative_rows
 from eqsat_layout.egraph.rule_forms import Rule, rules_of
+from eqsat_layout.egraph.rule_notes import Experience, unmatched
 from eqsat_layout.egraph.rules import Command, is_own
 from eqsat_layout.errors import LayoutError, RuleError
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
@@ -41,6 +42,7 @@ class Saturated:
 
     ``handle_of_ref``: by the numbers of the program's bindings. ``constants``: with their names. ``terms``: what made
     those that only rules made, each behind its operands. ``history``: how it came about, under the rules ``commands``.
+    ``experience``: what became of those that are the user's.
     """
 
     graph: Graph
@@ -58,6 +60,7 @@ class Saturated:
     stops: list[Stop]
     history: Sequence[LogEntry]
     commands: Sequence[Command]
+    experience: Experience
 
     @property
     def handle_of_node(self) -> list[Any]:
@@ -186,6 +189,16 @@ class _Saturation:
             self._stops,
             self._engine.history,
             self._commands,
+            self._experience(tables),
+        )
+
+    def _experience(self, tables: Tables) -> Experience:
+        """What became of the user's rules."""
+        misfits = tuple(sorted(tables.rows("misfit")))
+        if not self._budget.is_guarded or self._stops:
+            return Experience({}, self._answers.not_made, misfits)
+        return Experience(
+            unmatched(self._commands, self._engine.matches, self._engine.holds), self._answers.not_made, misfits
         )
 
     def _made_terms(

@@ -20,6 +20,7 @@ from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.flows import Spokesman, flow_callbacks, user_flows
 from eqsat_layout.egraph.limits import Limits
 from eqsat_layout.egraph.rule_lint import lint_notes
+from eqsat_layout.egraph.rule_notes import rule_notes
 from eqsat_layout.egraph.rules import Command, is_own, read_all, rule_files
 from eqsat_layout.egraph.saturate import Saturated, saturate
 from eqsat_layout.errors import ILL_TYPED, CostError, EqsatError, MalformedModuleError, TargetError
@@ -95,7 +96,9 @@ def search_of(
 
 def plan_regions(search: Search) -> list[Region]:
     """The best plan of every region that has one."""
-    return [region for graph in search.program.graphs if (region := _planned(graph, search)) is not None]
+    regions = [region for graph in search.program.graphs if (region := _planned(graph, search)) is not None]
+    search.program.notes += rule_notes(search.commands, [region.saturated.experience for region in regions])
+    return regions
 
 
 def extract(saturated: Saturated, search: Search) -> Region:

@@ -136,10 +136,16 @@ def test_what_rules_make_computes_the_same(name: str, tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "no-op": ('(Make "relax.nn.sil" "" (Arg x (End)))', "there is no op 'relax.nn.sil' that takes tensors; did you mean"),
+    "no-op": (
+        '(Make "relax.nn.sil" "" (Arg x (End)))',
+        "there is no op 'relax.nn.sil' that takes tensors; did you mean",
+    ),
     "no-attribute": ('(Make "relax.nn.relu" "axis=1" (Arg x (End)))', "relax.nn.relu has no attribute 'axis'"),
     "ill-typed": ('(Make "relax.matmul" "" (Arg x (Arg x (End))))', "Matmul"),
-    "other-type": ('(Make "relax.sum" "" (Arg x (End)))', "float32[64,128] was to become float32[]"),
+    "other-type": (
+        '(Make "relax.sum" "" (Arg x (End)))',
+        "a value of type float32[64,128] was to become one of type float32[]",
+    ),
     "no-value": ('(Make "relax.sum" "axis=[0][3]" (Arg x (End)))', "has no value"),
     "no-python": ('(Make "relax.sum" "axis=open(1)" (Arg x (End)))', "attributes are numbers, strings, lists"),
 }
@@ -174,3 +180,21 @@ def test_two_refused_terms_join_nothing(tmp_path: Path) -> None:
     )
     mod = program(lambda b, x: (b.emit(op.nn.relu(x)), b.emit(op.exp(x))), (4, 8))
     assert_same_fast(mod, planned(tmp_path, rule, mod).module)
+
+
+NEVER = {
+    "no-op": ('(is k "relax.nn.softmax") (= x (Op j (Arg z (End)))) (is j "relax.exp")', 'matches (is j "relax.exp")'),
+    "no-attribute": ('(is k "relax.nn.softmax") (attr k "axis" "7")', 'matches (attr k "axis" "7")'),
+    "guard": ('(is k "relax.nn.softmax") (int-attr k "axis" a) (< a -3)', "its guard (< a -3) is never true"),
+}
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_a_rule_that_is_never_applied_is_noted_with_the_reason(name: str, tmp_path: Path) -> None:
+    body, reason = NEVER[name]
+    rule = f'(rule ((= y (Op k (Arg x (End)))) {body}) ((union y y)) :ruleset logical :name "mine")'
+    mod = program(lambda b, x: b.emit(op.nn.softmax(b.emit(op.nn.relu(x)))), (4, 8))
+    notes = planned(tmp_path, rule, mod).notes
+    assert len(notes) == 1, notes
+    assert notes[0].startswith("rule mine (mine.egg:1) was never applied: "), notes
+    assert reason in notes[0]
