@@ -38,7 +38,7 @@ _MOST_STEPS, _MOST_REHEARSED_STEPS = 4, 256
 _PATIENCE = 50
 """Steps after which rules that nobody has tried let questions be answered: what grows must not starve the others."""
 
-_RECENT = 24
+_RECENT, _OFTEN = 24, 3
 """Runs of which it is said which rules were at work: what asks, and is answered, takes several to come round."""
 
 _SHARE = 0.2
@@ -144,8 +144,10 @@ class Engine:
 
     @property
     def at_work(self) -> tuple[str, ...]:
-        """The keys of the rules that found something in the last runs, the busiest first."""
-        found = sum(self._recent, Counter[str]())
+        """The keys of the rules that found something in the last run, or again and again before; the busiest first."""
+        runs = Counter(name for run in self._recent for name in run)
+        last = self._recent[-1] if self._recent else {}
+        found = {name: sum(run[name] for run in self._recent) for name in runs if name in last or runs[name] >= _OFTEN}
         return tuple(sorted(found, key=lambda name: (-found[name], name)))
 
     def _rehearsed(self, command: Any, budget: Budget, share: float) -> str | None:
