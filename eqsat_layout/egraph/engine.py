@@ -39,7 +39,7 @@ _PATIENCE = 50
 """Steps after which rules that nobody has tried let questions be answered: what grows must not starve the others."""
 
 _RECENT, _OFTEN = 24, 3
-"""Runs of which it is said which rules were at work: what asks, and is answered, takes several to come round."""
+"""Rounds of questions in which it is seen which rules are at work, and in how many of them they are then."""
 
 _SHARE = 0.2
 """Of the time that is left: several steps that take longer are tried one by one."""
@@ -72,6 +72,7 @@ class Engine:
         self._files = 0
         self.history: list[LogEntry] = []
         self.matches: Counter[str] = Counter()
+        self._last: Counter[str] = Counter()
         self._recent: deque[Counter[str]] = deque(maxlen=_RECENT)
         self._strings: dict[Any, str] = {}
         for command in commands:
@@ -115,6 +116,7 @@ class Engine:
     def saturate(self, ruleset: str, budget: Budget) -> Ending:
         """Runs ``ruleset`` until nothing changes, until it hits a limit, or for a while."""
         steps, nodes, memory, taken = 1, self.size(), used_megabytes(), 0
+        self._recent.append(Counter())
         while True:
             text = f"(run {ruleset} {steps})"
             command = self._egraph.parse_program(text)
@@ -127,7 +129,8 @@ class Engine:
             ran: Any = self._egraph.run_program(*command)
             self.history.append((_RUN, text))
             report = ran[0].report
-            self._recent.append(_matches(report.iterations[-1:]))
+            self._last = _matches(report.iterations[-1:])
+            self._recent[-1].update(self._last)
             self.matches += _matches(report.iterations)
             if not report.updated or len(report.iterations) < steps:
                 return "done"
@@ -144,10 +147,10 @@ class Engine:
 
     @property
     def at_work(self) -> tuple[str, ...]:
-        """The keys of the rules that found something in the last run, or again and again before; the busiest first."""
-        runs = Counter(name for run in self._recent for name in run)
-        last = self._recent[-1] if self._recent else {}
-        found = {name: sum(run[name] for run in self._recent) for name in runs if name in last or runs[name] >= _OFTEN}
+        """The keys of the rules that found something last, or in round after round of questions; the busiest first."""
+        rounds = Counter(name for found in self._recent for name in found)
+        often = {name: sum(found[name] for found in self._recent) for name in rounds if rounds[name] >= _OFTEN}
+        found = {**often, **self._last}
         return tuple(sorted(found, key=lambda name: (-found[name], name)))
 
     def _rehearsed(self, command: Any, budget: Budget, share: float) -> str | None:
