@@ -6,6 +6,7 @@ candidates are, and the signatures that are new; :class:`~eqsat_layout.errors.Re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -48,16 +49,18 @@ class Maker:
         signatures: dict[str, Signature],
         symbols: Mapping[str, Any],
         builders: Mapping[str, Builder] | None = None,
+        *,
+        most: int | None = _MOST_MADE,
     ):
         self._signatures, self._symbols, self._builders = signatures, dict(symbols), builders or {}
-        self._most = _MOST_MADE + _MADE_EACH * len(signatures)
+        self._most = math.inf if most is None else most + _MADE_EACH * len(signatures)
         self._known: dict[Any, str] = {}
         self._made = 0
 
     def make(self, name: str, settings: str, types: Sequence[TensorType]) -> MadeGraph:
         """Op ``name`` (or the op of that signature, or what a Python rule says) of operands of these types."""
         if self._made >= self._most:
-            raise TooManyError(f"{self._most} ops made by rules")
+            raise TooManyError(f"{self._most:g} ops made by rules")
         self._made += 1
         operands = [relax.Var(f"p{i}", relax_type(ty, None, self._symbols)) for i, ty in enumerate(types)]
         own = self._signatures.get(name)

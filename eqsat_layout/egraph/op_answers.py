@@ -34,6 +34,7 @@ class OpAnswers(Answers):
         self._all = dict(signatures)
         super().__init__(self._all, names, **more)
         self._maker = maker
+        self._graphs: dict[tuple[str, str, str], tuple[str, list[AnswerRow]]] = {}
         self.not_made: dict[tuple[str, str], str] = {}
 
     def facts(self) -> Iterable[AnswerRow]:
@@ -50,6 +51,11 @@ class OpAnswers(Answers):
     def _view_facts(self, view: IndexMap) -> list[AnswerRow]:
         return [*super()._view_facts(view), *self._calls_of(view)]
 
+    @property
+    def signatures(self) -> Mapping[str, Signature]:
+        """Those of the program, and of all that was made."""
+        return self._all
+
     # ---- making -----------------------------------------------------------------------------------------------------
 
     def answer_through(self, part: str, operand: str) -> list[AnswerRow]:
@@ -61,19 +67,26 @@ class OpAnswers(Answers):
 
     def answer_make(self, name: str, settings: str, operands: str) -> list[AnswerRow]:
         """The graph of an op that a rule asks for; none where no such op takes such operands."""
-        types = [self._names.types[ty] for ty in operands.split(";") if ty]
         try:
-            graph, rows = self._graph(name, settings, types)
+            graph, rows = self.graph(name, settings, operands)
         except Refused as error:
             self.not_made.setdefault((name, operands), str(error))
             return []
         return [("make", (name, settings, operands, graph)), *rows, *self._names.take_new_rows()]
 
-    def _graph(self, name: str, settings: str, types: Sequence[TensorType]) -> tuple[str, list[AnswerRow]]:
+    def graph(self, name: str, settings: str, operands: str) -> tuple[str, list[AnswerRow]]:
+        """The name of that graph and the rows that say what it is; :class:`Refused` where there is none."""
+        question = (name, settings, operands)
+        if question not in self._graphs:
+            self._graphs[question] = self._made(name, settings, operands)
+        return self._graphs[question]
+
+    def _made(self, name: str, settings: str, operands: str) -> tuple[str, list[AnswerRow]]:
+        types = [self._names.types[ty] for ty in operands.split(";") if ty]
         if self._maker is None:
             raise Refused("nothing is made here")
         if not settings and self._takes(name, types):
-            graph = f"one {name}"
+            graph = f"one:{name}"
             return graph, list(_flat(single_op_rows(graph, name, len(types))))
         made = self._maker.make(name, settings, types)
         new = {signature.key: signature for signature in made.signatures}

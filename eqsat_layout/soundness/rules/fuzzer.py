@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from eqsat_layout.egraph.answers import Answers
 from eqsat_layout.egraph.expressions import Expr, is_variable
+from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rule_lint import lint
 from eqsat_layout.egraph.rules import is_own
@@ -123,7 +123,7 @@ def fuzz_rules(
     seed: int = 0,
     only: Callable[[Rule], bool] = lambda rule: True,
     progress: Progress = lambda instances, share: None,
-    host: Host = Answers,
+    host: Host = OpAnswers,
 ) -> FuzzReport:
     """Fuzzes the rules of ``paths`` (all files that make up a rule base, the project's own first).
 
@@ -151,7 +151,7 @@ class Fuzzer:
         seed: int = 0,
         *,
         until_caught: bool = False,
-        host: Host = Answers,
+        host: Host = OpAnswers,
     ):
         self._base, self._seed, self._until_caught = base, seed, until_caught
         chosen = list(rules)
