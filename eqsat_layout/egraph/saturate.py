@@ -194,7 +194,7 @@ class _Saturation:
 
     def _experience(self, tables: Tables) -> Experience:
         """What became of the user's rules."""
-        types = dict(tables.rows("typed"))
+        types: dict[Any, str] = {tensor: name for tensor, name in tables.rows("typed")}
         pairs = {(types.get(y), types.get(t)) for y, t in tables.rows("becomes")}
         misfits = tuple(sorted((y, t) for y, t in pairs if y is not None and t is not None and y != t))
         if not self._budget.is_guarded or self._stops:

@@ -27,7 +27,7 @@ from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model
 from eqsat_layout.soundness.rules.remarks import never_false, remarks_on
 from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
-from eqsat_layout.soundness.rules.terms import IllTypedError, MeaninglessError
+from eqsat_layout.soundness.rules.terms import IllTypedError, MeaninglessError, NotMadeError
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
 
 CHECKED = 400
@@ -54,7 +54,8 @@ Progress = Callable[[int, float], None]
 @dataclass
 class RuleReport:
     """``instances`` checked; ``matches`` found. ``trouble`` says why a rule could not be checked, or not in full;
-    ``remarks`` how far one may trust that nothing was found."""
+    ``remarks`` how far one may trust that nothing was found; ``not_made`` why an op that it asks for could not be had,
+    where nothing is claimed then."""
 
     rule: Rule
     matches: int = 0
@@ -63,6 +64,7 @@ class RuleReport:
     counterexample: Counterexample | None = None
     trouble: str = ""
     remarks: tuple[str, ...] = ()
+    not_made: str = ""
 
     @property
     def is_sound(self) -> bool:
@@ -195,7 +197,7 @@ class Fuzzer:
             models += 1
         for report in self.reports:
             if not report.instances and not report.trouble:
-                report.trouble = self._why_none(report.rule)
+                report.trouble = report.not_made or self._why_none(report.rule)
             report.remarks = tuple(self._remarks(report, effort))
         unread = [str(unread) for unread in self._base.unread]
         reports = sorted([*self.reports, *self._refused], key=lambda r: (r.rule.file, r.rule.line, r.rule.name))
@@ -284,6 +286,9 @@ class Fuzzer:
             except MeaninglessError as error:
                 report.trouble = str(error)
                 return
+            if wrong is None and check.not_made:
+                report.not_made, check.not_made = check.not_made, ""
+                continue
             report.instances += 1
             if wrong is None:
                 continue
@@ -315,6 +320,7 @@ class _Check:
     def __init__(self, model: Model, rule: Rule):
         self._model, self._rule = model, rule
         self._asked = 0
+        self.not_made = ""
 
     def wrong(self, scope: dict[str, Any]) -> tuple[Expr, str] | None:
         """The first action that is not true, and why; None if all are."""
@@ -338,6 +344,10 @@ class _Check:
                         return action, why
                 else:
                     evaluator.term(action, scope)
+            except NotMadeError as error:
+                self.not_made = str(error)
+                if head == "let":  # what it would be part of can't be made either
+                    return None
             except IllTypedError as error:
                 return action, str(error)
         return None

@@ -93,7 +93,7 @@ def bare_lexicon(vocabulary: Vocabulary, seed: int, host: Host = OpAnswers) -> L
     maker = Maker(dict(vocabulary.signatures), {}, most=None)
     answers = host(vocabulary.signatures, names, offers=Offers(), maker=maker)
     parts = {answers.part_name(part): part for part in vocabulary.parts}
-    lexicon = Lexicon(vocabulary, names, answers, parts, MadeOps(answers), dict(vocabulary.interpreters))
+    lexicon = Lexicon(vocabulary, names, answers, parts, MadeOps(answers, parts), dict(vocabulary.interpreters))
     _add_constants(lexicon, np.random.default_rng(seed))
     for relation, row in answers.facts():
         lexicon.add(relation, *row)

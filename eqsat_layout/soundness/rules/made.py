@@ -13,6 +13,7 @@ import numpy as np
 
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.errors import Refused
+from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import attributes_of
 from eqsat_layout.graph.part_calls import part_calls
@@ -26,10 +27,10 @@ _KINDS = {"param": "node", "const": "node", "op": "node", "get": "node", "end": 
 
 
 class MadeOps:
-    """The answers of one host about ops; each question is put once."""
+    """The answers of one host about ops; each question is put once. ``parts`` takes the views that they have names for."""
 
-    def __init__(self, answers: OpAnswers):
-        self._answers = answers
+    def __init__(self, answers: OpAnswers, parts: dict[str, Part]):
+        self._answers, self._parts = answers, parts
         self._graphs: dict[tuple[str, str, str], tuple[str, GraphTerms] | str] = {}
 
     def type_name(self, values: Values, number: int) -> str:
@@ -85,6 +86,7 @@ class MadeOps:
             graph, rows = self._answers.graph(*question)
         except Refused as error:
             return f"{question[0]} can't be made: {error}"
+        self._parts.update((name, part) for name, part in self._answers.parts.items() if name not in self._parts)
         terms: GraphTerms = {}
         for relation, (_, number, *rest) in ((r, row) for r, row in rows if r.startswith("alt-")):
             kind = relation.removeprefix("alt-")

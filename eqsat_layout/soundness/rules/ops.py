@@ -173,8 +173,11 @@ def _run_once(signature: Signature, call: Call | None, interpreters: dict[str, R
         return runner
     operands = [np.zeros((1, *map(int, ty.shape)), ty.dtype) for ty in signature.operands if ty is not None]
     try:
-        runner.run([Masked.of(array) for array in operands])
+        found = runner.run([Masked.of(array) for array in operands])
     except (InterpreterError, *ILL_TYPED) as error:  # operations that NumPy has not, extents below 0
         return f"its TIR can't be evaluated: {error}"
+    types = [(tuple(map(int, ty.shape)), ty.dtype) for ty in signature.results if ty is not None]
+    if [(tuple(m.values.shape[1:]), str(m.values.dtype)) for m in found] != types:
+        return "its TIR gives another type than Relax has for it"
     interpreters[signature.key] = runner
     return ""
