@@ -15,7 +15,7 @@ from tvm import ir, relax
 
 from eqsat_layout.egraph.attribute_text import read_attributes
 from eqsat_layout.errors import Refused
-from eqsat_layout.graph.graph import Graph, Signature, TensorType
+from eqsat_layout.graph.graph import Graph, Node, Signature, TensorType
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.op_calls import make_call, typed, with_attributes
 from eqsat_layout.graph.relax_form import relax_type
@@ -63,14 +63,25 @@ class Maker:
             raise TooManyError(f"{self._most:g} ops made by rules")
         self._made += 1
         operands = [relax.Var(f"p{i}", relax_type(ty, None, self._symbols)) for i, ty in enumerate(types)]
-        own = self._signatures.get(name)
+        attributes = read_attributes(settings)
+        builder = relax.BlockBuilder()
+        with builder.function(_MAIN, operands):
+            with builder.dataflow():
+                expr = self._expression(name, operands, attributes)
+                output = builder.emit_output(typed(builder, expr))
+            builder.emit_func_output(output)
+        graph, own_operand = f"made{self._made}", _operand_of(expr, operands)
+        if own_operand is not None:
+            node = Node("param", graph, types[own_operand], expr)
+            return MadeGraph(Alternative(graph, Graph(_MAIN, 0, (0, 0), [node]), (own_operand,), 0), ())
+        mod = relax.transform.DeadCodeElimination()(builder.finalize())  # a pattern is written once more for its result
+        return self._read(graph, mod, operands, types)
+
+    def _expression(self, name: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        own, builder = self._signatures.get(name), self._builders.get(name)
         if own is not None:
-            expr = _again(own, operands, read_attributes(settings))
-        elif name in self._builders:
-            expr = self._builders[name](operands, read_attributes(settings))
-        else:
-            expr = make_call(name, operands, read_attributes(settings))
-        return self._read(f"made{self._made}", _function(expr, operands), operands, types)
+            return _again(own, operands, attributes)
+        return make_call(name, operands, attributes) if builder is None else builder(operands, attributes)
 
     def _read(self, name: str, mod: Any, operands: Sequence[Any], types: Sequence[TensorType]) -> MadeGraph:
         read = import_module(mod)
@@ -120,15 +131,6 @@ def _again(signature: Signature, operands: Sequence[Any], changed: Mapping[str, 
     if signature.rule_name.startswith("call_tir"):
         raise Refused(f"{signature.name} is a PrimFunc, which knows its operands' types")
     return with_attributes(signature.template, operands, changed)
-
-
-def _function(expr: Any, operands: Sequence[Any]) -> Any:
-    builder = relax.BlockBuilder()
-    with builder.function(_MAIN, list(operands)):
-        with builder.dataflow():
-            output = builder.emit_output(typed(builder, expr))
-        builder.emit_func_output(output)
-    return builder.finalize()
 
 
 def _identity(signature: Signature) -> Any:

@@ -16,7 +16,7 @@ from eqsat_layout.egraph.attribute_text import shown
 from eqsat_layout.egraph.making import Maker
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.egraph.rows import GraphRows, alternative_rows, single_op_rows
-from eqsat_layout.errors import Refused
+from eqsat_layout.errors import Declined, Refused
 from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.op_calls import Attribute, attributes_of, defaults_of
@@ -27,6 +27,8 @@ from eqsat_layout.maps import IndexMap
 class OpAnswers(Answers):
     """``not_made``: what could not be made, with the reason, by the name of the op and the types of its operands.
 
+    ``made``: names of what could, ``declined``: of rules that said themselves, once at least, that they do not hold.
+
     Without a ``maker`` nothing is said of attributes and types, and nothing is made.
     """
 
@@ -36,6 +38,8 @@ class OpAnswers(Answers):
         self._maker = maker
         self._graphs: dict[tuple[str, str, str], tuple[str, list[AnswerRow]]] = {}
         self.not_made: dict[tuple[str, str], str] = {}
+        self.declined: dict[str, str] = {}
+        self.made: set[str] = set()
 
     def facts(self) -> Iterable[AnswerRow]:
         """As :class:`Answers`; and the attributes and result types of ops."""
@@ -69,9 +73,13 @@ class OpAnswers(Answers):
         """The graph of an op that a rule asks for; none where no such op takes such operands."""
         try:
             graph, rows = self.graph(name, settings, operands)
+        except Declined as error:
+            self.declined[name] = str(error)
+            return []
         except Refused as error:
             self.not_made.setdefault((name, operands), str(error))
             return []
+        self.made.add(name)
         return [("make", (name, settings, operands, graph)), *rows, *self._names.take_new_rows()]
 
     def graph(self, name: str, settings: str, operands: str) -> tuple[str, list[AnswerRow]]:

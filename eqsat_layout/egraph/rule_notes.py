@@ -17,17 +17,23 @@ _PHASES = ("logical", "flow", "build")
 """A rule in another ruleset never runs, which is said elsewhere."""
 
 
+PYTHON = "python:"
+"""How the names begin of what rules written in Python ask for."""
+
+
 @dataclass
 class Experience:
     """What became of the rules of the user's in one region.
 
     ``unmatched``: by the key of a rule that matched nothing, the facts up to the first that nothing matches.
     ``not_made``: why an op could not be made, by its name and the types of its operands. ``misfits``: pairs of types.
+    ``declined``: names of what was asked for and never made, because the rule itself said no.
     """
 
     unmatched: dict[str, tuple[Expr, ...]] = field(default_factory=dict)
     not_made: dict[tuple[str, str], str] = field(default_factory=dict)
     misfits: tuple[tuple[str, str], ...] = ()
+    declined: tuple[str, ...] = ()
 
 
 def unmatched(
@@ -55,7 +61,11 @@ def rule_notes(commands: Sequence[Command], regions: Sequence[Experience]) -> It
             yield f"rule {rule.label} was never applied: {_why(longest)}"
     for name, operands, reason in dict.fromkeys((n, o, r) for g in regions for (n, o), r in g.not_made.items()):
         types = operands.replace(";", ", ").removesuffix(", ")
-        yield f"{_asking(rules, name)}: {name.partition('#')[0]} of ({types}) can't be made: {reason}"
+        what = "its result" if name.startswith(PYTHON) else name.partition("#")[0]
+        yield f"{_asking(rules, name)}: {what} of ({types}) can't be made: {reason}"
+    for name in dict.fromkeys(name for region in regions for name in region.declined):
+        if all(name in region.declined for region in regions):
+            yield f"{_asking(rules, name)} was never applied: its pattern is there, but its guard is never true"
     for before, after in dict.fromkeys(pair for region in regions for pair in region.misfits):
         yield f"{_asking(rules, None)}: a value of type {before} was to become one of type {after}"
 

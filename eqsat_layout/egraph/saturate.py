@@ -197,11 +197,10 @@ class _Saturation:
         types: dict[Any, str] = {tensor: name for tensor, name in tables.rows("typed")}
         pairs = {(types.get(y), types.get(t)) for y, t in tables.rows("becomes")}
         misfits = tuple(sorted((y, t) for y, t in pairs if y is not None and t is not None and y != t))
-        if not self._budget.is_guarded or self._stops:
-            return Experience({}, self._answers.not_made, misfits)
-        return Experience(
-            unmatched(self._commands, self._engine.matches, self._engine.holds), self._answers.not_made, misfits
-        )
+        is_whole = self._budget.is_guarded and not self._stops
+        unmet = unmatched(self._commands, self._engine.matches, self._engine.holds) if is_whole else {}
+        declined = tuple(name for name in self._answers.declined if name not in self._answers.made)
+        return Experience(unmet, self._answers.not_made, misfits, declined)
 
     def _made_terms(
         self, tables: Tables, types: dict[Any, TensorType | None], constants: Iterable[tuple[Any, str]]

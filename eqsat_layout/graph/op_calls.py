@@ -140,7 +140,8 @@ def attributes_of(call: Any) -> dict[str, Attribute] | None:
     known = parameters(name)
     if known is None:
         return None
-    given = {**_fields(call.attrs), **_arguments(call, known)}
+    unsaid = {p.name: p.default for p in known if not p.is_tensor and not p.is_required}
+    given = {**unsaid, **_fields(call.attrs), **_arguments(call, known)}
     found = {key: _plain(value) for key, value in given.items() if any(p.name == key for p in known)}
     plain = {key: value for key, value in found.items() if value is not _NO_VALUE}
     return plain if len(plain) == len(found) and _makes_again(name, call, plain) else None

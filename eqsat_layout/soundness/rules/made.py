@@ -27,7 +27,7 @@ _KINDS = {"param": "node", "const": "node", "op": "node", "get": "node", "end": 
 
 
 class MadeOps:
-    """The answers of one host about ops; each question is put once. ``parts`` takes the views that they have names for."""
+    """The answers of one host about ops; each question is put once. ``parts`` takes the views that it names."""
 
     def __init__(self, answers: OpAnswers, parts: dict[str, Part]):
         self._answers, self._parts = answers, parts
