@@ -10,14 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from eqsat_layout.egraph.expressions import Expr, is_variable
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rule_lint import lint
-from eqsat_layout.egraph.rules import is_own
+from eqsat_layout.egraph.rules import RuleSource, is_own
 from eqsat_layout.soundness.rules.counterexample import Counterexample, describe
 from eqsat_layout.soundness.rules.host_answers import check_answers
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon
@@ -120,14 +119,14 @@ class Effort:
 
 
 def fuzz_rules(
-    paths: Sequence[Path],
+    paths: Sequence[RuleSource],
     effort: Effort | None = None,
     seed: int = 0,
     only: Callable[[Rule], bool] = lambda rule: True,
     progress: Progress = lambda instances, share: None,
     host: Host = OpAnswers,
 ) -> FuzzReport:
-    """Fuzzes the rules of ``paths`` (all files that make up a rule base, the project's own first).
+    """Fuzzes the rules of ``paths``: all files and rules that make up a rule base, the package's own first.
 
     ``only`` picks those that are reported, ``host`` answers what rules ask. Raises
     :class:`~eqsat_layout.errors.RuleError` for files that can't be read.

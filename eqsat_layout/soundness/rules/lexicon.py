@@ -7,7 +7,7 @@ business of ``questions.py``. ``crashes`` are questions that it could not answer
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from eqsat_layout.egraph.making import Maker
+from eqsat_layout.egraph.making import Builder, Maker
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.graph.borders import Part
@@ -87,10 +87,12 @@ class Lexicon:
             self.add(relation, *row)
 
 
-def bare_lexicon(vocabulary: Vocabulary, seed: int, host: Host = OpAnswers) -> Lexicon:
+def bare_lexicon(
+    vocabulary: Vocabulary, seed: int, host: Host = OpAnswers, builders: Mapping[str, Builder] | None = None
+) -> Lexicon:
     """The lexicon of a vocabulary, nothing asked yet."""
     names = Names()
-    maker = Maker(dict(vocabulary.signatures), {}, most=None)
+    maker = Maker(dict(vocabulary.signatures), {}, builders, most=None)
     answers = host(vocabulary.signatures, names, offers=Offers(), maker=maker)
     parts = {answers.part_name(part): part for part in vocabulary.parts}
     lexicon = Lexicon(vocabulary, names, answers, parts, MadeOps(answers, parts), dict(vocabulary.interpreters))

@@ -94,4 +94,6 @@ class MadeOps:
                 terms["result", 0] = (number,)
             else:
                 terms[_KINDS[kind], number] = (kind, *rest)
-        return graph, terms
+        ops = (self._answers.signatures.get(k) for what, *rest in terms.values() if what == "op" for k in rest[:1])
+        unknown = [signature.name for signature in ops if signature is not None and signature.func is None]
+        return f"{unknown[0]} has no TIR, so it can't be evaluated" if unknown else (graph, terms)

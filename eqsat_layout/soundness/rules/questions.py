@@ -48,7 +48,7 @@ class Questions:
 
     def make_lexicon(self, vocabulary: Vocabulary, seed: int) -> Lexicon:
         """The lexicon of a vocabulary: asks the host."""
-        lexicon = bare_lexicon(vocabulary, seed, self._host)
+        lexicon = bare_lexicon(vocabulary, seed, self._host, self._base.builders)
         rng = random.Random(f"{vocabulary.shape} {seed}")
         add_lists(lexicon, rng)
         waiting = {table for rule in self._rules for table, _ in _asks(rule)}

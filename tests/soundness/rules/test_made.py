@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
+from tvm import relax
+
+from eqsat_layout import op, rule
 from eqsat_layout.egraph.rules import rule_files
+from eqsat_layout.soundness import assert_rules_sound
 from eqsat_layout.soundness.rules.fuzzer import Effort, fuzz_rules
 
 RULES = """
@@ -32,3 +39,23 @@ def test_rules_that_ask_for_ops_are_fuzzed(tmp_path: Path) -> None:
     counterexample = by_name["wrong"].counterexample
     assert counterexample is not None
     assert '(Make "relax.nn.relu" "" (Arg x (End))) = ' in counterexample.text
+
+
+@rule
+def twice(x: Any) -> Iterator[Any]:
+    yield op.add(x, x)
+    if x.ty.dtype == "bool":
+        return
+    yield op.multiply(x, relax.const(2, x.ty.dtype))
+
+
+@rule
+def moved_axis(x: Any, axis: Any) -> Iterator[Any]:
+    yield op.nn.softmax(x, axis=axis)
+    yield op.nn.softmax(x, axis=abs(axis))
+
+
+def test_rules_written_in_python_are_fuzzed() -> None:
+    assert_rules_sound(twice, cases=5)
+    with pytest.raises(AssertionError, match=r"(?s)test_made.py:\d+: rule 'moved_axis' is not sound.*relax.nn.softmax"):
+        assert_rules_sound(moved_axis, cases=5)
