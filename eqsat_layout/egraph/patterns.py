@@ -68,8 +68,11 @@ class Ops:
 
     def __init__(self, prefix: str = _PREFIX):
         self._prefix = prefix
+        self.__name__ = prefix.replace(_PREFIX, "op", 1)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
         whole = f"{self._prefix}.{name}"
         if function_of(whole) is not None:
             return _Op(whole)
