@@ -42,7 +42,7 @@ class MadeGraph:
 
 
 class Maker:
-    """Makes ops over the signatures of one program, which it adds to; what is equal to one of them is that one."""
+    """Makes ops over the ``signatures`` of one program, which it adds to; what is equal to one of them is that one."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Maker:
         *,
         most: int | None = _MOST_MADE,
     ):
-        self._signatures, self._symbols, self._builders = signatures, dict(symbols), builders or {}
+        self.signatures, self._symbols, self._builders = signatures, dict(symbols), builders or {}
         self._most = math.inf if most is None else most + _MADE_EACH * len(signatures)
         self._known: dict[Any, str] = {}
         self._made = 0
@@ -78,7 +78,7 @@ class Maker:
         return self._read(graph, mod, operands, types)
 
     def _expression(self, name: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-        own, builder = self._signatures.get(name), self._builders.get(name)
+        own, builder = self.signatures.get(name), self._builders.get(name)
         if own is not None:
             return _again(own, operands, attributes)
         return make_call(name, operands, attributes) if builder is None else builder(operands, attributes)
@@ -100,7 +100,7 @@ class Maker:
     def _renamed(self, read: Iterable[Signature]) -> tuple[dict[str, str], tuple[Signature, ...]]:
         """The keys of ``read`` here; those that are new are added to the program's."""
         if not self._known:
-            known = ((_identity(signature), key) for key, signature in self._signatures.items())
+            known = ((_identity(signature), key) for key, signature in self.signatures.items())
             self._known = {identity: key for identity, key in known if identity is not None}
         renamed: dict[str, str] = {}
         new: list[Signature] = []
@@ -109,15 +109,15 @@ class Maker:
             key = self._known.get(identity) if identity is not None else None
             if key is None:
                 key = self._free_key(signature.name)
-                self._signatures[key] = replace(signature, key=key)
-                new.append(self._signatures[key])
+                self.signatures[key] = replace(signature, key=key)
+                new.append(self.signatures[key])
                 self._known.update({} if identity is None else {identity: key})
             renamed[signature.key] = key
         return renamed, tuple(new)
 
     def _free_key(self, name: str) -> str:
-        number = len(self._signatures)
-        while f"{name}#{number}" in self._signatures:
+        number = len(self.signatures)
+        while f"{name}#{number}" in self.signatures:
             number += 1
         return f"{name}#{number}"
 

@@ -6,7 +6,7 @@ that a :class:`Maker` makes. What was refused is kept with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tvm import ir
@@ -18,9 +18,10 @@ from eqsat_layout.egraph.names import Names
 from eqsat_layout.egraph.rows import GraphRows, alternative_rows, single_op_rows
 from eqsat_layout.errors import Declined, Refused
 from eqsat_layout.graph.borders import Border, Part
-from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.graph.graph import Program, Signature, TensorType
 from eqsat_layout.graph.op_calls import Attribute, attributes_of, defaults_of
 from eqsat_layout.graph.part_calls import part_calls
+from eqsat_layout.implementations.collect import make_offers
 from eqsat_layout.maps import IndexMap
 
 
@@ -102,7 +103,22 @@ class OpAnswers(Answers):
         graph = made.alternative.name
         rows = GraphRows(made.alternative.graph, self._all, self, self._names, f"{graph}/")
         facts = [row for signature in new.values() for row in self._told(signature)]
-        return graph, [*_flat(alternative_rows(made.alternative, rows)), *facts]
+        return graph, [*_flat(alternative_rows(made.alternative, rows)), *facts, *self._offered(new, graph)]
+
+    def _offered(self, keys: Collection[str], prefix: str) -> Iterator[AnswerRow]:
+        """Takes the target's offers for ops that are new; what may replace them, as rows."""
+        target = self._offers.implementer
+        if target is None or self._maker is None or not keys:
+            return
+        program = Program([], self._maker.signatures, [])
+        more = make_offers(program, target, None, spoken_for=(), only=keys)
+        self._offers = self._offers.joined(more)
+        for key in sorted(more.inner):
+            self._all[key] = program.signatures[key]
+            yield from self._told(self._all[key])
+        for i, graph in enumerate(graph for graphs in more.graphs.values() for graph in graphs):
+            rows = GraphRows(graph.graph, self._all, self, self._names, f"{prefix}/{i}/")
+            yield from _flat(alternative_rows(graph, rows))
 
     def _takes(self, name: str, types: Sequence[TensorType]) -> bool:
         """Whether the e-graph has an op of this name for these operands."""

@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from compare import assert_same_fast
-from programs import program
+from programs import AVX2, program
 from tvm import relax
 
 import eqsat_layout
@@ -48,6 +49,12 @@ def halves(x: Any) -> Iterator[Any]:
     parts = op.split(x, 2, axis=0)
     yield op.concat([parts[0], parts[1]], axis=0)
     yield x
+
+
+@rule
+def one_conv(x: Any, w: Any, v: Any) -> Iterator[Any]:
+    yield op.concat([op.nn.conv2d(x, w, padding=[1, 1, 1, 1]), op.nn.conv2d(x, v, padding=[1, 1, 1, 1])], axis=1)
+    yield op.nn.conv2d(x, op.concat([w, v], axis=0), padding=[1, 1, 1, 1])
 
 
 @rule
@@ -98,6 +105,22 @@ def test_a_rule_makes_what_it_says(name: str) -> None:
 def test_what_is_made_holds_constants_and_is_compiled() -> None:
     mod = program(lambda b, x: b.emit(relax.op.add(x, x)), (8, 16))
     assert_same_fast(mod, eqsat_layout.optimize(mod, "llvm", rules=[scaled], validate=True))
+
+
+def test_what_is_made_has_the_layouts_and_algorithms_that_the_target_offers() -> None:
+    weights = [relax.const(np.random.default_rng(i).random((32, 32, 3, 3), np.float32)) for i in range(2)]
+
+    def body(b: Any, x: Any) -> Any:
+        both = [b.emit(relax.op.nn.conv2d(x, w, padding=1)) for w in weights]
+        return b.emit(relax.op.concat(both, axis=1))
+
+    mod = program(body, (1, 32, 56, 56))
+    exact, free = (eqsat_layout.plan(mod, AVX2, rules=[one_conv], approx=approx) for approx in (False, True))
+    (row,) = [row for row in str(exact.explain()).splitlines() if row.lstrip().startswith("1 ") and "conv2d" in row]
+    assert "NHWC " in row or "NCHW16c" in row, row
+    assert "winograd" in str(free.explain())
+    assert free.cost < exact.cost < eqsat_layout.plan(mod, AVX2, approx=False).cost
+    assert_same_fast(mod, exact.module)
 
 
 def test_symbolic_sizes_are_passed_on() -> None:
