@@ -114,7 +114,7 @@ def test_the_public_names_are_there_and_no_others() -> None:
     errors = ["EqsatError", "ValidationError"]
     classes = ["Limits", "OptimizeLayout", "Options", "Plan", "Remote", "Session", "TuneReport"]
     assert sorted(eqsat_layout.__all__) == sorted(
-        errors + classes + ["compile", "optimize", "plan", "transform_layout", "tune"]
+        errors + classes + ["compile", "op", "optimize", "plan", "rule", "transform_layout", "tune"]
     )
     reference = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
     for name in eqsat_layout.__all__:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from egglog.bindings import EGraph
+from egglog.bindings import EggSmolError, EGraph
 
 from eqsat_layout.egraph.limits import Budget, Stop, rehearse, used_megabytes
 from eqsat_layout.egraph.rule_forms import rules_of, text_with_name
@@ -41,6 +42,9 @@ _MOST_STEPS, _MOST_REHEARSED_STEPS = 4, 256
 _PATIENCE = 50
 """Steps after which rules that nobody has tried let questions be answered: what grows must not starve the others."""
 
+_RECENT, _OFTEN = 24, 3
+"""Rounds of questions in which it is seen which rules are at work, and in how many of them they are then."""
+
 _SHARE = 0.2
 """Of the time that is left: several steps that take longer are tried one by one."""
 
@@ -49,7 +53,7 @@ _GROWTH, _MEGABYTES_OF_GROWTH = 1.1, 64.0
 
 
 class Engine:
-    """One egglog e-graph. Not shared between threads.
+    """One egglog e-graph. Not shared between threads. ``matches``: how often each rule found something, by its key.
 
     Raises :class:`EqsatError` in a fork of a process that had one: egglog's threads stay there, and it would wait for
     them for ever.
@@ -71,6 +75,9 @@ class Engine:
         self._egraph = EGraph(fact_directory=self._folder.name)
         self._files = 0
         self.history: list[LogEntry] = []
+        self.matches: Counter[str] = Counter()
+        self._last: Counter[str] = Counter()
+        self._recent: deque[Counter[str]] = deque(maxlen=_RECENT)
         self._strings: dict[Any, str] = {}
         self._declared: set[str] = set()
         for command in commands:
@@ -118,7 +125,7 @@ class Engine:
     def saturate(self, ruleset: str, budget: Budget) -> Ending:
         """Runs ``ruleset`` until nothing changes, until it hits a limit, or for a while."""
         steps, nodes, memory, taken = 1, self.size(), used_megabytes(), 0
-        at_work: tuple[str, ...] = ()
+        self._recent.append(Counter())
         while True:
             text = f"(run {ruleset} {steps})"
             command = self._egraph.parse_program(text)
@@ -127,16 +134,19 @@ class Engine:
                 steps = 1
                 continue
             if died:
-                return Stop(ruleset, died, at_work)
+                return Stop(ruleset, died, self.at_work)
             ran: Any = self._egraph.run_program(*command)
             self.history.append((_RUN, text))
             report = ran[0].report
+            self._last = _matches(report.iterations[-1:])
+            self._recent[-1].update(self._last)
+            self.matches += _matches(report.iterations)
             if not report.updated or len(report.iterations) < steps:
                 return "done"
             before, nodes, taken = nodes, self.size(), taken + steps
-            exceeded, at_work = budget.exceeded(nodes, steps), _at_work(report)
+            exceeded = budget.exceeded(nodes, steps)
             if exceeded is not None:
-                return Stop(ruleset, exceeded, at_work)
+                return Stop(ruleset, exceeded, self.at_work)
             if budget.is_guarded and taken >= _PATIENCE:
                 return "paused"
             grown, memory = used_megabytes() - memory, used_megabytes()
@@ -144,8 +154,24 @@ class Engine:
             most = _MOST_REHEARSED_STEPS if budget.is_guarded else _MOST_STEPS
             steps = min(2 * steps, most) if is_calm else 1
 
+    @property
+    def at_work(self) -> tuple[str, ...]:
+        """The keys of the rules that found something last, or in round after round of questions; the busiest first."""
+        rounds = Counter(name for found in self._recent for name in found)
+        often = {name: sum(found[name] for found in self._recent) for name in rounds if rounds[name] >= _OFTEN}
+        found = {**often, **self._last}
+        return tuple(sorted(found, key=lambda name: (-found[name], name)))
+
     def _rehearsed(self, command: Any, budget: Budget, share: float) -> str | None:
         return rehearse(lambda: self._egraph.run_program(*command), budget, share)
+
+    def holds(self, facts: str) -> bool:
+        """Whether something in the e-graph matches all of these facts."""
+        try:
+            self.command(f"(check {facts})")
+        except EggSmolError:
+            return False
+        return True
 
     def size(self) -> int:
         """Rows of all tables."""
@@ -232,13 +258,13 @@ class Tables:
         return nodes, len(classes)
 
 
-def _at_work(report: Any) -> tuple[str, ...]:
-    """The keys of the rules that still found something in the last step of a run, the busiest first."""
-    if not report.iterations:
-        return ()
-    reports = report.iterations[-1].rule_set_report.rule_reports
-    matches = {name: sum(r.num_matches for r in own) for name, own in reports.items()}
-    return tuple(sorted((name for name, count in matches.items() if count), key=lambda name: (-matches[name], name)))
+def _matches(iterations: Iterable[Any]) -> Counter[str]:
+    """How often each rule found something new."""
+    found: Counter[str] = Counter()
+    for iteration in iterations:
+        for name, own in iteration.rule_set_report.rule_reports.items():
+            found[name] += sum(r.num_matches for r in own)
+    return +found
 
 
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\x0b": "\\v", "\x0c": "\\f"}

@@ -13,7 +13,7 @@ from typing import Any
 from tvm import ir, relax
 
 from eqsat_layout.graph.constants import ConstantPool, Evaluate
-from eqsat_layout.graph.cuts import cut_alike
+from eqsat_layout.graph.cuts import cut_alike, taken_apart
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.graph.loose_symbols import with_loose_symbols
@@ -252,8 +252,13 @@ class _RegionEmitter:
         return self._funcs.template(step).over([self._operand(o) for o in step.operands], typed=True)
 
     def _convert(self, step: Convert) -> None:
-        value = self._values[step.source]
-        template = self._rewriter.template(step.type, step.before, step.after)
+        value, before = self._values[step.source], step.before
+        if step.after.index_map.inverse() is None and not before.serves_as(step.after):
+            apart = taken_apart(step.after)  # no kernel writes an axis that fuses a symbolic size with others
+            template = self._rewriter.template(step.type, before, apart)
+            assert template is not None, "what can be taken apart is another format"
+            value, before = self._bind_new(step.store, template.over([value], typed=True)), apart
+        template = self._rewriter.template(step.type, before, step.after)
         if template is None:
             self._alias(step.store, value)
         else:

@@ -157,7 +157,8 @@ class Matcher:
 
     def _load(self, model: Model) -> list[tuple[int, ...]]:
         values = model.values
-        lists = dict.fromkeys(a[i:] for _, a in model.ops for i in range(len(a) + 1))
+        terms = [*(a for _, a in model.ops), *(a for _, _, a in model.makes)]
+        lists = dict.fromkeys(a[i:] for a in terms for i in range(len(a) + 1))
         for relation, facts in model.facts.items():
             for column, sort in enumerate(self._base.relations.get(relation, ())):
                 if sort == "Args":
@@ -172,6 +173,7 @@ class Matcher:
             "fuzz-row-Ref": list(enumerate(values.refs)),
             "fuzz-row-ARef": [(n, number[a]) for n, a in enumerate(values.lists)],
             "fuzz-row-Op": [(k, number[a], y) for (k, a), y in model.ops.items()],
+            "fuzz-row-Make": [(k, s, number[a], y) for (k, s, a), y in model.makes.items()],
             "fuzz-row-Get": [(i, y, z) for (i, y), z in model.gets.items()],
             "fuzz-row-Const": [(name, y) for name, y in values.constants.items()],
             "fuzz-row-Param": [(name, y) for name, y in values.params.items()],

@@ -169,16 +169,19 @@ def known_ops(calls: Sequence[Call], wanted: Collection[str] = ()) -> KnownOps:
 def _run_once(signature: Signature, call: Call | None, interpreters: dict[str, Runs]) -> str:
     """Why the op can't be run; empty if it can, and then its interpreter is kept."""
     operands = [np.zeros((1, *map(int, ty.shape)), ty.dtype) for ty in signature.operands if ty is not None]
+    types = [(tuple(map(int, ty.shape)), ty.dtype) for ty in signature.results if ty is not None]
     why = "it has no TIR"
     for make in _runners(signature, call):
         try:
             runner = make()
-            runner.run([Masked.of(array) for array in operands])
+            found = runner.run([Masked.of(array) for array in operands])
         except (EqsatError, *ILL_TYPED) as error:  # operations that NumPy has not, extents below 0
             why = f"it can't be evaluated: {error}"
         else:
-            interpreters[signature.key] = runner
-            return ""
+            if [(tuple(map(int, m.values.shape[1:])), str(m.values.dtype)) for m in found] == types:
+                interpreters[signature.key] = runner
+                return ""
+            why = "what evaluates it gives another type than Relax has for it"
     return why
 
 

@@ -17,6 +17,7 @@ from eqsat_layout.graph.borders import Border
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.bits import WORLDS, indices, plain_arrays, random_array
 from eqsat_layout.soundness.rules.lexicon import Lexicon
+from eqsat_layout.soundness.rules.made_rows import add_made_rows
 from eqsat_layout.soundness.rules.model import Model
 from eqsat_layout.soundness.rules.model_coincidences import add_coincidences
 from eqsat_layout.soundness.rules.model_graphs import add_graphs
@@ -82,7 +83,8 @@ def make_full_model(lexicon: Lexicon, base: RuleBase, rules: Iterable[Rule], see
 
 def _empty(lexicon: Lexicon, base: RuleBase, seed: int) -> Model:
     rng = random.Random(f"{lexicon.vocabulary.shape} {seed}")
-    values = Values(lexicon.names, lexicon.vocabulary.signatures, lexicon.parts, lexicon.interpreters)
+    values = Values(lexicon.names, lexicon.answers.signatures, lexicon.parts, lexicon.makes, lexicon.interpreters)
+    values.graphs.update(lexicon.makes.graphs)
     return Model(lexicon, base, values, TermEvaluator(values, base), rng)
 
 
@@ -107,6 +109,7 @@ def _add_facts(model: Model) -> None:
         model.facts[relation] = dict.fromkeys(rows)
     add_graphs(model)
     add_rows(model)
+    add_made_rows(model)
 
 
 def _leaves(model: Model, rng: np.random.Generator) -> None:
