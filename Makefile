@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test audit lint format wheel bench-env ci clean
+.PHONY: help demo test audit lint format docs wheel bench-env ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ format: $(VENV) ## let ruff fix and format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+docs: $(VENV) ## build the pages into site/; a broken link fails
+	$(BIN)/mkdocs build --strict -q
+
 wheel: $(VENV) ## build the wheel into dist/
 	$(BIN)/pip wheel --no-deps --wheel-dir dist .
 
@@ -39,7 +42,7 @@ ci: ## what CI runs: tests and lint in a fresh copy and a fresh environment
 	.ci/run
 
 clean: ## remove caches and builds, keep the environment
-	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 $(VENV): pyproject.toml

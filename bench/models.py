@@ -102,7 +102,7 @@ def measure(spec: str, layout: str, repeat: int, run: bool) -> dict[str, Any]:
 
 def _desired(layout: str) -> dict[str, list[str]]:
     """Weights follow the data; those of a transposed convolution have their outer channel axes exchanged."""
-    from eqsat_layout.cli.demo import weight_layout
+    from eqsat_layout.cli.demo_layout import weight_layout
 
     weight = weight_layout(layout)
     exchanged = weight.translate(str.maketrans("IO", "OI"))  # the outer axes; blocks stay: outputs in the vectors

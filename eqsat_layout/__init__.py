@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eqsat_layout.egraph.limits import Limits
+    from eqsat_layout.egraph.patterns import op
+    from eqsat_layout.egraph.python_rules import rule
     from eqsat_layout.errors import EqsatError, ValidationError
     from eqsat_layout.planning.compile import compile
     from eqsat_layout.planning.options import Options
@@ -31,8 +33,10 @@ __all__ = [
     "TuneReport",
     "ValidationError",
     "compile",
+    "op",
     "optimize",
     "plan",
+    "rule",
     "transform_layout",
     "tune",
 ]
@@ -47,6 +51,8 @@ _HOMES = {
     "TuneReport": "tuning.tune",
     "ValidationError": "errors",
     "compile": "planning.compile",
+    "op": "egraph.patterns",
+    "rule": "egraph.python_rules",
     "transform_layout": "planning.transform",
     "tune": "tuning.tune",
 }

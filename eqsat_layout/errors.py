@@ -57,6 +57,10 @@ class Refused(EqsatError):
     """
 
 
+class Declined(Refused):
+    """A rule says by itself that it does not hold here."""
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """``did you mean 'relax.nn.relu'? `` for ``relax.nn.rely`` or ``rely``; "" where nothing is near."""
     names = {known_name.rpartition(".")[2]: known_name for known_name in sorted(known)}

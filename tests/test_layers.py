@@ -28,6 +28,7 @@ LAYERS = (
     {"tuning", "session"},
     {"soundness", "models"},
     {"cli"},
+    {"__main__"},
 )
 """Rooms (and the modules beside them) from the bottom up; those of one layer don't import one another."""
 STARTS_FAST = {"cli", "planning", "session", "soundness"}

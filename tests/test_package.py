@@ -21,8 +21,12 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def readme_blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The code blocks of a page."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 def run_python(code: str, folder: Path) -> str:
@@ -36,23 +40,60 @@ def run_python(code: str, folder: Path) -> str:
 
 
 def test_ci_runs_the_readmes_test_command_word_for_word() -> None:
-    commands = [line for block in readme_blocks("sh") for line in block.splitlines() if line.endswith("-m pytest")]
+    commands = [line for block in blocks(README, "sh") for line in block.splitlines() if line.endswith("-m pytest")]
     assert len(commands) == 1
     assert commands[0] in (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize(
-    "code", [pytest.param(code, id=f"example{i}") for i, code in enumerate(readme_blocks("python"))]
+    "code",
+    [
+        pytest.param(code, id=f"{page.stem}-{i}")
+        for page in PAGES
+        for i, code in enumerate(blocks(page.read_text(encoding="utf-8"), "python"))
+    ],
 )
-def test_the_readmes_examples_run(code: str, tmp_path: Path) -> None:
+def test_the_examples_of_the_pages_run(code: str, tmp_path: Path) -> None:
     run_python(code, tmp_path)
 
 
-def test_the_readme_has_an_example() -> None:
-    assert any("eqsat_layout.optimize(" in code for code in readme_blocks("python"))
+def test_the_pages_have_examples() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert len(blocks(text, "python")) >= 5
+    assert "eqsat_layout.optimize(" in "".join(blocks(text, "python"))
 
 
-@pytest.mark.parametrize("page", ["README.md", "rules/README.md", "bench/README.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in PAGES)])
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, anchor = link.partition("#")
+        if "://" in path:
+            continue
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), link
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w-]+", "-", head.lower()).strip("-") for head in heads}, link
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    named = re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(named) == [page.name for page in PAGES]
+
+
+def test_the_site_builds(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the pages are built with the lint group's mkdocs")
+    pytest.importorskip("mkdocstrings", reason="the pages are built with the lint group's mkdocstrings")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Session" in (tmp_path / "site/reference/index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "page", ["docs/python.md", "docs/measurements.md", "docs/own-target.md", "rules/README.md", "bench/README.md"]
+)
 def test_paths_and_modules_that_a_page_names_exist(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     named = {*re.findall(r"`(?:python )?([\w./-]+\.(?:py|md|egg))[` ]", text), *re.findall(r"\]\(([\w./-]+)\)", text)}
@@ -73,10 +114,11 @@ def test_the_public_names_are_there_and_no_others() -> None:
     errors = ["EqsatError", "ValidationError"]
     classes = ["Limits", "OptimizeLayout", "Options", "Plan", "Remote", "Session", "TuneReport"]
     assert sorted(eqsat_layout.__all__) == sorted(
-        errors + classes + ["compile", "optimize", "plan", "transform_layout", "tune"]
+        errors + classes + ["compile", "op", "optimize", "plan", "rule", "transform_layout", "tune"]
     )
+    reference = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
     for name in eqsat_layout.__all__:
-        assert name in README, name
+        assert re.search(rf"^::: eqsat_layout\..*\.{name}$", reference, re.MULTILINE), name
         assert getattr(eqsat_layout, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = eqsat_layout.nothing

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import tvm
 import tvm_ffi
 
-from eqsat_layout.validation.inputs import random_inputs
+from eqsat_layout.validation.inputs import WHOLE, Draw
 
 Array = npt.NDArray[Any]
 
@@ -29,7 +29,8 @@ _SHARE: Final = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 
 
 def whole_inputs(function: Any, size: int, seed: int, *, distinct: bool, tiny: bool = False) -> list[Any]:
     """Small whole numbers, also in floats; ``tiny``: zeros and ones, which may be indices."""
-    return [_whole(value, tiny) for value in random_inputs(function, size, seed, distinct=distinct)]
+    inputs = Draw(size, seed, WHOLE, distinct=distinct).inputs(function)
+    return [_tiny(value) for value in inputs] if tiny else inputs
 
 
 def copied(value: Any, byte: int) -> Any:
@@ -50,13 +51,19 @@ def _amid(array: Array, byte: int) -> Any:
         return tvm.runtime.tensor(array.copy())
 
 
-def compared(expected: Sequence[Array], got: Sequence[Array]) -> tuple[str, str]:
-    """How two lists of arrays compare, and in what they differ."""
+def coarsest(mod: Any) -> str:
+    """The float type of fewest digits that a module computes in: its results may have been rounded to that."""
+    text = mod.script()
+    return next((dtype for dtype in reversed(_SHARE) if f'"{dtype}"' in text), "float64")
+
+
+def compared(expected: Sequence[Array], got: Sequence[Array], coarse: str = "float64") -> tuple[str, str]:
+    """How two lists of arrays compare, and in what they differ; ``coarse``: see :func:`coarsest`."""
     if len(expected) != len(got):
         return DIFFERENT, f"{len(got)} results instead of {len(expected)}"
     worst = (EQUAL, "")
     for i, (wanted, found) in enumerate(zip(expected, got, strict=True)):
-        kind, text = _compared(wanted, found)
+        kind, text = _compared(wanted, found, _SHARE[coarse])
         if kind == DIFFERENT:
             return kind, f"result {i} {text}"
         if kind == ROUNDING:
@@ -64,7 +71,7 @@ def compared(expected: Sequence[Array], got: Sequence[Array]) -> tuple[str, str]
     return worst
 
 
-def _compared(wanted: Array, found: Array) -> tuple[str, str]:
+def _compared(wanted: Array, found: Array, least: float) -> tuple[str, str]:
     if wanted.shape != found.shape or wanted.dtype != found.dtype:
         return DIFFERENT, f"is {found.dtype}{found.shape} instead of {wanted.dtype}{wanted.shape}"
     if wanted.tobytes() == found.tobytes():
@@ -83,20 +90,17 @@ def _compared(wanted: Array, found: Array) -> tuple[str, str]:
     text = (
         f"differs in {int(wrong.sum())} of {a.size}, by up to {float(np.nanmax(off, initial=0.0)):.3g} of {scale:.3g}"
     )
-    close = ~wrong | (np.isfinite(off) & (off <= share * scale))
+    close = ~wrong | (np.isfinite(off) & (off <= max(share, least) * scale))
     return (ROUNDING if close.all() else DIFFERENT), text
 
 
-def _whole(value: Any, tiny: bool) -> Any:
-    if isinstance(value, float):
-        return float(round(2 * value))
+def _tiny(value: Any) -> Any:
     if not hasattr(value, "numpy"):
-        return _mapped(partial(_whole, tiny=tiny), value)
+        return _mapped(_tiny, value)
     array = value.numpy()
-    if str(array.dtype) in _SHARE:
-        whole = np.round(2 * array.astype("float64"))
-        return tvm.runtime.tensor((np.abs(whole) % 2 if tiny else whole).astype(array.dtype))
-    return tvm.runtime.tensor((array % 2).astype(array.dtype)) if tiny and array.dtype.kind in "iu" else value
+    if str(array.dtype) not in _SHARE and array.dtype.kind not in "iu":
+        return value
+    return tvm.runtime.tensor((np.abs(array.astype("float64")) % 2).astype(array.dtype))
 
 
 def _mapped(function: Any, value: Any) -> Any:

@@ -28,7 +28,7 @@ from eqsat_layout.soundness.programs.adversarial_costs import AdversarialCosts
 from eqsat_layout.soundness.programs.check import interface_difference
 from eqsat_layout.validation.inputs import NoInputsError, flat
 from eqsat_layout.validation.results import last_line, public_functions
-from tvm_suite.inputs import DIFFERENT, EQUAL, Array, compared, copied, whole_inputs
+from tvm_suite.inputs import DIFFERENT, EQUAL, Array, coarsest, compared, copied, whole_inputs
 from tvm_suite.layouts import DESIRED, has_layouts
 
 REFUSED, RAISED, UNRUN, NOTHING = "refused", "crash", "not run", "nothing to do"
@@ -62,6 +62,10 @@ class Stock:
 def tried(job: tuple[str, str, bool]) -> tuple[str, str]:
     """What comes of the module at a path in one of :data:`WAYS`; last, whether stock TVM comes to its end."""
     path, way, has_stock = job
+    try:
+        _loaded(path)
+    except AttributeError as error:  # an op that only its test registers
+        return UNRUN, f"it can't be loaded: {last_line(error)}"
     stock = _stock(path) if has_stock else Stock(_loaded(path), [], "stock TVM's process was lost", False)
     before = tvm.ir.save_json(stock.mod)
     try:
@@ -132,9 +136,9 @@ WAYS: Final[Mapping[str, Callable[[Stock], tuple[str, str]]]] = {
 def _agreement(stock: Stock, executable: Any) -> tuple[str, str]:
     if not stock.cases:
         return UNRUN, stock.why
-    worst = (EQUAL, "")
+    worst, coarse = (EQUAL, ""), coarsest(stock.mod)
     for case in stock.cases:
-        found = compared(case.arrays, _run(executable, case.function, case.inputs))
+        found = compared(case.arrays, _run(executable, case.function, case.inputs), coarse)
         if found[0] == DIFFERENT:
             return found[0], f"{case.function}: {found[1]}"
         worst = max(worst, found, key=lambda pair: pair[0] != EQUAL)

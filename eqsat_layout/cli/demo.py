@@ -1,47 +1,46 @@
-"""The demo: ResNet-50 with frozen packed convolutions, planned, built and run.
+"""The demo: plain ResNet-50, compiled and run, beside stock TVM and whatever other runtimes are installed.
 
-In: sizes and a layout. Out: one report on the console, and whether the numbers of the two builds agree.
+In: sizes. Out: one table on the console, what to type next, and whether the numbers agree.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import tvm
-from rich.console import Console, RenderableType
+from rich import box
+from rich.console import Console
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
-from tvm import relax
 
+from eqsat_layout.cli.demo_peers import PEERS, stock_tvm
 from eqsat_layout.cli.stages import Stages
-from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import parse_layout_name
 from eqsat_layout.models import resnet50
-from eqsat_layout.planning.pipeline import plan as make_plan
-from eqsat_layout.report.plan import Plan, plan_rows
-from eqsat_layout.report.text import comparison_table, format_seconds, labelled, stage_times
-from eqsat_layout.targets.lowering import lower
-
-FROZEN: Final = "eqsat_layout.frozen"
-"""Function attribute: op name -> the layouts of its data and weight that are given."""
+from eqsat_layout.report.text import format_seconds
+from eqsat_layout.session.session import Session
 
 TOLERANCE: Final = 1e-3
-"""Largest difference that is taken for rounding, relative to the largest element of the reference."""
+"""Largest difference that is taken for rounding, relative to the largest element of our result."""
 
-_SHOWN_NOTES = 4
+_OWN: Final = "eqsat_layout"
+
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class DemoOptions:
-    """What the demo builds. ``width`` and ``blocks`` are ResNet-50's own unless a smaller net is wanted."""
+class PlainDemoOptions:
+    """What the demo builds. ``width`` and ``blocks`` are ResNet-50's own unless a smaller net is wanted.
 
-    layout: str = "NCHW16c"
+    ``run``: or only plan. ``html``: a page to write.
+    """
+
     image: int = 224
     batch: int = 1
     repeat: int = 10
@@ -50,114 +49,123 @@ class DemoOptions:
     blocks: tuple[int, ...] = (3, 4, 6, 3)
     target: Any = None
     run: bool = True
+    html: Path | None = None
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What running both builds on one input gave: seconds per run, and how far apart the results are."""
+class Line:
+    """One runtime: median seconds of ``runs`` runs, the greatest difference from our result; or why it was not run."""
 
-    input_seconds: float
-    plan_seconds: float
-    difference: float
-    magnitude: float
+    name: str
+    seconds: float = 0.0
+    runs: int = 0
+    difference: float = 0.0
+    missing: str = ""
 
-    @property
-    def agrees(self) -> bool:
-        """The results differ by rounding only (false if one holds a NaN)."""
-        return self.difference <= TOLERANCE * self.magnitude
+    def agrees(self, magnitude: float) -> bool:
+        """It differs by rounding only (false if one holds a NaN)."""
+        return bool(self.missing) or self.difference <= TOLERANCE * magnitude
 
 
-def run_demo(options: DemoOptions, console: Console) -> tuple[bool, Plan]:
-    """Carries ResNet-50 through the whole house and prints what came of it; false if the numbers disagree."""
+def run_plain_demo(options: PlainDemoOptions, console: Console) -> bool:
+    """Compiles ResNet-50, runs it beside others and prints what came of it; false if the numbers disagree."""
     stages = Stages(console)
-    with stages("model", f"ResNet-50 {options.batch}x3x{options.image}x{options.image}"):
+    title = f"ResNet-50 {options.batch}x3x{options.image}x{options.image}"
+    with stages("model", f"{title}, random weights"):
         mod = resnet50(options.batch, options.image, seed=options.seed, width=options.width, blocks=options.blocks)
-        frozen = freeze_convolutions(mod, options.layout)
-    with stages("plan"):
-        plan = make_plan(frozen, options.target)
-    outcome = _build_and_run(mod, plan, options, stages) if options.run else None
-    console.print()
-    _report(plan, outcome, options, stages, console)
-    return outcome is None or outcome.agrees, plan
+    agrees = True
+    if options.run:
+        with stages("compile", _OWN):
+            session = Session(mod, target=options.target)
+        agrees = _compared(mod, session, options, stages, console, title)
+    if options.html or not options.run:
+        from eqsat_layout.cli.common import write_text
+        from eqsat_layout.planning.pipeline import plan as make_plan
+        from eqsat_layout.targets.lowering import prepared
+
+        with stages("plan"):
+            plan = make_plan(prepared(mod), options.target)
+        if options.html:
+            write_text(options.html, plan.html(title))
+            console.print(f"\nThe page: {options.html}", highlight=False, soft_wrap=True)
+        if not options.run:
+            console.print()
+            console.print(plan)
+    _print_next(console)
+    return agrees
 
 
-def freeze_convolutions(mod: tvm.IRModule, layout: str) -> tvm.IRModule:
-    """A copy of ``mod`` whose ``conv2d`` ops are frozen to ``layout``, with the weight's layout that goes with it."""
-    layouts = [layout, weight_layout(layout)]
-    functions = {
-        var: func.with_attr(FROZEN, {"relax.nn.conv2d": layouts}) if isinstance(func, relax.Function) else func
-        for var, func in mod.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs)
-
-
-def weight_layout(layout: str) -> str:
-    """The weight layout for a data layout: ``OIHW16i16o`` for ``NCHW16c``, ``OHWI`` for ``NHWC``, ``OIHW`` for NCHW."""
-    tokens = parse_layout_name(layout)
-    block = next((size for axis, size in tokens if axis == "C" and size), 0)
-    outer = "".join(axis for axis, size in tokens if not size)
-    if sorted(outer) != sorted("NCHW") or [t for t in tokens if t[1]] != ([("C", block)] if block else []):
-        raise LayoutError(f"a layout for convolutions has N, C, H, W and at most one block of C, not {layout!r}")
-    return outer.replace("C", "I").replace("N", "O") + (f"{block}i{block}o" if block else "")
-
-
-def _build_and_run(mod: tvm.IRModule, plan: Plan, options: DemoOptions, stages: Stages) -> Comparison:
-    with stages("compile", "the plan") as say:
-        planned = relax.VirtualMachine(lower(plan.module, options.target, progress=say), tvm.cpu())
-    with stages("compile", "the input, for comparison") as say:
-        reference = relax.VirtualMachine(lower(mod, options.target, progress=say), tvm.cpu())
+def _compared(
+    mod: Any, session: Session, options: PlainDemoOptions, stages: Stages, console: Console, title: str
+) -> bool:
     shape = (options.batch, 3, options.image, options.image)
-    x = tvm.runtime.tensor(np.random.default_rng(options.seed).standard_normal(shape, dtype=np.float32))
-    with stages("run", f"both, {options.repeat} times each"):
-        wanted, got = _result(reference, x), _result(planned, x)
-        seconds = [(_time(reference, x), _time(planned, x)) for _ in range(options.repeat)]
-    return Comparison(
-        input_seconds=statistics.median(first for first, _ in seconds),
-        plan_seconds=statistics.median(second for _, second in seconds),
-        difference=float(np.max(np.abs(wanted - got))),
-        magnitude=float(np.max(np.abs(wanted))),
-    )
+    x = np.random.default_rng(options.seed).standard_normal(shape, dtype=np.float32)
+    with stages("run", _OWN):
+        result, seconds = _timed(lambda: np.asarray(session.run(None, {"x": x})[0]), options.repeat)
+    lines = [Line(_OWN, seconds, options.repeat)]
+    for name, make in (*PEERS.items(), ("TVM without us", stock_tvm)):
+        runs = options.repeat if name in PEERS else 1
+        with stages("run", name):
+            try:
+                run = make(mod)
+            except ImportError as error:
+                lines.append(Line(name, missing=f"{error.name} is not installed"))
+                continue
+            other, seconds = _timed(lambda run=run: run(x), runs, warm=name in PEERS)  # type: ignore[misc]
+        lines.append(Line(name, seconds, runs, float(np.max(np.abs(result - other)))))
+    magnitude = float(np.max(np.abs(result)))
+    console.print()
+    console.print(Text(title, style="bold"))
+    console.print(Padding(demo_table(lines), (0, 0, 0, 1)))
+    agrees = all(line.agrees(magnitude) for line in lines)
+    verdict = ("the numbers agree", "bold green") if agrees else ("THE NUMBERS DISAGREE", "bold red")
+    limit = f": tolerance {TOLERANCE * magnitude:.2g}, outputs reach {magnitude:.3g}; one machine, not a benchmark"
+    console.print(Text.assemble("  ", verdict, limit))
+    return agrees
 
 
-def _result(vm: Any, x: Any) -> npt.NDArray[Any]:
-    return np.asarray(vm["main"](x).numpy(), dtype=np.float64)
+def _timed(run: Callable[[], Array], runs: int, warm: bool = True) -> tuple[Array, float]:
+    """The result, and median seconds of a run, one that is not counted before."""
+    result = run() if warm else None
+    seconds = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        result = run()
+        seconds.append(time.perf_counter() - start)
+    assert result is not None
+    return result, statistics.median(seconds)
 
 
-def _time(vm: Any, x: Any) -> float:
-    start = time.perf_counter()
-    vm["main"](x)
-    return time.perf_counter() - start
+def demo_table(lines: list[Line]) -> Table:
+    """Runtimes, the first of which the others are compared with."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    table.add_column("runtime")
+    for name in ("one run", "takes", "differs by"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", style="dim")
+    for cells in _cells(lines):
+        table.add_row(*map(Text, cells))
+    return table
 
 
-def _report(plan: Plan, outcome: Comparison | None, options: DemoOptions, stages: Stages, console: Console) -> None:
-    layouts = f"conv2d frozen to {options.layout}, weights {weight_layout(options.layout)}"
-    console.print(
-        Text.assemble((f"ResNet-50 {options.batch}x3x{options.image}x{options.image}", "bold"), f", {layouts}")
-    )
-    rows = plan_rows(plan)
-    if outcome is not None:
-        before, after = outcome.input_seconds, outcome.plan_seconds
-        remark = f"median of {options.repeat}, indicative: not a benchmark"
-        rows.append(("measured, one run", format_seconds(before), format_seconds(after), remark))
-    console.print(Padding(comparison_table(("input", "plan"), rows), (0, 0, 0, 2)))
-    spent = {k: s for k, s in stages.seconds.items() if k != "plan"}
-    seconds = {"model": spent.pop("model")} | dict(plan.stats.seconds) | spent
-    lines: list[tuple[str, RenderableType]] = [("Time", stage_times(seconds)), *_note_lines(plan.notes)]
-    if outcome is not None:
-        lines.append(("Check", _verdict(outcome)))
-    console.print(labelled(lines))
+def _cells(lines: list[Line]) -> Iterator[tuple[str, ...]]:
+    own = lines[0]
+    for line in lines:
+        if line.missing:
+            yield line.name, "", "", "", line.missing
+            continue
+        times = "" if line is own else f"{line.seconds / own.seconds:.2f} times as long"
+        difference = "" if line is own else f"{line.difference:.2g}"
+        remark = f"median of {line.runs}" if line.runs > 1 else "one run"
+        yield line.name, format_seconds(line.seconds), times, difference, remark
 
 
-def _note_lines(notes: Sequence[str]) -> Iterator[tuple[str, RenderableType]]:
-    shown = notes if len(notes) <= _SHOWN_NOTES else notes[: _SHOWN_NOTES - 1]
-    for note in shown:
-        yield "Note", Text(note)
-    if len(shown) < len(notes):
-        yield "", f"... and {len(notes) - len(shown)} more notes"
-
-
-def _verdict(outcome: Comparison) -> Text:
-    verdict = ("the numbers agree", "bold green") if outcome.agrees else ("THE NUMBERS DISAGREE", "bold red")
-    limit = TOLERANCE * outcome.magnitude
-    detail = f": maximum absolute difference {outcome.difference:.2g}, tolerance {limit:.2g}"
-    return Text.assemble(verdict, detail, f" (outputs reach {outcome.magnitude:.3g})")
+def _print_next(console: Console) -> None:
+    console.print()
+    console.print(Text("Your own model next:", style="bold"))
+    for command in (
+        "eqsat-layout compile model.onnx -o model.so",
+        "eqsat-layout bench model.onnx --against onnxruntime",
+        "eqsat-layout plan model.onnx --html plan.html",
+    ):
+        console.print(f"  {command}", style="cyan", highlight=False)

@@ -84,8 +84,10 @@ def fuzz_summary(report: FuzzReport, proofs: dict[tuple[str, int, str], str]) ->
     lines += [Text(f"\n{trouble}", style="red") for trouble in _troubles(report)]
     lines += [Text(f"\n{r.rule}: {remark}", style="yellow") for r in report.rules for remark in r.remarks]
     if report.attributes:
-        varied = sum(choices > 1 for choices in report.attributes.values())
-        lines.append(Text(f"\nattributes varied for {varied} of {len(report.attributes)} ops that have any"))
+        same = [name for name, choices in sorted(report.attributes.items()) if choices < 2]
+        varied = f"{len(report.attributes) - len(same)} of {len(report.attributes)}"
+        but = f", not for {', '.join(same)}" if same else ""
+        lines.append(Text(f"\nattributes varied for {varied} ops that have any{but}"))
     sound = sum(r.is_sound for r in report.rules)
     rate = report.instances / report.seconds if report.seconds else 0.0
     lines.append(
@@ -102,7 +104,9 @@ def fuzz_summary(report: FuzzReport, proofs: dict[tuple[str, int, str], str]) ->
 def _verdict(rule: RuleReport) -> Text:
     if rule.failures:
         return Text(f"UNSOUND: {rule.failures:,} counterexamples", style="bold red")
-    return Text(rule.trouble, style="yellow") if rule.trouble else Text("ok", style="green")
+    if rule.trouble:
+        return Text(rule.trouble, style="yellow")
+    return Text(f"ok on {rule.instances:,} instances", style="green")
 
 
 def _troubles(report: FuzzReport) -> list[str]:

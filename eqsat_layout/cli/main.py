@@ -8,7 +8,7 @@ interrupted. TVM is imported by the commands, not here, so that ``--help`` answe
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -71,7 +71,10 @@ def _root(
 
 @app.command()
 def demo(
-    layout: Annotated[str, typer.Option(help="The layout that the convolutions are frozen to.")] = "NCHW16c",
+    layout: Annotated[
+        str | None,
+        typer.Option(help="Freeze the convolutions to this layout (NCHW16c) and show what happens to the transforms."),
+    ] = None,
     image: Annotated[int, typer.Option(min=32, help="Height and width of the input.")] = 224,
     batch: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 1,
     repeat: Annotated[int, typer.Option(min=1, help="Timed runs of each build.")] = 10,
@@ -84,24 +87,21 @@ def demo(
     ] = None,
     debug: DebugOption = False,
 ) -> None:
-    """Optimise, compile and run ResNet-50 (random weights, no download) and compare with the unoptimised build."""
+    """Compile and run ResNet-50 (random weights, no download) beside stock TVM and runtimes that are installed."""
     console = make_console()
     with errors(debug):
-        from eqsat_layout.cli.demo import DemoOptions, run_demo
+        sizes: dict[str, Any] = {"image": image, "batch": batch, "repeat": repeat, "seed": seed, "width": width}
+        sizes |= {"target": parse_target(target), "run": run}
+        if layout is None:
+            from eqsat_layout.cli.demo import PlainDemoOptions, run_plain_demo
 
-        options = DemoOptions(
-            layout=layout,
-            image=image,
-            batch=batch,
-            repeat=repeat,
-            seed=seed,
-            width=width,
-            target=parse_target(target),
-            run=run,
-        )
-        agrees, plan = run_demo(options, console)
-        if html:
-            write_text(html, plan.html(f"ResNet-50, convolutions in {layout}"))
+            agrees = run_plain_demo(PlainDemoOptions(**sizes, html=html), console)
+        else:
+            from eqsat_layout.cli.demo_layout import DemoOptions, run_demo
+
+            agrees, plan = run_demo(DemoOptions(**sizes, layout=layout), console)
+            if html:
+                write_text(html, plan.html(f"ResNet-50, convolutions in {layout}"))
     if not agrees:
         raise typer.Exit(1)
 

@@ -28,6 +28,8 @@ from eqsat_layout.tuning.tune import TuneInterrupt, TuneReport, TuneState, tune
 _SHOWN: Final = 6
 """Failures and notes that are printed."""
 _WIDEST: Final = 40
+_GAIN: Final = 0.001
+"""A plan that is cheaper by less is no gain."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ def report_table(report: TuneReport) -> Table:
     if report.cost is not None:
         if report.cost_before is not None:
             table.add_row("plan before", format_seconds(report.cost_before), "by the measured costs")
+            if report.cost >= report.cost_before * (1 - _GAIN):
+                table.add_row("gained", "nothing", "the plan before is as good")
         remark = f"{len(report.modelled)} of its kernels are only modelled" if report.modelled else ""
         table.add_row("plan now", format_seconds(report.cost), remark or "all of its kernels are measured")
     return table

@@ -316,6 +316,7 @@ class Answers:
             self.refusals.append(RefusedFormat(signature, fmt, result, operand, spokesman, placement))
         side = f"result {result}" if operand is None else f"operand {operand}"
         origin = f"layout flows {'backward' if operand is None else 'forward'} from {side}"
+        flows = tuple(flow for flow in flows if _gives_symbols(signature, flow))
         allowed = [self._variant_rows(signature.key, flow, origin) for flow in flows if self._allowed(flow)]
         return [(rows[0][1][1], rows) for rows in allowed]
 
@@ -455,6 +456,14 @@ def _frozen_format(signature: Signature, result: int | None, operand: int | None
     if signature.frozen is None:
         return None
     return signature.frozen.results[result or 0] if operand is None else signature.frozen.operands[operand]
+
+
+def _gives_symbols(signature: Signature, flow: Flow) -> bool:
+    """Every symbolic size is that of an axis of some buffer: a kernel can't work it out of products."""
+    if not signature.symbols:
+        return True
+    extents = {e for f in (*flow.operands, *flow.results) if f is not None for e in f.physical_shape}
+    return all(name in extents for name, _ in signature.symbols)
 
 
 def _rimmed(fmt: Format, widths: Padding, sign: int, fill: Fill) -> Format | None:

@@ -9,21 +9,26 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from egglog.bindings import EGraph
+from egglog.bindings import EggSmolError, EGraph
 
 from eqsat_layout.egraph.limits import Budget, Stop, rehearse, used_megabytes
-from eqsat_layout.egraph.rule_forms import text_with_name
+from eqsat_layout.egraph.rule_forms import rules_of, text_with_name
 from eqsat_layout.egraph.rules import Command
-from eqsat_layout.errors import EqsatError, RuleError
+from eqsat_layout.errors import EqsatError, RuleError, did_you_mean
 
 Row = tuple[Any, ...]
 
 LogEntry = tuple[str, str]
 """What was done to an e-graph: a relation and the text of its new rows, or a ruleset that was run and the command."""
+
+_DECLARED = re.compile(r"^\((?:ruleset|sort|relation|constructor|function)\s+([^\s()]+)")
+_UNKNOWN = re.compile(r"(?:No such ruleset:|Undefined sort|Unbound function|Unbound symbol) \S+$")
+_INTERNAL = re.compile(r"@([A-Za-z-]+)\d+")
 
 Ending = Stop | Literal["done", "paused"]
 """How a run ended: at a limit, with nothing left to do, or before that."""
@@ -37,6 +42,9 @@ _MOST_STEPS, _MOST_REHEARSED_STEPS = 4, 256
 _PATIENCE = 50
 """Steps after which rules that nobody has tried let questions be answered: what grows must not starve the others."""
 
+_RECENT, _OFTEN = 24, 3
+"""Rounds of questions in which it is seen which rules are at work, and in how many of them they are then."""
+
 _SHARE = 0.2
 """Of the time that is left: several steps that take longer are tried one by one."""
 
@@ -45,7 +53,7 @@ _GROWTH, _MEGABYTES_OF_GROWTH = 1.1, 64.0
 
 
 class Engine:
-    """One egglog e-graph. Not shared between threads.
+    """One egglog e-graph. Not shared between threads. ``matches``: how often each rule found something, by its key.
 
     Raises :class:`EqsatError` in a fork of a process that had one: egglog's threads stay there, and it would wait for
     them for ever.
@@ -67,7 +75,11 @@ class Engine:
         self._egraph = EGraph(fact_directory=self._folder.name)
         self._files = 0
         self.history: list[LogEntry] = []
+        self.matches: Counter[str] = Counter()
+        self._last: Counter[str] = Counter()
+        self._recent: deque[Counter[str]] = deque(maxlen=_RECENT)
         self._strings: dict[Any, str] = {}
+        self._declared: set[str] = set()
         for command in commands:
             self.declare(command)
 
@@ -82,7 +94,11 @@ class Engine:
         except BaseException as error:  # egglog panics with a BaseException for some mistakes
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
-            raise RuleError(f"{_position(command, error)}: {_reason(error)}") from error
+            reason = _reason(error)
+            near = did_you_mean(reason.rpartition(" ")[2], self._declared) if _UNKNOWN.match(reason) else ""
+            rule = "".join(f"rule {rule.name!r}: " for rule in rules_of(command)[:1] if rule.is_named)
+            raise RuleError(f"{_position(command, error)}: {rule}{reason}; {near}".rstrip("; ")) from error
+        self._declared.update(_DECLARED.findall(command.text))
 
     def load(self, rows: Mapping[str, Iterable[Row]]) -> None:
         """Adds rows to relations, one file per relation (a hundred times cheaper than commands)."""
@@ -109,7 +125,7 @@ class Engine:
     def saturate(self, ruleset: str, budget: Budget) -> Ending:
         """Runs ``ruleset`` until nothing changes, until it hits a limit, or for a while."""
         steps, nodes, memory, taken = 1, self.size(), used_megabytes(), 0
-        at_work: tuple[str, ...] = ()
+        self._recent.append(Counter())
         while True:
             text = f"(run {ruleset} {steps})"
             command = self._egraph.parse_program(text)
@@ -118,16 +134,19 @@ class Engine:
                 steps = 1
                 continue
             if died:
-                return Stop(ruleset, died, at_work)
+                return Stop(ruleset, died, self.at_work)
             ran: Any = self._egraph.run_program(*command)
             self.history.append((_RUN, text))
             report = ran[0].report
+            self._last = _matches(report.iterations[-1:])
+            self._recent[-1].update(self._last)
+            self.matches += _matches(report.iterations)
             if not report.updated or len(report.iterations) < steps:
                 return "done"
             before, nodes, taken = nodes, self.size(), taken + steps
-            exceeded, at_work = budget.exceeded(nodes, steps), _at_work(report)
+            exceeded = budget.exceeded(nodes, steps)
             if exceeded is not None:
-                return Stop(ruleset, exceeded, at_work)
+                return Stop(ruleset, exceeded, self.at_work)
             if budget.is_guarded and taken >= _PATIENCE:
                 return "paused"
             grown, memory = used_megabytes() - memory, used_megabytes()
@@ -135,8 +154,24 @@ class Engine:
             most = _MOST_REHEARSED_STEPS if budget.is_guarded else _MOST_STEPS
             steps = min(2 * steps, most) if is_calm else 1
 
+    @property
+    def at_work(self) -> tuple[str, ...]:
+        """The keys of the rules that found something last, or in round after round of questions; the busiest first."""
+        rounds = Counter(name for found in self._recent for name in found)
+        often = {name: sum(found[name] for found in self._recent) for name in rounds if rounds[name] >= _OFTEN}
+        found = {**often, **self._last}
+        return tuple(sorted(found, key=lambda name: (-found[name], name)))
+
     def _rehearsed(self, command: Any, budget: Budget, share: float) -> str | None:
         return rehearse(lambda: self._egraph.run_program(*command), budget, share)
+
+    def holds(self, facts: str) -> bool:
+        """Whether something in the e-graph matches all of these facts."""
+        try:
+            self.command(f"(check {facts})")
+        except EggSmolError:
+            return False
+        return True
 
     def size(self) -> int:
         """Rows of all tables."""
@@ -223,13 +258,13 @@ class Tables:
         return nodes, len(classes)
 
 
-def _at_work(report: Any) -> tuple[str, ...]:
-    """The keys of the rules that still found something in the last step of a run, the busiest first."""
-    if not report.iterations:
-        return ()
-    reports = report.iterations[-1].rule_set_report.rule_reports
-    matches = {name: sum(r.num_matches for r in own) for name, own in reports.items()}
-    return tuple(sorted((name for name, count in matches.items() if count), key=lambda name: (-matches[name], name)))
+def _matches(iterations: Iterable[Any]) -> Counter[str]:
+    """How often each rule found something new."""
+    found: Counter[str] = Counter()
+    for iteration in iterations:
+        for name, own in iteration.rule_set_report.rule_reports.items():
+            found[name] += sum(r.num_matches for r in own)
+    return +found
 
 
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\x0b": "\\v", "\x0c": "\\f"}
@@ -268,4 +303,9 @@ def _position(command: Command, error: BaseException) -> str:
 def _reason(error: BaseException) -> str:
     text = str(getattr(error, "context", "") or error)
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("In ")]
-    return " / ".join(lines) or type(error).__name__
+    return _INTERNAL.sub(_as_written, " / ".join(lines)).strip() or type(error).__name__
+
+
+def _as_written(name: re.Match[str]) -> str:
+    """``@End14``, which egglog calls a term of a file, as a term: ``(End)``, ``(Arg ...)``."""
+    return f"({name[1]})" if name[1] == "End" else f"({name[1]} ...)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from eqsat_layout.errors import LayoutError
+from eqsat_layout.errors import LayoutError, did_you_mean
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.callbacks import CALLBACK_ATTRIBUTE, Direction, FlowCallback, FlowCallbacks, checked_flows
@@ -86,8 +86,11 @@ def user_flows(callbacks: FlowCallbacks | None, signatures: Mapping[str, Signatu
             by_key[signature.key] = Spokesman(signature, *found)
         else:
             notes[f"{signature.name}: its flow callback {found[0]!r} is ignored, because {reason}"] = None
+    known = {name for s in signatures.values() for name in (s.name, s.rule_name)}
     for name in unused:
-        notes[f"the flow callback {name!r} has nothing to speak for: no op that is read goes by this name"] = None
+        near = did_you_mean(name, known)
+        note = f"the flow callback {name!r} has nothing to speak for: no op that is read goes by this name; {near}"
+        notes[note.rstrip("; ")] = None
     return UserFlows(by_key, tuple(notes))
 
 

@@ -1,6 +1,6 @@
-"""Names that rule text passes around without looking inside: formats, format lists, variants, constants.
+"""Names that rule text passes around without looking inside: formats, format lists, variants, constants, types.
 
-In: formats and flows from the host. Out: their names, and the objects back from the names.
+In: formats, flows and types from the host. Out: their names, and the objects back from the names.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.graph import TensorType
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import GLOBAL, Format
 from eqsat_layout.tir.flow import Flow
 
 OPAQUE = "-"
@@ -41,6 +41,7 @@ class Names:
         self.variants: dict[str, Variant] = {}
         self.constants: dict[str, Constant] = {}
         self.lists: dict[str, tuple[str, ...]] = {}
+        self.types: dict[str, TensorType] = {}
         self.new_rows: list[tuple[str, tuple[Any, ...]]] = []
         self._row_major: dict[TensorType, str] = {}
 
@@ -68,6 +69,13 @@ class Names:
         """The name of a constant."""
         self.constants.setdefault(constant.key, constant)
         return constant.key
+
+    def type(self, ty: TensorType) -> str:
+        """The name of a type."""
+        key = f"{ty.dtype}[{','.join(map(str, ty.shape))}]"
+        key += "" if ty.scope == GLOBAL else f"@{ty.scope}/{ty.separators}"
+        self.types.setdefault(key, ty)
+        return key
 
     def operand_list(self, formats: Sequence[str]) -> str:
         """The name of a list of operand formats, one to take apart head first."""

@@ -89,3 +89,14 @@ def alternative_rows(alternative: Alternative, rows: GraphRows) -> dict[str, lis
         "alt-end": [(name, *row) for row in rows.ends],
         "alt-result": [(name, alternative.result)],
     }
+
+
+def single_op_rows(name: str, op: str, operands: int) -> dict[str, list[Row]]:
+    """The facts that build one op, by the name that the e-graph has for it, over its operands as they are."""
+    return {
+        "alt-param": [(name, i, i) for i in range(operands)],
+        "alt-end": [(name, 0)],
+        "alt-arg": [(name, i + 1, operands - 1 - i, i) for i in range(operands)],
+        "alt-op": [(name, operands, op, operands)],
+        "alt-result": [(name, operands)],
+    }

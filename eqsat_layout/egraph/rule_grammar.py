@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from eqsat_layout.egraph.rule_text import Form, Part, Token
-from eqsat_layout.errors import RuleError
+from eqsat_layout.errors import RuleError, did_you_mean
 
 COMPUTED: Final = frozenset(("+", "-", "*", "/", "%", "<", ">", "<=", ">=", "!=", "min", "max", "and", "or", "not"))
 """egglog's functions of numbers, strings and booleans that rules may use."""
@@ -200,7 +200,9 @@ class _Checker:
         if head is None:
             return self._error(form, "expected a form that starts with a name")
         return self._error(
-            head, f"a rule file may not use '{head.text[:40]}': it is not declared, nor what declares or rewrites"
+            head,
+            f"a rule file may not use '{head.text[:40]}': it is not declared, nor what declares or rewrites; "
+            f"{did_you_mean(head.text[:40], {*self.declared, *self._commands})}".rstrip("; "),
         )
 
     def _error(self, part: Part, message: str) -> RuleError:

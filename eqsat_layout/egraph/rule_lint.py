@@ -6,19 +6,13 @@ name without its quotes, a variable that stands in one place only.
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import cache
-
-import tvm
 
 from eqsat_layout.egraph.expressions import Expr, is_variable, quoted, unquoted
 from eqsat_layout.egraph.rule_forms import REWRITTEN, Rule, rules_of
 from eqsat_layout.egraph.rules import Command, is_own
-
-_RELAX = "relax."
-_NEAR = 3
+from eqsat_layout.graph.op_names import RELAX, nearest_ops, relax_ops
 
 
 def lint_notes(commands: Iterable[Command]) -> list[str]:
@@ -45,23 +39,11 @@ def _slips(rule: Rule) -> Iterator[str]:
 
 
 def _lint_name(name: str) -> Iterator[str]:
-    if name.startswith(_RELAX):
+    if name.startswith(RELAX):
         yield f"{name} is a variable here, which stands for any name: write {quoted(name)}"
-    elif name.startswith('"') and unquoted(name).startswith(_RELAX) and unquoted(name) not in _ops():
-        near = _nearest(unquoted(name))
+    elif name.startswith('"') and unquoted(name).startswith(RELAX) and unquoted(name) not in relax_ops():
+        near = nearest_ops(unquoted(name))
         yield f"there is no op {unquoted(name)}" + (f": did you mean {' or '.join(near)}?" if near else "")
-
-
-def _nearest(name: str) -> list[str]:
-    """Ops of the same last name first: relax.relu is relax.nn.relu."""
-    last = name.rpartition(".")[2]
-    same = sorted(op for op in _ops() if op.rpartition(".")[2] == last)
-    return (same or difflib.get_close_matches(name, sorted(_ops()), _NEAR))[:_NEAR]
-
-
-@cache
-def _ops() -> frozenset[str]:
-    return frozenset(str(name) for name in tvm.ir.Op.list_op_names() if str(name).startswith(_RELAX))
 
 
 def _occurrences(rule: Rule) -> Counter[str]:

@@ -7,9 +7,10 @@ are :class:`RuleError` with ``file:line:column``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from eqsat_layout.egraph.rule_grammar import Names, check_forms
 from eqsat_layout.egraph.rule_text import Form, RuleText, Token, read_rule_text
@@ -26,6 +27,22 @@ class Command:
     column: int
 
 
+class WrittenRule(Protocol):
+    """A rule that stands in no rule file: ``command`` is its text, and ``build`` makes what that asks for by a name."""
+
+    @property
+    def command(self) -> Command: ...
+
+    @property
+    def asked_for(self) -> str: ...
+
+    def build(self, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any: ...
+
+
+RuleSource = Path | WrittenRule
+"""A rule file, or a rule written in Python."""
+
+
 def rules_dir() -> Path:
     """The folder of the shipped ``*.egg`` files: inside an installed package, beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
@@ -36,7 +53,7 @@ def rules_dir() -> Path:
 
 
 def rule_files(extra: Iterable[str | Path] | None = None) -> list[Path]:
-    """The project's own rule files in loading order, then the user's."""
+    """The package's own rule files in loading order, then the user's."""
     own = sorted(rules_dir().glob("*.egg"))
     if not own:
         raise RuleError(f"{rules_dir()}: no rule files found; the installation is incomplete")
@@ -48,16 +65,17 @@ def is_own(command: Command) -> bool:
     return Path(command.file).parent == rules_dir()
 
 
-def read_all(paths: Iterable[Path]) -> list[Command]:
-    """The commands of some files, in order. A file may use what those before it and the package declare."""
+def read_all(sources: Iterable[RuleSource]) -> list[Command]:
+    """The commands of some files and rules, in order. A file may use what those before it and the package declare."""
     declared = _package_names()
     commands: list[Command] = []
     named: dict[str, str] = {}
-    for path in paths:
-        read = read_file(path)
-        declared = check_forms(read.forms, str(path), declared)
-        _check_names(read.forms, str(path), named)
-        commands += _commands(read.forms, str(path))
+    for source in sources:
+        file = str(source) if isinstance(source, Path) else source.command.file
+        read = read_file(source) if isinstance(source, Path) else read_rule_text(source.command.text, file)
+        declared = check_forms(read.forms, file, declared)
+        _check_names(read.forms, file, named)
+        commands += _commands(read.forms, file) if isinstance(source, Path) else [source.command]
     return commands
 
 

@@ -11,16 +11,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from eqsat_layout.egraph.answers import Answers, RefusedFormat
+from eqsat_layout.egraph.answers import RefusedFormat
 from eqsat_layout.egraph.derivations import Derivations
 from eqsat_layout.egraph.engine import Ending, Engine, LogEntry, Row, Tables
 from eqsat_layout.egraph.flows import Spokesman
 from eqsat_layout.egraph.limits import Budget, Limits, Stop
+from eqsat_layout.egraph.making import Builder, Maker, TooManyError
 from eqsat_layout.egraph.names import Names
+from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.operands import OperandLists
 from eqsat_layout.egraph.recording import recorded
 from eqsat_layout.egraph.rows import GraphRows, alternative_rows
 from eqsat_layout.egraph.rule_forms import Rule, rules_of
+from eqsat_layout.egraph.rule_notes import Experience, unmatched
 from eqsat_layout.egraph.rules import Command, is_own
 from eqsat_layout.errors import LayoutError, RuleError
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
@@ -39,6 +42,7 @@ class Saturated:
 
     ``handle_of_ref``: by the numbers of the program's bindings. ``constants``: with their names. ``terms``: what made
     those that only rules made, each behind its operands. ``history``: how it came about, under the rules ``commands``.
+    ``experience``: what became of those that are the user's.
     """
 
     graph: Graph
@@ -56,6 +60,7 @@ class Saturated:
     stops: list[Stop]
     history: Sequence[LogEntry]
     commands: Sequence[Command]
+    experience: Experience
 
     @property
     def handle_of_node(self) -> list[Any]:
@@ -75,15 +80,17 @@ class Saturated:
 
 def saturate(
     graph: Graph,
-    signatures: Mapping[str, Signature],
+    signatures: dict[str, Signature],
     commands: Sequence[Command],
     spokesmen: Mapping[str, Spokesman] | None = None,
     offers: Offers | None = None,
     limits: Limits | None = None,
+    builders: Mapping[str, Builder] | None = None,
 ) -> Saturated:
     """Runs all rules on ``graph``; ``spokesmen`` are the user's flow callbacks, by the keys of signatures.
 
-    ``offers`` are other implementations of its ops; their signatures are among ``signatures``. Where a limit is hit,
+    ``offers`` are other implementations of its ops; their signatures are among ``signatures``. Those of the ops that
+    rules make are added there. ``builders``: what rules written in Python make, by name. Where a limit is hit,
     ``stops`` and ``notes`` say which, and the tables hold what was found until then.
     """
     size = sum(1 + len(node.inputs) for node in graph.nodes)
@@ -91,7 +98,8 @@ def saturate(
     budget = Budget(limits or Limits(), size, is_guarded=not all(map(is_own, one_per_file.values())))
     engine = Engine(commands)
     try:
-        saturation = _Saturation(engine, commands, graph, signatures, spokesmen, offers or Offers(), budget)
+        maker = Maker(signatures, graph.symbols, builders) if budget.is_guarded else None
+        saturation = _Saturation(engine, commands, graph, signatures, spokesmen, offers or Offers(), budget, maker)
         saturated = saturation.run()
     finally:
         engine.close()
@@ -130,6 +138,7 @@ class _Saturation:
         spokesmen: Mapping[str, Spokesman] | None,
         offers: Offers,
         budget: Budget,
+        maker: Maker | None,
     ):
         self._budget = budget
         self._stops: list[Stop] = []
@@ -140,7 +149,7 @@ class _Saturation:
         used = {node.signature for node in graph.nodes if node.kind == "op"}
         used |= {node.signature for k in used for g in offers.graphs.get(k, ()) for node in g.graph.nodes}
         known = {k: s for k, s in signatures.items() if k in used}
-        self._answers = Answers(known, self._names, spokesmen=spokesmen, offers=offers)
+        self._answers = OpAnswers(known, self._names, spokesmen=spokesmen, offers=offers, maker=maker)
         self._spoken_for = frozenset(spokesmen or ())
         self._asked: dict[str, set[Row]] = {}
         self._types_between: dict[int, TensorType] = {}
@@ -180,7 +189,18 @@ class _Saturation:
             self._stops,
             self._engine.history,
             self._commands,
+            self._experience(tables),
         )
+
+    def _experience(self, tables: Tables) -> Experience:
+        """What became of the user's rules."""
+        types: dict[Any, str] = {tensor: name for tensor, name in tables.rows("typed")}
+        pairs = {(types.get(y), types.get(t)) for y, t in tables.rows("becomes")}
+        misfits = tuple(sorted((y, t) for y, t in pairs if y is not None and t is not None and y != t))
+        is_whole = self._budget.is_guarded and not self._stops
+        unmet = unmatched(self._commands, self._engine.matches, self._engine.holds) if is_whole else {}
+        declined = tuple(name for name in self._answers.declined if name not in self._answers.made)
+        return Experience(unmet, self._answers.not_made, misfits, declined)
 
     def _made_terms(
         self, tables: Tables, types: dict[Any, TensorType | None], constants: Iterable[tuple[Any, str]]
@@ -235,6 +255,7 @@ class _Saturation:
             "row-get": rows.gets,
             "row-end": rows.ends,
             "row-arg": rows.args,
+            "row-type": self._outer_types(),
             "row-goal": sorted({(i, self._goal_format(i)) for i, _ in self._graph.goals}),
         }
         done: set[str] = set()
@@ -249,6 +270,11 @@ class _Saturation:
                         found.setdefault(relation, []).extend(content)
         return found
 
+    def _outer_types(self) -> list[Row]:
+        """The types of what comes from outside, for rules of the user's that ask for ops."""
+        outer = [(i, n.type) for i, n in enumerate(self._graph.nodes) if n.kind in ("param", "const")]
+        return [(i, self._names.type(ty)) for i, ty in outer if ty is not None and self._budget.is_guarded]
+
     def _goal_format(self, i: int) -> str:
         return self._names.row_major(self._graph.value_types(i, self._signatures))
 
@@ -260,7 +286,10 @@ class _Saturation:
             outcome = self._engine.saturate(ruleset, self._budget)
             if isinstance(outcome, Stop):
                 return self._stops.append(outcome)
-            rows = self._answer_all()
+            try:
+                rows = self._answer_all()
+            except TooManyError as error:
+                return self._stops.append(Stop(ruleset, str(error), self._engine.at_work))
             if rows or outcome == "done":
                 rounds, self._rounds = rounds + 1, self._rounds + 1
             if self._budget.seconds_left <= 0:

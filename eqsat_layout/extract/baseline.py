@@ -104,7 +104,7 @@ class _Prices:
     def run(self, signature: str, fused: frozenset[int]) -> float:
         """One run of an op."""
         if (signature, fused) not in self._runs:
-            self._runs[signature, fused] = _run_cost(self._signatures[signature], self._costs, fused)
+            self._runs[signature, fused] = run_cost(self._signatures[signature], self._costs, fused)
         return self._runs[signature, fused]
 
 
@@ -146,7 +146,11 @@ def _own_rewrite(signature: Signature) -> Iterator[tuple[int, Rewrite]]:
     yield -1, Rewrite("", inner, before, after)
 
 
-def _run_cost(signature: Signature, costs: CostModel, fused: frozenset[int]) -> float:
+def run_cost(signature: Signature, costs: CostModel, fused: frozenset[int]) -> float:
+    """One run of an op in the layouts that it is frozen to or was written in, ``fused`` as :meth:`CostModel.run` says.
+
+    What is a layout rewrite itself costs nothing here.
+    """
     if signature.parts:
         return 0.0
     if signature.frozen is not None:

@@ -7,7 +7,7 @@ how it came to its formats, and what each step costs.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.frontier import solve
 from eqsat_layout.extract.solver.problem import ENode, ExtractionError, Problem, Solution
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Run, Step, Steps
+from eqsat_layout.maps import Format
 
 _SECONDS = 2.0
 """For the question what one copy saves; beyond, the answer is a bound."""
@@ -31,6 +32,16 @@ class Stay:
     step: Convert
     cost: float
     without: float | None
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to make a tensor: the signature of the op that does it last, its result's format, its modelled cost."""
+
+    signature: str
+    format: Format | None
+    origin: str
+    cost: float
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,64 @@ class Reasons:
             others = sum(map(len, self._selection.problem.classes[alias_class].nodes)) - 1
             found.append(RunReason(step, origin, rules, self._node(alias_class, store, index).cost, others))
         return tuple(found)
+
+    def ways(self, store: int) -> list[Way]:
+        """The ways there were to make what a step makes, the cheapest first, each in its format once."""
+        names = self._selection.tensors.saturated.names
+        alias_class = self._places[store][0]
+        found: dict[tuple[str, str], Way] = {}
+        nodes = self._selection.problem.classes[alias_class].nodes
+        for own, labels in zip(nodes, self._selection.labels[alias_class], strict=True):
+            for node, (kind, detail) in zip(own, labels, strict=True):
+                if kind == "run":
+                    variant = names.variants[detail[0]]
+                    key = (variant.signature, variant.result)
+                    if key not in found or node.cost < found[key].cost:
+                        fmt = names.formats.get(variant.result)
+                        found[key] = Way(variant.signature, fmt, variant.origin, node.cost)
+        return sorted(found.values(), key=lambda way: way.cost)
+
+    def kernels(self) -> dict[int, int]:
+        """The stores of ops and of copies by the way, each with the store of the last op of the same kernel."""
+        last: dict[int, int] = {}
+        tensors = {
+            step.store: frozenset(t for t, _ in self._selection.stores[place[0]][place[1]])
+            for step in self._steps.steps
+            if isinstance(step, Run) and (place := self._places[step.store])
+        }
+        users: dict[int, list[Step]] = {}
+        for step in self._steps.steps:
+            for source in () if isinstance(step, Convert) and step.is_free else step.sources:
+                users.setdefault(self._behind_free(source), []).append(step)
+        for step in reversed(self._steps.steps):
+            own = users.get(step.store, [])
+            joined = {last[user.store] for user in own if user.store in last}
+            alone = len(joined) == 1 and all(user.store in last for user in own)
+            if isinstance(step, Run):
+                fused = alone and all(self._is_fused(step.store, user, tensors) for user in own)
+                last[step.store] = joined.pop() if fused else step.store
+            elif isinstance(step, Convert) and self._is_absorbed(self._places[step.store]):
+                maker = self._made.get(step.source)
+                is_from = alone and len(own) == 1 and self._places[own[0].store] == self._places[step.store]
+                if is_from:
+                    last[step.store] = joined.pop()
+                elif isinstance(maker, Run):
+                    last[step.store] = maker.store
+        return last
+
+    def _behind_free(self, store: int) -> int:
+        """What is used where ``store`` is, copies that cost nothing looked through."""
+        step = self._made.get(store)
+        while isinstance(step, Convert) and step.is_free:
+            store, step = step.source, self._made.get(step.source)
+        return store
+
+    def _is_fused(self, store: int, user: Step, tensors: Mapping[int, frozenset[int]]) -> bool:
+        """The value of ``store`` stays in registers on its way to ``user``."""
+        if not isinstance(user, Run):
+            return self._places[user.store] == self._places[store]  # a copy by the way, of its result
+        edges = self._selection.fusion.edges
+        return any((own, other) in edges for own in tensors[store] for other in tensors[user.store])
 
     def _from_outside(self, step: Run) -> tuple[int, ...]:
         """The operands that no op makes: constants, and what comes from parameters."""

@@ -48,6 +48,29 @@ class Region:
         """Why it is planned so."""
         return Reasons(self.selection, self.solution, self.decoder, self.steps)
 
+    @cached_property
+    def bindings(self) -> dict[int, int]:
+        """The binding of the program whose value each step makes, by its store; none for what only rules made."""
+        first, stores = self.selection.tensors.first_node, self.selection.stores
+        found: dict[int, int] = {}
+        for store, (alias_class, number, _) in self.decoder.places.items():
+            own = [first[tensor] for tensor, _ in stores[alias_class][number] if first[tensor] >= 0]
+            if own:
+                found[store] = min(own)
+        return found
+
+    @cached_property
+    def owners(self) -> dict[int, int]:
+        """The binding that each step is done for, by its store: its own, or that of the first step that uses it.
+
+        -1 for what nothing uses.
+        """
+        found: dict[int, int] = {}
+        for step in reversed(self.steps.steps):
+            found[step.store] = self.bindings.get(step.store, found.get(step.store, -1))
+            found.update(dict.fromkeys(step.sources, found[step.store]))
+        return found
+
     @property
     def cost(self) -> float:
         """Of what is taken."""

@@ -26,13 +26,13 @@ class Selection:
     """The problem of one region: ``problem`` is what the solver gets.
 
     ``stores[alias_class][store]`` are the specs that share the buffer, ``labels[alias_class][store][node]`` says what a
-    node is.
+    node is. ``fusion``: what becomes one kernel, by the numbers of tensors.
     """
 
     def __init__(self, tensors: Tensors, signatures: Mapping[str, Signature], costs: CostModel, fusion: Fusion):
         self._signatures, self._costs = signatures, costs
         self._names = tensors.saturated.names
-        self.tensors = tensors
+        self.tensors, self.fusion = tensors, fusion
         self._makers = Makers(self.tensors, signatures, costs, fusion)
         self.place: dict[Spec, tuple[int, int]] = {}
         self.stores: list[list[list[Spec]]] = []

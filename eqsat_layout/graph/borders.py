@@ -38,6 +38,11 @@ class Border:
         return self.shape if self.fill is None else self.wide_shape
 
     @property
+    def operand_shape(self) -> tuple[Extent, ...]:
+        """The shape that it takes."""
+        return self.wide_shape if self.fill is None else self.shape
+
+    @property
     def key(self) -> str:
         """Text that identifies it."""
         kind = "crop" if self.fill is None else "pad"

@@ -99,12 +99,21 @@ def _laid(operand: Operand, fmt: Format) -> Operand:
 
 
 def _cut(fmt: Format, others: Sequence[Format]) -> Format:
-    """As one of ``others`` of the same bytes, whatever its padding holds, is cut, else at every digit."""
+    """As one of ``others`` of the same bytes, whatever its padding holds, is cut, else at every digit.
+
+    Not as one that fuses a symbolic axis with others: what reads it may have to take it apart.
+    """
     if fmt.scope != GLOBAL or fmt.separators or fmt.is_row_major:
         return fmt
     for other in others:
-        if fmt.with_fill(UNDEF).same_bytes(other.with_fill(UNDEF)):
+        is_same = fmt.with_fill(UNDEF).same_bytes(other.with_fill(UNDEF))
+        if is_same and other.index_map.inverse() is not None:
             return replace(fmt, index_map=other.index_map)
+    return taken_apart(fmt)
+
+
+def taken_apart(fmt: Format) -> Format:
+    """``fmt`` with the same bytes, an axis for every digit."""
     axes = [axis for row in fmt.index_map.dims for axis in ([[digit] for digit in row] or [[]])]
     return replace(fmt, index_map=IndexMap.make(fmt.padded_shape, axes))
 

@@ -13,9 +13,10 @@ from typing import Any
 from tvm import ir, relax
 
 from eqsat_layout.graph.constants import ConstantPool, Evaluate
-from eqsat_layout.graph.cuts import cut_alike
+from eqsat_layout.graph.cuts import cut_alike, taken_apart
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
+from eqsat_layout.graph.loose_symbols import with_loose_symbols
 from eqsat_layout.graph.put_back import put_back
 from eqsat_layout.graph.relax_form import Request, known_type, relax_forms, relax_type, stand_ins
 from eqsat_layout.graph.rewrite_form import write_relax
@@ -167,13 +168,14 @@ class _PrimFuncs:
         func = request.func
         if request.signature.frozen is not None:
             func = func.with_attr(FROZEN_ATTRIBUTE, True)  # frozen layouts stay frozen
+        func, loose = with_loose_symbols(func, len(request.signature.operands))
         global_var = self.added(func, f"{_short_name(request.signature)}_relaid")
         types = [
             relax_type(known_type(t), f, request.symbols)
             for t, f in zip(request.signature.results, request.flow.results, strict=True)
         ]
-        call = relax.call_tir(global_var, relax.Tuple(stand_ins(request)), types if types[1:] else types[0])
-        return self._builder.normalize(call)
+        operands = relax.Tuple([*stand_ins(request), *(request.symbols[str(var.name)] for var in loose)])
+        return self._builder.normalize(relax.call_tir(global_var, operands, types if types[1:] else types[0]))
 
 
 def _short_name(signature: Signature) -> str:
@@ -250,8 +252,13 @@ class _RegionEmitter:
         return self._funcs.template(step).over([self._operand(o) for o in step.operands], typed=True)
 
     def _convert(self, step: Convert) -> None:
-        value = self._values[step.source]
-        template = self._rewriter.template(step.type, step.before, step.after)
+        value, before = self._values[step.source], step.before
+        if step.after.index_map.inverse() is None and not before.serves_as(step.after):
+            apart = taken_apart(step.after)  # no kernel writes an axis that fuses a symbolic size with others
+            template = self._rewriter.template(step.type, before, apart)
+            assert template is not None, "what can be taken apart is another format"
+            value, before = self._bind_new(step.store, template.over([value], typed=True)), apart
+        template = self._rewriter.template(step.type, before, step.after)
         if template is None:
             self._alias(step.store, value)
         else:

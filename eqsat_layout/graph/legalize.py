@@ -22,7 +22,7 @@ _TRANSFORM: Final = "relax.layout_transform"
 
 Legalizer = Callable[[Any, Any], Any]
 
-_REFUSALS: Final = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+REFUSALS: Final = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What TVM's own legalisations raise for calls that they can't do, over all ops with many shapes and types."""
 
 
@@ -62,7 +62,7 @@ def _forgiving(legalizer: Legalizer) -> Legalizer:
     def attempt(builder: Any, call: Any) -> Any:
         try:
             return legalizer(builder, call)
-        except _REFUSALS:
+        except REFUSALS:
             return call
 
     return attempt

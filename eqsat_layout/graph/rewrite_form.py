@@ -114,6 +114,8 @@ class _RelaxWriter:
     def _fill(self, rewrite: LayoutRewrite) -> Any:
         if rewrite.fill is UNDEF or rewrite.fill is None:
             return None
+        if self._dtype == "bool":
+            return tirx.IntImm("bool", int(rewrite.fill))  # TVM makes an int64 of a number
         return float(rewrite.fill) if "float" in self._dtype else int(rewrite.fill)
 
     def _shape(self, shape: Sequence[Extent]) -> Any:

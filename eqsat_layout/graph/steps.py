@@ -6,11 +6,11 @@ number; every store is defined by exactly one step, before it is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from eqsat_layout.graph.constants import Constant
-from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.flow import Flow
 
@@ -23,6 +23,8 @@ class ConstantUse:
     format: Format
 
 
+Formats = tuple[Format | None, ...]
+
 Operand = int | ConstantUse
 """What a step reads: a store, or a constant laid out when the plan is emitted."""
 
@@ -34,6 +36,11 @@ class Given:
     store: int
     node: int
 
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The stores that are read: none."""
+        return ()
+
 
 @dataclass(frozen=True)
 class Run:
@@ -44,6 +51,19 @@ class Run:
     flow: Flow | None
     operands: tuple[Operand, ...]
 
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The stores that are read."""
+        return tuple(operand for operand in self.operands if isinstance(operand, int))
+
+    def layouts(
+        self, signatures: Mapping[str, Signature]
+    ) -> tuple[tuple[Format | None, ...], tuple[Format | None, ...]]:
+        """The formats of operands and results."""
+        if self.flow is None:
+            return signatures[self.signature].as_written
+        return tuple(self.flow.operands), tuple(self.flow.results)
+
 
 @dataclass(frozen=True)
 class Part:
@@ -52,6 +72,11 @@ class Part:
     store: int
     source: Operand
     index: int
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The stores that are read."""
+        return (self.source,) if isinstance(self.source, int) else ()
 
 
 @dataclass(frozen=True)
@@ -64,6 +89,16 @@ class Convert:
     before: Format
     after: Format
 
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The stores that are read."""
+        return (self.source,)
+
+    @property
+    def is_free(self) -> bool:
+        """The bytes are the same."""
+        return self.before.serves_as(self.after)
+
 
 @dataclass(frozen=True)
 class Inside:
@@ -71,6 +106,11 @@ class Inside:
 
     store: int
     source: Operand
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The stores that are read."""
+        return (self.source,) if isinstance(self.source, int) else ()
 
 
 Step = Given | Run | Part | Convert | Inside

@@ -87,6 +87,8 @@ class _Placer(relax.PyExprMutator):  # type: ignore[misc]
         if not isinstance(func, tirx.PrimFunc):
             return call
         buffers = [p for p in func.params if type(p.ty) is tirx.BufferType][-len(types) :]
+        if len(buffers) < len(types):  # handles, of which no scope is known
+            return call
         placed = [self._placed(ty, buffer) for ty, buffer in zip(types, buffers, strict=True)]
         operands = self._operands(call.args[1], func.params)
         if operands is call.args[1] and all(new is old for new, old in zip(placed, types, strict=True)):

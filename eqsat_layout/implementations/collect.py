@@ -6,7 +6,7 @@ graphs per op, the graphs read by the importer like any program. Frozen ops get 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -18,6 +18,7 @@ from eqsat_layout.errors import CandidateError, EqsatError, LayoutError, did_you
 from eqsat_layout.graph.frozen import formats_of_layouts
 from eqsat_layout.graph.graph import Graph, Program, Signature
 from eqsat_layout.graph.importer import import_module
+from eqsat_layout.graph.op_names import RELAX, relax_ops
 from eqsat_layout.graph.relax_form import relax_type
 from eqsat_layout.graph.renaming import renamed
 from eqsat_layout.implementations.algorithms import alternatives_of
@@ -60,19 +61,25 @@ class _Wanted:
 
 
 def make_offers(
-    program: Program, target: Implementer, user: UserCandidates | None, *, spoken_for: Iterable[str]
+    program: Program,
+    target: Implementer,
+    user: UserCandidates | None,
+    *,
+    spoken_for: Iterable[str],
+    only: Collection[str] | None = None,
 ) -> Offers:
     """The offers for a program; the signatures that only graphs have are added to ``program.signatures``.
 
-    ``spoken_for``: ops that the user's flow callbacks speak for; they keep to what these say. Raises
-    :class:`CandidateError` for a replacement of the user's that is none.
+    ``spoken_for``: ops that the user's flow callbacks speak for; they keep to what these say. ``only``: the keys of the
+    ops to make offers for, by default all. Raises :class:`CandidateError` for a replacement of the user's that is none.
     """
     silent = set(spoken_for)
     layouts: dict[str, tuple[Candidate, ...]] = {}
     wanted: list[_Wanted] = []
     unused = dict.fromkeys(user or ())
     algorithms = target.algorithms()
-    for key, signature in program.signatures.items():
+    asked = {key: s for key, s in program.signatures.items() if only is None or key in only}
+    for key, signature in asked.items():
         if not signature.flows or key in silent:
             continue
         assert signature.computation is not None
@@ -98,7 +105,7 @@ def make_offers(
     program.notes += [f"the candidates for {name!r} have nothing to replace" for name in unused]
     free = {
         key
-        for key, signature in program.signatures.items()
+        for key, signature in asked.items()
         if signature.flows and key not in silent and is_plain_contraction(_known(signature.computation))
     }
     read, inner = _read_graphs(program, wanted)
@@ -115,15 +122,15 @@ def make_offers(
         frozenset(free | hearts),
         _growth(read),
         target,
+        target,
     )
 
 
 def _check_unused(names: Iterable[str], known: set[str]) -> None:
     """A name that is none is an error; an op that this program does not have is not."""
-    ops = {name for name in map(str, tvm.ir.Op.list_op_names()) if name.startswith("relax.")}
     for name in names:
-        near = did_you_mean(name, known) or did_you_mean(name, ops)
-        if name not in ops and (near or name.startswith("relax.")):
+        near = did_you_mean(name, known) or did_you_mean(name, relax_ops())
+        if name not in relax_ops() and (near or name.startswith(RELAX)):
             raise CandidateError(f"candidates for {name!r}: no op and no PrimFunc is called so; {near}".rstrip("; "))
 
 

@@ -190,10 +190,10 @@ class _Heart:
         plain = [self.block.variable(index) for index in read.indices]
         axis = plain.index(self.lane)
         inner: list[tuple[int, int]] = []
-        if data_block and self.partner in plain:
-            inner.append((plain.index(self.partner), data_block))
         partner = plain.index(self.partner) if self.partner in plain else None
         depth = None if partner is None else shape[partner]
+        if data_block and partner is not None and isinstance(depth, int):
+            inner.append((partner, data_block))
         if not inner and is_last and partner is not None and isinstance(depth, int) and self._is_window(read):
             inner.append((partner, depth))
         extent = shape[axis]

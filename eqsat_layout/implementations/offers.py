@@ -7,7 +7,7 @@ rules. A frozen op has no offers: it is an op with one candidate.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from eqsat_layout.graph.constants import GROWTH
@@ -55,7 +55,8 @@ class Offers:
     ``one_way``: of these, the ones through which layouts flow "backward" only (they feed an op that has layouts of its
     own to offer) or "forward" only (they follow one): a graph takes its layouts from its hearts, and stays small.
     ``growth``: how many times the elements of its constants an op that only graphs have may make of them when it is
-    folded. ``placement``: in which memories the target's kernels read and write.
+    folded. ``placement``: in which memories the target's kernels read and write. ``implementer``: who is asked for the
+    offers of ops that rules make; None where nothing is offered.
     """
 
     layouts: Mapping[str, tuple[Candidate, ...]] = field(default_factory=dict)
@@ -65,3 +66,16 @@ class Offers:
     free: frozenset[str] = frozenset()
     growth: Mapping[str, float] = field(default_factory=dict)
     placement: Placement = FLAT
+    implementer: Implementer | None = None
+
+    def joined(self, more: Offers) -> Offers:
+        """These and those for other ops."""
+        return replace(
+            self,
+            layouts={**self.layouts, **more.layouts},
+            graphs={**self.graphs, **more.graphs},
+            inner=self.inner | more.inner,
+            one_way={**self.one_way, **more.one_way},
+            free=self.free | more.free,
+            growth={**self.growth, **more.growth},
+        )

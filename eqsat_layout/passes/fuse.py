@@ -5,14 +5,14 @@ In: a Relax module of ``call_tir`` calls. Out: the same with one PrimFunc per gr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax, s_tir, tirx
 
 from eqsat_layout.maps import GLOBAL
-from eqsat_layout.notes import Notes
+from eqsat_layout.notes import Notes, said_by
 
 GROUP: Final = "Primitive"
 """What TVM marks a group with that is to become one PrimFunc."""
@@ -45,21 +45,68 @@ def fuse(
         annotated,
         passes.FuseOps(),
         grouped,
-        passes.FuseTIR(),
-        passes.DeadCodeElimination(),
     ):
         mod = mod if one is None else one(mod)
-    return mod
+    return passes.DeadCodeElimination()(_with_kernels(mod, notes))
+
+
+def _with_kernels(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
+    """``mod`` with a PrimFunc for each group. A group that FuseTIR can't do is the calls that it was made of."""
+    mod = _dissolved(mod, {var: group for var, group in _groups(mod).items() if not _has_kernels(group)})
+    try:
+        return relax.transform.FuseTIR()(mod)
+    except tvm.error.InternalError as error:
+        groups = _groups(mod)
+        hopeless = {var: group for var, group in groups.items() if not _is_fusible(mod, var, groups)}
+        if not hopeless:
+            raise
+        names = ", ".join(sorted(str(var.name_hint) for var in hopeless))
+        notes.add(f"not fused, because TVM's FuseTIR fails ({said_by(error)}): {names}")
+        return relax.transform.FuseTIR()(_dissolved(mod, hopeless))
+
+
+def _groups(mod: tvm.IRModule) -> dict[Any, Any]:
+    """Functions that FuseTIR makes PrimFuncs of."""
+    return {
+        var: func
+        for var, func in mod.functions_items()
+        if isinstance(func, relax.Function) and func.attrs and GROUP in func.attrs
+    }
+
+
+def _has_kernels(group: Any) -> bool:
+    """Whether it calls anything: FuseOps makes groups of nothing but parts of tuples inside tuples, too."""
+    return any(isinstance(binding.value, tvm.ir.Call) for block in group.body.blocks for binding in block.bindings)
+
+
+def _is_fusible(mod: tvm.IRModule, var: Any, groups: Mapping[Any, Any]) -> bool:
+    others = {own: group for own, group in groups.items() if not own.same_as(var)}
+    try:
+        relax.transform.FuseTIR()(_dissolved(mod, others))
+    except tvm.error.InternalError:
+        return False
+    return True
+
+
+def _dissolved(mod: tvm.IRModule, groups: Mapping[Any, Any]) -> tvm.IRModule:
+    """``mod`` with what is in the ``groups`` in the place of their calls."""
+    if not groups:
+        return mod
+    bodies = {var: group.without_attr(GROUP) for var, group in groups.items()}
+    functions = {
+        var: func.inline_functions(bodies) if isinstance(func, relax.Function) else func
+        for var, func in mod.functions_items()
+        if var not in groups
+    }
+    dissolved = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    normalised: tvm.IRModule = relax.transform.Normalize()(dissolved)
+    return normalised
 
 
 def _with_public_functions(mod: tvm.IRModule) -> tvm.IRModule:
     """Functions that are fused already but known outside stay what the outside calls: FuseTIR makes PrimFuncs of all
     that are marked."""
-    marked = [
-        var
-        for var, func in mod.functions_items()
-        if isinstance(func, relax.Function) and func.attrs and {"global_symbol", GROUP} <= set(func.attrs.keys())
-    ]
+    marked = [var for var, group in _groups(mod).items() if "global_symbol" in group.attrs]
     if not marked:
         return mod
     mod = mod.clone()
@@ -72,6 +119,8 @@ def _why_alone(func: Any) -> str | None:
     """Why TVM can't fuse a PrimFunc with others; ``None`` where it can."""
     if not isinstance(func, tirx.PrimFunc):
         return None
+    if not isinstance(func.body, s_tir.SBlockRealize):
+        return "their bodies are no blocks"
     buffers = [param.ty for param in func.params if type(param.ty) is tirx.BufferType]
     if any(str(ty.storage_scope) not in ("", GLOBAL) for ty in buffers):
         return "TVM would put what lies between in their memory"

@@ -16,6 +16,7 @@ from eqsat_layout.passes.broadcasts import skip_broadcasts
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.frozen_names import with_frozen_names
 from eqsat_layout.passes.training import write_out_training
+from eqsat_layout.tir.structural import nodes_of
 
 
 def prepare(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
@@ -44,4 +45,15 @@ def _after(step: Any, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
     except (tvm.error.InternalError, ValueError, TypeError, RuntimeError) as error:
         notes.fault(f"TVM's pass {name} is left out", error)
         return mod
+    if _unshaped(changed) > _unshaped(mod):
+        notes.add(f"TVM's pass {name} is left out, because it forgets the shapes of values that branches give")
+        return mod
     return changed
+
+
+def _unshaped(mod: tvm.IRModule) -> int:
+    """Values of unknown shape in functions with branches."""
+    functions = [f for f in mod.functions.values() if isinstance(f, relax.Function) and nodes_of(f, relax.If)]
+    bindings = [binding for f in functions for binding in nodes_of(f, relax.VarBinding, relax.MatchCast)]
+    types = [binding.var.ty for binding in bindings]
+    return sum(isinstance(ty, relax.TensorType) and ty.shape is None for ty in types)

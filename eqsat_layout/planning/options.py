@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.limits import Limits
+from eqsat_layout.egraph.python_rules import PythonRule
 from eqsat_layout.errors import EqsatError, RuleError, did_you_mean
 from eqsat_layout.graph.frozen import DesiredLayouts
 from eqsat_layout.graph.graph import Program
@@ -29,8 +30,9 @@ class Options(TypedDict, total=False):
     ``precision``: "float16" computes products of a float32 model with operands in half precision; inputs and results
     keep their types, and results differ by what half precision rounds.
     ``inputs``: a tensor, a tuple of them, or a dictionary by names, to trace an ``nn.Module`` with.
-    ``rules``: further ``.egg`` files. ``desired_layouts``: layouts by op, as TVM's ``ConvertLayout`` takes them, or
-    callbacks; best effort, notes say where they can't be had or cost more. ``candidates``: False offers no other
+    ``rules``: further ``.egg`` files, and rules written in Python (:func:`eqsat_layout.rule`).
+    ``desired_layouts``: layouts by op, as TVM's ``ConvertLayout`` takes them, or callbacks; best effort, notes say
+    where they can't be had or cost more. ``candidates``: False offers no other
     implementations of convolutions and matrix products than the written ones; a dictionary adds the user's own
     (:data:`~eqsat_layout.implementations.collect.UserCandidates`). ``approx``: also those that round differently, such
     as Winograd, and matrix products from parts of numbers where the target has a matrix unit. ``flows``: how layouts go
@@ -46,7 +48,7 @@ class Options(TypedDict, total=False):
     shapes: Mapping[str, Sequence[int | Sequence[int] | None]] | None
     inputs: Any
     precision: str | None
-    rules: Iterable[str | Path] | None
+    rules: Iterable[str | Path | PythonRule] | None
     desired_layouts: DesiredLayouts | None
     cost_model: CostModel | None
     time_limit: float | None
@@ -79,17 +81,17 @@ def check_names(options: Mapping[str, Any]) -> None:
         raise TypeError(f"got an unexpected option {unknown[0]!r}; {near}there are {', '.join(known)}")
 
 
-def check_rules(given: Any) -> list[Path]:
-    """The paths of ``given``; :class:`RuleError` if these are none."""
+def check_rules(given: Any) -> list[Path | PythonRule]:
+    """The files and rules of ``given``; :class:`RuleError` if these are none."""
     if given is None:
         return []
     if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
-        raise RuleError(f"rules must be a list of paths, got {given!r}")
-    paths = list(given)
-    for path in paths:
-        if not isinstance(path, str | os.PathLike):
-            raise RuleError(f"rules must be a list of paths, got {path!r} among them")
-    return list(map(Path, paths))
+        raise RuleError(f"rules must be a list of paths and of rules, got {given!r}")
+    found = list(given)
+    for one in found:
+        if not isinstance(one, str | os.PathLike | PythonRule):
+            raise RuleError(f"rules must be a list of paths and of rules, got {one!r} among them")
+    return [one if isinstance(one, PythonRule) else Path(one) for one in found]
 
 
 def check_time_limit(given: Any) -> float | None:
@@ -116,4 +118,6 @@ def unmet_desires(desired: Any, program: Program) -> Iterator[str]:
     known |= {node.label for graph in program.graphs for node in graph.nodes}
     for name in desired:
         if name not in known:
-            yield f"the desired layouts of {name!r} have nothing to be given to: no op that is read goes by this name"
+            near = did_you_mean(name, known)
+            note = f"the desired layouts of {name!r} have nothing to be given to: no op that is read goes by this name"
+            yield f"{note}; {near}".rstrip("; ")

@@ -101,9 +101,10 @@ def _as_text(options: Mapping[str, Any]) -> str | None:
             continue
         if name == "rules" and isinstance(value, list | tuple):
             paths = check_rules(value)
-            if not all(path.is_file() for path in paths):
+            files = [path for path in paths if isinstance(path, Path) and path.is_file()]
+            if len(files) < len(paths):  # what a rule written in Python makes is code of the user's
                 return None
-            said[name] = [[str(path), hashlib.sha256(Path(path).read_bytes()).hexdigest()] for path in paths]
+            said[name] = [[str(path), hashlib.sha256(path.read_bytes()).hexdigest()] for path in files]
         elif isinstance(value, bool | int | float | str):
             said[name] = value
         else:

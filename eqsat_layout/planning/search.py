@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tvm
@@ -19,7 +19,10 @@ from eqsat_layout.cost.checked import checked_cost_model
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.flows import Spokesman, flow_callbacks, user_flows
 from eqsat_layout.egraph.limits import Limits
+from eqsat_layout.egraph.making import Builder
+from eqsat_layout.egraph.python_rules import PythonRule
 from eqsat_layout.egraph.rule_lint import lint_notes
+from eqsat_layout.egraph.rule_notes import rule_notes
 from eqsat_layout.egraph.rules import Command, is_own, read_all, rule_files
 from eqsat_layout.egraph.saturate import Saturated, saturate
 from eqsat_layout.errors import ILL_TYPED, CostError, EqsatError, MalformedModuleError, TargetError
@@ -59,6 +62,7 @@ class Search:
     clock: Clock
     spokesmen: Mapping[str, Spokesman]
     offers: Offers
+    builders: Mapping[str, Builder] = field(default_factory=dict)
 
 
 def search_of(
@@ -80,7 +84,8 @@ def search_of(
     desired = options.get("desired_layouts")
     clock = Clock()
     with clock.stage("rules"):
-        commands = [command for command in read_all(rule_files(rules)) if command not in left_out]
+        commands = [command for command in read_all([*rule_files(), *rules]) if command not in left_out]
+        builders = {rule.asked_for: rule.build for rule in rules if isinstance(rule, PythonRule)}
     with clock.stage("import"):
         callbacks = flow_callbacks(options.get("flows"))
         program = import_module(mod, desired, callbacks, target.memories)
@@ -90,12 +95,14 @@ def search_of(
     with clock.stage("candidates"):
         offers = _offers(program, target, options, spoken.by_key)
         costs = costs_of(program) if own_model is None else checked_cost_model(own_model)
-    return Search(target, program, commands, costs, time_limit, limits, clock, spoken.by_key, offers)
+    return Search(target, program, commands, costs, time_limit, limits, clock, spoken.by_key, offers, builders)
 
 
 def plan_regions(search: Search) -> list[Region]:
     """The best plan of every region that has one."""
-    return [region for graph in search.program.graphs if (region := _planned(graph, search)) is not None]
+    regions = [region for graph in search.program.graphs if (region := _planned(graph, search)) is not None]
+    search.program.notes += rule_notes(search.commands, [region.saturated.experience for region in regions])
+    return regions
 
 
 def extract(saturated: Saturated, search: Search) -> Region:
@@ -165,7 +172,13 @@ def _planned(graph: Graph, search: Search) -> Region | None:
 def _saturated(graph: Graph, search: Search) -> Saturated:
     with search.clock.stage("saturate"):
         return saturate(
-            graph, search.program.signatures, search.commands, search.spokesmen, search.offers, search.limits
+            graph,
+            search.program.signatures,
+            search.commands,
+            search.spokesmen,
+            search.offers,
+            search.limits,
+            search.builders,
         )
 
 

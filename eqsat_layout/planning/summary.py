@@ -18,9 +18,9 @@ from eqsat_layout.graph.graph import Program
 from eqsat_layout.graph.steps import Convert, Run, Steps
 from eqsat_layout.maps import Format
 from eqsat_layout.planning.search import Search
+from eqsat_layout.planning.told import Teller
 from eqsat_layout.report.explain import ChosenOp, Explanation, StayingTransform
 from eqsat_layout.report.html.page import Summary, render
-from eqsat_layout.report.html.picture import layout_name, picture_after, picture_before
 from eqsat_layout.report.plan import Plan, page_figures
 from eqsat_layout.report.records import Refusal, Stats, Transform
 from eqsat_layout.report.text import format_seconds
@@ -57,7 +57,7 @@ def _assumed_sizes(program: Program) -> Iterator[str]:
 
 def summarise(make_module: Callable[[], Any], regions: Sequence[Region], search: Search) -> Plan:
     """The plan of the ``regions``; ``make_module`` writes it down."""
-    program, costs = search.program, search.costs
+    program, costs, teller = search.program, search.costs, Teller(search)
     notes = [*program.notes, *_assumed_sizes(program)]
     written = [_written_cost(region, program, costs) for region in regions]
     for region, cost in zip(regions, written, strict=True):
@@ -82,9 +82,10 @@ def summarise(make_module: Callable[[], Any], regions: Sequence[Region], search:
         ),
         notes=tuple(dict.fromkeys(notes)),
         changed=any(r.is_taken for r in regions),
-        refusals=lambda: tuple(dict.fromkeys(_refusal(r) for region in regions for r in region.saturated.refusals)),
-        explained=lambda: _explanation(regions, program),
-        page=lambda title, plan: _page(title, plan, regions, program, costs),
+        refusals=lambda: (*_refusals(regions, teller), *teller.not_offered()),
+        told_changes=lambda: teller.changes(regions),
+        explained=lambda: _explanation(regions, program, teller),
+        page=lambda title, plan: _page(title, plan, regions, teller),
     )
 
 
@@ -96,19 +97,19 @@ def _sum_written(regions: Sequence[Region], written: Sequence[float | None]) -> 
     return sum(region.input_cost if cost is None else cost for region, cost in pairs)
 
 
-def _explanation(regions: Sequence[Region], program: Program) -> Explanation:
+def _explanation(regions: Sequence[Region], program: Program, teller: Teller) -> Explanation:
     transforms: list[StayingTransform] = []
     choices: list[ChosenOp] = []
     for region in regions:
         if region.is_taken:
-            transforms += _staying(region, program)
-            choices += _chosen(region, program)
+            transforms += _staying(region, teller)
+            choices += _chosen(region, program, teller)
     return Explanation(tuple(transforms), tuple(choices))
 
 
-def _staying(region: Region, program: Program) -> Iterator[StayingTransform]:
+def _staying(region: Region, teller: Teller) -> Iterator[StayingTransform]:
     read = _TransformReader(region.graph.function)
-    ops = {s.store: _op_name(s, program) for s in region.steps.steps if isinstance(s, Run)}
+    ops = {s.store: teller.op_name(s.signature) for s in region.steps.steps if isinstance(s, Run)}
     for stay in region.reasons.stays():
         step = stay.step
         transform = read(Rewrite(_label(region, step.store), step.type, step.before, step.after))
@@ -128,59 +129,34 @@ def _users(steps: Steps, store: int) -> Iterator[int]:
                 yield from _users(steps, step.store)
 
 
-def _chosen(region: Region, program: Program) -> Iterator[ChosenOp]:
+def _chosen(region: Region, program: Program, teller: Teller) -> Iterator[ChosenOp]:
     for choice in region.reasons.choices:
-        operands, result = _layouts(choice.step, program)
+        operands, results = choice.step.layouts(program.signatures)
         yield ChosenOp(
             region.graph.function,
             _label(region, choice.step.store),
-            _op_name(choice.step, program),
-            operands,
-            result,
-            choice.origin,
+            teller.op_name(choice.step.signature),
+            tuple(map(teller.names, operands)),
+            ", ".join(map(teller.names, results)),
+            teller.how(choice.step.signature, choice.origin),
             choice.rules,
             choice.cost,
             choice.others,
         )
 
 
-def _layouts(step: Run, program: Program) -> tuple[tuple[str, ...], str]:
-    if step.flow is not None:
-        return tuple(map(layout_name, step.flow.operands)), ", ".join(map(layout_name, step.flow.results))
-    signature = program.signatures[step.signature]
-    operands, results = signature.as_written
-    return tuple(map(layout_name, operands)), ", ".join(map(layout_name, results))
-
-
-def _op_name(step: Run, program: Program) -> str:
-    return program.signatures[step.signature].name.removeprefix("relax.")
-
-
 def _label(region: Region, store: int) -> str:
-    node = region.steps.origins.get(store, -1)
+    node = region.owners.get(store, -1)
     return region.graph.nodes[node].label if node >= 0 else "?"
 
 
-def _page(title: str, plan: Plan, regions: Sequence[Region], program: Program, costs: CostModel) -> str:
-    before = [picture_before(r.graph, program.signatures, costs) for r in regions]
-    explanation = plan.explain()
-    after = []
-    for region, picture in zip(regions, before, strict=True):
-        if region.is_taken:
-            picture = picture_after(
-                region.graph, region.steps, program.signatures, region.reasons.costs(), _remarks(region)
-            )
-        after.append(picture)
+def _page(title: str, plan: Plan, regions: Sequence[Region], teller: Teller) -> str:
     rows = [
         (t.transform.tensor, str(t.transform.index_map), t.transform.bytes, t.cost, t.reason)
-        for t in explanation.transforms
+        for t in plan.explain().transforms
     ]
-    return render(before, after, Summary(title, page_figures(plan), rows, plan.notes))
-
-
-def _remarks(region: Region) -> dict[int, str]:
-    """What is shown when a box is pointed at."""
-    return {c.step.store: f"{c.origin}; rules: {', '.join(c.rules)}" for c in region.reasons.choices}
+    before, after = teller.pictures(regions)
+    return render(before, after, Summary(title, page_figures(plan), plan.changes, rows, plan.notes, teller.names.plain))
 
 
 def _constant_bytes(region: Region) -> int:
@@ -194,9 +170,16 @@ def _input_constant_bytes(region: Region) -> int:
     return int(sum(Format.row_major(ty.shape).elements() * dtype_bytes(ty.dtype) for ty in types))
 
 
-def _refusal(refused: RefusedFormat) -> Refusal:
+def _refusals(regions: Sequence[Region], teller: Teller) -> tuple[Refusal, ...]:
+    """The layouts that did not go through ops."""
+    refused = [r for region in regions for r in region.saturated.refusals]
+    return tuple(dict.fromkeys(_refusal(r, teller) for r in refused))
+
+
+def _refusal(refused: RefusedFormat, teller: Teller) -> Refusal:
     side = f"operand {refused.operand}" if refused.operand is not None else f"result {refused.result or 0}"
-    return Refusal(refused.signature.name, side, refused.format.index_map, refused.reason)
+    layout = teller.names(refused.format)
+    return Refusal(refused.signature.name, side, refused.format.index_map, refused.reason, layout)
 
 
 def _kept_transforms(region: Region) -> Iterator[Transform]:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eqsat_layout.report.records import Transform
-from eqsat_layout.report.text import format_bytes, format_seconds, plain_text
+from eqsat_layout.report.text import format_bytes, format_seconds, html_text, plain_text, spanned
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,9 @@ class Explanation:
     def __str__(self) -> str:
         return plain_text(self, width=140)
 
+    def _repr_html_(self) -> str:
+        return html_text(self, width=140)
+
     def _parts(self) -> Iterator[RenderableType]:
         if self.transforms:
             yield Text("Layout transforms that stay, and why", style="bold")
@@ -120,7 +123,8 @@ class Explanation:
         for group in self.groups():
             first, others = group[0], sorted({c.others for c in group})
             cost, ways = format_seconds(sum(c.cost for c in group)), _span(others)
-            cells = (str(len(group)), _names(group), first.op, first.result, first.origin, ", ".join(first.rules))
+            names = spanned([c.tensor for c in group if c.tensor != "?"])
+            cells = (str(len(group)), names, first.op, first.result, first.origin, ", ".join(first.rules))
             table.add_row(*map(Text, (*cells, cost, ways)))
         yield table
 
@@ -130,14 +134,6 @@ class Explanation:
         for c in self.choices:
             found.setdefault((c.op, c.operands, c.result, c.origin, c.rules), []).append(c)
         return list(found.values())
-
-
-def _names(group: Sequence[ChosenOp]) -> str:
-    """``relu``, ``relu and relu_1``, ``relu to relu_48``."""
-    names = [c.tensor for c in group if c.tensor != "?"]
-    if len(names) < 2:
-        return names[0] if names else "?"
-    return f"{names[0]} {'and' if len(names) == 2 else 'to'} {names[-1]}"
 
 
 def _span(numbers: Sequence[int]) -> str:

@@ -6,7 +6,7 @@ In: the chosen module with its costs, the layout transforms that stay, and stati
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -18,15 +18,19 @@ from rich.table import Table
 from rich.text import Text
 
 from eqsat_layout.errors import EqsatError, did_you_mean
+from eqsat_layout.report.changes import Change, changes_table
 from eqsat_layout.report.explain import Explanation
 from eqsat_layout.report.records import Refusal, Stats, Transform
+from eqsat_layout.report.refusals import Refusals
 from eqsat_layout.report.text import (
     comparison_table,
     count,
     format_bytes,
     format_seconds,
+    html_text,
     labelled,
     plain_text,
+    spanned,
     stage_times,
 )
 
@@ -34,6 +38,7 @@ OPTIMAL_GAP: Final = 1e-6
 """A plan whose gap is at most this is called optimal: below it lies the rounding of the solver."""
 
 _SHOWN_TRANSFORMS: Final = 12
+_SHOWN_CHANGES: Final = 12
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class Plan:
     refusals: Callable[[], tuple[Refusal, ...]] = field(default=tuple, repr=False, compare=False)
     written_cost: float | None = None
     ops: tuple[str, ...] = ()
+    told_changes: Callable[[], tuple[Change, ...]] = field(default=tuple, repr=False, compare=False)
     explained: Callable[[], Explanation] | None = field(default=None, repr=False, compare=False)
     page: Callable[[str, Plan], str] | None = field(default=None, repr=False, compare=False)
 
@@ -65,14 +71,20 @@ class Plan:
         """The chosen module, written down when it is asked for first; the input itself where ``changed`` is false."""
         return self.make_module()
 
-    def why_not(self, op: str = "") -> tuple[Refusal, ...]:
-        """The layouts that did not go through ops whose name contains ``op``, and why. Worked out when asked for.
+    @cached_property
+    def changes(self) -> tuple[Change, ...]:
+        """What is run in another layout or by another algorithm, in rows of equal ops, the largest savings first."""
+        return self.told_changes()
+
+    def why_not(self, op: str = "") -> Refusals:
+        """The layouts that did not go through ops whose name contains ``op``, and the algorithms that they were not
+        offered, and why: a tuple that prints as a table. Worked out when asked for.
 
         Raises :class:`EqsatError` where no op has such a name.
         """
         if self.ops and not any(op in name for name in self.ops):
             raise EqsatError(f"no op of the program has {op!r} in its name; {did_you_mean(op, self.ops)}".rstrip("; "))
-        return tuple(r for r in self.refusals() if op in r.op)
+        return Refusals(r for r in self.refusals() if op in r.op)
 
     def explain(self) -> Explanation:
         """Why each remaining transform stays, what it would cost to do without, and how each op came to its layouts.
@@ -132,6 +144,9 @@ class Plan:
     def __str__(self) -> str:
         return plain_text(self)
 
+    def _repr_html_(self) -> str:
+        return html_text(self)
+
 
 def describe_gap(plan: Plan) -> str:
     """``optimal``, or how far from it the plan may be."""
@@ -174,14 +189,21 @@ def page_figures(plan: Plan) -> list[tuple[str, str, str]]:
         ("modelled cost after", format_seconds(plan.cost), _gain(plan)),
         ("lower bound", format_seconds(plan.lower_bound), describe_gap(plan)),
         ("layout transforms", f"{len(before):,} → {len(after):,}", f"{_traffic(before)} → {_traffic(after)}"),
-        ("searched", f"{stats.e_nodes:,} e-nodes", f"{stats.ops:,} ops, {count(stats.rounds, 'round')}"),
-        ("time", format_seconds(sum(stats.seconds.values())), ", ".join(_stages(stats.seconds))),
+        (
+            "searched",
+            f"{stats.e_nodes:,} e-nodes",
+            f"{stats.ops:,} ops, {count(stats.rounds, 'round')}, {format_seconds(sum(stats.seconds.values()))}",
+        ),
     ]
 
 
 def _plan_parts(plan: Plan) -> Iterator[RenderableType]:
     yield Text.assemble(("Layout plan", "bold"), "" if plan.changed else "  (nothing to gain: the module is unchanged)")
     yield Padding(comparison_table(("input", "plan"), plan_rows(plan)), (0, 0, 0, 2))
+    changes = [change for change in plan.changes if not change.is_kept]
+    if changes:
+        yield Text("What changes, the largest savings first", style="bold")
+        yield Padding(changes_table(changes, _SHOWN_CHANGES), (0, 0, 0, 1))
     if plan.transforms:
         yield from _transform_parts(plan.transforms)
     search = f"{plan.stats.ops:,} ops, {plan.stats.e_nodes:,} e-nodes in {plan.stats.e_classes:,} e-classes"
@@ -193,19 +215,25 @@ def _plan_parts(plan: Plan) -> Iterator[RenderableType]:
 
 
 def _transform_parts(transforms: Sequence[Transform]) -> Iterator[RenderableType]:
-    largest = sorted(transforms, key=lambda t: -t.bytes)
+    groups: dict[Any, list[Transform]] = {}
+    for t in transforms:
+        groups.setdefault((t.function, t.shape, t.dtype, t.bytes, t.index_map), []).append(t)
+    largest = sorted(groups.values(), key=lambda group: -sum(t.bytes for t in group))
     shown = largest if len(largest) <= _SHOWN_TRANSFORMS else largest[: _SHOWN_TRANSFORMS - 1]
-    rest = largest[len(shown) :]
+    rest = [t for group in largest[len(shown) :] for t in group]
     several = len({t.function for t in transforms}) > 1
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
     if several:
         table.add_column("function", overflow="ellipsis", no_wrap=True, max_width=18)
+    table.add_column("times", justify="right", no_wrap=True)
     table.add_column("tensor", overflow="ellipsis", no_wrap=True, max_width=24)
     table.add_column("type", no_wrap=True)
     table.add_column("traffic", justify="right", no_wrap=True)
     table.add_column("index map", overflow="fold", style="cyan")
-    for t in shown:
-        cells = (t.tensor, f"{'x'.join(str(e) for e in t.shape)} {t.dtype}", format_bytes(t.bytes), str(t.index_map))
+    for group in shown:
+        t, total = group[0], format_bytes(sum(t.bytes for t in group))
+        kind = f"{'x'.join(str(e) for e in t.shape)} {t.dtype}"
+        cells = (str(len(group)), spanned([t.tensor for t in group]), kind, total, str(t.index_map))
         table.add_row(*(Text(c) for c in ((t.function, *cells) if several else cells)))
     yield Text("Layout transforms that stay, the largest first", style="bold")
     yield Padding(table, (0, 0, 0, 1))
@@ -226,7 +254,3 @@ def _transform_dict(transform: Transform) -> dict[str, Any]:
 
 def _traffic(transforms: Sequence[Transform]) -> str:
     return format_bytes(sum(t.bytes for t in transforms))
-
-
-def _stages(seconds: Mapping[str, float]) -> Iterator[str]:
-    return (f"{stage} {format_seconds(s)}" for stage, s in seconds.items() if s >= 1e-3)

@@ -45,12 +45,19 @@ class Stats:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A layout that did not go through an op. ``side`` is the operand or result that it was asked for."""
+    """A layout that did not go through an op, or an algorithm that it was not offered.
+
+    ``side`` is the operand or result that the layout was asked for, ``layout`` its short name and ``index_map`` itself;
+    of an algorithm, ``side`` is empty, ``layout`` its name, and there is no index map.
+    """
 
     op: str
     side: str
-    index_map: IndexMap
+    index_map: IndexMap | None
     reason: str
+    layout: str = ""
 
     def __str__(self) -> str:
+        if self.index_map is None:
+            return f"{self.op}: {self.layout}: {self.reason}"
         return f"{self.op}: {self.index_map} of {self.side}: {self.reason}"

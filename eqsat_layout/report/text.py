@@ -17,6 +17,9 @@ from rich.text import Text
 
 _WIDTH: Final = 100
 
+_NOTEBOOK: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3">{code}</pre>'
+"""No colours of its own for ground and text: a notebook may be dark."""
+
 
 def plain_text(renderable: RenderableType, width: int = _WIDTH) -> str:
     """``renderable`` as text without colours, ``width`` columns at most, no blanks at line ends."""
@@ -24,6 +27,13 @@ def plain_text(renderable: RenderableType, width: int = _WIDTH) -> str:
     console = Console(file=buffer, width=width, color_system=None, force_terminal=False, legacy_windows=False)
     console.print(renderable)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+
+
+def html_text(renderable: RenderableType, width: int = _WIDTH) -> str:
+    """``renderable`` as HTML for a notebook, in which lines keep their columns."""
+    console = Console(file=io.StringIO(), width=width, record=True, force_terminal=True, color_system="truecolor")
+    console.print(renderable)
+    return console.export_html(inline_styles=True, code_format=_NOTEBOOK)
 
 
 def format_seconds(seconds: float) -> str:
@@ -79,6 +89,13 @@ def stage_times(seconds: Mapping[str, float]) -> RenderableType:
 def count(number: int, noun: str) -> str:
     """``3 rounds``, ``1 round``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def spanned(names: Sequence[str]) -> str:
+    """``relu``, ``relu and relu_1``, ``relu to relu_48``."""
+    if len(names) < 2:
+        return names[0] if names else "?"
+    return f"{names[0]} {'and' if len(names) == 2 else 'to'} {names[-1]}"
 
 
 def _three_digits(value: float) -> str:

@@ -16,7 +16,7 @@ from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.steps import Convert, Run
 from eqsat_layout.maps import Format
 from eqsat_layout.planning.plan_space import PlanSpace
-from eqsat_layout.report.html.picture import layout_name
+from eqsat_layout.report.layout_names import LayoutNames
 from eqsat_layout.tuning.measure import Kernel, copy_kernel, op_kernel
 
 Formats = Sequence[Format | None]
@@ -81,14 +81,15 @@ def _op_job(signature: Signature, operands: Formats, results: Formats) -> Job | 
     if kernel is None:
         return None
     shapes = [_sizes(t) for t in signature.results if t is not None]
-    layouts = [layout_name(f) for f in results]
+    layouts = map(LayoutNames.of([signature]), results)
     label = f"{signature.name.removeprefix('relax.')} {' '.join(shapes)} {' '.join(layouts)}"
     return Job(kernel, label)
 
 
 def _copy_job(tensor: TensorType, before: Format, after: Format) -> Job | None:
     kernel = copy_kernel(tensor, before, after)
-    label = f"copy {_sizes(tensor)} {layout_name(before)} to {layout_name(after)}"
+    names = LayoutNames()
+    label = f"copy {_sizes(tensor)} {names(before)} to {names(after)}"
     return None if kernel is None else Job(kernel, label)
 
 

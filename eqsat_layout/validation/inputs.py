@@ -6,8 +6,9 @@ there are none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ from tvm import relax, tirx
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.tir.structural import structural_map
 
+NORMAL, WHOLE, SPECIAL = "normal", "whole", "special"
+"""Kinds of inputs: of a normal distribution; small whole numbers; NaN, infinities and zeros among the others."""
+_SPECIAL: Final = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 1.0, -1.0)
 _MOST = 8
 """Integers are small and not negative: they may be indices, and sums of them must not overflow."""
 
@@ -36,6 +40,76 @@ def random_inputs(function: Any, size: int, seed: int = 0, *, distinct: bool = T
     for param in function.params:
         maker.learn(param.ty)
     return [maker.value(param.ty, str(param.name)) for param in function.params]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How inputs are drawn: :func:`random_inputs`, made of this ``kind`` of numbers."""
+
+    size: int
+    seed: int
+    kind: str = NORMAL
+    distinct: bool = True
+
+    def inputs(self, function: Any) -> list[Any]:
+        """Raises :class:`NoInputsError`."""
+        given = random_inputs(function, self.size, self.seed, distinct=self.distinct)
+        if self.kind == WHOLE:
+            return list(map(whole, given))
+        rng = np.random.default_rng(self.seed)
+        return [special(value, rng) for value in given] if self.kind == SPECIAL else given
+
+
+def symbols_of(function: Any, inputs: Sequence[Any]) -> dict[Any, int]:
+    """The values of the symbols that stand alone in the types of its parameters."""
+    found: dict[Any, int] = {}
+
+    def learn(ty: Any, value: Any) -> None:
+        if isinstance(ty, relax.TupleType):
+            for field, own in zip(ty.fields, value, strict=True):
+                learn(field, own)
+            return
+        is_shape = isinstance(ty, relax.ShapeType)
+        extents = ty.values if is_shape else getattr(getattr(ty, "shape", None), "values", None)
+        for extent, size in zip(extents or (), value if is_shape else getattr(value, "shape", ()), strict=False):
+            if isinstance(extent, tvm.ir.Var):
+                found[extent] = int(size)
+
+    for param, given in zip(function.params, inputs, strict=True):
+        learn(param.ty, given)
+    return found
+
+
+def whole(value: Any) -> Any:
+    """Small whole numbers in the place of the floats of an input."""
+    return _mapped(value, lambda array: np.round(2 * array.astype("float64")) + 0.0)
+
+
+def special(value: Any, rng: np.random.Generator, share: float = 0.1) -> Any:
+    """NaN, infinities, zeros and tiny numbers among a ``share`` of the floats of an input."""
+
+    def spiced(array: Any) -> Any:
+        chosen = rng.random(array.shape) < share
+        return np.where(chosen, rng.choice(_SPECIAL, array.shape), array.astype("float64"))
+
+    return _mapped(value, spiced)
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """``value`` with the arrays of floats in it changed."""
+    if isinstance(value, float):
+        return float(change(np.asarray(value)))
+    if hasattr(value, "numpy"):
+        array = value.numpy()
+        is_float = _is_float(array.dtype)
+        return tvm.runtime.tensor(change(array).astype(array.dtype)) if is_float else value
+    is_tuple = hasattr(value, "__iter__") and not isinstance(value, tvm.runtime.ShapeTuple)
+    return tvm_ffi.convert([_mapped(field, change) for field in value]) if is_tuple else value
+
+
+def _is_float(dtype: Any) -> bool:
+    """NumPy takes those that are not its own for no floats."""
+    return "float" in str(dtype)
 
 
 def flat(value: Any) -> Iterator[npt.NDArray[Any]]:

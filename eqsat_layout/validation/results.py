@@ -43,10 +43,13 @@ def run(machine: Any, name: str, inputs: Sequence[Any]) -> list[npt.NDArray[Any]
     return list(flat(machine[name](*inputs)))
 
 
-def difference(expected: npt.NDArray[Any], got: npt.NDArray[Any]) -> str:
-    """In what two results differ, in words; empty if they are the same up to rounding."""
+def difference(expected: npt.NDArray[Any], got: npt.NDArray[Any], *, is_exact: bool = False) -> str:
+    """In what two results differ, in words; empty if they are the same, up to rounding if not ``is_exact``."""
     if expected.shape != got.shape or expected.dtype != got.dtype:
         return f"is {got.dtype}{got.shape} instead of {expected.dtype}{expected.shape}"
+    if is_exact:
+        count = int(np.count_nonzero(expected != got))
+        return f"differs in {count} of {expected.size} elements, where nothing rounds" if count else ""
     share = _TOLERANCES.get(str(expected.dtype))
     if share is None:
         return "" if np.array_equal(expected, got, equal_nan=expected.dtype.kind == "f") else "differs"
@@ -59,7 +62,8 @@ def difference(expected: npt.NDArray[Any], got: npt.NDArray[Any]) -> str:
     wrong = int(np.count_nonzero(~np.isfinite(got) & np.isfinite(expected)))
     if wrong:
         return f"has {wrong} elements that are no numbers but should be"
-    place = np.unravel_index(int(np.nanargmax(worst - allowed)), worst.shape)
+    beyond = np.where(np.isnan(worst), np.inf, worst - allowed)
+    place = np.unravel_index(int(np.argmax(beyond)), worst.shape)
     return f"differs by {worst[place]:.3g} at {tuple(map(int, place))}, tolerance {allowed[place]:.3g}"
 
 

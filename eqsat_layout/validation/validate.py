@@ -2,13 +2,14 @@
 
 In: the input module and the optimised one, and how it was planned. Out: notes on what could not be run, or
 :class:`ValidationError` with the function, the result and the first op that differs. The optimised module is run once
-as it is, and twice with poison in every undef element of every buffer.
+as it is, and twice with poison in every undef element of every buffer. On whole numbers, results that are exact must be
+the same bit for bit; where kernels are exact in NaN and infinities, these are among the inputs, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy.typing as npt
@@ -21,8 +22,9 @@ from eqsat_layout.graph.graph import Program
 from eqsat_layout.passes.evaluate import evaluate
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
-from eqsat_layout.validation.blame import first_difference
-from eqsat_layout.validation.inputs import NoInputsError, random_inputs
+from eqsat_layout.validation.blame import Blame
+from eqsat_layout.validation.exact import exact_results
+from eqsat_layout.validation.inputs import NORMAL, SPECIAL, WHOLE, Draw, NoInputsError
 from eqsat_layout.validation.poison import POISONS, has_undef, poisoned
 from eqsat_layout.validation.results import difference, last_line, public_functions, run, virtual_machine
 
@@ -58,9 +60,8 @@ def validate(
     for variant in variants:
         difference = reference.difference(variant)
         if difference is not None:
-            op = first_difference(
-                before, regions, signatures, difference.function, difference.inputs, variant.poison, target
-            )
+            blame = Blame(before, regions, signatures, variant.poison, target)
+            op = blame.first_difference(difference.case.function, difference.case.draw)
             raise ValidationError(difference.text + (f"; {op}" if op else "")) from difference.error
     return notes
 
@@ -80,51 +81,57 @@ class _Variant:
 
 
 @dataclass(frozen=True)
-class _Difference:
+class _Case:
+    """``exact``: which of the results are, as the input module computes them."""
+
     function: str
+    draw: Draw
     inputs: list[Any]
-    text: str
-    error: Exception | None = None
+    results: list[npt.NDArray[Any]]
+    exact: list[bool]
 
 
 @dataclass(frozen=True)
-class _Case:
-    function: str
-    inputs: list[Any]
-    results: list[npt.NDArray[Any]]
+class _Difference:
+    case: _Case
+    text: str
+    error: Exception | None = None
 
 
 class _Reference:
     """What the input module gives, worked out once."""
 
     def __init__(self, mod: Any, seed: int, notes: list[str], target: Target):
-        self._notes, self._target = notes, target
+        self._mod, self._notes, self._target = mod, notes, target
         self.cases: list[_Case] = []
+        kinds = [NORMAL] * ROUNDS + [WHOLE] + ([] if target.approx else [SPECIAL])
         try:
             machine = virtual_machine(mod, self._target)
         except (EqsatError, tvm.error.InternalError) as error:  # what TVM or our targets can't build
             notes.append(f"validation: the input module can't be built here: {last_line(error)}")
             return
         for name, function in sorted(public_functions(mod), key=lambda item: item[0]):
-            self._run(machine, function, name, seed)
+            for round_, kind in enumerate(kinds):
+                self._run(machine, function, name, Draw(_FIRST_SIZE + round_, seed + round_, kind))
 
-    def _run(self, machine: Any, function: Any, name: str, seed: int) -> None:
-        for round_ in range(ROUNDS):
-            reasons: list[str] = []
-            for distinct in (True, False):
-                try:
-                    inputs = random_inputs(function, _FIRST_SIZE + round_, seed + round_, distinct=distinct)
-                except NoInputsError as error:
-                    reasons.append(str(error))
-                    continue
-                try:
-                    self.cases.append(_Case(name, inputs, run(machine, name, inputs)))
-                    break
-                except Exception as error:  # the user's program runs: sizes that do not fit, an assertion of its own
-                    reasons.append(last_line(error))
-            else:
-                note = f"validation: function {name!r} was not run: {reasons[0]}"
-                self._notes += [note] if note not in self._notes else []
+    def _run(self, machine: Any, function: Any, name: str, draw: Draw) -> None:
+        reasons: list[str] = []
+        for one in (draw, replace(draw, distinct=False)):
+            try:
+                inputs = one.inputs(function)
+            except NoInputsError as error:
+                reasons.append(str(error))
+                continue
+            exact = exact_results(self._mod, name, inputs) if draw.kind == WHOLE else []
+            if draw.kind == WHOLE and not any(exact):
+                return
+            try:
+                self.cases.append(_Case(name, one, inputs, run(machine, name, inputs), exact))
+                return
+            except Exception as error:  # the user's program runs: sizes that do not fit, an assertion of its own
+                reasons.append(last_line(error))
+        note = f"validation: function {name!r} was not run: {reasons[0]}"
+        self._notes += [note] if note not in self._notes else []
 
     def difference(self, variant: _Variant) -> _Difference | None:
         """Where the variant gives something else."""
@@ -140,10 +147,13 @@ class _Reference:
                 found = run(machine, case.function, case.inputs)
             except Exception as error:  # whatever it raises, the input did not
                 text = f"{case.function}: fails{variant.what}, but the input does not: {last_line(error)}"
-                return _Difference(case.function, case.inputs, text, error)
+                return _Difference(case, text, error)
+            exact = [False] * len(found)
+            if case.exact:
+                own = exact_results(variant.module, case.function, case.inputs)
+                exact = [a and b for a, b in zip(case.exact, own, strict=True)]
             for i, (expected, got) in enumerate(zip(case.results, found, strict=True)):
-                text = difference(expected, got)
+                text = difference(expected, got, is_exact=exact[i])
                 if text:
-                    text = f"{case.function}: result {i} {text}{variant.what}"
-                    return _Difference(case.function, case.inputs, text)
+                    return _Difference(case, f"{case.function}: result {i} {text}{variant.what}")
         return None

@@ -15,7 +15,7 @@ from rich.console import Console
 from tvm import relax
 from typer.testing import CliRunner, Result
 
-from eqsat_layout.cli.demo import Comparison, DemoOptions, freeze_convolutions, run_demo, weight_layout
+from eqsat_layout.cli.demo_layout import Comparison, DemoOptions, freeze_convolutions, run_demo, weight_layout
 from eqsat_layout.cli.main import app
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.models import resnet50

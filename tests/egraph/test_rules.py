@@ -52,6 +52,10 @@ def test_every_own_rule_has_a_name_and_an_equation_over_it() -> None:
         ("\n\n(rule ((want y f)) ((want y)) :ruleset flow)\n", "mine.egg:3:", "want"),
         ("(rule ((want y f)) ((want y f)) :ruleset flow :name \"back\")\n", "mine.egg:1:1", "back"),
         ("(relation want (i64))\n", "mine.egg:1:", "want"),
+        ("(rule ((wnt y f)) ((want y f)) :ruleset flow)\n", "mine.egg:1:9", "did you mean 'want'?"),
+        ("(relation a (Tensr))\n", "mine.egg:1:", "did you mean 'Tensor'?"),
+        ("(rule ((want y f)) ((want y f)) :ruleset flw :name \"r\")\n", "mine.egg:1:", "rule 'r': No such ruleset"),
+        ("(rule ((= a (Arg x (End) (End)))) ((want x x)) :ruleset flow)\n", "mine.egg:1:13", "(Arg x (End) (End))"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_reported_with_file_and_line(tmp_path: Path, text: str, where: str, what: str) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pytest
+import tvm
 from compare import assert_same_fast
 from programs import AVX2, assert_untouched, constant, ops, program, transforms
+from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import eqsat_layout
+from eqsat_layout.soundness.programs.adversarial_costs import AdversarialCosts
 
 # mypy: disable-error-code="no-untyped-def"
 SIZES = (1, 2, 5)
@@ -82,6 +87,41 @@ def test_a_fused_symbolic_axis() -> None:
     optimized = eqsat_layout.optimize(Fused)
     assert transforms(optimized) < transforms(Fused)
     assert_same_fast(Fused, optimized, SIZES)
+
+
+@I.ir_module
+class Products:
+    @R.function
+    def main(x: R.Tensor(("n", 8), "float32")):
+        n = T.int64()
+        with R.dataflow():
+            a = R.negative(x)
+            b = R.reshape(a, R.shape([n * 8]))
+            c = R.nn.relu(b)
+            d = R.permute_dims(R.abs(R.permute_dims(R.reshape(c, R.shape([n, 8])), [1, 0])), [1, 0])
+            R.output(b, d)
+        return (b, d)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_kernels_of_buffers_that_do_not_tell_the_size(seed: int) -> None:
+    """All of n * 8 elements: the PrimFunc used n, which nobody gave it (program fuzzer, seed 118)."""
+    optimized = eqsat_layout.optimize(Products, cost_model=AdversarialCosts(seed))
+    assert_same_fast(Products, optimized, SIZES)
+    x = np.random.default_rng(0).standard_normal((3, 8)).astype("float32")
+    found = relax.VirtualMachine(eqsat_layout.compile(optimized), tvm.cpu())["main"](tvm.runtime.tensor(x))
+    np.testing.assert_array_equal(found[0].numpy(), -x.reshape(24))
+
+
+def test_weights_of_symbolic_channels_are_not_blocked_along_them() -> None:
+    """TVM's test_symbolic_var_in_param_shape: candidates put the data in blocks, and the weights with it."""
+    m, n = tvm.tirx.Var("m", "int64"), tvm.tirx.Var("n", "int64")
+
+    def body(builder: Any, x: Any, v: Any, w: Any) -> Any:
+        return R.nn.conv2d(builder.emit(R.nn.conv2d(x, v, padding=1)), w, padding=1)
+
+    mod = program(body, (1, 16, 224, n), (16, m, 3, 3), (16, m, 3, 3))
+    relax.analysis.well_formed(eqsat_layout.optimize(mod))
 
 
 @I.ir_module

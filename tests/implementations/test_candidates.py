@@ -20,10 +20,12 @@ from eqsat_layout.errors import CandidateError
 from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.implementations.layouts import Blocking, layout_candidates
 from eqsat_layout.maps import Format
-from eqsat_layout.report.html.picture import layout_name
+from eqsat_layout.report.layout_names import LayoutNames
 from eqsat_layout.tir.signature import analyse
 
 # mypy: disable-error-code="no-untyped-def"
+
+NAMES = LayoutNames({3: "NCW", 4: "NCHW"})
 
 
 BLOCKS = Blocking((4, 8, 16))
@@ -58,14 +60,14 @@ def chain(builder: Any, x: Any) -> Any:
         (op.nn.conv2d(var(1, 32, 8, 8), var(24, 32, 1, 1)), ["NHWC", "NCHW4c", "NCHW8c"]),
         (op.nn.conv2d(var(1, 32, 8, 8), var(32, 1, 3, 3), groups=32), ["NHWC", "NCHW4c", "NCHW8c", "NCHW16c"]),
         (op.nn.conv1d(var(1, 32, 8), var(32, 32, 3)), ["NWC", "NCW4c", "NCW8c", "NCW16c"]),
-        (op.matmul(var(5, 32), var(32, 48)), ["AB"]),
+        (op.matmul(var(5, 32), var(32, 48)), ["row-major"]),
         (op.nn.relu(var(1, 32, 8, 8)), []),
         (op.nn.conv2d(var(1, 2, 8, 8, 4), var(2, 2, 3, 3, 4, 4), data_layout="NCHW4c", kernel_layout="OIHW4i4o"), []),
     ],
 )
 def test_layouts_are_read_off_the_block(call: Any, results: list[str]) -> None:
     found = layout_candidates(computation(call), BLOCKS)
-    assert [layout_name(c.flow.results[0]) for c in found] == results
+    assert [NAMES(c.flow.results[0]) for c in found] == results
 
 
 def test_weights_are_packed_for_vectors() -> None:
@@ -85,7 +87,7 @@ def test_vectors_decide_what_a_layout_is_worth() -> None:
         return heavy.efficiency(8)
 
     candidates = layout_candidates(conv, BLOCKS)
-    shares = {layout_name(c.flow.results[0]): efficiency(c.flow.operands, c.flow.results) for c in candidates}
+    shares = {NAMES(c.flow.results[0]): efficiency(c.flow.operands, c.flow.results) for c in candidates}
     written = efficiency(plain[:2], plain[2:])
     assert shares["NCHW16c"] == shares["NCHW8c"] == shares["NHWC"] == 1.0
     assert shares["NCHW4c"] == 0.5

@@ -6,9 +6,13 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
+import tvm_ffi
+from programs import program
+from tvm import relax, te, tirx
 
 import eqsat_layout
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.fuse import fuse
 
 
 def grouped_addition() -> Any:
@@ -40,3 +44,55 @@ def test_a_public_group_can_still_be_called() -> None:
     for name in ("main", "fused_add"):
         result = machine[name](tvm.runtime.tensor(x), tvm.runtime.tensor(y)).numpy()
         np.testing.assert_array_equal(result, x + y)
+
+
+def test_groups_of_nothing_but_parts_of_tuples() -> None:
+    """TVM's test_tuple_nested: FuseOps makes groups without a kernel, which FuseTIR has no name for."""
+    ty = relax.TensorType((3, 3), "float32")
+    x = relax.Var("x", relax.TupleType([relax.TupleType([ty, ty]), ty]))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            pair = builder.emit(relax.TupleGetItem(x, 0))
+            output = builder.emit_output(relax.op.add(relax.TupleGetItem(pair, 1), relax.TupleGetItem(x, 1)))
+        builder.emit_func_output(output)
+    machine = relax.VirtualMachine(eqsat_layout.compile(builder.get()), tvm.cpu())
+    one, two, three = (np.full((3, 3), value, "float32") for value in (1.0, 2.0, 3.0))
+    given = tvm_ffi.convert([[tvm.runtime.tensor(one), tvm.runtime.tensor(two)], tvm.runtime.tensor(three)])
+    np.testing.assert_array_equal(machine["main"](given).numpy(), two + three)
+
+
+def test_a_group_that_tvm_cannot_fuse_is_its_calls() -> None:
+    """TVM's test_supported_implicit_padding: FuseTIR fails on a PrimFunc of any size in a group with a known one."""
+    m, n = tirx.Var("m", "int64"), tirx.Var("n", "int64")
+    data = te.placeholder((m,), "float32", name="data")
+    head = te.create_prim_func([data, te.compute((n,), lambda i: data[i], name="head")]).without_attr("global_symbol")
+
+    def body(builder: Any, x: Any) -> Any:
+        negated = builder.emit(relax.op.negative(x))
+        cut = relax.call_tir(builder.add_func(head, "head"), negated, relax.TensorType((14,), "float32"))
+        return builder.emit(relax.op.negative(builder.emit(cut)))
+
+    mod = relax.transform.LegalizeOps()(program(body, (16,)))
+    notes = Notes()
+    names = [str(var.name_hint) for var in fuse(mod, notes).functions]
+    assert len(names) > 2
+    assert "FuseTIR fails" in str(list(notes))
+    x = np.arange(16, dtype="float32")
+    machine = relax.VirtualMachine(eqsat_layout.compile(mod), tvm.cpu())
+    np.testing.assert_array_equal(machine["main"](tvm.runtime.tensor(x)).numpy(), x[:14])
+
+
+def test_a_body_that_is_no_block_is_fused_with_nothing() -> None:
+    """TVM's test_clip of ONNX: PrimFuncs that do nothing, between calls that could be fused."""
+    handles = [tirx.Var(name, "handle") for name in "ab"]
+    nothing = tirx.PrimFunc(handles, tirx.Evaluate(0))
+
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(relax.op.negative(x))
+        z = relax.call_tir(builder.add_func(nothing, "nothing"), y, relax.TensorType((16,), "float32"))
+        return builder.emit(relax.op.negative(builder.emit(z)))
+
+    notes = Notes()
+    fuse(relax.transform.LegalizeOps()(program(body, (16,))), notes)
+    assert list(notes) == ["fused with nothing, because their bodies are no blocks: nothing"]

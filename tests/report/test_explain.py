@@ -132,7 +132,7 @@ def test_candidates_and_alternatives_say_so() -> None:
     candidates = [rules for (name, origin), rules in found.items() if origin.startswith("candidate")]
     assert candidates
     assert set(candidates) == {("impls", "run")}
-    parts = {name: rules for (name, origin), rules in found.items() if origin.startswith("part of an alternative")}
+    parts = {name: rules for (name, origin), rules in found.items() if origin.startswith("winograd F(")}
     assert len(parts) == 5  # Winograd's stages
     assert all("alternative/op" in rules for rules in parts.values())
     (result,) = [rules for name, rules in parts.items() if name.endswith("winograd_result")]

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqsat_layout.maps import index_map_from_names
+from eqsat_layout.report.changes import AS_WRITTEN, Change, joined
 from eqsat_layout.report.plan import Plan, describe_gap, page_figures
-from eqsat_layout.report.records import Stats, Transform
+from eqsat_layout.report.records import Refusal, Stats, Transform
+from eqsat_layout.report.refusals import Refusals
 from eqsat_layout.report.text import format_bytes, format_seconds
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -128,6 +130,45 @@ def test_long_lists_are_folded_with_the_largest_first() -> None:
     shown = re.findall(r"t\d+_", text)
     assert shown == [f"t{i}_" for i in range(48, 37, -1)]
     assert "... and 38 more, 1.11 GiB together" in text
+
+
+def test_equal_transforms_are_one_row() -> None:
+    text = str(plan(transforms=tuple(transform(f"t{i}") for i in range(49))))
+    assert "t0 to t48" in text
+    assert "75.0 MiB" in text
+    assert "more" not in text
+
+
+def test_changes_come_in_rows_and_what_stays_is_left_out() -> None:
+    found = joined(
+        [Change("conv2d", "NCHW", "NCHW16c", 4e-3, 1e-3, (f"conv{i}",)) for i in range(42)]
+        + [Change("conv2d", "NCHW", "winograd F(4,3), NCHW16c", 9e-3, 1e-3, ("conv9",))]
+        + [Change("flip", "NCHW", AS_WRITTEN, 1e-3, 1e-3, ("flip",))]
+    )
+    assert [len(change.names) for change in found] == [42, 1, 1]
+    text = str(plan(told_changes=lambda: found))
+    row = next(line for line in text.splitlines() if line.strip().startswith("42"))
+    assert row.split() == ["42", "conv2d", "NCHW", "NCHW16c", "168", "ms", "42.0", "ms", "126", "ms"]
+    assert "winograd F(4,3), NCHW16c" in text
+    assert "flip" not in text
+
+
+def test_notebooks_show_tables() -> None:
+    nasty = plan(notes=("<script>alert(1)</script>",))
+    for shown in (nasty._repr_html_(), Refusals([Refusal("relu", "result 0", None, "<b>")])._repr_html_()):
+        assert shown.startswith("<pre")
+        assert "<script>" not in shown
+        assert "<b>" not in shown
+    assert "modelled cost" in nasty._repr_html_()
+
+
+def test_refusals_are_a_table_of_equal_rows() -> None:
+    index_map = index_map_from_names("NCHW", "NCHW16c", (1, 64, 56, 56))
+    one = Refusal("relu", "operand 0", index_map, "it is sparse", "NCHW16c")
+    text = str(Refusals([one, one, one]))
+    (row,) = [line.split() for line in text.splitlines() if "relu" in line]
+    assert row == ["3", "relu", "NCHW16c", "operand", "0", "it", "is", "sparse"]
+    assert "Nothing was refused" in str(Refusals())
 
 
 def test_functions_are_named_only_where_there_are_several() -> None:

@@ -28,6 +28,7 @@ from eqsat_layout.extract.region import Region
 from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.frontier import solve
 from eqsat_layout.extract.tensors import Tensors
+from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import Program
 from eqsat_layout.graph.importer import import_module
@@ -112,6 +113,32 @@ def test_a_fault_in_looking_for_the_op_does_not_hide_the_difference(
     monkeypatch.setattr(blame, "_probes", broken)
     with pytest.raises(ValidationError, match=r"result 0 differs .*; which op differs first can't be told: KeyError: "):
         eqsat_layout.optimize(wrong_program(), rules=[written(tmp_path, WRONG)], validate=True)
+
+
+def test_a_fault_between_two_regions_names_the_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each region was put in by itself, where constants that are taken for those of another one are right."""
+
+    def body(builder: Any, x: Any) -> Any:
+        for seed in range(2):
+            y = builder.emit(R.nn.conv2d(x, constant(30, 30, 3, 3, seed=seed), padding=1))
+            x = builder.match_cast(y, y.ty)
+        return R.abs(x)
+
+    mod = program(body, (1, 30, 6, 6), frozen=FROZEN)
+    eqsat_layout.optimize(mod, validate=True)
+    monkeypatch.setattr(Constant, "identity", property(lambda constant: constant.key))
+    with pytest.raises(ValidationError, match=r"the first op that differs is relax.nn.conv2d bound to 'lv2'"):
+        eqsat_layout.optimize(mod, validate=True)
+
+
+def test_a_fault_in_a_function_that_is_called_names_the_op(tmp_path: Path) -> None:
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((4, 6), "float32"))
+    helper = wrong_program()["main"].without_attr("global_symbol")
+    with builder.function("main", [x]):
+        called = builder.emit(relax.Call(builder.add_func(helper, "helper"), [x]))
+        builder.emit_func_output(called)
+    with pytest.raises(ValidationError, match=r"in helper, the first op that differs is relax.negative bound"):
+        eqsat_layout.optimize(builder.get(), rules=[written(tmp_path, WRONG)], validate=True)
 
 
 # ---- what can't be run -----------------------------------------------------------------------------------------------

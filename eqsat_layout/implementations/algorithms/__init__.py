@@ -13,9 +13,9 @@ from typing import Any, Final
 from eqsat_layout.graph.constants import GROWTH
 from eqsat_layout.implementations.algorithms.convolution import Convolution, convolution_of
 from eqsat_layout.implementations.algorithms.groups import grouped, merged
-from eqsat_layout.implementations.algorithms.im2col import im2col
-from eqsat_layout.implementations.algorithms.transposed import transposed
-from eqsat_layout.implementations.algorithms.winograd import winograd, winograd_growth
+from eqsat_layout.implementations.algorithms.im2col import im2col, why_not_im2col
+from eqsat_layout.implementations.algorithms.transposed import transposed, why_not_transposed
+from eqsat_layout.implementations.algorithms.winograd import why_not_winograd, winograd, winograd_growth
 from eqsat_layout.tir.computation import Computation
 
 
@@ -26,7 +26,7 @@ class Algorithm:
 
     ``growth``: how many times the elements of its constants an op over constants may give for it to be folded: four for
     the weights of Winograd's F(4, 3), which are worth it. ``grouped``: it is for convolutions in groups, else for those
-    of one group.
+    of one group. ``reason``: why ``build`` would give nothing, None where it gives something.
     """
 
     name: str
@@ -34,19 +34,36 @@ class Algorithm:
     build: Callable[[Convolution], Any]
     growth: float = GROWTH
     grouped: bool = False
+    reason: Callable[[Convolution], str | None] = lambda _: None
 
     def of(self, conv: Convolution) -> Any:
         """The module; ``None`` where it does not apply."""
         return self.build(conv) if self.grouped == (conv.groups > 1) else None
 
+    def why_not(self, conv: Convolution) -> str | None:
+        """Why it does not apply, in words; None where it does."""
+        if self.grouped != (conv.groups > 1):
+            return f"it has {conv.groups} groups" if conv.groups > 1 else "it has no groups"
+        return self.reason(conv) or ("it does not apply" if self.of(conv) is None else None)
+
+
+def _winograd(tile: int, window: int) -> Algorithm:
+    return Algorithm(
+        f"winograd F({tile},{window})",
+        True,
+        lambda conv: winograd(conv, tile, window),
+        winograd_growth(tile, window),
+        reason=lambda conv: why_not_winograd(conv, tile, window),
+    )
+
 
 ALGORITHMS: Final = (
-    Algorithm("winograd F(2,3)", True, lambda conv: winograd(conv, 2, 3), winograd_growth(2, 3)),
-    Algorithm("winograd F(4,3)", True, lambda conv: winograd(conv, 4, 3), winograd_growth(4, 3)),
-    Algorithm("winograd F(2,5)", True, lambda conv: winograd(conv, 2, 5), winograd_growth(2, 5)),
-    Algorithm("winograd F(2,7)", True, lambda conv: winograd(conv, 2, 7), winograd_growth(2, 7)),
-    Algorithm("im2col", False, im2col),
-    Algorithm("transposed", True, transposed),
+    _winograd(2, 3),
+    _winograd(4, 3),
+    _winograd(2, 5),
+    _winograd(2, 7),
+    Algorithm("im2col", False, im2col, reason=why_not_im2col),
+    Algorithm("transposed", True, transposed, reason=why_not_transposed),
     Algorithm("groups", False, grouped, grouped=True),
     Algorithm("groups of 8", True, lambda conv: merged(conv, 8), 8, grouped=True),
     Algorithm("groups of 16", True, lambda conv: merged(conv, 16), 16, grouped=True),

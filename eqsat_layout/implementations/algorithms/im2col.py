@@ -18,7 +18,7 @@ from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by,
 
 def im2col(conv: Convolution) -> tvm.IRModule | None:
     """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` for windows of one element."""
-    if math.prod(conv.windows) == 1 or conv.is_transposed:
+    if why_not_im2col(conv) is not None:
         return None
     builder = relax.BlockBuilder()
     data, kernel, params = operands(conv)
@@ -36,6 +36,13 @@ def im2col(conv: Convolution) -> tvm.IRModule | None:
             result = builder.emit_output(relax.op.permute_dims(spread, order))
         builder.emit_func_output(result)
     return builder.get()
+
+
+def why_not_im2col(conv: Convolution) -> str | None:
+    """Why it has none; None where it has."""
+    if conv.is_transposed:
+        return "it is transposed"
+    return "its window has one element" if math.prod(conv.windows) == 1 else None
 
 
 def _gather(data: te.Tensor, conv: Convolution) -> te.Tensor:

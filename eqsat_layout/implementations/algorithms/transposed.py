@@ -19,7 +19,7 @@ from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by,
 
 def transposed(conv: Convolution) -> tvm.IRModule | None:
     """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` for data that is not stretched."""
-    if conv.stretches == (1, 1) or conv.strides != (1, 1) or conv.dilation != (1, 1):
+    if why_not_transposed(conv) is not None:
         return None
     builder = relax.BlockBuilder()
     data, kernel, params = operands(conv)
@@ -32,6 +32,15 @@ def transposed(conv: Convolution) -> tvm.IRModule | None:
             result = builder.emit_output(out)
         builder.emit_func_output(result)
     return builder.get()
+
+
+def why_not_transposed(conv: Convolution) -> str | None:
+    """Why it has none; None where it has."""
+    if conv.stretches == (1, 1):
+        return "its data is not stretched"
+    if conv.strides != (1, 1) or conv.dilation != (1, 1):
+        return f"its strides are {conv.strides} and its dilation {conv.dilation}, not 1"
+    return None
 
 
 class _TransposedStages:

@@ -55,11 +55,21 @@ def _array(rows: Sequence[Sequence[Fraction]]) -> Matrix:
     return np.array([[float(x) for x in row] for row in rows], dtype="float32")
 
 
-def applies(conv: Convolution, window: int) -> bool:
-    """float32, dense, its windows ``window`` long along one axis or both."""
-    plain = conv.strides == (1, 1) and conv.dilation == (1, 1) and not conv.is_transposed
-    sizes = set(conv.windows)
-    return plain and sizes - {1} == {window} and conv.dtype == "float32" and min(conv.channels) >= 4
+def why_not_winograd(conv: Convolution, tile: int, window: int) -> str | None:
+    """Why there is no F(tile, window) of it; None where there is: float32, dense, windows along one axis or both."""
+    if conv.is_transposed:
+        return "it is transposed"
+    if conv.strides != (1, 1) or conv.dilation != (1, 1):
+        return f"its strides are {conv.strides} and its dilation {conv.dilation}, not 1"
+    if set(conv.windows) - {1} != {window}:
+        return f"its window is {conv.windows[0]}x{conv.windows[1]}"
+    if conv.dtype != "float32":
+        return f"it computes in {conv.dtype}"
+    if min(conv.channels) < 4:
+        return f"it has {min(conv.channels)} channels on one side"
+    if any(w > 1 and size < tile for w, size in zip(conv.windows, conv.out_size, strict=True)):
+        return f"its result of {conv.out_size[0]}x{conv.out_size[1]} is smaller than a tile"
+    return None
 
 
 def winograd_growth(tile: int, window: int) -> float:
@@ -74,11 +84,9 @@ def winograd(conv: Convolution, tile: int, window: int) -> tvm.IRModule | None:
     product of matrices per point, and as many passes back. Every pass is a contraction with a small constant matrix, so
     that layouts of channels go through it and its schedule is that of any contraction.
     """
-    if not applies(conv, window):
+    if why_not_winograd(conv, tile, window) is not None:
         return None
     tiles = (tile if conv.windows[0] > 1 else 1, tile if conv.windows[1] > 1 else 1)
-    if any(size < t for size, t in zip(conv.out_size, tiles, strict=True)):
-        return None
     builder = relax.BlockBuilder()
     data, kernel, params = operands(conv)
     back, weigh, forth = (relax.const(m) for m in matrices(tile, window))

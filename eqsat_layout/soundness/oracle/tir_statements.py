@@ -117,7 +117,8 @@ class Statements:
         info = buffer.ty
         if type(info.elem_offset) is tvm.ir.Var:  # whatever it is, arrays start at 0 here
             self.expressions.scope[info.elem_offset] = Code.constant(scalar(0, dtype_of(info.elem_offset)))
-        if len(info.strides) or info.layout is not None or self.number(info.elem_offset) != 0:
+        spread = info.layout is not None and any(self.number(extent) != 1 for extent in info.shape)
+        if len(info.strides) or spread or self.number(info.elem_offset) != 0:
             raise self.function.fail(f"no words for the strides or offset of {buffer.name}")
         shape = []
         for extent in info.shape:
@@ -251,5 +252,5 @@ def _named(statement: Any) -> str:
     """The op that an ``Evaluate`` calls."""
     op = getattr(getattr(statement, "value", None), "op", None)
     arguments = getattr(getattr(statement, "value", None), "args", ())
-    literal = "".join(f" {a.value}" for a in list(arguments)[:1] if type(a) is tirx.StringImm)
+    literal = "".join(f" {a.value}" for a in list(arguments)[:1] if type(a) is tvm.ir.StringImm)
     return "" if op is None else f" of {getattr(op, 'name', op)}{literal}"

@@ -1,7 +1,8 @@
 """How the program fuzzer compares a module with what the optimiser made of it.
 
 In: both modules. Out: in what they differ, in words; empty if in nothing. Both are built as one module, unscheduled and
-without optimisation, so that kernels that they share are built once; and run on the same random inputs.
+without optimisation, so that kernels that they share are built once; and run on the same inputs: random ones, whole
+numbers, and special ones.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from tvm import relax, tirx
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.tir.structural import structural_map
-from eqsat_layout.validation.inputs import flat, random_inputs
+from eqsat_layout.validation.exact import exact_results
+from eqsat_layout.validation.inputs import NORMAL, SPECIAL, WHOLE, Draw, flat
+from eqsat_layout.validation.results import difference as exact_difference
 from eqsat_layout.validation.results import is_public, last_line, public_functions
 
 Arrays = list[npt.NDArray[Any]]
@@ -76,12 +79,18 @@ def _result_names(function: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Case:
-    """A run of a public function, and what it gave: ``after`` is None where there is one module only."""
+    """A run of a public function on inputs of a kind, and what it gave; ``exact``: results in which nothing rounds."""
 
     function: str
+    kind: str
     inputs: Sequence[Any]
     before: Arrays
     after: Arrays
+    exact: Sequence[bool]
+
+
+class UnrunError(Exception):
+    """The input module can be built, but not run."""
 
 
 class Pair:
@@ -89,14 +98,27 @@ class Pair:
 
     def __init__(self, before: Any, after: Any):
         self._before = before
-        self._machine = unscheduled_machine(joined([legalize(before), legalize(after)]))
+        self._modules = [legalize(before), legalize(after)]
+        self._machine = unscheduled_machine(joined(self._modules))
 
-    def cases(self, seed: int) -> Iterator[Case]:
-        """Runs of all public functions on random inputs, of two sizes where there are symbols."""
+    def cases(self, seed: int, kinds: Sequence[str] = (NORMAL,)) -> Iterator[Case]:
+        """Runs of all public functions on inputs of these kinds, of two sizes where there are symbols."""
         for name, function in public_functions(self._before):
             for size in SIZES if _is_symbolic(function) else SIZES[:1]:
-                inputs = random_inputs(function, size, seed)
-                yield Case(name, inputs, *(self.run(side, name, inputs) for side in _SIDES))
+                for kind in kinds:
+                    inputs = Draw(size, seed, kind).inputs(function)
+                    try:
+                        before = self.run(_SIDES[0], name, inputs)
+                    except Exception as error:  # on purpose: whatever TVM meets, there is nothing to compare with
+                        raise UnrunError(last_line(error)) from error
+                    after = self.run(_SIDES[1], name, inputs)
+                    yield Case(name, kind, inputs, before, after, self._exact(name, kind, inputs, len(before)))
+
+    def _exact(self, name: str, kind: str, inputs: Sequence[Any], count: int) -> Sequence[bool]:
+        if kind != WHOLE:
+            return [False] * count
+        before, after = (exact_results(mod, name, inputs) for mod in self._modules)
+        return [a and b for a, b in zip(before, after, strict=True)]
 
     def run(self, side: str, name: str, inputs: Sequence[Any]) -> Arrays:
         """The results of one side."""
@@ -114,6 +136,25 @@ class Pair:
             ):
                 return True
         return False
+
+
+def case_difference(case: Case, number: int, *, approx: bool = False) -> str:
+    """In what a result of a case differs: bit for bit where nothing rounds, and in which numbers are special."""
+    expected, got = case.before[number], case.after[number]
+    if case.exact[number]:
+        return exact_difference(expected, got, is_exact=True)
+    if case.kind != SPECIAL or not expected.dtype.name.startswith("float") or expected.shape != got.shape:
+        return difference(expected, got, approx=approx)
+    wrong = ~is_as_special(expected, got)
+    return f"differs in {int(wrong.sum())} of {wrong.size} special elements: {got[wrong][:3]}" if wrong.any() else ""
+
+
+def is_as_special(expected: npt.NDArray[Any], got: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """By element: both are NaN, or the same infinity, or zeros of one sign, or others."""
+    is_zero = (expected == 0) & (got == 0)
+    same_sign = np.signbit(expected) == np.signbit(got)
+    same = (np.isnan(expected) == np.isnan(got)) & (np.isinf(expected) == np.isinf(got))
+    return np.asarray(same & (same_sign | ~(is_zero | np.isinf(expected))))
 
 
 def difference(expected: npt.NDArray[Any], got: npt.NDArray[Any], *, approx: bool = False) -> str:

@@ -71,7 +71,8 @@ def _params(choices: Choices) -> list[Any]:
         if choices.chance(15):
             dtype = choices.choice(DTYPES)
     if len(types) > 1 and choices.chance(15):
-        return [relax.TupleType(types[:2]), *types[2:]]
+        pair = relax.TupleType(types[:2])
+        return [relax.TupleType([pair, types[0]]) if choices.chance(40) else pair, *types[2:]]
     return types
 
 

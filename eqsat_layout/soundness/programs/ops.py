@@ -15,6 +15,8 @@ from tvm import relax, tirx
 from tvm.relax import op as R
 
 from eqsat_layout.soundness.programs.ops_nn import NETWORK_KINDS
+from eqsat_layout.soundness.programs.ops_schema import SCHEMA_KINDS
+from eqsat_layout.soundness.programs.ops_structure import LAYER_KINDS, STRUCTURE_KINDS, SYMBOLIC_KINDS, call
 from eqsat_layout.soundness.programs.ops_tir import TIR_KINDS
 from eqsat_layout.soundness.programs.writer import (
     FunctionWriter,
@@ -30,12 +32,16 @@ def kinds_for(w: FunctionWriter, x: Any) -> dict[Step, int]:
     """The steps that ``x`` may be taken through, with their weights; the first is the simplest."""
     if 0 in shape_of(x):
         return EMPTY_KINDS
-    kinds = {**ANY_KINDS, **(FLOAT_KINDS if dtype_of(x).startswith("float") else {})}
+    kinds = {**ANY_KINDS, **STRUCTURE_KINDS, **SCHEMA_KINDS}
+    if dtype_of(x).startswith("float"):
+        kinds |= FLOAT_KINDS
+    if not is_static(x):
+        kinds |= SYMBOLIC_KINDS
     if dtype_of(x) == "float32" and is_static(x):
-        kinds |= TIR_KINDS
+        kinds |= TIR_KINDS | LAYER_KINDS
     if dtype_of(x) in ("float32", "float16"):
         kinds |= NETWORK_KINDS
-    return kinds if w.depth == 0 else {k: n for k, n in kinds.items() if k is not call}
+    return kinds if w.depth < 2 else {k: n for k, n in kinds.items() if k is not call}
 
 
 def fixed_axes(x: Any) -> list[int]:
@@ -359,24 +365,10 @@ def back_and_forth(w: FunctionWriter, x: Any) -> Any:
     return w.emit(R.permute_dims(y, inverse), rough=False)
 
 
-def call(w: FunctionWriter, x: Any) -> Any:
-    """A call of another function, written for the purpose."""
-    if not is_static(x):
-        return None
-    hidden = w.choices.chance(60)
-    other = FunctionWriter(w.module, "helper", [x.ty], depth=1, is_private=hidden)
-    function = other.write(3)
-    made = w.emit(relax.Call(function, [x]), grows=2)
-    if isinstance(made.ty, relax.TensorType):
-        return made
-    parts = [w.emit(relax.TupleGetItem(made, i)) for i in range(len(made.ty.fields))]
-    return [p for p in parts if isinstance(p.ty, relax.TensorType)]
-
-
 EMPTY_KINDS: dict[Step, int] = {unary: 3, binary: 3, permute: 3, select: 1}
 ANY_KINDS: dict[Step, int] = {
     unary: 3, back_and_forth: 4, binary: 5, permute: 5, reshape: 4, layout_transform: 4, padding_transform: 1,
     reduction: 3, concat: 2, split: 2, slicing: 1, gathering: 1, shaping: 1, compare: 1, select: 1, cast: 1,
-    arg_reduction: 1, cumsum: 1, loose_constant: 1, call: 1,
+    arg_reduction: 1, cumsum: 1, loose_constant: 1,
 }  # fmt: skip
 FLOAT_KINDS: dict[Step, int] = {bounded: 1, stepped: 1}

@@ -7,8 +7,10 @@ purpose: a fault is a result here, named after the place that it comes from.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,17 +21,33 @@ from eqsat_layout.errors import LayoutError
 from eqsat_layout.planning.clock import Clock
 from eqsat_layout.planning.pipeline import optimize
 from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, run_function
-from eqsat_layout.soundness.programs.check import Case, Pair, difference, interface_difference
+from eqsat_layout.soundness.programs.check import (
+    Case,
+    Pair,
+    UnrunError,
+    case_difference,
+    difference,
+    interface_difference,
+)
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
 from eqsat_layout.soundness.programs.outcomes import FAILED, NOISY, REFUSED, SAME, UNCHANGED, UNRUN, ProgramOutcome
+from eqsat_layout.validation.inputs import NORMAL, SPECIAL, WHOLE
 from eqsat_layout.validation.results import last_line
 
 OPINION_EVERY: Final = 10
 """Compared programs in one of which the reference interpreter is asked too."""
+THREADS_EVERY: Final = 16
+"""Programs in one of which several threads optimise at once."""
+_THREADS: Final = 3
+
+Optimizer = Callable[..., Any]
+"""``optimize``, or one of its kind with a fault."""
 
 
-def check(choices: Choices, seed: int, rules: Sequence[str | Path] = ()) -> ProgramOutcome:
+def check(
+    choices: Choices, seed: int, rules: Sequence[str | Path] = (), optimizer: Optimizer = optimize
+) -> ProgramOutcome:
     """Makes a program, optimises it and compares; ``seed`` is for its inputs, ``rules`` are further files."""
     clock = Clock()
     try:
@@ -38,7 +56,7 @@ def check(choices: Choices, seed: int, rules: Sequence[str | Path] = ()) -> Prog
     except Exception as error:  # on purpose, as in all of this file: see above
         return _finished(choices, None, clock, _raised("making the program", error))
     try:
-        found = _checked(program, seed, clock, rules)
+        found = _checked(program, seed, clock, partial(optimizer, **program.options, rules=rules))
     except Exception as error:  # whatever optimize, TVM or the comparison meets
         found = _raised("checking the program", error)
     return _finished(choices, program, clock, found)
@@ -50,16 +68,18 @@ def _finished(choices: Choices, program: RandomProgram | None, clock: Clock, fou
     return ProgramOutcome(found.kind, found.why, found.text, record, spans, text, found.asked, clock.seconds)
 
 
-def _checked(program: RandomProgram, seed: int, clock: Clock, rules: Sequence[str | Path]) -> ProgramOutcome:
+def _checked(program: RandomProgram, seed: int, clock: Clock, optimizer: Optimizer) -> ProgramOutcome:
     mod = program.module
     fingerprint = tvm_ffi.structural_hash(mod)
     try:
         with clock.stage("optimize"):
-            optimized = optimize(mod, **program.options, rules=rules)
+            optimized, *others = _optimized(mod, optimizer, _THREADS if seed % THREADS_EVERY == 1 else 1)
     except LayoutError as error:
         return ProgramOutcome(REFUSED, text=_without_numbers(str(error)))
     except Exception as error:
         return _raised("optimize", error)
+    if any(not tvm_ffi.structural_equal(optimized, other) for other in others):
+        return ProgramOutcome(FAILED, "threads", "threads that optimise at once give different modules")
     if tvm_ffi.structural_hash(mod) != fingerprint:
         return ProgramOutcome(FAILED, "the input was changed", "optimize changed the module that it was given")
     if optimized is mod:
@@ -78,22 +98,34 @@ def _checked(program: RandomProgram, seed: int, clock: Clock, rules: Sequence[st
             return ProgramOutcome(UNRUN, text=_without_numbers(f"TVM can't build the input: {last_line(own)[:150]}"))
         return _raised("building the optimised module", error)
     with clock.stage("run"):
-        return _compared(program, pair, seed)
+        try:
+            return _compared(program, pair, seed)
+        except UnrunError as error:
+            return ProgramOutcome(UNRUN, text=_without_numbers(f"TVM can't run the input: {str(error)[:150]}"))
+
+
+def _optimized(mod: Any, optimizer: Optimizer, threads: int) -> list[Any]:
+    """What so many threads at once make of the module."""
+    if threads == 1:
+        return [optimizer(mod)]
+    with ThreadPoolExecutor(threads) as pool:
+        return [task.result() for task in [pool.submit(optimizer, mod) for _ in range(threads)]]
 
 
 def _compared(program: RandomProgram, pair: Pair, seed: int) -> ProgramOutcome:
     approx = bool(program.options.get("approx", True) and program.options.get("candidates", True))
     kind, asked = SAME, ""
-    for number, case in enumerate(pair.cases(seed)):
-        for i, (expected, got) in enumerate(zip(case.before, case.after, strict=True)):
-            text = difference(expected, got, approx=approx)
+    for number, case in enumerate(pair.cases(seed, (NORMAL, WHOLE) if approx else (NORMAL, WHOLE, SPECIAL))):
+        for i in range(len(case.before)):
+            text = case_difference(case, i, approx=approx)
             if not text:
                 continue
-            if pair.is_noise(case):
+            if not case.exact[i] and case.kind != SPECIAL and pair.is_noise(case):
                 kind = NOISY
                 continue
             opinion = _opinion(program, case)[1]
-            return ProgramOutcome(FAILED, "numbers", f"{case.function}: result {i} {text}{opinion and '; ' + opinion}")
+            said = f"{case.function}: result {i} {text} on {case.kind} inputs{opinion and '; ' + opinion}"
+            return ProgramOutcome(FAILED, f"{case.kind} numbers", said)
         if seed % OPINION_EVERY == 0 and number == 0:
             asked, text, found = _opinion(program, case)
             if asked == "disagrees" and not pair.is_noise(replace(case, after=found)):

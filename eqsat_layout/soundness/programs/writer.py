@@ -85,7 +85,7 @@ class ModuleWriter:
             values: Any = rng.standard_normal(shape)
         else:
             values = rng.integers(0 if dtype == "bool" else -2, 2 if dtype == "bool" else 4, shape)
-        self._constants.append(relax.const(np.asarray(values).astype(dtype)))
+        self._constants.append(relax.const(np.asarray(values).astype(dtype), dtype))
         return self._constants[-1]
 
 
@@ -140,13 +140,32 @@ class FunctionWriter:
         self.in_block = True
         with self.builder.dataflow():
             for whole in tuples:
-                self.values += [self.emit(relax.TupleGetItem(whole, i)) for i in range(len(whole.ty.fields))]
+                self._take_apart(whole)
             self._steps(most)
             inner = [v for v in self.values if not any(v.same_as(b) for b in before)] or self.values[-1:]
             chosen = [inner[-1], *self.choices.some(inner[:-1], 12)][:3]
             outputs = [self._output(value) for value in chosen]
         self.in_block = False
         self.values = [*before, *outputs[::-1]]
+
+    def _take_apart(self, whole: Any) -> None:
+        for part in self.parts(whole):
+            if isinstance(part.ty, relax.TupleType):
+                self._take_apart(part)
+            else:
+                self.values.append(part)
+
+    def parts(self, value: Any) -> list[Any]:
+        """The fields of a tuple, each bound; of a tensor itself."""
+        if not isinstance(value.ty, relax.TupleType):
+            return [value]
+        return [self.emit(relax.TupleGetItem(value, i)) for i in range(len(value.ty.fields))]
+
+    def cut(self, value: Any) -> Any:
+        """The value behind a ``match_cast`` to its own type."""
+        variable = self.builder.match_cast(value, value.ty)
+        self._known[str(variable.name)] = self.known(value)
+        return variable
 
     def _output(self, value: Any) -> Any:
         output = self.builder.emit_output(value)
@@ -184,9 +203,11 @@ class FunctionWriter:
         """Binds ``expr``. It rounds, unless it is said to be exact: ``rough=False``."""
         self.calls += 1
         variable = self.builder.emit(expr, f"v{self.calls}")
-        operands = [self.known(a) for a in getattr(expr, "args", []) for a in _leaves(a)]
+        operands = [self.known(a) for a in getattr(expr, "args", [expr]) for a in _leaves(a)]
         if isinstance(expr, relax.TupleGetItem):
-            operands, rough = [self.known(expr.tuple_value)], False
+            operands = [self.known(expr.tuple_value)]
+        if isinstance(expr, relax.Tuple | relax.TupleGetItem):
+            rough = False
         is_float = not isinstance(variable.ty, relax.TensorType) or dtype_of(variable).startswith("float")
         is_rough = any(k.is_rough for k in operands) or (is_float and rough is not False)
         self._known[str(variable.name)] = _Known(is_rough, max([k.growth for k in operands], default=0) + grows)
@@ -213,10 +234,10 @@ class FunctionWriter:
         """A constant, perhaps shared."""
         return self.module.constant(shape, dtype)
 
-    def freeze(self, op_name: str, layouts: Sequence[tuple[str, ...]]) -> None:
+    def freeze(self, op_name: str, layouts: Sequence[tuple[str, ...]], percent: int = 40) -> None:
         """Perhaps freezes the binding that was written last in one of ``layouts``; they may be desired for its op."""
         self.module.desirable[op_name] = tuple(layouts)
-        if self.in_block and self.choices.chance(40):
+        if self.in_block and self.choices.chance(percent):
             self.frozen[f"v{self.calls}"] = list(self.choices.choice(layouts))
 
 

@@ -115,8 +115,8 @@ def _elements(array: np.ndarray[Any, Any]) -> str:
 
 
 def _sides(model: Model, action: Expr, scope: Mapping[str, Any]) -> list[tuple[Expr, np.ndarray[Any, Any]]]:
-    """Both sides of a union of tensors, all worlds of them."""
-    if isinstance(action, str) or action[0] != "union":
+    """Both sides of an equality of tensors, all worlds of them."""
+    if isinstance(action, str) or action[0] not in ("union", "becomes"):
         return []
     try:
         sides = [model.evaluator.term(part, scope) for part in action[1:]]

@@ -10,16 +10,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from eqsat_layout.egraph.answers import Answers
 from eqsat_layout.egraph.expressions import Expr, is_variable
+from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rule_lint import lint
-from eqsat_layout.egraph.rules import is_own
+from eqsat_layout.egraph.rules import RuleSource, is_own
 from eqsat_layout.soundness.rules.counterexample import Counterexample, describe
 from eqsat_layout.soundness.rules.host_answers import check_answers
+from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon
 from eqsat_layout.soundness.rules.matching import Matcher
 from eqsat_layout.soundness.rules.model import Model, Row
@@ -27,7 +27,8 @@ from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model
 from eqsat_layout.soundness.rules.remarks import never_false, remarks_on
 from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
-from eqsat_layout.soundness.rules.terms import IllTypedError, MeaninglessError
+from eqsat_layout.soundness.rules.sought import sought_by
+from eqsat_layout.soundness.rules.terms import IllTypedError, MeaninglessError, NotMadeError
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
 
 CHECKED = 400
@@ -54,7 +55,8 @@ Progress = Callable[[int, float], None]
 @dataclass
 class RuleReport:
     """``instances`` checked; ``matches`` found. ``trouble`` says why a rule could not be checked, or not in full;
-    ``remarks`` how far one may trust that nothing was found."""
+    ``remarks`` how far one may trust that nothing was found; ``not_made`` why an op that it asks for could not be had,
+    where nothing is claimed then."""
 
     rule: Rule
     matches: int = 0
@@ -63,6 +65,7 @@ class RuleReport:
     counterexample: Counterexample | None = None
     trouble: str = ""
     remarks: tuple[str, ...] = ()
+    not_made: str = ""
 
     @property
     def is_sound(self) -> bool:
@@ -118,14 +121,14 @@ class Effort:
 
 
 def fuzz_rules(
-    paths: Sequence[Path],
+    paths: Sequence[RuleSource],
     effort: Effort | None = None,
     seed: int = 0,
     only: Callable[[Rule], bool] = lambda rule: True,
     progress: Progress = lambda instances, share: None,
-    host: Host = Answers,
+    host: Host = OpAnswers,
 ) -> FuzzReport:
-    """Fuzzes the rules of ``paths`` (all files that make up a rule base, the project's own first).
+    """Fuzzes the rules of ``paths``: all files and rules that make up a rule base, the package's own first.
 
     ``only`` picks those that are reported, ``host`` answers what rules ask. Raises
     :class:`~eqsat_layout.errors.RuleError` for files that can't be read.
@@ -151,7 +154,7 @@ class Fuzzer:
         seed: int = 0,
         *,
         until_caught: bool = False,
-        host: Host = Answers,
+        host: Host = OpAnswers,
     ):
         self._base, self._seed, self._until_caught = base, seed, until_caught
         chosen = list(rules)
@@ -163,6 +166,7 @@ class Fuzzer:
         self._wanted = sorted(set(_named_ops(base)))
         fuzzed = [watched.rule for watched in self._matcher.watched]
         self._sought = fuzzed if len(fuzzed) <= FEW_RULES else []
+        self._instances = Instances({rule.key: sought_by(base, rule.body) for rule in self._sought})
         self.reports = [RuleReport(watched.rule) for watched in self._matcher.watched]
         self._refused = [RuleReport(rule, trouble=why) for rule, why in self._matcher.refused]
 
@@ -195,7 +199,7 @@ class Fuzzer:
             models += 1
         for report in self.reports:
             if not report.instances and not report.trouble:
-                report.trouble = self._why_none(report.rule)
+                report.trouble = report.not_made or self._why_none(report.rule)
             report.remarks = tuple(self._remarks(report, effort))
         unread = [str(unread) for unread in self._base.unread]
         reports = sorted([*self.reports, *self._refused], key=lambda r: (r.rule.file, r.rule.line, r.rule.name))
@@ -229,17 +233,27 @@ class Fuzzer:
                     yield never_false(guard)
 
     def _blamed(self, model: Model) -> str:
-        """The rules without which all is well in a model where all together are not."""
-        found = []
+        """The rules that it takes, of those that are fuzzed, for a model in which all together are wrong."""
+        blamed = self._sought
         for rule in self._sought:
-            rules = [other for other in self._base.rules if other is not rule]
-            commands = [command for command in self._base.commands if command is not rule.command]
-            matcher = Matcher(replace(self._base, rules=rules, commands=commands), [])
-            try:
-                found += [] if matcher.together(model)[1] else [str(rule)]
-            finally:
-                matcher.close()
-        return f"not so without {' or without '.join(found)}" if found else "no rule is alone to blame"
+            rest = [other for other in blamed if other is not rule]
+            blamed = rest if self._wrong_with(rest, model) else blamed
+        return f"from {' and '.join(map(str, blamed))}" if blamed else "from none of the rules that are fuzzed alone"
+
+    def _wrong_with(self, rules: Sequence[Rule], model: Model) -> bool:
+        """Whether something is wrong where of the fuzzed rules only these run."""
+        left_out = [rule for rule in self._sought if rule not in rules]
+        commands = {id(rule.command) for rule in left_out} - {id(rule.command) for rule in rules}
+        base = replace(
+            self._base,
+            rules=[rule for rule in self._base.rules if rule not in left_out],
+            commands=[command for command in self._base.commands if id(command) not in commands],
+        )
+        matcher = Matcher(base, [])
+        try:
+            return bool(matcher.together(model)[1])
+        finally:
+            matcher.close()
 
     def _share(self, effort: Effort, models: int, seconds: float, work: float) -> float:
         if effort.seconds is not None:
@@ -261,7 +275,7 @@ class Fuzzer:
         variant = (number // len(FAMILIES)) % VOCABULARIES
         known = self._lexicons.get((shape, variant))
         if known is None:
-            vocabulary = make_vocabulary(shape, variant + self._seed, self._wanted)
+            vocabulary = make_vocabulary(shape, variant + self._seed, self._wanted, self._instances)
             known = self._lexicons[shape, variant] = self._questions.make_lexicon(vocabulary, variant + self._seed)
         return make_model(known, self._base, self._seed * 1_000_003 + number, self._sought)
 
@@ -284,6 +298,9 @@ class Fuzzer:
             except MeaninglessError as error:
                 report.trouble = str(error)
                 return
+            if wrong is None and check.not_made:
+                report.not_made, check.not_made = check.not_made, ""
+                continue
             report.instances += 1
             if wrong is None:
                 continue
@@ -315,6 +332,7 @@ class _Check:
     def __init__(self, model: Model, rule: Rule):
         self._model, self._rule = model, rule
         self._asked = 0
+        self.not_made = ""
 
     def wrong(self, scope: dict[str, Any]) -> tuple[Expr, str] | None:
         """The first action that is not true, and why; None if all are."""
@@ -338,6 +356,10 @@ class _Check:
                         return action, why
                 else:
                     evaluator.term(action, scope)
+            except NotMadeError as error:
+                self.not_made = str(error)
+                if head == "let":  # what it would be part of can't be made either
+                    return None
             except IllTypedError as error:
                 return action, str(error)
         return None

@@ -7,7 +7,7 @@ business of ``questions.py``. ``crashes`` are questions that it could not answer
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +15,13 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from eqsat_layout.egraph.answers import Answers
+from eqsat_layout.egraph.making import Builder, Maker
 from eqsat_layout.egraph.names import Names
+from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.constants import Applied, Constant
 from eqsat_layout.implementations.offers import Offers
+from eqsat_layout.soundness.rules.made import MadeOps
 from eqsat_layout.soundness.rules.runners import Runs
 from eqsat_layout.soundness.rules.terms import run_op
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary
@@ -27,8 +29,8 @@ from eqsat_layout.soundness.rules.vocabulary import Vocabulary
 Row = tuple[Any, ...]
 Array = npt.NDArray[Any]
 
-Host = Callable[..., Answers]
-"""What answers: :class:`Answers`, or a class of one's own with more answers, made of signatures, names and offers."""
+Host = Callable[..., OpAnswers]
+"""What answers: :class:`OpAnswers`, or a class of one's own with more answers, made of signatures, names and offers."""
 
 
 @dataclass
@@ -40,8 +42,9 @@ class Lexicon:
 
     vocabulary: Vocabulary
     names: Names
-    answers: Answers
+    answers: OpAnswers
     parts: dict[str, Part]
+    makes: MadeOps
     interpreters: dict[str, Runs] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
     base_constants: list[str] = field(default_factory=list)
@@ -64,7 +67,10 @@ class Lexicon:
             self.crashes.append(f"{table} {question}: {type(error).__name__}: {error}")
             return
         for relation, row in rows:
-            self.answered[relation] = None
+            if relation == "make":
+                self.makes.graph_of(*question)
+            if not relation.startswith("alt-"):  # a graph is checked as a whole
+                self.answered[relation] = None
             self.add(relation, *row)
         self.take_names()
 
@@ -81,12 +87,15 @@ class Lexicon:
             self.add(relation, *row)
 
 
-def bare_lexicon(vocabulary: Vocabulary, seed: int, host: Host = Answers) -> Lexicon:
+def bare_lexicon(
+    vocabulary: Vocabulary, seed: int, host: Host = OpAnswers, builders: Mapping[str, Builder] | None = None
+) -> Lexicon:
     """The lexicon of a vocabulary, nothing asked yet."""
     names = Names()
-    answers = host(vocabulary.signatures, names, offers=Offers())
+    maker = Maker(dict(vocabulary.signatures), {}, builders, most=None)
+    answers = host(vocabulary.signatures, names, offers=Offers(), maker=maker)
     parts = {answers.part_name(part): part for part in vocabulary.parts}
-    lexicon = Lexicon(vocabulary, names, answers, parts, dict(vocabulary.interpreters))
+    lexicon = Lexicon(vocabulary, names, answers, parts, MadeOps(answers, parts), dict(vocabulary.interpreters))
     _add_constants(lexicon, np.random.default_rng(seed))
     for relation, row in answers.facts():
         lexicon.add(relation, *row)
@@ -112,8 +121,10 @@ def add_lists(lexicon: Lexicon, rng: random.Random) -> None:
 
 
 def _add_constants(lexicon: Lexicon, rng: np.random.Generator) -> None:
-    for number, shape in enumerate((lexicon.vocabulary.shape, lexicon.vocabulary.wide)):
-        array = rng.integers(-8, 9, shape).astype(np.float32) / 4
+    """Of random numbers, and such as are 0 everywhere, on which much agrees."""
+    shape, wide = lexicon.vocabulary.shape, lexicon.vocabulary.wide
+    for number, (extents, bound) in enumerate(((shape, 8), (wide, 8), (shape, 0), (wide, 0))):
+        array = rng.integers(-bound, bound + 1, extents).astype(np.float32) / 4
         name = lexicon.names.constant(Constant(f"c{number}", relax.const(array)))
         lexicon.constants[name] = array
         lexicon.base_constants += [name] if not number else []

@@ -79,6 +79,7 @@ class Matcher:
             self.refused.append((rule, f"there are no random instances of sort {strange[0]!r}"))
             return
         name = f"fuzz-match-{len(self.watched)}"
+        written, rule = rule, replace(rule, body=tuple(fact for fact in rule.body if not _tells_apart(fact, sorts)))
         body = " ".join(map(show, (*rule.body, *_thinning(rule, sorts))))
         columns = " ".join(sorts.values()) or "i64"
         row = " ".join(sorts) or "0"
@@ -89,7 +90,7 @@ class Matcher:
         except RuleError as error:
             self.refused.append((rule, f"egglog does not take its body: {error}"))
             return
-        self.watched.append(Watched(rule, name, tuple(sorts.items())))
+        self.watched.append(Watched(written, name, tuple(sorts.items())))
         for number, guard in enumerate(guards_of(rule, self._base) if self._with_guards else ()):
             rest = tuple(fact for fact in rule.body if fact is not guard)
             thin = _thinning(replace(rule, body=rest), sorts)
@@ -156,7 +157,8 @@ class Matcher:
 
     def _load(self, model: Model) -> list[tuple[int, ...]]:
         values = model.values
-        lists = dict.fromkeys(a[i:] for _, a in model.ops for i in range(len(a) + 1))
+        terms = [*(a for _, a in model.ops), *(a for _, _, a in model.makes)]
+        lists = dict.fromkeys(a[i:] for a in terms for i in range(len(a) + 1))
         for relation, facts in model.facts.items():
             for column, sort in enumerate(self._base.relations.get(relation, ())):
                 if sort == "Args":
@@ -171,6 +173,7 @@ class Matcher:
             "fuzz-row-Ref": list(enumerate(values.refs)),
             "fuzz-row-ARef": [(n, number[a]) for n, a in enumerate(values.lists)],
             "fuzz-row-Op": [(k, number[a], y) for (k, a), y in model.ops.items()],
+            "fuzz-row-Make": [(k, s, number[a], y) for (k, s, a), y in model.makes.items()],
             "fuzz-row-Get": [(i, y, z) for (i, y), z in model.gets.items()],
             "fuzz-row-Const": [(name, y) for name, y in values.constants.items()],
             "fuzz-row-Param": [(name, y) for name, y in values.params.items()],
@@ -207,6 +210,11 @@ class Matcher:
         for relation, (rule, guard) in self._guards.items():
             self.unguarded[rule.key, guard] += len(tables.rows(relation))
         return found
+
+
+def _tells_apart(fact: Expr, sorts: Mapping[str, str]) -> bool:
+    """Whether it says that two terms differ, of which egglog only knows that they were not found equal yet."""
+    return isinstance(fact, tuple) and fact[0] == "!=" and any(sorts.get(str(part)) in _HANDLES for part in fact[1:])
 
 
 def _few(model: Model, count: int) -> list[int]:

@@ -30,6 +30,11 @@ FUNCTIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "graph": (("String", "Args"), "Tensor"),
     "node": (("String", "i64", "Args"), "Tensor"),
     "nodes": (("String", "i64", "Args"), "Args"),
+    "of-type": (("Tensor", "String"), "Bool"),
+    "of-types": (("Args", "String"), "Bool"),
+    "attribute": (("String", "String", "String"), "Bool"),
+    "attribute-number": (("String", "String", "i64"), "Bool"),
+    "by-default": (("String", "String"), "Bool"),
 }
 """Functions with the sorts of their arguments and result."""
 
@@ -51,6 +56,8 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "graph": ("graph",),
     "node": ("graph",),
     "nodes": ("graph",),
+    "of-type": ("", "type"),
+    "of-types": ("", "list of types"),
 }
 """Names of what the strings in these places are. No name is one of two kinds; a list of formats counts as a format."""
 

@@ -21,7 +21,10 @@ Row = tuple[Any, ...]
 
 @dataclass
 class Model:
-    """``ops``: the rows of op terms; ``facts``: rows by relation, tensors as numbers, operand lists as tuples."""
+    """``ops``: the rows of op terms, ``makes`` of ops that are asked for; ``facts``: rows by relation.
+
+    Tensors are numbers, operand lists tuples.
+    """
 
     lexicon: Lexicon
     base: RuleBase
@@ -30,6 +33,7 @@ class Model:
     rng: random.Random
     ops: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
     gets: dict[tuple[int, int], int] = field(default_factory=dict)
+    makes: dict[tuple[str, str, tuple[int, ...]], int] = field(default_factory=dict)
     facts: dict[str, dict[Row, None]] = field(default_factory=dict)
     truths: dict[Row, bool] = field(default_factory=dict)
 

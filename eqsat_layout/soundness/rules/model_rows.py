@@ -14,6 +14,9 @@ import numpy as np
 from eqsat_layout.graph.borders import Border
 from eqsat_layout.soundness.rules.model import Model, Row
 
+SERVING = 12
+"""Wanted formats of which it is looked for what serves as them, and as what they serve."""
+
 
 def add_rows(model: Model) -> None:
     """Adds them all."""
@@ -21,6 +24,7 @@ def add_rows(model: Model) -> None:
     _ops(model)
     _storage(model)
     _wanted(model)
+    _serving(model)
     _results(model)
     _rims(model)
     _constants(model)
@@ -66,9 +70,20 @@ def _wanted(model: Model) -> None:
         if model.rng.random() < 0.8:
             model.add("live", number)
     for number in model.values.params.values():
-        for f in model.formats_of(number)[:1]:
+        formats = model.formats_of(number)
+        for f in dict.fromkeys([*formats[:1], *model.rng.sample(formats, min(1, len(formats)))]):
             model.values.arrivals.add((number, f))
             model.add("given", number, f)
+
+
+def _serving(model: Model) -> None:
+    """A buffer that serves for the same tensor in another format: padding that is known where nothing is promised."""
+    given, wanted = model.rows("given"), model.rows("want")
+    for x, f in (*given, *model.rng.sample(wanted, min(SERVING, len(wanted)))):
+        for g in model.formats_of(x) if not isinstance(model.values.tensors[x], tuple) else ():
+            for strong, weak in ((f, g), (g, f)):
+                if model.values.lay(strong, x).serves(model.values.lay(weak, x)):
+                    model.add("inside", x, weak, x, strong)
 
 
 def _results(model: Model) -> None:

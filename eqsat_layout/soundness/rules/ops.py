@@ -16,13 +16,14 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op as R
 
-from eqsat_layout.errors import ILL_TYPED
+from eqsat_layout.errors import ILL_TYPED, EqsatError
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.importer import import_module
-from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, InterpreterError
+from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter
 from eqsat_layout.soundness.oracle.tir_values import Masked
-from eqsat_layout.soundness.rules.runners import Runs, build_call
-from eqsat_layout.soundness.rules.schema import ATTEMPTS, DTYPES, Call, all_ops, draw_calls, parameters, usual_type
+from eqsat_layout.soundness.rules.draws import DTYPES
+from eqsat_layout.soundness.rules.runners import Legalised, Runs, build_call
+from eqsat_layout.soundness.rules.schema import ATTEMPTS, Call, all_ops, draw_calls, parameters, usual_call, vary
 
 Shape = tuple[int, ...]
 
@@ -53,6 +54,7 @@ def plain_calls(shape: Shape, wide: Shape) -> Iterator[Call]:
     yield _call(partial(R.sum, axis=[0], keepdims=True), shape)
     yield _call(R.sum, shape)
     yield _call(partial(R.max, axis=[last]), shape)
+    yield _call(partial(R.nn.layer_norm, axes=[last]), shape, shape[-1:], shape[-1:])  # of three operands
     for axis in dict.fromkeys((last, 0)):
         yield _call(partial(R.nn.softmax, axis=axis), shape)
         yield _call(partial(_concat, axis), shape, shape)
@@ -107,8 +109,8 @@ def named_calls(name: str, shape: Shape, wide: Shape, viewed: Sequence[Shape], r
         count = VARIANTS if (target, dtype) == (shape, "float32") else 2
         attempts = ATTEMPTS if (target, dtype) == (shape, "float32") else FEW_ATTEMPTS
         found += draw_calls(name, TensorType(target, dtype), count, rng, attempts)
-    usual = None if found else usual_type(name)
-    return found if usual is None else draw_calls(name, usual, VARIANTS, rng)
+    usual = None if found else usual_call(name)
+    return found if usual is None else [usual, *vary(usual, VARIANTS, rng)]
 
 
 # ---- signatures -----------------------------------------------------------------------------------------------------
@@ -166,15 +168,27 @@ def known_ops(calls: Sequence[Call], wanted: Collection[str] = ()) -> KnownOps:
 
 def _run_once(signature: Signature, call: Call | None, interpreters: dict[str, Runs]) -> str:
     """Why the op can't be run; empty if it can, and then its interpreter is kept."""
-    runner: Runs | str = Interpreter(signature.func) if signature.func is not None else "it has no TIR"
-    if signature.func is None and call is not None:
-        runner = build_call(call)
-    if isinstance(runner, str):
-        return runner
     operands = [np.zeros((1, *map(int, ty.shape)), ty.dtype) for ty in signature.operands if ty is not None]
-    try:
-        runner.run([Masked.of(array) for array in operands])
-    except (InterpreterError, *ILL_TYPED) as error:  # operations that NumPy has not, extents below 0
-        return f"its TIR can't be evaluated: {error}"
-    interpreters[signature.key] = runner
-    return ""
+    types = [(tuple(map(int, ty.shape)), ty.dtype) for ty in signature.results if ty is not None]
+    why = "it has no TIR"
+    for make in _runners(signature, call):
+        try:
+            runner = make()
+            found = runner.run([Masked.of(array) for array in operands])
+        except (EqsatError, *ILL_TYPED) as error:  # operations that NumPy has not, extents below 0
+            why = f"it can't be evaluated: {error}"
+        else:
+            if [(tuple(map(int, m.values.shape[1:])), str(m.values.dtype)) for m in found] == types:
+                interpreters[signature.key] = runner
+                return ""
+            why = "what evaluates it gives another type than Relax has for it"
+    return why
+
+
+def _runners(signature: Signature, call: Call | None) -> Iterator[Callable[[], Runs]]:
+    """What may run an op, the strictest first."""
+    if signature.func is not None:
+        yield partial(Interpreter, signature.func)
+    if signature.func is None and call is not None:
+        yield partial(Legalised.of, call)
+        yield partial(build_call, call)

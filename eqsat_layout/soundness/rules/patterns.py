@@ -1,17 +1,18 @@
 """Terms as rules look for them, so that rules for special ops find something in random models.
 
-In: the body of a rule. Out: its terms, over random tensors of a model. Ops are chosen by name and by type, from the
-outermost to the operands; one that does not fit is given up for another, within a budget.
+In: what the body of a rule looks for. Out: its terms, over random tensors of a model. Ops are chosen by name and by
+type, from the outermost to the operands; one that does not fit is given up for another, within a budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat_layout.egraph.expressions import Expr, is_variable, substitute, variables
+from eqsat_layout.egraph.expressions import Expr, is_variable, variables
 from eqsat_layout.soundness.rules.model import Model
+from eqsat_layout.soundness.rules.sought import Sought
 from eqsat_layout.soundness.rules.terms import IllTypedError
 
 BUDGET = 120
@@ -23,38 +24,8 @@ Type = tuple[tuple[Any, ...], str]
 """Shape and dtype."""
 
 
-_BUILT = ("Op", "at", "Get", "Const", "window")
-"""Terms that are built; the others are of programs, which are numbered afterwards."""
-
-
 class MisfitError(Exception):
     """What was chosen so far leaves nothing that fits."""
-
-
-@dataclass(frozen=True)
-class Sought:
-    """What a body looks for: ``named`` ops, ``equations`` of terms, and ``items``: which tensors are in which lists."""
-
-    named: tuple[tuple[str, str], ...]
-    equations: tuple[tuple[Expr, Expr], ...]
-    items: tuple[tuple[str, Expr, Expr], ...]
-
-
-def sought_by(model: Model, body: Sequence[Expr]) -> Sought:
-    """The terms that a body looks for, by the meanings of its relations, as far as these are conjunctions."""
-    said = [formula for fact in body for formula in _said(model, fact, "")]
-    named = [
-        (str(f[1]), str(f[2])[1:-1]) for f in said if f[0] == "named" and str(f[2])[:1] == '"' and is_variable(f[1])
-    ]
-    equations = [(a, b) for f in said if f[0] == "=" for a, b in [_variable_first(f)]]
-    lists = {str(a): b for a, b in equations if isinstance(b, tuple) and b[0] in ("Arg", "End") and is_variable(a)}
-    items = [
-        (str(b[1]), b[2], a) for a, b in equations if isinstance(b, tuple) and b[0] == "pick" and is_variable(b[1])
-    ]
-    whole = [(a, b) for a, b in equations if isinstance(b, tuple) and b[0] in _BUILT]
-    for name, cells in lists.items():
-        whole = [(a, made) for a, b in whole if isinstance(made := substitute(b, {name: cells}), tuple)]
-    return Sought(tuple(named), tuple(whole), tuple(items))
 
 
 @dataclass
@@ -240,30 +211,6 @@ class Pattern:
         if None in chosen:
             raise MisfitError
         return tuple(x for x in chosen if x is not None)
-
-
-def _said(model: Model, fact: Expr, suffix: str) -> Iterator[tuple[Expr, ...]]:
-    """What a fact says, as far as that is a conjunction of equations and names."""
-    if isinstance(fact, str) or not fact:
-        return
-    head, *columns = fact
-    meaning = model.base.meanings.get(str(head))
-    if meaning is not None:
-        values = dict(zip(meaning.columns, columns, strict=False))
-        yield from _said(model, substitute(meaning.formula, values), suffix + ".")
-    elif head == "and":
-        for n, part in enumerate(columns):
-            yield from _said(model, part, suffix + str(n))
-    elif head == "some":
-        fresh = {v: f"{v}{suffix}/{model.rng.random()}" for v in variables(columns[0])}
-        yield from _said(model, substitute(columns[1], dict(fresh)), suffix)
-    elif head in ("=", "named"):
-        yield fact
-
-
-def _variable_first(equation: tuple[Expr, ...]) -> tuple[Expr, Expr]:
-    a, b = equation[1], equation[2]
-    return (b, a) if isinstance(b, str) and not isinstance(a, str) else (a, b)
 
 
 def _length(operands: Expr) -> tuple[int, bool]:

@@ -50,6 +50,7 @@ PARTIAL = {
     "graph": (0, 1),
     "node": (0, 2),
     "nodes": (0, 2),
+    "Make": (0, 1, 2),
 }
 """Functions that are not defined everywhere, and the arguments that decide it."""
 
@@ -99,6 +100,8 @@ AXIOMS = """
 
 (= (constants-named "") (End))
 (= (constants-named (joined h (joined "," hs))) (Arg (Const h) (constants-named hs)))
+(of-types (End) "")
+(=> (and (of-type x t) (of-types r ts)) (of-types (Arg x r) (joined t (joined ";" ts))))
 (=> (ok (lay f x)) (fits f x))
 (=> (and (ok (lay f x)) (is-tuple x)) (false))
 (=> (and (fits f x) (ok (lay f y)) (ok (lay g x))) (ok (lay f x)))

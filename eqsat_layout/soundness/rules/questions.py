@@ -11,8 +11,8 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 
-from eqsat_layout.egraph.answers import Answers
 from eqsat_layout.egraph.expressions import Expr
+from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.soundness.rules.host_answers import why_unchecked
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon, Row, add_graphs, add_lists, bare_lexicon
@@ -34,7 +34,7 @@ _NAMES = ("String", "i64")
 class Questions:
     """Fills lexicons of one rule base. ``asked``: how many questions of each kind were put to the host."""
 
-    def __init__(self, base: RuleBase, host: Host = Answers):
+    def __init__(self, base: RuleBase, host: Host = OpAnswers):
         self._base, self._host = base, host
         self._rules = [rule for rule in base.rules if any(_asks(rule))]
         self._matcher = Matcher(base, self._rules)
@@ -48,7 +48,7 @@ class Questions:
 
     def make_lexicon(self, vocabulary: Vocabulary, seed: int) -> Lexicon:
         """The lexicon of a vocabulary: asks the host."""
-        lexicon = bare_lexicon(vocabulary, seed, self._host)
+        lexicon = bare_lexicon(vocabulary, seed, self._host, self._base.builders)
         rng = random.Random(f"{vocabulary.shape} {seed}")
         add_lists(lexicon, rng)
         waiting = {table for rule in self._rules for table, _ in _asks(rule)}

@@ -17,11 +17,15 @@ from eqsat_layout.graph.borders import Border
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.bits import WORLDS, indices, plain_arrays, random_array
 from eqsat_layout.soundness.rules.lexicon import Lexicon
+from eqsat_layout.soundness.rules.made_rows import add_made_rows
 from eqsat_layout.soundness.rules.model import Model
+from eqsat_layout.soundness.rules.model_coincidences import add_coincidences
 from eqsat_layout.soundness.rules.model_graphs import add_graphs
 from eqsat_layout.soundness.rules.model_rows import add_rows
-from eqsat_layout.soundness.rules.patterns import Pattern, sought_by
+from eqsat_layout.soundness.rules.patterns import Pattern
+from eqsat_layout.soundness.rules.remarks import heads
 from eqsat_layout.soundness.rules.rule_base import RuleBase
+from eqsat_layout.soundness.rules.sought import sought_by
 from eqsat_layout.soundness.rules.terms import TermEvaluator, Values, taken_shape
 
 TERMS = 40
@@ -37,8 +41,10 @@ def make_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule
     _leaves(model, np.random.default_rng(seed))
     _patterns(model, base.rules, TRIES)
     _terms(model)
+    rules = tuple(rules)
     _patterns(model, rules, MORE_TRIES)
     _add_facts(model)
+    add_coincidences(model, dict.fromkeys(head for rule in rules for head in heads(rule)))
     return model
 
 
@@ -77,17 +83,25 @@ def make_full_model(lexicon: Lexicon, base: RuleBase, rules: Iterable[Rule], see
 
 def _empty(lexicon: Lexicon, base: RuleBase, seed: int) -> Model:
     rng = random.Random(f"{lexicon.vocabulary.shape} {seed}")
-    values = Values(lexicon.names, lexicon.vocabulary.signatures, lexicon.parts, lexicon.interpreters)
+    values = Values(lexicon.names, lexicon.answers.signatures, lexicon.parts, lexicon.makes, lexicon.interpreters)
+    values.graphs.update(lexicon.makes.graphs)
     return Model(lexicon, base, values, TermEvaluator(values, base), rng)
 
 
 def _patterns(model: Model, rules: Iterable[Rule], tries: int) -> None:
-    """Terms as rules look for them."""
+    """Terms as rules look for them; of ops that fit together, and of others."""
+    names = {part: name for name, part in model.values.parts.items()}
     for rule in rules:
-        sought = sought_by(model, rule.body)
-        if sought.equations:
-            for _ in range(tries):
-                Pattern(model, sought).build()
+        sought = sought_by(model.base, rule.body)
+        if not sought.equations:
+            continue
+        instances = model.vocabulary.instances.get(rule.key, ())
+        for number in range(tries):
+            scope: dict[str, Any] = {}
+            if instances and number % 2:
+                chosen = instances[number // 2 % len(instances)]
+                scope = {v: k if isinstance(k, str) else names[k] for v, k in chosen.items()}
+            Pattern(model, sought, scope).build()
 
 
 def _add_facts(model: Model) -> None:
@@ -95,6 +109,7 @@ def _add_facts(model: Model) -> None:
         model.facts[relation] = dict.fromkeys(rows)
     add_graphs(model)
     add_rows(model)
+    add_made_rows(model)
 
 
 def _leaves(model: Model, rng: np.random.Generator) -> None:
@@ -157,14 +172,17 @@ def _terms(model: Model) -> None:
 def _borders(model: Model) -> None:
     """Pads, all crops of what they give, pads of these again, and ops on what has a border."""
     values, rng = model.values, model.rng
-    pads, crops = ([k for k in values.parts if values.is_named(k, kind)] for kind in ("pad", "crop"))
+    shape, wide_shape = model.vocabulary.shape, model.vocabulary.wide
+    around = {k: p for k, p in values.parts.items() if isinstance(p, Border) and p.shape == shape}
+    borders = [k for k, p in around.items() if p.wide_shape == wide_shape]
+    pads, crops = ([k for k in borders if values.is_named(k, kind)] for kind in ("pad", "crop"))
     unary = [k for k, s in model.vocabulary.signatures.items() if len(s.operands) == 1 and not s.is_tuple]
     for pad in rng.sample(pads, min(3, len(pads))):
-        x = model.of_shape(model.vocabulary.shape, "float32")
+        x = model.of_shape(shape, "float32")
         assert x is not None
         wide = model.apply(pad, (x,))
         for crop in crops:
             model.apply(rng.choice(pads), (model.apply(crop, (wide,)),))
         for name in unary:
-            if model.takes(name) == [(model.vocabulary.wide, "float32")]:
+            if model.takes(name) == [(wide_shape, "float32")]:
                 model.try_apply(name, (wide,))

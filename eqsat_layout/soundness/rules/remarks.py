@@ -21,7 +21,7 @@ def remarks_on(rule: Rule, base: RuleBase, instances: int, wanted: int) -> Itera
     if 0 < instances < wanted:
         yield f"{instances:,} instances of {wanted:,}"
     for relation in without_meaning(rule, base):
-        users = [str(r) for r in base.rules if relation in _heads(r)]
+        users = [str(r) for r in base.rules if relation in heads(r)]
         where = f"judged where it is used: {', '.join(users)}" if users else "and no rule uses it"
         yield f"({relation} ...) has no meaning, {where}"
     yield from tainted(rule, base)
@@ -29,7 +29,7 @@ def remarks_on(rule: Rule, base: RuleBase, instances: int, wanted: int) -> Itera
 
 def tainted(rule: Rule, base: RuleBase) -> Iterator[str]:
     """What a rule is concluded through that has no meaning, and which rules say that."""
-    for relation in dict.fromkeys(_heads(rule)):
+    for relation in dict.fromkeys(heads(rule)):
         sources = [str(r) for r in base.rules if relation in without_meaning(r, base)]
         if sources:
             yield f"through ({relation} ...), which has no meaning, from {', '.join(sources)}"
@@ -62,5 +62,6 @@ def _bound(facts: list[Expr]) -> set[str]:
     return {name for fact in facts if isinstance(fact, tuple) and fact[0] not in COMPUTED for name in variables(fact)}
 
 
-def _heads(rule: Rule) -> list[str]:
+def heads(rule: Rule) -> list[str]:
+    """What the facts of a body are about: relations, constructors, functions."""
     return [str(fact[0]) for fact in rule.body if isinstance(fact, tuple)]

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eqsat_layout.egraph.expressions import Expr, is_variable, literal_sort, parse, variables
+from eqsat_layout.egraph.making import Builder
 from eqsat_layout.egraph.rule_forms import Rule, rules_of
 from eqsat_layout.egraph.rule_grammar import COMPUTED
-from eqsat_layout.egraph.rules import Command, read_all, read_file
+from eqsat_layout.egraph.rules import Command, RuleSource, read_all, read_file
 from eqsat_layout.errors import RuleError
 
 _MEANING = ";= "
@@ -45,7 +46,7 @@ class Unread:
 
 @dataclass
 class RuleBase:
-    """Everything that some rule files say, in order."""
+    """Everything that some rule files say, in order; ``builders``: what rules written in Python make, by name."""
 
     relations: dict[str, tuple[str, ...]] = field(default_factory=dict)
     constructors: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class RuleBase:
     rules: list[Rule] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
+    builders: dict[str, Builder] = field(default_factory=dict)
 
     def variables(self, rule: Rule) -> dict[str, str]:
         """The variables of the body with their sorts, in order; :class:`RuleError` where one has none."""
@@ -96,13 +98,20 @@ def without_meaning(rule: Rule, base: RuleBase) -> tuple[str, ...]:
     return tuple(h for h in claims if not h.startswith("ask-"))
 
 
-def read_rule_base(paths: Iterable[Path]) -> RuleBase:
-    """Reads rule files; :class:`RuleError` for what egglog would not take either, and for a wrong meaning."""
+def read_rule_base(sources: Iterable[RuleSource]) -> RuleBase:
+    """Reads rule files, and rules written in Python.
+
+    :class:`RuleError` for what egglog would not take either, and for a wrong meaning.
+    """
     base = RuleBase()
-    paths = list(paths)
-    commands = read_all(paths)
+    sources = list(sources)
+    commands = read_all(sources)
     base.commands += commands
-    for path in paths:
+    for path in sources:
+        if not isinstance(path, Path):
+            base.builders[path.asked_for] = path.build
+            _read(path.command, base)
+            continue
         own = [command for command in commands if command.file == str(path)]
         for command in own:
             _read(command, base)

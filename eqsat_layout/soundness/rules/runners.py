@@ -1,4 +1,4 @@
-"""What runs an op in models: the interpreter of its TIR, or, where it has none, TVM's own build of it.
+"""What runs an op in models that is not one PrimFunc: what it is legalised to, interpreted, or TVM's own build of it.
 
 In: a call. Out: what takes operands with worlds in front and gives results. Only ops of one operand are built:
 one that reads where another says may read out of bounds, and that is not caught in a build.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from eqsat_layout.errors import ILL_TYPED
+from eqsat_layout.graph.legalize import REFUSALS, legalize
+from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, run_function
 from eqsat_layout.soundness.oracle.tir_interpreter import InterpreterError, Masked
 from eqsat_layout.soundness.rules.schema import Call
 
@@ -51,26 +53,56 @@ class Built:
         return [field.numpy() for field in fields]
 
 
-def build_call(call: Call) -> Built | str:
-    """The call, built; or why that can't be."""
+@dataclass(frozen=True)
+class Legalised:
+    """One call as the ops and PrimFuncs that TVM's legalisation makes of it, interpreted."""
+
+    mod: Any
+
+    @staticmethod
+    def of(call: Call) -> Legalised:
+        """The call, legalised."""
+        return Legalised(legalize(_module_of(call)))
+
+    def run(self, operands: Sequence[Masked]) -> list[Masked]:
+        """Its results, one world after the other."""
+        try:
+            worlds = [self._run_world([o.values[w] for o in operands]) for w in range(len(operands[0].values))]
+        except NotInterpretable as error:
+            raise InterpreterError(str(error)) from error
+        return [Masked.of(np.stack(results)) for results in zip(*worlds, strict=True)]
+
+    def _run_world(self, operands: Sequence[Any]) -> list[Any]:
+        result = run_function(self.mod, "main", operands)
+        return result if isinstance(result, list) else [result]
+
+
+def build_call(call: Call) -> Built:
+    """The call, built; :class:`InterpreterError` says why that can't be."""
     if len(call.operands) != 1:
-        return "it has no TIR, and several operands"
-    builder = relax.BlockBuilder()
+        raise InterpreterError("it has no TIR, and several operands")
     (variable,) = call.variables
     try:
-        with builder.function("main", [variable]):
-            with builder.dataflow():
-                output = builder.emit_output(call.build(variable))
-            builder.emit_func_output(output)
-        mod = builder.finalize()
+        mod = _module_of(call)
         with tvm.target.Target("llvm"):
-            legal = relax.transform.LegalizeOps()(relax.backend.DispatchSortScan()(mod)).script()
+            legal = legalize(relax.backend.DispatchSortScan()(mod)).script()
         calls = sum(legal.count(word) for word in _OUTSIDE)
         sorts = len(_SORTING.findall(legal))
         if calls > sorts:
-            return "it has no TIR: it calls code from outside"
+            raise InterpreterError("it has no TIR: it calls code from outside")
         if sorts and not variable.ty.ndim:
-            return "it has no TIR, and a number alone has no order"
+            raise InterpreterError("it has no TIR, and a number alone has no order")
         return Built(relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu()), orders=bool(sorts))
-    except (AttributeError, *ILL_TYPED) as error:  # some of TVM's own rules name functions that it no longer has
-        return f"it has no TIR, and TVM does not build it: {str(error).strip().splitlines()[-1]}"
+    except REFUSALS as error:
+        reason = (str(error).strip() or repr(error)).splitlines()[-1]
+        raise InterpreterError(f"it has no TIR, and TVM does not build it: {reason}") from error
+
+
+def _module_of(call: Call) -> Any:
+    builder = relax.BlockBuilder()
+    variables = call.variables
+    with builder.function("main", variables):
+        with builder.dataflow():
+            output = builder.emit_output(call.build(*variables))
+        builder.emit_func_output(output)
+    return builder.finalize()

@@ -7,29 +7,24 @@ kept here. A string is drawn from those in the function's documentation, a layou
 
 from __future__ import annotations
 
-import collections.abc
 import inspect
 import math
 import random
-import re
-import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
-import numpy as np
 import tvm
-import tvm_ffi
 from tvm import relax
-from tvm.relax import op as relax_ops
+from tvm.relax import op as relax_functions
 
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.graph import TensorType
-
-DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "bool")
-"""Dtypes that NumPy computes with as TVM does."""
+from eqsat_layout.graph.legalize import REFUSALS
+from eqsat_layout.graph.op_names import RELAX, relax_ops
+from eqsat_layout.soundness.rules.draws import DTYPES, Draw, Parameter
 
 ATTEMPTS = 80
 """Draws per call that is wanted; few of a convolution's fit its operands."""
@@ -39,12 +34,6 @@ LARGEST = 64
 _ANYWHERE = 3000
 """Draws of an op on tensors of any rank."""
 _TENSORS = ("Tensor", "Tuple of Tensors", "List of Tensors")
-_NUMBERS = (-1, 0, 1, 2, 1, 2, 3, -2)
-_FLOATS = (0.5, -1.0, 0.0, 2.0, 0.25, 1.0)
-_SIZES = (1, 1, 2, 2, 3)
-"""Windows, strides and the like: lists of numbers, or a number where a list may stand."""
-_KEPT = (0.4, 0.8, 0.95)
-"""How often the attributes of a call that have a default keep it."""
 
 
 @dataclass(frozen=True)
@@ -61,29 +50,40 @@ class Call:
         """Fresh variables to build it of."""
         return [relax.Var(f"p{i}", relax.TensorType(list(ty.shape), ty.dtype)) for i, ty in enumerate(self.operands)]
 
-    @property
-    def is_well_typed(self) -> bool:
-        """Whether type inference takes it, and knows the shapes of its results."""
+    @cached_property
+    def made(self) -> TensorType | tuple[TensorType, ...] | None:
+        """The type of its result, or of all of them; None if type inference refuses it or does not know a shape."""
         try:
             made = relax.BlockBuilder().normalize(self.build(*self.variables))
         except ILL_TYPED:
+            return None
+        if not isinstance(made.ty, relax.TupleType):
+            return _small_type(made.ty)
+        fields = tuple(_small_type(ty) for ty in made.ty.fields)
+        return None if None in fields else tuple(field for field in fields if field is not None)
+
+    @property
+    def is_computable(self) -> bool:
+        """Whether type inference takes it, and TVM's legalisation too, if there is one: it takes less."""
+        if self.made is None:
             return False
-        fields = made.ty.fields if isinstance(made.ty, relax.TupleType) else [made.ty]
-        return all(_is_small(ty) for ty in fields)
-
-
-@dataclass(frozen=True)
-class _Parameter:
-    """``kind`` as the registered op has it, empty for an attribute; ``hint`` as the function has it."""
-
-    name: str
-    kind: str
-    hint: Any
-    default: Any
+        legalizer = tvm.ir.Op.get(self.name).get_attr("FLegalize")
+        if legalizer is None:
+            return True
+        builder = relax.BlockBuilder()
+        variables = self.variables
+        with builder.function("main", variables):
+            try:
+                call = builder.normalize(self.build(*variables))
+                legal = legalizer(builder, call)
+            except REFUSALS:
+                legal = call
+            builder.emit_func_output(variables[0])
+        return not legal.same_as(call)
 
 
 @cache
-def parameters(name: str) -> tuple[_Parameter, ...] | None:
+def parameters(name: str) -> tuple[Parameter, ...] | None:
     """The parameters of an op's function; None if there is no such op, or it takes no tensor."""
     function = _function(name)
     if function is None:
@@ -95,7 +95,7 @@ def parameters(name: str) -> tuple[_Parameter, ...] | None:
         kinds[known] = str(argument.type_info)
     hints = typing.get_type_hints(function)
     found = [
-        _Parameter(p.name, kinds.get(p.name, ""), hints.get(p.name), p.default)
+        Parameter(p.name, kinds.get(p.name, ""), hints.get(p.name), p.default)
         for p in inspect.signature(function).parameters.values()
     ]
     return tuple(found) if any(p.kind in _TENSORS for p in found) else None
@@ -109,39 +109,43 @@ def has_attributes(name: str) -> bool:
 @cache
 def all_ops() -> tuple[str, ...]:
     """The registered ops that take tensors, by name."""
-    names = sorted(str(name) for name in tvm.ir.Op.list_op_names())
-    return tuple(name for name in names if name.startswith("relax.") and parameters(name) is not None)
+    return tuple(name for name in sorted(relax_ops()) if parameters(name) is not None)
 
 
 def draw_calls(name: str, first: TensorType, count: int, rng: random.Random, attempts: int = ATTEMPTS) -> list[Call]:
     """Up to ``count`` calls that differ in their attributes only, with a first operand of that type."""
-    found: list[Call] = []
     for _ in range(attempts):
-        call = _drawn(name, first, (), rng)
-        if call.is_well_typed:
-            found.append(call)
+        call = drawn(name, (first,), rng)
+        if call.is_computable:
+            return [call, *vary(call, count - 1, rng, attempts)]
+    return []
+
+
+def vary(call: Call, count: int, rng: random.Random, attempts: int = ATTEMPTS) -> list[Call]:
+    """Up to ``count`` calls of the same op on the same operands, with other attributes."""
+    found = {call.attributes: call}
+    for _ in range(attempts if has_attributes(call.name) else 0):
+        if len(found) > count:
             break
-    for _ in range(attempts if found and has_attributes(name) else 0):
-        if len(found) == count:
-            break
-        call = _drawn(name, first, found[0].operands, rng)
-        if call.attributes not in [other.attributes for other in found] and call.is_well_typed:
-            found.append(call)
-    return found
+        other = drawn(call.name, call.operands, rng, exact=True)
+        if other.attributes not in found and other.is_computable:
+            found[other.attributes] = other
+    return list(found.values())[1:]
 
 
 @cache
-def usual_type(name: str) -> TensorType | None:
-    """The type of a first operand that the op takes; None if none is found."""
+def usual_call(name: str) -> Call | None:
+    """Some call that has a kernel; None if none is found."""
     rng = random.Random(name)
     for attempt in range(_ANYWHERE):
-        first = _random_type(rng, DTYPES[:1] if attempt < _ANYWHERE // 2 else DTYPES)
-        if _drawn(name, first, (), rng).is_well_typed:
-            return first
+        first = random_type(rng, DTYPES[:1] if attempt < _ANYWHERE // 2 else DTYPES)
+        call = drawn(name, (first,), rng)
+        if call.is_computable:
+            return call
     return None
 
 
-def _random_type(rng: random.Random, dtypes: Sequence[str]) -> TensorType:
+def random_type(rng: random.Random, dtypes: Sequence[str]) -> TensorType:
     """A small tensor of any rank from 0 to 6."""
     shape = [rng.choice((1, 2, 3, 4)) for _ in range(rng.randrange(7))]
     while math.prod(shape) > LARGEST:
@@ -151,45 +155,38 @@ def _random_type(rng: random.Random, dtypes: Sequence[str]) -> TensorType:
 
 def _function(name: str) -> Any:
     """The Python function that makes calls of an op."""
-    if name not in _registered():
+    if name not in relax_ops():
         return None
-    function: Any = relax_ops
-    for part in name.removeprefix("relax.").split("."):
+    function: Any = relax_functions
+    for part in name.removeprefix(RELAX).split("."):
         function = getattr(function, part, None)
     return function if inspect.isfunction(function) else None
 
 
-@cache
-def _registered() -> frozenset[str]:
-    return frozenset(map(str, tvm.ir.Op.list_op_names()))
-
-
-def _drawn(name: str, first: TensorType, operands: Sequence[TensorType], rng: random.Random) -> Call:
-    """One draw, well typed or not; ``operands``, if there are any, are kept."""
-    known = parameters(name)
-    assert known is not None, name
-    draw = _Draw(first, rng, inspect.getdoc(_function(name)) or "")
+def drawn(name: str, known: Sequence[TensorType | None], rng: random.Random, *, exact: bool = False) -> Call:
+    """One draw, well typed or not, with operands of the types that are known; ``exact``: with so many."""
+    first = known[0] if known and known[0] is not None else random_type(rng, DTYPES)
+    found = parameters(name)
+    assert found is not None, name
+    draw = Draw(first, rng, inspect.getdoc(_function(name)) or "")
     types: list[TensorType] = []
-    given: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     places: dict[str, tuple[int, ...]] = {}
-    for parameter in known:
-        if parameter.kind in _TENSORS:
-            if parameter.default is None and not operands and rng.random() < 0.5:
-                given[parameter.name] = None
-                continue
-            at = (len(types),) if parameter.kind == "Tensor" else (len(types), len(types) + 1)
-            if operands and at[-1] >= len(operands):
-                given[parameter.name] = None
-                continue
-            types += operands[at[0] : at[-1] + 1] if operands else [draw.operand(i) for i in at]
-            places[parameter.name] = at if parameter.kind != "Tensor" else at[:1]
-            if parameter.kind != "Tensor":
-                given[parameter.name] = "several"
-        else:
-            given[parameter.name] = draw.attribute(parameter)
-    attributes = {k: v for k, v in given.items() if v != "several"}
-    several = frozenset(k for k, v in given.items() if v == "several")
-    build = partial(_build, name, places, several, attributes)
+    several: set[str] = set()
+    for parameter in found:
+        if parameter.kind not in _TENSORS:
+            attributes[parameter.name] = draw.attribute(parameter)
+            continue
+        at = (len(types),) if parameter.kind == "Tensor" else (len(types), len(types) + 1)
+        if at[-1] >= len(known) if exact else parameter.default is None and rng.random() < 0.5:
+            attributes[parameter.name] = None
+            continue
+        for place in at:
+            wanted = known[place] if place < len(known) else None
+            types.append(draw.operand(place) if wanted is None else wanted)
+        places[parameter.name] = at
+        several.update((parameter.name,) if parameter.kind != "Tensor" else ())
+    build = partial(_build, name, places, frozenset(several), attributes)
     return Call(name, build, tuple(types), ", ".join(f"{k}={v}" for k, v in attributes.items()))
 
 
@@ -206,96 +203,11 @@ def _build(
     return _function(name)(**arguments, **attributes)
 
 
-class _Draw:
-    """Draws the arguments of one call. Lists of numbers in one call are often of one length."""
-
-    def __init__(self, first: TensorType, rng: random.Random, documentation: str):
-        self._first, self._rng, self._documentation = first, rng, documentation
-        self._length = rng.choice((1, 1, 2, max(1, len(first.shape))))
-        self._kept = rng.choice(_KEPT)
-        self._last: TensorType | None = None
-
-    def operand(self, number: int) -> TensorType:
-        """The type of an operand: the first's; or one that broadcasts with it, of one of its axes, or of its rank."""
-        if number == 0:
-            return self._first
-        rng, shape = self._rng, self._first.shape
-        if self._last is not None and rng.random() < 0.5:  # scales, shifts, means of a norm
-            return self._last
-        dtype = self._first.dtype if rng.random() < 0.85 else rng.choice(DTYPES)
-        extents = [*shape, 1, 2, 3]
-        options: tuple[Callable[[], Sequence[Any]], ...] = (
-            lambda: shape,
-            lambda: shape,
-            lambda: shape[-1:],
-            lambda: (),
-            lambda: [rng.choice((e, 1)) for e in shape],
-            lambda: [rng.choice(extents)],
-            lambda: [rng.choice(extents) for _ in shape],
-            lambda: [rng.choice(extents), *shape[1:2], *(rng.choice((1, 2, 3)) for _ in shape[2:])],
-        )
-        self._last = TensorType(tuple(rng.choice(options)()), dtype)
-        return self._last
-
-    def attribute(self, parameter: _Parameter) -> Any:
-        """What one attribute is."""
-        if parameter.default is not inspect.Parameter.empty and self._rng.random() < self._kept:
-            return parameter.default
-        return self._value(parameter, parameter.hint)
-
-    def _value(self, parameter: _Parameter, hint: Any) -> Any:
-        rng = self._rng
-        if typing.get_origin(hint) in (typing.Union, types.UnionType):
-            options = typing.get_args(hint)
-            if tvm_ffi.dtype in options:
-                return rng.choice([*DTYPES, *([None] if type(None) in options else [])])
-            numbers = [o for o in options if o in (int, float) or typing.get_origin(o) in _SEQUENCES or o is type(None)]
-            chosen = rng.choice(numbers or list(options))
-            if chosen is int and len(numbers) > 1 and type(None) not in numbers:
-                return rng.choice(_SIZES)
-            return self._value(parameter, chosen)
-        if hint is type(None):
-            return None
-        if hint is bool:
-            return rng.random() < 0.5
-        if hint is float or hint is tvm.ir.prim.expr.FloatImm:
-            return rng.choice(_FLOATS)
-        if hint is str:
-            return self._text(parameter)
-        rank = len(self._first.shape)
-        if rank and parameter.name == "axis" and hint in (int, None):
-            return rng.randrange(-rank, rank)  # type inference does not look at every op's
-        if hint is int or hint is None or parameter.kind == "PrimExpr":
-            return rng.choice(_NUMBERS)
-        return self._numbers(typing.get_args(hint))
-
-    def _numbers(self, sorts: Sequence[Any]) -> list[int]:
-        """A list of numbers: as many as the hint has, or as the other lists have."""
-        rng = self._rng
-        length = len(sorts) if len(sorts) > 1 and Ellipsis not in sorts else self._length
-        rank = len(self._first.shape)
-        if length <= rank and rng.random() < 0.4:  # some of the axes, or an order of them
-            return rng.sample(range(rank), length)
-        return [rng.choice(_SIZES) for _ in range(length)]
-
-    def _text(self, parameter: _Parameter) -> str:
-        default = parameter.default if isinstance(parameter.default, str) else ""
-        if default.isalpha() and default.isupper():
-            letters = self._rng.sample(default, len(default))
-            return "".join(letters)
-        return str(self._rng.choice([default, *dict.fromkeys(_QUOTED.findall(self._documentation))]))
-
-
-_QUOTED = re.compile(r"[\"'](\w+)[\"']")
-_SEQUENCES = (tuple, list, collections.abc.Sequence)
-
-
-def _is_small(ty: Any) -> bool:
-    """A tensor of known shape that has few elements, of a dtype that NumPy has."""
+def _small_type(ty: Any) -> TensorType | None:
+    """The type of a tensor of known shape that has few elements, of a dtype that NumPy has; None if it is another."""
     extents = getattr(getattr(ty, "shape", None), "values", None)
     if not isinstance(ty, relax.TensorType) or extents is None:
-        return False
-    shape = [int(e) if isinstance(e, tvm.tirx.IntImm) else 0 for e in extents]
-    if str(ty.dtype) not in DTYPES or math.prod(shape) > 16 * LARGEST:
-        return False
-    return all(e > 0 for e in shape) and np.dtype(str(ty.dtype)) is not None
+        return None
+    shape = tuple(int(e) if isinstance(e, tvm.tirx.IntImm) else 0 for e in extents)
+    fits = str(ty.dtype) in DTYPES and math.prod(shape) <= 16 * LARGEST and all(e > 0 for e in shape)
+    return TensorType(shape, str(ty.dtype)) if fits else None

@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from eqsat_layout.egraph.expressions import Expr, literal_sort, show, variables
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import Signature
+from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.maps import UNDEF, Format, IndexMap
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, InterpreterError, Masked
 from eqsat_layout.soundness.rules.bits import canonical, filled, holds, same_bits
@@ -31,6 +33,22 @@ Array = npt.NDArray[Any]
 
 class IllTypedError(Exception):
     """A term that means nothing: an op on operands that it does not take, a name that stands for nothing."""
+
+
+class NotMadeError(IllTypedError):
+    """An op that a rule asks for and that can't be had of these operands: the rule claims nothing then."""
+
+
+class Makes(Protocol):
+    """What knows of ops that no model has: see ``made.py``."""
+
+    def type_name(self, values: Values, number: int) -> str: ...
+
+    def type_names(self, values: Values, operands: Sequence[int]) -> str: ...
+
+    def attribute(self, values: Values, key: str, name: str) -> Any: ...
+
+    def make(self, values: Values, name: str, settings: str, operands: tuple[int, ...]) -> int: ...
 
 
 class MeaninglessError(Exception):
@@ -62,6 +80,7 @@ class Values:
     names: Names
     signatures: Mapping[str, Signature]
     parts: Mapping[str, Part]
+    makes: Makes
     interpreters: dict[str, Runs] = field(default_factory=dict)
     tensors: list[Array | tuple[int, ...]] = field(default_factory=list)
     params: dict[str, int] = field(default_factory=dict)
@@ -258,7 +277,7 @@ class Values:
         part = self.parts.get(name)
         if part is not None:
             kind = "view" if isinstance(part, IndexMap) else "crop" if part.fill is None else "pad"
-            return text == kind
+            return text == kind or text in [call.name for call in part_calls(part)]
         signature = self.signatures.get(name)
         return signature is not None and (signature.rule_name == text or (text == "frozen" and bool(signature.frozen)))
 
@@ -290,6 +309,7 @@ class TermEvaluator:
             "graph": v.graph,
             "node": lambda r, n, a: v.node(r, "node", n, a),
             "nodes": lambda r, m, a: v.node(r, "nodes", m, a),
+            "Make": partial(v.makes.make, v),
             "+": _plus,
             "-": lambda a, b: a - b,
             "*": lambda a, b: a * b,
@@ -304,6 +324,11 @@ class TermEvaluator:
             "computes": v.computes,
             "reads": v.reads,
             "arrives": v.arrives,
+            "of-type": lambda x, t: v.makes.type_name(v, x) == t,
+            "of-types": lambda a, ts: v.makes.type_names(v, a) == ts,
+            "attribute": lambda k, n, x: repr(v.makes.attribute(v, k, n)) == x,
+            "attribute-number": lambda k, n, i: v.makes.attribute(v, k, n) == i,
+            "by-default": lambda k, n: v.makes.attribute(v, k, n) is not ...,
             "=": lambda first, *rest: all(v.equal(first, other) for other in rest),
             "!=": lambda a, b: not v.equal(a, b),
             "<": lambda a, b: a < b,

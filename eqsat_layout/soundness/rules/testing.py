@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from eqsat_layout.egraph.python_rules import PythonRule
 
 
-def assert_rules_sound(*files: str | Path, seconds: float | None = None, cases: int = 1000, seed: int = 0) -> None:
-    """Fuzzes the rules in ``files`` beside those of the package; AssertionError with the smallest counterexamples.
+def assert_rules_sound(
+    *rules: str | Path | PythonRule, seconds: float | None = None, cases: int = 1000, seed: int = 0
+) -> None:
+    """Fuzzes rule files, and rules written in Python, beside those of the package.
+
+    AssertionError with the smallest counterexamples.
 
     A rule that can't be fuzzed fails too. ``seconds``: how long, instead of until every rule had ``cases`` instances or
     ten seconds are over.
     Raises :class:`~eqsat_layout.errors.RuleError` for a file that can't be read.
     """
+    from eqsat_layout.egraph.python_rules import PythonRule
     from eqsat_layout.egraph.rules import rule_files
     from eqsat_layout.soundness.rules.fuzzer import AT_MOST, Effort, fuzz_rules
 
-    chosen = {str(Path(file)) for file in files}
+    written = [rule if isinstance(rule, PythonRule) else Path(rule) for rule in rules]
+    files = {str(path) for path in written if isinstance(path, Path)}
+    commands = [rule.command for rule in written if isinstance(rule, PythonRule)]
     report = fuzz_rules(
-        rule_files(files),
+        [*rule_files(), *written],
         Effort(seconds=seconds, cases=cases, at_most=AT_MOST),
         seed,
-        only=lambda rule: rule.file in chosen,
+        only=lambda rule: rule.file in files or rule.command in commands,
     )
     found = [r.counterexample.text for r in report.rules if r.counterexample is not None]
     found += [f"{r.rule}: {r.trouble}" for r in report.rules if r.trouble]

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from eqsat_layout.graph.borders import Border, Part
-from eqsat_layout.graph.graph import Signature
+from eqsat_layout.graph.graph import Frozen, Signature
 from eqsat_layout.maps import UNDEF, Digit, Format, IndexMap
-from eqsat_layout.soundness.rules.ops import Shape, known_ops, named_calls, plain_calls, sampled_calls
+from eqsat_layout.soundness.rules.instances import Instance, Instances, calls_in, parts_in
+from eqsat_layout.soundness.rules.ops import KnownOps, Shape, known_ops, named_calls, plain_calls, sampled_calls
 from eqsat_layout.soundness.rules.runners import Runs
+from eqsat_layout.soundness.rules.schema import Call
 
 FAMILIES: tuple[Shape, ...] = (
     (4,),
@@ -36,12 +38,17 @@ FAMILIES: tuple[Shape, ...] = (
 
 FILLS = (0.5, 2.0, -0.5, float("inf"), float("-inf"), 127.0)
 """What pads hold besides -1, 0 and 1."""
+FROZEN = 2
+"""Ops that are frozen, besides those that are named."""
+INSTANCES = 4
+"""Instances of the body of each rule that is fuzzed."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
     """Ops by key, views, pads and crops by key, formats by the shape of their tensor; ``missing``: ops that can't be
     built or run, with the reason. ``attributes``: of each op that is named, how many choices of attributes there are.
+    ``instances``: by the keys of rules, ops, views, pads and crops for their variables that fit together.
     """
 
     shape: Shape
@@ -52,10 +59,13 @@ class Vocabulary:
     missing: dict[str, str] = field(default_factory=dict)
     interpreters: dict[str, Runs] = field(default_factory=dict)
     attributes: dict[str, int] = field(default_factory=dict)
+    instances: dict[str, list[dict[str, str | Part]]] = field(default_factory=dict)
 
 
-def make_vocabulary(shape: Shape, seed: int, wanted: Iterable[str] = ()) -> Vocabulary:
-    """The vocabulary around ``shape``; ``wanted``: names of Relax ops that must be in it."""
+def make_vocabulary(
+    shape: Shape, seed: int, wanted: Iterable[str] = (), instances: Instances | None = None
+) -> Vocabulary:
+    """The vocabulary around ``shape``; ``wanted``: names of Relax ops that must be in it; ``instances``: of bodies."""
     rng = random.Random(f"{shape} {seed}")
     wide = tuple(e + w for e, w in zip(shape, _widths(shape, rng), strict=True))
     parts = tuple(_parts(shape, wide, rng))
@@ -68,15 +78,42 @@ def make_vocabulary(shape: Shape, seed: int, wanted: Iterable[str] = ()) -> Voca
         calls += found
         if not found:
             missing[name] = "no such op, or it does not take tensors only"
+    drawn = instances.draw([shape, wide, *viewed], parts, _view, rng, INSTANCES) if instances is not None else {}
+    calls += calls_in(drawn)
+    parts = tuple(dict.fromkeys([*parts, *parts_in(drawn)]))
     known = known_ops(calls, frozenset(wanted))
     for name, why in known.refused.items():
         if name not in {call.name for call in known.attributes}:
             missing.setdefault(name, why)
-    signatures = known.signatures
+    signatures = {**known.signatures, **_frozen(known, frozenset(wanted), rng)}
     shapes = {shape, wide, *(_made_shape(part) for part in parts)}
     shapes |= {tuple(int(e) for e in t.shape) for s in signatures.values() if s.is_tuple for t in s.results if t}
     formats = {s: tuple(_formats(s, rng)) for s in sorted(shapes)}
-    return Vocabulary(shape, wide, signatures, parts, formats, missing, known.interpreters, known.varied())
+    return Vocabulary(
+        shape, wide, signatures, parts, formats, missing, known.interpreters, known.varied(), _named(drawn, known)
+    )
+
+
+def _frozen(known: KnownOps, wanted: Collection[str], rng: random.Random) -> dict[str, Signature]:
+    """Some ops once more, frozen as they stand; of those that are named, one each."""
+    fit = [s for s in known.signatures.values() if s.flows and not s.is_tuple]
+    chosen = {s.name: s for s in rng.sample(fit, len(fit)) if s.name in wanted}
+    found = {}
+    for signature in (*chosen.values(), *rng.sample(fit, min(FROZEN, len(fit)))):
+        operands, results = (tuple(t.row_major for t in ts if t) for ts in (signature.operands, signature.results))
+        key = f"{signature.key} frozen"
+        found[key] = replace(signature, key=key, frozen=Frozen(operands, results))
+    return found
+
+
+def _named(drawn: Mapping[str, Sequence[Instance]], known: KnownOps) -> dict[str, list[dict[str, str | Part]]]:
+    """Instances with the keys of signatures for calls; without the calls that are none, such as could not be run."""
+    found: dict[str, list[dict[str, str | Part]]] = {}
+    for rule, instances in drawn.items():
+        for instance in instances:
+            names = {v: known.attributes.get(c, "") if isinstance(c, Call) else c for v, c in instance.items()}
+            found.setdefault(rule, []).append({v: name for v, name in names.items() if name})
+    return found
 
 
 # ---- views, pads, crops ---------------------------------------------------------------------------------------------

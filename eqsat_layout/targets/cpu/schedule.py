@@ -48,7 +48,7 @@ from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stage_of,
 
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined: registers spill
 _JOINS = 2  # one of the vector axis, and one of others
-_SCHEDULED = "tirx.is_scheduled"
+_SCHEDULED, _OF_HOST = "tirx.is_scheduled", "tirx.is_host_func"
 _NOT_SCHEDULED = " is not scheduled"
 
 
@@ -154,7 +154,8 @@ def _scheduled(func: Any) -> Any:
 
 
 def _is_scheduled(func: Any) -> bool:
-    return bool(func.attrs and func.attrs.get(_SCHEDULED, False))
+    """There is nothing to schedule: done, or what works out sizes between kernels."""
+    return bool(func.attrs and (func.attrs.get(_SCHEDULED, False) or func.attrs.get(_OF_HOST, False)))
 
 
 def _schedule(sch: Any, means: _Means) -> Any:

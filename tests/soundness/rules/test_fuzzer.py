@@ -237,3 +237,44 @@ def test_a_counterexample_shows_one_world(tmp_path: Path) -> None:
     assert name == "relax.nn.relu"
     shown = next(line for line in lines if "= relax.nn.relu(" in line)
     assert left.split("[")[1] == shown.split("[")[1]
+
+
+def test_what_has_not_been_found_equal_yet_is_not_known_to_differ(tmp_path: Path) -> None:
+    text = """
+        (relation apart (Tensor Tensor))
+;= (apart x y) := (=> (= x y) (false))
+        (rule ((alias y k x) (!= y x)) ((apart y x)) :ruleset logical :name "r")
+    """
+    (report,) = fuzz(written(tmp_path, text), Effort(models=2)).rules
+    assert report.failures
+
+
+def test_terms_that_few_ops_fit_in_are_built(tmp_path: Path) -> None:
+    """A pool that gives the shape that it takes, and is more than the identity, is rarely drawn by chance."""
+    text = """
+        (rule ((= y (Op k (Arg (Op k (Arg x (End))) (End)))) (is k "relax.nn.max_pool2d") (= z (Op k (Arg x (End)))))
+              ((union y z)) :ruleset logical :name "r")
+    """
+    (report,) = fuzz(written(tmp_path, text), Effort(models=12)).rules
+    assert report.failures
+
+
+@pytest.mark.parametrize("op", ["full_like", "quantize", "bucketize", "logical_and"])
+def test_what_is_not_one_kernel_of_all_its_operands_is_in_the_models(tmp_path: Path, op: str) -> None:
+    text = f'(rule ((= y (Op k (Arg x r))) (is k "relax.{op}")) ((live y)) :ruleset logical :name "r")'
+    (report,) = fuzz(written(tmp_path, text), Effort(models=3)).rules
+    assert report.is_sound, report.trouble
+
+
+def test_what_is_wrong_together_names_the_rules(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        (function twin (Tensor) Tensor :merge old)
+        (rule ((alias y k x)) ((set (twin y) x)) :ruleset logical :name "set")
+        (rule ((= x (twin y)) (want x f) (want y f)) ((union x y)) :ruleset logical :name "use")
+        (rule ((alias y k x)) ((alias y k x)) :ruleset logical :name "idle")
+        """,
+    )
+    wrong = fuzz(path, Effort(models=4)).false_merges
+    assert "from mine.egg:3 set and mine.egg:4 use" in wrong[0]

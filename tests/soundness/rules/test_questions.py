@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eqsat_layout.egraph.answers import Answers
+from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness.rules.fuzzer import Effort, FuzzReport, fuzz_rules
 from eqsat_layout.soundness.rules.questions import Questions
@@ -23,7 +23,7 @@ MIRROR = """
 """
 
 
-class Mirrors(Answers):
+class Mirrors(OpAnswers):
     """Answers one question more: the view that undoes a view."""
 
     def answer_mirror(self, view: str) -> Any:
@@ -40,7 +40,7 @@ class FalseMirrors(Mirrors):
         return [("mirror", (view, view))]
 
 
-def fuzz(folder: Path, text: str, host: Any = Answers) -> FuzzReport:
+def fuzz(folder: Path, text: str, host: Any = OpAnswers) -> FuzzReport:
     path = folder / "mine.egg"
     path.write_text(text)
     return fuzz_rules([*rule_files(), path], Effort(cases=5, models=4), only=lambda r: r.file == str(path), host=host)

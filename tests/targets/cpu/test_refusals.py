@@ -198,6 +198,35 @@ def test_booleans_are_reduced_without_partial_results(make_module):
     without_notes(module(func))
 
 
+def first_of_largest(columns: int):
+    """Where the largest element of each row is: the first of equal ones, by the order of the steps only."""
+
+    def better(held, other):
+        is_held = held[1] >= other[1]
+        return tirx.Select(is_held, held[0], other[0]), tirx.Select(is_held, held[1], other[1])
+
+    reducer = te.comm_reducer(better, lambda i, v: (tirx.const(-1, i), tirx.min_value(v)), name="largest")
+    x, k = te.placeholder((10, columns), name="x"), te.reduce_axis((0, columns), "k")
+    where, most = te.compute((10,), lambda i: reducer((tirx.Cast("int64", k.var), x[i, k]), axis=k), name="where")
+    return te.create_prim_func([x, where, most], index_dtype_override="int64").without_attr("global_symbol")
+
+
+def test_equal_elements_keep_their_order():
+    """TVM's test_fuse_return_partial_result: partial results took another one of the largest elements."""
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((10, 64), "float32"))
+    kinds = [relax.TensorType((10,), "int64"), relax.TensorType((10,), "float32")]
+    with builder.function("main", [x]):
+        result = builder.emit(relax.call_tir(builder.add_func(first_of_largest(64), "largest"), [x], kinds))
+        builder.emit_func_output(result)
+    notes = Notes()
+    scheduled = schedule_module(builder.get(), AVX2, notes)
+    given = np.random.default_rng(0).integers(0, 3, (10, 64)).astype("float32")
+    machine = relax.VirtualMachine(build_scheduled(scheduled, normalize_target()), tvm.cpu())
+    where, most = machine["main"](tvm.runtime.tensor(given))
+    np.testing.assert_array_equal(where.numpy(), given.argmax(1))
+    np.testing.assert_array_equal(most.numpy(), given.max(1))
+
+
 def test_an_epilogue_that_runs_backwards(make_module, run, arrays):
     """TVM transforms no block along an axis that is run backwards: an internal error."""
     mod = make_module(lambda emit, x: emit(op.flip(emit(op.max(x, axis=[2], keepdims=True)), 1)), (1, 3, 6, 1))

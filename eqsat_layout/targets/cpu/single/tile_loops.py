@@ -10,12 +10,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import tvm
+from tvm import tirx
+
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.tile_cost import Tile
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.stages import ROOT, Stage, divisors, stage_of
+from eqsat_layout.tir.structural import nodes_of
 
 _UNROLLED = 16  # steps of the innermost reduction axes that are written out: more make code longer, not faster
 _BODY = 256  # multiply-adds beyond which fewer steps are: the loop has to stay in the core's cache of decoded code
@@ -112,14 +116,28 @@ def partial_results(sch: Any, loop: Any, stage: Stage, axis: int | None = None) 
     """The block that reduces each iteration of ``loop`` by itself; ``axis`` of its buffer numbers them, else the last.
 
     TVM's ``rfactor`` ends in internal errors in a function with a block under no loop, which gets one here, and for
-    booleans, among which it finds no neutral elements: refused.
+    booleans, among which it finds no neutral elements: refused. So is a reduction that gives the number of the element
+    that comes first among equal ones.
     """
     if any(str(store.buffer.ty.dtype) == "bool" for store in stage.stores):
         raise Refused("no partial results of booleans")
+    if len(stage.stores) > 1 and _has_ties(lookups.get(sch, stage.block)):
+        raise Refused("which of equal elements is taken depends on the order")
     for block in lookups.get_child_blocks(sch, lookups.get_sblock(sch, ROOT)):
         if not lookups.get_loops(sch, block):
             sch.add_unit_loop(block)
     return sch.rfactor(loop, len(stage.spatial) if axis is None else axis)
+
+
+def _has_ties(block: Any) -> bool:
+    """It keeps a result or takes another one by a condition that does not look at both: TOPI's argmax looks."""
+    results = {region.source for region in block.writes}
+
+    def held(node: Any) -> set[Any]:
+        return {load.source for load in nodes_of(node, tvm.ir.TensorLoad)} & results
+
+    choices = nodes_of(block.body, tirx.Select)
+    return any(held(choice) - held(choice.condition) for choice in choices)
 
 
 def reduce_lanes(sch: Any, block: Any) -> None:

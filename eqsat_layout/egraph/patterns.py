@@ -1,0 +1,140 @@
+"""Patterns of Relax ops, written with the ops themselves: ``op.multiply(x, op.sigmoid(x))``.
+
+In: calls of ``op.NAME`` as ``tvm.relax.op.NAME`` takes them. Out: a :class:`Term` where an operand or an attribute is a
+variable of a rule; the Relax expression with its type where there is none, so that the result of a rule is written in
+the same words.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tvm import ir, relax
+
+from eqsat_layout.errors import ILL_TYPED, Refused, RuleError, did_you_mean
+from eqsat_layout.graph.op_calls import Parameter, function_of, parameters, registered_ops, typed
+
+_PREFIX: Final = "relax"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What a parameter of a rule stands for in its pattern: any tensor, or any attribute, as the place has it."""
+
+    name: str
+
+    def _refuse(self, *_: Any) -> Any:
+        raise RuleError(f"in a pattern {self.name!r} stands for anything; compute with it behind the first yield")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = __iter__ = __len__ = _refuse
+    __getitem__ = __bool__ = __lt__ = __gt__ = __le__ = __ge__ = __mod__ = __floordiv__ = _refuse
+
+
+@dataclass(frozen=True)
+class Term:
+    """An op in a pattern; ``unnamed``: attributes of which nothing is said, so that they have their defaults."""
+
+    name: str
+    operands: tuple[Operand, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    unnamed: tuple[str, ...] = ()
+
+    def __getitem__(self, index: int) -> Item:
+        """One of several results."""
+        if not isinstance(index, int):
+            raise RuleError(f"a result of {self.name} is taken by its number, not by {index!r}")
+        return Item(self, index)
+
+    def __iter__(self) -> Iterator[Any]:
+        raise RuleError(f"the results of {self.name} are taken by their numbers, as in [0]")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One of several results of an op."""
+
+    of: Term
+    index: int
+
+
+Operand = Variable | Term | Item
+
+
+class Ops:
+    """The Relax ops whose names begin so: ``op.nn.relu`` is ``relax.nn.relu``."""
+
+    def __init__(self, prefix: str = _PREFIX):
+        self._prefix = prefix
+        self.__name__ = prefix.replace(_PREFIX, "op", 1)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        whole = f"{self._prefix}.{name}"
+        if function_of(whole) is not None:
+            return _Op(whole)
+        if any(known.startswith(f"{whole}.") for known in registered_ops()):
+            return Ops(whole)
+        near = did_you_mean(whole, (known for known in registered_ops() if known.startswith(f"{_PREFIX}.")))
+        raise AttributeError(f"there is no op {whole!r}; {near}".rstrip("; "))
+
+    def __dir__(self) -> list[str]:
+        start = f"{self._prefix}."
+        return sorted({n.removeprefix(start).split(".")[0] for n in registered_ops() if n.startswith(start)})
+
+
+op: Final = Ops()
+
+
+@dataclass(frozen=True)
+class _Op:
+    name: str
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        function = function_of(self.name)
+        if not _mentions_variables([*arguments, *named.values()]):
+            try:
+                call = function(*arguments, **named)
+            except (AttributeError, AssertionError, *ILL_TYPED) as error:
+                raise Refused(f"{self.name} does not take these: {error}") from error
+            builder = relax.BlockBuilder.current()
+            return call if builder is None else builder.emit(typed(builder, call))
+        try:
+            bound = inspect.signature(function).bind(*arguments, **named)
+        except TypeError as error:
+            raise RuleError(f"{self.name}: {error}") from error
+        return _term(self.name, bound.arguments)
+
+
+def _mentions_variables(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_mentions_variables, value))
+    return isinstance(value, Variable | Term | Item)
+
+
+def _term(name: str, given: Mapping[str, Any]) -> Term:
+    known = parameters(name)
+    if known is None:
+        raise RuleError(f"{name} takes no tensors")
+    operands = [o for p in known if p.is_tensor and p.name in given for o in _operands(name, p, given[p.name])]
+    attributes = {p.name: given[p.name] for p in known if not p.is_tensor and p.name in given}
+    unnamed = tuple(p.name for p in known if not p.is_tensor and p.name not in given)
+    for key, value in attributes.items():
+        if isinstance(value, Term | Item | ir.Expr) or (not isinstance(value, Variable) and _mentions_variables(value)):
+            raise RuleError(f"{name}: {key} is a variable or a plain value in a pattern, not {value!r}")
+    return Term(name, tuple(operands), attributes, unnamed)
+
+
+def _operands(name: str, parameter: Parameter, given: Any) -> Iterator[Operand]:
+    if given is None:
+        return
+    several = given if isinstance(given, list | tuple) else [given]
+    if parameter.kind == "Tensor" and isinstance(given, list | tuple):
+        raise RuleError(f"{name}: {parameter.name} is one tensor")
+    for one in several:
+        if not isinstance(one, Variable | Term | Item):
+            raise RuleError(f"{name}: {parameter.name} is a variable or an op in a pattern, not {one!r}")
+        yield one

@@ -1,0 +1,205 @@
+"""What planned regions say of themselves beyond numbers: what they change, and their pictures.
+
+In: regions, the search that found them. Out: rows of changes, and the page; all of it worked out when asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from eqsat_layout.extract.baseline import run_cost
+from eqsat_layout.extract.region import Region
+from eqsat_layout.graph.graph import Graph, Signature
+from eqsat_layout.graph.steps import Convert, Run
+from eqsat_layout.implementations.algorithms import ALGORITHMS, convolution_of
+from eqsat_layout.planning.search import Search
+from eqsat_layout.report.changes import AS_WRITTEN, GONE, Change, joined
+from eqsat_layout.report.html.after import StepFacts, StepReason, picture_after
+from eqsat_layout.report.html.before import picture_before
+from eqsat_layout.report.html.picture import Picture, PictureWay
+from eqsat_layout.report.layout_names import LayoutNames
+from eqsat_layout.report.records import Refusal
+
+_SHOWN_WAYS = 8
+_NUMBER = re.compile(r"^f\d+_")
+"""What the functions of an algorithm's graph are told apart by."""
+
+
+@dataclass(frozen=True)
+class Teller:
+    """Says what the regions of one search are."""
+
+    search: Search
+
+    @cached_property
+    def names(self) -> LayoutNames:
+        """What layouts are called."""
+        graphs = self.search.program.graphs
+        used = {node.signature for graph in graphs for node in graph.nodes if node.signature}
+        return LayoutNames.of(self.search.program.signatures[key] for key in sorted(used))
+
+    @cached_property
+    def algorithms(self) -> Mapping[str, str]:
+        """The algorithm that an op is part of, by the key of its signature."""
+        found: dict[str, str] = {}
+        for alternatives in self.search.offers.graphs.values():
+            for alternative in alternatives:
+                name = alternative.name.partition("@")[0]
+                for node in alternative.graph.nodes:
+                    found.setdefault(node.signature, name)
+        return found
+
+    def op_name(self, key: str) -> str:
+        """What a person knows an op by: Relax's name without its dialect, or the PrimFunc's."""
+        name = self.search.program.signatures[key].name.removeprefix("relax.")
+        return _NUMBER.sub("", name) if key in self.algorithms else name
+
+    def changes(self, regions: Sequence[Region]) -> tuple[Change, ...]:
+        """What the plan of ``regions`` changes, and what it keeps."""
+        return joined(change for region in regions for change in self._changes(region))
+
+    def pictures(self, regions: Sequence[Region]) -> tuple[list[Picture], list[Picture]]:
+        """Before and after."""
+        before, after = [], []
+        program, costs = self.search.program, self.search.costs
+        for region, title in zip(regions, self.titles([r.graph for r in regions]), strict=True):
+            own = picture_before(region.graph, program.signatures, costs, region.input_fusion, self.names, title)
+            before.append(own)
+            if region.is_taken:
+                facts = StepFacts(
+                    costs=region.reasons.costs(),
+                    kernels=region.reasons.kernels(),
+                    reasons=dict(self._reasons(region)),
+                    bindings=region.bindings,
+                    owners=region.owners,
+                    op_name=self.op_name,
+                )
+                own = picture_after(region.graph, region.steps, program.signatures, facts, self.names, title)
+            after.append(own)
+        return before, after
+
+    def titles(self, graphs: Sequence[Graph]) -> list[str]:
+        """What a person knows regions by: the function, which part of it, and whether it computes sizes only."""
+        parts = Counter(graph.function for graph in graphs)
+        seen: Counter[str] = Counter()
+        titles = []
+        for graph in graphs:
+            seen[graph.function] += 1
+            title = graph.function
+            if parts[graph.function] > 1:
+                title += f", part {seen[graph.function]} of {parts[graph.function]}"
+            titles.append(f"{title} (shapes only)" if computes_shapes(graph) else title)
+        return titles
+
+    def not_offered(self) -> tuple[Refusal, ...]:
+        """The algorithms that the convolutions of the program were not offered, and why."""
+        signatures = self.search.program.signatures
+        keys = {node.signature for graph in self.search.program.graphs for node in graph.nodes if node.signature}
+        found = [refusal for key in sorted(keys) for refusal in self._not_offered(signatures[key])]
+        return tuple(found)
+
+    def _not_offered(self, signature: Signature) -> Iterator[Refusal]:
+        computation, offers = signature.computation, self.search.offers
+        if computation is None or not computation.is_contraction:
+            return
+        if signature.symbols:
+            yield Refusal(signature.name, "", None, "its sizes are known at run time only", "other algorithms")
+            return
+        conv = convolution_of(computation)
+        if conv is None:
+            return
+        offered = {alternative.name.partition("@")[0] for alternative in offers.graphs.get(signature.key, ())}
+        theirs = {algorithm.name for algorithm in self.search.target.algorithms()}
+        for algorithm in ALGORITHMS:
+            if algorithm.name in offered or algorithm.grouped != (conv.groups > 1):
+                continue
+            reason = algorithm.why_not(conv) or (
+                "it is frozen to other layouts"
+                if signature.frozen is not None
+                else "the target, or approx=False, leaves it out"
+                if algorithm.name not in theirs
+                else "no candidates were asked for"
+                if not offers.graphs
+                else "its graph was not understood"
+            )
+            yield Refusal(signature.name, "", None, reason, algorithm.name)
+
+    def _changes(self, region: Region) -> Iterator[Change]:
+        graph, signatures = region.graph, self.search.program.signatures
+        written = {
+            i: run_cost(signatures[n.signature], self.search.costs, region.input_fusion.fused(i, n.inputs))
+            for i, n in enumerate(graph.nodes)
+            if n.kind == "op" and not signatures[n.signature].parts
+        }
+        if not region.is_taken:
+            yield from (self._kept(graph, i, cost) for i, cost in written.items())
+            return
+        costs, owners = region.reasons.costs(), region.owners
+        spent: dict[int, float] = {}
+        for step in region.steps.steps:
+            if isinstance(step, Run):
+                owner = owners.get(step.store, -1)
+                spent[owner] = spent.get(owner, 0.0) + costs[step.store]
+        last = {
+            binding: step
+            for step in region.steps.steps
+            if isinstance(step, Run) and (binding := region.bindings.get(step.store, -1)) >= 0
+        }
+        for i, cost in written.items():
+            run = last.get(i)
+            key, label = graph.nodes[i].signature, graph.nodes[i].label
+            was = self._was(signatures[key])
+            now = GONE if run is None else self._now(run, key, was)
+            yield Change(self.op_name(key), was, now, cost, spent.pop(i, 0.0), (label,))
+        copies = [s for s in region.steps.steps if isinstance(s, Convert) and not s.is_free]
+        if copies or region.input_rewrites:
+            moved = region.input_cost - region.selection.input_constant_cost - sum(written.values())
+            after = sum(costs[copy.store] for copy in copies)
+            names = [r.name for r in region.input_rewrites] or [
+                graph.nodes[region.owners[copy.store]].label for copy in copies
+            ]
+            was, now = f"{len(region.input_rewrites):,}", f"{len(copies):,}"
+            yield Change("layout transforms", was, now, max(moved, 0.0), after, tuple(names))
+
+    def _kept(self, graph: Graph, i: int, cost: float) -> Change:
+        signatures = self.search.program.signatures
+        was = self._was(signatures[graph.nodes[i].signature])
+        return Change(self.op_name(graph.nodes[i].signature), was, AS_WRITTEN, cost, cost, (graph.nodes[i].label,))
+
+    def _was(self, signature: Signature) -> str:
+        results = signature.as_written[1] if signature.frozen is None else signature.frozen.results
+        return self.names(results[0]) if results else ""
+
+    def _now(self, step: Run, written: str, was: str) -> str:
+        _, results = step.layouts(self.search.program.signatures)
+        layout = self.names(results[0]) if results else ""
+        algorithm = "" if step.signature == written else self.algorithms.get(step.signature, "")
+        if not algorithm:
+            return AS_WRITTEN if layout == was else layout
+        return f"{algorithm}, {layout}"
+
+    def _reasons(self, region: Region) -> Iterator[tuple[int, StepReason]]:
+        for choice in region.reasons.choices:
+            ways = region.reasons.ways(choice.step.store)[:_SHOWN_WAYS]
+            shown = tuple(
+                PictureWay(self.how(way.signature, way.origin), self.names(way.format), way.cost) for way in ways
+            )
+            why = self.how(choice.step.signature, choice.origin)
+            yield choice.step.store, StepReason(why, choice.rules, shown)
+
+    def how(self, signature: str, origin: str) -> str:
+        """``origin``, and the algorithm that the op is a part of."""
+        algorithm = self.algorithms.get(signature, "")
+        return f"{algorithm}: {origin.removeprefix('part of an alternative, ')}" if algorithm else origin
+
+
+def computes_shapes(graph: Graph) -> bool:
+    """All that the graph makes are integers in vectors: sizes of other tensors."""
+    types = [node.type for node in graph.nodes if node.kind in ("op", "get")]
+    return bool(types) and all(
+        t is not None and len(t.shape) <= 1 and t.dtype.startswith(("int", "uint")) for t in types
+    )

@@ -1,0 +1,46 @@
+"""What was refused, as a table.
+
+In: refusals of one plan. Out: :class:`Refusals`, a tuple of them that prints as a table of equal rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from eqsat_layout.report.records import Refusal
+from eqsat_layout.report.text import html_text, plain_text
+
+_WIDTH = 120
+
+
+class Refusals(tuple[Refusal, ...]):
+    """A tuple of :class:`Refusal`; ``str()`` is a table, and so is what a notebook shows."""
+
+    __slots__ = ()
+
+    def __rich__(self) -> RenderableType:
+        if not self:
+            return Text("Nothing was refused.")
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+        table.add_column("times", justify="right")
+        for name in ("op", "layout or algorithm", "of", "why not"):
+            table.add_column(name, overflow="fold")
+        for (op, layout, side, reason), times in self._rows():
+            table.add_row(*map(Text, (str(times), op, layout, side, reason)))
+        return table
+
+    def __str__(self) -> str:
+        return plain_text(self, _WIDTH)
+
+    def _repr_html_(self) -> str:
+        return html_text(self, _WIDTH)
+
+    def _rows(self) -> Iterator[tuple[tuple[str, str, str, str], int]]:
+        rows = Counter((r.op, r.layout or str(r.index_map), r.side, r.reason) for r in self)
+        yield from rows.items()

@@ -1,0 +1,126 @@
+"""Random arguments of Relax ops.
+
+In: the type of a call's first operand, and parameters as a schema has them. Out: types of its other operands, and
+attributes: drawn by the hints of the op's Python function, strings from its documentation, layouts from their letters.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import random
+import re
+import types
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+
+from eqsat_layout.graph.graph import TensorType
+
+DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "bool")
+"""Dtypes that NumPy computes with as TVM does."""
+
+_NUMBERS = (-1, 0, 1, 2, 1, 2, 3, -2)
+_FLOATS = (0.5, -1.0, 0.0, 2.0, 0.25, 1.0)
+_SIZES = (1, 1, 2, 2, 3)
+"""Windows, strides and the like: lists of numbers, or a number where a list may stand."""
+_KEPT = (0.1, 0.4, 0.8, 0.95)
+"""How often the attributes of a call that have a default keep it."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """``kind`` as the registered op has it, empty for an attribute; ``hint`` as the function has it."""
+
+    name: str
+    kind: str
+    hint: Any
+    default: Any
+
+
+class Draw:
+    """Draws the arguments of one call. Lists of numbers in one call are often of one length."""
+
+    def __init__(self, first: TensorType, rng: random.Random, documentation: str):
+        self._first, self._rng, self._documentation = first, rng, documentation
+        self._length = rng.choice((1, 1, 2, max(1, len(first.shape))))
+        self._kept = rng.choice(_KEPT)
+        self._last: TensorType | None = None
+
+    def operand(self, number: int) -> TensorType:
+        """The type of an operand: the first's; or one that broadcasts with it, of one of its axes, or of its rank."""
+        if number == 0:
+            return self._first
+        rng, shape = self._rng, self._first.shape
+        if self._last is not None and rng.random() < 0.5:  # scales, shifts, means of a norm
+            return self._last
+        dtype = self._first.dtype if rng.random() < 0.85 else rng.choice(DTYPES)
+        extents = [*shape, 1, 2, 3]
+        options: tuple[Callable[[], Sequence[Any]], ...] = (
+            lambda: shape,
+            lambda: shape,
+            lambda: shape[-1:],
+            lambda: (),
+            lambda: [rng.choice((e, 1)) for e in shape],
+            lambda: [rng.choice(extents)],
+            lambda: [rng.choice(extents) for _ in shape],
+            lambda: [rng.choice(extents), *shape[1:2], *(rng.choice((1, 2, 3)) for _ in shape[2:])],
+        )
+        self._last = TensorType(tuple(rng.choice(options)()), dtype)
+        return self._last
+
+    def attribute(self, parameter: Parameter) -> Any:
+        """What one attribute is."""
+        if parameter.default is not inspect.Parameter.empty and self._rng.random() < self._kept:
+            return parameter.default
+        return self._value(parameter, parameter.hint)
+
+    def _value(self, parameter: Parameter, hint: Any) -> Any:
+        rng = self._rng
+        if typing.get_origin(hint) in (typing.Union, types.UnionType):
+            options = typing.get_args(hint)
+            if tvm_ffi.dtype in options:
+                return rng.choice([*DTYPES, *([None] if type(None) in options else [])])
+            numbers = [o for o in options if o in (int, float) or typing.get_origin(o) in _SEQUENCES or o is type(None)]
+            chosen = rng.choice(numbers or list(options))
+            if chosen is int and len(numbers) > 1 and type(None) not in numbers:
+                return rng.choice(_SIZES)
+            return self._value(parameter, chosen)
+        if hint is type(None):
+            return None
+        if hint is bool:
+            return rng.random() < 0.5
+        if hint is float or hint is tvm.ir.prim.expr.FloatImm:
+            return rng.choice(_FLOATS)
+        if hint is str:
+            return self._text(parameter)
+        rank = len(self._first.shape)
+        if rank and parameter.name == "axis" and hint in (int, None):
+            return rng.randrange(-rank, rank)  # type inference does not look at every op's
+        if hint is int or hint is None or parameter.kind == "PrimExpr":
+            return rng.choice(_NUMBERS)
+        return self._numbers(typing.get_args(hint))
+
+    def _numbers(self, sorts: Sequence[Any]) -> list[int]:
+        """A list of numbers: as many as the hint has, or as the other lists have."""
+        rng = self._rng
+        length = len(sorts) if len(sorts) > 1 and Ellipsis not in sorts else self._length
+        rank = len(self._first.shape)
+        if length <= rank and rng.random() < 0.4:  # some of the axes, or an order of them
+            return rng.sample(range(rank), length)
+        return [rng.choice(_SIZES) for _ in range(length)]
+
+    def _text(self, parameter: Parameter) -> str:
+        default = parameter.default if isinstance(parameter.default, str) else ""
+        if default.isalpha() and default.isupper():
+            letters = self._rng.sample(default, len(default))
+            return "".join(letters)
+        return str(self._rng.choice([default, *dict.fromkeys(_QUOTED.findall(self._documentation))]))
+
+
+_QUOTED = re.compile(r"[\"'](\w+)[\"']")
+_SEQUENCES = (tuple, list, collections.abc.Sequence)

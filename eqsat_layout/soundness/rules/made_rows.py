@@ -1,0 +1,56 @@
+"""Terms of ops that rules ask for, in random models: ops that the model has anyhow, asked for by name.
+
+In: a model with its terms. Out: terms ``(Make name attributes operands)`` with their values, and the rows about types
+and attributes that the rules of ``make.egg`` look for.
+"""
+
+from __future__ import annotations
+
+from eqsat_layout.egraph.attribute_text import shown
+from eqsat_layout.graph.op_calls import attributes_of
+from eqsat_layout.soundness.rules.model import Model
+from eqsat_layout.soundness.rules.terms import IllTypedError
+
+_MADE = 8
+"""Terms of this kind in one model."""
+
+
+def add_made_rows(model: Model, count: int = _MADE) -> None:
+    """Adds them all."""
+    makes, values = model.lexicon.makes, model.values
+    terms = [(k, a, y) for (k, a), y in model.ops.items()]
+    several = [term for term in terms if isinstance(values.tensors[term[2]], tuple)]
+    viewed = {y for (k, _), y in model.ops.items() if k in values.parts}
+    on_views = [term for term in terms if viewed.intersection(term[1])]
+    drawn = [t for kind in (terms, on_views, several) for t in model.rng.sample(kind, min(count, len(kind)))]
+    for k, a, y in drawn:
+        name, settings = _asked_for(model, k)
+        try:
+            if not values.equal(values.makes.make(values, name, settings, a), y):
+                continue  # an op that is called the same and is another: nobody said that it is this one
+        except IllTypedError:
+            continue
+        model.makes[name, settings, a] = y
+        model.add("made", y)
+        model.add("becomes", y, y)
+        types = makes.type_names(values, a)
+        model.add("make", name, settings, types, makes.graph_of(name, settings, types))
+        for i in range(len(a) + 1):
+            model.add("typed-all", a[i:], makes.type_names(values, a[i:]))
+            model.add("typing-all", a[i:])
+    for number, value in enumerate(values.tensors):
+        if not isinstance(value, tuple):
+            model.add("typed", number, makes.type_name(values, number))
+            model.add("typing", number)
+    for ref, number in enumerate(values.refs):
+        if not isinstance(values.tensors[number], tuple) and model.rng.random() < 0.2:
+            model.add("row-type", ref, makes.type_name(values, number))
+
+
+def _asked_for(model: Model, key: str) -> tuple[str, str]:
+    """What a rule would say to have this op: its signature, or its name with its attributes."""
+    signature = model.values.signatures.get(key)
+    attributes = None if signature is None else attributes_of(signature.template)
+    if signature is None or attributes is None or model.rng.random() < 0.4:
+        return key, ""
+    return signature.name, ", ".join(f"{name}={shown(value)}" for name, value in attributes.items())

@@ -1,0 +1,83 @@
+"""Which terms of a body are of one type.
+
+In: what a body looks for. Out: :class:`TermTypes`: a node for each of its terms, those of one type joined, and how
+they come about. An op of one key takes operands of one type wherever it stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from eqsat_layout.egraph.expressions import Expr
+from eqsat_layout.soundness.rules.sought import Sought
+
+
+@dataclass(frozen=True)
+class Applied:
+    """Op ``key`` of operands: nodes, and the rest of the list by name, if it has any; ``result`` is a node."""
+
+    key: str
+    operands: tuple[int, ...]
+    rest: str
+    result: int
+
+
+@dataclass
+class TermTypes:
+    """The nodes of a body: which terms must be of one type, and how they come about."""
+
+    named: dict[str, str]
+    applied: list[Applied] = field(default_factory=list)
+    gets: list[tuple[Expr, int, int]] = field(default_factory=list)
+    """Which result, of which tuple, is which node."""
+    items: dict[str, list[tuple[Expr, int]]] = field(default_factory=dict)
+    """By list: which operand is which node."""
+    _parents: list[int] = field(default_factory=list)
+    _nodes: dict[Expr, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(sought: Sought) -> TermTypes:
+        """What a body says of the types of its terms."""
+        types = TermTypes({key: text for key, text in reversed(sought.named) if text != "frozen"})
+        for a, b in sought.equations:
+            types._join(types._node(a), types._node(b))
+        for name, index, item in sought.items:
+            types.items.setdefault(name, []).append((index, types._node(item)))
+        by_key: dict[str, Applied] = {}
+        for applied in types.applied:
+            other = by_key.setdefault(applied.key, applied)
+            if len(other.operands) == len(applied.operands):
+                for x, y in zip((*other.operands, other.result), (*applied.operands, applied.result), strict=True):
+                    types._join(x, y)
+        return types
+
+    def root(self, node: int) -> int:
+        """The node that stands for all of the same type."""
+        while self._parents[node] != node:
+            node = self._parents[node]
+        return node
+
+    def _join(self, a: int, b: int) -> None:
+        self._parents[self.root(a)] = self.root(b)
+
+    def _node(self, term: Expr) -> int:
+        known = self._nodes.get(term)
+        if known is None:
+            known = self._nodes[term] = len(self._parents)
+            self._parents.append(known)
+            if isinstance(term, tuple):
+                self._made(term, known)
+        return known
+
+    def _made(self, term: tuple[Expr, ...], node: int) -> None:
+        if term[0] == "at":
+            self.applied.append(Applied(str(term[1]), (self._node(term[2]),), "", node))
+        elif term[0] == "Op":
+            operands, rest = [], term[2]
+            while isinstance(rest, tuple) and rest[0] == "Arg":
+                operands.append(self._node(rest[1]))
+                rest = rest[2]
+            name = rest if isinstance(rest, str) else ""
+            self.applied.append(Applied(str(term[1]), tuple(operands), name, node))
+        elif term[0] == "Get":
+            self.gets.append((term[1], self._node(term[2]), node))

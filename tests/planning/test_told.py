@@ -1,0 +1,61 @@
+"""What plans say of themselves: changes, algorithms that were not offered, titles of regions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from programs import AVX2, constant, program
+from tvm import relax
+from tvm.relax import op
+
+import eqsat_layout
+
+
+def two_convolutions(builder: Any, x: Any) -> Any:
+    y = builder.emit(op.nn.conv2d(x, constant(32, 32, 3, 3), padding=1), "first")
+    return builder.emit(op.nn.conv2d(builder.emit(op.nn.relu(y)), constant(32, 32, 3, 3, seed=1), strides=2), "second")
+
+
+def test_changes_add_up_to_the_costs_of_the_plan() -> None:
+    plan = eqsat_layout.plan(program(two_convolutions, (1, 32, 56, 56)), AVX2)
+    assert np.isclose(sum(c.before for c in plan.changes), plan.input_cost)
+    assert np.isclose(sum(c.after for c in plan.changes), plan.cost)
+    by_name = {name: change for change in plan.changes for name in change.names if change.op == "nn.conv2d"}
+    assert by_name["first"].now.startswith("winograd F(")
+    assert "winograd" not in by_name["second"].now
+
+
+def test_why_not_says_why_an_algorithm_was_not_offered() -> None:
+    plan = eqsat_layout.plan(program(two_convolutions, (1, 32, 56, 56)), AVX2)
+    reasons = {(r.layout, r.reason) for r in plan.why_not("conv2d") if r.index_map is None}
+    assert ("winograd F(4,3)", "its strides are (2, 2) and its dilation (1, 1), not 1") in reasons
+    assert ("winograd F(2,5)", "its window is 3x3") in reasons
+    assert ("transposed", "its data is not stretched") in reasons
+    assert not any(reason == "its graph was not understood" for _, reason in reasons)
+    assert "winograd F(4,3)" in str(plan.why_not("conv2d"))
+
+    exact = eqsat_layout.plan(program(two_convolutions, (1, 32, 56, 56)), AVX2, approx=False)
+    reasons = {(r.layout, r.reason) for r in exact.why_not("conv2d") if r.index_map is None}
+    assert ("winograd F(4,3)", "the target, or approx=False, leaves it out") in reasons
+
+    none = eqsat_layout.plan(program(two_convolutions, (1, 32, 56, 56)), AVX2, candidates=False)
+    reasons = {(r.layout, r.reason) for r in none.why_not("conv2d") if r.index_map is None}
+    assert ("winograd F(4,3)", "no candidates were asked for") in reasons
+
+
+def test_a_region_that_only_computes_shapes_says_so() -> None:
+    """It was titled "main", like the network itself."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 6), "float32"))
+    sizes = relax.Var("sizes", relax.TensorType((2,), "int64"))
+    with builder.function("main", [x, sizes]):
+        with builder.dataflow():
+            doubled = builder.emit_output(op.multiply(sizes, sizes))
+        shape = builder.emit(op.tensor_to_shape(doubled))
+        with builder.dataflow():
+            y = builder.emit_output(op.nn.relu(builder.emit(op.abs(x))))
+        builder.emit_func_output(relax.Tuple([shape, y]))
+    page = eqsat_layout.plan(builder.get()).html()
+    assert "main, part 1 of 2 (shapes only)" in page
+    assert '"main, part 2 of 2"' in page

@@ -1,0 +1,172 @@
+"""The page in a browser: nothing overlaps, all can be read, keys lead everywhere, and nothing is asked of anybody.
+
+Needs playwright and a Chromium: ``$CHROMIUM`` or one on the path.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import AVX2
+
+import eqsat_layout
+from eqsat_layout.models import resnet50
+from eqsat_layout.targets.lowering import prepared
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
+
+CHROMIUM = os.environ.get("CHROMIUM") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell"))), None
+)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: set $CHROMIUM to one")
+
+CHECKS = (Path(__file__).parent / "checks.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small ResNet with Winograd stages, residual edges, repeats and a transform."""
+    mod = prepared(resnet50(image=64, width=32, blocks=(3, 4, 2, 1)))
+    path = tmp_path_factory.mktemp("page") / "plan.html"
+    path.write_text(eqsat_layout.plan(mod, AVX2).html("A small ResNet"), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as own:
+        flags = ["--no-sandbox", "--disable-gpu"]
+        started = own.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser: Any, page_file: Path) -> Iterator[Any]:
+    """Opens the page in a window of some size; fails on errors of scripts and on requests."""
+    said: list[str] = []
+    pages: list[Any] = []
+
+    def open_page(width: int = 1500, height: int = 900, **how: Any) -> Any:
+        page = browser.new_page(viewport={"width": width, "height": height}, **how)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("console", lambda message: said.append(message.text))
+        page.on("request", lambda request: said.append(request.url) if request.url != page_file.as_uri() else None)
+        page.goto(page_file.as_uri())
+        pages.append(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert said == []
+
+
+def ask(page: Any, call: str) -> Any:
+    """What a function of ``checks.js`` says."""
+    return page.evaluate(f"() => {{ {CHECKS}\nreturn {call}; }}")
+
+
+@pytest.mark.parametrize("folded", [True, False])
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_nothing_overlaps(opened: Any, side: str, folded: bool) -> None:
+    page = opened()
+    if not folded:
+        page.click("#fold")
+    cards, bad = ask(page, f"overlaps({side!r})")
+    assert cards > 10
+    assert bad == []
+
+
+def test_folding_shows_less(opened: Any) -> None:
+    page = opened()
+    folded = page.evaluate("document.querySelectorAll('.card').length")
+    assert page.evaluate("document.querySelectorAll('.badge').length") > 0
+    page.click("#fold")
+    assert page.evaluate("document.querySelectorAll('.card').length") > folded
+    assert page.evaluate("document.querySelectorAll('.badge').length") == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_can_be_read(opened: Any, scheme: str) -> None:
+    page = opened(color_scheme=scheme)
+    page.click("#next")
+    seen, bad = ask(page, "unreadable()")
+    assert seen > 100
+    assert bad == []
+
+
+def test_a_click_tells_what_is_known(opened: Any) -> None:
+    page = opened()
+    page.click(".column.after .row.op.changed >> nth=0")
+    told = page.inner_text("#details")
+    for word in ("layout", "cost", "why", "rules", "kernel", "before", "Ways to make it"):
+        assert word in told, word
+
+
+def test_keys_lead_everywhere(opened: Any) -> None:
+    page = opened()
+    page.focus(".column.after .row[tabindex='0']")
+    first = ask(page, "focused()")
+    page.keyboard.press("ArrowDown")
+    second = ask(page, "focused()")
+    assert second != first
+    page.keyboard.press("ArrowUp")
+    assert ask(page, "focused()") == first
+    page.keyboard.press("n")
+    assert ask(page, "focused()")[0] == "after"
+    assert "changed" in ask(page, "focused()")[1]
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "search"
+    assert page.evaluate("[...document.querySelectorAll('.row')].every((e) => e.getAttribute('aria-label').length > 3)")
+    assert page.evaluate("document.querySelectorAll('.column.after .row[tabindex=\"0\"]').length") == 1
+
+
+def test_next_leads_through_every_changed_kernel_and_back(opened: Any) -> None:
+    page = opened()
+    stops = ask(page, "changedCards()")
+    seen = set()
+    for _ in range(stops):
+        page.click("#next")
+        seen.add(ask(page, "chosen()"))
+    assert len(seen) == stops > 5
+    page.click("#previous")
+    assert ask(page, "chosen()") in seen
+
+
+def test_search_finds(opened: Any) -> None:
+    page = opened()
+    page.fill("#search", "winograd")
+    count = int(page.inner_text("#found").split()[0])
+    assert count > 0
+    page.press("#search", "Enter")
+    assert page.inner_text("#found") == f"1 of {count}"
+    assert "winograd" in page.inner_text("#details")
+
+
+def test_ops_stand_beside_themselves(opened: Any) -> None:
+    """Aligned by op: for most ops that are drawn on both sides, the cards are at one height."""
+    page = opened()
+    both, level = ask(page, "aligned()")
+    assert both > 20
+    assert level / both > 0.6
+
+
+def test_a_narrow_window_has_one_column(opened: Any) -> None:
+    page = opened(width=700)
+    shown = ask(page, "shownColumns()")
+    assert shown == ["column after"]
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.click("[data-side=before][role=radio]")
+    shown = ask(page, "shownColumns()")
+    assert shown == ["column before"]
+
+
+def test_the_file_is_small(page_file: Path) -> None:
+    assert page_file.stat().st_size < 1_000_000

@@ -1,0 +1,75 @@
+"""Names of layouts: letters where the program gives its axes some, numbers of axes where not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from programs import AVX2, constant, program
+from tvm.relax import op
+
+import eqsat_layout
+from eqsat_layout.maps import UNDEF, Format, IndexMap, index_map_from_names
+from eqsat_layout.report.layout_names import LayoutNames
+
+IMAGES = LayoutNames({4: "NCHW"})
+SHAPE = (2, 32, 8, 8)
+PACKED = Format.make(index_map_from_names("NCHW", "NCHW16c", SHAPE))
+
+
+@pytest.mark.parametrize(
+    ("fmt", "lettered", "numbered"),
+    [
+        (Format.row_major((1, 32, 8, 8)), "NCHW", "row-major"),
+        (Format.make(IndexMap.permutation(SHAPE, (0, 2, 3, 1))), "NHWC", "axes 0 2 3 1"),
+        (PACKED, "NCHW16c", "axis 1 by 16"),
+        (Format.make(index_map_from_names("NCHW", "NHWC8c", SHAPE)), "NHWC8c", "axes 0 2 3 1, axis 1 by 8"),
+        (Format.make(index_map_from_names("NCHW", "NCHW16c", (1, 16, 8, 8))), "NCHW16c", "axis 1 by 16"),
+        (Format.make(IndexMap.permutation((4, 6), (1, 0))), "axes 1 0", "axes 1 0"),
+        (Format.make(IndexMap.reshape((4, 6), (24,))), "(i, j) -> (i*6 + j)", "(i, j) -> (i*6 + j)"),
+        (
+            Format.make(IndexMap.identity((4, 8)), padding=((0, 0), (0, 2)), fill=UNDEF),
+            "row-major +?",
+            "row-major +?",
+        ),
+    ],
+)  # fmt: skip
+def test_layouts_have_short_names(fmt: Format, lettered: str, numbered: str) -> None:
+    assert IMAGES(fmt) == lettered
+    assert LayoutNames()(fmt) == numbered
+
+
+def test_letters_come_from_convolutions_only() -> None:
+    """The five axes of Winograd's stages were called "NCDHW16d", the six "ABCDEF16d"."""
+
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.nn.conv2d(x, constant(32, 32, 3, 3), padding=1))
+        return builder.emit(op.nn.relu(y))
+
+    choices = eqsat_layout.plan(program(body, (1, 32, 56, 56)), AVX2).explain().choices
+    assert {len(c.result.split()) for c in choices if c.op.startswith("winograd")} > {1}
+    assert not any("NCDHW" in c.result or "ABC" in c.result for c in choices)
+    assert {c.result for c in choices if c.op == "nn.relu"} <= {"NCHW", "NHWC", "NCHW8c", "NCHW16c"}
+
+
+def test_a_convolution_that_was_written_in_blocks_is_called_so() -> None:
+    """It was called "NCDHW", as if it had depth."""
+
+    def body(builder: Any, x: Any) -> Any:
+        w = constant(2, 2, 3, 3, 4, 4)
+        y = builder.emit(op.nn.conv2d(x, w, padding=1, data_layout="NCHW4c", kernel_layout="OIHW4i4o"))
+        return builder.emit(op.nn.relu(y))
+
+    page = eqsat_layout.plan(program(body, (1, 2, 6, 6, 4))).html()
+    assert "NCHW4c" in page
+    assert "NCDHW" not in page
+
+
+def test_ranks_on_which_ops_differ_have_no_letters() -> None:
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.nn.conv2d(x, constant(8, 8, 1, 1)))
+        return builder.emit(op.nn.max_pool2d(y, pool_size=(2, 2), layout="NHWC"))
+
+    page = eqsat_layout.plan(program(body, (1, 8, 6, 6))).html()
+    assert "row-major" in page
+    assert '"NCHW"' not in page
