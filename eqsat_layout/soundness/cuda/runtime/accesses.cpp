@@ -79,12 +79,12 @@ inline void look(Thread& thread, const void* address, size_t size, bool aligned)
     fault("alignment", 0, "it %s %zu bytes of %s memory at byte %zu, which %zu does not divide", verb(access), size,
           name(slot), at, size);
   if (++launch.accesses > MOST_ACCESSES)
-    fault("limit", 0, "2**31 accesses to memory in one turn: blocks run one after another, none can wait for a later one");
+    fault("limit", 0, "2**31 accesses in one turn: blocks run one after another, none can wait for a later one");
   if (size >> slots[slot].granule == 0) restart_with_finer_cells(size);
   if (slot) return touch_cells<access, false>(thread, slot, at, size);
   if (!is_declared(at, size))
-    fault("range", 0, "it %s %zu bytes at byte %zu of shared memory, where the kernel declares none", verb(access), size,
-          at);
+    fault("range", 0, "it %s %zu bytes at byte %zu of shared memory, where the kernel declares none", verb(access),
+          size, at);
   if (!launch.serial && access != Access::atomic) count_touch(thread, at, size);
   touch_cells<access, true>(thread, slot, at, size);
 }
@@ -108,18 +108,19 @@ void touch_pending(Thread& thread, const void* address, size_t size) {
 void settle(Thread& thread, const void* address, size_t size) {
   const Slot& memory = slots[0];
   size_t at = place_in_slot(address);
-  for (size_t i = at >> memory.granule; i <= (at + size - 1) >> memory.granule; i++) memory.cells[i].writer = now(thread);
+  for (size_t i = at >> memory.granule; i <= (at + size - 1) >> memory.granule; i++)
+    memory.cells[i].writer = now(thread);
 }
 
 }  // namespace sim
 
 // The compiler calls these before each access of a kernel (-fsanitize=thread).
-#define LOOK(access, size, aligned)                     \
-  {                                                     \
-    sim::launch.place = __builtin_return_address(0);    \
+#define LOOK(access, size, aligned)                                  \
+  {                                                                  \
+    sim::launch.place = __builtin_return_address(0);                 \
     sim::look<sim::Access::access>(*sim::current, p, size, aligned); \
   }
-#define ACCESS(size)                                                          \
+#define ACCESS(size)                                                           \
   extern "C" void __tsan_read##size(void* p) LOOK(read, size, true)            \
   extern "C" void __tsan_write##size(void* p) LOOK(write, size, true)          \
   extern "C" void __tsan_unaligned_read##size(void* p) LOOK(read, size, false) \

@@ -60,7 +60,8 @@ void count_conflicts() {
       return a.place != b.place ? a.place < b.place : a.turn < b.turn;
     });
     for (size_t begin = 0, end; begin < asked.size(); begin = end) {
-      for (end = begin; end < asked.size() && asked[end].place == asked[begin].place && asked[end].turn == asked[begin].turn;)
+      end = begin;
+      while (end < asked.size() && asked[end].place == asked[begin].place && asked[end].turn == asked[begin].turn)
         end++;
       count(asked.data() + begin, asked.data() + end);
     }

@@ -1,7 +1,8 @@
 // What is known of a few bytes of memory: who wrote them last and who read them since, and whether that was before.
 //
-// Two accesses, one of them a write, are a race unless a barrier of the block lies between them, or one of the warp where
-// both are of one warp. Intervals between barriers are counted over all blocks, so a number tells the block as well.
+// Two accesses, one of them a write, are a race unless a barrier of the block lies between them, or one of the warp
+// where both are of one warp. Intervals between barriers are counted over all blocks, so a number tells
+// the block as well.
 #pragma once
 #include "state.h"
 #include "warps.h"

@@ -49,19 +49,19 @@ struct Small {
   }
 };
 
-#define SIM_OPERATOR(op)                                                                                       \
-  template <class F> SIM_INLINE Small<F> operator op(Small<F> a, Small<F> b) {                                     \
-    return Small<F>(static_cast<float>(a) op static_cast<float>(b));                                           \
-  }                                                                                                            \
+#define SIM_OPERATOR(op)                                                       \
+  template <class F> SIM_INLINE Small<F> operator op(Small<F> a, Small<F> b) { \
+    return Small<F>(static_cast<float>(a) op static_cast<float>(b));           \
+  }                                                                            \
   template <class F> SIM_INLINE Small<F>& operator op##=(Small<F>& a, Small<F> b) { return a = a op b; }
 SIM_OPERATOR(+)
 SIM_OPERATOR(-)
 SIM_OPERATOR(*)
 SIM_OPERATOR(/)
 #undef SIM_OPERATOR
-#define SIM_COMPARISON(op)                                                     \
-  template <class F> SIM_INLINE bool operator op(Small<F> a, Small<F> b) {         \
-    return static_cast<float>(a) op static_cast<float>(b);                     \
+#define SIM_COMPARISON(op)                                                 \
+  template <class F> SIM_INLINE bool operator op(Small<F> a, Small<F> b) { \
+    return static_cast<float>(a) op static_cast<float>(b);                 \
   }
 SIM_COMPARISON(<)
 SIM_COMPARISON(>)
@@ -79,12 +79,12 @@ using __nv_bfloat16 = sim::Small<sim::Bfloat16Format>;
 using nv_bfloat16 = __nv_bfloat16;
 
 // A type, pairs of it, and its functions.
-#define SIM_SMALL(type, pair, make, from_float, to_float, as_ushort, as_short, from_ushort, from_short)    \
-  struct alignas(4) pair {                                                                               \
-    type x, y;                                                                                           \
-    pair() = default;                                                                                    \
-    pair(type x, type y) : x(x), y(y) {}                                                                 \
-  };                                                                                                     \
+#define SIM_SMALL(type, pair, make, from_float, to_float, as_ushort, as_short, from_ushort, from_short)      \
+  struct alignas(4) pair {                                                                                   \
+    type x, y;                                                                                               \
+    pair() = default;                                                                                        \
+    pair(type x, type y) : x(x), y(y) {}                                                                     \
+  };                                                                                                         \
   SIM_INLINE pair make(type x, type y) { return pair(x, y); }                                                \
   SIM_INLINE type from_float(float value) { return type(value); }                                            \
   SIM_INLINE type from_float##_rn(float value) { return type(value); }                                       \
@@ -100,8 +100,8 @@ using nv_bfloat16 = __nv_bfloat16;
   SIM_INLINE type __hneg(type a) { return -a; }                                                              \
   SIM_INLINE type __habs(type a) { return type::raw(a.__x & 0x7fff); }                                       \
   SIM_INLINE type __hfma(type a, type b, type c) {                                                           \
-    return type(static_cast<float>(static_cast<double>(float(a)) * float(b) + float(c)));               \
-  }                                                                                                      \
+    return type(static_cast<float>(static_cast<double>(float(a)) * float(b) + float(c)));                    \
+  }                                                                                                          \
   SIM_INLINE type __hmax(type a, type b) { return a != a ? b : b != b || a > b ? a : b; }                    \
   SIM_INLINE type __hmin(type a, type b) { return a != a ? b : b != b || a < b ? a : b; }                    \
   SIM_INLINE bool __hgt(type a, type b) { return a > b; }                                                    \

@@ -18,13 +18,13 @@
 #define CUDART_INF __builtin_inf()
 #define CUDART_NAN __builtin_nan("")
 
-#define SIM_UNARY(name)                                          \
-  extern "C" double name(double);                                \
-  extern "C" float name##f(float);                               \
-  SIM_INLINE float name(float x) { return name##f(x); }              \
+#define SIM_UNARY(name)                                               \
+  extern "C" double name(double);                                     \
+  extern "C" float name##f(float);                                    \
+  SIM_INLINE float name(float x) { return name##f(x); }               \
   template <class T, class = std::enable_if_t<std::is_integral_v<T>>> \
-  SIM_INLINE double name(T x) {                                      \
-    return name(static_cast<double>(x));                         \
+  SIM_INLINE double name(T x) {                                       \
+    return name(static_cast<double>(x));                              \
   }
 SIM_UNARY(exp) SIM_UNARY(exp2) SIM_UNARY(expm1) SIM_UNARY(log) SIM_UNARY(log2) SIM_UNARY(log10) SIM_UNARY(log1p)
 SIM_UNARY(sqrt) SIM_UNARY(cbrt) SIM_UNARY(sin) SIM_UNARY(cos) SIM_UNARY(tan) SIM_UNARY(sinh) SIM_UNARY(cosh)
@@ -32,13 +32,13 @@ SIM_UNARY(tanh) SIM_UNARY(asin) SIM_UNARY(acos) SIM_UNARY(atan) SIM_UNARY(asinh)
 SIM_UNARY(erf) SIM_UNARY(erfc) SIM_UNARY(tgamma) SIM_UNARY(lgamma) SIM_UNARY(floor) SIM_UNARY(ceil) SIM_UNARY(trunc)
 SIM_UNARY(round) SIM_UNARY(rint) SIM_UNARY(nearbyint) SIM_UNARY(fabs)
 #undef SIM_UNARY
-#define SIM_BINARY(name)                                                                           \
-  extern "C" double name(double, double);                                                          \
-  extern "C" float name##f(float, float);                                                          \
-  SIM_INLINE float name(float x, float y) { return name##f(x, y); }                                    \
+#define SIM_BINARY(name)                                                                                \
+  extern "C" double name(double, double);                                                               \
+  extern "C" float name##f(float, float);                                                               \
+  SIM_INLINE float name(float x, float y) { return name##f(x, y); }                                     \
   template <class T, class U, class = std::enable_if_t<!std::is_same_v<T, U> || std::is_integral_v<T>>> \
-  SIM_INLINE double name(T x, U y) {                                                                   \
-    return name(static_cast<double>(x), static_cast<double>(y));                                   \
+  SIM_INLINE double name(T x, U y) {                                                                    \
+    return name(static_cast<double>(x), static_cast<double>(y));                                        \
   }
 SIM_BINARY(pow) SIM_BINARY(fmod) SIM_BINARY(fmax) SIM_BINARY(fmin) SIM_BINARY(atan2) SIM_BINARY(hypot)
 SIM_BINARY(copysign) SIM_BINARY(remainder) SIM_BINARY(nextafter)
@@ -57,7 +57,8 @@ SIM_INLINE bool isinf(double x) { return __builtin_isinf(x); }
 SIM_INLINE bool isfinite(float x) { return __builtin_isfinite(x); }
 SIM_INLINE bool isfinite(double x) { return __builtin_isfinite(x); }
 
-template <class T, class U> SIM_INLINE std::enable_if_t<std::is_arithmetic_v<T> && std::is_arithmetic_v<U>, std::common_type_t<T, U>>
+template <class T, class U>
+SIM_INLINE std::enable_if_t<std::is_arithmetic_v<T> && std::is_arithmetic_v<U>, std::common_type_t<T, U>>
 max(T a, U b) {
   using C = std::common_type_t<T, U>;
   if constexpr (std::is_floating_point_v<C>)
@@ -65,7 +66,8 @@ max(T a, U b) {
   else
     return static_cast<C>(a) > static_cast<C>(b) ? static_cast<C>(a) : static_cast<C>(b);
 }
-template <class T, class U> SIM_INLINE std::enable_if_t<std::is_arithmetic_v<T> && std::is_arithmetic_v<U>, std::common_type_t<T, U>>
+template <class T, class U>
+SIM_INLINE std::enable_if_t<std::is_arithmetic_v<T> && std::is_arithmetic_v<U>, std::common_type_t<T, U>>
 min(T a, U b) {
   using C = std::common_type_t<T, U>;
   if constexpr (std::is_floating_point_v<C>)

@@ -1,4 +1,5 @@
-// Shared memory, atomics and fences, as kernels name them. What happens in memory happens in the runtime, which watches it.
+// Shared memory, atomics and fences, as kernels name them. What happens in memory happens in the runtime, which
+// watches it.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -36,9 +37,9 @@ template <class T> struct Same {
 
 }  // namespace sim
 
-#define SIM_ATOMIC(name, expression)                                      \
+#define SIM_ATOMIC(name, expression)                                           \
   template <class T> SIM_INLINE T name(T* at, typename sim::Same<T>::type v) { \
-    return sim::changed(at, [v](T old) -> T { return expression; });      \
+    return sim::changed(at, [v](T old) -> T { return expression; });           \
   }
 SIM_ATOMIC(atomicAdd, old + v)
 SIM_ATOMIC(atomicSub, old - v)

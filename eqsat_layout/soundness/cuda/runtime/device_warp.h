@@ -57,8 +57,8 @@ SIM_INLINE unsigned sim_mask(unsigned mask = 0xffffffffu) { return mask; }
 #define __activemask() sim::active_mask(__LINE__)
 #define __match_any_sync(mask, value) sim::match_any(__LINE__, mask, static_cast<uint64_t>(value))
 
-#define SIM_REDUCE(name, sum, type)                                                     \
-  SIM_INLINE type sim_reduce_##name(int line, unsigned mask, type value) {                  \
+#define SIM_REDUCE(name, sum, type)                                                                 \
+  SIM_INLINE type sim_reduce_##name(int line, unsigned mask, type value) {                          \
     return static_cast<type>(sim::reduce(line, mask, sim::Sum::sum, static_cast<unsigned>(value))); \
   }
 SIM_REDUCE(add, add, int) SIM_REDUCE(add, add, unsigned) SIM_REDUCE(min, smin, int) SIM_REDUCE(min, min, unsigned)

@@ -1,8 +1,9 @@
 // Instructions of a warp on matrices: mma, ldmatrix, stmatrix.
 //
-// One law gives all fragments of mma.m16n8k* (PTX ISA, "Matrix Fragments for mma.m16n8k..."): with `e` elements in a
-// register, lane 4 g + t holds in register w of A row g + 8 (w mod 2), columns e t + 4 e (w / 2) and on; in register w of B
-// rows e t + 4 e w and on of column g; of C, register w of 32 bits, row g + 8 (w / 2), column 2 t + w mod 2.
+// One law gives all fragments of mma.m16n8k* (PTX ISA 9.7.14.5, "Matrix Fragments for mma.m16n8k..."). With `e`
+// elements in a register, lane 4 g + t holds in register w of A row g + 8 (w mod 2), columns e t + 4 e (w / 2) and on;
+// in register w of B rows e t + 4 e w and on of column g; in register w of C, if those have 32 bits, row g + 8 (w / 2),
+// column 2 t + w mod 2.
 #include <algorithm>
 
 #include "accesses.h"
@@ -118,8 +119,8 @@ struct Rows {
   unsigned row;
 };
 
-// Lane 8 m + r gives the address of row r of matrix m; lane l holds of each matrix the two elements at row l / 4, columns
-// 2 (l mod 4) and on, rows and columns exchanged if transposed (PTX ISA, ldmatrix).
+// Lane 8 m + r gives the address of row r of matrix m; lane l holds of each matrix the two elements at row l / 4,
+// columns 2 (l mod 4) and on, rows and columns exchanged if transposed (PTX ISA 9.7.14.5.15, ldmatrix).
 void move_matrices(Thread* const* lanes, void* const* operands, unsigned mask) {
   need_whole_warp("ldmatrix or stmatrix", mask);
   const auto& first = *static_cast<Rows*>(operands[0]);

@@ -71,7 +71,7 @@ char* static_shared(int id, size_t bytes, size_t alignment) {
   if (id >= static_cast<int>(statics.size())) statics.resize(static_cast<size_t>(id) + 1, Static{0, 0});
   Static& one = statics[static_cast<size_t>(id)];
   if (!one.end) {
-    size_t begin = (end_of_statics() + GAP + alignment - 1) / alignment * alignment;  // what leaves an array hits the gap
+    size_t begin = (end_of_statics() + GAP + alignment - 1) / alignment * alignment;  // the gap is nobody's
     if (begin + bytes > slots[0].size) fault("limit", 0, "more than %zu bytes of shared memory", MOST_SHARED);
     one = {begin, begin + bytes};
   }

@@ -1,5 +1,5 @@
-// Memory of a launch: arguments and shared memory, each in a slot of 64 GiB of addresses, so that an index that leaves one
-// never hits another; beside each, cells that say who touched it.
+// Memory of a launch: arguments and shared memory, each in a slot of 64 GiB of addresses, so that an index that leaves
+// one never hits another; beside each, cells that say who touched it.
 #pragma once
 #include <vector>
 

@@ -1,4 +1,5 @@
-// Bits of floats, and rounding to half and bfloat16, which is the runtime's: inlined it would cost seconds of compile time.
+// Bits of floats, and rounding to half and bfloat16, which is the runtime's: inlined it would cost seconds of
+// compile time.
 #pragma once
 #include <stdint.h>
 #include <string.h>

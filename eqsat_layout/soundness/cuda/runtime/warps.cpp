@@ -98,12 +98,13 @@ bool complete_whoever() {
 [[noreturn]] void stuck() {
   for (size_t number = 0; number < warps.size(); number++)
     for (const Group& group : warps[number].groups)
-      fault("convergence", group.line, "%s of warp %zu is reached by lanes %#x only, not by all of its mask %#x", group.name,
-            number, group.arrived, group.mask & warps[number].alive);
+      fault("convergence", group.line, "%s of warp %zu is reached by lanes %#x only, not by all of its mask %#x",
+            group.name, number, group.arrived, group.mask & warps[number].alive);
   for (const Thread& thread : threads)
     if (thread.ended || thread.waits_at != barrier_line)
       fault("barrier", barrier_line, "a barrier is reached by %d of %d threads; thread (%u, %u, %u) %s", at_barrier,
-            launch.threads, thread.index.x, thread.index.y, thread.index.z, thread.ended ? "has ended" : "waits elsewhere");
+            launch.threads, thread.index.x, thread.index.y, thread.index.z,
+            thread.ended ? "has ended" : "waits elsewhere");
   fault("barrier", barrier_line, "a barrier is reached by %d of %d threads", at_barrier, launch.threads);
 }
 
