@@ -14,6 +14,7 @@ from eqsat_layout.graph.constants import GROWTH
 from eqsat_layout.implementations.algorithms.convolution import Convolution, convolution_of
 from eqsat_layout.implementations.algorithms.groups import grouped, merged
 from eqsat_layout.implementations.algorithms.im2col import im2col
+from eqsat_layout.implementations.algorithms.taps import taps_apart
 from eqsat_layout.implementations.algorithms.transposed import transposed
 from eqsat_layout.implementations.algorithms.winograd import winograd, winograd_growth
 from eqsat_layout.tir.computation import Computation
@@ -47,6 +48,7 @@ ALGORITHMS: Final = (
     Algorithm("winograd F(2,7)", True, lambda conv: winograd(conv, 2, 7), winograd_growth(2, 7)),
     Algorithm("im2col", False, im2col),
     Algorithm("transposed", True, transposed),
+    Algorithm("taps apart", True, taps_apart),
     Algorithm("groups", False, grouped, grouped=True),
     Algorithm("groups of 8", True, lambda conv: merged(conv, 8), 8, grouped=True),
     Algorithm("groups of 16", True, lambda conv: merged(conv, 16), 16, grouped=True),

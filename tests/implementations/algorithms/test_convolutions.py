@@ -145,6 +145,36 @@ def test_transposed_convolutions_of_any_shape(size: Any, window: Any, stretch: A
     assert found is None or found < 1e-5
 
 
+@given(
+    size=st.tuples(st.integers(2, 7), st.integers(2, 7)),
+    window=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    dilation=st.tuples(st.integers(1, 7), st.integers(1, 7)),
+    strides=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    data=st.data(),
+)
+@settings(max_examples=20, deadline=None)
+def test_windows_that_mostly_meet_padding(size: Any, window: Any, dilation: Any, strides: Any, data: Any) -> None:
+    reach = [(w - 1) * d for w, d in zip(window, dilation, strict=True)]
+    padding = [data.draw(st.integers(max(0, r + 1 - s), r)) for s, r in zip(size * 2, reach * 2, strict=True)]
+    attrs = {"padding": padding, "dilation": list(dilation), "strides": list(strides)}
+    call, params = called((2, 3, *size), (5, 3, *window), **attrs)
+    (own,) = [a for a in ALGORITHMS if a.name == "taps apart"]
+    found = error(call, params, own)
+    assert found is None or found < 1e-5
+
+
+@pytest.mark.parametrize(("dilation", "kernels"), [(1, 0), (3, 9), (6, 1)])
+def test_taps_that_meet_no_data_are_left_out(dilation: int, kernels: int) -> None:
+    call, _ = called((1, 8, 4, 4), (8, 8, 3, 3), padding=[dilation] * 4, dilation=[dilation] * 2)
+    (own,) = [a for a in ALGORITHMS if a.name == "taps apart"]
+    module = own.of(recognised(call))
+    assert (module is not None) == (kernels > 0)
+    if module is not None:
+        bindings = [b for block in module["main"].body.blocks for b in block.bindings]
+        products = [b for b in bindings if "tap_product" in str(b.value.args[0])]
+        assert len(products) == kernels
+
+
 def test_a_transposed_convolution_has_no_zeros_left() -> None:
     call, _ = called_transposed((1, 8, 5, 5), (8, 4, 2, 2), strides=[2, 2])
     conv = recognised(call)
