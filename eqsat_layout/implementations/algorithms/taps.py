@@ -24,6 +24,8 @@ from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by
 
 _MOST_OF_DATA: Final = 0.5
 """Share of the products that meet data above which products with padding are cheaper than many small kernels."""
+_MOST_TAPS: Final = 9
+"""As every one is a kernel, and the search for layouts has to choose some for each."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,10 @@ def taps_apart(conv: Convolution) -> tvm.IRModule | None:
     Products with the zeros of the padding are left out: in the op, those of infinite weights are NaN.
     """
     taps = list(_taps(conv))
+    if conv.is_transposed or not 0 < len(taps) <= _MOST_TAPS:
+        return None
     met = sum(math.prod(tap.size) for tap in taps)
-    if conv.is_transposed or not taps or met > _MOST_OF_DATA * math.prod(conv.windows) * math.prod(conv.out_size):
+    if met > _MOST_OF_DATA * math.prod(conv.windows) * math.prod(conv.out_size):
         return None
     builder = relax.BlockBuilder()
     data, kernel, params = operands(conv)
