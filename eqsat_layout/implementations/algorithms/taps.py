@@ -32,13 +32,13 @@ _MOST_TAPS: Final = 9
 class _Tap:
     """Element ``window`` of the window; it meets data at the places from ``first`` up to ``end``, by axis."""
 
-    window: tuple[int, int]
-    first: tuple[int, int]
-    end: tuple[int, int]
+    window: tuple[int, ...]
+    first: tuple[int, ...]
+    end: tuple[int, ...]
 
     @property
-    def size(self) -> tuple[int, int]:
-        return self.end[0] - self.first[0], self.end[1] - self.first[1]
+    def size(self) -> tuple[int, ...]:
+        return tuple(end - first for first, end in zip(self.first, self.end, strict=True))
 
 
 def taps_apart(conv: Convolution) -> tvm.IRModule | None:
@@ -93,10 +93,10 @@ def _offset(conv: Convolution, axis: int, element: int) -> int:
 
 def _weights(kernel: te.Tensor, *, tap: _Tap, conv: Convolution) -> te.Tensor:
     """The kernel with windows of this one element."""
-    shape = ordered_by(conv.kernel, (conv.channels[1], conv.channels[0], 1, 1))
+    shape = ordered_by(conv.kernel, (conv.channels[1], conv.channels[0], *(1 for _ in tap.window)))
 
     def element(*indices: Any) -> Any:
-        o, i, _, _ = (indices[axis] for axis in conv.kernel)
+        o, i, *_ = (indices[axis] for axis in conv.kernel)
         return kernel(*ordered_by(conv.kernel, (o, i, *tap.window)))
 
     return te.compute(shape, element, name="tap_kernel")
@@ -109,9 +109,10 @@ def _product(data: te.Tensor, kernel: te.Tensor, *, tap: _Tap, conv: Convolution
     starts = [first * stride + by for first, stride, by in zip(tap.first, conv.strides, offsets, strict=True)]
 
     def element(*indices: Any) -> Any:
-        n, o, h, w = (indices[axis] for axis in conv.result)
-        place = (h * conv.strides[0] + starts[0], w * conv.strides[1] + starts[1])
-        return te.sum(data(*ordered_by(conv.data, (n, c, *place))) * kernel(*ordered_by(conv.kernel, (o, c, 0, 0))), c)
+        n, o, *places = (indices[axis] for axis in conv.result)
+        own = [place * stride + start for place, stride, start in zip(places, conv.strides, starts, strict=True)]
+        weight = kernel(*ordered_by(conv.kernel, (o, c, *(0 for _ in own))))
+        return te.sum(data(*ordered_by(conv.data, (n, c, *own))) * weight, c)
 
     return te.compute(ordered_by(conv.result, (conv.batch, conv.channels[1], *tap.size)), element, name="tap_product")
 

@@ -18,8 +18,12 @@ from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by,
 
 
 def transposed(conv: Convolution) -> tvm.IRModule | None:
-    """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` for data that is not stretched."""
-    if conv.stretches == (1, 1) or conv.strides != (1, 1) or conv.dilation != (1, 1):
+    """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` where nothing is stretched.
+
+    For windows along two axes.
+    """
+    plain = (1, 1)
+    if len(conv.size) != len(plain) or conv.stretches == plain or (conv.strides, conv.dilation) != (plain, plain):
         return None
     builder = relax.BlockBuilder()
     data, kernel, params = operands(conv)

@@ -126,6 +126,47 @@ def test_any_shape(size: Any, channels: Any, padding: Any, batch: int, algorithm
     assert found is None or found < 3e-5
 
 
+ONE_AND_THREE_AXES = [
+    pytest.param((17,), (3,), {"padding": 2}, {"winograd F(2,3)", "winograd F(4,3)", "im2col"}, id="1-D"),
+    pytest.param((17,), (5,), {"padding": 2}, {"winograd F(2,5)", "im2col"}, id="1-D, longer"),
+    pytest.param((17,), (3,), {"strides": 2, "dilation": 2}, {"im2col"}, id="1-D with strides"),
+    pytest.param((9,), (3,), {"padding": 8, "dilation": 8}, {"im2col", "taps apart"}, id="1-D, mostly padding"),
+    pytest.param((15,), (3,), {"groups": 2, "padding": 1}, {"groups", "groups of 8"}, id="1-D in groups"),
+    pytest.param((4, 6, 7), (3, 3, 3), {"padding": 1}, {"winograd F(2,3)", "winograd F(4,3)", "im2col"}, id="3-D"),
+    pytest.param(
+        (5, 6, 7), (1, 3, 3), {"padding": [0, 1, 1]}, {"winograd F(2,3)", "winograd F(4,3)", "im2col"}, id="flat"
+    ),
+    pytest.param(
+        (6, 4, 5), (3, 1, 1), {"padding": [1, 0, 0]}, {"winograd F(2,3)", "winograd F(4,3)", "im2col"}, id="deep"
+    ),
+    pytest.param(
+        (7, 6, 7),
+        (3, 3, 3),
+        {"strides": [2, 1, 1]},
+        {"winograd F(2,3)", "winograd F(4,3)", "im2col"},
+        id="deep strides",
+    ),
+    pytest.param((6, 6, 7), (3, 3, 3), {"strides": 2, "padding": 1}, {"im2col"}, id="3-D with strides"),
+]
+
+
+@pytest.mark.parametrize(("size", "window", "attrs", "names"), ONE_AND_THREE_AXES)
+def test_convolutions_along_one_axis_and_three(size: Any, window: Any, attrs: Any, names: set[str]) -> None:
+    groups = attrs.get("groups", 1)
+    shapes = ((2, 8, *size), (8, 8 // groups, *window))
+    params = [relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in zip("xw", shapes, strict=True)]
+    function = op.nn.conv1d if len(size) == 1 else op.nn.conv3d
+    call = relax.BlockBuilder().normalize(function(*params, **attrs))
+    conv = recognised(call)
+    assert (conv.size, conv.windows, conv.groups) == (size, window, groups)
+    own = [a for a in ALGORITHMS if a.of(conv) is not None]
+    assert {a.name for a in own} == names
+    for algorithm in own:
+        found = error(call, params, algorithm)
+        assert found is not None
+        assert found < 3e-5
+
+
 @given(
     size=st.tuples(st.integers(2, 6), st.integers(2, 6)),
     window=st.tuples(st.integers(1, 5), st.integers(1, 5)),
