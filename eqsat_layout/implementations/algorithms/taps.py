@@ -1,5 +1,4 @@
-"""A convolution whose window mostly meets padding, as one product of matrices for each element of the window that meets
-data.
+"""A convolution whose window mostly meets padding: a product of matrices for each element that meets data.
 
 In: a :class:`Convolution`. Out: a Relax module. A window that is dilated about as far as the data is wide (atrous
 pyramids of segmentation networks) has few elements inside the data at any place, and some nowhere. Each one that does
