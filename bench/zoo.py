@@ -47,7 +47,7 @@ class Model:
 def load(name: str, way: str, batch: int = 1) -> Imported:
     """Makes model ``name`` and imports it by ``way``, "export" or "onnx"."""
     network, sample = network_of(name, batch)
-    with torch.no_grad(), _quiet():
+    with torch.no_grad(), quiet():
         expected = tuple(t.numpy() for t in tensors(network(*sample)))
         module = _from_export(network, sample) if way == "export" else _from_onnx(network, sample)
     return Imported(module, tuple(t.numpy() for t in sample), expected)
@@ -59,15 +59,15 @@ def network_of(name: str, batch: int = 1) -> tuple[nn.Module, tuple[torch.Tensor
     torch.manual_seed(SEED)
     network = model.make().eval()
     sample = model.sample(batch)
-    with torch.no_grad(), _quiet():
-        _settle(network, sample)
+    with torch.no_grad(), quiet():
+        settle(network, sample)
     return network, sample
 
 
 def save_onnx(name: str, batch: int, path: Path) -> None:
     """Writes model ``name`` as an ONNX file."""
     network, sample = network_of(name, batch)
-    with torch.no_grad(), _quiet():
+    with torch.no_grad(), quiet():
         torch.onnx.export(network, sample, path, dynamo=True, external_data=False, verbose=False)
 
 
@@ -87,7 +87,7 @@ def _from_onnx(network: nn.Module, sample: tuple[torch.Tensor, ...]) -> tvm.IRMo
         return from_onnx(onnx.load(path), keep_params_in_input=False)
 
 
-def _settle(network: nn.Module, sample: tuple[torch.Tensor, ...]) -> None:
+def settle(network: nn.Module, sample: tuple[torch.Tensor, ...]) -> None:
     """Gives batch norms random weights and the statistics of the sample, and heads that start as 0 some weights.
 
     As they are made, the signal dies out on its way, and a comparison of results would be one of biases.
@@ -95,7 +95,7 @@ def _settle(network: nn.Module, sample: tuple[torch.Tensor, ...]) -> None:
     for parameter in network.parameters():
         if parameter.ndim > 1 and not parameter.any():
             nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
-    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    norms = [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     for norm in norms:
         nn.init.uniform_(norm.weight, 0.5, 1.5)
         nn.init.uniform_(norm.bias, -0.5, 0.5)
@@ -119,7 +119,7 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Exporters and frontends talk a lot."""
     previous = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -144,27 +144,27 @@ def _tokens(length: int) -> Callable[[int], tuple[torch.Tensor, ...]]:
 
 def _vision(name: str) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
-        return getattr(_torchvision().models, name)(weights=None)
+        return getattr(torchvision().models, name)(weights=None)
 
     return make
 
 
-def _torchvision() -> Any:
+def torchvision() -> Any:
     """torchvision; beside a torch that is built otherwise its native ops are missing, and only detection needs them."""
     try:
-        import torchvision
+        import torchvision as library
     except RuntimeError:
-        library = torch.library.Library("torchvision", "FRAGMENT")
+        fragment = torch.library.Library("torchvision", "FRAGMENT")
         for op in ("nms", "qnms"):
-            library.define(f"{op}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        import torchvision
-    return torchvision
+            fragment.define(f"{op}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import torchvision as library
+    return library
 
 
 def _bert() -> nn.Module:
     os.environ.setdefault("USE_TORCHVISION", "0")
     with contextlib.suppress(ImportError):
-        _torchvision()  # transformers imports it where it is installed
+        torchvision()  # transformers imports it where it is installed
     from transformers import BertConfig, BertModel
 
     return BertModel(BertConfig(attn_implementation="eager", return_dict=False))
@@ -205,14 +205,14 @@ def make_small() -> None:
     for name, size in sizes.items():
         MODELS[name] = replace(MODELS[name], sample=_image(size))
     MODELS["bert"] = replace(MODELS["bert"], sample=_tokens(32))
-    MODELS["vit_b_16"] = replace(MODELS["vit_b_16"], make=lambda: _torchvision().models.vit_b_16(image_size=64))
+    MODELS["vit_b_16"] = replace(MODELS["vit_b_16"], make=lambda: torchvision().models.vit_b_16(image_size=64))
     MODELS["maxvit_t"] = replace(MODELS["maxvit_t"], make=_small_maxvit)
 
 
 def _small_maxvit() -> nn.Module:
     """MaxViT-T for images of 64, whose parts have an edge of 2 instead of 7."""
     shape = {"stem_channels": 64, "block_channels": [64, 128, 256, 512], "block_layers": [2, 2, 5, 2], "head_dim": 32}
-    make = _torchvision().models.MaxVit
+    make = torchvision().models.MaxVit
     return make(input_size=(64, 64), partition_size=2, stochastic_depth_prob=0.2, **shape)
 
 

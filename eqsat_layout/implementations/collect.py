@@ -190,7 +190,10 @@ def _layouts_of_user(signature: Signature, names: Sequence[str], where: str) -> 
 
 
 def _hearts(graphs: Mapping[str, tuple[Alternative, ...]], signatures: Mapping[str, Signature]) -> set[str]:
-    """The ops that do most of the work of a graph; the others take the layouts that these have."""
+    """The ops that do most of the work of a graph; the others take the layouts that these have.
+
+    That is one op, or else all that multiply what comes from the operands: transforms have constant matrices.
+    """
     found: set[str] = set()
     for alternative in (a for own in graphs.values() for a in own):
         work = {
@@ -198,8 +201,16 @@ def _hearts(graphs: Mapping[str, tuple[Alternative, ...]], signatures: Mapping[s
             for node in alternative.graph.nodes
             if node.signature and (computation := signatures[node.signature].computation) is not None
         }
-        found |= {key for key, flops in work.items() if 2 * flops > sum(work.values())}
+        most = {key for key, flops in work.items() if 2 * flops > sum(work.values())}
+        found |= most or {key for key in work if _multiplies(alternative.graph, key, signatures)}
     return found
+
+
+def _multiplies(graph: Graph, key: str, signatures: Mapping[str, Signature]) -> bool:
+    """The op is a contraction, and none of its operands is a constant of the graph."""
+    computation = signatures[key].computation
+    operands = [graph.nodes[i].kind for node in graph.nodes if node.signature == key for i in node.inputs]
+    return computation is not None and any(b.is_contraction for b in computation.blocks) and "const" not in operands
 
 
 def _one_way(graphs: Mapping[str, tuple[Alternative, ...]], layouts: Mapping[str, object]) -> dict[str, str]:

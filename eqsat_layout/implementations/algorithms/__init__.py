@@ -14,6 +14,7 @@ from eqsat_layout.graph.constants import GROWTH
 from eqsat_layout.implementations.algorithms.convolution import Convolution, convolution_of
 from eqsat_layout.implementations.algorithms.groups import grouped, merged
 from eqsat_layout.implementations.algorithms.im2col import im2col, why_not_im2col
+from eqsat_layout.implementations.algorithms.taps import taps_apart, why_not_taps_apart
 from eqsat_layout.implementations.algorithms.transposed import transposed, why_not_transposed
 from eqsat_layout.implementations.algorithms.winograd import why_not_winograd, winograd, winograd_growth
 from eqsat_layout.tir.computation import Computation
@@ -64,6 +65,7 @@ ALGORITHMS: Final = (
     _winograd(2, 7),
     Algorithm("im2col", False, im2col, reason=why_not_im2col),
     Algorithm("transposed", True, transposed, reason=why_not_transposed),
+    Algorithm("taps apart", True, taps_apart, reason=why_not_taps_apart),
     Algorithm("groups", False, grouped, grouped=True),
     Algorithm("groups of 8", True, lambda conv: merged(conv, 8), 8, grouped=True),
     Algorithm("groups of 16", True, lambda conv: merged(conv, 16), 16, grouped=True),

@@ -1,52 +1,56 @@
-"""What a two-dimensional convolution is, read off its block.
+"""What a convolution along one, two or three axes is, read off its block.
 
 In: a computation. Out: :class:`Convolution`, or None. No op is known by name: a block is a convolution if it adds up
-products of two operands of which one slides along two axes and the other one does not.
+products of two operands of which one slides along some axes and the other one does not.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from eqsat_layout.implementations.algorithms.sources import source_of
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation, Value
 
-Pair = tuple[int, int]
+Axes = tuple[int, ...]
+
+_MOST_WINDOWS: Final = 3
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """``y[n, o, h, w] = sum x[n, i, h*s + r*d - p, ...] * k[o, i, r, ...]``, axes in any order.
+    """``y[n, o, h, ...] = sum x[n, i, h*s + r*d - p, ...] * k[o, i, r, ...]``, axes in any order.
 
-    ``data``, ``kernel`` and ``result`` give the positions of (n, i, h, w), (o, i, r, q) and (n, o, h, w) in the shapes
-    of operand ``data_operand``, of the other operand, and of the result. ``padding``: (before, after) per window axis.
+    ``data``, ``kernel`` and ``result`` give the positions of (n, i, h, ...), (o, i, r, ...) and (n, o, h, ...) in the
+    shapes of operand ``data_operand``, of the other operand, and of the result; other tuples have an entry for each
+    axis that has a window (if of one element only). ``padding``: (before, after).
     ``stretches``: that many places for every element of ``x``, with zeros between them, padding not counted; and
     ``flipped``: the windows of ``k`` from the end: what a transposed convolution does. ``groups``: ``channels`` are of
     all of them, and ``k`` has the inputs of one.
     """
 
     data_operand: int
-    data: tuple[int, int, int, int]
-    kernel: tuple[int, int, int, int]
-    result: tuple[int, int, int, int]
+    data: Axes
+    kernel: Axes
+    result: Axes
     batch: int
-    channels: Pair
-    size: Pair
-    windows: Pair
-    out_size: Pair
-    strides: Pair
-    dilation: Pair
-    padding: tuple[Pair, Pair]
+    channels: tuple[int, int]
+    size: Axes
+    windows: Axes
+    out_size: Axes
+    strides: Axes
+    dilation: Axes
+    padding: tuple[tuple[int, int], ...]
+    stretches: Axes
+    flipped: tuple[bool, ...]
     dtype: str
-    stretches: Pair = (1, 1)
-    flipped: tuple[bool, bool] = (False, False)
     groups: int = 1
 
     @property
     def is_transposed(self) -> bool:
         """There is more to it than padding, strides and dilation."""
-        return self.stretches != (1, 1) or any(self.flipped)
+        return any(stretch != 1 for stretch in self.stretches) or any(self.flipped)
 
 
 def convolution_of(computation: Computation) -> Convolution | None:
@@ -85,7 +89,8 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
     if any(s is None for s in sources) or None in out or None in weights:
         return None
     x, k = (source for source in sources if source is not None)
-    if not len(out) == len(weights) == len(data.indices) == 4:
+    count = len(out) - 2
+    if not len(out) == len(weights) == len(data.indices) or not 1 <= count <= _MOST_WINDOWS:
         return None
     if len(computation.blocks) != 1 + len(x.blocks) + len(k.blocks):
         return None
@@ -95,7 +100,7 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
     slides = {axis: pair for axis, index in enumerate(data.indices) if (pair := _window(block, index)) is not None}
     batch = [v for v in plain if v is not None and v in out and v not in weights]
     units = [v for v in weights if v is not None and v not in plain and v not in out and block.extents[v] == 1]
-    if len(slides) + len(units) == 2 and len(batch) == 1 + len(units) and (slides or grouped):
+    if len(slides) + len(units) == count and len(batch) == 1 + len(units) and (slides or grouped):
         for unit in units:
             # an axis with a window of one element is like a batch: take the one that is padded, else the last
             v = max(batch, key=lambda v: (not x.axes[plain[v]].is_plain, plain[v]))
@@ -103,14 +108,14 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
             slides[plain[v]] = (v, 1, unit, 1)
     inputs = [v for v in plain if v is not None and v in weights and v not in out and v not in units]
     outputs = [v for v in weights if v in out and v not in plain]
-    if not (len(batch) == len(inputs) == len(outputs) == 1 and len(slides) == 2):
+    if not (len(batch) == len(inputs) == len(outputs) == 1 and len(slides) == count):
         return None
     axes = sorted(slides)
     if any(slides[a][0] not in out or slides[a][2] not in weights for a in axes):
         return None
     (n,), (i,), (o,) = batch, inputs, [v for v in outputs if v is not None]
-    h, w = (slides[a] for a in axes)
-    windows = [k.axes[weights.index(slide[2])] for slide in (h, w)]
+    slid = [slides[axis] for axis in axes]
+    windows = [k.axes[weights.index(window)] for _, _, window, _ in slid]
     borders = [x.axes[axis] for axis in axes]
     others = [x.axes[plain[n]], x.axes[plain[i]], k.axes[weights.index(o)], k.axes[weights.index(i)]]
     if not all(axis.is_plain for axis in others) or any(axis.flipped for axis in borders):
@@ -123,20 +128,20 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
     groups = next((count for _, count in grouped.values()), 1)
     return Convolution(
         data_operand=computation.operands.index(x.buffer),
-        data=(others[0].axis, others[1].axis, borders[0].axis, borders[1].axis),
-        kernel=(others[2].axis, others[3].axis, windows[0].axis, windows[1].axis),
-        result=(place[n], place[o], place[h[0]], place[w[0]]),
+        data=(others[0].axis, others[1].axis, *(border.axis for border in borders)),
+        kernel=(others[2].axis, others[3].axis, *(window.axis for window in windows)),
+        result=(place[n], place[o], *(place[v] for v, _, _, _ in slid)),
         batch=extents[n],
         channels=(extents[i] * groups, extents[o]),
-        size=(shape[borders[0].axis], shape[borders[1].axis]),
-        windows=(extents[h[2]], extents[w[2]]),
-        out_size=(extents[h[0]], extents[w[0]]),
-        strides=(h[1], w[1]),
-        dilation=(h[3], w[3]),
-        padding=((borders[0].before, borders[0].after), (borders[1].before, borders[1].after)),
+        size=tuple(shape[border.axis] for border in borders),
+        windows=tuple(extents[window] for _, _, window, _ in slid),
+        out_size=tuple(extents[v] for v, _, _, _ in slid),
+        strides=tuple(stride for _, stride, _, _ in slid),
+        dilation=tuple(dilation for _, _, _, dilation in slid),
+        padding=tuple((border.before, border.after) for border in borders),
+        stretches=tuple(border.stretch for border in borders),
+        flipped=tuple(window.flipped for window in windows),
         dtype=computation.buffers[computation.results[0]].dtype,
-        stretches=(borders[0].stretch, borders[1].stretch),
-        flipped=(windows[0].flipped, windows[1].flipped),
         groups=groups,
     )
 

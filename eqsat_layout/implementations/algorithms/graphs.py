@@ -36,7 +36,18 @@ def operands(conv: Convolution) -> tuple[Any, Any, list[Any]]:
 
 
 def padded(data: te.Tensor, conv: Convolution, before: Sequence[int], after: Sequence[int], name: str) -> te.Tensor:
-    """``data`` with zeros around its height and width."""
+    """``data`` with zeros around the axes that have windows."""
     if not any((*before, *after)):
         return data
     return topi.nn.pad(data, ordered_by(conv.data, (0, 0, *before)), ordered_by(conv.data, (0, 0, *after)), name=name)
+
+
+def window_axes(conv: Convolution) -> list[Any]:
+    """To reduce over, one for each axis of the window."""
+    return [te.reduce_axis((0, extent), name) for extent, name in zip(conv.windows, "rqs", strict=False)]
+
+
+def met(conv: Convolution, places: Sequence[Any], taps: Sequence[Any]) -> list[Any]:
+    """The elements of padded data that elements of the window meet at ``places`` of the result."""
+    axes = zip(places, taps, conv.strides, conv.dilation, strict=True)
+    return [place * stride + tap * dilation for place, tap, stride, dilation in axes]

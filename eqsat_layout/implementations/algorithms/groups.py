@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by
+from eqsat_layout.implementations.algorithms.graphs import met, operands, ordered_by, window_axes
 
 
 def grouped(conv: Convolution) -> tvm.IRModule | None:
@@ -83,15 +83,13 @@ def _product(data: te.Tensor, kernel: te.Tensor, conv: Convolution) -> te.Tensor
     if any((*before, *after)):
         data = topi.nn.pad(data, ordered_by(x, (0, 0, 0, *before)), ordered_by(x, (0, 0, 0, *after)), name="pad")
     channels = int(data.shape[x[2]])
-    c, r, q = (te.reduce_axis((0, e), name) for e, name in zip((channels, *conv.windows), "crq", strict=True))
-    (sh, sw), (dh, dw) = conv.strides, conv.dilation
+    c = te.reduce_axis((0, channels), "c")
+    taps = window_axes(conv)
 
     def element(*indices: Any) -> Any:
-        n, g, o, h, w = (indices[axis] for axis in y)
-        return te.sum(
-            data(*ordered_by(x, (n, g, c, h * sh + r * dh, w * sw + q * dw))) * kernel(*ordered_by(k, (g, o, c, r, q))),
-            axis=[c, r, q],
-        )
+        n, g, o, *places = (indices[axis] for axis in y)
+        own = data(*ordered_by(x, (n, g, c, *met(conv, places, taps))))
+        return te.sum(own * kernel(*ordered_by(k, (g, o, c, *taps))), axis=[c, *taps])
 
     groups, outputs = int(kernel.shape[k[0]]), int(kernel.shape[k[1]])
     shape = ordered_by(y, (conv.batch, groups, outputs, *conv.out_size))

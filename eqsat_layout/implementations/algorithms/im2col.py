@@ -13,7 +13,7 @@ import tvm
 from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by, padded
+from eqsat_layout.implementations.algorithms.graphs import met, operands, ordered_by, padded
 
 
 def im2col(conv: Convolution) -> tvm.IRModule | None:
@@ -28,11 +28,12 @@ def im2col(conv: Convolution) -> tvm.IRModule | None:
         with builder.dataflow():
             gathered = builder.emit_te(lambda x: _gather(x, conv), data, primfunc_name_hint="im2col")
             columns = builder.emit(relax.op.reshape(gathered, (conv.batch, math.prod(conv.out_size), depth)))
-            plain = builder.emit(relax.op.permute_dims(kernel, [conv.kernel[i] for i in (1, 2, 3, 0)]))
+            plain = builder.emit(relax.op.permute_dims(kernel, [*conv.kernel[1:], conv.kernel[0]]))
             weight = builder.emit(relax.op.reshape(plain, (depth, outputs)))
             product = builder.emit(relax.op.matmul(columns, weight))
             spread = builder.emit(relax.op.reshape(product, (conv.batch, *conv.out_size, outputs)))
-            order = [(0, 3, 1, 2)[conv.result.index(axis)] for axis in range(4)]
+            last = len(conv.result) - 1
+            order = ordered_by(conv.result, (0, last, *range(1, last)))
             result = builder.emit_output(relax.op.permute_dims(spread, order))
         builder.emit_func_output(result)
     return builder.get()
@@ -48,9 +49,10 @@ def why_not_im2col(conv: Convolution) -> str | None:
 def _gather(data: te.Tensor, conv: Convolution) -> te.Tensor:
     before, after = zip(*conv.padding, strict=True)
     around = padded(data, conv, before, after, "im2col_pad")
-    (sh, sw), (dh, dw) = conv.strides, conv.dilation
+    count = len(conv.windows)
 
-    def element(n: Any, y: Any, x: Any, c: Any, r: Any, q: Any) -> Any:
-        return around(*ordered_by(conv.data, (n, c, y * sh + r * dh, x * sw + q * dw)))
+    def element(n: Any, *indices: Any) -> Any:
+        places, c, taps = indices[:count], indices[count], indices[count + 1 :]
+        return around(*ordered_by(conv.data, (n, c, *met(conv, places, taps))))
 
     return te.compute((conv.batch, *conv.out_size, conv.channels[0], *conv.windows), element, name="im2col")

@@ -18,7 +18,10 @@ from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by,
 
 
 def transposed(conv: Convolution) -> tvm.IRModule | None:
-    """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` for data that is not stretched."""
+    """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` for data that is not stretched.
+
+    For windows along two axes.
+    """
     if why_not_transposed(conv) is not None:
         return None
     builder = relax.BlockBuilder()
@@ -36,6 +39,8 @@ def transposed(conv: Convolution) -> tvm.IRModule | None:
 
 def why_not_transposed(conv: Convolution) -> str | None:
     """Why it has none; None where it has."""
+    if len(conv.size) != 2:
+        return f"its windows run along {len(conv.size)} axes"
     if conv.stretches == (1, 1):
         return "its data is not stretched"
     if conv.strides != (1, 1) or conv.dilation != (1, 1):

@@ -1,9 +1,10 @@
 """Winograd's minimal filtering, as a graph of ops (Lavin and Gray 2016, arXiv:1509.09308).
 
-In: a :class:`Convolution`. Out: a Relax module. Along each axis with a window, F(m, w) needs m + w - 1 products for m
+In: a :class:`Convolution`. Out: a Relax module. Along an axis with a window, F(m, w) needs m + w - 1 products for m
 results where the direct way needs m w: for 3x3 windows 2.25 times less in all for m = 2, 4 times less for m = 4, at a
 larger rounding error, hence ``approx``. The error relative to the largest result is about 1e-6 for F(2, 3) and 1e-5 for
-F(4, 3), F(2, 5) and F(2, 7) in float32 (``tests/implementations/algorithms``).
+F(4, 3), F(2, 5) and F(2, 7) in float32 (``tests/implementations/algorithms``). Of three axes with windows the last two
+are transformed, and the products add up the window of the first: with more, transforms outweigh what they save.
 """
 
 from __future__ import annotations
@@ -56,20 +57,29 @@ def _array(rows: Sequence[Sequence[Fraction]]) -> Matrix:
 
 
 def why_not_winograd(conv: Convolution, tile: int, window: int) -> str | None:
-    """Why there is no F(tile, window) of it; None where there is: float32, dense, windows along one axis or both."""
+    """Why there is no F(tile, window) of it; None where there is: for float32 and a few channels, with windows of this
+    length along :func:`transformed_axes`, and neither strides nor dilation there."""
+    axes = transformed_axes(conv)
     if conv.is_transposed:
         return "it is transposed"
-    if conv.strides != (1, 1) or conv.dilation != (1, 1):
+    if any(conv.strides[axis] != 1 or conv.dilation[axis] != 1 for axis in axes):
         return f"its strides are {conv.strides} and its dilation {conv.dilation}, not 1"
-    if set(conv.windows) - {1} != {window}:
-        return f"its window is {conv.windows[0]}x{conv.windows[1]}"
+    if {conv.windows[axis] for axis in axes} - {1} != {window}:
+        return f"its window is {'x'.join(map(str, conv.windows))}"
     if conv.dtype != "float32":
         return f"it computes in {conv.dtype}"
     if min(conv.channels) < 4:
         return f"it has {min(conv.channels)} channels on one side"
-    if any(w > 1 and size < tile for w, size in zip(conv.windows, conv.out_size, strict=True)):
-        return f"its result of {conv.out_size[0]}x{conv.out_size[1]} is smaller than a tile"
+    if any(conv.windows[axis] > 1 and conv.out_size[axis] < tile for axis in axes):
+        return f"its result of {'x'.join(map(str, conv.out_size))} is smaller than a tile"
     return None
+
+
+def transformed_axes(conv: Convolution) -> tuple[int, ...]:
+    """The last two axes with a window, or as many as there are."""
+    long = [axis for axis, size in enumerate(conv.windows) if size > 1][-2:]
+    others = [axis for axis in reversed(range(len(conv.windows))) if axis not in long]
+    return tuple(sorted([*long, *others[: min(2, len(conv.windows)) - len(long)]]))
 
 
 def winograd_growth(tile: int, window: int) -> float:
@@ -86,11 +96,12 @@ def winograd(conv: Convolution, tile: int, window: int) -> tvm.IRModule | None:
     """
     if why_not_winograd(conv, tile, window) is not None:
         return None
-    tiles = (tile if conv.windows[0] > 1 else 1, tile if conv.windows[1] > 1 else 1)
+    axes = transformed_axes(conv)
+    tiles = tuple(tile if conv.windows[axis] > 1 else 1 for axis in axes)
     builder = relax.BlockBuilder()
     data, kernel, params = operands(conv)
     back, weigh, forth = (relax.const(m) for m in matrices(tile, window))
-    stages = _WinogradStages(conv, tiles)
+    stages = _WinogradStages(conv, axes, tiles)
     with builder.function("main", params):
         with builder.dataflow():
             u = builder.emit_te(stages.kernel, kernel, weigh, primfunc_name_hint="winograd_kernel")
@@ -109,18 +120,20 @@ _Stage = Callable[[te.Tensor, te.Tensor], te.Tensor]
 
 
 class _WinogradStages:
-    """The stages as tensor expressions. Inside, channels come before the tiles' axes, as in NCHW."""
+    """The stages as tensor expressions. Inside, points of ``axes`` come first, and channels before all places, as in
+    NCHW: along ``axes`` these are tiles, and along others what the result has, in the data with its padding."""
 
-    def __init__(self, conv: Convolution, tile: tuple[int, int]):
-        self._conv, self._tile = conv, tile
-        self._points = tuple(t + w - 1 for t, w in zip(tile, conv.windows, strict=True))
-        self._tiles = tuple(-(-size // t) for size, t in zip(conv.out_size, tile, strict=True))
+    def __init__(self, conv: Convolution, axes: tuple[int, ...], tile: tuple[int, ...]):
+        self._conv, self._axes, self._tile = conv, axes, tile
+        self._points = tuple(t + conv.windows[axis] - 1 for axis, t in zip(axes, tile, strict=True))
+        self._tiles = tuple(-(-conv.out_size[axis] // t) for axis, t in zip(axes, tile, strict=True))
+        self._direct = tuple(axis for axis in range(len(conv.windows)) if axis not in axes)
 
     @property
     def forth(self) -> list[tuple[_Stage, str]]:
-        """The passes over the data."""
+        """The passes over the data, one for each axis with a window."""
         rows = (self._data_rows, "winograd_data_rows")
-        if self._points[1] == 1:
+        if not self._has_columns:
             return [rows]
         return [rows, (self._data, "winograd_data")] if self._points[0] > 1 else [(self._data, "winograd_data")]
 
@@ -128,34 +141,54 @@ class _WinogradStages:
     def back(self) -> list[tuple[_Stage, str]]:
         """The passes over the products."""
         rows = (self._result_rows, "winograd_result_rows")
-        if self._points[1] == 1:
+        if not self._has_columns:
             return [rows]
         return [rows, (self._result, "winograd_result")] if self._points[0] > 1 else [(self._result, "winograd_result")]
 
+    @property
+    def _has_columns(self) -> bool:
+        return self._points[1:] not in ((), (1,))
+
     def kernel(self, kernel: te.Tensor, weigh: te.Tensor) -> te.Tensor:
-        """(a, b, o, i)."""
-        r, q = (te.reduce_axis((0, w), name) for w, name in zip(self._conv.windows, "rq", strict=True))
-        rows, columns = (p > 1 for p in self._points)
+        """(a, b, o, i, window along other axes)."""
+        conv, count = self._conv, len(self._axes)
+        taps = [te.reduce_axis((0, conv.windows[axis]), name) for axis, name in zip(self._axes, "rq", strict=False)]
 
-        def element(a: Any, b: Any, o: Any, i: Any) -> Any:
-            value = kernel(*ordered_by(self._conv.kernel, (o, i, r, q)))
-            value = value * weigh[a, r] if rows else value
-            return te.sum(value * weigh[b, q] if columns else value, axis=[r, q])
+        def element(*indices: Any) -> Any:
+            points, (o, i), others = indices[:count], indices[count : count + 2], indices[count + 2 :]
+            value = kernel(*ordered_by(conv.kernel, (o, i, *self._merged(taps, others))))
+            for point, tap, number in zip(points, taps, self._points, strict=True):
+                value = value * weigh[point, tap] if number > 1 else value
+            return te.sum(value, axis=taps)
 
-        channels, outputs = self._conv.channels
-        return te.compute((*self._points, outputs, channels), element, name="winograd_kernel")
+        channels, outputs = conv.channels
+        windows = (conv.windows[axis] for axis in self._direct)
+        return te.compute((*self._points, outputs, channels, *windows), element, name="winograd_kernel")
+
+    def _merged(self, own: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+        """Along all axes: ``own`` along the transformed ones, ``others`` along the rest."""
+        known = dict(zip((*self._axes, *self._direct), (*own, *others), strict=True))
+        return [known[axis] for axis in range(len(known))]
+
+    def _apart(self, places: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Along transformed axes, and along the rest."""
+        return [places[axis] for axis in self._axes], [places[axis] for axis in self._direct]
 
     def _padded(self, data: te.Tensor) -> te.Tensor:
         """Zeros around the data, so that all tiles are whole."""
         conv = self._conv
-        before = [low for low, _ in conv.padding]
-        after = [
-            max(0, tiles * tile + window - 1 - low - size)
-            for tiles, tile, window, low, size in zip(
-                self._tiles, self._tile, conv.windows, before, conv.size, strict=True
-            )
-        ]
+        before, after = map(list, zip(*conv.padding, strict=True))
+        for axis, tiles, tile in zip(self._axes, self._tiles, self._tile, strict=True):
+            after[axis] = max(0, tiles * tile + conv.windows[axis] - 1 - before[axis] - conv.size[axis])
         return padded(data, conv, before, after, "winograd_pad")
+
+    def _around(self, axis: int) -> int:
+        """The size of padded data along an axis that is not transformed."""
+        return self._conv.size[axis] + sum(self._conv.padding[axis])
+
+    def _places(self, own: Sequence[Any]) -> list[Any]:
+        """The sizes of data on its way, as :meth:`_merged`."""
+        return self._merged(own, [self._around(axis) for axis in self._direct])
 
     def _data_rows(self, data: te.Tensor, forth: te.Tensor) -> te.Tensor:
         """(a, n, c, y, x) if columns follow, else (a, 1, n, c, y, x)."""
@@ -163,14 +196,19 @@ class _WinogradStages:
         around = self._padded(data)
         r = te.reduce_axis((0, points), "r")
 
-        def element(a: Any, n: Any, c: Any, y: Any, x: Any) -> Any:
-            return te.sum(around(*ordered_by(conv.data, (n, c, y * tile + r, x))) * forth[a, r], axis=r)
+        def element(a: Any, n: Any, c: Any, *places: Any) -> Any:
+            (y, *x), others = self._apart(places)
+            at = self._merged([y * tile + r, *x], others)
+            return te.sum(around(*ordered_by(conv.data, (n, c, *at))) * forth[a, r], axis=r)
 
-        width = self._tiles[1] * self._tile[1] + conv.windows[1] - 1
-        shape = (conv.batch, conv.channels[0], self._tiles[0], width)
-        if self._points[1] > 1:
+        widths = [
+            t * own + conv.windows[axis] - 1 for axis, t, own in zip(self._axes, self._tiles, self._tile, strict=True)
+        ]
+        shape = (conv.batch, conv.channels[0], *self._places([self._tiles[0], *widths[1:]]))
+        if self._has_columns:
             return te.compute((points, *shape), element, name="winograd_rows")
-        return te.compute((points, 1, *shape), lambda a, b, *rest: element(a, *rest), name="winograd_rows")
+        units = len(self._points) - 1
+        return te.compute((*self._points, *shape), lambda a, *rest: element(a, *rest[units:]), name="winograd_rows")
 
     def _data(self, rows: te.Tensor, forth: te.Tensor) -> te.Tensor:
         """(a, b, n, c, y, x) of (a, n, c, y, x), or of the data itself."""
@@ -178,38 +216,58 @@ class _WinogradStages:
         q = te.reduce_axis((0, points), "q")
         around = None if self._points[0] > 1 else self._padded(rows)
 
-        def element(a: Any, b: Any, n: Any, c: Any, y: Any, x: Any) -> Any:
+        def element(a: Any, b: Any, n: Any, c: Any, *places: Any) -> Any:
+            (y, x), others = self._apart(places)
+            at = self._merged([y, x * tile + q], others)
             if around is None:
-                return te.sum(rows[a, n, c, y, x * tile + q] * forth[b, q], axis=q)
-            return te.sum(around(*ordered_by(conv.data, (n, c, y, x * tile + q))) * forth[b, q], axis=q)
+                return te.sum(rows(a, n, c, *at) * forth[b, q], axis=q)
+            return te.sum(around(*ordered_by(conv.data, (n, c, *at))) * forth[b, q], axis=q)
 
-        return te.compute((*self._points, conv.batch, conv.channels[0], *self._tiles), element, name="winograd_data")
+        shape = (*self._points, conv.batch, conv.channels[0], *self._places(self._tiles))
+        return te.compute(shape, element, name="winograd_data")
 
     def product(self, v: te.Tensor, u: te.Tensor) -> te.Tensor:
         """(a, b, n, o, y, x)."""
-        c = te.reduce_axis((0, self._conv.channels[0]), "c")
-        shape = (*self._points, self._conv.batch, self._conv.channels[1], *self._tiles)
+        conv, count = self._conv, len(self._axes)
+        c = te.reduce_axis((0, conv.channels[0]), "c")
+        taps = [te.reduce_axis((0, conv.windows[axis]), "t") for axis in self._direct]
+        shape = (*self._points, conv.batch, conv.channels[1], *self._merged(self._tiles, self._sizes))
 
-        def element(a: Any, b: Any, n: Any, o: Any, y: Any, x: Any) -> Any:
-            return te.sum(v[a, b, n, c, y, x] * u[a, b, o, c], axis=c)
+        def element(*indices: Any) -> Any:
+            points, (n, o), places = indices[:count], indices[count : count + 2], indices[count + 2 :]
+            own, others = self._apart(places)
+            met = [
+                place * conv.strides[axis] + tap * conv.dilation[axis]
+                for axis, place, tap in zip(self._direct, others, taps, strict=True)
+            ]
+            return te.sum(v(*points, n, c, *self._merged(own, met)) * u(*points, o, c, *taps), axis=[c, *taps])
 
         return te.compute(shape, element, name="winograd_product")
+
+    @property
+    def _sizes(self) -> list[int]:
+        """Of the result, along axes that are not transformed."""
+        return [self._conv.out_size[axis] for axis in self._direct]
 
     def _result_rows(self, m: te.Tensor, back: te.Tensor) -> te.Tensor:
         """(p, b, n, o, y, x) if columns follow, else the result."""
         conv, tile = self._conv, self._tile[0]
         a = te.reduce_axis((0, self._points[0]), "a")
+        units = [0 for _ in self._points[1:]]
 
-        def element(p: Any, b: Any, n: Any, o: Any, y: Any, x: Any) -> Any:
-            return te.sum(m[a, b, n, o, y, x] * back[p, a], axis=a)
+        def element(p: Any, *rest: Any) -> Any:
+            return te.sum(m(a, *rest) * back[p, a], axis=a)
 
         def whole(*indices: Any) -> Any:
-            n, o, y, x = (indices[axis] for axis in conv.result)
-            return te.sum(m[a, 0, n, o, y // tile, x] * back[y % tile, a], axis=a)
+            n, o, *places = (indices[axis] for axis in conv.result)
+            (y, *x), others = self._apart(places)
+            at = self._merged([y // tile, *x], others)
+            return te.sum(m(a, *units, n, o, *at) * back[y % tile, a], axis=a)
 
-        if self._points[1] == 1:
+        if not self._has_columns:
             return te.compute(self._shape, whole, name="winograd_result_rows")
-        shape = (tile, self._points[1], conv.batch, conv.channels[1], *self._tiles)
+        places = self._merged(self._tiles, self._sizes)
+        shape = (tile, self._points[1], conv.batch, conv.channels[1], *places)
         return te.compute(shape, element, name="winograd_result_rows")
 
     def _result(self, rows: te.Tensor, back: te.Tensor) -> te.Tensor:
@@ -217,8 +275,10 @@ class _WinogradStages:
         b = te.reduce_axis((0, self._points[1]), "b")
 
         def element(*indices: Any) -> Any:
-            n, o, y, x = (indices[axis] for axis in conv.result)
-            return te.sum(rows[y % height, b, n, o, y // height, x // width] * back[x % width, b], axis=b)
+            n, o, *places = (indices[axis] for axis in conv.result)
+            (y, x), others = self._apart(places)
+            at = self._merged([y // height, x // width], others)
+            return te.sum(rows(y % height, b, n, o, *at) * back[x % width, b], axis=b)
 
         return te.compute(self._shape, element, name="winograd_result")
 

@@ -36,6 +36,7 @@ from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
 from eqsat_layout.targets.cpu.single.join_axes import join_axes
 from eqsat_layout.targets.cpu.single.lane_moves import move_lanes
 from eqsat_layout.targets.cpu.single.matrix_sums import write_out_combinations
+from eqsat_layout.targets.cpu.single.order_axes import order_axes
 from eqsat_layout.targets.cpu.single.prefetch import prefetch_panels
 from eqsat_layout.targets.cpu.single.split_axes import split_axes
 from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
@@ -166,7 +167,7 @@ def _schedule(sch: Any, means: _Means) -> Any:
     whole = move_lanes(sch, machine) or _in_tiles(sch, machine) or _in_rows(sch, machine)
     if whole is not None:
         return whole
-    sch = _join_tiles(split_axes(sch, machine), machine)
+    sch = _join_tiles(split_axes(order_axes(sch, machine), machine), machine)
     stages = stages_of(sch)
     done: list[Any] = []
     for stage in stages:

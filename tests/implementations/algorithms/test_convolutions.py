@@ -126,6 +126,47 @@ def test_any_shape(size: Any, channels: Any, padding: Any, batch: int, algorithm
     assert found is None or found < 3e-5
 
 
+ONE_AND_THREE_AXES = [
+    pytest.param((17,), (3,), {"padding": 2}, {"winograd F(2,3)", "winograd F(4,3)", "im2col"}, id="1-D"),
+    pytest.param((17,), (5,), {"padding": 2}, {"winograd F(2,5)", "im2col"}, id="1-D, longer"),
+    pytest.param((17,), (3,), {"strides": 2, "dilation": 2}, {"im2col"}, id="1-D with strides"),
+    pytest.param((9,), (3,), {"padding": 8, "dilation": 8}, {"im2col", "taps apart"}, id="1-D, mostly padding"),
+    pytest.param((15,), (3,), {"groups": 2, "padding": 1}, {"groups", "groups of 8"}, id="1-D in groups"),
+    pytest.param((4, 6, 7), (3, 3, 3), {"padding": 1}, {"winograd F(2,3)", "winograd F(4,3)", "im2col"}, id="3-D"),
+    pytest.param(
+        (5, 6, 7), (1, 3, 3), {"padding": [0, 1, 1]}, {"winograd F(2,3)", "winograd F(4,3)", "im2col"}, id="flat"
+    ),
+    pytest.param(
+        (6, 4, 5), (3, 1, 1), {"padding": [1, 0, 0]}, {"winograd F(2,3)", "winograd F(4,3)", "im2col"}, id="deep"
+    ),
+    pytest.param(
+        (7, 6, 7),
+        (3, 3, 3),
+        {"strides": [2, 1, 1]},
+        {"winograd F(2,3)", "winograd F(4,3)", "im2col"},
+        id="deep strides",
+    ),
+    pytest.param((6, 6, 7), (3, 3, 3), {"strides": 2, "padding": 1}, {"im2col"}, id="3-D with strides"),
+]
+
+
+@pytest.mark.parametrize(("size", "window", "attrs", "names"), ONE_AND_THREE_AXES)
+def test_convolutions_along_one_axis_and_three(size: Any, window: Any, attrs: Any, names: set[str]) -> None:
+    groups = attrs.get("groups", 1)
+    shapes = ((2, 8, *size), (8, 8 // groups, *window))
+    params = [relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in zip("xw", shapes, strict=True)]
+    function = op.nn.conv1d if len(size) == 1 else op.nn.conv3d
+    call = relax.BlockBuilder().normalize(function(*params, **attrs))
+    conv = recognised(call)
+    assert (conv.size, conv.windows, conv.groups) == (size, window, groups)
+    own = [a for a in ALGORITHMS if a.of(conv) is not None]
+    assert {a.name for a in own} == names
+    for algorithm in own:
+        found = error(call, params, algorithm)
+        assert found is not None
+        assert found < 3e-5
+
+
 @given(
     size=st.tuples(st.integers(2, 6), st.integers(2, 6)),
     window=st.tuples(st.integers(1, 5), st.integers(1, 5)),
@@ -143,6 +184,36 @@ def test_transposed_convolutions_of_any_shape(size: Any, window: Any, stretch: A
     (own,) = [a for a in ALGORITHMS if a.name == "transposed"]
     found = error(call, params, own)
     assert found is None or found < 1e-5
+
+
+@given(
+    size=st.tuples(st.integers(2, 7), st.integers(2, 7)),
+    window=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    dilation=st.tuples(st.integers(1, 7), st.integers(1, 7)),
+    strides=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    data=st.data(),
+)
+@settings(max_examples=20, deadline=None)
+def test_windows_that_mostly_meet_padding(size: Any, window: Any, dilation: Any, strides: Any, data: Any) -> None:
+    reach = [(w - 1) * d for w, d in zip(window, dilation, strict=True)]
+    padding = [data.draw(st.integers(max(0, r + 1 - s), r)) for s, r in zip(size * 2, reach * 2, strict=True)]
+    attrs = {"padding": padding, "dilation": list(dilation), "strides": list(strides)}
+    call, params = called((2, 3, *size), (5, 3, *window), **attrs)
+    (own,) = [a for a in ALGORITHMS if a.name == "taps apart"]
+    found = error(call, params, own)
+    assert found is None or found < 1e-5
+
+
+@pytest.mark.parametrize(("dilation", "kernels"), [(1, 0), (3, 9), (6, 1)])
+def test_taps_that_meet_no_data_are_left_out(dilation: int, kernels: int) -> None:
+    call, _ = called((1, 8, 4, 4), (8, 8, 3, 3), padding=[dilation] * 4, dilation=[dilation] * 2)
+    (own,) = [a for a in ALGORITHMS if a.name == "taps apart"]
+    module = own.of(recognised(call))
+    assert (module is not None) == (kernels > 0)
+    if module is not None:
+        calls = [b.value for block in module["main"].body.blocks for b in block.bindings]
+        products = [c for c in calls if isinstance(c, tvm.ir.Call) and "tap_product" in str(c.args[0])]
+        assert len(products) == kernels
 
 
 def test_a_transposed_convolution_has_no_zeros_left() -> None:

@@ -27,7 +27,7 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
             return
         extents[-1] = math.gcd(extents[-1], stage.branch_block(stage.axes[-1].var))  # a concat: vectors lie in one part
     width = machine.lanes(stage.write.element_bytes)
-    lanes = _lanes_of_run(extents, width) if run else 1
+    lanes = _lanes_in_blocks(stage, _lanes_of_run(extents, width), width) if run else 1
     if lanes > 1 and (lanes >= width or run == 1):
         fused = sch.fuse(*loops[-run:]) if run > 1 else loops[-1]
         outer, inner = sch.split(fused, [None, lanes])
@@ -82,6 +82,17 @@ def _lanes_of_run(extents: Sequence[int], width: int) -> int:
     lanes = vector_lanes(math.prod(extents), width)
     common = math.gcd(lanes, extents[-1])
     return lanes if common in (1, lanes) else vector_lanes(common, width)
+
+
+def _lanes_in_blocks(stage: Stage, lanes: int, width: int) -> int:
+    """No more lanes than a block that an operand has along the last axis, if that fills a register.
+
+    A vector over several blocks has its elements from several places (the means of groups of channels): they would be
+    gathered one by one.
+    """
+    last = stage.axes[-1].var
+    inside = math.gcd(lanes, *(access.period(last) for access in (stage.write, *stage.loads)))
+    return inside if inside % width == 0 else lanes
 
 
 def _decompose_pad(sch: Any, stage: Stage, machine: CpuMachine) -> bool:

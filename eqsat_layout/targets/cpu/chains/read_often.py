@@ -1,0 +1,47 @@
+"""Kernels that read elements of their operands several times, from all over: resizes, reflecting pads.
+
+In: a module whose PrimFuncs TVM has grouped by pattern. Out: the same, in which these take along what follows them but
+not what is before them. What is computed where it is read would be computed again for each reading; and rows that lie
+in memory as they are read are read in whole vectors (:mod:`eqsat_layout.targets.cpu.single.lane_moves`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import tvm
+from tvm import tirx
+
+from eqsat_layout.targets.schedules.attempts import unless_refused
+from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
+
+_INJECTIVE: Final = 2
+_FOLLOWED: Final = 4
+"""TVM's numbers (``OpPatternKind``) for what each element of the operands goes to somewhere, and for what only
+elementwise work may follow."""
+
+
+def keep_what_is_read_often(mod: tvm.IRModule) -> tvm.IRModule:
+    """``mod`` with other patterns; it is not changed itself."""
+    functions = {
+        var: func.with_attr("op_pattern", _FOLLOWED) if _is_injective(func) and reads_often(func) else func
+        for var, func in mod.functions_items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _is_injective(func: Any) -> bool:
+    return isinstance(func, tirx.PrimFunc) and int(func.attrs.get("op_pattern", -1)) == _INJECTIVE
+
+
+def reads_often(func: Any) -> bool:
+    """It is one stage with fewer elements to read than it makes, and jumps along the last axis in reading these."""
+    sch = unless_refused(lambda: new_schedule(func))
+    stages = stages_of(sch) if sch is not None else []
+    if len(stages) != 1 or stages[0].is_reduction or not stages[0].simple:
+        return False
+    (stage,) = stages
+    made = math.prod(axis.extent or 0 for axis in stage.axes)
+    jumping = [load for load in stage.loads if load.stride(stage.axes[-1].var) is None]
+    return any(0 < math.prod(load.shape) < made for load in jumping)

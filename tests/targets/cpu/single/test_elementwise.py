@@ -1,0 +1,31 @@
+"""Elementwise stages read vectors, and not single elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from targets.machines import AVX512
+from tvm import te, tirx
+
+from eqsat_layout.targets.cpu.schedule import schedule_primfunc
+from eqsat_layout.tir.structural import nodes_of
+
+
+def normalised(channels: int, group: int) -> Any:
+    """Channels last less the mean of their group."""
+    data = te.placeholder((40, channels), name="data")
+    means = te.placeholder((channels // group,), name="means")
+    result = te.compute((40, channels), lambda y, c: data[y, c] - means[tirx.floordiv(c, group)], name="normalised")
+    return te.create_prim_func([data, means, result], index_dtype_override="int64")
+
+
+def vectors(func: Any) -> set[int]:
+    """The extents of vector loops."""
+    return {int(loop.extent) for loop in nodes_of(func.body, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED}
+
+
+@pytest.mark.parametrize(("channels", "group", "lanes"), [(128, 16, 16), (128, 32, 32), (64, 8, 64), (48, 16, 16)])
+def test_a_vector_lies_in_one_group(channels: int, group: int, lanes: int) -> None:
+    """64 channels of four groups had their means gathered one by one; groups of half a register still have."""
+    assert vectors(schedule_primfunc(normalised(channels, group), AVX512)) == {lanes}
