@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from targets.cuda.cases import Case, conv, matmul
+from targets.cuda.cases import Case, conv, heads, matmul, sums_read_twice
 from targets.cuda.running import (
     H100,
     Kernels,
@@ -112,6 +112,10 @@ def test_sums_of_halves_are_rounded_once() -> None:
     check(matmul(40, 40, 200), small("float16"), sums="float16")
 
 
+def test_what_follows_may_lay_results_out_otherwise() -> None:
+    check(heads(24, 3, 16, 40), small("float16"))
+
+
 extents = st.integers(2, 80)
 
 
@@ -168,6 +172,7 @@ def test_machine_code_spills_nothing(arithmetic: str, arch: str) -> None:
     [
         (conv((8, 8), 16, 16, (3, 3), groups=16), "tensor cores are of no use"),
         (matmul(0, 4, 4), "no elements"),
+        (sums_read_twice(40), "does not read each sum once"),
     ],
 )
 def test_refusals_say_why(case: Case, reason: str) -> None:

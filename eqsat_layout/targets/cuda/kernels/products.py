@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import tvm
 import tvm_ffi
@@ -85,6 +85,9 @@ class Operand:
         return StageAccess(load.source, tuple(load.indices)).stride(axis.var)
 
 
+Factors: TypeAlias = tuple[Operand, Operand]
+
+
 @dataclass(frozen=True)
 class Product:
     """``sums[batch, rows, columns] = sum over steps of left[batch, rows, steps] * right[batch, steps, columns]``.
@@ -122,9 +125,10 @@ def product_of(func: Any) -> Product:
         raise Refused("its sums are not stored where its axes are, or extents are not known")
     if any(int(axis.extent) == 0 for axis in (*nest.spatial, *nest.reduced)):
         raise Refused("it has no elements")
+    axes, factors, store = nest.spatial, _factors(nest), _own_store(nest)
     if follower is not None:
-        _check_follows(follower, nest, func)
-    spatial, factors, store = _with_groups_apart(nest.spatial, _factors(nest), _store(nest, follower))
+        axes, factors, store = _over_axes_of(follower, nest, factors, func)
+    spatial, factors, store = _with_groups_apart(axes, *_simplified((*axes, *nest.reduced), factors, store))
     groups = _groups(spatial, nest.reduced, factors)
     access = StageAccess(store.buffer, tuple(store.indices))
     along = [axis for axis in (*groups["first"], *groups["second"]) if access.stride(axis.var) == 1]
@@ -155,47 +159,56 @@ def narrowed(func: Any) -> Any:
     return tirx.transform.ForceNarrowIndexToInt32()(tvm.IRModule({var: func}))[var]
 
 
-def _check_follows(follower: Nest, nest: Nest, func: Any) -> None:
-    """Each element of the follower reads one sum, each sum is read by one element, and nothing else is left of them."""
+def _own_store(nest: Nest) -> Any:
+    """That of the sum itself, as a result."""
+    (store,) = nest.stores
+    return tirx.BufferStore(store.buffer, tirx.BufferLoad(store.buffer, list(store.indices)), store.indices)
+
+
+def _over_axes_of(follower: Nest, nest: Nest, factors: Factors, func: Any) -> tuple[tuple[Axis, ...], Factors, Any]:
+    """Factors and the store over the follower's axes; each of its elements reads one sum, and each sum is read once."""
     sums = nest.buffers[0]
     loads = follower.loads(sums)
     if any(sums.same_as(parameter) for parameter in func.params):
         raise Refused("the sums are a result of their own")
     if follower.reduced or len(follower.stores) != 1 or not loads:
         raise Refused("what follows the sums is not elementwise")
-    first = list(loads[0].indices)
-    if any(not tvm_ffi.structural_equal(list(load.indices), first) for load in loads):
+    indices = list(loads[0].indices)
+    if any(not tvm_ffi.structural_equal(list(load.indices), indices) for load in loads):
         raise Refused("what follows reads several sums for an element")
-    _own_axes(follower, nest)
+    sizes = [[as_int(axis.extent) for axis in one.spatial] for one in (follower, nest)]
+    if None in sizes[0] or math.prod(one or 0 for one in sizes[0]) != math.prod(one or 0 for one in sizes[1]):
+        raise Refused("what follows does not read each sum once")
+    moving = [index for index, extent in zip(indices, sizes[1], strict=True) if extent != 1]
+    ranges = {axis.var: tvm.ir.Range(0, axis.extent) for axis in follower.spatial}
+    level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
+    if len(tvm.sym.detect_iter_map(moving, ranges, check_level=level).indices) != len(moving):
+        raise Refused("what follows does not read each sum once")
+    places = {axis.var: index for axis, index in zip(nest.spatial, indices, strict=True)}
+    left, right = (Operand(substitute(one.value, places)) for one in factors)
+    return follower.spatial, (left, right), follower.stores[0]
 
 
-def _store(nest: Nest, follower: Nest | None) -> Any:
-    """The last one, over the axes of the sums."""
-    if follower is None:
-        (store,) = nest.stores
-        return tirx.BufferStore(store.buffer, tirx.BufferLoad(store.buffer, list(store.indices)), store.indices)
-    (store,) = follower.stores
-    return substitute(store, _own_axes(follower, nest))
+def _simplified(axes: Sequence[Axis], factors: Factors, store: Any) -> tuple[Factors, Any]:
+    """Indices as simple as the extents of the axes let them be."""
+    analyzer = tvm.sym.Analyzer()
+    for axis in axes:
+        analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
+    left, right = (Operand(_with_simple_indices(one.value, analyzer)) for one in factors)
+    return (left, right), _with_simple_indices(store, analyzer)
 
 
-def _own_axes(follower: Nest, nest: Nest) -> dict[Any, Any]:
-    """What the axes of the follower are by those of the sums."""
-    indices = follower.loads(nest.buffers[0])[0].indices
-    found: dict[Any, Any] = {}
-    for axis, index in zip(nest.spatial, indices, strict=True):
-        own = next((one for one in follower.spatial if index.same_as(one.var)), None)
-        if own is not None and own.var not in found and as_int(own.extent) == int(axis.extent):
-            found[own.var] = axis.var
-        elif int(axis.extent) != 1:
-            raise Refused("what follows the sums does not read them axis by axis")
-    zero = tirx.const(0, "int32")
-    left = [one for one in follower.spatial if one.var not in found]
-    if any(as_int(one.extent) != 1 for one in left):
-        raise Refused("what follows reads a sum for several elements")
-    return found | {one.var: zero for one in left}
+def _with_simple_indices(node: Any, analyzer: Any) -> Any:
+    def on_load(load: Any) -> Any:
+        return tirx.BufferLoad(load.source, [analyzer.simplify(index) for index in load.indices])
+
+    def on_store(one: Any) -> Any:
+        return tirx.BufferStore(one.buffer, one.value, [analyzer.simplify(index) for index in one.indices])
+
+    return structural_map(node, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
 
 
-def _factors(nest: Nest) -> tuple[Operand, Operand]:
+def _factors(nest: Nest) -> Factors:
     """Those of the product that is added up; refused for other sums."""
     (store,), (init,) = nest.stores, nest.inits
     total = store.value
@@ -248,9 +261,7 @@ _KINDS: Final = {
 """Of axes: whether the factors depend on them, and whether they are summed over."""
 
 
-def _groups(
-    spatial: Sequence[Axis], reduced: Sequence[Axis], factors: tuple[Operand, Operand]
-) -> dict[str, list[Axis]]:
+def _groups(spatial: Sequence[Axis], reduced: Sequence[Axis], factors: Factors) -> dict[str, list[Axis]]:
     groups: dict[str, list[Axis]] = {name: [] for name in _KINDS.values()}
     for axes, is_sum in ((spatial, False), (reduced, True)):
         for axis in axes:
@@ -265,9 +276,7 @@ def _groups(
     return groups
 
 
-def _with_groups_apart(
-    spatial: Sequence[Axis], factors: tuple[Operand, Operand], store: Any
-) -> tuple[list[Axis], tuple[Operand, Operand], Any]:
+def _with_groups_apart(spatial: Sequence[Axis], factors: Factors, store: Any) -> tuple[list[Axis], Factors, Any]:
     """Where a factor depends on an axis only by its block (``o // 16``), blocks and places in them are two axes."""
     done: list[Axis] = []
     for axis in spatial:
@@ -297,14 +306,7 @@ def _in_place_of(node: Any, axis: Axis, axes: tuple[Axis, Axis]) -> Any:
         analyzer.bind(one.var, tvm.ir.Range(0, one.extent))
     block, place = axes
     placed = substitute(node, {axis.var: block.var * place.extent + place.var})
-
-    def on_load(load: Any) -> Any:
-        return tirx.BufferLoad(load.source, [analyzer.simplify(index) for index in load.indices])
-
-    def on_store(one: Any) -> Any:
-        return tirx.BufferStore(one.buffer, one.value, [analyzer.simplify(index) for index in one.indices])
-
-    return structural_map(placed, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
+    return _with_simple_indices(placed, analyzer)
 
 
 def _step_key(axis: Axis, left: Operand, right: Operand) -> tuple[int, bool, int]:
