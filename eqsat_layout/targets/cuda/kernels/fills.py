@@ -16,7 +16,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import UNIT, Arithmetic
-from eqsat_layout.targets.cuda.kernels.products import Group, Operand
+from eqsat_layout.targets.cuda.kernels.operands import Group, Operand
 from eqsat_layout.targets.cuda.kernels.runs import in_runs
 from eqsat_layout.targets.cuda.kernels.statements import (
     PTX,

@@ -16,8 +16,9 @@ from tvm import tirx
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS, UNIT
 from eqsat_layout.targets.cuda.kernels.fills import Fill, Shared, TileShape, bytes_together
 from eqsat_layout.targets.cuda.kernels.fragments import ROWS, Part, multiplied, place_of_sum, zeroed
+from eqsat_layout.targets.cuda.kernels.operands import Group, Operand
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
-from eqsat_layout.targets.cuda.kernels.products import Group, Operand, Product
+from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.results import Results
 from eqsat_layout.targets.cuda.kernels.statements import (
     LANES,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import tvm
@@ -18,71 +17,17 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cuda.kernels.operands import SUMS, Group, Operand, exact, is_zero
 from eqsat_layout.targets.cuda.kernels.statements import number
 from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
-_SUMS: Final = {"float16": ("float32", "float16"), "bfloat16": ("float32", "bfloat16"), "float32": ("float32",)}
-"""By the dtype of operands: those that the sum may have."""
 _FEW: Final = 32
 """Steps of a sum."""
 _MOST: Final = 2**31
 """Elements of a tensor, for indices of 32 bits."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """Axes that are counted as one, the last one fastest."""
-
-    axes: tuple[Axis, ...]
-
-    @property
-    def extent(self) -> int:
-        """Elements of all together."""
-        return math.prod(int(axis.extent) for axis in self.axes)
-
-    @property
-    def last(self) -> int:
-        """Elements along the last axis."""
-        return int(self.axes[-1].extent) if self.axes else 1
-
-    def at(self, number: Any) -> dict[Any, Any]:
-        """The place along every axis of the element of this number."""
-        places: dict[Any, Any] = {}
-        for axis in reversed(self.axes[1:]):
-            places[axis.var] = tirx.floormod(number, axis.extent)
-            number = tirx.floordiv(number, axis.extent)
-        return places | ({self.axes[0].var: number} if self.axes else {})
-
-
-@dataclass(frozen=True)
-class Operand:
-    """An expression of an element. ``dtype``: of the expression, before it is made wider to be multiplied."""
-
-    value: Any
-
-    @property
-    def dtype(self) -> str:
-        return str(self.value.ty.dtype)
-
-    @cached_property
-    def guarded(self) -> tuple[Any, Any] | None:
-        """A load and the condition under which the element is it, or else zero; ``None`` for other expressions."""
-        if isinstance(self.value, tvm.ir.TensorLoad):
-            return self.value, tirx.const(True, "bool")
-        condition, load, other = _choice(self.value) or (None, None, None)
-        is_zero = isinstance(other, tirx.FloatImm | tirx.IntImm) and float(other.value) == 0.0
-        return (load, condition) if isinstance(load, tvm.ir.TensorLoad) and is_zero else None
-
-    def uses(self, axis: Axis) -> bool:
-        return any(axis.var.same_as(var) for var in nodes_of(self.value, tirx.Var))
-
-    def stride(self, axis: Axis) -> int | None:
-        """Elements that its first address moves by along the axis; ``None`` if that is not a constant."""
-        load = nodes_of(self.value, tvm.ir.TensorLoad)[0]
-        return StageAccess(load.source, tuple(load.indices)).stride(axis.var)
 
 
 Factors: TypeAlias = tuple[Operand, Operand]
@@ -215,41 +160,15 @@ def _factors(nest: Nest) -> Factors:
     parts = [total.a, total.b] if isinstance(total, tirx.Add) else []
     products = [part for part in parts if isinstance(part, tirx.Mul)]
     sums = [part for part in parts if isinstance(part, tvm.ir.TensorLoad) and part.source.same_as(store.buffer)]
-    if len(products) != 1 or len(sums) != 1 or not _is_zero(init.value):
+    if len(products) != 1 or len(sums) != 1 or not is_zero(init.value):
         raise Refused("it is no sum of products from zero")
-    left, right = (Operand(_exact(value)) for value in (products[0].a, products[0].b))
+    left, right = (Operand(exact(value)) for value in (products[0].a, products[0].b))
     dtype = left.dtype if left.dtype == right.dtype else "float32"
-    if str(store.buffer.ty.dtype) not in _SUMS.get(dtype, ()) or not {left.dtype, right.dtype} <= set(_SUMS):
+    if str(store.buffer.ty.dtype) not in SUMS.get(dtype, ()) or not {left.dtype, right.dtype} <= set(SUMS):
         raise Refused(f"sums of {store.buffer.ty.dtype} of products of {left.dtype} and {right.dtype}")
     if not all(nodes_of(one.value, tvm.ir.TensorLoad) for one in (left, right)):
         raise Refused("a factor is the same everywhere")
     return left, right
-
-
-def _exact(value: Any) -> Any:
-    """Without conversions to wider floats."""
-    while isinstance(value, tirx.Cast) and str(value.ty.dtype) == "float32" and str(value.value.ty.dtype) in _SUMS:
-        value = value.value
-    choice = _choice(value)
-    if choice is not None and str(value.ty.dtype) == "float32":
-        condition, chosen, other = choice
-        inner = _exact(chosen)
-        if not inner.same_as(chosen) and _is_zero(other):
-            return tirx.if_then_else(condition, inner, tirx.const(0.0, str(inner.ty.dtype)))
-    return value
-
-
-def _choice(value: Any) -> tuple[Any, Any, Any] | None:
-    """Condition and both values of an expression that chooses."""
-    if isinstance(value, tirx.Select):
-        return value.condition, value.true_value, value.false_value
-    if isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == "prim.if_then_else":
-        return tuple(value.args)
-    return None
-
-
-def _is_zero(value: Any) -> bool:
-    return isinstance(value, tirx.FloatImm) and float(value.value) == 0.0
 
 
 _KINDS: Final = {

@@ -16,7 +16,8 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cuda.kernels.products import Group, narrowed
+from eqsat_layout.targets.cuda.kernels.operands import Group
+from eqsat_layout.targets.cuda.kernels.products import narrowed
 from eqsat_layout.targets.cuda.kernels.statements import (
     LANES,
     at,
