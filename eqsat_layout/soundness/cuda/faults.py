@@ -7,7 +7,7 @@ from eqsat_layout.errors import EqsatError
 
 class KernelFault(EqsatError):
     """A kernel did what a card may punish. ``kind``: race, barrier, convergence, async, range, alignment,
-    unwritten, limit, trap; ``line``: of the source, 0 where it is not known."""
+    unwritten, limit, trap, unseen; ``line``: of the source, 0 where it is not known."""
 
     def __init__(self, kind: str, line: int, message: str):
         super().__init__(message)

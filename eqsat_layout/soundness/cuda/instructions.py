@@ -40,8 +40,14 @@ _UNARY: Final = {
     "cos": "cosf",
     "tanh": "tanhf",
 }
-_HINTS: Final = {"fence", "membar", "prefetch", "prefetchu", "griddepcontrol", "nanosleep", "discard", "applypriority"}
-"""They change when, never what: or, for fences, what the simulator's order of blocks gives anyhow."""
+_HINTS: Final = {"prefetch", "prefetchu", "griddepcontrol", "nanosleep", "discard", "applypriority"}
+"""They change when, never what."""
+
+_ROUNDINGS: Final = frozenset({"rn", "ftz", "approx", "lo"})
+"""Modifiers of arithmetic that the rules below stand for."""
+
+_SPACES: Final = {"shared": "shared", "shared::cta": "shared", "global": "global"}
+_PLAIN_MOVES: Final = {*_SPACES, "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "volatile", "weak", "v2", "v4"}
 
 
 class Writer:
@@ -53,8 +59,8 @@ class Writer:
 
     def written(self, instruction: Instruction) -> str:
         """The C++ of one instruction."""
-        rule = _RULES.get(instruction.words[0])
-        code = rule(self, instruction) if rule else None
+        rule, counts = _RULES.get(instruction.words[0], (None, ()))
+        code = rule(self, instruction) if rule and len(instruction.operands) in counts else None
         if code is None:
             raise self.refused(instruction)
         if instruction.predicate is None:
@@ -147,14 +153,13 @@ def _matrices(writer: Writer, instruction: Instruction) -> str | None:
 
 
 def _copy(writer: Writer, instruction: Instruction) -> str | None:
-    opcode, operands = re.sub(r"\.L2::\w+", "", instruction.opcode), instruction.operands
-    if opcode == "cp.async.commit_group":
-        return "sim::cp_async_commit();"
-    if opcode == "cp.async.wait_all":
-        return "sim::cp_async_wait_all();"
+    opcode, operands = re.sub(r"\.L2::\d+B", "", instruction.opcode), instruction.operands
+    if not operands:
+        groups = {"cp.async.commit_group": "sim::cp_async_commit();", "cp.async.wait_all": "sim::cp_async_wait_all();"}
+        return groups.get(opcode)
     if opcode == "cp.async.wait_group":
         return f"sim::cp_async_wait({writer.value(operands[0], 'unsigned')});"
-    if not re.fullmatch(r"cp\.async\.(ca|cg)\.shared(::cta)?\.global", opcode):
+    if len(operands) < 3 or not re.fullmatch(r"cp\.async\.(ca|cg)\.shared(::cta)?\.global", opcode):
         return None
     size = writer.value(operands[2], "unsigned")
     taken = writer.value(operands[3], "unsigned") if len(operands) > 3 else size
@@ -167,9 +172,10 @@ def _copy(writer: Writer, instruction: Instruction) -> str | None:
 def _move(writer: Writer, instruction: Instruction) -> str | None:
     """``ld`` and ``st`` of shared and global memory, vectors too."""
     words = instruction.words
-    place = next((word.split("::")[0] for word in words if word.split("::")[0] in ("shared", "global")), None)
+    place = next((_SPACES[word] for word in words if word in _SPACES), None)
     kind = TYPES.get(words[-1])
-    if place is None or kind is None:
+    modifiers = {word for word in words[1:-1] if not re.fullmatch(r"L[12]::\w+", word)}
+    if place is None or kind is None or not modifiers <= _PLAIN_MOVES:
         return None
     count = next((int(word[1]) for word in words if word in ("v2", "v4")), 1)
     if words[0] == "ld":
@@ -192,25 +198,27 @@ def _set_predicate(writer: Writer, instruction: Instruction) -> str | None:
 
 def _select(writer: Writer, instruction: Instruction) -> str | None:
     kind = TYPES.get(instruction.words[-1])
-    to, left, right, which = instruction.operands
     if kind is None:
         return None
+    to, left, right, which = instruction.operands
     return writer.put(to, f"{writer.value(which, 'bool')} ? {writer.value(left, kind)} : {writer.value(right, kind)}")
 
 
 def _convert(writer: Writer, instruction: Instruction) -> str | None:
     to, source = instruction.operands[:2]
     words = instruction.words
-    if words[1:] in (("rna", "tf32", "f32"), ("rna", "satfinite", "tf32", "f32")):
-        return writer.put(to, f"sim::tf32_of({writer.value(source, 'float')})")
-    if words[0] == "cvta" and words[-2].startswith("shared"):
-        offset = f"sim::shared_offset({writer.line}, (const void*)({writer.value(source, 'const char*')}))"
-        return writer.put(to, f"static_cast<uint64_t>({offset})")
     if words[1:] in (("rn", "f16x2", "f32"), ("rn", "bf16x2", "f32")):  # the first number is the upper half
         low, high = (writer.value(operand, "float") for operand in reversed(instruction.operands[1:]))
         return writer.put(to, f"{TYPES[words[2]]}({low}, {high})")
+    if len(instruction.operands) > 2:
+        return None
+    if words[1:] == ("rna", "tf32", "f32"):
+        return writer.put(to, f"sim::tf32_of({writer.value(source, 'float')})")
+    if words[:2] == ("cvta", "to") and words[2] in ("shared", "shared::cta"):
+        offset = f"sim::shared_offset({writer.line}, (const void*)({writer.value(source, 'const char*')}))"
+        return writer.put(to, f"static_cast<uint64_t>({offset})")
     target, origin = TYPES.get(words[-2]), TYPES.get(words[-1])
-    if words[0] != "cvt" or target is None or origin is None or not {*words[1:-2]} <= {"rn", "rz", "rzi", "rni", "ftz"}:
+    if words[0] != "cvt" or target is None or origin is None or not {*words[1:-2]} <= {"rn", "rzi", "rni", "ftz"}:
         return None
     value = writer.value(source, origin)
     return writer.put(to, f"static_cast<{target}>({f'rintf({value})' if 'rni' in words else value})")
@@ -219,10 +227,10 @@ def _convert(writer: Writer, instruction: Instruction) -> str | None:
 def _arithmetic(writer: Writer, instruction: Instruction) -> str | None:
     words, operands = instruction.words, instruction.operands
     kind = TYPES.get(words[-1])
-    if kind is None:
+    if kind is None or not _ROUNDINGS.issuperset(words[1:-1]):
         return None
     values = [writer.value(operand, kind) for operand in operands[1:]]
-    if words[0] == "mov":
+    if words == ("mov", words[-1]):
         return writer.put(operands[0], values[0])
     if words[0] in ("fma", "mad"):
         product = f"fma({', '.join(values)})" if words[0] == "fma" else f"{values[0]} * {values[1]} + {values[2]}"
@@ -244,31 +252,39 @@ def _dot(writer: Writer, instruction: Instruction) -> str | None:
 
 
 def _barrier(writer: Writer, instruction: Instruction) -> str | None:
-    if instruction.opcode in ("bar.sync", "barrier.sync", "bar.sync.aligned") and instruction.operands == ("0",):
+    if instruction.opcode in ("bar.sync", "barrier.sync", "barrier.sync.aligned") and instruction.operands == ("0",):
         return f"sim::barrier_at({writer.line});"
     if instruction.opcode == "bar.warp.sync":
         return f"sim::sync_warp({writer.line}, {writer.value(instruction.operands[0], 'unsigned')});"
     return None
 
 
-def _hint(writer: Writer, instruction: Instruction) -> str | None:
-    return "sim::fence();" if instruction.words[0] in ("fence", "membar") else ";"
+def _fence(_: Writer, instruction: Instruction) -> str:
+    """Those that reach no further than the block order nothing between blocks."""
+    return "sim::fence();" if {"gl", "gpu", "sys"} & {*instruction.words} else ";"
 
 
-_RULES: Final[dict[str, Callable[[Writer, Instruction], str | None]]] = {
-    "mma": _mma,
-    "ldmatrix": _matrices,
-    "stmatrix": _matrices,
-    "cp": _copy,
-    "ld": _move,
-    "st": _move,
-    "setp": _set_predicate,
-    "selp": _select,
-    "cvt": _convert,
-    "cvta": _convert,
-    "dp4a": _dot,
-    "bar": _barrier,
-    "barrier": _barrier,
-    **dict.fromkeys((*_BINARY, *_UNARY, "mov", "fma", "mad", "min", "max"), _arithmetic),
-    **dict.fromkeys(_HINTS, _hint),
+def _hint(_: Writer, __: Instruction) -> str:
+    return ";"
+
+
+_Rule = Callable[[Writer, Instruction], str | None]
+
+_RULES: Final[dict[str, tuple[_Rule, tuple[int, ...]]]] = {
+    "mma": (_mma, (4,)),
+    **dict.fromkeys(("ldmatrix", "stmatrix"), (_matrices, (2,))),
+    "cp": (_copy, (0, 1, 3, 4)),
+    **dict.fromkeys(("ld", "st"), (_move, (2,))),
+    "setp": (_set_predicate, (3,)),
+    "selp": (_select, (4,)),
+    "cvt": (_convert, (2, 3)),
+    "cvta": (_convert, (2,)),
+    "dp4a": (_dot, (4,)),
+    **dict.fromkeys(("bar", "barrier"), (_barrier, (1,))),
+    **dict.fromkeys((*_BINARY, "min", "max"), (_arithmetic, (3,))),
+    **dict.fromkeys((*_UNARY, "mov"), (_arithmetic, (2,))),
+    **dict.fromkeys(("fma", "mad"), (_arithmetic, (4,))),
+    **dict.fromkeys(("fence", "membar"), (_fence, (0,))),
+    **dict.fromkeys(_HINTS, (_hint, (0, 1))),
 }
+"""A rule and how many operands it takes, by the first word of the opcode."""

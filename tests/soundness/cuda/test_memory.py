@@ -89,6 +89,19 @@ extern "C" __global__ void minima(int* low, int* high, int* last, int* x) {
   int seen = atomicCAS(last, 0, 0);
   while (true) { int before = atomicCAS(last, seen, seen + 1); if (before == seen) break; seen = before; }
 }
+__device__ half larger(half a, half b) { return a > b ? a : b; }
+__host__ __device__ float4 all_of(float4 v, float by) { return make_float4(v.x * by, v.y * by, v.z * by, v.w * by); }
+extern "C" __global__ void structs(half* out, half* x, float4* wide, float4* v) {
+  int t = threadIdx.x;
+  out[t] = larger(x[t], x[t + 32]);
+  wide[t] = all_of(v[t], 2);
+}
+__attribute__((noinline, no_sanitize("thread"))) void behind(float* out) { *out = 1; }
+extern "C" __global__ void unseen(float* out) { behind(out); }
+extern "C" __global__ void bytes(unsigned* out, unsigned* x, int size) {
+  memcpy(out, x, size);
+  memset(out + 8, 1, size);
+}
 extern "C" __global__ void parts(float* sums, float* partial, int* ready, float* x) {
   __shared__ int is_last;
   if (threadIdx.x == 0) {
@@ -193,6 +206,39 @@ def test_atomic_extrema_and_exchange(simulator: Simulator) -> None:
     low, high, last = (np.zeros(1, np.int32) for _ in range(3))
     simulator.launch("minima", [low, high, last, x], (3,), (32,), order=2)
     assert (low[0], high[0], last[0]) == (x.min(), x.max(), 96)
+
+
+def test_structs_that_functions_take_and_return_are_watched(simulator: Simulator) -> None:
+    """GCC's instrumentation leaves out what a call takes from memory and puts there: a result never came back."""
+    x, v = np.arange(64, dtype=np.float16)[::-1].copy(), np.arange(128, dtype=np.float32).view(np.complex128)
+    out, wide = np.zeros(32, np.float16), np.zeros(32, np.complex128)
+
+    def launch(*changed: tuple[int, int]) -> None:
+        arrays = [out, x, wide, v]
+        for which, size in changed:
+            arrays[which] = arrays[which][:size].copy()
+        simulator.launch("structs", arrays, (1,), (32,))
+
+    launch()
+    assert (out == x[:32]).all()
+    assert (wide.view(np.float32) == 2 * v.view(np.float32)).all()
+    for which, size in ((0, 31), (1, 63), (2, 31), (3, 31)):
+        with pytest.raises(KernelFault, match=r"at byte \d+ of global memory"):
+            launch((which, size))
+
+
+def test_copies_of_bytes_are_watched(simulator: Simulator) -> None:
+    x, out = np.arange(8, dtype=np.uint32), np.zeros(16, np.uint32)
+    simulator.launch("bytes", [out, x, 32], (1,), (1,))
+    assert out.tolist() == [*range(8), *[0x01010101] * 8]
+    for arrays in ([out, x[:7].copy()], [out[:15].copy(), x]):
+        with pytest.raises(KernelFault, match="at byte"):
+            simulator.launch("bytes", [*arrays, 32], (1,), (1,))
+
+
+def test_what_is_changed_unseen_is_a_fault(simulator: Simulator) -> None:
+    with pytest.raises(KernelFault, match="argument 0 is changed by code that the compiler does not watch"):
+        simulator.launch("unseen", [np.zeros(1, np.float32)], (1,), (1,))
 
 
 @pytest.mark.parametrize("order", range(4))

@@ -22,6 +22,13 @@ UNKNOWN = {
     'asm volatile("cp.async.bulk.commit_group;");': "line 2: .*'cp.async.bulk.commit_group'",
     'asm volatile("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {}, {}, {}, {};");': "line 2: .*m8n8k4",
     'asm volatile("bar.sync 1, 64;");': "line 2: .*'bar.sync'",
+    'asm volatile("mul.hi.u32 %0, %0, %0;" : "+f"(out[0]));': "line 2: .*'mul.hi.u32'",
+    'asm volatile("cvt.rz.f16.f32 %0, %0;" : "+f"(out[0]));': "line 2: .*'cvt.rz.f16.f32'",
+    'asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(out[0]) : "r"(0));': "line 2: .*'ld.shared::cluster.f32'",
+    'asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], 4, %2;" :: "r"(0), "l"(out), "l"(0l));': (
+        "line 2: .*cache_hint"
+    ),
+    'asm volatile("add.f32 %0, %0;" : "+f"(out[0]));': "line 2: .*'add.f32'",
     'asm volatile("mov.u32 %0, unheard;" : "=f"(out[0]));': "line 2: .*'unheard'",
     'asm volatile("L1: bra L1;");': "line 2: .*L1",
     "out[0] = __unheard_of(1.0f);": "line 2: .*__unheard_of",

@@ -66,6 +66,19 @@ void store_global(int, void* to, const void* from, size_t size) {
   memcpy(to, from, size);
 }
 
+void* copy_bytes(void* to, const void* from, size_t size) {
+  PLACE;
+  touch(*current, from, size, Access::read, false);
+  touch(*current, to, size, Access::write, false);
+  return memmove(to, from, size);
+}
+
+void* set_bytes(void* to, int value, size_t size) {
+  PLACE;
+  touch(*current, to, size, Access::write, false);
+  return memset(to, value, size);
+}
+
 // The copy reads and writes when it is waited for; until then nobody may touch where it goes.
 void cp_async(int line, unsigned to, const void* from, unsigned bytes, unsigned taken, bool around_l1) {
   PLACE;

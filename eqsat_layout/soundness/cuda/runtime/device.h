@@ -7,10 +7,11 @@
 #include <type_traits>
 
 #define __global__ __attribute__((noinline))
-#define __device__ __attribute__((always_inline))
+#define __device__ __attribute__((always_inline))  // see inline.h
 #define __host__
-#define __forceinline__ inline __attribute__((always_inline))
+#define __forceinline__ inline
 #define __inline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
 #define __restrict__
 #define __align__(bytes) alignas(bytes)
@@ -37,7 +38,8 @@ extern const uint3 sim_thread_index, sim_block_index, sim_block_extent, sim_grid
 
 #include "device_half.h"
 #include "device_math.h"
-#include "device_memory.h"
 #include "device_ptx.h"
 #include "device_warp.h"
+
+#include "device_memory.h"  // the last: it takes the place of functions of C
 #pragma GCC visibility pop

@@ -7,6 +7,8 @@
 
 #include <type_traits>
 
+#include "inline.h"
+
 #define INFINITY __builtin_inff()
 #define NAN __builtin_nanf("")
 #define HUGE_VAL __builtin_huge_val()
@@ -19,9 +21,9 @@
 #define SIM_UNARY(name)                                          \
   extern "C" double name(double);                                \
   extern "C" float name##f(float);                               \
-  inline float name(float x) { return name##f(x); }              \
+  SIM_INLINE float name(float x) { return name##f(x); }              \
   template <class T, class = std::enable_if_t<std::is_integral_v<T>>> \
-  inline double name(T x) {                                      \
+  SIM_INLINE double name(T x) {                                      \
     return name(static_cast<double>(x));                         \
   }
 SIM_UNARY(exp) SIM_UNARY(exp2) SIM_UNARY(expm1) SIM_UNARY(log) SIM_UNARY(log2) SIM_UNARY(log10) SIM_UNARY(log1p)
@@ -33,9 +35,9 @@ SIM_UNARY(round) SIM_UNARY(rint) SIM_UNARY(nearbyint) SIM_UNARY(fabs)
 #define SIM_BINARY(name)                                                                           \
   extern "C" double name(double, double);                                                          \
   extern "C" float name##f(float, float);                                                          \
-  inline float name(float x, float y) { return name##f(x, y); }                                    \
+  SIM_INLINE float name(float x, float y) { return name##f(x, y); }                                    \
   template <class T, class U, class = std::enable_if_t<!std::is_same_v<T, U> || std::is_integral_v<T>>> \
-  inline double name(T x, U y) {                                                                   \
+  SIM_INLINE double name(T x, U y) {                                                                   \
     return name(static_cast<double>(x), static_cast<double>(y));                                   \
   }
 SIM_BINARY(pow) SIM_BINARY(fmod) SIM_BINARY(fmax) SIM_BINARY(fmin) SIM_BINARY(atan2) SIM_BINARY(hypot)
@@ -43,19 +45,19 @@ SIM_BINARY(copysign) SIM_BINARY(remainder) SIM_BINARY(nextafter)
 #undef SIM_BINARY
 extern "C" double fma(double, double, double);
 extern "C" float fmaf(float, float, float);
-inline float fma(float x, float y, float z) { return fmaf(x, y, z); }
+SIM_INLINE float fma(float x, float y, float z) { return fmaf(x, y, z); }
 extern "C" int abs(int);
-inline long abs(long x) { return x < 0 ? -x : x; }
-inline long long abs(long long x) { return x < 0 ? -x : x; }
-inline float abs(float x) { return fabsf(x); }
-inline double abs(double x) { return fabs(x); }
-template <class T> inline bool isnan(T x) { return x != x; }
-inline bool isinf(float x) { return __builtin_isinf(x); }
-inline bool isinf(double x) { return __builtin_isinf(x); }
-inline bool isfinite(float x) { return __builtin_isfinite(x); }
-inline bool isfinite(double x) { return __builtin_isfinite(x); }
+SIM_INLINE long abs(long x) { return x < 0 ? -x : x; }
+SIM_INLINE long long abs(long long x) { return x < 0 ? -x : x; }
+SIM_INLINE float abs(float x) { return fabsf(x); }
+SIM_INLINE double abs(double x) { return fabs(x); }
+template <class T> SIM_INLINE bool isnan(T x) { return x != x; }
+SIM_INLINE bool isinf(float x) { return __builtin_isinf(x); }
+SIM_INLINE bool isinf(double x) { return __builtin_isinf(x); }
+SIM_INLINE bool isfinite(float x) { return __builtin_isfinite(x); }
+SIM_INLINE bool isfinite(double x) { return __builtin_isfinite(x); }
 
-template <class T, class U> inline std::enable_if_t<std::is_arithmetic_v<T> && std::is_arithmetic_v<U>, std::common_type_t<T, U>>
+template <class T, class U> SIM_INLINE std::enable_if_t<std::is_arithmetic_v<T> && std::is_arithmetic_v<U>, std::common_type_t<T, U>>
 max(T a, U b) {
   using C = std::common_type_t<T, U>;
   if constexpr (std::is_floating_point_v<C>)
@@ -63,7 +65,7 @@ max(T a, U b) {
   else
     return static_cast<C>(a) > static_cast<C>(b) ? static_cast<C>(a) : static_cast<C>(b);
 }
-template <class T, class U> inline std::enable_if_t<std::is_arithmetic_v<T> && std::is_arithmetic_v<U>, std::common_type_t<T, U>>
+template <class T, class U> SIM_INLINE std::enable_if_t<std::is_arithmetic_v<T> && std::is_arithmetic_v<U>, std::common_type_t<T, U>>
 min(T a, U b) {
   using C = std::common_type_t<T, U>;
   if constexpr (std::is_floating_point_v<C>)
@@ -72,67 +74,67 @@ min(T a, U b) {
     return static_cast<C>(a) < static_cast<C>(b) ? static_cast<C>(a) : static_cast<C>(b);
 }
 
-inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
-inline double rsqrt(double x) { return 1.0 / sqrt(x); }
-inline float rsqrt(float x) { return rsqrtf(x); }
-inline float exp10f(float x) { return powf(10.0f, x); }
+SIM_INLINE float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+SIM_INLINE double rsqrt(double x) { return 1.0 / sqrt(x); }
+SIM_INLINE float rsqrt(float x) { return rsqrtf(x); }
+SIM_INLINE float exp10f(float x) { return powf(10.0f, x); }
 
-inline float __expf(float x) { return expf(x); }
-inline float __exp10f(float x) { return exp10f(x); }
-inline float __logf(float x) { return logf(x); }
-inline float __log2f(float x) { return log2f(x); }
-inline float __log10f(float x) { return log10f(x); }
-inline float __sinf(float x) { return sinf(x); }
-inline float __cosf(float x) { return cosf(x); }
-inline float __tanf(float x) { return tanf(x); }
-inline float __powf(float x, float y) { return powf(x, y); }
-inline float __fdividef(float x, float y) { return x / y; }
-inline float __frcp_rn(float x) { return 1.0f / x; }
-inline float __fsqrt_rn(float x) { return sqrtf(x); }
-inline float __frsqrt_rn(float x) { return rsqrtf(x); }
-inline float __fadd_rn(float x, float y) { return x + y; }
-inline float __fmul_rn(float x, float y) { return x * y; }
-inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
-inline float __saturatef(float x) { return fminf(fmaxf(x, 0.0f), 1.0f); }
-inline int __float2int_rn(float x) { return static_cast<int>(rintf(x)); }
-inline int __float2int_rz(float x) { return static_cast<int>(x); }
-inline float __int2float_rn(int x) { return static_cast<float>(x); }
+SIM_INLINE float __expf(float x) { return expf(x); }
+SIM_INLINE float __exp10f(float x) { return exp10f(x); }
+SIM_INLINE float __logf(float x) { return logf(x); }
+SIM_INLINE float __log2f(float x) { return log2f(x); }
+SIM_INLINE float __log10f(float x) { return log10f(x); }
+SIM_INLINE float __sinf(float x) { return sinf(x); }
+SIM_INLINE float __cosf(float x) { return cosf(x); }
+SIM_INLINE float __tanf(float x) { return tanf(x); }
+SIM_INLINE float __powf(float x, float y) { return powf(x, y); }
+SIM_INLINE float __fdividef(float x, float y) { return x / y; }
+SIM_INLINE float __frcp_rn(float x) { return 1.0f / x; }
+SIM_INLINE float __fsqrt_rn(float x) { return sqrtf(x); }
+SIM_INLINE float __frsqrt_rn(float x) { return rsqrtf(x); }
+SIM_INLINE float __fadd_rn(float x, float y) { return x + y; }
+SIM_INLINE float __fmul_rn(float x, float y) { return x * y; }
+SIM_INLINE float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
+SIM_INLINE float __saturatef(float x) { return fminf(fmaxf(x, 0.0f), 1.0f); }
+SIM_INLINE int __float2int_rn(float x) { return static_cast<int>(rintf(x)); }
+SIM_INLINE int __float2int_rz(float x) { return static_cast<int>(x); }
+SIM_INLINE float __int2float_rn(int x) { return static_cast<float>(x); }
 
-template <class To, class From> inline To sim_same_bits(From value) {
+template <class To, class From> SIM_INLINE To sim_same_bits(From value) {
   static_assert(sizeof(To) == sizeof(From), "as many bits");
   To same;
   memcpy(&same, &value, sizeof same);
   return same;
 }
-inline int __float_as_int(float x) { return sim_same_bits<int>(x); }
-inline unsigned __float_as_uint(float x) { return sim_same_bits<unsigned>(x); }
-inline float __int_as_float(int x) { return sim_same_bits<float>(x); }
-inline float __uint_as_float(unsigned x) { return sim_same_bits<float>(x); }
+SIM_INLINE int __float_as_int(float x) { return sim_same_bits<int>(x); }
+SIM_INLINE unsigned __float_as_uint(float x) { return sim_same_bits<unsigned>(x); }
+SIM_INLINE float __int_as_float(int x) { return sim_same_bits<float>(x); }
+SIM_INLINE float __uint_as_float(unsigned x) { return sim_same_bits<float>(x); }
 
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
-inline int __clz(int x) { return x ? __builtin_clz(static_cast<unsigned>(x)) : 32; }
-inline int __clzll(long long x) { return x ? __builtin_clzll(static_cast<unsigned long long>(x)) : 64; }
-inline int __ffs(int x) { return __builtin_ffs(x); }
-inline int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long>(a) * b >> 32); }
-inline unsigned __umulhi(unsigned a, unsigned b) {
+SIM_INLINE int __popc(unsigned x) { return __builtin_popcount(x); }
+SIM_INLINE int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+SIM_INLINE int __clz(int x) { return x ? __builtin_clz(static_cast<unsigned>(x)) : 32; }
+SIM_INLINE int __clzll(long long x) { return x ? __builtin_clzll(static_cast<unsigned long long>(x)) : 64; }
+SIM_INLINE int __ffs(int x) { return __builtin_ffs(x); }
+SIM_INLINE int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long>(a) * b >> 32); }
+SIM_INLINE unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
 }
-inline unsigned __brev(unsigned x) {
+SIM_INLINE unsigned __brev(unsigned x) {
   unsigned y = 0;
   for (int i = 0; i < 32; i++) y |= (x >> i & 1) << (31 - i);
   return y;
 }
-inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+SIM_INLINE unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   unsigned long long both = static_cast<unsigned long long>(y) << 32 | x;
   unsigned made = 0;
   for (int i = 0; i < 4; i++) made |= static_cast<unsigned>(both >> ((selector >> 4 * i & 7) * 8) & 0xff) << 8 * i;
   return made;
 }
 
-template <class A, class B> inline int sim_dp4a(unsigned a, unsigned b, int c) {
+template <class A, class B> SIM_INLINE int sim_dp4a(unsigned a, unsigned b, int c) {
   for (int i = 0; i < 4; i++) c += static_cast<A>(a >> 8 * i) * static_cast<B>(b >> 8 * i);
   return c;
 }
-inline int __dp4a(int a, int b, int c) { return sim_dp4a<int8_t, int8_t>(a, b, c); }
-inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) { return sim_dp4a<uint8_t, uint8_t>(a, b, c); }
+SIM_INLINE int __dp4a(int a, int b, int c) { return sim_dp4a<int8_t, int8_t>(a, b, c); }
+SIM_INLINE unsigned __dp4a(unsigned a, unsigned b, unsigned c) { return sim_dp4a<uint8_t, uint8_t>(a, b, c); }

@@ -1,8 +1,10 @@
-// What inline PTX becomes: `instructions.py` writes calls of these. Shared addresses are offsets, as on a card.
+// What SIM_INLINE PTX becomes: `instructions.py` writes calls of these. Shared addresses are offsets, as on a card.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "inline.h"
 
 namespace sim {
 
@@ -26,18 +28,18 @@ void load_global(int line, void* to, const void* from, size_t size);
 void store_global(int line, void* to, const void* from, size_t size);
 
 // Registers are untyped bits.
-template <class To, class From> inline To as(From value) {
+template <class To, class From> SIM_INLINE To as(From value) {
   To same{};
   memcpy(&same, &value, sizeof same < sizeof value ? sizeof same : sizeof value);
   return same;
 }
-template <class To, class From> inline void put(To& to, From value) {
+template <class To, class From> SIM_INLINE void put(To& to, From value) {
   static_assert(sizeof(To) == sizeof(From), "a register of another size");
   memcpy(&to, &value, sizeof to);
 }
 
 // The nearest tf32, ties away from zero (PTX ISA, cvt.rna.tf32.f32).
-inline uint32_t tf32_of(float value) {
+SIM_INLINE uint32_t tf32_of(float value) {
   uint32_t bits = as<uint32_t>(value);
   return (bits & 0x7f800000) == 0x7f800000 ? bits : (bits + 0x1000) & 0xffffe000;
 }

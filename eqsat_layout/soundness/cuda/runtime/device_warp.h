@@ -3,6 +3,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "inline.h"
+
 namespace sim {
 
 enum class Vote { ballot, all, any, uniform };
@@ -18,7 +20,7 @@ unsigned reduce(int line, unsigned mask, Sum, unsigned value);
 unsigned active_mask(int line);
 unsigned match_any(int line, unsigned mask, uint64_t value);
 
-template <class T> inline T shuffled(int line, unsigned mask, T value, int from) {
+template <class T> SIM_INLINE T shuffled(int line, unsigned mask, T value, int from) {
   static_assert(sizeof(T) <= 8, "a shuffle of at most 8 bytes");
   uint64_t bits = 0;
   memcpy(&bits, &value, sizeof value);
@@ -28,11 +30,11 @@ template <class T> inline T shuffled(int line, unsigned mask, T value, int from)
 }
 
 // The lanes between which a shuffle goes are `width` lanes; who would look beyond them looks at itself (PTX ISA, shfl).
-inline int within(int from, int width) { return (from ^ lane()) & -width ? lane() : from; }
-inline int from_index(int index, int width = 32) { return (lane() & -width) | (index & (width - 1)); }
-inline int from_up(unsigned delta, int width = 32) { return within(lane() - static_cast<int>(delta), width); }
-inline int from_down(unsigned delta, int width = 32) { return within(lane() + static_cast<int>(delta), width); }
-inline int from_xor(int mask, int width = 32) {
+SIM_INLINE int within(int from, int width) { return (from ^ lane()) & -width ? lane() : from; }
+SIM_INLINE int from_index(int index, int width = 32) { return (lane() & -width) | (index & (width - 1)); }
+SIM_INLINE int from_up(unsigned delta, int width = 32) { return within(lane() - static_cast<int>(delta), width); }
+SIM_INLINE int from_down(unsigned delta, int width = 32) { return within(lane() + static_cast<int>(delta), width); }
+SIM_INLINE int from_xor(int mask, int width = 32) {
   int from = lane() ^ mask;
   return from > (lane() | (width - 1)) ? lane() : from;
 }
@@ -43,7 +45,7 @@ inline int from_xor(int mask, int width = 32) {
 #define __syncthreads_count(predicate) sim::barrier_vote(__LINE__, 0, predicate)
 #define __syncthreads_and(predicate) sim::barrier_vote(__LINE__, 1, predicate)
 #define __syncthreads_or(predicate) sim::barrier_vote(__LINE__, 2, predicate)
-inline unsigned sim_mask(unsigned mask = 0xffffffffu) { return mask; }
+SIM_INLINE unsigned sim_mask(unsigned mask = 0xffffffffu) { return mask; }
 #define __syncwarp(...) sim::sync_warp(__LINE__, sim_mask(__VA_ARGS__))
 #define __shfl_sync(mask, value, ...) sim::shuffled(__LINE__, mask, value, sim::from_index(__VA_ARGS__))
 #define __shfl_up_sync(mask, value, ...) sim::shuffled(__LINE__, mask, value, sim::from_up(__VA_ARGS__))
@@ -56,7 +58,7 @@ inline unsigned sim_mask(unsigned mask = 0xffffffffu) { return mask; }
 #define __match_any_sync(mask, value) sim::match_any(__LINE__, mask, static_cast<uint64_t>(value))
 
 #define SIM_REDUCE(name, sum, type)                                                     \
-  inline type sim_reduce_##name(int line, unsigned mask, type value) {                  \
+  SIM_INLINE type sim_reduce_##name(int line, unsigned mask, type value) {                  \
     return static_cast<type>(sim::reduce(line, mask, sim::Sum::sum, static_cast<unsigned>(value))); \
   }
 SIM_REDUCE(add, add, int) SIM_REDUCE(add, add, unsigned) SIM_REDUCE(min, smin, int) SIM_REDUCE(min, min, unsigned)

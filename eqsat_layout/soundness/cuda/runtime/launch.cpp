@@ -76,6 +76,12 @@ void run_blocks(uint64_t order) {
   }
 }
 
+void note_fault(const char* kind, const char* format, size_t value) {
+  report.faulted = 1;
+  snprintf(report.kind, sizeof report.kind, "%s", kind);
+  snprintf(report.text, sizeof report.text, format, value);
+}
+
 }  // namespace
 
 void fault(const char* kind, int line, const char* format, ...) {
@@ -132,6 +138,16 @@ std::vector<void*> copied(const Arguments& given) {
   return copies;
 }
 
+void copy_back(const Arguments& given, const std::vector<void*>& copies) {
+  for (size_t i = 0; i < copies.size(); i++) {
+    if (!given.sizes[i] || !memcmp(given.values[i], copies[i], given.sizes[i])) continue;
+    auto first = std::find(copies.begin(), copies.end(), copies[i]) - copies.begin();
+    if (!report.faulted && !was_written(static_cast<int>(first)))
+      note_fault("unseen", "argument %zu is changed by code that the compiler does not watch", i);
+    memcpy(given.values[i], copies[i], given.sizes[i]);
+  }
+}
+
 // False: shared memory needs finer cells, and nothing has happened.
 bool run(const Arguments& given, size_t shared_bytes, uint64_t order) {
   static std::vector<void*> copies;
@@ -148,9 +164,7 @@ bool run(const Arguments& given, size_t shared_bytes, uint64_t order) {
   stop();
   for (Thread& thread : threads)
     if (thread.fiber) give_back(thread.fiber);
-  if (how != RESTARTED)
-    for (int i = 0; i < given.count; i++)
-      if (given.sizes[i] && was_written(i)) memcpy(given.values[i], copies[static_cast<size_t>(i)], given.sizes[i]);
+  if (how != RESTARTED) copy_back(given, copies);
   close_memory();
   return how != RESTARTED;
 }

@@ -3,15 +3,17 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "inline.h"
+
 namespace sim {
 
-inline uint32_t bits_of(float value) {
+SIM_INLINE uint32_t bits_of(float value) {
   uint32_t bits;
   memcpy(&bits, &value, 4);
   return bits;
 }
 
-inline float float_of(uint32_t bits) {
+SIM_INLINE float float_of(uint32_t bits) {
   float value;
   memcpy(&value, &bits, 4);
   return value;

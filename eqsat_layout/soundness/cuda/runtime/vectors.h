@@ -2,15 +2,17 @@
 #pragma once
 #include <stdint.h>
 
+#include "inline.h"
+
 #define SIM_VECTORS(name, type, two, four)                                                   \
   struct name##1 { type x; };                                                                \
   struct alignas(two) name##2 { type x, y; };                                                \
   struct name##3 { type x, y, z; };                                                          \
   struct alignas(four) name##4 { type x, y, z, w; };                                         \
-  inline name##1 make_##name##1(type x) { return {x}; }                                      \
-  inline name##2 make_##name##2(type x, type y) { return {x, y}; }                           \
-  inline name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }                \
-  inline name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
+  SIM_INLINE name##1 make_##name##1(type x) { return {x}; }                                      \
+  SIM_INLINE name##2 make_##name##2(type x, type y) { return {x, y}; }                           \
+  SIM_INLINE name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }                \
+  SIM_INLINE name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
 
 SIM_VECTORS(char, signed char, 2, 4)
 SIM_VECTORS(uchar, unsigned char, 2, 4)
