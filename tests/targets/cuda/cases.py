@@ -109,6 +109,19 @@ def heads(rows: int, count: int, size: int, steps: int) -> Case:
     return make
 
 
+def of_two_types(rows: int, columns: int, steps: int) -> Case:
+    """Halves by floats, whatever the dtypes are but for float64."""
+
+    def make(dtype: str, sums: str, result: str) -> Any:
+        a = te.placeholder((rows, steps), dtype if dtype == "float64" else "float16", name="a")
+        b = te.placeholder((steps, columns), dtype, name="b")
+        k = te.reduce_axis((0, steps), "k")
+        c = te.compute((rows, columns), lambda m, n: te.sum(a[m, k].astype(sums) * b[k, n], axis=k), name="c")
+        return te.create_prim_func([a, b, c])
+
+    return make
+
+
 def sums_read_twice(extent: int) -> Case:
     """``d[m, n] = c[m, m]``: not all sums are read, and some more than once."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from targets.cuda.cases import Case, conv, heads, matmul, sums_read_twice
+from targets.cuda.cases import Case, conv, heads, matmul, of_two_types, sums_read_twice
 from targets.cuda.running import (
     H100,
     Kernels,
@@ -110,6 +110,10 @@ def test_parts_of_a_sum_are_added_in_order(arithmetic: str, splits: int) -> None
 
 def test_sums_of_halves_are_rounded_once() -> None:
     check(matmul(40, 40, 200), small("float16"), sums="float16")
+
+
+def test_halves_by_floats_are_products_of_floats() -> None:
+    check(of_two_types(33, 40, 50), small("float32"))
 
 
 def test_what_follows_may_lay_results_out_otherwise() -> None:
