@@ -25,7 +25,7 @@ from eqsat_layout.cost.model import dtype_bytes
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.soundness.cuda.driver import simulated
-from eqsat_layout.targets.cuda.compiler import available_compiler, compiled
+from eqsat_layout.targets.cuda.compiler import available_compiler, machine_code
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.cuda.machines import MACHINES
 from eqsat_layout.targets.cuda.target import CudaTarget
@@ -88,7 +88,8 @@ def _extent(extent: Any) -> int:
 
 def facts_of(made: Any) -> dict[str, int]:
     """What the assembler says of all kernels."""
-    kernels = [facts for text in made.sources.values() for facts in compiled(text, made.arch).kernels.values()]
+    built = machine_code(list(made.sources.values()), made.arch)
+    kernels = [facts for one in built for facts in one.kernels.values()]
     return {
         "registers": max((one.registers for one in kernels), default=0),
         "spilled": sum(one.spilled_bytes for one in kernels),

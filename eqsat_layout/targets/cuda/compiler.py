@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.system.frames import head_of, split_head
+from eqsat_layout.system.store import Store
 
 _OPTIONS: Final = ("--ptxas-options=-v",)
 _KERNEL: Final = re.compile(r"Compiling entry function '(\w+)'")
@@ -53,6 +57,35 @@ def compiled(source: str, arch: str) -> Compiled:
         raise TargetError("no CUDA compiler is here: install eqsat-layout[cuda], or put nvcc on the path")
     cubin, log = _with_nvrtc(source, arch) if compiler == "nvrtc" else _with_nvcc(source, arch)
     return Compiled(cubin, _facts(log))
+
+
+def machine_code(sources: Sequence[str], arch: str) -> list[Compiled]:
+    """What :func:`compiled` gives for each; several at a time, those that were compiled before from disk."""
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        return list(pool.map(partial(_kept, Store.usual(), arch), sources))
+
+
+def _kept(store: Store, arch: str, source: str) -> Compiled:
+    key = "\n".join(("CUDA", str(_compilers_version()), arch, *_OPTIONS, source))
+    known = store.get(key)
+    if known is not None:
+        head, cubin = split_head(known)
+        return Compiled(bytes(cubin), {name: KernelFacts(**facts) for name, facts in head.items()})
+    made = compiled(source, arch)
+    store.put(key, [head_of({name: asdict(facts) for name, facts in made.kernels.items()}), made.cubin])
+    return made
+
+
+@cache
+def _compilers_version() -> str | None:
+    """Of the one that is used: what another one made is not taken for its work."""
+    if available_compiler() != "nvrtc":
+        nvcc = shutil.which("nvcc")
+        return nvcc and subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout
+    found, numbers = _nvrtc(), (ctypes.c_int(), ctypes.c_int())
+    assert found is not None
+    _checked(found[0], found[0].nvrtcVersion(*map(ctypes.byref, numbers)))
+    return f"NVRTC {numbers[0].value}.{numbers[1].value} {found[1]}"
 
 
 @cache

@@ -87,7 +87,7 @@ void cp_async(int line, unsigned to, const void* from, unsigned bytes, unsigned 
   if (taken > bytes) fault("async", line, "a copy of %u bytes that reads %u", bytes, taken);
   if (reinterpret_cast<uintptr_t>(from) % bytes)
     fault("alignment", line, "it copies %u bytes from an address that %u does not divide", bytes, bytes);
-  if (is_shared(from)) fault("range", line, "cp.async reads shared memory as if it were global");
+  if (taken && is_shared(from)) fault("range", line, "cp.async reads shared memory as if it were global");
   if (taken) touch(*current, from, taken, Access::read, false);
   touch_pending(*current, at_offset(to), bytes);
   current->copies.push_back({at_offset(to), static_cast<const char*>(from), bytes, taken});

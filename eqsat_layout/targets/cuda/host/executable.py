@@ -6,11 +6,13 @@ In: what :mod:`eqsat_layout.targets.cuda.build` made, or a file. Out: :class:`Cu
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
-from eqsat_layout.targets.cuda.compiler import compiled
+from eqsat_layout.targets.cuda.compiler import machine_code
 from eqsat_layout.targets.cuda.host.device import CudaDevice
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
 from eqsat_layout.targets.gpu.host.files import Piece
@@ -19,30 +21,35 @@ from eqsat_layout.targets.gpu.host.plan import HostPlan
 
 @dataclass(frozen=True, repr=False)
 class CudaProgram(DeviceProgram):
-    """``sources`` are CUDA C++, ``binaries`` cubins for ``arch`` by kernel: none where no compiler was."""
+    """``sources`` are CUDA C++, for ``arch``. ``known``: machine code that a file held, by kernel."""
 
     kind: ClassVar[str] = "cuda"
 
     arch: str
-    binaries: Mapping[str, bytes]
+    known: Mapping[str, bytes] = field(default_factory=dict)
 
-    def with_binaries(self) -> CudaProgram:
-        """Itself if it has machine code, else compiled here; :class:`TargetError` where there is no compiler."""
-        if len(self.binaries) == len(self.sources):
-            return self
-        return replace(self, binaries={name: compiled(text, self.arch).cubin for name, text in self.sources.items()})
+    @cached_property
+    def binaries(self) -> Mapping[str, bytes]:
+        """Cubins by kernel, compiled when they are asked for; :class:`TargetError` where no compiler is."""
+        if self.known.keys() == self.sources.keys():
+            return self.known
+        made = machine_code(list(self.sources.values()), self.arch)
+        return {name: one.cubin for name, one in zip(self.sources, made, strict=True)}
 
     def on(self, device: Any = None) -> CudaDevice:
         """On a device by its number; ``None``: the first one."""
-        own = self.with_binaries()
-        return CudaDevice(own.plan, own.constants, own.binaries, 0 if device is None else device)
+        return CudaDevice(self.plan, self.constants, self.binaries, 0 if device is None else device)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a file of JSON and constants, with machine code: no compiler is needed where it is opened."""
+        if self.known:
+            super().save(path)
+        else:
+            replace(self, known=self.binaries).save(path)
 
     def said(self) -> Mapping[str, Any]:
-        """The architecture and the machine code."""
-        return {
-            "arch": self.arch,
-            "binaries": {name: base64.b64encode(c).decode() for name, c in self.binaries.items()},
-        }
+        """The architecture, and machine code as far as there is any."""
+        return {"arch": self.arch, "binaries": {name: base64.b64encode(c).decode() for name, c in self.known.items()}}
 
     @classmethod
     def of(
