@@ -56,7 +56,6 @@ class _Kernel:
         all_tiles = math.ceil(product.steps.extent / plan.block_steps)
         self._tiles = math.ceil(all_tiles / plan.splits)
         self._warps_down = plan.block_rows // plan.warp_rows
-        self._warps_across = plan.block_columns // plan.warp_columns
         self._memory = Shared.of(plan.shared_words, self._arithmetic.operand)
         self._shared = self._memory.words
         self._padded = -(-product.columns.extent // 4) * 4
