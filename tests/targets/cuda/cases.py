@@ -91,3 +91,47 @@ def te_max(a: Any, b: Any) -> Any:
 def _product(values: Sequence[Any]) -> Any:
     a, b = values
     return a * b
+
+
+def heads(rows: int, count: int, size: int, steps: int) -> Case:
+    """A product whose columns are heads, which come first in the result: ``d[h, m, e] = c[m, h * size + e]``."""
+
+    def make(dtype: str, sums: str, result: str) -> Any:
+        a = te.placeholder((rows, steps), dtype, name="a")
+        b = te.placeholder((steps, count * size), dtype, name="b")
+        k = te.reduce_axis((0, steps), "k")
+        c = te.compute(
+            (rows, count * size), lambda m, n: te.sum(a[m, k].astype(sums) * b[k, n].astype(sums), axis=k), name="c"
+        )
+        d = te.compute((count, rows, size), lambda h, m, e: c[m, h * size + e].astype(result), name="d")
+        return te.create_prim_func([a, b, d])
+
+    return make
+
+
+def of_two_types(rows: int, columns: int, steps: int) -> Case:
+    """Halves by floats, whatever the dtypes are but for float64."""
+
+    def make(dtype: str, sums: str, result: str) -> Any:
+        a = te.placeholder((rows, steps), dtype if dtype == "float64" else "float16", name="a")
+        b = te.placeholder((steps, columns), dtype, name="b")
+        k = te.reduce_axis((0, steps), "k")
+        c = te.compute((rows, columns), lambda m, n: te.sum(a[m, k].astype(sums) * b[k, n], axis=k), name="c")
+        return te.create_prim_func([a, b, c])
+
+    return make
+
+
+def sums_read_twice(extent: int) -> Case:
+    """``d[m, n] = c[m, m]``: not all sums are read, and some more than once."""
+
+    def make(dtype: str, sums: str, result: str) -> Any:
+        a, b = (te.placeholder((extent, extent), dtype, name=name) for name in "ab")
+        k = te.reduce_axis((0, extent), "k")
+        c = te.compute(
+            (extent, extent), lambda m, n: te.sum(a[m, k].astype(sums) * b[k, n].astype(sums), axis=k), name="c"
+        )
+        d = te.compute((extent, extent), lambda m, n: (c[m, m] * 2.0).astype(result), name="d")
+        return te.create_prim_func([a, b, d])
+
+    return make

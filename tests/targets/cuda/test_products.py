@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from targets.cuda.cases import Case, conv, matmul
+from targets.cuda.cases import Case, conv, heads, matmul, of_two_types, sums_read_twice
 from targets.cuda.running import (
     H100,
     Kernels,
@@ -98,7 +98,7 @@ def test_windows_of_halves(name: str) -> None:
     check(WINDOWS[name], small("float16"))
 
 
-@pytest.mark.parametrize("name", ["3x3", "first layer", "NCHW"])
+@pytest.mark.parametrize("name", ["3x3", "NCHW"])
 def test_windows_of_floats(name: str) -> None:
     check(WINDOWS[name], small("float32"))
 
@@ -110,6 +110,14 @@ def test_parts_of_a_sum_are_added_in_order(arithmetic: str, splits: int) -> None
 
 def test_sums_of_halves_are_rounded_once() -> None:
     check(matmul(40, 40, 200), small("float16"), sums="float16")
+
+
+def test_halves_by_floats_are_products_of_floats() -> None:
+    check(of_two_types(33, 40, 50), small("float32"))
+
+
+def test_what_follows_may_lay_results_out_otherwise() -> None:
+    check(heads(24, 3, 16, 40), small("float16"))
 
 
 extents = st.integers(2, 80)
@@ -145,8 +153,7 @@ def test_plans_fit_and_the_first_one_is_for_the_size() -> None:
 
 
 @pytest.mark.skipif(available_compiler() is None, reason="neither NVRTC nor nvcc is here")
-@pytest.mark.parametrize("arithmetic", TOLERANCES)
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize(("arithmetic", "arch"), [*((name, "sm_90") for name in TOLERANCES), ("float16", "sm_80")])
 def test_machine_code_spills_nothing(arithmetic: str, arch: str) -> None:
     dtype = dtype_of(arithmetic)
     product = product_of(conv((56, 56), 64, 64, (3, 3), pad=1)(dtype, "float32", dtype))
@@ -168,6 +175,7 @@ def test_machine_code_spills_nothing(arithmetic: str, arch: str) -> None:
     [
         (conv((8, 8), 16, 16, (3, 3), groups=16), "tensor cores are of no use"),
         (matmul(0, 4, 4), "no elements"),
+        (sums_read_twice(40), "does not read each sum once"),
     ],
 )
 def test_refusals_say_why(case: Case, reason: str) -> None:

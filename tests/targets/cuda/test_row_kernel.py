@@ -75,4 +75,9 @@ def test_rows_of_halves(dtype: str) -> None:
 
 def test_rows_that_lie_apart_are_refused() -> None:
     with pytest.raises(Refused, match="lie apart"):
-        row_kernel(func_of(lambda x: op.sum(x, axis=[1]), (4, 30, 8)))
+        row_kernel(func_of(lambda x: op.sum(x, axis=[1]), (4, 40, 8)))
+
+
+def test_short_rows_are_refused() -> None:
+    with pytest.raises(Refused, match="one thread"):
+        row_kernel(func_of(lambda x: op.sum(x, axis=[1]), (400, 3)))

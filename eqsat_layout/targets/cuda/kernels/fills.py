@@ -16,7 +16,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import UNIT, Arithmetic
-from eqsat_layout.targets.cuda.kernels.products import Group, Operand
+from eqsat_layout.targets.cuda.kernels.operands import Group, Operand
 from eqsat_layout.targets.cuda.kernels.runs import in_runs
 from eqsat_layout.targets.cuda.kernels.statements import (
     PTX,
@@ -28,7 +28,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     number,
     sequence,
 )
-from eqsat_layout.tir.structural import structural_map, substitute
+from eqsat_layout.tir.structural import substitute
 
 _WORD: Final = 4
 """Bytes."""
@@ -98,7 +98,7 @@ def bytes_together(operand: Operand, inner: Group, fixed: Mapping[Any, Any], dty
 
 @dataclass(frozen=True)
 class Fill:
-    """``outer`` and ``inner``: the groups that rows and units of a tile run along; ``limits``: how far both go.
+    """``outer`` and ``inner``: the groups that rows and units of a tile run along.
 
     ``together``: bytes of one asynchronous copy, 0: elements are loaded one by one. ``is_even``: both groups end with
     a tile. ``by_word``: see :meth:`TileShape.exchange`.
@@ -140,8 +140,9 @@ class Fill:
 
     @property
     def _runs_along_rows(self) -> bool:
-        """Elements are loaded one by one, and neighbours in memory are those of neighbouring rows."""
-        return not self.together and any(self.operand.stride(axis) == 1 for axis in self.outer.axes[-1:])
+        """Elements come one by one, and neighbours in memory are those of neighbouring rows."""
+        is_single = self.together <= self.arithmetic.operand_bytes
+        return is_single and any(self.operand.stride(axis) == 1 for axis in self.outer.axes[-1:])
 
     def _unit(self, shared: Shared, start: Any, outer: Any, inner: Any, row: Any, unit: Any) -> Any:
         word = start + self.shape.word(row, unit, self.shape.exchange(row, by_word=self.by_word))
@@ -155,7 +156,6 @@ class Fill:
 
             return loop(self.arithmetic.unit, store, tirx.ForKind.UNROLLED)
         lanes = self.together // self.arithmetic.operand_bytes
-
         assert self.operand.guarded is not None
         load, guard = self.operand.guarded
 
@@ -175,10 +175,7 @@ class Fill:
     def _element(self, outer: Any, inner: Any) -> Any:
         """One element as tensor cores take it; zero beyond the ends."""
         places, inside = self._places(outer, inner)
-        value = structural_map(
-            substitute(self.operand.value, places),
-            (tvm.ir.TensorLoad, lambda load: tirx.BufferLoad(load.source, list(load.indices))),
-        )
+        value = substitute(self.operand.value, places)
         if str(value.ty.dtype) != self.arithmetic.operand:
             value = tirx.Cast(self.arithmetic.operand, value)
         condition = all_of(inside)

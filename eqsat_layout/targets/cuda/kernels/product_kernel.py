@@ -16,8 +16,9 @@ from tvm import tirx
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS, UNIT
 from eqsat_layout.targets.cuda.kernels.fills import Fill, Shared, TileShape, bytes_together
 from eqsat_layout.targets.cuda.kernels.fragments import ROWS, Part, multiplied, place_of_sum, zeroed
+from eqsat_layout.targets.cuda.kernels.operands import Group, Operand
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
-from eqsat_layout.targets.cuda.kernels.products import Group, Operand, Product
+from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.results import Results
 from eqsat_layout.targets.cuda.kernels.statements import (
     LANES,
@@ -55,7 +56,6 @@ class _Kernel:
         all_tiles = math.ceil(product.steps.extent / plan.block_steps)
         self._tiles = math.ceil(all_tiles / plan.splits)
         self._warps_down = plan.block_rows // plan.warp_rows
-        self._warps_across = plan.block_columns // plan.warp_columns
         self._memory = Shared.of(plan.shared_words, self._arithmetic.operand)
         self._shared = self._memory.words
         self._padded = -(-product.columns.extent // 4) * 4

@@ -12,8 +12,9 @@ from typing import Final
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import Arithmetic
 from eqsat_layout.targets.cuda.kernels.fills import bytes_together
+from eqsat_layout.targets.cuda.kernels.operands import Group, Operand
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan, arithmetic_of, legal_plans
-from eqsat_layout.targets.cuda.kernels.products import Group, Operand, Product
+from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.machine import CudaMachine
 
 _REACHED: Final = 0.7

@@ -28,6 +28,8 @@ _OTHERS: Final = 48
 _MOST_REGISTERS: Final = 240
 """Of a thread, by our count: beyond that they spill."""
 _MOST_THREADS: Final = 512
+_MOST_ELEMENTS: Final = 2**31
+"""Of the parts of sums, for indices of 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ def arithmetic_of(product: Product, *, tensorfloat32: bool = False) -> Arithmeti
 
 def legal_plans(product: Product, arithmetic: Arithmetic, machine: CudaMachine) -> Iterator[ProductPlan]:
     """Those that fit the machine, and whose parts of the sum all have something to add up."""
+    results = product.batch.extent * product.rows.extent * (product.columns.extent + 3)
     shapes = itertools.product(_BLOCKS, _WARPS, _STEP_BYTES, _STAGES)
     for (rows, columns), (warp_rows, warp_columns), step_bytes, stages in shapes:
         if rows % warp_rows or columns % warp_columns:
@@ -92,7 +95,8 @@ def legal_plans(product: Product, arithmetic: Arithmetic, machine: CudaMachine) 
             continue
         tiles = math.ceil(product.steps.extent / steps)
         for splits in _SPLITS:
-            if splits == 1 or (tiles >= 2 * splits and (splits - 1) * math.ceil(tiles / splits) < tiles):
+            all_add = tiles >= 2 * splits and (splits - 1) * math.ceil(tiles / splits) < tiles
+            if splits == 1 or (all_add and splits * results < _MOST_ELEMENTS):
                 yield ProductPlan(arithmetic.name, rows, columns, steps, warp_rows, warp_columns, stages, splits)
 
 

@@ -10,79 +10,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cuda.kernels.operands import SUMS, Group, Operand, exact, is_zero
 from eqsat_layout.targets.cuda.kernels.statements import number
 from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
-_SUMS: Final = {"float16": ("float32", "float16"), "bfloat16": ("float32", "bfloat16"), "float32": ("float32",)}
-"""By the dtype of operands: those that the sum may have."""
 _FEW: Final = 32
 """Steps of a sum."""
 _MOST: Final = 2**31
 """Elements of a tensor, for indices of 32 bits."""
 
 
-@dataclass(frozen=True)
-class Group:
-    """Axes that are counted as one, the last one fastest."""
-
-    axes: tuple[Axis, ...]
-
-    @property
-    def extent(self) -> int:
-        """Elements of all together."""
-        return math.prod(int(axis.extent) for axis in self.axes)
-
-    @property
-    def last(self) -> int:
-        """Elements along the last axis."""
-        return int(self.axes[-1].extent) if self.axes else 1
-
-    def at(self, number: Any) -> dict[Any, Any]:
-        """The place along every axis of the element of this number."""
-        places: dict[Any, Any] = {}
-        for axis in reversed(self.axes[1:]):
-            places[axis.var] = tirx.floormod(number, axis.extent)
-            number = tirx.floordiv(number, axis.extent)
-        return places | ({self.axes[0].var: number} if self.axes else {})
-
-
-@dataclass(frozen=True)
-class Operand:
-    """An expression of an element. ``dtype``: of the expression, before it is made wider to be multiplied."""
-
-    value: Any
-
-    @property
-    def dtype(self) -> str:
-        return str(self.value.ty.dtype)
-
-    @cached_property
-    def guarded(self) -> tuple[Any, Any] | None:
-        """A load and the condition under which the element is it, or else zero; ``None`` for other expressions."""
-        if isinstance(self.value, tvm.ir.TensorLoad):
-            return self.value, tirx.const(True, "bool")
-        condition, load, other = _choice(self.value) or (None, None, None)
-        is_zero = isinstance(other, tirx.FloatImm | tirx.IntImm) and float(other.value) == 0.0
-        return (load, condition) if isinstance(load, tvm.ir.TensorLoad) and is_zero else None
-
-    def uses(self, axis: Axis) -> bool:
-        return any(axis.var.same_as(var) for var in nodes_of(self.value, tirx.Var))
-
-    def stride(self, axis: Axis) -> int | None:
-        """Elements that its first address moves by along the axis; ``None`` if that is not a constant."""
-        load = nodes_of(self.value, tvm.ir.TensorLoad)[0]
-        return StageAccess(load.source, tuple(load.indices)).stride(axis.var)
+Factors: TypeAlias = tuple[Operand, Operand]
 
 
 @dataclass(frozen=True)
@@ -122,9 +70,10 @@ def product_of(func: Any) -> Product:
         raise Refused("its sums are not stored where its axes are, or extents are not known")
     if any(int(axis.extent) == 0 for axis in (*nest.spatial, *nest.reduced)):
         raise Refused("it has no elements")
+    axes, factors, store = nest.spatial, _factors(nest), _own_store(nest)
     if follower is not None:
-        _check_follows(follower, nest, func)
-    spatial, factors, store = _with_groups_apart(nest.spatial, _factors(nest), _store(nest, follower))
+        axes, factors, store = _over_axes_of(follower, nest, factors, func)
+    spatial, factors, store = _with_groups_apart(axes, *_simplified((*axes, *nest.reduced), factors, store))
     groups = _groups(spatial, nest.reduced, factors)
     access = StageAccess(store.buffer, tuple(store.indices))
     along = [axis for axis in (*groups["first"], *groups["second"]) if access.stride(axis.var) == 1]
@@ -155,88 +104,71 @@ def narrowed(func: Any) -> Any:
     return tirx.transform.ForceNarrowIndexToInt32()(tvm.IRModule({var: func}))[var]
 
 
-def _check_follows(follower: Nest, nest: Nest, func: Any) -> None:
-    """Each element of the follower reads one sum, each sum is read by one element, and nothing else is left of them."""
+def _own_store(nest: Nest) -> Any:
+    """That of the sum itself, as a result."""
+    (store,) = nest.stores
+    return tirx.BufferStore(store.buffer, tirx.BufferLoad(store.buffer, list(store.indices)), store.indices)
+
+
+def _over_axes_of(follower: Nest, nest: Nest, factors: Factors, func: Any) -> tuple[tuple[Axis, ...], Factors, Any]:
+    """Factors and the store over the follower's axes; each of its elements reads one sum, and each sum is read once."""
     sums = nest.buffers[0]
     loads = follower.loads(sums)
     if any(sums.same_as(parameter) for parameter in func.params):
         raise Refused("the sums are a result of their own")
     if follower.reduced or len(follower.stores) != 1 or not loads:
         raise Refused("what follows the sums is not elementwise")
-    first = list(loads[0].indices)
-    if any(not tvm_ffi.structural_equal(list(load.indices), first) for load in loads):
+    indices = list(loads[0].indices)
+    if any(not tvm_ffi.structural_equal(list(load.indices), indices) for load in loads):
         raise Refused("what follows reads several sums for an element")
-    _own_axes(follower, nest)
+    sizes = [[as_int(axis.extent) for axis in one.spatial] for one in (follower, nest)]
+    if None in sizes[0] or math.prod(one or 0 for one in sizes[0]) != math.prod(one or 0 for one in sizes[1]):
+        raise Refused("what follows does not read each sum once")
+    moving = [index for index, extent in zip(indices, sizes[1], strict=True) if extent != 1]
+    ranges = {axis.var: tvm.ir.Range(0, axis.extent) for axis in follower.spatial}
+    level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
+    if len(tvm.sym.detect_iter_map(moving, ranges, check_level=level).indices) != len(moving):
+        raise Refused("what follows does not read each sum once")
+    places = {axis.var: index for axis, index in zip(nest.spatial, indices, strict=True)}
+    left, right = (Operand(substitute(one.value, places)) for one in factors)
+    return follower.spatial, (left, right), follower.stores[0]
 
 
-def _store(nest: Nest, follower: Nest | None) -> Any:
-    """The last one, over the axes of the sums."""
-    if follower is None:
-        (store,) = nest.stores
-        return tirx.BufferStore(store.buffer, tirx.BufferLoad(store.buffer, list(store.indices)), store.indices)
-    (store,) = follower.stores
-    return substitute(store, _own_axes(follower, nest))
+def _simplified(axes: Sequence[Axis], factors: Factors, store: Any) -> tuple[Factors, Any]:
+    """Indices as simple as the extents of the axes let them be."""
+    analyzer = tvm.sym.Analyzer()
+    for axis in axes:
+        analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
+    left, right = (Operand(_with_simple_indices(one.value, analyzer)) for one in factors)
+    return (left, right), _with_simple_indices(store, analyzer)
 
 
-def _own_axes(follower: Nest, nest: Nest) -> dict[Any, Any]:
-    """What the axes of the follower are by those of the sums."""
-    indices = follower.loads(nest.buffers[0])[0].indices
-    found: dict[Any, Any] = {}
-    for axis, index in zip(nest.spatial, indices, strict=True):
-        own = next((one for one in follower.spatial if index.same_as(one.var)), None)
-        if own is not None and own.var not in found and as_int(own.extent) == int(axis.extent):
-            found[own.var] = axis.var
-        elif int(axis.extent) != 1:
-            raise Refused("what follows the sums does not read them axis by axis")
-    zero = tirx.const(0, "int32")
-    left = [one for one in follower.spatial if one.var not in found]
-    if any(as_int(one.extent) != 1 for one in left):
-        raise Refused("what follows reads a sum for several elements")
-    return found | {one.var: zero for one in left}
+def _with_simple_indices(node: Any, analyzer: Any) -> Any:
+    def on_load(load: Any) -> Any:
+        return tirx.BufferLoad(load.source, [analyzer.simplify(index) for index in load.indices])
+
+    def on_store(one: Any) -> Any:
+        return tirx.BufferStore(one.buffer, one.value, [analyzer.simplify(index) for index in one.indices])
+
+    return structural_map(node, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
 
 
-def _factors(nest: Nest) -> tuple[Operand, Operand]:
+def _factors(nest: Nest) -> Factors:
     """Those of the product that is added up; refused for other sums."""
     (store,), (init,) = nest.stores, nest.inits
     total = store.value
     parts = [total.a, total.b] if isinstance(total, tirx.Add) else []
     products = [part for part in parts if isinstance(part, tirx.Mul)]
     sums = [part for part in parts if isinstance(part, tvm.ir.TensorLoad) and part.source.same_as(store.buffer)]
-    if len(products) != 1 or len(sums) != 1 or not _is_zero(init.value):
+    if len(products) != 1 or len(sums) != 1 or not is_zero(init.value):
         raise Refused("it is no sum of products from zero")
-    left, right = (Operand(_exact(value)) for value in (products[0].a, products[0].b))
+    left, right = (Operand(exact(value)) for value in (products[0].a, products[0].b))
     dtype = left.dtype if left.dtype == right.dtype else "float32"
-    if str(store.buffer.ty.dtype) not in _SUMS.get(dtype, ()) or not {left.dtype, right.dtype} <= set(_SUMS):
+    if str(store.buffer.ty.dtype) not in SUMS.get(dtype, ()) or not {left.dtype, right.dtype} <= set(SUMS):
         raise Refused(f"sums of {store.buffer.ty.dtype} of products of {left.dtype} and {right.dtype}")
     if not all(nodes_of(one.value, tvm.ir.TensorLoad) for one in (left, right)):
         raise Refused("a factor is the same everywhere")
     return left, right
-
-
-def _exact(value: Any) -> Any:
-    """Without conversions to wider floats."""
-    while isinstance(value, tirx.Cast) and str(value.ty.dtype) == "float32" and str(value.value.ty.dtype) in _SUMS:
-        value = value.value
-    choice = _choice(value)
-    if choice is not None and str(value.ty.dtype) == "float32":
-        condition, chosen, other = choice
-        inner = _exact(chosen)
-        if not inner.same_as(chosen) and _is_zero(other):
-            return tirx.if_then_else(condition, inner, tirx.const(0.0, str(inner.ty.dtype)))
-    return value
-
-
-def _choice(value: Any) -> tuple[Any, Any, Any] | None:
-    """Condition and both values of an expression that chooses."""
-    if isinstance(value, tirx.Select):
-        return value.condition, value.true_value, value.false_value
-    if isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == "prim.if_then_else":
-        return tuple(value.args)
-    return None
-
-
-def _is_zero(value: Any) -> bool:
-    return isinstance(value, tirx.FloatImm) and float(value.value) == 0.0
 
 
 _KINDS: Final = {
@@ -248,9 +180,7 @@ _KINDS: Final = {
 """Of axes: whether the factors depend on them, and whether they are summed over."""
 
 
-def _groups(
-    spatial: Sequence[Axis], reduced: Sequence[Axis], factors: tuple[Operand, Operand]
-) -> dict[str, list[Axis]]:
+def _groups(spatial: Sequence[Axis], reduced: Sequence[Axis], factors: Factors) -> dict[str, list[Axis]]:
     groups: dict[str, list[Axis]] = {name: [] for name in _KINDS.values()}
     for axes, is_sum in ((spatial, False), (reduced, True)):
         for axis in axes:
@@ -265,9 +195,7 @@ def _groups(
     return groups
 
 
-def _with_groups_apart(
-    spatial: Sequence[Axis], factors: tuple[Operand, Operand], store: Any
-) -> tuple[list[Axis], tuple[Operand, Operand], Any]:
+def _with_groups_apart(spatial: Sequence[Axis], factors: Factors, store: Any) -> tuple[list[Axis], Factors, Any]:
     """Where a factor depends on an axis only by its block (``o // 16``), blocks and places in them are two axes."""
     done: list[Axis] = []
     for axis in spatial:
@@ -297,14 +225,7 @@ def _in_place_of(node: Any, axis: Axis, axes: tuple[Axis, Axis]) -> Any:
         analyzer.bind(one.var, tvm.ir.Range(0, one.extent))
     block, place = axes
     placed = substitute(node, {axis.var: block.var * place.extent + place.var})
-
-    def on_load(load: Any) -> Any:
-        return tirx.BufferLoad(load.source, [analyzer.simplify(index) for index in load.indices])
-
-    def on_store(one: Any) -> Any:
-        return tirx.BufferStore(one.buffer, one.value, [analyzer.simplify(index) for index in one.indices])
-
-    return structural_map(placed, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
+    return _with_simple_indices(placed, analyzer)
 
 
 def _step_key(axis: Axis, left: Operand, right: Operand) -> tuple[int, bool, int]:

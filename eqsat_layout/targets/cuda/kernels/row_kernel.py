@@ -16,7 +16,8 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cuda.kernels.products import Group, narrowed
+from eqsat_layout.targets.cuda.kernels.operands import Group
+from eqsat_layout.targets.cuda.kernels.products import narrowed
 from eqsat_layout.targets.cuda.kernels.statements import (
     LANES,
     at,
@@ -68,6 +69,8 @@ class _Rows:
         longest = max(math.prod(int(axis.extent) for axis in self._inner(nest)) for nest in nests)
         if longest == 0 or 0 in extents:
             raise Refused("it has no elements")
+        if longest < LANES:
+            raise Refused("rows are so short that one thread is enough for each")
         self._threads = next((n for n in (32, 64, 128) if longest <= 8 * n), 256)
         self._waiting = self._shared(self._threads // LANES, "float32", "waiting")
         for nest in nests:

@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from eqsat_layout.targets.cuda.kernels.products import Group
+from eqsat_layout.targets.cuda.kernels.operands import Group
 from eqsat_layout.targets.cuda.kernels.statements import number
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.structural import nodes_of, substitute

@@ -1,0 +1,100 @@
+"""Operands of products, and axes that are counted as one.
+
+In: expressions over axes of nests. Out: what an element is (a load, maybe guarded), and what it depends on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import tvm
+from tvm import tirx
+
+from eqsat_layout.targets.gpu.kernels.nests import Axis
+from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.tir.structural import nodes_of
+
+SUMS: Final = {"float16": ("float32", "float16"), "bfloat16": ("float32", "bfloat16"), "float32": ("float32",)}
+"""By the dtype of operands: those that the sum may have."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Axes that are counted as one, the last one fastest."""
+
+    axes: tuple[Axis, ...]
+
+    @property
+    def extent(self) -> int:
+        """Elements of all together."""
+        return math.prod(int(axis.extent) for axis in self.axes)
+
+    @property
+    def last(self) -> int:
+        """Elements along the last axis."""
+        return int(self.axes[-1].extent) if self.axes else 1
+
+    def at(self, number: Any) -> dict[Any, Any]:
+        """The place along every axis of the element of this number."""
+        places: dict[Any, Any] = {}
+        for axis in reversed(self.axes[1:]):
+            places[axis.var] = tirx.floormod(number, axis.extent)
+            number = tirx.floordiv(number, axis.extent)
+        return places | ({self.axes[0].var: number} if self.axes else {})
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An expression of an element. ``dtype``: of the expression, before it is made wider to be multiplied."""
+
+    value: Any
+
+    @property
+    def dtype(self) -> str:
+        return str(self.value.ty.dtype)
+
+    @cached_property
+    def guarded(self) -> tuple[Any, Any] | None:
+        """A load and the condition under which the element is it, or else zero; ``None`` for other expressions."""
+        if isinstance(self.value, tvm.ir.TensorLoad):
+            return self.value, tirx.const(True, "bool")
+        condition, load, other = _choice(self.value) or (None, None, None)
+        is_zero = isinstance(other, tirx.FloatImm | tirx.IntImm) and float(other.value) == 0.0
+        return (load, condition) if isinstance(load, tvm.ir.TensorLoad) and is_zero else None
+
+    def uses(self, axis: Axis) -> bool:
+        return any(axis.var.same_as(var) for var in nodes_of(self.value, tirx.Var))
+
+    def stride(self, axis: Axis) -> int | None:
+        """Elements that its first address moves by along the axis; ``None`` if that is not a constant."""
+        load = nodes_of(self.value, tvm.ir.TensorLoad)[0]
+        return StageAccess(load.source, tuple(load.indices)).stride(axis.var)
+
+
+def exact(value: Any) -> Any:
+    """Without conversions to wider floats."""
+    while isinstance(value, tirx.Cast) and str(value.ty.dtype) == "float32" and str(value.value.ty.dtype) in SUMS:
+        value = value.value
+    choice = _choice(value)
+    if choice is not None and str(value.ty.dtype) == "float32":
+        condition, chosen, other = choice
+        inner = exact(chosen)
+        if not inner.same_as(chosen) and is_zero(other):
+            return tirx.if_then_else(condition, inner, tirx.const(0.0, str(inner.ty.dtype)))
+    return value
+
+
+def _choice(value: Any) -> tuple[Any, Any, Any] | None:
+    """Condition and both values of an expression that chooses."""
+    if isinstance(value, tirx.Select):
+        return value.condition, value.true_value, value.false_value
+    if isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == "prim.if_then_else":
+        return tuple(value.args)
+    return None
+
+
+def is_zero(value: Any) -> bool:
+    return isinstance(value, tirx.FloatImm) and float(value.value) == 0.0
