@@ -14,7 +14,7 @@ from eqsat_layout.planning.options import Options, check_names
 
 
 def as_module(source: Any, options: Options) -> tuple[Any, Options]:
-    """The module of ``source`` (:mod:`eqsat_layout.sources`) with the ``shapes`` and ``precision`` that are asked for."""
+    """The module of ``source`` (:mod:`eqsat_layout.sources`), with the ``shapes`` and ``precision`` asked for."""
     rest = options.copy()
     shapes, inputs, precision = rest.pop("shapes", None), rest.pop("inputs", None), rest.pop("precision", None)
     mod = source

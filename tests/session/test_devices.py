@@ -40,7 +40,7 @@ def test_a_program_for_another_machine_is_saved_and_says_why_it_does_not_run(tmp
     session.save(tmp_path / "net.program")
     opened = eqsat_layout.Session(tmp_path / "net.program")
     assert opened.outputs == session.outputs
-    with pytest.raises(TargetError, match="cuda-bindings|CUDA compiler|cuInit|cuda"):
+    with pytest.raises(TargetError, match=r"cuda-bindings|no CUDA compiler|cuInit"):
         opened.run(None, feed())
 
 
@@ -49,5 +49,5 @@ def test_names_of_files(tmp_path: Path) -> None:
     with pytest.raises(EqsatError, match=r"a program for a device's name ends in \.program"):
         session.save(tmp_path / "net.so")
     (tmp_path / "other.program").write_bytes(b"no program")
-    with pytest.raises(EqsatError, match="other.program: this is no program"):
+    with pytest.raises(EqsatError, match=r"other\.program: this is no program"):
         eqsat_layout.Session(tmp_path / "other.program")

@@ -14,6 +14,7 @@ import tvm
 from eqsat_layout.errors import Refused
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
+from eqsat_layout.targets.cuda.kernels.exchange_kernel import exchange_kernel
 from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
 from eqsat_layout.targets.cuda.kernels.product_model import plans_for
 from eqsat_layout.targets.cuda.kernels.products import product_of
@@ -60,10 +61,11 @@ def _kernels(name: str, func: Any, families: Sequence[Family], notes: Notes) -> 
 
 
 def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:
-    """Those that add up in another order come first, where they may be used."""
+    """The fastest first; those that add up in another order only where they may."""
 
     def on_tensor_cores(func: Any) -> Any:
         product = product_of(func)
         return kernel_of(product, plans_for(product, machine)[0])
 
-    return (on_tensor_cores, row_kernel, with_work_items) if approx else (with_work_items,)
+    exact = (exchange_kernel, with_work_items)
+    return (on_tensor_cores, row_kernel, *exact) if approx else exact
