@@ -111,7 +111,8 @@ def _run(model: Model, variant: Variant, operands: tuple[int, ...]) -> list[tupl
     """The results of a variant beside those of the op as it was, laid out."""
     signature = model.values.signatures[variant.signature]
     computation = signature.computation
-    if variant.flow is None or computation is None:
+    as_it_stands = signature.frozen is not None and not signature.is_moved
+    if variant.flow is None or computation is None or as_it_stands:
         return []
     try:
         value = model.values.op(variant.signature, operands)
