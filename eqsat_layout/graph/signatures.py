@@ -19,7 +19,7 @@ from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Frozen, Lifted, Signature, TensorType
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.graph.rotations import is_legalised_rightly
-from eqsat_layout.graph.templates import Template, leaf_exprs, settings_of
+from eqsat_layout.graph.templates import Template, leaf_exprs, settings_of, takes_tensors
 from eqsat_layout.graph.vdevices import without_device
 from eqsat_layout.maps import GLOBAL, Format, IndexMap
 from eqsat_layout.tir.callbacks import FlowCallbacks
@@ -56,7 +56,7 @@ class SignatureTable:
             return self.key_of_opaque(call, name, operands, results)  # TVM builds no copy of an empty tensor
         args = list(call.args)
         if name == "relax.call_tir":
-            if len(args) != 2:
+            if not takes_tensors(call):
                 return self.key_of_opaque(call, name, operands, results)
             name = str(args[0].name_hint)
             identity: tuple[Any, ...] = ("call_tir", name, operands, results, frozen, variables)
@@ -75,7 +75,7 @@ class SignatureTable:
         self, call: Any, operands: Sequence[TensorType | None], results: Sequence[TensorType | None]
     ) -> Hoisted | None:
         """The called PrimFunc without the layout rewrites at its ends; ``None`` if there are none to lift out."""
-        if not isinstance(call.op, ir.Op) or call.op.name != "relax.call_tir" or len(call.args) != 2:
+        if not isinstance(call.op, ir.Op) or call.op.name != "relax.call_tir" or not takes_tensors(call):
             return None
         name = str(call.args[0].name_hint)
         if name not in self._hoisted:

@@ -26,6 +26,13 @@ def settings_of(call: Any) -> Hashable:
     return tvm_ffi.StructuralKey(call.attrs), tuple(map(_setting, call.args))
 
 
+def takes_tensors(call: Any) -> bool:
+    """A ``call_tir`` passes tensors only: numbers would be a part of what its PrimFunc computes."""
+    given = call.args[1]
+    fields = given.fields if isinstance(given, relax.Tuple) else [given]
+    return len(call.args) == 2 and all(map(is_value, fields))
+
+
 def _setting(arg: Any) -> Hashable:
     if isinstance(arg, relax.Tuple):
         return tuple(map(_setting, arg.fields))
