@@ -19,10 +19,11 @@ from tvm.relax import op as R
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.importer import import_module
+from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, InterpreterError
 from eqsat_layout.soundness.oracle.tir_values import Masked
 from eqsat_layout.soundness.rules.runners import Runs, build_call
-from eqsat_layout.soundness.rules.schema import ATTEMPTS, DTYPES, Call, all_ops, draw_calls, parameters, usual_type
+from eqsat_layout.soundness.rules.schema import ATTEMPTS, DTYPES, Call, all_ops, draw_calls, usual_type
 
 Shape = tuple[int, ...]
 

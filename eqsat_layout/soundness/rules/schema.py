@@ -23,10 +23,10 @@ import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax
-from tvm.relax import op as relax_ops
 
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.graph.op_calls import TENSORS, Parameter, function_of, parameters, registered_ops
 
 DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "bool")
 """Dtypes that NumPy computes with as TVM does."""
@@ -38,7 +38,6 @@ LARGEST = 64
 
 _ANYWHERE = 3000
 """Draws of an op on tensors of any rank."""
-_TENSORS = ("Tensor", "Tuple of Tensors", "List of Tensors")
 _NUMBERS = (-1, 0, 1, 2, 1, 2, 3, -2)
 _FLOATS = (0.5, -1.0, 0.0, 2.0, 0.25, 1.0)
 _SIZES = (1, 1, 2, 2, 3)
@@ -72,45 +71,17 @@ class Call:
         return all(_is_small(ty) for ty in fields)
 
 
-@dataclass(frozen=True)
-class _Parameter:
-    """``kind`` as the registered op has it, empty for an attribute; ``hint`` as the function has it."""
-
-    name: str
-    kind: str
-    hint: Any
-    default: Any
-
-
-@cache
-def parameters(name: str) -> tuple[_Parameter, ...] | None:
-    """The parameters of an op's function; None if there is no such op, or it takes no tensor."""
-    function = _function(name)
-    if function is None:
-        return None
-    names = list(inspect.signature(function).parameters)
-    kinds = {}
-    for place, argument in enumerate(tvm.ir.Op.get(name).arguments):  # the function may have another name for it
-        known = str(argument.name) if str(argument.name) in names else names[min(place, len(names) - 1)]
-        kinds[known] = str(argument.type_info)
-    hints = typing.get_type_hints(function)
-    found = [
-        _Parameter(p.name, kinds.get(p.name, ""), hints.get(p.name), p.default)
-        for p in inspect.signature(function).parameters.values()
-    ]
-    return tuple(found) if any(p.kind in _TENSORS for p in found) else None
-
-
 def has_attributes(name: str) -> bool:
     """Whether two ops of this name may differ on the same operands."""
-    return any(p.kind not in _TENSORS for p in parameters(name) or ())
+    return any(p.kind not in TENSORS for p in parameters(name) or ())
 
 
 @cache
 def all_ops() -> tuple[str, ...]:
     """The registered ops that take tensors, by name."""
-    names = sorted(str(name) for name in tvm.ir.Op.list_op_names())
-    return tuple(name for name in names if name.startswith("relax.") and parameters(name) is not None)
+    return tuple(
+        name for name in sorted(registered_ops()) if name.startswith("relax.") and parameters(name) is not None
+    )
 
 
 def draw_calls(name: str, first: TensorType, count: int, rng: random.Random, attempts: int = ATTEMPTS) -> list[Call]:
@@ -149,31 +120,16 @@ def _random_type(rng: random.Random, dtypes: Sequence[str]) -> TensorType:
     return TensorType(tuple(shape), rng.choice(dtypes))
 
 
-def _function(name: str) -> Any:
-    """The Python function that makes calls of an op."""
-    if name not in _registered():
-        return None
-    function: Any = relax_ops
-    for part in name.removeprefix("relax.").split("."):
-        function = getattr(function, part, None)
-    return function if inspect.isfunction(function) else None
-
-
-@cache
-def _registered() -> frozenset[str]:
-    return frozenset(map(str, tvm.ir.Op.list_op_names()))
-
-
 def _drawn(name: str, first: TensorType, operands: Sequence[TensorType], rng: random.Random) -> Call:
     """One draw, well typed or not; ``operands``, if there are any, are kept."""
     known = parameters(name)
     assert known is not None, name
-    draw = _Draw(first, rng, inspect.getdoc(_function(name)) or "")
+    draw = _Draw(first, rng, inspect.getdoc(function_of(name)) or "")
     types: list[TensorType] = []
     given: dict[str, Any] = {}
     places: dict[str, tuple[int, ...]] = {}
     for parameter in known:
-        if parameter.kind in _TENSORS:
+        if parameter.kind in TENSORS:
             if parameter.default is None and not operands and rng.random() < 0.5:
                 given[parameter.name] = None
                 continue
@@ -203,7 +159,7 @@ def _build(
     arguments = {
         k: relax.Tuple([tensors[i] for i in at]) if k in several else tensors[at[0]] for k, at in places.items()
     }
-    return _function(name)(**arguments, **attributes)
+    return function_of(name)(**arguments, **attributes)
 
 
 class _Draw:
@@ -237,13 +193,13 @@ class _Draw:
         self._last = TensorType(tuple(rng.choice(options)()), dtype)
         return self._last
 
-    def attribute(self, parameter: _Parameter) -> Any:
+    def attribute(self, parameter: Parameter) -> Any:
         """What one attribute is."""
         if parameter.default is not inspect.Parameter.empty and self._rng.random() < self._kept:
             return parameter.default
         return self._value(parameter, parameter.hint)
 
-    def _value(self, parameter: _Parameter, hint: Any) -> Any:
+    def _value(self, parameter: Parameter, hint: Any) -> Any:
         rng = self._rng
         if typing.get_origin(hint) in (typing.Union, types.UnionType):
             options = typing.get_args(hint)
@@ -278,7 +234,7 @@ class _Draw:
             return rng.sample(range(rank), length)
         return [rng.choice(_SIZES) for _ in range(length)]
 
-    def _text(self, parameter: _Parameter) -> str:
+    def _text(self, parameter: Parameter) -> str:
         default = parameter.default if isinstance(parameter.default, str) else ""
         if default.isalpha() and default.isupper():
             letters = self._rng.sample(default, len(default))
