@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from egglog.bindings import EggSmolError, EGraph
+from egglog.bindings import EggSmolError
 
 from eqsat_layout.egraph.limits import Budget, Stop, rehearse, used_megabytes
+from eqsat_layout.egraph.owned import OwnedEGraph
 from eqsat_layout.egraph.rule_forms import rules_of, text_with_name
 from eqsat_layout.egraph.rules import Command
 from eqsat_layout.errors import EqsatError, RuleError, did_you_mean
@@ -72,7 +73,8 @@ class Engine:
             self._folder = tempfile.TemporaryDirectory(prefix="eqsat_layout_")
         except OSError as error:
             raise EqsatError(f"can't write scratch files: {error}") from error
-        self._egraph = EGraph(fact_directory=self._folder.name)
+        self._owned = OwnedEGraph(self._folder.name)
+        self._egraph = self._owned.graph
         self._files = 0
         self.history: list[LogEntry] = []
         self.matches: Counter[str] = Counter()
@@ -195,7 +197,7 @@ class Engine:
 
     def tables(self) -> Tables:
         """A snapshot of all tables."""
-        return Tables(self._egraph, self._strings)
+        return Tables(self._owned, self._strings)
 
     def close(self) -> None:
         """Frees the scratch files."""
@@ -205,9 +207,9 @@ class Engine:
 class Tables:
     """A snapshot: rows by table name. Strings and integers are decoded, e-classes are handles."""
 
-    def __init__(self, egraph: Any, strings: dict[Any, str]):
-        self._egraph = egraph
-        self._functions = egraph.freeze().functions
+    def __init__(self, owned: OwnedEGraph, strings: dict[Any, str]):
+        self._owned, self._egraph = owned, owned.graph
+        self._functions = owned.graph.freeze().functions
         self._strings = strings
 
     @property

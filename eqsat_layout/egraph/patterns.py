@@ -15,7 +15,8 @@ from typing import Any, Final
 from tvm import ir, relax
 
 from eqsat_layout.errors import ILL_TYPED, Refused, RuleError, did_you_mean
-from eqsat_layout.graph.op_calls import Parameter, function_of, parameters, registered_ops, typed
+from eqsat_layout.graph.op_calls import Parameter, function_of, parameters, typed
+from eqsat_layout.graph.op_names import relax_ops
 
 _PREFIX: Final = "relax"
 
@@ -76,14 +77,14 @@ class Ops:
         whole = f"{self._prefix}.{name}"
         if function_of(whole) is not None:
             return _Op(whole)
-        if any(known.startswith(f"{whole}.") for known in registered_ops()):
+        if any(known.startswith(f"{whole}.") for known in relax_ops()):
             return Ops(whole)
-        near = did_you_mean(whole, (known for known in registered_ops() if known.startswith(f"{_PREFIX}.")))
+        near = did_you_mean(whole, relax_ops())
         raise AttributeError(f"there is no op {whole!r}; {near}".rstrip("; "))
 
     def __dir__(self) -> list[str]:
         start = f"{self._prefix}."
-        return sorted({n.removeprefix(start).split(".")[0] for n in registered_ops() if n.startswith(start)})
+        return sorted({n.removeprefix(start).split(".")[0] for n in relax_ops() if n.startswith(start)})
 
 
 op: Final = Ops()

@@ -16,9 +16,10 @@ from typing import Any, Final
 import tvm
 import tvm_ffi
 from tvm import ir, relax, tirx
-from tvm.relax import op as relax_ops
+from tvm.relax import op as functions
 
 from eqsat_layout.errors import ILL_TYPED, Refused, did_you_mean
+from eqsat_layout.graph.op_names import RELAX, relax_ops
 from eqsat_layout.graph.templates import Template, leaf_exprs
 
 TENSORS: Final = ("Tensor", "Tuple of Tensors", "List of Tensors")
@@ -69,18 +70,12 @@ def parameters(name: str) -> tuple[Parameter, ...] | None:
 
 def function_of(name: str) -> Any:
     """The Python function that makes calls of an op; None if there is none."""
-    if name not in registered_ops():
+    if name not in relax_ops():
         return None
-    function: Any = relax_ops
-    for part in name.removeprefix("relax.").split("."):
+    function: Any = functions
+    for part in name.removeprefix(RELAX).split("."):
         function = getattr(function, part, None)
     return function if inspect.isfunction(function) else None
-
-
-@cache
-def registered_ops() -> frozenset[str]:
-    """The names of all ops that TVM has."""
-    return frozenset(map(str, tvm.ir.Op.list_op_names()))
 
 
 def make_call(name: str, tensors: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
@@ -90,7 +85,7 @@ def make_call(name: str, tensors: Sequence[Any], attributes: Mapping[str, Any]) 
     """
     known = parameters(name)
     if known is None:
-        near = did_you_mean(name, (op for op in registered_ops() if op.startswith("relax.")))
+        near = did_you_mean(name, relax_ops())
         raise Refused(f"there is no op {name!r} that takes tensors; {near}".rstrip("; "))
     unknown = [key for key in attributes if key not in [p.name for p in known if not p.is_tensor]]
     if unknown:

@@ -13,13 +13,13 @@ import re
 import types
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
 import tvm_ffi
 
 from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.graph.op_calls import Parameter
 
 DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "bool")
 """Dtypes that NumPy computes with as TVM does."""
@@ -30,16 +30,6 @@ _SIZES = (1, 1, 2, 2, 3)
 """Windows, strides and the like: lists of numbers, or a number where a list may stand."""
 _KEPT = (0.1, 0.4, 0.8, 0.95)
 """How often the attributes of a call that have a default keep it."""
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """``kind`` as the registered op has it, empty for an attribute; ``hint`` as the function has it."""
-
-    name: str
-    kind: str
-    hint: Any
-    default: Any
 
 
 class Draw:

@@ -15,9 +15,10 @@ from itertools import islice
 from eqsat_layout.egraph.expressions import Expr, is_variable
 from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.draws import DTYPES
-from eqsat_layout.soundness.rules.schema import Call, all_ops, drawn, parameters, random_type, usual_call
+from eqsat_layout.soundness.rules.schema import Call, all_ops, drawn, random_type, usual_call
 from eqsat_layout.soundness.rules.sought import Sought
 from eqsat_layout.soundness.rules.term_types import Applied, TermTypes
 

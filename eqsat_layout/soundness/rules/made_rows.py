@@ -11,7 +11,7 @@ from eqsat_layout.graph.op_calls import attributes_of
 from eqsat_layout.soundness.rules.model import Model
 from eqsat_layout.soundness.rules.terms import IllTypedError
 
-_MADE = 8
+_MADE = 4
 """Terms of this kind in one model."""
 
 

@@ -58,6 +58,9 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "nodes": ("graph",),
     "of-type": ("", "type"),
     "of-types": ("", "list of types"),
+    "attribute": ("op", "text", "text"),
+    "attribute-number": ("op", "text"),
+    "by-default": ("op", "text"),
 }
 """Names of what the strings in these places are. No name is one of two kinds; a list of formats counts as a format."""
 

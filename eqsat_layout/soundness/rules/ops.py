@@ -19,11 +19,12 @@ from tvm.relax import op as R
 from eqsat_layout.errors import ILL_TYPED, EqsatError
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.importer import import_module
+from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter
 from eqsat_layout.soundness.oracle.tir_values import Masked
 from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.runners import Legalised, Runs, build_call
-from eqsat_layout.soundness.rules.schema import ATTEMPTS, Call, all_ops, draw_calls, parameters, usual_call, vary
+from eqsat_layout.soundness.rules.schema import ATTEMPTS, Call, all_ops, draw_calls, usual_call, vary
 
 Shape = tuple[int, ...]
 

@@ -31,6 +31,8 @@ from eqsat_layout.soundness.rules.terms import TermEvaluator, Values, taken_shap
 TERMS = 40
 TRIES = 2
 """How often the terms of each rule are looked for; not every draw of ops and tensors fits together."""
+MADE_IN = 0.4
+"""The share of models with terms of ops that are asked for by name: TVM builds each of them."""
 MORE_TRIES = 24
 """The same for rules of which the models are made, if these are few."""
 
@@ -45,6 +47,8 @@ def make_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule
     _patterns(model, rules, MORE_TRIES)
     _add_facts(model)
     add_coincidences(model, dict.fromkeys(head for rule in rules for head in heads(rule)))
+    if model.rng.random() < MADE_IN:
+        add_made_rows(model)
     return model
 
 
@@ -74,6 +78,7 @@ def make_full_model(lexicon: Lexicon, base: RuleBase, rules: Iterable[Rule], see
                     model.try_apply(name, (*operands[:i], x, *operands[i + 1 :]))
     _patterns(model, rules, TRIES)
     _add_facts(model)
+    add_made_rows(model)
     for number in range(len(values.tensors)):
         model.add("live", number)
         for fmt in model.formats_of(number):
@@ -109,7 +114,6 @@ def _add_facts(model: Model) -> None:
         model.facts[relation] = dict.fromkeys(rows)
     add_graphs(model)
     add_rows(model)
-    add_made_rows(model)
 
 
 def _leaves(model: Model, rng: np.random.Generator) -> None:

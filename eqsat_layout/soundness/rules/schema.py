@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import math
 import random
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -18,13 +17,13 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax import op as relax_functions
 
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.legalize import REFUSALS
-from eqsat_layout.graph.op_names import RELAX, relax_ops
-from eqsat_layout.soundness.rules.draws import DTYPES, Draw, Parameter
+from eqsat_layout.graph.op_calls import TENSORS, function_of, parameters
+from eqsat_layout.graph.op_names import relax_ops
+from eqsat_layout.soundness.rules.draws import DTYPES, Draw
 
 ATTEMPTS = 80
 """Draws per call that is wanted; few of a convolution's fit its operands."""
@@ -33,7 +32,6 @@ LARGEST = 64
 
 _ANYWHERE = 3000
 """Draws of an op on tensors of any rank."""
-_TENSORS = ("Tensor", "Tuple of Tensors", "List of Tensors")
 
 
 @dataclass(frozen=True)
@@ -82,28 +80,9 @@ class Call:
         return not legal.same_as(call)
 
 
-@cache
-def parameters(name: str) -> tuple[Parameter, ...] | None:
-    """The parameters of an op's function; None if there is no such op, or it takes no tensor."""
-    function = _function(name)
-    if function is None:
-        return None
-    names = list(inspect.signature(function).parameters)
-    kinds = {}
-    for place, argument in enumerate(tvm.ir.Op.get(name).arguments):  # the function may have another name for it
-        known = str(argument.name) if str(argument.name) in names else names[min(place, len(names) - 1)]
-        kinds[known] = str(argument.type_info)
-    hints = typing.get_type_hints(function)
-    found = [
-        Parameter(p.name, kinds.get(p.name, ""), hints.get(p.name), p.default)
-        for p in inspect.signature(function).parameters.values()
-    ]
-    return tuple(found) if any(p.kind in _TENSORS for p in found) else None
-
-
 def has_attributes(name: str) -> bool:
     """Whether two ops of this name may differ on the same operands."""
-    return any(p.kind not in _TENSORS for p in parameters(name) or ())
+    return any(p.kind not in TENSORS for p in parameters(name) or ())
 
 
 @cache
@@ -153,28 +132,18 @@ def random_type(rng: random.Random, dtypes: Sequence[str]) -> TensorType:
     return TensorType(tuple(shape), rng.choice(dtypes))
 
 
-def _function(name: str) -> Any:
-    """The Python function that makes calls of an op."""
-    if name not in relax_ops():
-        return None
-    function: Any = relax_functions
-    for part in name.removeprefix(RELAX).split("."):
-        function = getattr(function, part, None)
-    return function if inspect.isfunction(function) else None
-
-
 def drawn(name: str, known: Sequence[TensorType | None], rng: random.Random, *, exact: bool = False) -> Call:
     """One draw, well typed or not, with operands of the types that are known; ``exact``: with so many."""
     first = known[0] if known and known[0] is not None else random_type(rng, DTYPES)
     found = parameters(name)
     assert found is not None, name
-    draw = Draw(first, rng, inspect.getdoc(_function(name)) or "")
+    draw = Draw(first, rng, inspect.getdoc(function_of(name)) or "")
     types: list[TensorType] = []
     attributes: dict[str, Any] = {}
     places: dict[str, tuple[int, ...]] = {}
     several: set[str] = set()
     for parameter in found:
-        if parameter.kind not in _TENSORS:
+        if parameter.kind not in TENSORS:
             attributes[parameter.name] = draw.attribute(parameter)
             continue
         at = (len(types),) if parameter.kind == "Tensor" else (len(types), len(types) + 1)
@@ -200,7 +169,7 @@ def _build(
     arguments = {
         k: relax.Tuple([tensors[i] for i in at]) if k in several else tensors[at[0]] for k, at in places.items()
     }
-    return _function(name)(**arguments, **attributes)
+    return function_of(name)(**arguments, **attributes)
 
 
 def _small_type(ty: Any) -> TensorType | None:
