@@ -351,7 +351,7 @@ class _RegionReader:
     def _read_tuple(self, var: Any, value: Any) -> int:
         fields: list[int] = []
         for element in value.fields:
-            if isinstance(element, relax.Tuple) or not isinstance(element, ir.Var | ir.GenericConst):
+            if isinstance(element.ty, relax.TupleType) or not isinstance(element, ir.Var | ir.GenericConst):
                 raise _Barrier
             fields.append(self._operand(element))
         self._fields_of[hash(var)] = tuple(fields)

@@ -251,3 +251,30 @@ def test_a_user_primfunc_equal_to_what_emission_makes() -> None:
     assert len(ops(optimized)) == 1
     assert_same_fast(mod, optimized)
     assert isinstance(optimized[ops(optimized)[0]], tirx.PrimFunc)
+
+
+@I.ir_module
+class Scaled:
+    @T.prim_func(private=True, s_tir=True)
+    def scaled(x: T.Buffer((4, 6), "float32"), s: T.int64, y: T.Buffer((4, 6), "float32")):
+        for i, j in T.grid(4, 6):
+            with T.sblock("scaled"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                y[vi, vj] = x[vi, vj] * T.Cast("float32", s)
+
+    @R.function
+    def main(x: R.Tensor((6, 4), "float32")):
+        cls = Scaled
+        with R.dataflow():
+            a = R.permute_dims(x, [1, 0])
+            b = R.call_tir(cls.scaled, (a, R.prim_value(T.int64(2))), out_ty=R.Tensor((4, 6), "float32"))
+            c = R.call_tir(cls.scaled, (a, R.prim_value(T.int64(3))), out_ty=R.Tensor((4, 6), "float32"))
+            d = R.permute_dims(b, [1, 0])
+            e = R.permute_dims(c, [1, 0])
+            R.output(d, e)
+        return (d, e)
+
+
+def test_calls_that_differ_in_a_number_are_two() -> None:
+    """Both were the first one, and re-laid without the number."""
+    assert_same_fast(Scaled, eqsat_layout.optimize(Scaled))

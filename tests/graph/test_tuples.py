@@ -138,3 +138,15 @@ def test_a_concat_of_more_parts_than_python_recurses() -> None:
     """Its TIR is a condition within a condition, and so on: not understood, and left alone."""
     mod = program(lambda builder, x: op.concat([x] * 500, axis=0), (1, 2))
     assert_untouched(mod, eqsat_layout.optimize(mod))
+
+
+def test_a_tuple_of_tuples_is_put_together_again() -> None:
+    """TVM's test_dispatch_topk_gpu: a field that is a tuple was taken for its own fields."""
+
+    def body(builder: Any, x: Any) -> Any:
+        pair = builder.emit(op.split(x, 2, axis=1))
+        other = builder.emit(op.split(builder.emit(op.permute_dims(builder.emit(op.permute_dims(x)))), 2, axis=1))
+        return builder.emit(relax.Tuple([pair, other]))
+
+    mod = program(body, (4, 6))
+    assert_same_fast(mod, eqsat_layout.optimize(mod))
