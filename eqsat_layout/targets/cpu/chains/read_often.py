@@ -44,4 +44,4 @@ def reads_often(func: Any) -> bool:
     (stage,) = stages
     made = math.prod(axis.extent or 0 for axis in stage.axes)
     jumping = [load for load in stage.loads if load.stride(stage.axes[-1].var) is None]
-    return any(0 < math.prod(load.shape) < made for load in jumping)
+    return any(0 < math.prod(extent or 0 for extent in load.shape) < made for load in jumping)
