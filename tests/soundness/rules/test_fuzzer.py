@@ -271,10 +271,10 @@ def test_what_is_wrong_together_names_the_rules(tmp_path: Path) -> None:
         tmp_path,
         """
         (function twin (Tensor) Tensor :merge old)
-        (rule ((alias y k x)) ((set (twin y) x)) :ruleset logical :name "set")
-        (rule ((= x (twin y)) (want x f) (want y f)) ((union x y)) :ruleset logical :name "use")
+        (rule ((alias y k x)) ((set (twin y) x)) :ruleset logical :name "twin/set")
+        (rule ((= x (twin y)) (want x f) (want y f)) ((union x y)) :ruleset logical :name "twin/use")
         (rule ((alias y k x)) ((alias y k x)) :ruleset logical :name "idle")
         """,
     )
     wrong = fuzz(path, Effort(models=4)).false_merges
-    assert "from mine.egg:3 set and mine.egg:4 use" in wrong[0]
+    assert "from mine.egg:3 twin/set and mine.egg:4 twin/use" in wrong[0]
