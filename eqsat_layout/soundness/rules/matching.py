@@ -1,7 +1,8 @@
 """Instances of rules: egglog itself says where in a model the bodies of rules match.
 
 In: rules and models. Out: per rule, the rows of its variables for every match, as numbers of the model. Relations that
-have no meaning are first filled by the rules that conclude nothing else, so that rules that build on them find rows.
+have no meaning, or that a user declares, are first filled by the rules that conclude nothing else, so that rules that
+build on them find rows.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from eqsat_layout.egraph.engine import Engine, Tables
 from eqsat_layout.egraph.expressions import Expr, show, variables
 from eqsat_layout.egraph.rule_forms import Rule
+from eqsat_layout.egraph.rules import rules_dir
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness.rules.model import Model, Row
 from eqsat_layout.soundness.rules.remarks import guards_of
@@ -66,7 +69,12 @@ class Matcher:
 
     def _only_derives(self, rule: Rule) -> bool:
         heads = [str(action[0]) for action in rule.actions if isinstance(action, tuple)]
-        return bool(heads) and all(h in self._base.relations and h not in self._base.meanings for h in heads)
+        return bool(heads) and all(h in self._base.relations and not self._has_rows(h) for h in heads)
+
+    def _has_rows(self, relation: str) -> bool:
+        """Whether models have rows of it by themselves: not of what a user declares, with a meaning or without."""
+        meaning = self._base.meanings.get(relation)
+        return meaning is not None and Path(meaning.file).parent == rules_dir()
 
     def _watch(self, rule: Rule) -> None:
         try:
