@@ -1,0 +1,41 @@
+"""Random programs through the CUDA target, run on the simulator: the same numbers."""
+
+from __future__ import annotations
+
+import pytest
+from compare import machine
+from targets.cuda.simulating import CUDA, check, compiled, flat
+from targets.device_networks import network, plain
+
+from eqsat_layout.errors import LayoutError
+from eqsat_layout.soundness.cuda.driver import simulated
+from eqsat_layout.soundness.programs.adversarial_costs import AdversarialCosts
+from eqsat_layout.soundness.programs.check import SIZES, difference
+from eqsat_layout.soundness.programs.choices import Choices
+from eqsat_layout.soundness.programs.generator import make_program
+from eqsat_layout.validation.inputs import random_inputs
+from eqsat_layout.validation.results import public_functions
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_programs_give_the_same_numbers(seed: int) -> None:
+    """The same programs every time."""
+    made = make_program(Choices.of_seed(seed))
+    try:
+        program = compiled(made.module, **made.options)
+    except LayoutError:
+        return
+    device, on_cpu = simulated(program, seed), machine(made.module)
+    for name, function in public_functions(made.module):
+        for size in SIZES:
+            inputs = random_inputs(function, size, seed)
+            expected = list(flat(on_cpu[name](*inputs)))
+            got = list(flat(device(*map(plain, inputs), entry=name)))
+            for a, b in zip(expected, got, strict=True):
+                assert not difference(a, b, approx=True), made.text()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_networks_give_the_same_numbers(seed: int) -> None:
+    """Layouts are those that costs at random like best."""
+    check(network(seed), CUDA, cost_model=AdversarialCosts(seed), orders=(seed,))
