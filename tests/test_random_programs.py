@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eqsat_layout.soundness.programs.choices import Choices
-from eqsat_layout.soundness.programs.outcomes import FAILED, SAME, UNCHANGED, ProgramOutcome
+from eqsat_layout.soundness.programs.outcomes import FAILED, SAME, UNCHANGED, UNRUN, ProgramOutcome
 from eqsat_layout.soundness.programs.trial import check
 
 
@@ -27,7 +27,8 @@ def test_random_programs_compute_the_same(part: int) -> None:
         assert_fine(outcome)
         kinds.append(outcome.kind)
     assert SAME in kinds
-    assert set(kinds) <= {SAME, UNCHANGED}
+    assert set(kinds) <= {SAME, UNCHANGED, UNRUN}
+    assert kinds.count(UNRUN) <= 2, "what stock TVM can't build tells nothing"
 
 
 @settings(max_examples=12, suppress_health_check=list(HealthCheck))

@@ -1,30 +1,50 @@
 """An e-graph of egglog's, which only the thread that made it may free.
 
 In: where its files lie. Out: :class:`OwnedEGraph`. Python's collector may find it in any thread; there it is set aside,
-and freed when its own thread makes the next one.
+and freed when its own thread makes the next one. What belongs to a thread that has ended can't be freed any more.
 """
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import threading
-from collections import defaultdict
 from typing import Any
 
 from egglog.bindings import EGraph
 
-_set_aside: defaultdict[int, list[Any]] = defaultdict(list)
-"""By thread."""
+
+class _Own(threading.local):
+    """A thread's. Numbers of threads are given again, this object is not."""
+
+    def __init__(self) -> None:
+        self.set_aside: list[Any] = []
+
+
+_own = _Own()
+_kept: list[list[Any]] = []
+"""Those of threads that have ended are among them: nothing of theirs is ever freed."""
+
+
+@atexit.register
+def _leave() -> None:
+    """The thread that ends the interpreter does not free them either."""
+    for graphs in _kept:
+        for graph in graphs:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(graph))
 
 
 class OwnedEGraph:
     """Who keeps ``graph``, or a method of it, keeps this too."""
 
     def __init__(self, folder: str) -> None:
-        self._thread = threading.get_ident()
-        _set_aside.pop(self._thread, None)
+        self._set_aside = _own.set_aside
+        self._set_aside.clear()
         self.graph: Any = EGraph(fact_directory=folder)
 
     def __del__(self) -> None:
         graph = getattr(self, "graph", None)
-        if graph is not None and threading.get_ident() != self._thread:
-            _set_aside[self._thread].append(graph)
+        if graph is not None and self._set_aside is not _own.set_aside:
+            self._set_aside.append(graph)
+            if not any(one is self._set_aside for one in _kept):
+                _kept.append(self._set_aside)

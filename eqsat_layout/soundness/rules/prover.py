@@ -243,6 +243,8 @@ class _Logic:
             defined = self._all_defined(columns, scope)
             known = name in self.base.meanings
             return self.z3.And(defined, self._meaning(name, columns, scope)) if known else defined
+        if name == "!=" and self.term(columns[0], scope).sort() not in (self.sorts["i64"], self.sorts["String"]):
+            return self._all_defined(columns, scope)  # two terms that were not found equal yet may be
         return self.defined(fact, scope) if name in self.base.constructors else self.formula(fact, scope)
 
     def _meaning(self, name: str, columns: Sequence[Expr], scope: Mapping[str, Any]) -> Any:

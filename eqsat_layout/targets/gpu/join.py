@@ -112,7 +112,7 @@ def _ends(mod: tvm.IRModule, group: Any) -> list[str]:
             value = binding.value
             if isinstance(value, ir.Call) and value.op == ir.Op.get("relax.call_tir"):
                 func = mod[value.args[0]]
-                fields = list(value.args[1].fields)
+                fields = [field for field in value.args[1].fields if isinstance(field.ty, relax.TensorType)]
                 buffers = [p for p in func.params if type(p.ty) is tirx.BufferType]
                 scopes = _scopes_of(func) or [GLOBAL] * len(buffers)
                 read.update((field, scope) for field, scope in zip(fields, scopes, strict=False))

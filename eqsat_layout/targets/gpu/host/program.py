@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.skeleton import data_of, kind_of
@@ -88,6 +89,13 @@ class _Writer:
             self.data.append(data)
             self._constants[key] = self.new(shape, dtype, scope, len(self.data) - 1)
         return self._constants[key]
+
+
+@dataclass(frozen=True)
+class _Number:
+    """What a kernel is given that is no tensor."""
+
+    size: Size
 
 
 class _Body:
@@ -194,29 +202,40 @@ class _Body:
 
     def _launched(self, call: Any) -> Any:
         name = str(call.args[0].name_hint)
-        operands = self._of(call.args[1])
+        given = [self._given(field) for field in call.args[1].fields]
         (out,) = call.ty_args
         if name in self._writer.views:
-            return self._viewed(operands[0], out)
+            return self._viewed(self._of(call.args[1].fields[0]), out)
         types = list(out.fields) if isinstance(out, relax.TupleType) else [out]
         results = [self._writer.new(self._shape(ty), str(ty.dtype), scope_of(ty)) for ty in types]
         host = self._writer.hosts[name]
-        symbols = self._symbols_of(host, [*operands, *results], call)
-        memories: list[int | None] = [self._writer.values[v].memory for v in (*operands, *results)]
+        given += results
+        symbols = self._symbols_of(host, given, call)
+        memories = [None if isinstance(one, _Number) else self._writer.values[one].memory for one in given]
         memories += [None] * (len(list(host.params)) - len(memories))
         self._launches += launches_of(name, host, memories, symbols, self._buffer)
         return results if isinstance(out, relax.TupleType) else results[0]
 
-    def _symbols_of(self, host: Any, values: Sequence[int], call: Any) -> dict[Any, Size]:
+    def _given(self, field: Any) -> int | _Number:
+        """An operand of a kernel: a tensor, or a number."""
+        if isinstance(field.ty, tvm.ir.PrimType):
+            return _Number(size_of(field, self._symbols))
+        number = self._of(field)
+        assert isinstance(number, int), field
+        return number
+
+    def _symbols_of(self, host: Any, given: Sequence[int | _Number], call: Any) -> dict[Any, Size]:
         """The sizes that variables of the PrimFunc are here: from shapes of what it is given, and given as they are."""
         found: dict[Any, Size] = {}
-        for param, value in zip(host.params, values, strict=False):
-            for extent, size in zip(param.ty.shape, self._writer.values[value].shape, strict=True):
+        for param, one in zip(host.params, given, strict=False):
+            if isinstance(one, _Number):
+                found[param] = one.size
+                continue
+            for extent, size in zip(param.ty.shape, self._writer.values[one].shape, strict=True):
                 if isinstance(extent, tvm.ir.Var):
                     found[extent] = size
-        scalars = [p for p in host.params if type(p.ty) is not tirx.BufferType]
-        given = list(call.args[2].values) if len(call.args) > 2 else []
-        for param, size in zip(scalars, given, strict=True):
+        last = list(call.args[2].values) if len(call.args) > 2 else []
+        for param, size in zip(list(host.params)[len(given) :], last, strict=True):
             found[param] = size_of(size, self._symbols)
         return found
 

@@ -19,7 +19,7 @@ LANES: Final = 4
 
 _TYPES: Final = ("float32", "float16", "int32")
 _IN_ORDER: Final = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
-_FUNCTIONS: Final = ("exp", "log", "tanh", "sqrt", "rsqrt", "sigmoid", "fabs", "floor", "ceil", "sin", "cos", "pow")
+_FUNCTIONS: Final = ("exp", "log", "tanh", "sqrt", "sigmoid", "fabs", "floor", "ceil", "sin", "cos", "pow")
 _HIDDEN: Final = tuple(f"eqsat_layout.{kind.__name__}" for kind in _IN_ORDER)
 
 
