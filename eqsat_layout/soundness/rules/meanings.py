@@ -132,6 +132,8 @@ def _kinds_in(body: tuple[Expr, ...], base: RuleBase) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
 
     def note(name: Expr, kind: str) -> None:
+        if literal_sort(str(name)) is not None and kind == "parameter":
+            return  # programs call theirs as they like
         if isinstance(name, str) and kind and (literal_sort(name) is None or name not in ('""', '","')):
             found.setdefault(name, {"text"} if literal_sort(name) else set()).add(kind)
 
