@@ -36,18 +36,18 @@ def run_function(mod: Any, name: str, inputs: Sequence[Value]) -> Value:
     ``inputs`` are arrays, lists or tuples of them for tuples, and tuples of numbers for shapes. Raises
     :class:`NotInterpretable` for what is no PrimFunc, and for inputs or casts whose sizes contradict each other.
     """
-    return _Frame(legalize(mod)).call(name, inputs)
+    return RelaxInterpreter(legalize(mod)).call(name, inputs)
 
 
-class _Frame:
-    """The module, and the variables of the function that runs."""
+class RelaxInterpreter:
+    """Of a legalised module; its kernels are compiled once."""
 
     def __init__(self, mod: Any) -> None:
         self._mod = mod
         self._kernels: dict[Any, Interpreter] = {}
 
     def call(self, name: str, inputs: Sequence[Value]) -> Value:
-        """Runs one function; others that it calls have scopes of their own."""
+        """See :func:`run_function`."""
         function = self._mod[name]
         scope: dict[Any, Value] = {}
         sizes: dict[Any, int] = {}

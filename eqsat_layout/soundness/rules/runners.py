@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ import tvm
 from tvm import relax
 
 from eqsat_layout.graph.legalize import REFUSALS, legalize
-from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, run_function
+from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, RelaxInterpreter
 from eqsat_layout.soundness.oracle.tir_interpreter import InterpreterError, Masked
 from eqsat_layout.soundness.rules.schema import Call
 
@@ -64,6 +65,10 @@ class Legalised:
         """The call, legalised."""
         return Legalised(legalize(_module_of(call)))
 
+    @cached_property
+    def _interpreter(self) -> RelaxInterpreter:
+        return RelaxInterpreter(self.mod)
+
     def run(self, operands: Sequence[Masked]) -> list[Masked]:
         """Its results, one world after the other."""
         try:
@@ -73,7 +78,7 @@ class Legalised:
         return [Masked.of(np.stack(results)) for results in zip(*worlds, strict=True)]
 
     def _run_world(self, operands: Sequence[Any]) -> list[Any]:
-        result = run_function(self.mod, "main", operands)
+        result = self._interpreter.call("main", operands)
         return result if isinstance(result, list) else [result]
 
 
