@@ -17,8 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 import tvm
-from texture import NETWORKS
-from tvm import relax
+from texture import NETWORKS, difference_from_cpu
 
 import eqsat_layout
 from eqsat_layout.cost.model import dtype_bytes
@@ -97,22 +96,9 @@ def facts_of(made: Any) -> dict[str, int]:
 
 
 def error_of(mod: tvm.IRModule, made: Any) -> float:
-    """The greatest difference between the simulator's results and the CPU's, relative."""
-    inputs = [one.numpy() if hasattr(one, "numpy") else one for one in flat(random_inputs(mod["main"], 1, 0))]
-    got = list(_arrays(simulated(made, order=2)(*inputs)))
-    machine = relax.VirtualMachine(eqsat_layout.compile(mod), tvm.cpu())
-    expected = list(_arrays(machine["main"](*map(tvm.runtime.tensor, inputs))))
-    return max(
-        float(np.abs(a - b).max() / max(float(np.abs(b).max()), 1e-30)) for a, b in zip(got, expected, strict=True)
-    )
-
-
-def _arrays(value: Any) -> Any:
-    if isinstance(value, np.ndarray) or hasattr(value, "numpy"):
-        yield value if isinstance(value, np.ndarray) else value.numpy()
-    else:
-        for one in value:
-            yield from _arrays(one)
+    """Between the simulator's results and the CPU's."""
+    inputs = list(flat(random_inputs(mod["main"], 1, 0)))
+    return difference_from_cpu(mod, inputs, simulated(made, order=2)(*inputs))
 
 
 COLUMNS: Final[Sequence[tuple[str, str, str]]] = (

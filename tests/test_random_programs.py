@@ -34,5 +34,5 @@ def test_random_programs_compute_the_same(part: int) -> None:
 @settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_generated_programs_compute_the_same(data: st.DataObject) -> None:
-    """New programs every time, shrunk where one fails."""
+    """Shrunk where one fails; new ones with ``--hypothesis-profile=new``."""
     assert_fine(check(Choices(lambda n: data.draw(st.integers(0, n - 1))), seed=1))

@@ -20,9 +20,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from eqsat_layout.cli.demo_net import DemoNet
 from eqsat_layout.cli.demo_peers import PEERS, stock_tvm
 from eqsat_layout.cli.stages import Stages
-from eqsat_layout.models import resnet50
 from eqsat_layout.report.text import format_seconds
 from eqsat_layout.session.session import Session
 
@@ -35,20 +35,9 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class PlainDemoOptions:
-    """What the demo builds. ``width`` and ``blocks`` are ResNet-50's own unless a smaller net is wanted.
+class PlainDemoOptions(DemoNet):
+    """What the demo builds. ``run``: or only plan. ``html``: a page to write."""
 
-    ``run``: or only plan. ``html``: a page to write.
-    """
-
-    image: int = 224
-    batch: int = 1
-    repeat: int = 10
-    seed: int = 0
-    width: int = 64
-    blocks: tuple[int, ...] = (3, 4, 6, 3)
-    target: Any = None
-    run: bool = True
     html: Path | None = None
 
 
@@ -70,14 +59,13 @@ class Line:
 def run_plain_demo(options: PlainDemoOptions, console: Console) -> bool:
     """Compiles ResNet-50, runs it beside others and prints what came of it; false if the numbers disagree."""
     stages = Stages(console)
-    title = f"ResNet-50 {options.batch}x3x{options.image}x{options.image}"
-    with stages("model", f"{title}, random weights"):
-        mod = resnet50(options.batch, options.image, seed=options.seed, width=options.width, blocks=options.blocks)
+    with stages("model", f"{options.title}, random weights"):
+        mod = options.module()
     agrees = True
     if options.run:
         with stages("compile", _OWN):
             session = Session(mod, target=options.target)
-        agrees = _compared(mod, session, options, stages, console, title)
+        agrees = _compared(mod, session, options, stages, console)
     if options.html or not options.run:
         from eqsat_layout.cli.common import write_text
         from eqsat_layout.planning.pipeline import plan as make_plan
@@ -86,7 +74,7 @@ def run_plain_demo(options: PlainDemoOptions, console: Console) -> bool:
         with stages("plan"):
             plan = make_plan(prepared(mod), options.target)
         if options.html:
-            write_text(options.html, plan.html(title))
+            write_text(options.html, plan.html(options.title))
             console.print(f"\nThe page: {options.html}", highlight=False, soft_wrap=True)
         if not options.run:
             console.print()
@@ -95,11 +83,8 @@ def run_plain_demo(options: PlainDemoOptions, console: Console) -> bool:
     return agrees
 
 
-def _compared(
-    mod: Any, session: Session, options: PlainDemoOptions, stages: Stages, console: Console, title: str
-) -> bool:
-    shape = (options.batch, 3, options.image, options.image)
-    x = np.random.default_rng(options.seed).standard_normal(shape, dtype=np.float32)
+def _compared(mod: Any, session: Session, options: PlainDemoOptions, stages: Stages, console: Console) -> bool:
+    x = options.input()
     with stages("run", _OWN):
         result, seconds = _timed(lambda: np.asarray(session.run(None, {"x": x})[0]), options.repeat)
     lines = [Line(_OWN, seconds, options.repeat)]
@@ -115,7 +100,7 @@ def _compared(
         lines.append(Line(name, seconds, runs, float(np.max(np.abs(result - other)))))
     magnitude = float(np.max(np.abs(result)))
     console.print()
-    console.print(Text(title, style="bold"))
+    console.print(Text(options.title, style="bold"))
     console.print(Padding(demo_table(lines), (0, 0, 0, 1)))
     agrees = all(line.agrees(magnitude) for line in lines)
     verdict = ("the numbers agree", "bold green") if agrees else ("THE NUMBERS DISAGREE", "bold red")

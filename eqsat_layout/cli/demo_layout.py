@@ -19,10 +19,10 @@ from rich.padding import Padding
 from rich.text import Text
 from tvm import relax
 
+from eqsat_layout.cli.demo_net import DemoNet
 from eqsat_layout.cli.stages import Stages
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import parse_layout_name
-from eqsat_layout.models import resnet50
 from eqsat_layout.planning.pipeline import plan as make_plan
 from eqsat_layout.report.plan import Plan, plan_rows
 from eqsat_layout.report.text import comparison_table, format_seconds, labelled, stage_times
@@ -38,18 +38,10 @@ _SHOWN_NOTES = 4
 
 
 @dataclass(frozen=True)
-class DemoOptions:
-    """What the demo builds. ``width`` and ``blocks`` are ResNet-50's own unless a smaller net is wanted."""
+class DemoOptions(DemoNet):
+    """What the demo builds, with its convolutions frozen to ``layout``."""
 
     layout: str = "NCHW16c"
-    image: int = 224
-    batch: int = 1
-    repeat: int = 10
-    seed: int = 0
-    width: int = 64
-    blocks: tuple[int, ...] = (3, 4, 6, 3)
-    target: Any = None
-    run: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,8 +62,8 @@ class Comparison:
 def run_demo(options: DemoOptions, console: Console) -> tuple[bool, Plan]:
     """Carries ResNet-50 through the whole house and prints what came of it; false if the numbers disagree."""
     stages = Stages(console)
-    with stages("model", f"ResNet-50 {options.batch}x3x{options.image}x{options.image}"):
-        mod = resnet50(options.batch, options.image, seed=options.seed, width=options.width, blocks=options.blocks)
+    with stages("model", options.title):
+        mod = options.module()
         frozen = freeze_convolutions(mod, options.layout)
     with stages("plan"):
         plan = make_plan(frozen, options.target)
@@ -106,8 +98,7 @@ def _build_and_run(mod: tvm.IRModule, plan: Plan, options: DemoOptions, stages: 
         planned = relax.VirtualMachine(lower(plan.module, options.target, progress=say), tvm.cpu())
     with stages("compile", "the input, for comparison") as say:
         reference = relax.VirtualMachine(lower(mod, options.target, progress=say), tvm.cpu())
-    shape = (options.batch, 3, options.image, options.image)
-    x = tvm.runtime.tensor(np.random.default_rng(options.seed).standard_normal(shape, dtype=np.float32))
+    x = tvm.runtime.tensor(options.input())
     with stages("run", f"both, {options.repeat} times each"):
         wanted, got = _result(reference, x), _result(planned, x)
         seconds = [(_time(reference, x), _time(planned, x)) for _ in range(options.repeat)]
@@ -131,9 +122,7 @@ def _time(vm: Any, x: Any) -> float:
 
 def _report(plan: Plan, outcome: Comparison | None, options: DemoOptions, stages: Stages, console: Console) -> None:
     layouts = f"conv2d frozen to {options.layout}, weights {weight_layout(options.layout)}"
-    console.print(
-        Text.assemble((f"ResNet-50 {options.batch}x3x{options.image}x{options.image}", "bold"), f", {layouts}")
-    )
+    console.print(Text.assemble((options.title, "bold"), f", {layouts}"))
     rows = plan_rows(plan)
     if outcome is not None:
         before, after = outcome.input_seconds, outcome.plan_seconds

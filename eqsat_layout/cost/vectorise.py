@@ -60,7 +60,7 @@ class Heaviest:
             if moved is None or address_step(block, read, fmt, variable, stride, count - 1) != moved * (count - 1):
                 share = min(share, _GATHERED)
             elif moved == 1:
-                share *= _UNALIGNED if block.is_contraction and _slides(read, variable) else 1.0
+                share *= _UNALIGNED if block.is_contraction and slides(read, variable) else 1.0
             else:
                 share = min(share, _STRIDED if moved == 2 else _GATHERED)
         return max(dots, share * (_FAR if self._far else 1.0))
@@ -81,7 +81,7 @@ class Heaviest:
         return [(read, fmt) for read, fmt in self.reads if self._is_far(read, fmt)]
 
     def _is_far(self, read: Access, fmt: Format) -> bool:
-        if self.step is None or not self.block.is_contraction or _slides(read, self.step[0]):
+        if self.step is None or not self.block.is_contraction or slides(read, self.step[0]):
             return False
         variable, stride, _ = self.step
         return address_step(self.block, read, fmt, variable, stride, 1) == 1 and not _steps_near(self.block, read, fmt)
@@ -193,7 +193,7 @@ def _address(fmt: Format, index: Sequence[int]) -> int:
     return address
 
 
-def _slides(read: Access, variable: int) -> bool:
+def slides(read: Access, variable: int) -> bool:
     """The lanes run along an index that adds variables, as that of a sliding window does."""
     return any(isinstance(index, Affine) and len(index.iters) > 1 and variable in index.iters for index in read.indices)
 

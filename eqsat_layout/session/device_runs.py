@@ -6,13 +6,13 @@ In: a program, tensors. Out: the results as arrays that nobody else writes to.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 from eqsat_layout.session.tensors import Array, given_back
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
-from eqsat_layout.targets.gpu.host.runner import Runner
+from eqsat_layout.targets.gpu.host.runner import Runner, flat
 
 
 class DeviceRuns:
@@ -26,16 +26,8 @@ class DeviceRuns:
         """What the program makes of ``tensors``, tuples in order."""
         arrays = [given_back(tensor, copied=False) for tensor in tensors]
         with self._lock:
-            return list(_flat(self._runner(*arrays, entry=self._entry)))
+            return list(flat([self._runner(*arrays, entry=self._entry)]))
 
     @cached_property
     def _runner(self) -> Runner:
         return self._program.on()
-
-
-def _flat(value: Any) -> Iterator[Array]:
-    if isinstance(value, list):
-        for one in value:
-            yield from _flat(one)
-    else:
-        yield value

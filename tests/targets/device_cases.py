@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
-from programs import constant
-from tvm import relax
+from programs import constant, program
+from tvm import relax, tirx
 from tvm.relax import op
+from tvm.script import tirx as T
 
 SIZE: Final = (1, 32, 14, 14)
 
@@ -136,6 +137,39 @@ def attention(builder: Any, q: Any, k: Any, v: Any) -> Any:
     return builder.emit(op.matmul(scores, v))
 
 
+def one_primfunc_twice(extent: int) -> Body:
+    """What a PrimFunc gives is convolved, and taken by it again; height and width are ``extent``."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def scaled(
+        x: T.Buffer((1, 32, extent, extent), "float32"), y: T.Buffer((1, 32, extent, extent), "float32")
+    ) -> None:
+        for i, j, k, n in T.grid(1, 32, extent, extent):
+            with T.sblock("y"):
+                a, b, c, d = T.axis.remap("SSSS", [i, j, k, n])
+                y[a, b, c, d] = x[a, b, c, d] * T.float32(2)
+
+    def body(builder: Any, x: Any) -> Any:
+        func = builder.add_func(scaled, "scaled")
+        ty = relax.TensorType((1, 32, extent, extent), "float32")
+        y = builder.emit(relax.call_tir(func, [conv(builder, x)], ty))
+        return builder.emit(relax.call_tir(func, [conv(builder, y, 1)], ty))
+
+    return body
+
+
+def of_symbolic_size(axis: str) -> Any:
+    """A program whose batch, ``"n"``, or height and width, ``"h"``, are known at run time only."""
+    size = tirx.Var(axis, "int64")
+    shape = (size, 8, 6, 6) if axis == "n" else (1, 8, size, size)
+
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(nn.relu(conv(builder, x, channels=8)))
+        return builder.emit(nn.softmax(conv(builder, y, 1, channels=8), axis=1))
+
+    return program(body, shape)
+
+
 AROUND_CONVOLUTIONS: Final[Mapping[str, Body]] = {
     "split": split,
     "several_results": several_results,
@@ -171,3 +205,50 @@ ROWS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "gelu": lambda x: nn.gelu(x),
 }
 """Of tensors whose last axis has 64 elements."""
+
+
+def narrow_arithmetic(builder: Any, x: Any, y: Any) -> Any:
+    """Ops over integers of 8 and 16 bits, which wrap around between them."""
+    emit = builder.emit
+    shifted = emit(op.left_shift(x, constant_like(x, 3)))
+    results = (
+        op.astype(emit(op.add(x, y)), "int32"),
+        op.less(emit(op.subtract(x, y)), y),
+        op.floor_divide(emit(op.multiply(x, y)), constant_like(x, 3)),
+        op.right_shift(shifted, constant_like(x, 2)),
+        op.astype(emit(op.bitwise_not(x)), "int32"),
+        op.maximum(emit(op.add(x, y)), y),
+    )
+    return tuple(map(emit, results))
+
+
+def functions(builder: Any, x: Any) -> Any:
+    """Those that C and the languages of devices have other names for, or none."""
+    found = (op.acos, op.acosh, op.asin, op.asinh, op.atan, op.atanh, op.cosh, op.erf, op.log, op.rsqrt, op.sigmoid)
+    return tuple(builder.emit(make(x)) for make in (*found, op.sinh, op.tan, op.tanh))
+
+
+def constant_like(x: Any, value: int) -> Any:
+    return relax.const(value, str(x.ty.dtype))
+
+
+def sorts(builder: Any, x: Any) -> Any:
+    """Every sort of a matrix, with equal elements."""
+    y = builder.emit(op.round(x))
+    top = builder.emit(op.topk(x, 3))
+    least = builder.emit(op.topk(y, 2, 0, "both", False, "int64"))
+    pairs = [builder.emit(relax.TupleGetItem(pair, i)) for pair in (top, least) for i in range(2)]
+    sorted_ = (op.sort(x), op.sort(x, 0, True), op.argsort(y, 1), op.argsort(y, -1, True, "int64"))
+    return (*map(builder.emit, sorted_), *pairs)
+
+
+WITHOUT_NUMBERS: Final = (
+    np.array([np.nan, 1, -1, np.inf, -np.inf, 0.0, -0.0, 2.5, 1.5], "float32"),
+    np.array([1, np.nan, np.nan, np.nan, 0, -0.0, 0.0, 1, np.nan], "float32"),
+)
+
+
+def bounds(builder: Any, x: Any, y: Any) -> Any:
+    """What is larger or smaller where one is no number."""
+    both = builder.emit(op.maximum(x, y)), builder.emit(op.minimum(x, y)), builder.emit(op.maximum(y, x))
+    return (*both, builder.emit(nn.relu(x)), builder.emit(op.clip(y, -1, 2)))

@@ -6,12 +6,11 @@ In: Relax functions of ``call_tir`` over PrimFuncs. Out: a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import tvm
 
-from eqsat_layout.errors import Refused
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.cuda.kernels.exchange_kernel import exchange_kernel
@@ -22,12 +21,11 @@ from eqsat_layout.targets.cuda.kernels.row_kernel import row_kernel
 from eqsat_layout.targets.cuda.lowering import lowered
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.gpu.host.program import host_plan
+from eqsat_layout.targets.gpu.kernels.families import Family, of_first_family
 from eqsat_layout.targets.gpu.kernels.functions import with_work_items
 from eqsat_layout.targets.gpu.kernels.serial import in_one_work_item
-from eqsat_layout.targets.gpu.views import launched_and_views, with_plain_sorts
-
-Family: TypeAlias = Callable[[Any], Any]
-"""From a PrimFunc to one that launches threads; :class:`Refused` where it is not of the family."""
+from eqsat_layout.targets.gpu.sorts import without_libraries
+from eqsat_layout.targets.gpu.views import launched_and_views
 
 
 def build(
@@ -37,27 +35,17 @@ def build(
 
     ``approx``: products may run on tensor cores, which add up in another order and, of float32, cut operands to parts.
     """
-    mod = with_plain_sorts(mod)
+    mod = without_libraries(mod)
     launched, views = launched_and_views(mod)
     families = _families(machine, approx)
-    kernels = {name: _kernels(name, func, families, notes) for name, func in launched.items()}
+    kernels = {
+        name: of_first_family(name, func, families, in_one_work_item, "thread", notes)
+        for name, func in launched.items()
+    }
     made = lowered(kernels, target)
     plan, constants = host_plan(mod, made.host, views)
-    used = {launch.kernel for function in plan.functions for launch in function.launches}
-    sources = {name: text for name, text in made.sources.items() if name in used}
+    sources = {name: text for name, text in made.sources.items() if name in plan.kernels}
     return CudaProgram(sources, plan, constants, str(target.attrs["arch"]))
-
-
-def _kernels(name: str, func: Any, families: Sequence[Family], notes: Notes) -> Any:
-    """``func`` as launches of the first family that it is of, or as one thread."""
-    reasons: list[str] = []
-    for family in families:
-        try:
-            return family(func)
-        except Refused as reason:
-            reasons.append(str(reason))
-    notes.add(f"kernel {name} runs in one thread: {reasons[-1]}")
-    return in_one_work_item(func)
 
 
 def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:

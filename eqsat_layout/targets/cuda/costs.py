@@ -13,16 +13,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from eqsat_layout.cost.model import RESULT, dtype_bytes
-from eqsat_layout.cost.vectorise import Heaviest, address_step, heaviest, padded_work
+from eqsat_layout.cost.vectorise import Heaviest, address_step, heaviest, padded_work, slides
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
 from eqsat_layout.targets.cuda.machine import CudaMachine
-from eqsat_layout.tir.computation import Access, Block
+from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block
 
 _COPY: Final = 16
 """Bytes of an asynchronous copy."""
-_SECTOR: Final = 32
-"""Bytes that memory is read by."""
 _MOST_WASTE: Final = 4.0
 """Times as many bytes that lie apart take at most: neighbours of the warp find the rest in a cache."""
 _TENSOR: Final = 0.6
@@ -37,7 +35,6 @@ _TILE: Final = 64 * 64
 """Elements of the result of a product that one block computes, about."""
 _PARTS: Final = 3.0
 """Products on tensor cores for one of float32 that rounds as such (3xTF32; Ootomo and Yokota 2022)."""
-_SYMBOL: Final = 64
 
 
 @dataclass(frozen=True)
@@ -118,11 +115,11 @@ class CudaRoofline:
 
 
 def _sizes(tensor: TensorType) -> list[int]:
-    return [extent if isinstance(extent, int) else _SYMBOL for extent in tensor.shape]
+    return [extent if isinstance(extent, int) else SYMBOL_SIZE for extent in tensor.shape]
 
 
 def _bytes(tensor: TensorType, fmt: Format) -> float:
-    return fmt.elements(_SYMBOL) * dtype_bytes(tensor.dtype)
+    return fmt.elements(SYMBOL_SIZE) * dtype_bytes(tensor.dtype)
 
 
 def _wastes(heavy: Heaviest) -> dict[int, float]:
@@ -150,10 +147,5 @@ def _has_run(block: Block, read: Access, fmt: Format, count: int) -> bool:
         if not isinstance(extent, int) or extent % count:
             continue
         if address_step(block, read, fmt, variable, 1, count - 1) == count - 1:
-            return not _slides_along(read, variable)
+            return not slides(read, variable)
     return False
-
-
-def _slides_along(read: Access, variable: int) -> bool:
-    """An index adds the variable to others: windows start anywhere."""
-    return any(variable in getattr(i, "iters", ()) and len(getattr(i, "iters", ())) > 1 for i in read.indices)

@@ -8,26 +8,25 @@ get their barriers, asynchronous copies and pipelines here; a function without b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
+from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
+from eqsat_layout.targets.gpu.lowered import Lowered, device_part
 from eqsat_layout.targets.schedules.exact_values import reveal_arithmetic
 from eqsat_layout.tir.structural import nodes_of
 
 _INDEX_BITS: Final = 32
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """``host``: functions by name, as TIR in front of TVM's calling convention. ``sources``: CUDA C++ by kernel, each
-    a whole file."""
-
-    host: Mapping[str, Any]
-    sources: Mapping[str, str]
+_CONVERSIONS: Final = {
+    "int8": "(signed char)",
+    "uint8": "(unsigned char)",
+    "int16": "(short)",
+    "uint16": "(unsigned short)",
+}
 
 
 def lowered(functions: Mapping[str, Any], target: tvm.target.Target) -> Lowered:
@@ -51,13 +50,15 @@ def _launches(name: str, func: Any, target: tvm.target.Target) -> tvm.IRModule:
 
 
 def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target) -> dict[str, str]:
-    device = tirx.transform.Filter(_is_device)(tirx.transform.MakePackedAPI()(mod))
+    device = device_part(mod, "cuda")
     last = [
         reveal_arithmetic(),
         tirx.transform.BF16StorageLegalize(),
         tirx.transform.LowerWarpMemory(),
         tirx.transform.StmtSimplify(),
         tirx.transform.LowerIntrin(),
+        narrow_integers(_CONVERSIONS),
+        float_bounds(),
     ]
     device = tvm.transform.Sequential(last)(device)
     generate = tvm.get_global_func("target.build.cuda")
@@ -66,7 +67,7 @@ def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target) -> dict[st
         with target:
             try:
                 built = generate(tvm.IRModule({var: kernel}), target)
-            except tvm.error.TVMError as error:
+            except tvm.error.InternalError as error:
                 raise TargetError(f"kernel {var.name_hint} of {name}: {_first_line(error)}") from error
         found[str(var.name_hint)] = str(built.inspect_source())
     return found
@@ -130,10 +131,6 @@ def _passes(*, is_scheduled: bool) -> Sequence[Any]:
         partitioned = s_tir.transform.LoopPartition()
         return [*blocks, *flat, partitioned, vectors, *copies, *statements, *barriers, split]
     return [*flat, vectors, *statements, split]
-
-
-def _is_device(func: Any) -> bool:
-    return str(func.attrs["target"].kind.name) == "cuda"
 
 
 def _first_line(error: Exception) -> str:

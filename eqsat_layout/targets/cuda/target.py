@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import tvm
-from tvm import relax
 
 from eqsat_layout.cost.database import Snapshot
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.graph.graph import Signature
-from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm
 from eqsat_layout.implementations.layouts import Candidate
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.cuda.build import build
@@ -26,20 +24,18 @@ from eqsat_layout.targets.cuda.costs import CudaRoofline
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.cuda.machines import DEFAULT, machine_of
-from eqsat_layout.targets.gpu.join import joined
-from eqsat_layout.targets.protocol import Target
+from eqsat_layout.targets.gpu.target import DeviceTarget
 from eqsat_layout.targets.registry import parsed
 from eqsat_layout.tir.computation import Computation
 
-_LEFT_OUT: Final = ("im2col",)
-"""Kernels gather windows while they multiply."""
 
-
-class CudaTarget(Target):
+class CudaTarget(DeviceTarget):
     """A GPU of NVIDIA's."""
 
     kind: ClassVar[str] = "cuda"
-    suffix: ClassVar[str] = ".program"
+    program = CudaProgram
+    left_out = ("im2col",)
+    """Kernels gather windows while they multiply."""
 
     @cached_property
     def machine(self) -> CudaMachine:
@@ -55,30 +51,13 @@ class CudaTarget(Target):
         """Channels last, and in blocks of 16 bytes."""
         return candidates(computation)
 
-    def algorithms(self) -> Sequence[Algorithm]:
-        """Those that are not ``approx``, or all, but for :data:`_LEFT_OUT`."""
-        known = [algorithm for algorithm in ALGORITHMS if algorithm.name not in _LEFT_OUT]
-        return [algorithm for algorithm in known if self.approx or not algorithm.approx]
-
     def costs(self, known: Snapshot, ops: Iterable[Signature] = ()) -> CostModel:
         """Modelled only: nothing is measured on such devices yet."""
         return CudaRoofline(self.machine, self.approx)
 
-    def join(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
-        """TVM's groups."""
-        return joined(mod, notes, lambda scope: relax.VDevice(self.tvm, 0, scope))
-
     def build(self, mod: tvm.IRModule, notes: Notes) -> CudaProgram:
         """Kernels as CUDA C++ and machine code, and what the host does with them."""
         return build(mod, self.tvm, self.machine, notes, approx=self.approx)
-
-    def saved(self, executable: Any) -> Sequence[bytes | memoryview] | None:
-        """The program itself, which is data."""
-        return executable.parts() if isinstance(executable, CudaProgram) else None
-
-    def loaded(self, data: memoryview) -> CudaProgram:
-        """A :class:`CudaProgram`."""
-        return CudaProgram.from_bytes(data)
 
 
 def make_target(given: Any, approx: bool) -> CudaTarget:

@@ -1,6 +1,6 @@
 """What of a module of kernels is launched, and what only looks at memory in another way.
 
-In: a module whose PrimFuncs are not scheduled. Out: PrimFuncs by name; sorts and scans as loops.
+In: a module whose PrimFuncs are not scheduled. Out: PrimFuncs by name.
 """
 
 from __future__ import annotations
@@ -12,12 +12,6 @@ from tvm import relax, tirx
 
 from eqsat_layout.graph.vdevices import buffer_scopes
 from eqsat_layout.maps import GLOBAL
-
-
-def with_plain_sorts(mod: tvm.IRModule) -> tvm.IRModule:
-    """Sorts and scans are loops for one thread."""
-    with tvm.target.Target("llvm"):
-        return relax.backend.DispatchSortScan()(mod)
 
 
 def launched_and_views(mod: tvm.IRModule) -> tuple[dict[str, Any], set[str]]:

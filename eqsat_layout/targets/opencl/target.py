@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import tvm
-from tvm import relax
 
 from eqsat_layout.cost.database import Snapshot
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.graph.graph import Signature
-from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm
 from eqsat_layout.implementations.layouts import Candidate
 from eqsat_layout.maps import Format, Memory
 from eqsat_layout.notes import Notes
-from eqsat_layout.targets.gpu.join import joined
+from eqsat_layout.targets.gpu.target import DeviceTarget
 from eqsat_layout.targets.opencl.accesses import why_not_read, why_not_written
 from eqsat_layout.targets.opencl.build import build
 from eqsat_layout.targets.opencl.candidates import candidates
@@ -29,19 +27,17 @@ from eqsat_layout.targets.opencl.costs import ImageRoofline
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.images import memories_of
 from eqsat_layout.targets.opencl.profiles import Profile, profile_of
-from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import parsed
 from eqsat_layout.tir.computation import Computation
 
-_LEFT_OUT: Final = ("im2col", "winograd F(2,3)")
-"""A matrix product is no faster here than a convolution, and F(4,3) has fewer products: they are planned in vain."""
 
-
-class OpenClTarget(Target):
+class OpenClTarget(DeviceTarget):
     """A GPU, or PoCL, that its profile describes."""
 
     kind: ClassVar[str] = "opencl"
-    suffix: ClassVar[str] = ".program"
+    program = OpenClProgram
+    left_out = ("im2col", "winograd F(2,3)")
+    """A matrix product is no faster here than a convolution, and F(4,3) has fewer products."""
 
     @cached_property
     def profile(self) -> Profile:
@@ -66,30 +62,13 @@ class OpenClTarget(Target):
         """Channels in texels, each tensor in a buffer or in an image."""
         return candidates(computation, self)
 
-    def algorithms(self) -> Sequence[Algorithm]:
-        """Those that are not ``approx``, or all, but for :data:`_LEFT_OUT`."""
-        known = [algorithm for algorithm in ALGORITHMS if algorithm.name not in _LEFT_OUT]
-        return [algorithm for algorithm in known if self.approx or not algorithm.approx]
-
     def costs(self, known: Snapshot, ops: Iterable[Signature] = ()) -> CostModel:
         """Modelled only: nothing is measured on such devices yet."""
         return ImageRoofline(self.profile)
 
-    def join(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
-        """TVM's groups, whatever memories their ends lie in."""
-        return joined(mod, notes, lambda scope: relax.VDevice(self.tvm, 0, scope))
-
     def build(self, mod: tvm.IRModule, notes: Notes) -> OpenClProgram:
         """Kernels as OpenCL C, and what the host does with them."""
         return build(mod, self.tvm, self.profile, notes)
-
-    def saved(self, executable: Any) -> Sequence[bytes | memoryview] | None:
-        """The program itself, which is data."""
-        return executable.parts() if isinstance(executable, OpenClProgram) else None
-
-    def loaded(self, data: memoryview) -> OpenClProgram:
-        """An :class:`OpenClProgram`."""
-        return OpenClProgram.from_bytes(data)
 
 
 def make_target(given: Any, approx: bool) -> OpenClTarget:

@@ -6,6 +6,7 @@ In: the indices of loads and stores. Out: strides, periods of blocked layouts, a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -107,3 +108,15 @@ def _divisors_of(index: Any, var: Any) -> list[int]:
     """The numbers that ``var`` itself is divided by."""
     divisions = () if isinstance(index, int) else nodes_of(index, tirx.FloorDiv, tirx.FloorMod)
     return [divisor for node in divisions if node.a.same_as(var) and (divisor := as_int(node.b))]
+
+
+def places_of(axes: Sequence[Any], number: Any) -> dict[Any, Any]:
+    """The place along every axis of the element of this number, where the last axis runs fastest.
+
+    Axes have a ``var`` and an ``extent``.
+    """
+    places: dict[Any, Any] = {}
+    for axis in reversed(axes[1:]):
+        places[axis.var] = tirx.floormod(number, axis.extent)
+        number = tirx.floordiv(number, axis.extent)
+    return places | ({axes[0].var: number} if axes else {})

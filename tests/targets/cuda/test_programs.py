@@ -4,13 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import tvm
+from compare import machine
 from programs import program
-from targets.cuda.simulating import CUDA, check, compiled, launches
-from targets.device_cases import AROUND_CONVOLUTIONS, ROWS, SIZE, Body, attention, chain, concat, conv, first_layer, nn
-from tvm import relax, tirx
+from targets.cuda.simulating import CUDA, check, compiled, flat, launches
+from targets.device_cases import (
+    AROUND_CONVOLUTIONS,
+    ROWS,
+    SIZE,
+    WITHOUT_NUMBERS,
+    Body,
+    attention,
+    bounds,
+    chain,
+    concat,
+    first_layer,
+    functions,
+    narrow_arithmetic,
+    nn,
+    of_symbolic_size,
+    sorts,
+)
+from tvm import relax
 from tvm.relax import op
 from tvm.script import tirx as T
+
+from eqsat_layout.soundness.cuda.driver import simulated
 
 
 def test_epilogues_are_fused() -> None:
@@ -61,14 +82,7 @@ def test_an_opaque_kernel_runs_in_one_thread() -> None:
 
 @pytest.mark.parametrize("axis", ["n", "h"])
 def test_sizes_that_are_known_at_run_time_only(axis: str) -> None:
-    size = tirx.Var(axis, "int64")
-    shape = (size, 8, 6, 6) if axis == "n" else (1, 8, size, size)
-
-    def body(builder: Any, x: Any) -> Any:
-        y = builder.emit(nn.relu(conv(builder, x, channels=8)))
-        return builder.emit(nn.softmax(conv(builder, y, 1, channels=8), axis=1))
-
-    check(program(body, shape), sizes=(1, 5))
+    check(of_symbolic_size(axis), sizes=(1, 5))
 
 
 def test_what_is_exact_stays_so() -> None:
@@ -90,3 +104,28 @@ def test_an_unknown_architecture_is_refused() -> None:
         compiled(program(chain, SIZE), {"kind": "cuda", "arch": "sm_61"})
     with pytest.raises(TargetError, match="'h100' is of architecture sm_90, not sm_80"):
         compiled(program(chain, SIZE), {**CUDA, "model": "h100"})
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+def test_narrow_integers_wrap_around(dtype: str) -> None:
+    """C computes them in 32 bits: a difference of bytes that was compared was negative once."""
+    check(program(narrow_arithmetic, (70,), (70,), dtype=dtype))
+
+
+def test_functions_have_the_names_of_the_language() -> None:
+    """OpenCL C has no atanf, which TVM writes."""
+    check(program(functions, (70,)))
+
+
+def test_sorts() -> None:
+    check(program(sorts, (5, 40)))
+
+
+def test_bounds_of_what_is_no_number() -> None:
+    """The second operand, as on the CPU; C's functions take the other one."""
+    mod = program(bounds, *(x.shape for x in WITHOUT_NUMBERS))
+    expected = machine(mod)["main"](*map(tvm.runtime.tensor, WITHOUT_NUMBERS))
+    got = list(flat(simulated(compiled(mod), 2)(*WITHOUT_NUMBERS)))
+    for a, b in zip(expected, got, strict=True):
+        np.testing.assert_array_equal(b, a.numpy())
+        np.testing.assert_array_equal(np.signbit(b), np.signbit(a.numpy()))

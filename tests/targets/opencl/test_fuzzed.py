@@ -71,7 +71,7 @@ def test_random_networks_give_the_same_numbers_in_images(part: int) -> None:
 @settings(max_examples=6, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_generated_programs_give_the_same_numbers(data: st.DataObject) -> None:
-    """New programs every time, shrunk where one fails."""
+    """Shrunk where one fails; new ones with ``--hypothesis-profile=new``."""
     check(make_program(Choices(lambda n: data.draw(st.integers(0, n - 1)))), seed=1)
 
 

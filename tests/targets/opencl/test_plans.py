@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from programs import constant, ops, program
+from targets.device_cases import one_primfunc_twice
 from tvm import ir, relax, tirx
 from tvm.relax import op
 from tvm.script import tirx as T
@@ -152,22 +153,7 @@ def test_the_scope_of_a_result_does_not_hang_on_the_operands() -> None:
 
 def test_one_primfunc_under_two_scopes_becomes_two() -> None:
     """The same relu writes an image for a convolution, and the result in a buffer."""
-
-    @T.prim_func(private=True, s_tir=True)
-    def scaled(x: T.Buffer((1, 32, 28, 28), "float32"), y: T.Buffer((1, 32, 28, 28), "float32")) -> None:
-        for i, j, k, n in T.grid(1, 32, 28, 28):
-            with T.sblock("y"):
-                a, b, c, d = T.axis.remap("SSSS", [i, j, k, n])
-                y[a, b, c, d] = x[a, b, c, d] * T.float32(2)
-
-    def body(builder: Any, x: Any) -> Any:
-        func = builder.add_func(scaled, "scaled")
-        ty = relax.TensorType(SIZE, "float32")
-        y = builder.emit(relax.call_tir(func, [conv(builder, x)], ty))
-        z = conv(builder, y, 1)
-        return builder.emit(relax.call_tir(func, [z], ty))
-
-    plan = planned(program(body, SIZE))
+    plan = planned(program(one_primfunc_twice(28), SIZE))
     names = {str(c.args[0].name_hint): c for c in calls(plan.module) if "scaled" in str(c.args[0].name_hint)}
     assert len(names) == 2
     found = {scope(c.ty_args[0]) for c in names.values()}

@@ -4,11 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import tvm
+from compare import machine
 from programs import constant, program
-from targets.device_cases import AROUND_CONVOLUTIONS, ROWS, SIZE, Body, attention, chain, concat, conv, first_layer, nn
-from targets.opencl.running import check, context, images, launches
-from tvm import relax, tirx
+from targets.device_cases import (
+    AROUND_CONVOLUTIONS,
+    ROWS,
+    SIZE,
+    WITHOUT_NUMBERS,
+    Body,
+    attention,
+    bounds,
+    chain,
+    concat,
+    conv,
+    first_layer,
+    functions,
+    narrow_arithmetic,
+    nn,
+    of_symbolic_size,
+    one_primfunc_twice,
+    sorts,
+)
+from targets.opencl.running import check, compiled, context, images, launches, results
+from tvm import relax
 from tvm.relax import op
 from tvm.script import tirx as T
 
@@ -56,20 +77,7 @@ def test_arguments_of_one_kernel_lie_in_different_memories() -> None:
 
 
 def test_one_primfunc_under_two_scopes_becomes_two() -> None:
-    @T.prim_func(private=True, s_tir=True)
-    def scaled(x: T.Buffer((1, 32, 14, 14), "float32"), y: T.Buffer((1, 32, 14, 14), "float32")) -> None:
-        for i, j, k, n in T.grid(1, 32, 14, 14):
-            with T.sblock("y"):
-                a, b, c, d = T.axis.remap("SSSS", [i, j, k, n])
-                y[a, b, c, d] = x[a, b, c, d] * T.float32(2)
-
-    def body(builder: Any, x: Any) -> Any:
-        func = builder.add_func(scaled, "scaled")
-        ty = relax.TensorType(SIZE, "float32")
-        y = builder.emit(relax.call_tir(func, [conv(builder, x)], ty))
-        return builder.emit(relax.call_tir(func, [conv(builder, y, 1)], ty))
-
-    found = check(program(body, SIZE))
+    found = check(program(one_primfunc_twice(SIZE[-1]), SIZE))
     assert len({name for name in launches(found) if "scaled" in name}) == 2
 
 
@@ -144,14 +152,7 @@ def test_an_opaque_kernel_reads_and_writes_buffers() -> None:
 
 @pytest.mark.parametrize("axis", ["n", "h"])
 def test_sizes_that_are_known_at_run_time_only(axis: str) -> None:
-    size = tirx.Var(axis, "int64")
-    shape = (size, 8, 6, 6) if axis == "n" else (1, 8, size, size)
-
-    def body(builder: Any, x: Any) -> Any:
-        y = builder.emit(nn.relu(conv(builder, x, channels=8)))
-        return builder.emit(nn.softmax(conv(builder, y, 1, channels=8), axis=1))
-
-    check(program(body, shape), sizes=(1, 5))
+    check(of_symbolic_size(axis), sizes=(1, 5))
 
 
 def test_constants_of_one_shape_are_told_apart() -> None:
@@ -215,3 +216,28 @@ def test_programs_for_every_profile_run(profile: str) -> None:
 
     found = check(program(body, SIZE), {"kind": "opencl", "profile": profile})
     assert bool(images(found)) <= (profile not in ("buffer_only", "pocl"))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+def test_narrow_integers_wrap_around(dtype: str) -> None:
+    """C computes them in 32 bits: a difference of bytes that was compared was negative once."""
+    check(program(narrow_arithmetic, (70,), (70,), dtype=dtype))
+
+
+def test_functions_have_the_names_of_the_language() -> None:
+    """OpenCL C has no atanf, which TVM writes."""
+    check(program(functions, (70,)))
+
+
+def test_sorts() -> None:
+    check(program(sorts, (5, 40)))
+
+
+def test_bounds_of_what_is_no_number() -> None:
+    """The second operand, as on the CPU; C's functions take the other one."""
+    mod = program(bounds, *(x.shape for x in WITHOUT_NUMBERS))
+    expected = machine(mod)["main"](*map(tvm.runtime.tensor, WITHOUT_NUMBERS))
+    got = results(compiled(mod), WITHOUT_NUMBERS)
+    for a, b in zip(expected, got, strict=True):
+        np.testing.assert_array_equal(b, a.numpy())
+        np.testing.assert_array_equal(np.signbit(b), np.signbit(a.numpy()))

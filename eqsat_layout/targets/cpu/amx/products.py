@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
+from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, places_of
 from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.structural import nodes_of
 
@@ -34,11 +34,7 @@ class Group:
 
     def at(self, number: Any) -> dict[Any, Any]:
         """The place along every axis of the element of this number."""
-        places: dict[Any, Any] = {}
-        for axis in reversed(self.axes[1:]):
-            places[axis.var] = tirx.floormod(number, axis.extent)
-            number = tirx.floordiv(number, axis.extent)
-        return places | ({self.axes[0].var: number} if self.axes else {})
+        return places_of(self.axes, number)
 
     def vectors(self, lanes: int) -> int:
         """In how many vectors along the last axis all elements are."""

@@ -14,7 +14,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.targets.gpu.kernels.nests import Axis
-from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.accesses import StageAccess, places_of
 from eqsat_layout.tir.structural import nodes_of
 
 SUMS: Final = {"float16": ("float32", "float16"), "bfloat16": ("float32", "bfloat16"), "float32": ("float32",)}
@@ -39,11 +39,7 @@ class Group:
 
     def at(self, number: Any) -> dict[Any, Any]:
         """The place along every axis of the element of this number."""
-        places: dict[Any, Any] = {}
-        for axis in reversed(self.axes[1:]):
-            places[axis.var] = tirx.floormod(number, axis.extent)
-            number = tirx.floordiv(number, axis.extent)
-        return places | ({self.axes[0].var: number} if self.axes else {})
+        return places_of(self.axes, number)
 
 
 @dataclass(frozen=True)

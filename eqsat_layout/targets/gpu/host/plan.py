@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from eqsat_layout.targets.gpu.host.sizes import Size
@@ -107,6 +108,11 @@ class HostPlan:
             if one.name == name:
                 return one
         raise KeyError(name)
+
+    @cached_property
+    def kernels(self) -> frozenset[str]:
+        """The names of those that are launched."""
+        return frozenset(launch.kernel for function in self.functions for launch in function.launches)
 
     @property
     def bytes(self) -> int:

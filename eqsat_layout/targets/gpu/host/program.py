@@ -202,14 +202,14 @@ class _Body:
 
     def _launched(self, call: Any) -> Any:
         name = str(call.args[0].name_hint)
-        given = [self._given(field) for field in call.args[1].fields]
+        fields = list(call.args[1].fields)
         (out,) = call.ty_args
         if name in self._writer.views:
-            return self._viewed(self._of(call.args[1].fields[0]), out)
+            return self._viewed(self._of(fields[0]), out)
         types = list(out.fields) if isinstance(out, relax.TupleType) else [out]
         results = [self._writer.new(self._shape(ty), str(ty.dtype), scope_of(ty)) for ty in types]
         host = self._writer.hosts[name]
-        given += results
+        given = [*map(self._given, fields), *results]
         symbols = self._symbols_of(host, given, call)
         memories = [None if isinstance(one, _Number) else self._writer.values[one].memory for one in given]
         memories += [None] * (len(list(host.params)) - len(memories))

@@ -72,7 +72,7 @@ class Runner(ABC):
     def __call__(self, *inputs: Any, entry: str | None = None) -> Any:
         """The results of a function, the only one if there is one, as arrays; tuples as lists, here and there."""
         function = self._function(entry)
-        inputs = tuple(_flat(inputs))
+        inputs = tuple(flat(inputs))
         if len(inputs) != len(function.inputs):
             raise InputError(f"{function.name} takes {len(function.inputs)} tensors, got {len(inputs)}")
         arrays = [np.asarray(one, order="C") for one in inputs]
@@ -151,9 +151,10 @@ def _check(name: str, array: Array, value: Value, symbols: Symbols) -> None:
         raise InputError(f"input {name!r}: expected {said}, got {array.dtype} {array.shape}")
 
 
-def _flat(inputs: Sequence[Any]) -> Iterator[Any]:
-    for one in inputs:
+def flat(values: Sequence[Any]) -> Iterator[Any]:
+    """What lists and tuples in each other hold, in order."""
+    for one in values:
         if isinstance(one, list | tuple):
-            yield from _flat(one)
+            yield from flat(one)
         else:
             yield one

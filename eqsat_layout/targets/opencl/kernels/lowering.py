@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import tvm
@@ -17,26 +16,36 @@ from tvm import ir, s_tir, tirx
 from tvm.s_tir.backend.adreno.transform import TextureFlatten
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
+from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.kernels.vectors import LANES
+from eqsat_layout.targets.gpu.lowered import Lowered, device_part
 from eqsat_layout.targets.opencl.kernels import half
 from eqsat_layout.targets.schedules.exact_values import reveal_arithmetic
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
 _STORE: Final = "tirx.texture2d_store"
+_BUILT_IN: Final = {
+    ir.Op.get(f"tirx.{name}"): name
+    for name in (
+        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "copysign", "cos", "cosh", "erf", "exp", "exp10"),
+        *("exp2", "fma", "fmod", "hypot", "ldexp", "log", "log10", "log1p", "nextafter", "pow", "rsqrt", "sin", "sinh"),
+        *("sqrt", "tan", "tanh"),
+    )
+}
+"""OpenCL C calls them so for every type (OpenCL C 1.2, 6.12.2). TVM has rules for some, and writes C's names else."""
+_CONVERSIONS: Final = {
+    "int8": "convert_char",
+    "uint8": "convert_uchar",
+    "int16": "convert_short",
+    "uint16": "convert_ushort",
+}
 _INDEX_BITS: Final = 32
 _HEAD: Final = "// Function: "
 _READS_OF_TVM: Final = re.compile(r"#ifdef __OPENCL_VERSION__\n(?:#(?:if|else|define).*\n)*#endif\n#endif\n+")
 _READS: Final = """#define READ_IMAGEF(image, sampler, coord) read_imagef(image, sampler, coord)
 #define READ_IMAGEH(image, sampler, coord) read_imageh(image, sampler, coord)
 """
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """``host``: functions by name, as TIR in front of TVM's calling convention. ``sources``: OpenCL C by kernel."""
-
-    host: Mapping[str, Any]
-    sources: Mapping[str, str]
 
 
 def lowered(functions: Mapping[str, Any], target: tvm.target.Target) -> Lowered:
@@ -47,9 +56,15 @@ def lowered(functions: Mapping[str, Any], target: tvm.target.Target) -> Lowered:
     for one in _passes(both):
         mod = one(mod)
     host = {str(var.name_hint): func for var, func in mod.functions_items() if str(var.name_hint) in functions}
-    device = tirx.transform.Filter(_is_device)(tirx.transform.MakePackedAPI()(mod))
-    for one in (reveal_arithmetic(), tirx.transform.LowerIntrin()):
-        device = one(device)
+    device = device_part(mod, "opencl")
+    last = [
+        reveal_arithmetic(),
+        _built_in_functions(),
+        tirx.transform.LowerIntrin(),
+        narrow_integers(_CONVERSIONS),
+        float_bounds(),
+    ]
+    device = tvm.transform.Sequential(last)(device)
     built = tvm.get_global_func("target.build.opencl")(device, both)
     text = str(built.inspect_source())
     parts = [part.partition("\n") for part in text.split(_HEAD)[1:]]
@@ -80,10 +95,6 @@ def _passes(target: tvm.target.Target) -> list[Any]:
     ]
 
 
-def _is_device(func: Any) -> bool:
-    return str(func.attrs["target"].kind.name) == "opencl"
-
-
 def _typed_stores() -> Any:
     """TextureFlatten types stores to images as pointers; the vectoriser then takes them for no vectors."""
 
@@ -93,6 +104,14 @@ def _typed_stores() -> Any:
         return ir.Call(call.op, list(call.args), attrs=call.attrs, ret_ty=call.args[0].ty.element_type)
 
     return primfunc_pass("TypedStores", lambda func: func.with_body(structural_map(func.body, (ir.Call, typed))))
+
+
+def _built_in_functions() -> Any:
+    def called(call: Any) -> Any:
+        name = _BUILT_IN.get(call.op)
+        return call if name is None else tirx.call_pure_extern(call.ty, name, *call.args)
+
+    return primfunc_pass("BuiltInFunctions", lambda func: func.with_body(structural_map(func.body, (ir.Call, called))))
 
 
 def _checked_stores(mod: tvm.IRModule) -> tvm.IRModule:

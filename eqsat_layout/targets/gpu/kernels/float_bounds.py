@@ -1,0 +1,51 @@
+"""The larger of two floats where one is NaN: the second in TIR, the other one in the languages of devices.
+
+In: a PrimFunc as the code generator gets it. Out: the same with comparisons in the place of maxima and minima whose
+result would differ.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from tvm import ir, tirx
+
+from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
+
+_IMAGE_LOAD: Final = ir.Op.get("tirx.texture2d_load")
+
+
+def float_bounds() -> Any:
+    """A pass. A bound that is a number is left: both give it for NaN, and for zeros of other signs.
+
+    So are values that other threads give: they are not to be asked for twice, and come in an order of the kernel's own.
+    """
+
+    def larger(node: Any) -> Any:
+        return node if _is_safe(node, 0.0) else tirx.Select(tirx.GT(node.a, node.b), node.a, node.b)
+
+    def smaller(node: Any) -> Any:
+        return node if _is_safe(node, -0.0) else tirx.Select(tirx.LT(node.a, node.b), node.a, node.b)
+
+    def changed(func: Any) -> Any:
+        return func.with_body(structural_map(func.body, (tirx.Max, larger), (tirx.Min, smaller)))
+
+    return primfunc_pass("FloatBounds", changed)
+
+
+def _is_safe(node: Any, zero: float) -> bool:
+    """It is of integers, or its second operand is a number: not NaN, and of zeros the one that wins over the other."""
+    if "float" not in str(node.ty.dtype) or any(map(_has_effects, nodes_of(node, ir.Call))):
+        return True
+    bound = node.b.value if isinstance(node.b, tirx.Broadcast) else node.b
+    if not isinstance(bound, tirx.FloatImm) or math.isnan(float(bound.value)):
+        return False
+    return float(bound.value) != 0 or math.copysign(1, float(bound.value)) == math.copysign(1, zero)
+
+
+def _has_effects(call: Any) -> bool:
+    if call.op == _IMAGE_LOAD:  # TVM says nothing of its effect
+        return False
+    kind = call.op.get_attr("TCallEffectKind") if isinstance(call.op, ir.Op) else None
+    return kind is None or kind > tirx.CallEffectKind.ReadState.value
