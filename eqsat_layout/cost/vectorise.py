@@ -76,6 +76,20 @@ class Heaviest:
         once = {read.buffer for read, fmt in self._far if self.block.iterations <= fmt.elements(SYMBOL_SIZE)}
         return frozenset(i for i, buffer in enumerate(self.operands) if buffer in once)
 
+    @property
+    def stalling_operands(self) -> frozenset[int]:
+        """Numbers of the weights of which tiles read narrow strips: a page and a cache miss for each step.
+
+        Not of those that are batched as the data is (attention): these were made just before.
+        """
+        data = [read for read, _ in self.reads if read.buffer == self.operands[0]]
+        strips = {read.buffer for read, _ in self._far if not any(self._is_batched(read, other) for other in data)}
+        return frozenset(i for i in self.weights - self.scattered_operands if self.operands[i] in strips)
+
+    def _is_batched(self, read: Access, other: Access) -> bool:
+        shared = _variables(read) & _variables(other)
+        return any(self.block.is_spatial(variable) and self.block.extents[variable] != 1 for variable in shared)
+
     @cached_property
     def _far(self) -> list[tuple[Access, Format]]:
         return [(read, fmt) for read, fmt in self.reads if self._is_far(read, fmt)]
@@ -191,6 +205,10 @@ def _address(fmt: Format, index: Sequence[int]) -> int:
         extent = digit.extent if isinstance(digit.extent, int) else SYMBOL_SIZE
         address = address * extent + (index[digit.axis] // digit.stride % extent if extent else 0)
     return address
+
+
+def _variables(read: Access) -> set[int]:
+    return {variable for index in read.indices if isinstance(index, Affine) for variable in index.iters}
 
 
 def slides(read: Access, variable: int) -> bool:

@@ -251,6 +251,8 @@ def _may_inline(stage: Stage, consumer: Stage) -> bool:
     if identity:
         return True
     reused = any(not read.uses(axis.var) for read in reads for axis in consumer.spatial if axis.extent != 1)
+    if not reused and consumer.spatial:  # in a group of channels, all of a vector read the same element
+        reused = any(read.stride(consumer.spatial[-1].var) == 0 for read in reads)
     lane = stage.axes[-1].var
     return not reused and not stage.branches_on(lane)
 

@@ -14,6 +14,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import register_tile
 from eqsat_layout.targets.cpu.single.loops import in_vectors
+from eqsat_layout.targets.cpu.single.pads import breaks_vectors, fill_and_copy
 from eqsat_layout.targets.cpu.single.tile_loops import extent_of, reduce_in_tile, split_tiles
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
@@ -99,6 +100,9 @@ def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, ma
 
 def _elementwise(sch: Any, block: Any, loops: Sequence[Any] | None, machine: CpuMachine) -> None:
     stage = stage_of(sch, block)
-    loops = loops or lookups.get_loops(sch, block)[-len(stage.axes) :]
+    loops, width = loops or lookups.get_loops(sch, block)[-len(stage.axes) :], machine.lanes(stage.write.element_bytes)
+    around = len(lookups.get_loops(sch, block)) - len(loops)
+    if stage.conditions and breaks_vectors(stage, width) and fill_and_copy(sch, stage, around, machine):
+        return
     if not stage.branches_on(stage.axes[-1].var):
-        in_vectors(sch, loops[-1], machine.lanes(stage.write.element_bytes))
+        in_vectors(sch, loops[-1], width)

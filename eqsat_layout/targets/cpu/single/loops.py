@@ -81,10 +81,23 @@ def in_vectors(sch: Any, loop: Any, width: int) -> list[Any]:
     return [outer]
 
 
+def lanes_of_run(extents: Sequence[int], width: int) -> int:
+    """Elements of a vector over axes that are one run.
+
+    The innermost axis and the vector divide one another or have no common factor: else TVM may not see that a vector
+    is one piece of memory (32 elements along 64 x 56 x 56).
+    """
+    return _lanes([d for d in divisors(math.prod(extents), 4 * width) if math.gcd(d, extents[-1]) in (1, d)], width)
+
+
 def vector_lanes(extent: int, width: int) -> int:
     """Elements of a vector that divides ``extent``: whole registers, up to four, or most of one; else 1."""
-    whole = [d for d in divisors(extent, 4 * width) if d % width == 0]
-    part = [d for d in divisors(extent, width) if 2 * d >= width]
+    return _lanes(divisors(extent, 4 * width), width)
+
+
+def _lanes(choices: Sequence[int], width: int) -> int:
+    whole = [d for d in choices if d % width == 0]
+    part = [d for d in choices if d <= width <= 2 * d]
     return max(whole or part or [1])
 
 

@@ -51,7 +51,10 @@ def _runs_along(stage: Stage, var: Any) -> bool:
 
 
 def _move_last(sch: Any, stage: Stage, place: int) -> None:
+    """Reduced axes of one element go: TVM would make them axes of the result."""
+    kept = [i for i, axis in enumerate(stage.axes) if i != place and not (axis.reduce and axis.extent == 1)]
+
     def moved(*indices: Any) -> list[Any]:
-        return [*indices[:place], *indices[place + 1 :], indices[place]]
+        return [*(indices[i] for i in kept), indices[place]]
 
     sch.transform_block_layout(stage.block, tirx.IndexMap.from_func(moved, len(stage.axes)))

@@ -11,8 +11,9 @@ from typing import Any
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.families.family import Family
-from eqsat_layout.targets.cpu.single.loops import SMALL, in_parallel, in_vectors, run_of, vector_lanes
-from eqsat_layout.targets.schedules.stages import Stage, stage_of
+from eqsat_layout.targets.cpu.single.loops import SMALL, in_parallel, lanes_of_run, run_of, vector_lanes
+from eqsat_layout.targets.cpu.single.pads import breaks_vectors, fill_and_copy
+from eqsat_layout.targets.schedules.stages import Stage
 
 _LONG_RUN = 256  # elements in a loop that LLVM puts into vectors
 
@@ -22,12 +23,12 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
     loops = list(sch.get_loops(stage.block))
     run = _contiguous_run(stage)
     extents = [a.extent or 1 for a in stage.axes[len(stage.axes) - run :]]
-    if run and stage.branches_on(stage.axes[-1].var):
+    width = machine.lanes(stage.write.element_bytes)
+    if run and stage.conditions and breaks_vectors(stage, width):
         if _decompose_pad(sch, stage, machine):
             return
         extents[-1] = math.gcd(extents[-1], stage.branch_block(stage.axes[-1].var))  # a concat: vectors lie in one part
-    width = machine.lanes(stage.write.element_bytes)
-    lanes = _lanes_in_blocks(stage, _lanes_of_run(extents, width), width) if run else 1
+    lanes = _lanes_in_blocks(stage, lanes_of_run(extents, width), width) if run else 1
     if lanes > 1 and (lanes >= width or run == 1):
         fused = sch.fuse(*loops[-run:]) if run > 1 else loops[-1]
         outer, inner = sch.split(fused, [None, lanes])
@@ -73,17 +74,6 @@ def _in_lines(sch: Any, loops: Sequence[Any], across: int, count: int) -> list[A
     return [*outer, inner]
 
 
-def _lanes_of_run(extents: Sequence[int], width: int) -> int:
-    """Elements of a vector over axes that are one run.
-
-    The innermost axis and the vector divide one another or have no common factor: else TVM may not see that a vector
-    is one piece of memory (32 elements along 64 x 56 x 56).
-    """
-    lanes = vector_lanes(math.prod(extents), width)
-    common = math.gcd(lanes, extents[-1])
-    return lanes if common in (1, lanes) else vector_lanes(common, width)
-
-
 def _lanes_in_blocks(stage: Stage, lanes: int, width: int) -> int:
     """No more lanes than a block that an operand has along the last axis, if that fills a register.
 
@@ -97,14 +87,7 @@ def _lanes_in_blocks(stage: Stage, lanes: int, width: int) -> int:
 
 def _decompose_pad(sch: Any, stage: Stage, machine: CpuMachine) -> bool:
     """A pad along the vector axis as a fill and a copy, both vectorised; False if the stage is no such pad."""
-    if len(stage.loads) != 1 or len(stage.axes) < 2:
-        return False
-    loops = sch.get_loops(stage.block)
-    if not sch.can_decompose_padding(stage.block, loops[0]):
-        return False
-    fill = sch.decompose_padding(stage.block, loops[0])
-    for block in (fill, stage.block):
-        *outer, last = sch.get_loops(block)
-        outer += in_vectors(sch, last, machine.lanes(stage_of(sch, block).write.element_bytes))
+    parts = fill_and_copy(sch, stage, 0, machine)
+    for outer in parts:
         in_parallel(sch, outer, machine, stage.domain)
-    return True
+    return bool(parts)
