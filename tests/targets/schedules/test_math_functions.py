@@ -66,3 +66,19 @@ def test_a_function_is_as_good_as_that_of_libm(name):
         error = np.abs(got.numpy()[finite] - wanted[finite]) / np.maximum(np.abs(wanted[finite]), least)
     assert error.max() < 4e-7
     np.testing.assert_array_equal(got.numpy()[~finite], rounded[~finite])
+
+
+@pytest.mark.parametrize("number", [6.0, -3.0, 1e-37, 1e-40, math.inf, math.nan, 3e38])
+def test_a_division_by_a_number_is_a_product(number):
+    """Not where the reciprocal would lose bits, or all of them. One of AVX-512 takes as long as 32 products."""
+    x = inputs()
+    operand = te.placeholder(x.shape, name="x")
+    result = te.compute(x.shape, lambda i, j: operand[i, j] / tirx.const(number, "float32"), name="y")
+    func = te.create_prim_func([operand, result], index_dtype_override="int64")
+    scheduled = schedule_primfunc(func, machine_of(normalize_target()))
+    assert (" / " in scheduled.script()) == (number not in (6.0, -3.0, 1e-37))
+    main = tvm.tirx.build(tvm.IRModule({"main": scheduled}), target=normalize_target())["main"]
+    got = tvm.runtime.tensor(np.zeros_like(x))
+    main(tvm.runtime.tensor(x), got)
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(got.numpy(), x / np.float32(number), rtol=2.5e-7, atol=1e-44)

@@ -16,9 +16,10 @@ from eqsat_layout.targets.schedules.stages import Stage, stage_of
 
 
 def breaks_vectors(stage: Stage, width: int) -> bool:
-    """Conditions change along the last axis, or that axis alone fills no vector of ``width`` elements."""
+    """Conditions change along the last axis, or that axis is short and no part of a vector of ``width`` elements."""
     last = stage.axes[-1]
-    return stage.branches_on(last.var) or (last.extent or width) < width
+    extent = last.extent or width
+    return stage.branches_on(last.var) or (extent < width and width % extent != 0)
 
 
 def fill_and_copy(sch: Any, stage: Stage, depth: int, machine: CpuMachine) -> list[list[Any]]:
@@ -40,7 +41,7 @@ def _run_in_vectors(sch: Any, block: Any, machine: CpuMachine) -> list[Any]:
     stage, loops = stage_of(sch, block), lookups.get_loops(sch, block)
     run = _whole_run(sch, stage, loops)
     extents = [extent_of(sch, loop) for loop in loops[-run:]]
-    *outer, last = [*loops[:-run], sch.fuse(*loops[-run:]) if run > 1 else loops[-1]]
+    outer, last = list(loops[:-run]), sch.fuse(*loops[-run:]) if run > 1 else loops[-1]
     lanes = lanes_of_run(extents, machine.lanes(stage.write.element_bytes))
     if lanes > 1:
         last, lane = sch.split(last, [None, lanes])

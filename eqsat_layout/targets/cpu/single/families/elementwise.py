@@ -11,7 +11,7 @@ from typing import Any
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.families.family import Family
-from eqsat_layout.targets.cpu.single.loops import SMALL, in_parallel, lanes_of_run, run_of, vector_lanes
+from eqsat_layout.targets.cpu.single.loops import SMALL, in_parallel, lanes_of_run, run_of
 from eqsat_layout.targets.cpu.single.pads import breaks_vectors, fill_and_copy
 from eqsat_layout.targets.schedules.stages import Stage
 
