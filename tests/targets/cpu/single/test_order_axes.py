@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tvm
 from targets.machines import AVX512
-from tvm import te
+from tvm import te, tirx
 
 from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.machine import CpuMachine
@@ -16,6 +16,7 @@ from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.single.order_axes import order_axes
 from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
+from eqsat_layout.tir.structural import nodes_of
 
 EXACT = CpuMachine(64, 32, is_exact=True)
 
@@ -63,3 +64,13 @@ def test_results_for_lanes_keep_their_order() -> None:
     product = te.compute((16, 32), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="product")
     sch = new_schedule(te.create_prim_func([a, b, product], index_dtype_override="int64"))
     assert order_axes(sch, AVX512) is sch
+
+
+def test_a_product_of_a_row_runs_along_memory_though_its_window_is_one_element() -> None:
+    """A convolution of an image of one pixel, without its places: one sum after the other, element by element."""
+    data, weights = te.placeholder((1, 1, 1, 96), name="data"), te.placeholder((40, 96, 1, 1), name="weights")
+    c, y, x = (te.reduce_axis((0, extent), name) for name, extent in (("c", 96), ("y", 1), ("x", 1)))
+    sums = te.compute((1, 40), lambda n, o: te.sum(data[0, 0, n, c] * weights[o, c, n, 0], axis=[c, y, x]), "sums")
+    func = te.create_prim_func([data, weights, sums], index_dtype_override="int64")
+    scheduled = schedule_primfunc(func, AVX512)
+    assert {int(loop.extent) for loop in nodes_of(scheduled.body, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED}
