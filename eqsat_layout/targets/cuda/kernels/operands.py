@@ -57,7 +57,7 @@ class Operand:
         """A load and the condition under which the element is it, or else zero; ``None`` for other expressions."""
         if isinstance(self.value, tvm.ir.TensorLoad):
             return self.value, tirx.const(True, "bool")
-        condition, load, other = _choice(self.value) or (None, None, None)
+        condition, load, other = choice(self.value) or (None, None, None)
         is_zero = isinstance(other, tirx.FloatImm | tirx.IntImm) and float(other.value) == 0.0
         return (load, condition) if isinstance(load, tvm.ir.TensorLoad) and is_zero else None
 
@@ -74,16 +74,16 @@ def exact(value: Any) -> Any:
     """Without conversions to wider floats."""
     while isinstance(value, tirx.Cast) and str(value.ty.dtype) == "float32" and str(value.value.ty.dtype) in SUMS:
         value = value.value
-    choice = _choice(value)
-    if choice is not None and str(value.ty.dtype) == "float32":
-        condition, chosen, other = choice
+    found = choice(value)
+    if found is not None and str(value.ty.dtype) == "float32":
+        condition, chosen, other = found
         inner = exact(chosen)
         if not inner.same_as(chosen) and is_zero(other):
             return tirx.if_then_else(condition, inner, tirx.const(0.0, str(inner.ty.dtype)))
     return value
 
 
-def _choice(value: Any) -> tuple[Any, Any, Any] | None:
+def choice(value: Any) -> tuple[Any, Any, Any] | None:
     """Condition and both values of an expression that chooses."""
     if isinstance(value, tirx.Select):
         return value.condition, value.true_value, value.false_value
