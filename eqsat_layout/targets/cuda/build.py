@@ -13,6 +13,9 @@ import tvm
 
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
+from eqsat_layout.targets.cuda.kernels.attention import attention_of
+from eqsat_layout.targets.cuda.kernels.attention_kernel import attention_kernel_of
+from eqsat_layout.targets.cuda.kernels.attention_plan import tiles_of
 from eqsat_layout.targets.cuda.kernels.exchange_kernel import exchange_kernel
 from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
 from eqsat_layout.targets.cuda.kernels.product_model import plans_for
@@ -55,5 +58,8 @@ def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:
         product = product_of(func)
         return kernel_of(product, plans_for(product, machine)[0])
 
+    def of_attention(func: Any) -> Any:
+        return attention_kernel_of(tiles_of(attention_of(func), machine)[0])
+
     exact = (exchange_kernel, with_work_items)
-    return (on_tensor_cores, row_kernel, *exact) if approx else exact
+    return (of_attention, on_tensor_cores, row_kernel, *exact) if approx else exact

@@ -22,6 +22,7 @@ from eqsat_layout.targets.cuda.build import build
 from eqsat_layout.targets.cuda.candidates import candidates
 from eqsat_layout.targets.cuda.costs import CudaRoofline
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
+from eqsat_layout.targets.cuda.join_attention import join_attention
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.cuda.machines import DEFAULT, machine_of
 from eqsat_layout.targets.gpu.target import DeviceTarget
@@ -54,6 +55,11 @@ class CudaTarget(DeviceTarget):
     def costs(self, known: Snapshot, ops: Iterable[Signature] = ()) -> CostModel:
         """Modelled only: nothing is measured on such devices yet."""
         return CudaRoofline(self.machine, self.approx)
+
+    def join(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
+        """Epilogues, and the two products of attention, which add up in another order then."""
+        mod = super().join(mod, notes)
+        return join_attention(mod, self.machine) if self.approx else mod
 
     def build(self, mod: tvm.IRModule, notes: Notes) -> CudaProgram:
         """Kernels as CUDA C++ and machine code, and what the host does with them."""

@@ -81,12 +81,16 @@ class Case:
 
     def reference(self, arrays: list[Array]) -> Array:
         wide = [array.astype("float64") for array in arrays[:3]]
-        q, k, v = (one.transpose([order.index(a) for a in "bhrc"]) for one, order in zip(wide, self.orders, strict=True))
+        q, k, v = (
+            one.transpose([order.index(a) for a in "bhrc"]) for one, order in zip(wide, self.orders, strict=True)
+        )
         k, v = (np.repeat(one, self.shared_by, axis=1) for one in (k, v))
         scores = q @ k.swapaxes(2, 3) / self.size**0.5
         if self.mask:
             mask = arrays[3].astype("float64")
-            scores = scores + mask.reshape([n if a in self.mask else 1 for a, n in zip("bhrk", scores.shape, strict=True)])
+            scores = scores + mask.reshape(
+                [n if a in self.mask else 1 for a, n in zip("bhrk", scores.shape, strict=True)]
+            )
         powers = np.exp(scores - scores.max(-1, keepdims=True))
         result: Array = (powers / powers.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3)
         return result
@@ -129,3 +133,77 @@ def test_scores_are_never_in_memory(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_odd_sizes(dtype: str) -> None:
     check(Case(rows=37, keys=45, size=20, columns=28), dtype)
+
+
+CASES = {
+    "heads of 16": Case(rows=32, keys=40, size=16),
+    "heads of 64": Case(rows=32, keys=33, size=64, heads=1),
+    "heads of 80": Case(rows=32, keys=32, size=80, heads=1),
+    "heads of 128": Case(rows=32, keys=40, size=128, heads=1),
+    "a single query": Case(rows=1, keys=100, size=32),
+    "rows between heads": Case(rows=33, keys=40, size=32, batch=2, orders=("brhc", "brhc", "brhc")),
+    "keys along the rows": Case(rows=32, keys=40, size=32, orders=("bhrc", "bhcr", "bhrc")),
+    "all the other way": Case(rows=32, keys=40, size=24, orders=("bhcr", "bhcr", "bhcr")),
+    "keys that heads share": Case(rows=32, keys=40, size=32, heads=4, shared_by=2),
+    "keys of all heads": Case(rows=20, keys=40, size=32, heads=3, shared_by=3),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("name", CASES)
+def test_shapes_and_layouts(name: str, dtype: str) -> None:
+    check(CASES[name], dtype)
+
+
+@pytest.mark.parametrize("axes", ["bk", "rk", "bhrk"])
+def test_masks_are_added(axes: str) -> None:
+    check(Case(rows=37, keys=45, size=32, batch=2, mask=axes), "float16")
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_what_no_query_sees_in_a_whole_tile(dtype: str) -> None:
+    """The largest score of a tile is minus infinity then, and a difference to it would be no number."""
+    case = Case(rows=48, keys=70, size=16, mask="rk")
+    check(case, dtype, mask=causal(case))
+    check(case, dtype, mask=causal(case)[:, ::-1])
+
+
+def test_large_scores() -> None:
+    """Powers of them would be infinite; and what was summed is scaled when a larger one comes."""
+    check(Case(rows=32, keys=150, size=32), "float32", scale=40.0)
+
+
+@pytest.mark.parametrize(("warps", "keys", "stages"), [(1, 16, 3), (4, 64, 2), (2, 128, 3)])
+def test_plans(warps: int, keys: int, stages: int) -> None:
+    check(Case(rows=70, keys=150, size=32), "float16", AttentionPlan(warps, keys, stages))
+
+
+def test_plans_fit_and_the_first_one_is_for_the_size() -> None:
+    few, many = (
+        attention_of(Case(rows=extent, keys=extent, size=64, heads=heads).func("float16"))
+        for extent, heads in ((64, 1), (2048, 64))
+    )
+    for tiles in (*tiles_of(few, H100), *tiles_of(many, H100)):
+        assert 4 * tiles.shared_words <= H100.shared_bytes_per_block
+        assert tiles.registers * tiles.threads <= H100.registers
+    assert tiles_of(few, H100)[0].rows < tiles_of(many, H100)[0].rows
+
+
+@pytest.mark.skipif(available_compiler() is None, reason="neither NVRTC nor nvcc is here")
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("size", [32, 64, 128])
+def test_machine_code_spills_nothing(dtype: str, size: int) -> None:
+    attention = attention_of(Case(rows=384, keys=384, size=size, batch=8, heads=12, mask="bk").func(dtype))
+    found = tiles_of(attention, H100)
+    for tiles in (found[0], max(found, key=lambda one: (one.registers, one.plan.stages))):
+        (source,) = Kernels(attention_kernel_of(tiles)).sources.values()
+        (facts,) = compiled(source, "sm_90").kernels.values()
+        print(tiles.plan, facts, tiles.registers)
+        assert facts.spilled_bytes == 0
+        assert facts.registers <= tiles.registers + 24, "the plan counts too few registers"
+
+
+def test_refusals_say_why() -> None:
+    x = te.placeholder((4, 40), "float32", name="x")
+    with pytest.raises(Refused, match="no two products"):
+        attention_of(te.create_prim_func([x, topi.nn.softmax(x)]))

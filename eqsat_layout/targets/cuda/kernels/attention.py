@@ -33,7 +33,7 @@ from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
-_REDUCTIONS: Final = 3
+REDUCTIONS: Final = 3
 """At least: scores, the sums of their powers, values."""
 
 
@@ -67,7 +67,7 @@ def attention_of(func: Any) -> Attention:
     """Raises :class:`~eqsat_layout.errors.Refused` for what is no attention."""
     func = narrowed(func)
     nests = inlined(nests_of(hidden(func)), list(func.params))
-    if sum(bool(nest.reduced) for nest in nests) < _REDUCTIONS:
+    if sum(bool(nest.reduced) for nest in nests) < REDUCTIONS:
         raise Refused("there are no two products with a softmax between them")
     if any(len(nest.stores) != 1 for nest in nests):
         raise Refused("a nest has several results")
@@ -88,6 +88,8 @@ class _Reader:
         self._values = values if self._loads(values.left.value) else _turned(values)
         if not self._loads(self._values.left.value) or self._loads(self._values.right.value):
             raise Refused("not one of the operands is made here")
+        if self._loads(values.store.value):
+            raise Refused("what follows the products reads what is between them")
         self._steps = [axis for axis in nests[last].reduced if int(axis.extent) != 1]
         self._analyzer = tvm.sym.Analyzer()
         for group in (values.batch, values.rows, values.columns, values.steps):

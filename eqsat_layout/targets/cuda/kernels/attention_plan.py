@@ -37,6 +37,8 @@ _KEYS: Final = (16, 32, 64, 128)
 _STAGES: Final = (2, 3)
 _OF_SCORE: Final = 14
 """Instructions of a score, from the sum to what is multiplied (assumed)."""
+_OF_POWERS: Final = 16
+"""Registers of a thread beside those that products need, for powers and masks (assumed)."""
 _BUSY_WARPS: Final = 8
 """Of a multiprocessor, that keep its tensor cores busy (assumed)."""
 
@@ -133,7 +135,7 @@ class AttentionTiles:
         arithmetic, keys = self.arithmetic, self.plan.keys
         query = self.head // arithmetic.steps * 4 if self.is_query_held else 8
         fragments = max(keys, self.columns) // 4 * (2 if arithmetic.products > 1 else 1)
-        return (self.columns + keys) // 2 + query + fragments + OTHERS
+        return (self.columns + keys) // 2 + query + fragments + OTHERS + _OF_POWERS
 
     def fits(self, machine: CudaMachine) -> bool:
         return (
