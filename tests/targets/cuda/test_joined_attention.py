@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from programs import program
-from targets.cuda.simulating import check, compiled, launches
+from targets.cuda.simulating import CUDA, check, compiled, launches
 from tvm import relax
 from tvm.relax import op
+
+from eqsat_layout.graph.importer import import_module
+from eqsat_layout.targets.registry import target
 
 HEADS, SIZE = 2, 16
 
@@ -55,6 +58,12 @@ def capped(builder: Any, q: Any, k: Any, v: Any) -> Any:
     return builder.emit(op.matmul(builder.emit(op.nn.softmax(scores)), v))
 
 
+def read_elsewhere(builder: Any, q: Any, k: Any, v: Any) -> Any:
+    powers = builder.emit(op.nn.softmax(builder.emit(op.matmul(q, builder.emit(op.permute_dims(k, [0, 1, 3, 2]))))))
+    sums = builder.emit(op.sum(powers, [3], keepdims=True))
+    return builder.emit(op.add(builder.emit(op.matmul(powers, v)), sums))
+
+
 def of_relax(causal: str | None = None) -> Callable[..., Any]:
     return lambda builder, q, k, v: builder.emit(op.nn.attention(q, k, v, causal_mask=causal))
 
@@ -86,15 +95,36 @@ def test_attention_is_one_launch(name: str) -> None:
     assert len(names) == count, names
 
 
+def test_halves_of_a_float32_network_with_a_softmax_of_floats() -> None:
+    assert count_of(program(scaled_before, *QKV), precision="float16") < count_of(
+        program(scaled_before, *QKV), precision="float16", approx=False
+    )
+
+
 def test_what_is_exact_is_not_joined() -> None:
     assert count_of(program(capped, *QKV), approx=False) > 1
 
 
 def test_scores_that_are_read_elsewhere_are_in_memory() -> None:
-    def body(builder: Any, q: Any, k: Any, v: Any) -> Any:
-        powers = builder.emit(op.nn.softmax(builder.emit(op.matmul(q, builder.emit(op.permute_dims(k, [0, 1, 3, 2]))))))
-        return builder.emit(
-            op.add(builder.emit(op.matmul(powers, v)), builder.emit(op.sum(powers, [3], keepdims=True)))
-        )
+    assert len(launches(check(program(read_elsewhere, *QKV)))) > 1
 
-    assert len(launches(check(program(body, *QKV)))) > 1
+
+def in_registers(body: Callable[..., Any], *shapes: tuple[int, ...], approx: bool = True) -> set[tuple[str, str]]:
+    """The names of ops, and of those that read them, between which the costs see no memory."""
+    imported = import_module(program(body, *shapes))
+    (graph,) = imported.graphs
+    names = [node.name for node in graph.nodes]
+    numbers = range(len(names))
+    edges = target(CUDA, approx=approx).fusion(graph, imported.signatures, numbers).edges
+    return {(names[made], names[user]) for made, user in edges}  # type: ignore[call-overload]
+
+
+def test_costs_know_that_scores_are_in_registers() -> None:
+    before = in_registers(encoder, X, (2, 1, 1, 24), approx=False)
+    added = in_registers(encoder, X, (2, 1, 1, 24)) - before
+    assert len(added) == 2, "from the mask to the softmax, and from there to the product"
+    assert in_registers(capped, *QKV) - in_registers(capped, *QKV, approx=False)
+
+
+def test_costs_know_of_scores_that_are_read_elsewhere() -> None:
+    assert in_registers(read_elsewhere, *QKV) == in_registers(read_elsewhere, *QKV, approx=False)

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Final
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS, Arithmetic
+from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS, UNIT, Arithmetic
 from eqsat_layout.targets.cuda.kernels.attention import Attention
 from eqsat_layout.targets.cuda.kernels.fragments import ROWS, Part
 from eqsat_layout.targets.cuda.kernels.product_model import (
@@ -22,6 +22,7 @@ from eqsat_layout.targets.cuda.kernels.product_model import (
     CACHED,
     ISSUED,
     MOST_THREADS,
+    OF_COPY,
     REACHED,
     RESERVED,
     dtype_of_flops,
@@ -160,7 +161,7 @@ class AttentionTiles:
         tile_bytes = arithmetic.operand_bytes * plan.keys * (self.head + self.columns)
         turn = max(
             together * products / flops / min(1.0, plan.warps * together / _BUSY_WARPS),
-            together * self.rows * plan.keys * _OF_SCORE / ISSUED,
+            together * (self.rows * plan.keys * _OF_SCORE + tile_bytes / UNIT * OF_COPY) / ISSUED,
             min(blocks, together * machine.multiprocessors) * tile_bytes / (CACHED * machine.bandwidth),
             ARRIVAL / (plan.stages - 1),
         )

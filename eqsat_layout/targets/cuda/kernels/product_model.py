@@ -25,7 +25,7 @@ CACHED: Final = 2.0
 """How many times faster L2 is than memory (assumed)."""
 ISSUED: Final = 128 * 1.5e9
 """Instructions of threads that a multiprocessor does in a second."""
-_OF_COPY: Final = 20
+OF_COPY: Final = 20
 """Instructions of an asynchronous copy, with its address and guard (counted in machine code)."""
 _OF_ELEMENT: Final = 30
 """Of an element that a thread loads."""
@@ -110,7 +110,7 @@ class ProductModel:
         dtype, size = self._arithmetic.operand, self._arithmetic.operand_bytes
         groups = (self._product.steps, group)
         together = max(bytes_together(operand, one, self._product.fixed, dtype) for one in groups)
-        return _OF_COPY * size / together if together else _OF_ELEMENT
+        return OF_COPY * size / together if together else _OF_ELEMENT
 
 
 def dtype_of_flops(arithmetic: Arithmetic) -> str:
