@@ -198,7 +198,6 @@ def test_machine_code_spills_nothing(dtype: str, size: int) -> None:
     for tiles in (found[0], max(found, key=lambda one: (one.registers, one.plan.stages))):
         (source,) = Kernels(attention_kernel_of(tiles)).sources.values()
         (facts,) = compiled(source, "sm_90").kernels.values()
-        print(tiles.plan, facts, tiles.registers)
         assert facts.spilled_bytes == 0
         assert facts.registers <= tiles.registers + 24, "the plan counts too few registers"
 
