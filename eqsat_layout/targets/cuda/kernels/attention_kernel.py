@@ -59,7 +59,7 @@ class _Kernel:
         self._query, self._key, self._value = tiles.parts
         self._results = Results(self._attention.values)
         self._row_tiles = math.ceil(self._attention.values.rows.extent / tiles.rows)
-        self._memory = Shared.of(tiles.shared_words, self._arithmetic.operand)
+        self._memory = Shared.of(tiles.shared_words, self._arithmetic)
         self._shared = self._memory.words
         self._largest, self._totals = local(2, "float32", "largest"), local(2, "float32", "totals")
         self._scores = local(ROWS * tiles.plan.keys // LANES, "float32", "scores")

@@ -73,11 +73,13 @@ class Shared:
     elements: Any
 
     @staticmethod
-    def of(words: int, dtype: str) -> Shared:
+    def of(words: int, arithmetic: Arithmetic) -> Shared:
+        """Words have the type of sums, which are there too."""
+        dtype = arithmetic.operand
         whole = tirx.decl_buffer(
-            [number(words)], "float32", "shared", scope="shared.dyn", data_alignment=128, layout=None
+            [number(words)], arithmetic.sums, "shared", scope="shared.dyn", data_alignment=128, layout=None
         )
-        if dtype == "float32":
+        if dtype == arithmetic.sums:
             return Shared(whole, whole)
         size = words * _WORD * 8 // tvm.DataType(dtype).bits
         name = f"shared_{dtype}"
@@ -186,7 +188,7 @@ class Fill:
         if str(value.ty.dtype) != self.arithmetic.operand:
             value = tirx.Cast(self.arithmetic.operand, value)
         condition = all_of(inside)
-        zero = tirx.const(0.0, self.arithmetic.operand)
+        zero = tirx.const(0, self.arithmetic.operand)
         return value if condition is None else tirx.if_then_else(condition, value, zero)
 
     def _places(self, outer: Any, inner: Any) -> tuple[Mapping[Any, Any], list[Any]]:

@@ -146,7 +146,7 @@ def _cut(registers: Any) -> tuple[Any, Any]:
 
 
 def zeroed(sums: Any) -> Any:
-    zero = tirx.const(0.0, str(sums.ty.dtype))
+    zero = tirx.const(0, str(sums.ty.dtype))
     return sequence(kept(sums, zero, index) for index in range(int(sums.ty.shape[0])))
 
 

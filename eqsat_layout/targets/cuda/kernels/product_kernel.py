@@ -57,11 +57,13 @@ class _Kernel:
         all_tiles = math.ceil(product.steps.extent / plan.block_steps)
         self._tiles = math.ceil(all_tiles / plan.splits)
         self._warps_down = plan.block_rows // plan.warp_rows
-        self._memory = Shared.of(plan.shared_words, self._arithmetic.operand)
+        self._memory = Shared.of(plan.shared_words, self._arithmetic)
         self._shared = self._memory.words
         self._padded = -(-product.columns.extent // 4) * 4
         shape = [plan.splits, product.batch.extent, product.rows.extent, self._padded]
-        self._parts = tirx.decl_buffer([number(extent) for extent in shape], "float32", "parts", layout=None)
+        self._parts = tirx.decl_buffer(
+            [number(extent) for extent in shape], self._arithmetic.sums, "parts", layout=None
+        )
 
     def function(self) -> Any:
         """All launches, one after the other."""
@@ -83,7 +85,7 @@ class _Kernel:
         batch, row_tile = tirx.floordiv(tile, self._row_tiles), tirx.floormod(tile, self._row_tiles)
         row, column = row_tile * plan.block_rows, column_tile * plan.block_columns
         part = grid[1] if plan.splits > 1 else number(0)
-        sums = local(plan.warp_rows * plan.warp_columns // LANES, "float32", "sums")
+        sums = local(plan.warp_rows * plan.warp_columns // LANES, self._arithmetic.sums, "sums")
         pipeline = self._pipelined(sums, batch, row, column, part, thread)
         stored = self._stored(sums, batch, row, column, part, thread)
         return sequence([*self._memory.allocated(), tirx.AllocBuffer(sums), zeroed(sums), *pipeline, *stored])
@@ -180,7 +182,8 @@ class _Kernel:
         vector = grid[0] * _ADDING + thread
         rest, column = tirx.floordiv(vector, self._vectors_of_row), tirx.floormod(vector, self._vectors_of_row) * run
         batch, row = tirx.floordiv(rest, product.rows.extent), tirx.floormod(rest, product.rows.extent)
-        total = local(run, "float32", "total")
+        dtype = self._arithmetic.sums
+        total = local(run, dtype, "total")
 
         def add(part: Any) -> Any:
             def lane(along: Any) -> Any:
@@ -191,7 +194,7 @@ class _Kernel:
         body = sequence(
             [
                 tirx.AllocBuffer(total),
-                vectorized(run, lambda along: kept(total, tirx.const(0.0, "float32"), along)),
+                vectorized(run, lambda along: kept(total, tirx.const(0, dtype), along)),
                 loop(self._plan.splits, add),
                 self._results.stored_by(run, batch, row, column, lambda along: at(total, along)),
             ]

@@ -108,7 +108,7 @@ class ProductModel:
     def _of_element(self, operand: Operand, group: Group) -> float:
         """Instructions that load one element of a tile."""
         dtype, size = self._arithmetic.operand, self._arithmetic.operand_bytes
-        groups = (self._product.steps, group)
+        groups = (self._product.steps, group) if size > 1 else (self._product.steps,)
         together = max(bytes_together(operand, one, self._product.fixed, dtype) for one in groups)
         return OF_COPY * size / together if together else _OF_ELEMENT
 

@@ -37,8 +37,10 @@ class Side:
 
     @cached_property
     def along_steps(self) -> bool:
-        """Units lie along the steps; else across."""
+        """Units lie along the steps; else across, where instructions can take them so."""
         across, steps = self._together
+        if self.arithmetic.operand_bytes == 1:
+            return True
         return steps >= across and not (self.in_pairs and self._is_wide)
 
     def part(self, across: int, steps: int, extent: int, *, ends_with_tiles: bool) -> Part:
