@@ -23,6 +23,7 @@ from eqsat_layout.targets.cuda.kernels.product_model import plans_for
 from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
 from eqsat_layout.targets.cuda.kernels.products import product_of
 from eqsat_layout.targets.cuda.kernels.row_kernel import row_kernel
+from eqsat_layout.targets.cuda.kernels.window_kernel import window_kernel
 from eqsat_layout.targets.cuda.lowering import lowered
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.gpu.host.program import host_plan
@@ -65,5 +66,8 @@ def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:
     def of_attention(func: Any) -> Any:
         return attention_kernel_of(tiles_of(attention_of(func), machine)[0])
 
+    def of_window(func: Any) -> Any:
+        return window_kernel(func, machine)
+
     exact = (exchange_kernel, with_work_items)
-    return (of_attention, on_tensor_cores, row_kernel, *exact) if approx else (on_tensor_cores, *exact)
+    return (of_attention, on_tensor_cores, of_window, row_kernel, *exact) if approx else (on_tensor_cores, *exact)

@@ -59,7 +59,15 @@ class Product:
 
 
 def product_of(func: Any) -> Product:
-    """Raises :class:`~eqsat_layout.errors.Refused` for what is no product."""
+    """Raises :class:`~eqsat_layout.errors.Refused` for what is no product, or none for tensor cores."""
+    product = any_product_of(func)
+    if not product.rows.axes and product.steps.extent < _FEW:
+        raise Refused("nothing is read twice, and little is summed: tensor cores are of no use")
+    return product
+
+
+def any_product_of(func: Any) -> Product:
+    """Where one operand is the same for all rows and columns, too: there are no rows then."""
     func = narrowed(func)
     nests = inlined(nests_of(hidden(func)), list(func.params))
     reductions = [nest for nest in nests if nest.reduced]
@@ -87,8 +95,6 @@ def product_of_nest(func: Any, nest: Nest, follower: Nest | None) -> Product:
     rows, columns = (groups[name] for name in names)
     if not columns:
         raise Refused("it has no columns")
-    if not rows and math.prod(int(axis.extent) for axis in groups["steps"]) < _FEW:
-        raise Refused("nothing is read twice, and little is summed: tensor cores are of no use")
     columns.sort(key=lambda axis: access.stride(axis.var) == 1)
     steps = sorted(groups["steps"], key=lambda axis: step_key(axis, left, right))
     fixed = {axis.var: tirx.const(0, "int32") for axis in (*spatial, *nest.reduced) if int(axis.extent) == 1}
