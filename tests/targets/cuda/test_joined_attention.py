@@ -58,6 +58,14 @@ def capped(builder: Any, q: Any, k: Any, v: Any) -> Any:
     return builder.emit(op.matmul(builder.emit(op.nn.softmax(scores)), v))
 
 
+def chosen(builder: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:
+    """Scores that a mask leaves out."""
+    scores = builder.emit(op.matmul(q, builder.emit(op.permute_dims(k, [0, 1, 3, 2]))))
+    is_seen = builder.emit(op.greater(mask, relax.const(np.float32(0))))
+    scores = builder.emit(op.where(is_seen, scores, relax.const(np.float32(-1e9))))
+    return builder.emit(op.matmul(builder.emit(op.nn.softmax(scores)), v))
+
+
 def read_elsewhere(builder: Any, q: Any, k: Any, v: Any) -> Any:
     powers = builder.emit(op.nn.softmax(builder.emit(op.matmul(q, builder.emit(op.permute_dims(k, [0, 1, 3, 2]))))))
     sums = builder.emit(op.sum(powers, [3], keepdims=True))
@@ -81,6 +89,7 @@ NETWORKS = {
     "a mask over keys": (encoder, [X, (2, 1, 1, 24)], 4 + 1),
     "a mask over all": (encoder, [X, (1, 1, 24, 24)], 4 + 1),
     "queries that are scaled": (scaled_before, QKV, 1 + 1),
+    "a mask that chooses": (chosen, [*QKV, (2, 1, 24, 24)], 1),
     "scores that are capped": (capped, QKV, 1),
     "relax.nn.attention": (of_relax(), BY_ROWS, 1),
     "a causal mask of relax.nn.attention": (of_relax("TopLeft"), BY_ROWS, 1),

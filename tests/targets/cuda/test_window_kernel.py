@@ -69,6 +69,7 @@ def test_a_network_s_depthwise_convolution_is_one_launch() -> None:
         (matmul(8, 8, 8), "both operands depend on the place"),
         (depthwise((8, 8), 16, (3, 3), layout="NCHW"), "no windows slide"),
         (depthwise((9, 12), 8, (3, 3), pad=2, dilation=2), "no windows slide"),
+        (depthwise((1, 80), 8, (1, 71)), "too large"),
     ],
 )
 def test_refusals_say_why(case: Case, reason: str) -> None:

@@ -44,8 +44,8 @@ _LANES: Final = 16
 """Bytes of channels that are loaded together."""
 _ENOUGH: Final = 512
 """Threads of a multiprocessor that hide the time of loads (assumed)."""
-_MOST: Final = 160
-"""Registers of a thread for what it loads and sums."""
+_MOST_REGISTERS: Final = 160
+"""Of a thread, for what it loads and sums."""
 _FLOATS: Final = ("float16", "bfloat16", "float32")
 
 
@@ -54,14 +54,15 @@ def window_kernel(func: Any, machine: CudaMachine) -> Any:
     product = any_product_of(func)
     if product.rows.axes:
         raise Refused("both operands depend on the place")
-    line = min(_lines(product), key=lambda one: one.cost(machine), default=None)
-    if line is None:
-        raise Refused("no windows slide along an axis")
+    lines = [line for line in _lines(product) if line.registers <= _MOST_REGISTERS]
+    if not lines:
+        raise Refused("no windows slide along an axis, or they are too large")
+    line = min(lines, key=lambda one: one.cost(machine))
     return product.func.with_body(_Kernel(line).launch())
 
 
 @dataclass(frozen=True)
-class Line:
+class _Line:
     """``places`` results of a thread along an axis, ``lanes`` of them along the channels at each.
 
     Along ``step`` windows slide: ``ratio`` steps on is the next place. ``has_weights_together``: of a run of channels.
@@ -96,19 +97,24 @@ class Line:
         return math.prod(int(axis.extent) for axis in self._axes) // (self.places * self.lanes)
 
     @property
+    def registers(self) -> int:
+        """Of 4 bytes, for sums, data and weights."""
+        size = int(tvm.DataType(self.product.dtype).bits) // 8
+        return (4 * self.places + size * (self.loaded + self.steps)) * self.lanes // 4
+
+    @property
     def _axes(self) -> tuple[Axis, ...]:
         return (*self.product.columns.axes, *self.product.batch.axes)
 
     def cost(self, machine: CudaMachine) -> float:
-        """Loads for an element, more where too few threads wait for theirs, or too many registers are taken."""
+        """Loads for an element, more where too few threads wait for theirs."""
         weights = self.steps * (1 if self.has_weights_together else self.lanes)
         loads = (self.loaded + weights) / (self.places * self.lanes)
-        registers = (self.places + self.loaded + self.steps) * self.lanes
         idle = max(1.0, machine.multiprocessors * _ENOUGH / self.threads)
-        return float(loads * idle * max(1.0, registers / _MOST) ** 2)
+        return loads * idle
 
 
-def _lines(product: Product) -> Iterator[Line]:
+def _lines(product: Product) -> Iterator[_Line]:
     dtypes = {product.left.dtype, product.right.dtype}
     if len(dtypes) != 1 or not dtypes <= set(_FLOATS) or any(one.guarded is None for one in _operands(product)):
         return
@@ -121,7 +127,7 @@ def _lines(product: Product) -> Iterator[Line]:
                 ratio = _ratio(data, axis, step)
                 for places in _PLACES if ratio else ():
                     if int(axis.extent) % places == 0 and not weight.uses(axis):
-                        yield Line(product, axis, step, channel, ratio, lanes, places, has_weights_together)
+                        yield _Line(product, axis, step, channel, ratio, lanes, places, has_weights_together)
 
 
 def _operands(product: Product) -> tuple[Operand, Operand]:
@@ -164,7 +170,7 @@ def _moved(guarded_load: tuple[Any, Any], var: Any, by: int) -> list[Any]:
 
 
 class _Kernel:
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: _Line) -> None:
         self._line, self._product = line, line.product
         product = line.product
         own = [Group((axis,)) for axis in (line.axis, line.channel)]
