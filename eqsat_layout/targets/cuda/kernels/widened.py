@@ -16,7 +16,7 @@ from eqsat_layout.targets.cuda.kernels.operands import choice
 from eqsat_layout.tir.structural import nodes_of, structural_map
 
 _WIDE: Final = "float32"
-_ARITHMETIC: Final = {kind: kind for kind in (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)}
+_ARITHMETIC: Final = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 _FLOATS: Final = ("float16", "bfloat16", _WIDE)
 
 
@@ -31,7 +31,7 @@ def widened(value: Any, sums: Any, total: Any) -> Any:
             return tirx.const(float(one.value), _WIDE)
         if isinstance(one, tirx.Cast) and dtype in _FLOATS and str(one.value.ty.dtype) in _FLOATS:
             return wide(one.value)
-        if type(one) in _ARITHMETIC and dtype in _FLOATS:
+        if isinstance(one, _ARITHMETIC) and dtype in _FLOATS:
             if isinstance(one, tirx.Div) and not _loads(one.b, sums):
                 return wide(one.a) * (tirx.const(1.0, _WIDE) / wide(one.b))
             return type(one)(wide(one.a), wide(one.b))
