@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from targets.cuda.running import H100, Array, Kernels, inputs_of, relative_error, result_of
 from tvm import te, tirx, topi
 
@@ -206,3 +208,12 @@ def test_refusals_say_why() -> None:
     x = te.placeholder((4, 40), "float32", name="x")
     with pytest.raises(Refused, match="no two products"):
         attention_of(te.create_prim_func([x, topi.nn.softmax(x)]))
+
+
+extents = st.integers(2, 70)
+
+
+@settings(max_examples=4, deadline=None, derandomize=True)
+@given(extents, extents, extents, extents, st.sampled_from(["float16", "float32"]))
+def test_any_sizes(rows: int, keys: int, size: int, columns: int, dtype: str) -> None:
+    check(Case(rows=rows, keys=keys, size=size, columns=columns), dtype)
