@@ -11,13 +11,19 @@ from typing import Any
 
 import tvm
 
+from eqsat_layout.errors import Refused
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
+from eqsat_layout.targets.cuda.kernels.attention import attention_of
+from eqsat_layout.targets.cuda.kernels.attention_kernel import attention_kernel_of
+from eqsat_layout.targets.cuda.kernels.attention_plan import tiles_of
 from eqsat_layout.targets.cuda.kernels.exchange_kernel import exchange_kernel
 from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
 from eqsat_layout.targets.cuda.kernels.product_model import plans_for
+from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
 from eqsat_layout.targets.cuda.kernels.products import product_of
 from eqsat_layout.targets.cuda.kernels.row_kernel import row_kernel
+from eqsat_layout.targets.cuda.kernels.window_kernel import window_kernel
 from eqsat_layout.targets.cuda.lowering import lowered
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.gpu.host.program import host_plan
@@ -53,7 +59,15 @@ def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:
 
     def on_tensor_cores(func: Any) -> Any:
         product = product_of(func)
+        if not approx and not arithmetic_of(product).is_exact:
+            raise Refused("it would add up in another order")
         return kernel_of(product, plans_for(product, machine)[0])
 
+    def of_attention(func: Any) -> Any:
+        return attention_kernel_of(tiles_of(attention_of(func), machine)[0])
+
+    def of_window(func: Any) -> Any:
+        return window_kernel(func, machine)
+
     exact = (exchange_kernel, with_work_items)
-    return (on_tensor_cores, row_kernel, *exact) if approx else exact
+    return (of_attention, on_tensor_cores, of_window, row_kernel, *exact) if approx else (on_tensor_cores, *exact)

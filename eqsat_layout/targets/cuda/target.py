@@ -7,21 +7,24 @@ compiler is, and a plan for the host, which runs where a device is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
 import tvm
 
 from eqsat_layout.cost.database import Snapshot
+from eqsat_layout.cost.fusion import Fusion
 from eqsat_layout.cost.model import CostModel
-from eqsat_layout.graph.graph import Signature
+from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.implementations.layouts import Candidate
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.cuda.build import build
 from eqsat_layout.targets.cuda.candidates import candidates
 from eqsat_layout.targets.cuda.costs import CudaRoofline
+from eqsat_layout.targets.cuda.fusion import with_attention
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
+from eqsat_layout.targets.cuda.join_attention import join_attention
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.cuda.machines import DEFAULT, machine_of
 from eqsat_layout.targets.gpu.target import DeviceTarget
@@ -54,6 +57,16 @@ class CudaTarget(DeviceTarget):
     def costs(self, known: Snapshot, ops: Iterable[Signature] = ()) -> CostModel:
         """Modelled only: nothing is measured on such devices yet."""
         return CudaRoofline(self.machine, self.approx)
+
+    def fusion(self, graph: Graph, signatures: Mapping[str, Signature], tensors: Sequence[Hashable]) -> Fusion:
+        """As :meth:`join` does it."""
+        found = super().fusion(graph, signatures, tensors)
+        return with_attention(found, graph, signatures, tensors) if self.approx else found
+
+    def join(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
+        """Epilogues, and the two products of attention, which add up in another order then."""
+        mod = super().join(mod, notes)
+        return join_attention(mod, self.machine) if self.approx else mod
 
     def build(self, mod: tvm.IRModule, notes: Notes) -> CudaProgram:
         """Kernels as CUDA C++ and machine code, and what the host does with them."""

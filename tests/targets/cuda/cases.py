@@ -135,3 +135,23 @@ def sums_read_twice(extent: int) -> Case:
         return te.create_prim_func([a, b, d])
 
     return make
+
+
+def requantised(rows: int, columns: int, steps: int) -> Case:
+    """Sums of bytes, scaled, rounded and cut to bytes again; the last dtype is that of the scale."""
+
+    def make(dtype: str, sums: str, result: str) -> Any:
+        a, b = te.placeholder((rows, steps), dtype, name="a"), te.placeholder((columns, steps), dtype, name="b")
+        scale = te.placeholder((columns,), result, name="scale")
+        k = te.reduce_axis((0, steps), "k")
+        c = te.compute(
+            (rows, columns), lambda m, n: te.sum(a[m, k].astype(sums) * b[n, k].astype(sums), axis=k), name="c"
+        )
+
+        def cut(m: Any, n: Any) -> Any:
+            scaled = tirx.round(c[m, n].astype(result) * scale[n])
+            return tirx.max(tirx.min(scaled, tirx.const(127, result)), tirx.const(-128, result)).astype(dtype)
+
+        return te.create_prim_func([a, b, scale, te.compute((rows, columns), cut, name="d")])
+
+    return make

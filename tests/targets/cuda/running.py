@@ -47,7 +47,7 @@ class Kernels:
         memories = list(arrays)
 
         def allocate(elements: Any, dtype: str) -> int:
-            memories.append(np.full(int(elements), np.nan, dtype))
+            memories.append(np.full(int(elements), unwritten(np.dtype(dtype)), dtype))
             return len(memories) - 1
 
         host = self._lowered.host["main"]
@@ -67,16 +67,16 @@ def shapes_and_types(func: Any) -> list[tuple[tuple[int, ...], str]]:
 
 
 def inputs_of(func: Any, seed: int = 0) -> list[Array]:
-    """An array for each parameter: normal numbers; the last one, the result, is NaN."""
+    """An array for each parameter: normal numbers; the last one, the result, is :func:`unwritten`."""
     rng = np.random.default_rng(seed)
     *inputs, (shape, dtype) = shapes_and_types(func)
     made = [rng.standard_normal(extents).astype(numpy_type(kind)) for extents, kind in inputs]
-    return [*made, np.full(shape, np.nan, numpy_type(dtype))]
+    return [*made, np.full(shape, unwritten(numpy_type(dtype)), numpy_type(dtype))]
 
 
 def result_of(kernels: Kernels, arrays: list[Array], order: int = 0) -> Array:
     """What is written into the last of the arrays."""
-    arrays[-1][...] = np.nan
+    arrays[-1][...] = unwritten(arrays[-1].dtype)
     kernels.run(*arrays, order=order)
     return arrays[-1].astype("float64")
 
@@ -98,3 +98,8 @@ def relative_error(result: Array, reference: Array) -> float:
 
 def numpy_type(dtype: str) -> Any:
     return np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+
+
+def unwritten(dtype: Any) -> Any:
+    """An element that no kernel has written: NaN, or an odd number."""
+    return np.iinfo(dtype).max - 2 if np.issubdtype(dtype, np.integer) else np.nan

@@ -129,3 +129,18 @@ def test_bounds_of_what_is_no_number() -> None:
     for a, b in zip(expected, got, strict=True):
         np.testing.assert_array_equal(b, a.numpy())
         np.testing.assert_array_equal(np.signbit(b), np.signbit(a.numpy()))
+
+
+def quantised(builder: Any, x: Any) -> Any:
+    """A convolution of bytes, requantised."""
+    weight = relax.const(np.random.default_rng(0).integers(-128, 128, (24, 16, 3, 3)).astype("int8"))
+    y = builder.emit(nn.conv2d(x, weight, padding=1, out_dtype="int32"))
+    scaled = builder.emit(op.multiply(builder.emit(op.astype(y, "float32")), relax.const(np.float32(1 / 700))))
+    return builder.emit(op.astype(builder.emit(op.clip(builder.emit(op.round(scaled)), -128, 127)), "int8"))
+
+
+@pytest.mark.parametrize("approx", [True, False])
+def test_bytes_on_tensor_cores(approx: bool) -> None:
+    """They are exact, so they may be always."""
+    made = check(program(quantised, (1, 16, 9, 8), dtype="int8"), approx=approx)
+    assert sum(".s32.s8.s8.s32" in source for source in made.sources.values()) == 1

@@ -15,8 +15,16 @@ import tvm
 from tvm import relax
 
 from eqsat_layout.notes import Notes
-from eqsat_layout.passes.matrix_literals import knowing, known_operands
-from eqsat_layout.passes.merge_calls import merged_primfunc, tir_call
+from eqsat_layout.passes.call_windows import (
+    Call,
+    CallReplacer,
+    calls_of,
+    inner_calls,
+    is_closed,
+    one_function,
+    window_arguments,
+    window_key,
+)
 from eqsat_layout.targets.cpu.amx.selection import split_product
 from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
 from eqsat_layout.targets.cpu.machine import CpuMachine
@@ -44,7 +52,7 @@ def join_chains(mod: tvm.IRModule, machine: CpuMachine, notes: Notes | None = No
     for name, function in mod.functions.items():
         calls = joiner.joined(function) if isinstance(function, relax.Function) else {}
         if calls:
-            builder.update_func(name, _CallReplacer(mod, calls).visit_expr(function))
+            builder.update_func(name, CallReplacer(mod, calls).visit_expr(function))
             is_changed = True
     return relax.transform.DeadCodeElimination()(builder.get()) if is_changed else mod
 
@@ -56,16 +64,6 @@ class _Kernel:
     chain: Chain
     params: tuple[Any, ...]
     nanoseconds: float
-
-
-@dataclass(frozen=True)
-class _Call:
-    """``var = call_tir(callee, args)``."""
-
-    var: Any
-    callee: Any
-    args: tuple[Any, ...]
-    ty: Any
 
 
 @dataclass
@@ -82,14 +80,14 @@ class _CallJoiner:
     def joined(self, function: Any) -> dict[Any, Any]:
         """By variable the call that gives it from now on; ``None``: it is not needed any more."""
         found: dict[Any, Any] = {}
-        calls, readers = _calls_of(function)
+        calls, readers = calls_of(function)
         for window in self._windows(_in_lines(calls, readers), readers):
             joined = self._join(window)
             if joined is not None:
                 found |= {call.var: None for call in window[:-1]} | {window[-1].var: joined}
         return found
 
-    def _windows(self, calls: Sequence[_Call], readers: Mapping[Any, list[Any]]) -> Iterator[Sequence[_Call]]:
+    def _windows(self, calls: Sequence[Call], readers: Mapping[Any, list[Any]]) -> Iterator[Sequence[Call]]:
         """The windows of a sequence to join that save the most time in all."""
         saved = [0.0] * (len(calls) + 1)  # by all calls from this one on
         ends = list(range(1, len(calls) + 1))
@@ -97,7 +95,7 @@ class _CallJoiner:
             choices = [(saved[start + 1], start + 1)]
             for end in range(start + 2, min(len(calls), start + _LONGEST) + 1):
                 window = calls[start:end]
-                gain = self._gain(window) if _is_closed(window, readers) else 0.0
+                gain = self._gain(window) if is_closed(window, readers) else 0.0
                 if gain > 0:
                     choices.append((gain + saved[end], end))
             saved[start], ends[start] = max(choices, key=lambda choice: choice[0])
@@ -107,14 +105,14 @@ class _CallJoiner:
                 yield calls[start : ends[start]]
             start = ends[start]
 
-    def _gain(self, window: Sequence[_Call]) -> float:
+    def _gain(self, window: Sequence[Call]) -> float:
         """Nanoseconds that one kernel saves, 0 if none."""
         kernels = self._kernels_of(window)
         if len(kernels) < len(window):
             return 0.0
-        return self._once(self._gains, _key(window), window, lambda: self._new_gain(window, kernels)) or 0.0
+        return self._once(self._gains, window_key(window), window, lambda: self._new_gain(window, kernels)) or 0.0
 
-    def _new_gain(self, window: Sequence[_Call], kernels: Sequence[_Kernel]) -> float:
+    def _new_gain(self, window: Sequence[Call], kernels: Sequence[_Kernel]) -> float:
         alone = sum(kernel.nanoseconds for kernel in kernels)
         if _is_line(window) and all(kernel.chain.is_regular for kernel in kernels):
             chain = _chain_of_kernels(window, kernels)
@@ -130,32 +128,32 @@ class _CallJoiner:
                 return max(0.0, alone - self.model.apart(chain))
         return max(0.0, alone - self._in_rows(window, kernels))
 
-    def _in_rows(self, window: Sequence[_Call], kernels: Sequence[_Kernel]) -> float:
+    def _in_rows(self, window: Sequence[Call], kernels: Sequence[_Kernel]) -> float:
         """Nanoseconds row by row; infinite where they don't work in rows."""
         are_rows = _are_rows([stage for kernel in kernels for stage in kernel.chain.stages])
-        function = _one_function(self.mod, window) if are_rows else None
+        function = one_function(self.mod, window) if are_rows else None
         return self._rows_of(simplified(new_schedule(function), self.machine)) if function else math.inf
 
     def _rows_of(self, sch: Any) -> float:
         return self.model.in_rows(chain_of(stages_of(fuse_axes(sch))))
 
-    def _with_pads_first(self, window: Sequence[_Call]) -> Chain | None:
+    def _with_pads_first(self, window: Sequence[Call]) -> Chain | None:
         """The chain of a window that pads what it has made; ``None`` where the pad can't be moved."""
-        function = _one_function(self.mod, window)
+        function = one_function(self.mod, window)
         sch = function and pads_first(new_schedule(function))
         return chain_of(stages_of(sch), has_pads=True) if sch else None
 
-    def _inlined(self, window: Sequence[_Call]) -> Chain | None:
+    def _inlined(self, window: Sequence[Call]) -> Chain | None:
         """The chain of a window whose first call is part of the pad that reads it."""
-        function = _one_function(self.mod, window)
+        function = one_function(self.mod, window)
         return chain_of(stages_of(simplified(new_schedule(function), self.machine))) if function else None
 
-    def _kernels_of(self, window: Sequence[_Call]) -> list[_Kernel]:
+    def _kernels_of(self, window: Sequence[Call]) -> list[_Kernel]:
         """Those of which all stages are known."""
         return [kernel for call in window if (kernel := self._kernel(call)) is not None]
 
     def _once(
-        self, found: dict[Any, T | None], key: Any, window: Sequence[_Call], make: Callable[[], T | None]
+        self, found: dict[Any, T | None], key: Any, window: Sequence[Call], make: Callable[[], T | None]
     ) -> T | None:
         """What is ``found`` by ``key``, made the first time; ``None`` where it is refused, or fails."""
         if key not in found:
@@ -163,7 +161,7 @@ class _CallJoiner:
             found[key] = isolated(lambda: unless_refused(make), f"kernel {names} is not joined", self.notes)
         return found[key]
 
-    def _kernel(self, call: _Call) -> _Kernel | None:
+    def _kernel(self, call: Call) -> _Kernel | None:
         return self._once(self._kernels, call.callee, [call], lambda: self._new_kernel(self.mod[call.callee]))
 
     def _new_kernel(self, function: Any) -> _Kernel | None:
@@ -177,40 +175,24 @@ class _CallJoiner:
         tiles = self.model.faster(chain, alone)
         return _Kernel(chain, tuple(sch.mod["main"].params), tiles.nanoseconds if tiles else alone)
 
-    def _join(self, window: Sequence[_Call]) -> Any:
+    def _join(self, window: Sequence[Call]) -> Any:
         """The call of one function that does what those of a window do; ``None`` if there is none that is faster."""
         kernels = self._kernels_of(window)
-        callee = self._once(self._made, _key(window), window, lambda: self._new_joined(window, kernels))
-        return callee and relax.call_tir(callee, relax.Tuple(_arguments(window)), window[-1].ty)
+        callee = self._once(self._made, window_key(window), window, lambda: self._new_joined(window, kernels))
+        return callee and relax.call_tir(callee, relax.Tuple(window_arguments(window)), window[-1].ty)
 
-    def _new_joined(self, window: Sequence[_Call], kernels: Sequence[_Kernel]) -> Any:
-        function = _one_function(self.mod, window)
+    def _new_joined(self, window: Sequence[Call], kernels: Sequence[_Kernel]) -> Any:
+        function = one_function(self.mod, window)
         alone, passes = sum(kernel.nanoseconds for kernel in kernels), kernels[0].chain.passes
         scheduled = function and joined_primfunc(function, self.machine, passes=passes, nanoseconds=alone)
         name = "_".join(dict.fromkeys(call.callee.name_hint for call in window))
         return None if scheduled is None else self.builder.add_func(scheduled, name)
 
 
-def _calls_of(function: Any) -> tuple[list[_Call], dict[Any, list[Any]]]:
-    """The calls of a function in order, and by variable who reads it: a call, or something else (``None``)."""
-    calls: list[_Call] = []
-    readers: dict[Any, list[Any]] = {}
-    blocks = function.body.blocks if isinstance(function.body, relax.SeqExpr) else ()
-    for block in blocks:
-        for binding in block.bindings:
-            call = _call_of(binding) if isinstance(block, relax.DataflowBlock) else None
-            if call is not None:
-                calls.append(call)
-            read = call.args if call is not None else relax.analysis.free_vars(binding.value)
-            for var in read:
-                readers.setdefault(var, []).append(call and call.var)
-    return calls, readers
-
-
-def _in_lines(calls: Sequence[_Call], readers: Mapping[Any, list[Any]]) -> list[_Call]:
+def _in_lines(calls: Sequence[Call], readers: Mapping[Any, list[Any]]) -> list[Call]:
     """The calls in an order in which each comes right after the first of its operands that only it reads, if any."""
     by_var = {call.var: call for call in calls}
-    order: dict[Any, _Call] = {}
+    order: dict[Any, Call] = {}
     for end in calls:
         if any(reader is not None for reader in readers.get(end.var, [])):
             continue
@@ -227,39 +209,17 @@ def _in_lines(calls: Sequence[_Call], readers: Mapping[Any, list[Any]]) -> list[
     return list(order.values())
 
 
-def _is_closed(window: Sequence[_Call], readers: Mapping[Any, list[Any]]) -> bool:
-    """Only the last call of a window gives something to others."""
-    own = {call.var for call in window}
-    return all(
-        isinstance(call.var, relax.DataflowVar) and readers.get(call.var) and own.issuperset(readers[call.var])
-        for call in window[:-1]
-    )
-
-
-def _is_line(window: Sequence[_Call]) -> bool:
+def _is_line(window: Sequence[Call]) -> bool:
     """Every call reads the one before, and nobody else does."""
-    return all({*places} - {None} == {number} for number, places in enumerate(_inner(window)[1:]))
+    return all({*places} - {None} == {number} for number, places in enumerate(inner_calls(window)[1:]))
 
 
-def _inner(window: Sequence[_Call]) -> list[list[int | None]]:
-    """For every argument of every call the number of the call that makes it; ``None``: it comes from outside."""
-    made = {call.var: number for number, call in enumerate(window)}
-    return [[made.get(arg) for arg in call.args] for call in window]
-
-
-def _chain_of_kernels(window: Sequence[_Call], kernels: Sequence[_Kernel]) -> Chain:
+def _chain_of_kernels(window: Sequence[Call], kernels: Sequence[_Kernel]) -> Chain:
     chain = kernels[0].chain
-    for places, kernel in zip(_inner(window)[1:], kernels[1:], strict=True):
+    for places, kernel in zip(inner_calls(window)[1:], kernels[1:], strict=True):
         operands = [param for param, place in zip(kernel.params, places, strict=False) if place is not None]
         chain = chain.then(kernel.chain, operands)
     return chain
-
-
-def _call_of(binding: Any) -> _Call | None:
-    call = tir_call(binding.value) if isinstance(binding, relax.VarBinding) else None
-    if call is None or not isinstance(binding.var.ty, relax.TensorType):
-        return None
-    return _Call(binding.var, *call, binding.var.ty)
 
 
 def _pads_elementwise(chain: Chain) -> bool:
@@ -272,60 +232,3 @@ def _are_rows(stages: Sequence[Stage]) -> bool:
     """There are reductions, and all of them are of rows."""
     reductions = [stage for stage in stages if stage.is_reduction]
     return bool(reductions) and all(stage.is_along_memory for stage in reductions)
-
-
-def _key(window: Sequence[_Call]) -> Any:
-    """The same for windows of the same calls of each other, and that share the same operands."""
-    numbers = {value: n for n, value in enumerate([*(call.var for call in window), *_arguments(window)])}
-    return tuple(call.callee for call in window), tuple(tuple(numbers[arg] for arg in call.args) for call in window)
-
-
-def _operands(window: Sequence[_Call]) -> list[tuple[_Call, int, Any]]:
-    """What the calls of a window get from outside, each once: the first call, the number of its argument, and this."""
-    found: dict[Any, tuple[_Call, int, Any]] = {}
-    for call, places in zip(window, _inner(window), strict=True):
-        for number, (arg, place) in enumerate(zip(call.args, places, strict=True)):
-            if place is None:
-                found.setdefault(arg, (call, number, arg))
-    return list(found.values())
-
-
-def _arguments(window: Sequence[_Call]) -> list[Any]:
-    return [arg for _, _, arg in _operands(window)]
-
-
-def _one_function(mod: tvm.IRModule, window: Sequence[_Call]) -> Any:
-    """One PrimFunc of all calls; ``None`` where there is none."""
-
-    def body(builder: Any, given: Sequence[Any]) -> Any:
-        values = dict(zip(_arguments(window), given, strict=True))
-        for call in window:
-            value = relax.call_tir(call.callee, relax.Tuple([values[arg] for arg in call.args]), call.ty)
-            values[call.var] = value if call is window[-1] else builder.emit(value)
-        return values[window[-1].var]
-
-    called = tvm.IRModule({call.callee: mod[call.callee] for call in window})
-    function = merged_primfunc(_arguments(window), body, called)
-    return function and knowing(function, _known_arguments(mod, window))
-
-
-def _known_arguments(mod: tvm.IRModule, window: Sequence[_Call]) -> list[Any]:
-    """The arguments that every call of the same functions gets; ``None`` for others."""
-    return [arg if n in known_operands(mod[call.callee]) else None for call, n, arg in _operands(window)]
-
-
-@relax.expr_functor.mutator
-class _CallReplacer(relax.PyExprMutator):  # type: ignore[misc]
-    """Puts calls in the place of others."""
-
-    def __init__(self, mod: tvm.IRModule, calls: Mapping[Any, Any]) -> None:
-        super().__init__(mod)
-        self.calls = calls
-
-    def visit_var_binding_(self, binding: Any) -> None:
-        if binding.var in self.calls:
-            call = self.calls[binding.var]
-            if call is None:
-                return
-            binding = relax.VarBinding(binding.var, call)
-        super().visit_var_binding_(binding)

@@ -7,6 +7,9 @@ units of 16 bytes; every instruction here takes two of them along the steps, so 
 ("3xTF32"; Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32
 theoretical peak performance", 2022). The low by low product is below the rounding of a float. High by high is added
 last, to sums of the small ones: so nothing small is lost to what is large already.
+
+Bytes are multiplied exactly: sums of 32 bits, which PTX has as bits without a sign, wrap around as those of the
+network do.
 """
 
 from __future__ import annotations
@@ -20,13 +23,19 @@ UNIT: Final = 16
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """``operand``: the dtype in shared memory. ``products``: instructions for one product."""
+    """``operand``: the dtype in shared memory. ``products``: instructions for one product. ``sums``: their dtype."""
 
     name: str
     operand: str
     operand_bytes: int
     instruction: str
     products: int = 1
+    sums: str = "float32"
+
+    @property
+    def is_exact(self) -> bool:
+        """In whatever order it adds up."""
+        return self.sums == "uint32"
 
     @property
     def steps(self) -> int:
@@ -48,5 +57,7 @@ ARITHMETICS: Final = {
         Arithmetic("bfloat16", "bfloat16", 2, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"),
         Arithmetic("tensorfloat32", "float32", 4, _TF32),
         Arithmetic("float32", "float32", 4, _TF32, products=3),
+        Arithmetic("int8", "int8", 1, "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", sums="uint32"),
+        Arithmetic("uint8", "uint8", 1, "mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32", sums="uint32"),
     )
 }

@@ -43,6 +43,12 @@ class TileShape:
     rows: int
     units: int
 
+    @staticmethod
+    def of(rows: int, units: int, *, by_word: int = 0) -> TileShape:
+        """With more units where so few, or an odd number of them, could not be exchanged."""
+        least = _LINE if by_word else next((n for n in (1, 2, 4) if n >= units), _LINE)
+        return TileShape(rows, -(-units // least) * least)
+
     @property
     def words(self) -> int:
         return self.rows * self.units * (UNIT // _WORD)
@@ -51,10 +57,10 @@ class TileShape:
         """Where a unit begins, in words from the beginning of the tile. ``exchange``: :meth:`exchange` of the row."""
         return row * (self.units * (UNIT // _WORD)) + tirx.bitwise_xor(unit, exchange) * (UNIT // _WORD)
 
-    def exchange(self, row: Any, *, by_word: bool = False) -> Any:
-        """What the units of a row are exchanged by. ``by_word``: fragments are loaded word by word, of four rows."""
+    def exchange(self, row: Any, *, by_word: int = 0) -> Any:
+        """What the units of a row are exchanged by. ``by_word``: see :class:`Fill`."""
         if by_word:
-            return tirx.floormod(row, 4) * 2
+            return tirx.floormod(tirx.floordiv(row, by_word), 4) * 2
         width = min(self.units, _LINE)
         return tirx.floormod(tirx.floordiv(row, _LINE // width), width)
 
@@ -67,11 +73,13 @@ class Shared:
     elements: Any
 
     @staticmethod
-    def of(words: int, dtype: str) -> Shared:
+    def of(words: int, arithmetic: Arithmetic) -> Shared:
+        """Words have the type of sums, which are there too."""
+        dtype = arithmetic.operand
         whole = tirx.decl_buffer(
-            [number(words)], "float32", "shared", scope="shared.dyn", data_alignment=128, layout=None
+            [number(words)], arithmetic.sums, "shared", scope="shared.dyn", data_alignment=128, layout=None
         )
-        if dtype == "float32":
+        if dtype == arithmetic.sums:
             return Shared(whole, whole)
         size = words * _WORD * 8 // tvm.DataType(dtype).bits
         name = f"shared_{dtype}"
@@ -101,7 +109,8 @@ class Fill:
     """``outer`` and ``inner``: the groups that rows and units of a tile run along.
 
     ``together``: bytes of one asynchronous copy, 0: elements are loaded one by one. ``is_even``: both groups end with
-    a tile. ``by_word``: see :meth:`TileShape.exchange`.
+    a tile. ``by_word``: 0 where fragments are loaded by whole matrices; else word by word, of four rows at once
+    that are so far apart.
     """
 
     operand: Operand
@@ -112,7 +121,7 @@ class Fill:
     together: int
     fixed: Mapping[Any, Any]
     is_even: tuple[bool, bool]
-    by_word: bool
+    by_word: int
 
     def statement(self, shared: Shared, start: Any, outer: Any, inner: Any, thread: Any, threads: int) -> Any:
         """The tile whose first element has these numbers in its groups, to word ``start`` of shared memory."""
@@ -179,7 +188,7 @@ class Fill:
         if str(value.ty.dtype) != self.arithmetic.operand:
             value = tirx.Cast(self.arithmetic.operand, value)
         condition = all_of(inside)
-        zero = tirx.const(0.0, self.arithmetic.operand)
+        zero = tirx.const(0, self.arithmetic.operand)
         return value if condition is None else tirx.if_then_else(condition, value, zero)
 
     def _places(self, outer: Any, inner: Any) -> tuple[Mapping[Any, Any], list[Any]]:

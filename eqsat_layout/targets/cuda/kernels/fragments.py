@@ -14,7 +14,7 @@ from typing import Any, Final
 from tvm import tirx
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import Arithmetic
-from eqsat_layout.targets.cuda.kernels.fills import Fill
+from eqsat_layout.targets.cuda.kernels.fills import Fill, Shared
 from eqsat_layout.targets.cuda.kernels.statements import address, at, issued, kept, local, sequence
 
 ROWS: Final = 16
@@ -39,8 +39,18 @@ class Part:
     def registers(self) -> Any:
         return local(self.extent // ROWS * 4, "uint32", "left" if self.is_left else "right")
 
+    def filled(self, memory: Shared, start: Any, across: Any, step: Any, thread: Any, threads: int) -> Any:
+        """The tile that begins at this row or column and step, to word ``start`` of shared memory."""
+        outer, inner = (across, step) if self.along_steps else (step, across)
+        return self.fill.statement(memory, start, outer, inner, thread, threads)
+
     def loaded(self, registers: Any, shared: Any, start: Any, first: Any, step: int, lane: Any) -> Any:
-        """The fragments of one instruction's steps, for all rows or columns."""
+        """The fragments of one instruction's steps, for all rows or columns.
+
+        Sums that are an instruction's left operand lie in other registers than it asks for, if elements have 4 bytes:
+        a thread has steps 0 and 1, its neighbour 2 and 3, where the instruction takes 0 and 4, 1 and 5. As steps may be
+        added up in any order, the right operand's are taken in that one (``by_word`` is 2).
+        """
         load = self._by_matrix if self._in_matrices else self._by_word
         return sequence(
             load(registers, shared, start, first + tile * ROWS, step, lane, tile * 4)
@@ -73,31 +83,32 @@ class Part:
     ) -> Any:
         """Words one by one, where units lie across the steps."""
         group, place = tirx.floordiv(lane, 4), tirx.floormod(lane, 4)
+        apart = self.fill.by_word
 
         def word(index: int) -> Any:
             down, along = (index % 2, index // 2) if self.is_left else (index // 2, index % 2)
-            row, column = step * 8 + along * 4 + place, first + down * 8 + group
-            exchange = self.fill.shape.exchange(place, by_word=True)
+            row, column = step * 8 + place * apart + along * (4 if apart == 1 else 1), first + down * 8 + group
+            exchange = self.fill.shape.exchange(place * apart, by_word=apart)
             where = start + self.fill.shape.word(row, tirx.floordiv(column, 4), exchange) + tirx.floormod(group, 4)
             return kept(registers, tirx.reinterpret("uint32", at(shared, where)), at_register + index)
 
         return sequence(word(index) for index in range(4))
 
 
-def multiplied(arithmetic: Arithmetic, left: Part, right: Part, sums: Any, a: Any, b: Any) -> Any:
-    """All products of a warp's fragments added to its sums."""
+def multiplied(arithmetic: Arithmetic, rows: int, columns: int, sums: Any, a: Any, b: Any) -> Any:
+    """All products of a warp's fragments, of so many rows and columns, added to its sums."""
     if arithmetic.products == 1:
         rounded = [_rounded(one) for one in (a, b)] if arithmetic.operand == "float32" else []
-        return sequence([*rounded, *_instructions(arithmetic, left, right, sums, [(a, b)])])
+        return sequence([*rounded, *_instructions(arithmetic, rows, columns, sums, [(a, b)])])
     (low_a, cut_a), (low_b, cut_b) = (_cut(one) for one in (a, b))
     pairs = [(low_a, b), (a, low_b), (a, b)]
-    return sequence([cut_a, cut_b, *_instructions(arithmetic, left, right, sums, pairs)])
+    return sequence([cut_a, cut_b, *_instructions(arithmetic, rows, columns, sums, pairs)])
 
 
 def _instructions(
-    arithmetic: Arithmetic, left: Part, right: Part, sums: Any, pairs: list[tuple[Any, Any]]
+    arithmetic: Arithmetic, rows: int, columns: int, sums: Any, pairs: list[tuple[Any, Any]]
 ) -> Iterator[Any]:
-    rows, columns = left.extent // ROWS, right.extent // COLUMNS
+    rows, columns = rows // ROWS, columns // COLUMNS
     for row in range(rows):
         for turn in range(columns):
             column = turn if row % 2 == 0 else columns - 1 - turn  # what was used last is used again first
@@ -135,7 +146,7 @@ def _cut(registers: Any) -> tuple[Any, Any]:
 
 
 def zeroed(sums: Any) -> Any:
-    zero = tirx.const(0.0, str(sums.ty.dtype))
+    zero = tirx.const(0, str(sums.ty.dtype))
     return sequence(kept(sums, zero, index) for index in range(int(sums.ty.shape[0])))
 
 

@@ -17,8 +17,14 @@ from eqsat_layout.targets.gpu.kernels.nests import Axis
 from eqsat_layout.targets.schedules.accesses import StageAccess, places_of
 from eqsat_layout.tir.structural import nodes_of
 
-SUMS: Final = {"float16": ("float32", "float16"), "bfloat16": ("float32", "bfloat16"), "float32": ("float32",)}
-"""By the dtype of operands: those that the sum may have."""
+SUMS: Final = {
+    "float16": ("float32", "float16"),
+    "bfloat16": ("float32", "bfloat16"),
+    "float32": ("float32",),
+    "int8": ("int32",),
+    "uint8": ("int32",),
+}
+"""By the dtype of operands: those that the sum may have, the first one that it is added up in."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +63,8 @@ class Operand:
         """A load and the condition under which the element is it, or else zero; ``None`` for other expressions."""
         if isinstance(self.value, tvm.ir.TensorLoad):
             return self.value, tirx.const(True, "bool")
-        condition, load, other = _choice(self.value) or (None, None, None)
-        is_zero = isinstance(other, tirx.FloatImm | tirx.IntImm) and float(other.value) == 0.0
-        return (load, condition) if isinstance(load, tvm.ir.TensorLoad) and is_zero else None
+        condition, load, other = choice(self.value) or (None, None, None)
+        return (load, condition) if isinstance(load, tvm.ir.TensorLoad) and is_zero(other) else None
 
     def uses(self, axis: Axis) -> bool:
         return any(axis.var.same_as(var) for var in nodes_of(self.value, tirx.Var))
@@ -71,19 +76,19 @@ class Operand:
 
 
 def exact(value: Any) -> Any:
-    """Without conversions to wider floats."""
-    while isinstance(value, tirx.Cast) and str(value.ty.dtype) == "float32" and str(value.value.ty.dtype) in SUMS:
+    """Without conversions to the type of sums."""
+    while isinstance(value, tirx.Cast) and str(value.ty.dtype) == _sums_of(value.value):
         value = value.value
-    choice = _choice(value)
-    if choice is not None and str(value.ty.dtype) == "float32":
-        condition, chosen, other = choice
+    found = choice(value)
+    if found is not None:
+        condition, chosen, other = found
         inner = exact(chosen)
         if not inner.same_as(chosen) and is_zero(other):
-            return tirx.if_then_else(condition, inner, tirx.const(0.0, str(inner.ty.dtype)))
+            return tirx.if_then_else(condition, inner, tirx.const(0, str(inner.ty.dtype)))
     return value
 
 
-def _choice(value: Any) -> tuple[Any, Any, Any] | None:
+def choice(value: Any) -> tuple[Any, Any, Any] | None:
     """Condition and both values of an expression that chooses."""
     if isinstance(value, tirx.Select):
         return value.condition, value.true_value, value.false_value
@@ -93,4 +98,9 @@ def _choice(value: Any) -> tuple[Any, Any, Any] | None:
 
 
 def is_zero(value: Any) -> bool:
-    return isinstance(value, tirx.FloatImm) and float(value.value) == 0.0
+    return isinstance(value, tirx.FloatImm | tirx.IntImm) and float(value.value) == 0.0
+
+
+def _sums_of(value: Any) -> str | None:
+    """The dtype that products of such values are added up in."""
+    return SUMS.get(str(value.ty.dtype), (None,))[0]

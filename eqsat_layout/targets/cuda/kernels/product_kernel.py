@@ -13,13 +13,14 @@ from typing import Any, Final
 
 from tvm import tirx
 
-from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS, UNIT
-from eqsat_layout.targets.cuda.kernels.fills import Fill, Shared, TileShape, bytes_together
-from eqsat_layout.targets.cuda.kernels.fragments import ROWS, Part, multiplied, place_of_sum, zeroed
+from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
+from eqsat_layout.targets.cuda.kernels.fills import Shared
+from eqsat_layout.targets.cuda.kernels.fragments import Part, multiplied, zeroed
 from eqsat_layout.targets.cuda.kernels.operands import Group, Operand
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.results import Results
+from eqsat_layout.targets.cuda.kernels.sides import Side
 from eqsat_layout.targets.cuda.kernels.statements import (
     LANES,
     at,
@@ -33,8 +34,8 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     number,
     sequence,
     vectorized,
-    warp_barrier,
 )
+from eqsat_layout.targets.cuda.kernels.sums_in_rows import stored_in_runs
 from eqsat_layout.tir.structural import substitute
 
 _ADDING: Final = 128
@@ -56,11 +57,13 @@ class _Kernel:
         all_tiles = math.ceil(product.steps.extent / plan.block_steps)
         self._tiles = math.ceil(all_tiles / plan.splits)
         self._warps_down = plan.block_rows // plan.warp_rows
-        self._memory = Shared.of(plan.shared_words, self._arithmetic.operand)
+        self._memory = Shared.of(plan.shared_words, self._arithmetic)
         self._shared = self._memory.words
         self._padded = -(-product.columns.extent // 4) * 4
         shape = [plan.splits, product.batch.extent, product.rows.extent, self._padded]
-        self._parts = tirx.decl_buffer([number(extent) for extent in shape], "float32", "parts", layout=None)
+        self._parts = tirx.decl_buffer(
+            [number(extent) for extent in shape], self._arithmetic.sums, "parts", layout=None
+        )
 
     def function(self) -> Any:
         """All launches, one after the other."""
@@ -82,7 +85,7 @@ class _Kernel:
         batch, row_tile = tirx.floordiv(tile, self._row_tiles), tirx.floormod(tile, self._row_tiles)
         row, column = row_tile * plan.block_rows, column_tile * plan.block_columns
         part = grid[1] if plan.splits > 1 else number(0)
-        sums = local(plan.warp_rows * plan.warp_columns // LANES, "float32", "sums")
+        sums = local(plan.warp_rows * plan.warp_columns // LANES, self._arithmetic.sums, "sums")
         pipeline = self._pipelined(sums, batch, row, column, part, thread)
         stored = self._stored(sums, batch, row, column, part, thread)
         return sequence([*self._memory.allocated(), tirx.AllocBuffer(sums), zeroed(sums), *pipeline, *stored])
@@ -108,23 +111,23 @@ class _Kernel:
         return [*begun, loop(self._tiles, turn), issued("cp.async.wait_group", number(0)), block_barrier()]
 
     def _filled(self, side: int, start: Any, batch: Any, across: Any, step: Any, thread: Any) -> Any:
-        fill, places = self._fills[side], self._product.batch.at(batch)
-        outer, inner = (across, step) if self._along_steps[side] else (step, across)
-        begin = start + side * self._fills[0].shape.words
-        statement = fill.statement(self._memory, begin, outer, inner, thread, self._plan.threads)
+        parts, places = self._parts_of_warps, self._product.batch.at(batch)
+        begin = start + side * parts[0].fill.shape.words
+        statement = parts[side].filled(self._memory, begin, across, step, thread, self._plan.threads)
         return substitute(statement, places)
 
     def _multiplied(self, sums: Any, start: Any, thread: Any) -> Any:
         """A tile: fragment by fragment along the steps."""
+        plan = self._plan
         lane, warp_row, warp_column = self._place_in_block(thread)
-        left, right = self._warp_parts
+        left, right = self._parts_of_warps
         a, b = left.registers(), right.registers()
         statements = [tirx.AllocBuffer(a), tirx.AllocBuffer(b)]
-        for step in range(self._plan.block_steps // self._arithmetic.steps):
+        for step in range(plan.block_steps // self._arithmetic.steps):
             statements += [
                 left.loaded(a, self._shared, start, warp_row, step, lane),
-                right.loaded(b, self._shared, start + self._fills[0].shape.words, warp_column, step, lane),
-                multiplied(self._arithmetic, left, right, sums, a, b),
+                right.loaded(b, self._shared, start + left.fill.shape.words, warp_column, step, lane),
+                multiplied(self._arithmetic, plan.warp_rows, plan.warp_columns, sums, a, b),
             ]
         return sequence(statements)
 
@@ -137,93 +140,32 @@ class _Kernel:
     # ---- operands
 
     @cached_property
-    def _along_steps(self) -> tuple[bool, bool]:
-        """Of both operands: units of 16 bytes lie along the steps; else along the rows, or the columns."""
-        product = self._product
-        left, right = (
-            self._is_along_steps(operand, group)
-            for operand, group in ((product.left, product.rows), (product.right, product.columns))
-        )
-        return left, right
-
-    def _is_along_steps(self, operand: Operand, group: Group) -> bool:
-        product, dtype = self._product, self._arithmetic.operand
-        along, across = (bytes_together(operand, one, product.fixed, dtype) for one in (product.steps, group))
-        return along >= across
-
-    @cached_property
-    def _fills(self) -> tuple[Fill, Fill]:
+    def _parts_of_warps(self) -> tuple[Part, Part]:
         plan, product = self._plan, self._product
-        left = self._fill(product.left, product.rows, plan.block_rows, self._along_steps[0])
-        return left, self._fill(product.right, product.columns, plan.block_columns, self._along_steps[1])
+        even = product.steps.extent == self._tiles * plan.splits * plan.block_steps
 
-    def _fill(self, operand: Operand, group: Group, extent: int, along_steps: bool) -> Fill:
-        steps, total = self._plan.block_steps, self._product.steps.extent
-        rows, inner = (extent, steps) if along_steps else (steps, extent)
-        groups = (group, self._product.steps) if along_steps else (self._product.steps, group)
-        even = group.extent % extent == 0, total == self._tiles * self._plan.splits * steps
-        return Fill(
-            operand,
-            *groups,
-            TileShape(rows, inner * self._arithmetic.operand_bytes // UNIT),
-            self._arithmetic,
-            bytes_together(operand, groups[1], self._product.fixed, self._arithmetic.operand),
-            self._product.fixed,
-            even if along_steps else even[::-1],
-            by_word=not along_steps and self._arithmetic.operand_bytes == 4,
-        )
+        def part(operand: Operand, across: Group, tile: int, extent: int, *, is_left: bool) -> Part:
+            side = Side(operand, across, product.steps, self._arithmetic, product.fixed, is_left)
+            return side.part(tile, plan.block_steps, extent, ends_with_tiles=even)
 
-    @cached_property
-    def _warp_parts(self) -> tuple[Part, Part]:
-        plan = self._plan
-        extents = (plan.warp_rows, plan.warp_columns)
-        left, right = (
-            Part(self._fills[side], self._arithmetic, extents[side], side == 0, self._along_steps[side])
-            for side in range(2)
-        )
-        return left, right
+        left = part(product.left, product.rows, plan.block_rows, plan.warp_rows, is_left=True)
+        return left, part(product.right, product.columns, plan.block_columns, plan.warp_columns, is_left=False)
 
     # ---- results
 
     def _stored(self, sums: Any, batch: Any, row: Any, column: Any, part: Any, thread: Any) -> list[Any]:
-        """Sums through shared memory, 16 rows of a warp at a time: so what is stored together is in one thread."""
         plan = self._plan
         lane, warp_row, warp_column = self._place_in_block(thread)
-        pitch = plan.waiting_words // ROWS
         mine = tirx.floordiv(thread, LANES) * plan.waiting_words
+
+        def store(here: Any, across: Any, total: Any) -> Any:
+            own_row, own_column = row + warp_row + here, column + warp_column + across
+            body = self._kept_part(part, batch, own_row, own_column, total) if plan.splits > 1 else None
+            body = body or self._results.stored(batch, own_row, own_column, total)
+            return self._results.inside(own_row, own_column, plan.block_rows, plan.block_columns, body)
+
         run = 4 if plan.splits > 1 else self._results.run
-        vectors = ROWS * plan.warp_columns // run
-        statements: list[Any] = []
-        for band in range(plan.warp_rows // ROWS):
-            statements += [self._spread(sums, band, mine, pitch, lane), warp_barrier()]
-            for turn in range(math.ceil(vectors / LANES)):
-                vector = lane + turn * LANES
-                here = tirx.floordiv(vector * run, plan.warp_columns)
-                across = tirx.floormod(vector * run, plan.warp_columns)
-
-                def total(along: Any, here: Any = here, across: Any = across) -> Any:
-                    return at(self._shared, mine + here * pitch + across + along)
-
-                own_row, own_column = row + warp_row + band * ROWS + here, column + warp_column + across
-                body = self._kept_part(part, batch, own_row, own_column, total) if plan.splits > 1 else None
-                body = body or self._results.stored(batch, own_row, own_column, total)
-                body = self._results.inside(own_row, own_column, plan.block_rows, plan.block_columns, body)
-                is_there = vector < vectors if vectors % LANES else None
-                statements.append(guarded(is_there, body))
-            statements.append(warp_barrier())
-        return statements
-
-    def _spread(self, sums: Any, band: int, mine: Any, pitch: int, lane: Any) -> Any:
-        """Registers of 16 rows of sums to shared memory."""
-        columns = self._plan.warp_columns // 8
-
-        def pair(tile: int, half: int) -> Any:
-            row, column = place_of_sum(lane, half)
-            register = (band * columns + tile) * 4 + half * 2
-            where = mine + row * pitch + tile * 8 + column
-            return vectorized(2, lambda along: kept(self._shared, at(sums, register + along), where + along))
-
-        return sequence(pair(tile, half) for tile in range(columns) for half in range(2))
+        return stored_in_runs(self._shared, mine, sums, (plan.warp_rows, plan.warp_columns), run, lane, store)
 
     # ---- parts of sums
 
@@ -240,7 +182,8 @@ class _Kernel:
         vector = grid[0] * _ADDING + thread
         rest, column = tirx.floordiv(vector, self._vectors_of_row), tirx.floormod(vector, self._vectors_of_row) * run
         batch, row = tirx.floordiv(rest, product.rows.extent), tirx.floormod(rest, product.rows.extent)
-        total = local(run, "float32", "total")
+        dtype = self._arithmetic.sums
+        total = local(run, dtype, "total")
 
         def add(part: Any) -> Any:
             def lane(along: Any) -> Any:
@@ -251,7 +194,7 @@ class _Kernel:
         body = sequence(
             [
                 tirx.AllocBuffer(total),
-                vectorized(run, lambda along: kept(total, tirx.const(0.0, "float32"), along)),
+                vectorized(run, lambda along: kept(total, tirx.const(0, dtype), along)),
                 loop(self._plan.splits, add),
                 self._results.stored_by(run, batch, row, column, lambda along: at(total, along)),
             ]

@@ -17,23 +17,23 @@ from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan, arithmet
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.machine import CudaMachine
 
-_REACHED: Final = 0.7
+REACHED: Final = 0.7
 """Of the arithmetic of tensor cores, with instructions of warps (assumed; bandwidth is given as it is reached)."""
-_ARRIVAL: Final = 0.8e-6
+ARRIVAL: Final = 0.8e-6
 """Seconds from asking for a tile until it is there (assumed)."""
-_CACHED: Final = 2.0
+CACHED: Final = 2.0
 """How many times faster L2 is than memory (assumed)."""
-_ISSUED: Final = 128 * 1.5e9
+ISSUED: Final = 128 * 1.5e9
 """Instructions of threads that a multiprocessor does in a second."""
-_OF_COPY: Final = 20
+OF_COPY: Final = 20
 """Instructions of an asynchronous copy, with its address and guard (counted in machine code)."""
 _OF_ELEMENT: Final = 30
 """Of an element that a thread loads."""
 _BUSY_THREADS: Final = 256
 """Of a multiprocessor, that keep its tensor cores busy (assumed)."""
-_MOST_THREADS: Final = 1536
+MOST_THREADS: Final = 1536
 """Of a multiprocessor; some have more."""
-_RESERVED: Final = 1024
+RESERVED: Final = 1024
 """Bytes of shared memory of a block that are not its own."""
 
 
@@ -58,9 +58,9 @@ class ProductModel:
         product, machine = self._product, self._machine
         blocks = self._blocks(plan) * plan.splits
         resident = min(
-            machine.shared_bytes // (4 * plan.shared_words + _RESERVED),
+            machine.shared_bytes // (4 * plan.shared_words + RESERVED),
             machine.registers // (plan.registers * plan.threads),
-            _MOST_THREADS // plan.threads,
+            MOST_THREADS // plan.threads,
         )
         waves = math.ceil(blocks / (machine.multiprocessors * resident))
         together = min(resident, math.ceil(blocks / machine.multiprocessors))  # that share a multiprocessor
@@ -69,12 +69,12 @@ class ProductModel:
             together * self._multiplying(plan, together),
             together * self._loading(plan),
             self._reading(plan, min(blocks, together * machine.multiprocessors)),
-            _ARRIVAL / (plan.stages - 1),
+            ARRIVAL / (plan.stages - 1),
         )
         stored = 4 * product.batch.extent * product.rows.extent * product.columns.extent
-        seconds = machine.launch_seconds + waves * (tiles * turn + _ARRIVAL) + stored / machine.bandwidth / 2
+        seconds = machine.launch_seconds + waves * (tiles * turn + ARRIVAL) + stored / machine.bandwidth / 2
         if plan.splits > 1:
-            seconds += machine.launch_seconds + 2 * plan.splits * stored / (_CACHED * machine.bandwidth)
+            seconds += machine.launch_seconds + 2 * plan.splits * stored / (CACHED * machine.bandwidth)
         return seconds
 
     def _blocks(self, plan: ProductPlan) -> int:
@@ -86,7 +86,7 @@ class ProductModel:
     def _multiplying(self, plan: ProductPlan, together: int) -> float:
         """A tile of one block, on tensor cores that it has for itself."""
         arithmetic, machine = self._arithmetic, self._machine
-        flops = machine.flops[_dtype_of_flops(arithmetic)] * _REACHED / machine.multiprocessors
+        flops = machine.flops[dtype_of_flops(arithmetic)] * REACHED / machine.multiprocessors
         products = 2 * arithmetic.products * plan.block_rows * plan.block_columns * plan.block_steps
         loads = 1 / plan.warp_rows + 1 / plan.warp_columns  # of fragments for a product, in shared memory's time
         return products / flops / min(1.0, plan.threads * together / _BUSY_THREADS) / min(1.0, 1 / 32 / loads)
@@ -94,7 +94,7 @@ class ProductModel:
     def _loading(self, plan: ProductPlan) -> float:
         """The instructions of threads that fill a tile."""
         left, right = self._instructions
-        return plan.block_steps * (plan.block_rows * left + plan.block_columns * right) / _ISSUED
+        return plan.block_steps * (plan.block_rows * left + plan.block_columns * right) / ISSUED
 
     def _reading(self, plan: ProductPlan, blocks: int) -> float:
         """Tiles of so many blocks: each byte once from memory, and again from L2."""
@@ -103,15 +103,15 @@ class ProductModel:
         once = size * product.steps.extent * product.batch.extent * (product.rows.extent + product.columns.extent)
         tiles = self._blocks(plan) * math.ceil(product.steps.extent / plan.block_steps)
         from_memory = min(tile, once / tiles)
-        return blocks * max(from_memory, tile / _CACHED) / self._machine.bandwidth
+        return blocks * max(from_memory, tile / CACHED) / self._machine.bandwidth
 
     def _of_element(self, operand: Operand, group: Group) -> float:
         """Instructions that load one element of a tile."""
         dtype, size = self._arithmetic.operand, self._arithmetic.operand_bytes
-        groups = (self._product.steps, group)
+        groups = (self._product.steps, group) if size > 1 else (self._product.steps,)
         together = max(bytes_together(operand, one, self._product.fixed, dtype) for one in groups)
-        return _OF_COPY * size / together if together else _OF_ELEMENT
+        return OF_COPY * size / together if together else _OF_ELEMENT
 
 
-def _dtype_of_flops(arithmetic: Arithmetic) -> str:
+def dtype_of_flops(arithmetic: Arithmetic) -> str:
     return "tensorfloat32" if arithmetic.operand == "float32" else arithmetic.name

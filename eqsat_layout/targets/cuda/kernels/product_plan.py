@@ -13,6 +13,7 @@ from typing import Final
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS, UNIT, Arithmetic
 from eqsat_layout.targets.cuda.kernels.products import Product
+from eqsat_layout.targets.cuda.kernels.sums_in_rows import waiting_words
 from eqsat_layout.targets.cuda.machine import CudaMachine
 
 _BLOCKS: Final = ((32, 32), (32, 64), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128))
@@ -21,11 +22,9 @@ _STEP_BYTES: Final = (64, 128)
 """Of a row of a tile along the steps: 4 or 8 units."""
 _STAGES: Final = (2, 3, 4)
 _SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16)
-_PAD: Final = 8
-"""Words between the rows of sums that wait in shared memory: so pairs of them meet in no bank."""
-_OTHERS: Final = 48
+OTHERS: Final = 48
 """Registers of a thread beside sums and fragments (assumed)."""
-_MOST_REGISTERS: Final = 240
+MOST_REGISTERS: Final = 240
 """Of a thread, by our count: beyond that they spill."""
 _MOST_THREADS: Final = 512
 _MOST_ELEMENTS: Final = 2**31
@@ -60,7 +59,7 @@ class ProductPlan:
     @property
     def waiting_words(self) -> int:
         """Of shared memory, for the sums of 16 rows of a warp that are about to be stored."""
-        return 16 * (self.warp_columns + _PAD)
+        return waiting_words(self.warp_columns)
 
     @property
     def shared_words(self) -> int:
@@ -70,7 +69,7 @@ class ProductPlan:
     def registers(self) -> int:
         """Of a thread, about."""
         fragments = (self.warp_rows // 4 + self.warp_columns // 4) * (2 if self._arithmetic.products > 1 else 1)
-        return self.warp_rows * self.warp_columns // 32 + fragments + _OTHERS
+        return self.warp_rows * self.warp_columns // 32 + fragments + OTHERS
 
     @property
     def _arithmetic(self) -> Arithmetic:
@@ -104,7 +103,7 @@ def _fits(plan: ProductPlan, machine: CudaMachine) -> bool:
     units = plan.block_steps * ARITHMETICS[plan.arithmetic].operand_bytes // UNIT
     return (
         units <= plan.threads <= _MOST_THREADS
-        and plan.registers <= _MOST_REGISTERS
+        and plan.registers <= MOST_REGISTERS
         and plan.registers * plan.threads <= machine.registers
         and 4 * plan.shared_words <= machine.shared_bytes_per_block
     )

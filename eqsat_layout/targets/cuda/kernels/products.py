@@ -59,18 +59,30 @@ class Product:
 
 
 def product_of(func: Any) -> Product:
-    """Raises :class:`~eqsat_layout.errors.Refused` for what is no product."""
+    """Raises :class:`~eqsat_layout.errors.Refused` for what is no product, or none for tensor cores."""
+    product = any_product_of(func)
+    if not product.rows.axes and product.steps.extent < _FEW:
+        raise Refused("nothing is read twice, and little is summed: tensor cores are of no use")
+    return product
+
+
+def any_product_of(func: Any) -> Product:
+    """Where one operand is the same for all rows and columns, too: there are no rows then."""
     func = narrowed(func)
     nests = inlined(nests_of(hidden(func)), list(func.params))
     reductions = [nest for nest in nests if nest.reduced]
     if len(reductions) != 1 or len(nests) > 2 or nests[0] is not reductions[0]:
         raise Refused("it is no reduction, alone or with one nest after it")
-    nest, follower = nests[0], nests[1] if nests[1:] else None
+    return product_of_nest(func, nests[0], nests[1] if nests[1:] else None)
+
+
+def product_of_nest(func: Any, nest: Nest, follower: Nest | None) -> Product:
+    """``nest`` is the sum, and ``follower`` what reads it."""
     if not nest.is_plain or any(as_int(axis.extent) is None for axis in (*nest.spatial, *nest.reduced)):
         raise Refused("its sums are not stored where its axes are, or extents are not known")
     if any(int(axis.extent) == 0 for axis in (*nest.spatial, *nest.reduced)):
         raise Refused("it has no elements")
-    axes, factors, store = nest.spatial, _factors(nest), _own_store(nest)
+    axes, factors, store = nest.spatial, factors_of(nest), _own_store(nest)
     if follower is not None:
         axes, factors, store = _over_axes_of(follower, nest, factors, func)
     spatial, factors, store = _with_groups_apart(axes, *_simplified((*axes, *nest.reduced), factors, store))
@@ -83,10 +95,8 @@ def product_of(func: Any) -> Product:
     rows, columns = (groups[name] for name in names)
     if not columns:
         raise Refused("it has no columns")
-    if not rows and math.prod(int(axis.extent) for axis in groups["steps"]) < _FEW:
-        raise Refused("nothing is read twice, and little is summed: tensor cores are of no use")
     columns.sort(key=lambda axis: access.stride(axis.var) == 1)
-    steps = sorted(groups["steps"], key=lambda axis: _step_key(axis, left, right))
+    steps = sorted(groups["steps"], key=lambda axis: step_key(axis, left, right))
     fixed = {axis.var: tirx.const(0, "int32") for axis in (*spatial, *nest.reduced) if int(axis.extent) == 1}
     batch, *sides, sums = (Group(tuple(axes)) for axes in (groups["batch"], rows, columns, steps))
     return Product(func, nest.buffers[0], store, batch, sides[0], sides[1], sums, left, right, fixed)
@@ -139,11 +149,11 @@ def _simplified(axes: Sequence[Axis], factors: Factors, store: Any) -> tuple[Fac
     analyzer = tvm.sym.Analyzer()
     for axis in axes:
         analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
-    left, right = (Operand(_with_simple_indices(one.value, analyzer)) for one in factors)
-    return (left, right), _with_simple_indices(store, analyzer)
+    left, right = (Operand(with_simple_indices(one.value, analyzer)) for one in factors)
+    return (left, right), with_simple_indices(store, analyzer)
 
 
-def _with_simple_indices(node: Any, analyzer: Any) -> Any:
+def with_simple_indices(node: Any, analyzer: Any) -> Any:
     def on_load(load: Any) -> Any:
         return tirx.BufferLoad(load.source, [analyzer.simplify(index) for index in load.indices])
 
@@ -153,7 +163,7 @@ def _with_simple_indices(node: Any, analyzer: Any) -> Any:
     return structural_map(node, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
 
 
-def _factors(nest: Nest) -> Factors:
+def factors_of(nest: Nest) -> Factors:
     """Those of the product that is added up; refused for other sums."""
     (store,), (init,) = nest.stores, nest.inits
     total = store.value
@@ -225,10 +235,10 @@ def _in_place_of(node: Any, axis: Axis, axes: tuple[Axis, Axis]) -> Any:
         analyzer.bind(one.var, tvm.ir.Range(0, one.extent))
     block, place = axes
     placed = substitute(node, {axis.var: block.var * place.extent + place.var})
-    return _with_simple_indices(placed, analyzer)
+    return with_simple_indices(placed, analyzer)
 
 
-def _step_key(axis: Axis, left: Operand, right: Operand) -> tuple[int, bool, int]:
+def step_key(axis: Axis, left: Operand, right: Operand) -> tuple[int, bool, int]:
     """What is near in memory comes last, in the left operand at first; windows come before."""
     strides = [operand.stride(axis) for operand in (left, right)]
     return sum(stride == 1 for stride in strides), strides[0] == 1, -abs(strides[0] or 0)

@@ -1,0 +1,125 @@
+"""Calls joined to attention: the product that makes scores, their softmax, and the product with the values.
+
+In: a module of kernels that are not scheduled. Out: the same, in which such calls are one PrimFunc where its kernel is
+faster by the models than theirs. It is found by what PrimFuncs compute: a line of calls, read by each other only,
+from one product to another, of which :func:`~eqsat_layout.targets.cuda.kernels.attention.attention_of` makes one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import tvm
+from tvm import relax, s_tir, tirx
+
+from eqsat_layout.passes.call_windows import (
+    Call,
+    CallReplacer,
+    calls_of,
+    is_closed,
+    one_function,
+    window_arguments,
+    window_key,
+)
+from eqsat_layout.targets.cuda.kernels.attention import REDUCTIONS, Attention, attention_of
+from eqsat_layout.targets.cuda.kernels.attention_plan import tiles_of
+from eqsat_layout.targets.cuda.kernels.product_model import ProductModel, plans_for
+from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
+from eqsat_layout.targets.cuda.kernels.products import Product, product_of
+from eqsat_layout.targets.cuda.machine import CudaMachine
+from eqsat_layout.targets.schedules.attempts import unless_refused
+from eqsat_layout.tir.structural import nodes_of
+
+_LONGEST: Final = 5
+"""Calls in a line."""
+
+
+def join_attention(mod: tvm.IRModule, machine: CudaMachine) -> tvm.IRModule:
+    """``mod`` itself where there is none."""
+    builder = relax.BlockBuilder(mod)
+    joiner = _Joiner(mod, machine, builder)
+    is_changed = False
+    for name, function in mod.functions.items():
+        calls = joiner.joined(function) if isinstance(function, relax.Function) else {}
+        if calls:
+            builder.update_func(name, CallReplacer(mod, calls).visit_expr(function))
+            is_changed = True
+    return relax.transform.DeadCodeElimination()(builder.get()) if is_changed else mod
+
+
+@dataclass
+class _Joiner:
+    mod: tvm.IRModule
+    machine: CudaMachine
+    builder: Any
+    _made: dict[Any, Any] = field(default_factory=dict)
+    _products: dict[Any, Product | None] = field(default_factory=dict)
+
+    def joined(self, function: Any) -> dict[Any, Any]:
+        """By variable the call that gives it from now on; ``None``: it is not needed any more."""
+        found: dict[Any, Any] = {}
+        calls, readers = calls_of(function)
+        makers = {call.var: call for call in calls}
+        for end in calls:
+            lines = self._lines([end], makers, readers) if self._product(end) is not None else ()
+            for window in lines:
+                callee = self._callee(window)
+                if callee is not None:
+                    found |= {call.var: None for call in window[:-1]}
+                    found[end.var] = relax.call_tir(callee, relax.Tuple(window_arguments(window)), end.ty)
+                    break
+        return found
+
+    def _lines(
+        self, window: list[Call], makers: Mapping[Any, Call], readers: Mapping[Any, list[Any]]
+    ) -> Iterator[list[Call]]:
+        """Those that end with a window, begin with a product and reduce as often as attention does."""
+        for arg in window[0].args:
+            longer = [makers[arg], *window] if arg in makers else window
+            if longer is window or not is_closed(longer, readers):
+                continue
+            if self._product(longer[0]) is None:
+                yield from self._lines(longer, makers, readers) if len(longer) < _LONGEST else ()
+            elif sum(map(self._count_reductions, longer)) >= REDUCTIONS:
+                yield longer
+
+    def _product(self, call: Call) -> Product | None:
+        if call.callee not in self._products:
+            self._products[call.callee] = unless_refused(lambda: product_of(self.mod[call.callee]))
+        return self._products[call.callee]
+
+    def _count_reductions(self, call: Call) -> int:
+        blocks = nodes_of(self.mod[call.callee].body, s_tir.SBlock)
+        return sum(block.init is not None for block in blocks)
+
+    def _callee(self, window: Sequence[Call]) -> Any:
+        """The variable of one PrimFunc that does what the calls of a window do; ``None`` where there is none."""
+        key = window_key(window)
+        if key not in self._made:
+            function = one_function(self.mod, window)
+            is_faster = isinstance(function, tirx.PrimFunc) and self._is_faster(function, window)
+            name = "_".join(dict.fromkeys(str(call.callee.name_hint) for call in window))
+            self._made[key] = self.builder.add_func(function, name) if is_faster else None
+        return self._made[key]
+
+    def _is_faster(self, function: Any, window: Sequence[Call]) -> bool:
+        attention = unless_refused(lambda: attention_of(function))
+        tiles = attention and unless_refused(lambda: tiles_of(attention, self.machine))
+        if not attention or not tiles:
+            return False
+        return tiles[0].seconds(self.machine) < sum(self._alone(attention, call) for call in window)
+
+    def _alone(self, attention: Attention, call: Call) -> float:
+        """Seconds of a call by itself; what is no product moves the scores at least."""
+        product = self._product(call)
+        if product is not None:
+            return ProductModel(product, arithmetic_of(product), self.machine).seconds(
+                plans_for(product, self.machine)[0]
+            )
+        values = attention.values
+        scores = math.prod(group.extent for group in (values.batch, values.rows, values.steps))
+        moved = 2.0 * scores * int(tvm.DataType(attention.dtype).bits) / 8
+        return self.machine.launch_seconds + moved / self.machine.bandwidth

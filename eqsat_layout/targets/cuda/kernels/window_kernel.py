@@ -1,0 +1,273 @@
+"""Depthwise convolutions: a thread has some channels that lie together, at neighbouring places along one axis.
+
+In: a PrimFunc of a sum of products in which one operand is the same for all places, and windows of the other one slide
+along an axis. Out: a PrimFunc without blocks that launches one kernel. What windows of neighbours share is loaded once,
+and sums are in single precision, one after the other. Refused: channels that do not lie together, windows that do not
+slide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cuda.kernels.operands import Group, Operand
+from eqsat_layout.targets.cuda.kernels.products import Product, any_product_of
+from eqsat_layout.targets.cuda.kernels.results import Results
+from eqsat_layout.targets.cuda.kernels.runs import in_runs
+from eqsat_layout.targets.cuda.kernels.statements import (
+    at,
+    guarded,
+    kept,
+    launched,
+    local,
+    loop,
+    number,
+    sequence,
+)
+from eqsat_layout.targets.cuda.machine import CudaMachine
+from eqsat_layout.targets.gpu.kernels.nests import Axis
+from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.tir.structural import substitute
+
+_THREADS: Final = 128
+_PLACES: Final = (8, 7, 6, 5, 4, 3, 2, 1)
+"""Of a thread."""
+_LANES: Final = 16
+"""Bytes of channels that are loaded together."""
+_ENOUGH: Final = 512
+"""Threads of a multiprocessor that hide the time of loads (assumed)."""
+_MOST_REGISTERS: Final = 160
+"""Of a thread, for what it loads and sums."""
+_FLOATS: Final = ("float16", "bfloat16", "float32")
+
+
+def window_kernel(func: Any, machine: CudaMachine) -> Any:
+    """Raises :class:`~eqsat_layout.errors.Refused` for what is no such sum."""
+    product = any_product_of(func)
+    if product.rows.axes:
+        raise Refused("both operands depend on the place")
+    lines = [line for line in _lines(product) if line.registers <= _MOST_REGISTERS]
+    if not lines:
+        raise Refused("no windows slide along an axis, or they are too large")
+    line = min(lines, key=lambda one: one.cost(machine))
+    return product.func.with_body(_Kernel(line).launch())
+
+
+@dataclass(frozen=True)
+class _Line:
+    """``places`` results of a thread along an axis, ``lanes`` of them along the channels at each.
+
+    Along ``step`` windows slide: ``ratio`` steps on is the next place. ``has_weights_together``: of a run of channels.
+    """
+
+    product: Product
+    axis: Axis
+    step: Axis
+    channel: Axis
+    ratio: int
+    lanes: int
+    places: int
+    has_weights_together: bool
+
+    @property
+    def steps(self) -> int:
+        return int(self.step.extent)
+
+    @property
+    def loaded(self) -> int:
+        """Elements along the axis that windows of all places have."""
+        return (self.places - 1) * self.ratio + self.steps
+
+    @property
+    def others(self) -> Group:
+        """The axes that are not tiled."""
+        taken = (self.axis, self.channel)
+        return Group(tuple(axis for axis in self._axes if not any(axis.var.same_as(one.var) for one in taken)))
+
+    @property
+    def threads(self) -> int:
+        return math.prod(int(axis.extent) for axis in self._axes) // (self.places * self.lanes)
+
+    @property
+    def registers(self) -> int:
+        """Of 4 bytes, for sums, data and weights."""
+        size = int(tvm.DataType(self.product.dtype).bits) // 8
+        return (4 * self.places + size * (self.loaded + self.steps)) * self.lanes // 4
+
+    @property
+    def _axes(self) -> tuple[Axis, ...]:
+        return (*self.product.columns.axes, *self.product.batch.axes)
+
+    def cost(self, machine: CudaMachine) -> float:
+        """Loads for an element, more where too few threads wait for theirs."""
+        weights = self.steps * (1 if self.has_weights_together else self.lanes)
+        loads = (self.loaded + weights) / (self.places * self.lanes)
+        idle = max(1.0, machine.multiprocessors * _ENOUGH / self.threads)
+        return loads * idle
+
+
+def _lines(product: Product) -> Iterator[_Line]:
+    dtypes = {product.left.dtype, product.right.dtype}
+    if len(dtypes) != 1 or not dtypes <= set(_FLOATS) or any(one.guarded is None for one in _operands(product)):
+        return
+    data, weight = _operands(product)
+    for channel in product.batch.axes:
+        lanes = _lanes(product, channel)
+        has_weights_together = _is_run(product, weight, channel, lanes)
+        for axis in reversed(product.columns.axes) if lanes > 1 else ():
+            for step in product.steps.axes:
+                ratio = _ratio(data, axis, step)
+                for places in _PLACES if ratio else ():
+                    if int(axis.extent) % places == 0 and not weight.uses(axis):
+                        yield _Line(product, axis, step, channel, ratio, lanes, places, has_weights_together)
+
+
+def _operands(product: Product) -> tuple[Operand, Operand]:
+    """What windows slide over, and what is the same for all places."""
+    return (product.right, product.left)
+
+
+def _lanes(product: Product, channel: Axis) -> int:
+    """Elements along the channels that lie together in the data."""
+    longest = _LANES * 8 // tvm.DataType(product.dtype).bits
+    fitting = (lanes for lanes in (8, 4, 2) if lanes <= longest)
+    return next((lanes for lanes in fitting if _is_run(product, _operands(product)[0], channel, lanes)), 1)
+
+
+def _is_run(product: Product, operand: Operand, channel: Axis, lanes: int) -> bool:
+    """They are one load."""
+    assert operand.guarded is not None
+    load, guard = operand.guarded
+    return in_runs(load.source, list(load.indices), Group((channel,)), lanes, product.fixed, guard)
+
+
+def _ratio(data: Operand, axis: Axis, step: Axis) -> int:
+    """How many steps on a window of the next place begins; 0 if it does not."""
+    assert data.guarded is not None
+    load, _ = data.guarded
+    access = StageAccess(load.source, tuple(load.indices))
+    along, inside = access.stride(axis.var), access.stride(step.var)
+    if not along or not inside or along % inside or along // inside not in range(1, int(step.extent) + 1):
+        return 0
+    ratio = along // inside
+    moved = [_moved(data.guarded, var, by) for var, by in ((axis.var, 1), (step.var, ratio))]
+    return ratio if tvm_ffi.structural_equal(*moved) else 0
+
+
+def _moved(guarded_load: tuple[Any, Any], var: Any, by: int) -> list[Any]:
+    """Indices and guard where a variable is larger."""
+    load, condition = guarded_load
+    analyzer = tvm.sym.Analyzer()
+    return [analyzer.simplify(substitute(one, {var: var + by})) for one in (*load.indices, condition)]
+
+
+class _Kernel:
+    def __init__(self, line: _Line) -> None:
+        self._line, self._product = line, line.product
+        product = line.product
+        own = [Group((axis,)) for axis in (line.axis, line.channel)]
+        self._results = Results(_with_axes(product, line.others, *own))
+        self._data, self._weight = _operands(product)
+        self._window = Group(tuple(axis for axis in product.steps.axes if not axis.var.same_as(line.step.var)))
+
+    def launch(self) -> Any:
+        threads = min(_THREADS, self._line.threads)
+        return launched((math.ceil(self._line.threads / threads),), threads, self._block)
+
+    def _block(self, grid: Any, thread: Any) -> Any:
+        line = self._line
+        number_ = grid[0] * min(_THREADS, line.threads) + thread
+        channels, places = int(line.channel.extent) // line.lanes, int(line.axis.extent) // line.places
+        rest, channel = tirx.floordiv(number_, channels), tirx.floormod(number_, channels) * line.lanes
+        other, place = tirx.floordiv(rest, places), tirx.floormod(rest, places) * line.places
+        here = {**self._product.fixed, **line.others.at(other), line.axis.var: place, line.channel.var: channel}
+        sums = local(line.places * line.lanes, "float32", "sums")
+        body = sequence(
+            [
+                tirx.AllocBuffer(sums),
+                self._each(line.places, lambda index: kept(sums, tirx.const(0.0, "float32"), index)),
+                loop(self._window.extent, lambda turn: self._added(sums, {**here, **self._window.at(turn)})),
+                *self._stored(sums, other, place, channel),
+            ]
+        )
+        return guarded(number_ < line.threads if line.threads % _THREADS else None, body)
+
+    def _added(self, sums: Any, here: Mapping[Any, Any]) -> Any:
+        """All windows, where the other steps are at one place."""
+        line = self._line
+        data = local(line.loaded * line.lanes, self._data.dtype, "data")
+        weight = local(line.steps * line.lanes, self._weight.dtype, "weight")
+        statements = [tirx.AllocBuffer(data), tirx.AllocBuffer(weight)]
+        for place in range(line.loaded):
+            window = min(place // line.ratio, line.places - 1)
+            there = {line.axis.var: here[line.axis.var] + window, line.step.var: number(place - window * line.ratio)}
+            statements.append(self._loaded(data, place, self._data, {**here, **there}))
+        for step in range(line.steps):
+            statements.append(self._loaded(weight, step, self._weight, {**here, line.step.var: number(step)}))
+        for window in range(line.places):
+            for step in range(line.steps):
+                statements += self._multiplied(sums, data, weight, window, step)
+        return sequence(statements)
+
+    def _multiplied(self, sums: Any, data: Any, weight: Any, window: int, step: int) -> list[Any]:
+        line = self._line
+
+        def wide(value: Any) -> Any:
+            return value if str(value.ty.dtype) == "float32" else tirx.Cast("float32", value)
+
+        found: list[Any] = []
+        for lane in range(line.lanes):
+            own = window * line.lanes + lane
+            a = wide(at(data, (window * line.ratio + step) * line.lanes + lane))
+            b = wide(at(weight, step * line.lanes + lane))
+            found.append(kept(sums, at(sums, own) + a * b, own))
+        return found
+
+    def _loaded(self, registers: Any, index: int, operand: Operand, there: Mapping[Any, Any]) -> Any:
+        """A run of elements; zeros where the guard says so."""
+        line = self._line
+        assert operand.guarded is not None
+        load, guard = operand.guarded
+        condition = tvm.sym.Analyzer().simplify(substitute(guard, there))
+
+        def element(lane: Any) -> Any:
+            places = {**there, line.channel.var: there[line.channel.var] + lane}
+            indices = (tvm.sym.Analyzer().simplify(substitute(one, places)) for one in load.indices)
+            return kept(registers, at(load.source, *indices), index * line.lanes + lane)
+
+        def zero(lane: Any) -> Any:
+            return kept(registers, tirx.const(0.0, operand.dtype), index * line.lanes + lane)
+
+        is_run = operand is self._data or line.has_weights_together
+        copied = loop(line.lanes, element, tirx.ForKind.VECTORIZED if is_run else tirx.ForKind.UNROLLED)
+        if isinstance(condition, tirx.IntImm) and int(condition):
+            return copied
+        return tirx.IfThenElse(condition, copied, loop(line.lanes, zero, tirx.ForKind.UNROLLED))
+
+    def _stored(self, sums: Any, other: Any, place: Any, channel: Any) -> Iterator[Any]:
+        line = self._line
+        run = min(self._results.run, line.lanes)
+        for window in range(line.places):
+            for first in range(0, line.lanes, run):
+                begin = window * line.lanes + first
+
+                def total(lane: Any, begin: int = begin) -> Any:
+                    return at(sums, begin + lane)
+
+                yield self._results.stored_by(run, other, place + window, channel + first, total)
+
+    def _each(self, places: int, body: Any) -> Any:
+        return sequence(body(index) for index in range(places * self._line.lanes))
+
+
+def _with_axes(product: Product, others: Group, axis: Group, channel: Group) -> Product:
+    """As results are stored."""
+    return replace(product, batch=others, rows=axis, columns=channel)

@@ -1,0 +1,77 @@
+"""Depthwise convolutions: neighbours share what they load."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from programs import program
+from targets.cuda.cases import Case, conv, matmul
+from targets.cuda.running import H100, Kernels, in_double_precision, inputs_of, relative_error, result_of
+from targets.cuda.simulating import check
+from tvm import relax
+from tvm.relax import op
+
+from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cuda.kernels.window_kernel import window_kernel
+
+TOLERANCES = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6}
+
+
+def depthwise(size: tuple[int, int], channels: int, window: tuple[int, int], **options: Any) -> Case:
+    return conv(size, channels, channels, window, groups=channels, **options)
+
+
+CASES = {
+    "3x3": depthwise((8, 14), 24, (3, 3), pad=1),
+    "strides": depthwise((9, 15), 16, (3, 3), pad=1, stride=2, batch=2),
+    "without a pad": depthwise((7, 10), 8, (5, 5)),
+    "six channels": depthwise((6, 8), 6, (3, 3), pad=1),
+}
+
+
+@pytest.mark.parametrize(("name", "dtype"), [*((name, "float32") for name in CASES), *(("3x3", d) for d in TOLERANCES)])
+def test_windows_of_each_channel(name: str, dtype: str) -> None:
+    func, twin = CASES[name](dtype, "float32", dtype), CASES[name]("float64", "float64", "float64")
+    kernels = Kernels(window_kernel(func, H100))
+    arrays = inputs_of(func)
+    first = result_of(kernels, arrays)
+    assert relative_error(first, in_double_precision(twin, arrays)) < TOLERANCES[dtype]
+    for order in (1, 2):
+        assert (result_of(kernels, arrays, order) == first).all()
+
+
+def test_neighbours_share_what_they_load() -> None:
+    """A place of 3x3 has 9 elements of data and 9 weights; two thirds of the former are its neighbours' too."""
+    func = depthwise((56, 56), 96, (3, 3), pad=1, batch=32)("float16", "float32", "float16")
+    (source,) = Kernels(window_kernel(func, H100)).sources.values()
+    loads = len(re.findall(r"= \*\(uint4\*\)\(\w_ptr", source)) * 3  # a loop over the rows of a window
+    places = len(re.findall(r"\*\(uint4\*\)\(d_ptr[^;]*= ", source))
+    assert places > 1
+    assert loads / places < 8
+
+
+def test_a_network_s_depthwise_convolution_is_one_launch() -> None:
+    def body(builder: Any, x: Any) -> Any:
+        weight = np.random.default_rng(0).standard_normal((16, 1, 3, 3)).astype("float32")
+        y = builder.emit(op.nn.conv2d(x, relax.const(weight), padding=1, groups=16))
+        return builder.emit(op.nn.relu(y))
+
+    (source,) = check(program(body, (1, 16, 8, 8))).sources.values()
+    assert "float4" in source
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (matmul(8, 8, 8), "both operands depend on the place"),
+        (depthwise((8, 8), 16, (3, 3), layout="NCHW"), "no windows slide"),
+        (depthwise((9, 12), 8, (3, 3), pad=2, dilation=2), "no windows slide"),
+        (depthwise((1, 80), 8, (1, 71)), "too large"),
+    ],
+)
+def test_refusals_say_why(case: Case, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        window_kernel(case("float16", "float32", "float16"), H100)
