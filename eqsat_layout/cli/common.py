@@ -37,6 +37,10 @@ ShapeOption = Annotated[
 ApproxOption = Annotated[
     bool, typer.Option("--approx/--exact", help="Also algorithms that round differently, such as Winograd.")
 ]
+PrecisionOption = Annotated[
+    str | None,
+    typer.Option(metavar="float16", help="Compute the products of a float32 model with operands in half precision."),
+]
 RulesOption = Annotated[
     list[Path] | None, typer.Option(metavar="FILE", help="Rule file to use besides the shipped ones. Repeatable.")
 ]
