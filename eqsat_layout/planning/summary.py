@@ -55,10 +55,16 @@ def _assumed_sizes(program: Program) -> Iterator[str]:
         )
 
 
+def _kept_back(teller: Teller) -> Iterator[str]:
+    """What symbols kept from being offered."""
+    for op, algorithms in teller.kept_back().items():
+        yield f"{op}: {', '.join(algorithms)} not offered, because sizes are known at run time only"
+
+
 def summarise(make_module: Callable[[], Any], regions: Sequence[Region], search: Search) -> Plan:
     """The plan of the ``regions``; ``make_module`` writes it down."""
     program, costs, teller = search.program, search.costs, Teller(search)
-    notes = [*program.notes, *_assumed_sizes(program)]
+    notes = [*program.notes, *_assumed_sizes(program), *_kept_back(teller)]
     written = [_written_cost(region, program, costs) for region in regions]
     for region, cost in zip(regions, written, strict=True):
         notes += [*region.saturated.notes, *_desires(region, cost)]

@@ -152,7 +152,7 @@ def test_products_in_half_precision(tmp_path: Path) -> None:
         assert "precision 'float8' is not known; did you mean" in refused(command, model, "--precision", "float8")
 
 
-@pytest.mark.parametrize("text", ["x", "=1", "x=1,", "x=a", "x=-1", "x=1.5"])
+@pytest.mark.parametrize("text", ["x", "=1", "x=1,", "x=a", "x=-1", "x=1-", "x=1-2|3", "x=1.5"])
 def test_a_shape_that_is_none_is_refused(model: Path, text: str) -> None:
     assert refused("plan", model, "--shape", text) == f"--shape '{text}': expected NAME=SIZE[,SIZE...]"
 
@@ -160,6 +160,7 @@ def test_a_shape_that_is_none_is_refused(model: Path, text: str) -> None:
 def test_shapes_are_read_by_input() -> None:
     assert parse_shapes(["a=b=1, 3,?", "s="]) == {"a=b": (1, 3, None), "s": ()}
     assert parse_shapes(["x=1|8,3"]) == {"x": ((1, 8), 3)}
+    assert parse_shapes(["x=1-32,3"]) == {"x": (range(1, 33), 3)}
     assert parse_shapes([]) is None
 
 
