@@ -32,7 +32,7 @@ ShapeOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=SIZES",
-        help='Sizes of an input: "x=1,3,224,224"; "?" leaves one open, "1|8" is made for both, "1-32" for 1, 2, 4 ... 32.',
+        help='Sizes of an input: "x=1,3,224,224"; "?" leaves one open, "1|8" is made for both, "1-8" for 1, 2, 4, 8.',
     ),
 ]
 ApproxOption = Annotated[
