@@ -64,8 +64,8 @@ def _kept_back(teller: Teller) -> Iterator[str]:
 
 
 def _gained_nothing(regions: Sequence[Region], search: Search, teller: Teller, said: Sequence[str]) -> Iterator[str]:
-    """The rules of the user's that were applied without a trace in what is run, those left out of which is ``said``
-    something already. Where an op is gone, a rule may be why."""
+    """The rules of the user's that were applied without a trace in what is run, but for those that ``said`` speaks of
+    already. Where an op is gone, a rule may be why, and nothing is said."""
     rules = [rule for rule in users_rules(search.commands) if not any(rule.label in note for note in said)]
     if not rules or any(change.now == GONE for change in teller.changes(regions)):
         return

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from eqsat_layout.errors import LayoutError
 from eqsat_layout.extract.baseline import run_cost
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Graph, Signature
@@ -117,7 +118,10 @@ class Teller:
         computation, offers = signature.computation, self.search.offers
         if computation is None or not computation.is_contraction:
             return
-        conv = convolution_of(sized(computation) if signature.symbols else computation)
+        try:
+            conv = convolution_of(sized(computation) if signature.symbols else computation)
+        except LayoutError:  # nothing is known of what it would be
+            return
         if conv is None:
             return
         offered = {alternative.name.partition("@")[0] for alternative in offers.graphs.get(signature.key, ())}

@@ -12,6 +12,7 @@ from typing import Any, Final
 import tvm
 from tvm import tirx
 
+from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Extent
 from eqsat_layout.tir.affine import Term
 from eqsat_layout.tir.computation import SYMBOL_SIZE, Computation, Value
@@ -22,7 +23,7 @@ _SIZES: Final = ("extent", "shape")
 
 
 def sized(computation: Computation) -> Computation:
-    """Raises :class:`~eqsat_layout.errors.LayoutError` for an extent that is no arithmetic of symbols."""
+    """Raises :class:`~eqsat_layout.errors.LayoutError` where an extent is no size then, such as ``n - 100``."""
     found: Computation = _sized(computation)
     return found
 
@@ -48,4 +49,10 @@ def _number(extent: Extent) -> int:
     if isinstance(extent, int):
         return extent
     symbols = {name: tirx.IntImm("int64", SYMBOL_SIZE) for name in symbols_in(extent)}
-    return int(tvm.sym.Analyzer().simplify(expr_of(extent, symbols)))
+    try:
+        size = tvm.sym.Analyzer().simplify(expr_of(extent, symbols))
+    except tvm.error.InternalError as error:  # TVM divides by zero
+        raise LayoutError(f"{extent} is no size where symbols are {SYMBOL_SIZE}") from error
+    if not isinstance(size, tirx.IntImm) or size.value < 1:
+        raise LayoutError(f"{extent} is no size where symbols are {SYMBOL_SIZE}, but {size}")
+    return int(size)
