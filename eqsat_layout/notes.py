@@ -41,7 +41,8 @@ class Notes:
         self.has_faults = True
         if (whole := f"{text}: {reason}") not in self._texts:
             self._texts[whole] = None
-            _logger.warning("%s: %s", text, reason, exc_info=error)
+            _logger.warning("%s: %s", text, reason)
+            _logger.debug("%s", text, exc_info=error)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._texts)

@@ -13,6 +13,7 @@ import typer
 from eqsat_layout.cli.common import (
     ApproxOption,
     DebugOption,
+    PrecisionOption,
     RulesOption,
     ShapeOption,
     SourceArgument,
@@ -43,6 +44,7 @@ def plan(
     ] = False,
     rules: RulesOption = None,
     approx: ApproxOption = True,
+    precision: PrecisionOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Print what would be chosen for the model in FILE, as it is compiled. No module is written."""
@@ -57,7 +59,7 @@ def plan(
 
         stages = Stages(console)
         with stages("read", file.name):
-            mod = prepared(as_module(file, {"shapes": shapes})[0])
+            mod = prepared(as_module(file, {"shapes": shapes, "precision": precision})[0])
         with stages("plan"):
             found = make_plan(mod, parsed_target, approx=approx, rules=rules)
         if output:
@@ -80,6 +82,7 @@ def compile(
     target: TargetOption = None,
     rules: RulesOption = None,
     approx: ApproxOption = True,
+    precision: PrecisionOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Compile the model in FILE to a library, for `run`, `eqsat_layout.Session` and TVM's virtual machine.
@@ -102,7 +105,9 @@ def compile(
         check_output(destination, own.suffix)
         stages, notes = Stages(console), list[str]()
         with stages("compile", file.name):
-            session = Session(file, target=own, shapes=shapes, rules=rules, approx=approx, notes=notes)
+            session = Session(
+                file, target=own, shapes=shapes, rules=rules, approx=approx, precision=precision, notes=notes
+            )
         with stages("write", str(destination)):
             session.save(destination)
         console.print()
@@ -142,6 +147,7 @@ def bench(
         typer.Option(metavar="ENGINE...", help="onnxruntime, openvino (ONNX files), torch (.pt2). Default: all."),
     ] = None,
     shape: ShapeOption = None,
+    precision: PrecisionOption = None,
     rounds: Annotated[int, typer.Option(min=1, help="How often every engine has its turn.")] = 10,
     seed: Annotated[int, typer.Option(help="Of random inputs.")] = 0,
     debug: DebugOption = False,
@@ -155,4 +161,4 @@ def bench(
         from eqsat_layout.cli.bench import BenchOptions, run_bench
 
         asked = tuple(against or ()) + tuple(more or ())
-        run_bench(BenchOptions(file, asked, shapes, rounds, seed), console)
+        run_bench(BenchOptions(file, asked, shapes, rounds, seed, precision), console)

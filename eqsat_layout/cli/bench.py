@@ -41,6 +41,7 @@ class BenchOptions:
     shapes: Mapping[str, Sequence[Any]] | None
     rounds: int
     seed: int
+    precision: str | None = None
 
 
 @dataclass
@@ -63,7 +64,7 @@ class _Peer:
     def __init__(self, name: str, options: BenchOptions):
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        arguments = (name, options.file, options.shapes, options.seed, theirs)
+        arguments = (name, options.file, options.shapes, options.seed, options.precision, theirs)
         self.process = context.Process(target=serve, args=arguments, daemon=True)
         self.process.start()
         theirs.close()

@@ -21,7 +21,7 @@ from eqsat_layout.errors import EqsatError
 if TYPE_CHECKING:
     from eqsat_layout.report.plan import Plan
 
-_SIZES = re.compile(r"[0-9]+(\|[0-9]+)*")
+_SIZES = re.compile(r"[0-9]+(\|[0-9]+)*|[0-9]+-[0-9]+")
 
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 TargetOption = Annotated[
@@ -31,11 +31,16 @@ TargetOption = Annotated[
 ShapeOption = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME=SIZES", help='Sizes of an input: "x=1,3,224,224"; "?" leaves one open, "1|8" is made for both.'
+        metavar="NAME=SIZES",
+        help='Sizes of an input: "x=1,3,224,224"; "?" leaves one open, "1|8" is made for both, "1-8" for 1, 2, 4, 8.',
     ),
 ]
 ApproxOption = Annotated[
     bool, typer.Option("--approx/--exact", help="Also algorithms that round differently, such as Winograd.")
+]
+PrecisionOption = Annotated[
+    str | None,
+    typer.Option(metavar="float16", help="Compute the products of a float32 model with operands in half precision."),
 ]
 RulesOption = Annotated[
     list[Path] | None, typer.Option(metavar="FILE", help="Rule file to use besides the shipped ones. Repeatable.")
@@ -46,7 +51,7 @@ SourceArgument = Annotated[
 
 
 def parse_shapes(options: Sequence[str] | None) -> dict[str, tuple[Any, ...]] | None:
-    """``["x=1|8,3,?"]`` as ``{"x": ((1, 8), 3, None)}``; None for no options."""
+    """``["x=1|8,3,?,1-4"]`` as ``{"x": ((1, 8), 3, None, range(1, 5))}``; None for no options."""
     shapes: dict[str, tuple[Any, ...]] = {}
     for option in options or ():
         name, equals, sizes = option.rpartition("=")
@@ -58,6 +63,9 @@ def parse_shapes(options: Sequence[str] | None) -> dict[str, tuple[Any, ...]] | 
 
 
 def _size(word: str) -> Any:
+    if "-" in word:
+        first, last = map(int, word.split("-"))
+        return range(first, last + 1)
     sizes = () if word == "?" else tuple(map(int, word.split("|")))
     return sizes if len(sizes) > 1 else sizes[0] if sizes else None
 

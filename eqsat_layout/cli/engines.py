@@ -42,12 +42,12 @@ class Engine:
         return None if importlib.util.find_spec(self.package) else "is not installed"
 
 
-def serve(name: str, path: Path, shapes: Shapes, seed: int, pipe: Any) -> None:
+def serve(name: str, path: Path, shapes: Shapes, seed: int, precision: str | None, pipe: Any) -> None:
     """The process of an engine. Sends its inputs if it is our own, else receives them; then its results; then, whenever
-    it is asked to, seconds of each run of a burst. A failure is sent as a text."""
+    it is asked to, seconds of each run of a burst. A failure is sent as a text. ``precision`` is of our own."""
     try:
         if name == OWN:
-            run, feed = _own(path, shapes, seed)
+            run, feed = _own(path, shapes, seed, precision)
             pipe.send(feed)
         else:
             run = ENGINES[name].start(path, shapes, pipe.recv())
@@ -68,11 +68,11 @@ def _burst(run: Run) -> list[float]:
     return seconds
 
 
-def _own(path: Path, shapes: Shapes, seed: int) -> tuple[Run, dict[str, Any]]:
+def _own(path: Path, shapes: Shapes, seed: int, precision: str | None) -> tuple[Run, dict[str, Any]]:
     from eqsat_layout.session.examples import random_feed
     from eqsat_layout.session.session import Session
 
-    session = Session(path, shapes=shapes)
+    session = Session(path, shapes=shapes, precision=precision)
     feed = random_feed(session.inputs, shapes, seed)
     return (lambda: session.run(None, feed)), feed
 

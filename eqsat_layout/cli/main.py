@@ -16,6 +16,7 @@ from eqsat_layout.cli import answers
 from eqsat_layout.cli.common import (
     ApproxOption,
     DebugOption,
+    PrecisionOption,
     RulesOption,
     ShapeOption,
     SourceArgument,
@@ -144,6 +145,7 @@ def optimize(
         bool, typer.Option("--explain", help="Say why each transform stays and how each op came to its layouts.")
     ] = False,
     approx: ApproxOption = True,
+    precision: PrecisionOption = None,
     candidates: Annotated[
         bool,
         typer.Option(
@@ -167,7 +169,7 @@ def optimize(
         from eqsat_layout.planning.given import as_module
 
         with stages("read", file.name):
-            mod, _ = as_module(file, {"shapes": shapes})
+            mod, _ = as_module(file, {"shapes": shapes, "precision": precision})
         from eqsat_layout.planning.pipeline import plan as make_plan
 
         with stages("plan"):
@@ -242,6 +244,7 @@ def tune(
     ] = None,
     key: Annotated[str | None, typer.Option(help="What the tracker knows the device by.")] = None,
     approx: ApproxOption = True,
+    precision: PrecisionOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Measure the kernels that decide how MODEL is best compiled, and keep them. Run again, it goes on."""
@@ -252,7 +255,7 @@ def tune(
         from eqsat_layout.cli.tune import TuneOptions, run_tune
 
         shapes = parse_shapes(shape)
-        options = TuneOptions(model, parse_target(target), seconds, output, tracker, key, approx, shapes)
+        options = TuneOptions(model, parse_target(target), seconds, output, tracker, key, approx, shapes, precision)
         finished = run_tune(options, console)
     if not finished:
         raise typer.Exit(130)

@@ -21,6 +21,7 @@ from eqsat_layout.cli.stages import Stages
 from eqsat_layout.cost.database import Database
 from eqsat_layout.models import resnet50
 from eqsat_layout.planning.given import as_module
+from eqsat_layout.planning.options import Options
 from eqsat_layout.report.text import format_seconds
 from eqsat_layout.tuning.remote import Remote
 from eqsat_layout.tuning.tune import TuneInterrupt, TuneReport, TuneState, tune
@@ -44,6 +45,7 @@ class TuneOptions:
     key: str | None
     approx: bool
     shapes: Mapping[str, Sequence[Any]] | None = None
+    precision: str | None = None
 
 
 def run_tune(options: TuneOptions, console: Console) -> bool:
@@ -101,11 +103,12 @@ def report_table(report: TuneReport) -> Table:
 
 
 def _model(options: TuneOptions, stages: Stages) -> Any:
+    asked: Options = {"shapes": options.shapes, "precision": options.precision}
     if options.model is None:
         with stages("model", "ResNet-50, 1x3x224x224"):
-            return as_module(resnet50(), {"shapes": options.shapes})[0]
+            return as_module(resnet50(), asked)[0]
     with stages("read", options.model.name):
-        return as_module(options.model, {"shapes": options.shapes})[0]
+        return as_module(options.model, asked)[0]
 
 
 def _print_remarks(report: TuneReport, console: Console) -> None:

@@ -31,6 +31,9 @@ from eqsat_layout.targets.protocol import Target
 _SAID_AGAIN: Final = frozenset({"notes"})
 """Options that say nothing about the result."""
 
+_USUAL: Final = {"approx": True, "candidates": True, "validate": False, "fallback": False}
+"""What options are that are not given: whoever says so anyway asks for the same program."""
+
 
 @dataclass(frozen=True)
 class KnownPrograms:
@@ -97,10 +100,12 @@ def _as_text(options: Mapping[str, Any]) -> str | None:
     """The options, with rule files by what they say; ``None`` where one is neither a number nor a text."""
     said: dict[str, Any] = {}
     for name, value in options.items():
-        if value is None or name in _SAID_AGAIN:
+        if value is None or name in _SAID_AGAIN or value is _USUAL.get(name):
             continue
         if name == "rules" and isinstance(value, list | tuple):
             paths = check_rules(value)
+            if not paths:
+                continue
             files = [path for path in paths if isinstance(path, Path) and path.is_file()]
             if len(files) < len(paths):  # what a rule written in Python makes is code of the user's
                 return None

@@ -12,6 +12,7 @@ from typing import Any
 
 from eqsat_layout.cost.model import CostModel, dtype_bytes
 from eqsat_layout.egraph.answers import RefusedFormat
+from eqsat_layout.egraph.rule_notes import users_rules
 from eqsat_layout.extract.baseline import Rewrite, as_written, baseline
 from eqsat_layout.extract.region import IMPROVEMENT, Region
 from eqsat_layout.graph.graph import Program
@@ -19,6 +20,7 @@ from eqsat_layout.graph.steps import Convert, Run, Steps
 from eqsat_layout.maps import Format
 from eqsat_layout.planning.search import Search
 from eqsat_layout.planning.told import Teller
+from eqsat_layout.report.changes import GONE
 from eqsat_layout.report.explain import ChosenOp, Explanation, StayingTransform
 from eqsat_layout.report.html.page import Summary, render
 from eqsat_layout.report.plan import Plan, page_figures
@@ -55,13 +57,33 @@ def _assumed_sizes(program: Program) -> Iterator[str]:
         )
 
 
+def _kept_back(teller: Teller) -> Iterator[str]:
+    """What symbols kept from being offered."""
+    for op, algorithms in teller.kept_back().items():
+        yield f"{op}: {', '.join(algorithms)} not offered, because sizes are known at run time only"
+
+
+def _gained_nothing(regions: Sequence[Region], search: Search, teller: Teller, said: Sequence[str]) -> Iterator[str]:
+    """The rules of the user's that were applied without a trace in what is run, but for those that ``said`` speaks of
+    already. Where an op is gone, a rule may be why, and nothing is said."""
+    rules = [rule for rule in users_rules(search.commands) if not any(rule.label in note for note in said)]
+    if not rules or any(change.now == GONE for change in teller.changes(regions)):
+        return
+    behind = {label for region in regions if region.is_taken for one in region.reasons.choices for label in one.rules}
+    for rule in rules:
+        matched = any(rule.key not in region.saturated.experience.unmatched for region in regions)
+        if matched and rule.label not in behind:
+            yield f"rule {rule.label} was applied, and gained nothing: nothing that is run came from it"
+
+
 def summarise(make_module: Callable[[], Any], regions: Sequence[Region], search: Search) -> Plan:
     """The plan of the ``regions``; ``make_module`` writes it down."""
     program, costs, teller = search.program, search.costs, Teller(search)
-    notes = [*program.notes, *_assumed_sizes(program)]
+    notes = [*program.notes, *_assumed_sizes(program), *_kept_back(teller)]
     written = [_written_cost(region, program, costs) for region in regions]
     for region, cost in zip(regions, written, strict=True):
         notes += [*region.saturated.notes, *_desires(region, cost)]
+    notes += _gained_nothing(regions, search, teller, notes)
     return Plan(
         make_module=make_module,
         cost=sum(r.cost for r in regions),

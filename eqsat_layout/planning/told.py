@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from eqsat_layout.errors import LayoutError
 from eqsat_layout.extract.baseline import run_cost
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Graph, Signature
@@ -23,8 +24,10 @@ from eqsat_layout.report.html.before import picture_before
 from eqsat_layout.report.html.picture import Picture, PictureWay
 from eqsat_layout.report.layout_names import LayoutNames
 from eqsat_layout.report.records import Refusal
+from eqsat_layout.tir.sized import sized
 
 _SHOWN_WAYS = 8
+AT_RUN_TIME = "its sizes are known at run time only"
 _NUMBER = re.compile(r"^f\d+_")
 """What the functions of an algorithm's graph are told apart by."""
 
@@ -102,14 +105,23 @@ class Teller:
         found = [refusal for key in sorted(keys) for refusal in self._not_offered(signatures[key])]
         return tuple(found)
 
+    def kept_back(self) -> Mapping[str, tuple[str, ...]]:
+        """By op the algorithms that were not offered because sizes are symbols."""
+        found: dict[str, dict[str, None]] = {}
+        has_symbols = any(graph.symbols for graph in self.search.program.graphs)
+        for refusal in self.not_offered() if has_symbols else ():
+            if refusal.reason == AT_RUN_TIME:
+                found.setdefault(refusal.op, {})[refusal.layout] = None
+        return {op: tuple(names) for op, names in found.items()}
+
     def _not_offered(self, signature: Signature) -> Iterator[Refusal]:
         computation, offers = signature.computation, self.search.offers
         if computation is None or not computation.is_contraction:
             return
-        if signature.symbols:
-            yield Refusal(signature.name, "", None, "its sizes are known at run time only", "other algorithms")
+        try:
+            conv = convolution_of(sized(computation) if signature.symbols else computation)
+        except LayoutError:  # nothing is known of what it would be
             return
-        conv = convolution_of(computation)
         if conv is None:
             return
         offered = {alternative.name.partition("@")[0] for alternative in offers.graphs.get(signature.key, ())}
@@ -122,6 +134,8 @@ class Teller:
                 if signature.frozen is not None
                 else "the target, or approx=False, leaves it out"
                 if algorithm.name not in theirs
+                else AT_RUN_TIME
+                if signature.symbols
                 else "no candidates were asked for"
                 if not offers.graphs
                 else "its graph was not understood"

@@ -66,6 +66,9 @@ def _importer() -> Any:
         def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
             """Tensors of numbers are bound to variables at once; those of integers may be shapes, which the converters
             of other nodes look into."""
+            positions = _counted(inputs) if op_name == "Range" else None
+            if positions is not None:
+                return self.bb.normalize(positions)
             made = super()._convert_operator(op_name, inputs, attrs, opset)
             name = attrs["tvm_custom"]["name"]
             if not name or self._is_inside or not _is_of_numbers(made):
@@ -88,6 +91,17 @@ def _importer() -> Any:
                 self._is_inside = outside
 
     return Importer()
+
+
+def _counted(inputs: Any) -> Any:
+    """``Range(0, n, 1)`` for a size ``n`` of the model: TVM's converter makes a new size of it, and what is added to
+    it has no known shape. None for others."""
+    start, limit, step = inputs
+    ends = [x.value.numpy() for x in (start, step) if isinstance(x, tvm.ir.GenericConst)]
+    counts = len(ends) == 2 and all(end.size == 1 and end.dtype == "int64" for end in ends)
+    if not counts or not isinstance(limit, tvm.ir.Var) or str(limit.ty) != "int64":
+        return None
+    return tvm.relax.op.arange(0, limit, 1, "int64") if [int(end.item()) for end in ends] == [0, 1] else None
 
 
 def _is_of_numbers(made: Any) -> bool:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _TYPED: Final = re.compile(r"T\.int64\((-?\d+)\)")
 
 Shapes = Mapping[str, Sequence[int | Sequence[int] | None]]
-"""The same; for an axis with several sizes the program is made once for each, and once for all others."""
+"""The same; for an axis with several sizes the program is made once for each, and once for all others. A ``range`` of
+every size from one to another stands for both and the powers of two between."""
 
 
 def with_shapes(source: Source, shapes: Shapes) -> Source:
@@ -99,7 +100,14 @@ def _checked(name: str, shape: Any) -> tuple[int | Sequence[int] | None, ...]:
     is_list = isinstance(shape, Sequence) and not isinstance(shape, str)
     if not is_list or not all(e is None or _is_size(e) or _are_sizes(e) for e in shape):
         raise InputError(f"shapes: of {name!r} must be a list of sizes, got {shape!r}")
-    return tuple(shape)
+    return tuple(_spread(e) if isinstance(e, range) and e.step == 1 else e for e in shape)
+
+
+def _spread(sizes: range) -> tuple[int, ...]:
+    """Those of ``sizes`` that a program is made for: a program for each would be too many."""
+    first, last = sizes[0], sizes[-1]
+    powers = (1 << exponent for exponent in range(last.bit_length()))
+    return tuple(sorted({first, last, *(power for power in powers if first < power < last)}))
 
 
 def _is_size(extent: Any) -> bool:

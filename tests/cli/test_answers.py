@@ -125,7 +125,34 @@ def test_optimize_binds_shapes_and_says_what_to_build_with(model: Path, tmp_path
     assert "44 times" in output
 
 
-@pytest.mark.parametrize("text", ["x", "=1", "x=1,", "x=a", "x=-1", "x=1.5"])
+@I.ir_module
+class Product:
+    @R.function
+    def main(x: R.Tensor((64, 64), "float32"), w: R.Tensor((64, 64), "float32")) -> R.Tensor((64, 64), "float32"):
+        with R.dataflow():
+            y = R.matmul(x, w)
+            R.output(y)
+        return y
+
+
+def test_products_in_half_precision(tmp_path: Path) -> None:
+    model = tmp_path / "product.py"
+    write_module(Product, model)
+    done("optimize", model, "-o", tmp_path / "better.py", "--precision", "float16")
+    assert "float16" in (tmp_path / "better.py").read_text()
+    x, w = (np.random.default_rng(seed).standard_normal((64, 64)).astype("float32") for seed in (0, 1))
+    done("compile", model, "--precision", "float16")
+    (got,) = eqsat_layout.Session(model.with_suffix(".so")).run(None, {"x": x, "w": w})
+    assert 0 < np.max(np.abs(got - x @ w)) < 0.2
+    done("plan", model, "--precision", "float16", "-o", tmp_path / "plan.json")
+    assert json.loads((tmp_path / "plan.json").read_text())["stats"]["ops"] > 1
+    figures = run_bench(BenchOptions(model, ("torch",), None, rounds=1, seed=0, precision="float16"), make_console())
+    assert list(figures) == [OWN]
+    for command in ("compile", "plan", "optimize", "bench", "tune"):
+        assert "precision 'float8' is not known; did you mean" in refused(command, model, "--precision", "float8")
+
+
+@pytest.mark.parametrize("text", ["x", "=1", "x=1,", "x=a", "x=-1", "x=1-", "x=1-2|3", "x=1.5"])
 def test_a_shape_that_is_none_is_refused(model: Path, text: str) -> None:
     assert refused("plan", model, "--shape", text) == f"--shape '{text}': expected NAME=SIZE[,SIZE...]"
 
@@ -133,6 +160,7 @@ def test_a_shape_that_is_none_is_refused(model: Path, text: str) -> None:
 def test_shapes_are_read_by_input() -> None:
     assert parse_shapes(["a=b=1, 3,?", "s="]) == {"a=b": (1, 3, None), "s": ()}
     assert parse_shapes(["x=1|8,3"]) == {"x": ((1, 8), 3)}
+    assert parse_shapes(["x=1-32,3"]) == {"x": (range(1, 33), 3)}
     assert parse_shapes([]) is None
 
 

@@ -198,3 +198,25 @@ def test_a_rule_that_is_never_applied_is_noted_with_the_reason(name: str, tmp_pa
     assert len(notes) == 1, notes
     assert notes[0].startswith("rule mine (mine.egg:1) was never applied: "), notes
     assert reason in notes[0]
+
+
+def test_a_rule_that_gains_nothing_is_noted(tmp_path: Path) -> None:
+    """What only rules say that never matched was said, not of those that matched in vain."""
+    mod = program(lambda b, x: b.emit(op.nn.softmax(b.emit(op.nn.relu(x)))), (4, 8))
+    dearer = (
+        '(rule ((= y (Op k (Arg x (End)))) (is k "relax.nn.relu"))\n'
+        '      ((becomes y (Make k "" (Arg (Make k "" (Arg x (End))) (End))))) :ruleset logical :name "twice")'
+    )
+    (note,) = planned(tmp_path, dearer, mod).notes
+    assert note == "rule twice (mine.egg:1) was applied, and gained nothing: nothing that is run came from it"
+
+
+def test_a_rule_that_gains_something_is_not_said_to_gain_nothing(tmp_path: Path) -> None:
+    silu = program(lambda b, x: b.emit(op.multiply(x, b.emit(op.sigmoid(x)))), (64, 128))
+    assert not planned(tmp_path, SILU, silu).notes
+    gone = (
+        "(rewrite (Op k (Arg (Op k (Arg x (End))) (End))) x\n"
+        '    :when ((is k "relax.negative")) :ruleset logical :name "twice negative")'
+    )
+    twice = program(lambda b, x: b.emit(op.negative(b.emit(op.negative(b.emit(op.nn.relu(x)))))), (64, 128))
+    assert not planned(tmp_path, gone, twice).notes

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from programs import AVX2, constant, program
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 
 import eqsat_layout
@@ -42,6 +42,23 @@ def test_why_not_says_why_an_algorithm_was_not_offered() -> None:
     none = eqsat_layout.plan(program(two_convolutions, (1, 32, 56, 56)), AVX2, candidates=False)
     reasons = {(r.layout, r.reason) for r in none.why_not("conv2d") if r.index_map is None}
     assert ("winograd F(4,3)", "no candidates were asked for") in reasons
+
+
+def test_what_a_symbol_kept_back_is_said() -> None:
+    batch = tirx.Var("n", "int64")
+    convolution = eqsat_layout.plan(program(two_convolutions, (batch, 32, 56, 56)), AVX2)
+    (note,) = [note for note in convolution.notes if "not offered" in note]
+    assert note.startswith("relax.nn.conv2d: winograd F(2,3), winograd F(4,3), im2col not offered")
+    reasons = {(r.layout, r.reason) for r in convolution.why_not("conv2d") if r.index_map is None}
+    assert ("winograd F(4,3)", "its sizes are known at run time only") in reasons
+    assert ("winograd F(2,5)", "its window is 3x3") in reasons
+    size = tirx.Var("h", "int64")
+    sides = eqsat_layout.plan(program(two_convolutions, (1, 32, size, size)), AVX2)
+    assert any("im2col not offered" in note for note in sides.notes)
+    product = eqsat_layout.plan(program(lambda bb, x: bb.emit(op.matmul(x, x)), (batch, 32, 32)), AVX2)
+    assert not [note for note in product.notes if "not offered" in note]
+    sized = eqsat_layout.plan(program(two_convolutions, (1, 32, 56, 56)), AVX2)
+    assert not [note for note in sized.notes if "not offered" in note]
 
 
 def test_a_region_that_only_computes_shapes_says_so() -> None:

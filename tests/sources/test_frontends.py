@@ -217,3 +217,26 @@ def test_functions_that_call_each_other_too_often_are_refused() -> None:
     model.functions[-1].node[0].op_type, model.functions[-1].node[0].domain = "f30", "own"
     with pytest.raises(EqsatError, match="'f30' calls itself"):
         source_of(model)
+
+
+def test_positions_up_to_a_size_are_as_many() -> None:
+    """``Range`` up to the length of a sentence had a length of its own, and a mask of it fitted nothing."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    helper = onnx.helper
+    numbers = {"zero": 0, "one": 1, "minus": [-1]}
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"], start=1, end=2),
+        helper.make_node("Squeeze", ["shape"], ["length"]),
+        helper.make_node("Range", ["zero", "length", "one"], ["positions"]),
+        helper.make_node("Cast", ["positions"], ["numbers"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Add", ["x", "numbers"], ["sum"]),
+        helper.make_node("Reshape", ["sum", "minus"], ["y"]),
+    ]
+    constants = [onnx.numpy_helper.from_array(np.array(n, "int64"), name) for name, n in numbers.items()]
+    given = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", "length"])]
+    made = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [None])]
+    graph = helper.make_graph(nodes, "g", given, made, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    (y,) = eqsat_layout.Session(model).run(None, {"x": X})
+    np.testing.assert_array_equal(y, (X + np.arange(4, dtype="float32")).ravel())

@@ -99,9 +99,20 @@ def test_the_private_functions_know_their_sizes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("sizes", "made"),
+    [(range(1, 33), [1, 2, 4, 8, 16, 32]), (range(3, 6), [3, 4, 5]), (range(5, 6), [5]), (range(2, 9, 3), [2, 5, 8])],
+)
+def test_a_range_of_sizes_is_its_ends_and_powers_of_two(sizes: range, made: list[int]) -> None:
+    text = bound({"image": (sizes, 3, 8, 8)})
+    assert [size for size in range(40) if f"R.shape([{size}, 192])" in text] == made
+    assert "R.shape([n, 192])" in text
+
+
+@pytest.mark.parametrize(
     ("shapes", "says"),
     [
         ({"image": ((), 3, 8, 8)}, "shapes: of 'image' must be a list of sizes"),
+        ({"image": (range(8, 2), 3, 8, 8)}, "shapes: of 'image' must be a list of sizes"),
         ({"image": (1, (3, 4), 8, 8)}, "shapes: axis 1 of 'image' is 3: several sizes are for symbols"),
         ({"mask": ((2, 4), 4)}, "shapes: axis 0 of 'mask' is 2 * n: several sizes are for symbols"),
         ({"image": (1, 3, (8, 9), (8, 7))}, "shapes: h is one of (8, 9) by axis 2 of 'image', of (8, 7) by axis 3"),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from eqsat_layout.graph.constants import GROWTH
 from eqsat_layout.implementations.algorithms.convolution import Convolution, convolution_of
-from eqsat_layout.implementations.algorithms.groups import grouped, merged
+from eqsat_layout.implementations.algorithms.groups import grouped, merged, why_not_grouped, why_not_merged
 from eqsat_layout.implementations.algorithms.im2col import im2col, why_not_im2col
 from eqsat_layout.implementations.algorithms.taps import taps_apart, why_not_taps_apart
 from eqsat_layout.implementations.algorithms.transposed import transposed, why_not_transposed
@@ -45,7 +45,18 @@ class Algorithm:
         """Why it does not apply, in words; None where it does."""
         if self.grouped != (conv.groups > 1):
             return f"it has {conv.groups} groups" if conv.groups > 1 else "it has no groups"
-        return self.reason(conv) or ("it does not apply" if self.of(conv) is None else None)
+        return self.reason(conv)
+
+
+def _groups_of(outputs: int) -> Algorithm:
+    return Algorithm(
+        f"groups of {outputs}",
+        True,
+        lambda conv: merged(conv, outputs),
+        growth=outputs,
+        grouped=True,
+        reason=lambda conv: why_not_merged(conv, outputs),
+    )
 
 
 def _winograd(tile: int, window: int) -> Algorithm:
@@ -66,9 +77,9 @@ ALGORITHMS: Final = (
     Algorithm("im2col", False, im2col, reason=why_not_im2col),
     Algorithm("transposed", True, transposed, reason=why_not_transposed),
     Algorithm("taps apart", True, taps_apart, reason=why_not_taps_apart),
-    Algorithm("groups", False, grouped, grouped=True),
-    Algorithm("groups of 8", True, lambda conv: merged(conv, 8), 8, grouped=True),
-    Algorithm("groups of 16", True, lambda conv: merged(conv, 16), 16, grouped=True),
+    Algorithm("groups", False, grouped, grouped=True, reason=why_not_grouped),
+    _groups_of(8),
+    _groups_of(16),
 )
 
 

@@ -19,7 +19,12 @@ from eqsat_layout.implementations.algorithms.graphs import met, operands, ordere
 
 def grouped(conv: Convolution) -> tvm.IRModule | None:
     """``main(data, kernel)`` in the op's own operand order and layouts; the same products in the same order."""
-    return None if conv.is_transposed else _module(conv, 1)
+    return _module(conv, 1) if why_not_grouped(conv) is None else None
+
+
+def why_not_grouped(conv: Convolution) -> str | None:
+    """Why its groups don't get an axis; None where they do."""
+    return "it is transposed" if conv.is_transposed else None
 
 
 def merged(conv: Convolution, outputs: int) -> tvm.IRModule | None:
@@ -27,10 +32,23 @@ def merged(conv: Convolution, outputs: int) -> tvm.IRModule | None:
 
     What is infinite in one group gives NaN in those beside it.
     """
-    count, rest = divmod(outputs * conv.groups, conv.channels[1])
-    if conv.is_transposed or rest or count < 2 or conv.groups % count:
-        return None
-    return _module(conv, count)
+    return _module(conv, outputs // _outputs(conv)) if why_not_merged(conv, outputs) is None else None
+
+
+def why_not_merged(conv: Convolution, outputs: int) -> str | None:
+    """Why groups don't become some of so many ``outputs``; None where they do."""
+    if conv.is_transposed:
+        return "it is transposed"
+    own = _outputs(conv)
+    count, rest = divmod(outputs, own)
+    if rest or count < 2:
+        return f"its groups have {own} outputs: {outputs} are no several of them"
+    return f"it has {conv.groups} groups, and {count} would become one" if conv.groups % count else None
+
+
+def _outputs(conv: Convolution) -> int:
+    """Of one group."""
+    return conv.channels[1] // conv.groups
 
 
 def _module(conv: Convolution, count: int) -> tvm.IRModule:

@@ -61,6 +61,7 @@ def error(call: Any, params: list[Any], algorithm: Any) -> float | None:
         assert 1 in [int(e) for ty in (call.ty, *(p.ty for p in params)) for e in list(ty.shape)[1:]]
         return None
     other = algorithm.of(conv)
+    assert (algorithm.why_not(conv) is None) == (other is not None)
     if other is None:
         return None
     rng = np.random.default_rng(0)

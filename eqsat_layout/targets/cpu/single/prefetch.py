@@ -16,6 +16,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.schedules.accesses import StageAccess, depends_on
+from eqsat_layout.tir.computation import SYMBOL_SIZE
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
 _PASSES = 16  # over data that fit L2, up to which it counts that the first one reads another core's
@@ -111,7 +112,7 @@ class _TiledLoops:
                 rows = [{**row, loop.loop_var: place} for row in rows for place in places]
         again = machine.line_bytes / min(machine.line_bytes, self._run(load, self._written))
         few = len(rows) * again * _FEW > _iterations(self._written)
-        if few or _moved_first(load, mover) < len(rows) * machine.line_bytes:
+        if few or _moved_first(load, mover, [*self.inside, *self.steps, *self.tiles]) < len(rows) * machine.line_bytes:
             return []
         return [prefetch(load.buffer[tuple(substitute(index, row) for index in load.indices)]) for row in rows]
 
@@ -252,11 +253,13 @@ def _is_linear(load: StageAccess, loop: Any) -> bool:
     return bool(tvm.sym.detect_linear_equation(_flat(load), [loop.loop_var]))
 
 
-def _moved_first(load: StageAccess, mover: Any) -> int:
-    """Bytes between the first elements that the first two tiles read; 0 where that depends on data."""
+def _moved_first(load: StageAccess, mover: Any, loops: Sequence[Any]) -> int:
+    """Bytes between the first elements that the first two tiles read; 0 where that depends on data. Indices are of
+    ``loops``, and of sizes, each of which counts as :data:`SYMBOL_SIZE`: where loops are fused, these divide."""
     flat = _flat(load)
+    counters = {loop.loop_var for loop in loops}
     variables = tirx.analysis.undefined_vars(flat)
-    zeros = {var: tirx.const(0, var.ty.dtype) for var in variables}
+    zeros = {var: tirx.const(0 if var in counters else SYMBOL_SIZE, var.ty.dtype) for var in variables}
     ones = zeros | {mover.loop_var: tirx.const(1, mover.loop_var.ty.dtype)}
     moved = tvm.sym.Analyzer().simplify(substitute(flat, ones) - substitute(flat, zeros))
     return abs(int(moved)) * load.element_bytes if isinstance(moved, tirx.IntImm) else 0
@@ -276,8 +279,8 @@ def prefetch(element: Any) -> Any:
 
 
 def _iterations(loops: Sequence[Any]) -> int:
-    """Of all loops together; symbolic ones count as 64."""
-    return math.prod(int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else 64 for loop in loops)
+    """Of all loops together; symbolic ones count as :data:`SYMBOL_SIZE`."""
+    return math.prod(int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else SYMBOL_SIZE for loop in loops)
 
 
 def _uses(values: Sequence[Any], loop: Any) -> bool:

@@ -235,3 +235,17 @@ def test_an_operand_without_axes_is_not_prefetched():
     result = te.compute((64, 64), lambda n, j: te.sum(data[n, k] * weights[k, j] * scalar(), axis=k))
     function = te.create_prim_func([data, weights, scalar, result], index_dtype_override="int64")
     assert schedule_primfunc(function, WIDE).attrs["tirx.is_scheduled"]
+
+
+def test_sizes_known_at_run_time_only_are_no_zeros():
+    """A batch of unknown size, fused with blocks of channels, divided by zero: the kernel ran unscheduled."""
+    batch, c, i = tirx.Var("batch", "int64"), te.reduce_axis((0, 32), "c"), te.reduce_axis((0, 16), "i")
+    data = te.placeholder((batch, 32, 28, 28, 16), name="data")
+    weights = te.placeholder((8, 32, 1, 1, 16, 16), name="weights")
+    result = te.compute(
+        (batch, 8, 28, 28, 16),
+        lambda n, o, h, w, k: te.sum(data[n, c, h, w, i] * weights[o, c, 0, 0, i, k], axis=[c, i]),
+    )
+    function = te.create_prim_func([data, weights, result], index_dtype_override="int64")
+    scheduled = schedule_primfunc(function, AVX512)
+    assert any(loop.kind == tirx.ForKind.VECTORIZED for _, loops in leaves(scheduled.body) for loop in loops)
