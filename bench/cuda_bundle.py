@@ -131,7 +131,7 @@ def _written(folder: Path, item: Item, program: CudaProgram, expected: Sequence[
 
 def _network(network: Network, target: SeededTarget) -> tuple[Item, CudaProgram, list[Array] | None]:
     """What it gives is worked out for one image: more take long on a CPU."""
-    options = {} if network.precision == "float32" else {"precision": network.precision}
+    options: Any = {} if network.precision == "float32" else {"precision": network.precision}
     mod, rest = as_module(network.make(network.batch), options)
     program = compile_anew(mod, target, rest, Notes())
     types = [(tuple(map(int, param.ty.shape.values)), str(param.ty.dtype)) for param in mod["main"].params]
@@ -147,7 +147,7 @@ def _network(network: Network, target: SeededTarget) -> tuple[Item, CudaProgram,
         return item, program, None
     given = [tvm.runtime.tensor(one.array()) for one in inputs]
     machine = unscheduled_machine(target.built)
-    return item, program, [one.numpy() for one in leaves(_as_lists(machine["main"](*given)))]
+    return item, program, list(leaves(machine["main"](*given)))
 
 
 def _input(shape: tuple[int, ...], dtype: str, number: int) -> Recipe:
@@ -156,10 +156,6 @@ def _input(shape: tuple[int, ...], dtype: str, number: int) -> Recipe:
     if is_whole:
         return Recipe(shape, dtype, 1000 + number, mean=3.5, deviation=2.0, low=0.0, high=7.0, whole=True)
     return Recipe(shape, dtype, 1000 + number)
-
-
-def _as_lists(value: Any) -> Any:
-    return value if hasattr(value, "numpy") else [_as_lists(one) for one in value]
 
 
 def copy_running_side(folder: Path) -> None:
@@ -190,5 +186,3 @@ def _imported(bench: Path) -> list[Path]:
 
 def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data).digest()
-
-

@@ -18,7 +18,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
 from eqsat_layout.targets.cuda.kernels.product_model import ProductModel, plans_for
-from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
+from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan, arithmetic_of
 from eqsat_layout.targets.cuda.kernels.products import Product, product_of
 from eqsat_layout.targets.cuda.lowering import lowered
 from eqsat_layout.targets.cuda.target import CudaTarget
@@ -48,7 +48,7 @@ def candidates(
 
 def _candidates(name: str, product: Product, target: CudaTarget, count: int, repeats: int) -> tuple[Item, CudaProgram]:
     model = ProductModel(product, arithmetic_of(product), target.machine)
-    plans = {f"{name}_plan{i}": plan for i, plan in enumerate(plans_for(product, target.machine)[:count])}
+    plans = {f"{name}_plan{i}": plan for i, plan in enumerate(_different(product, target)[:count])}
     kernels = {entry: kernel_of(product, plan) for entry, plan in plans.items()}
     made = lowered(kernels, target.tvm)
     params = list(next(iter(kernels.values())).params)
@@ -76,6 +76,14 @@ def _candidates(name: str, product: Product, target: CudaTarget, count: int, rep
     recipes = [Recipe(*types[i], seed=i + 1) for i in inputs]
     item = Item(f"candidates_{name}", CANDIDATES, (), recipes, _TOLERANCE, {"repeats": repeats, "plans": modelled})
     return item, CudaProgram(made.sources, plan, [], str(target.tvm.attrs["arch"]))
+
+
+def _different(product: Product, target: CudaTarget) -> list[ProductPlan]:
+    """The best of each size of a block, with a whole sum and with parts of it: what else plans say matters less."""
+    found: dict[Any, ProductPlan] = {}
+    for plan in plans_for(product, target.machine):
+        found.setdefault((plan.block_rows, plan.block_columns, plan.splits > 1), plan)
+    return list(found.values())
 
 
 def renamed(item: Item, network: str) -> Item:

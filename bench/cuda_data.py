@@ -25,7 +25,7 @@ _SEEDED_FROM: Final = 1024
 
 @dataclass(frozen=True)
 class Recipe:
-    """Numbers spread evenly, of a mean and a deviation, none below ``low`` or above ``high``; whole ones if ``whole``."""
+    """Numbers spread evenly, of a mean and a deviation, from ``low`` to ``high``; whole ones if ``whole``."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -81,8 +81,8 @@ def recipe_like(array: Array, seed: int) -> Recipe | None:
     wide = array.astype("float64")
     if not np.isfinite(wide).all() or wide.min() == wide.max():
         return None
-    spread = (float(one) for one in (wide.mean(), wide.std(), wide.min(), wide.max()))
-    return Recipe(array.shape, array.dtype.name, seed, *spread)
+    mean, deviation, low, high = (float(one) for one in (wide.mean(), wide.std(), wide.min(), wide.max()))
+    return Recipe(array.shape, array.dtype.name, seed, mean, deviation, low, high)
 
 
 def numpy_type(dtype: str) -> Any:

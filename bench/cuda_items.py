@@ -92,12 +92,14 @@ def read_manifest(folder: Path) -> tuple[dict[str, Any], list[Item]]:
 
 
 def leaves(value: Any) -> Iterator[Array]:
-    """Arrays of results, one after the other."""
-    if isinstance(value, list | tuple):
+    """Arrays of results, one after the other; those of a virtual machine as NumPy's."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif hasattr(value, "numpy"):
+        yield value.numpy()
+    else:
         for one in value:
             yield from leaves(one)
-    else:
-        yield value
 
 
 def median(seconds: Sequence[float]) -> float:

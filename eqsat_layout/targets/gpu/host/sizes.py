@@ -1,7 +1,7 @@
 """Sizes that may hang on shapes known at run time only, as data.
 
-In: numbers, names of symbols, and operations on them as lists, which JSON can hold. Out: more of them, and their values.
-Nothing here needs TVM: programs run where there is none.
+In: numbers, names of symbols, and operations on them as lists, which JSON can hold. Out: more of them, and their
+values. Nothing here needs TVM: programs run where there is none.
 """
 
 from __future__ import annotations
