@@ -17,7 +17,7 @@ from cuda_items import CANDIDATES, Item
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
-from eqsat_layout.targets.cuda.kernels.product_model import ProductModel, plans_for
+from eqsat_layout.targets.cuda.kernels.product_model import ProductModel, plans_for, shape_of
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan, arithmetic_of
 from eqsat_layout.targets.cuda.kernels.products import Product, product_of
 from eqsat_layout.targets.cuda.lowering import lowered
@@ -47,7 +47,8 @@ def candidates(
 
 
 def _candidates(name: str, product: Product, target: CudaTarget, count: int, repeats: int) -> tuple[Item, CudaProgram]:
-    model = ProductModel(product, arithmetic_of(product), target.machine)
+    arithmetic = arithmetic_of(product)
+    model = ProductModel(shape_of(product, arithmetic), arithmetic, target.machine)
     plans = {f"{name}_plan{i}": plan for i, plan in enumerate(_different(product, target)[:count])}
     kernels = {entry: kernel_of(product, plan) for entry, plan in plans.items()}
     made = lowered(kernels, target.tvm)

@@ -24,7 +24,7 @@ from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
-_FEW: Final = 32
+FEW: Final = 32
 """Steps of a sum."""
 _MOST: Final = 2**31
 """Elements of a tensor, for indices of 32 bits."""
@@ -83,7 +83,7 @@ def product_of(func: Any) -> Product:
     rows, columns = (groups[name] for name in names)
     if not columns:
         raise Refused("it has no columns")
-    if not rows and math.prod(int(axis.extent) for axis in groups["steps"]) < _FEW:
+    if not rows and math.prod(int(axis.extent) for axis in groups["steps"]) < FEW:
         raise Refused("nothing is read twice, and little is summed: tensor cores are of no use")
     columns.sort(key=lambda axis: access.stride(axis.var) == 1)
     steps = sorted(groups["steps"], key=lambda axis: _step_key(axis, left, right))
