@@ -40,12 +40,16 @@ def planned_product(heavy: Heaviest, dtypes: Sequence[str], result: str, padded:
     if columns == 1 or (rows == 1 and groups.steps < FEW):
         return None
     dtype = given.pop() if len(given) == 1 else "float32"
-    left, right = (
-        _together(heavy.block, *heavy.reads[side], [*groups.summed, *groups.own[side]], round(dtype_bytes(dtype)))
-        for side in order
-    )
+
+    def together(side: int) -> int:
+        read, fmt = heavy.reads[side]
+        variables = [*groups.summed, *groups.own[side]]
+        is_converted = dtypes[read.buffer] != dtype  # on its way to shared memory, by threads
+        return 0 if is_converted else _together(heavy.block, read, fmt, variables, round(dtype_bytes(dtype)))
+
     steps, result_bytes = math.ceil(groups.steps * padded), math.ceil(dtype_bytes(result))
-    return ProductShape(dtype, groups.batch, rows, columns, steps, (left, right), result_bytes)
+    copies = (together(order[0]), together(order[1]))
+    return ProductShape(dtype, groups.batch, rows, columns, steps, copies, result_bytes)
 
 
 @dataclass

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 from programs import program
 from targets.cuda.running import H100
+from tvm import relax
 from tvm.relax import op
 
 from eqsat_layout.cost.model import RESULT
@@ -63,6 +64,18 @@ def planned(signature: Signature) -> Any:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_planner_sees_the_product_that_the_build_makes(case: Any, dtype: str) -> None:
     signature = signature_of(case, dtype)
+    product = product_of(signature.func)
+    assert planned(signature) == shape_of(product, arithmetic_of(product))
+
+
+def test_operands_of_two_dtypes_are_converted_by_threads() -> None:
+    builder = relax.BlockBuilder()
+    x, w = (relax.Var(n, relax.TensorType((64, 64), t)) for n, t in (("x", "float16"), ("w", "float32")))
+    with builder.function("main", [x, w]):
+        with builder.dataflow():
+            output = builder.emit_output(op.matmul(x, w, out_dtype="float32"))
+        builder.emit_func_output(output)
+    (signature,) = import_module(builder.get()).signatures.values()
     product = product_of(signature.func)
     assert planned(signature) == shape_of(product, arithmetic_of(product))
 
