@@ -45,7 +45,7 @@ class CudaDevice(Runner):
         self._memories: list[Any] = []
         self._do("cuInit", 0)
         device = self._do("cuDeviceGet", number)
-        self.name = self._do("cuDeviceGetName", _LONGEST_NAME, device).rstrip(b"\0").decode()
+        self.name = self._do("cuDeviceGetName", _LONGEST_NAME, device).split(b"\0")[0].decode()
         self._context = self._do("cuDevicePrimaryCtxRetain", device)
         self._do("cuCtxSetCurrent", self._context)
         self._stream = self._do("cuStreamCreate", 0)
