@@ -27,6 +27,8 @@ STRIDE: Final = 1_000_000
 """Between the first programs of two seeds of the fuzzer."""
 PATIENCE: Final = 60.0
 """Seconds after which a program hangs."""
+PATIENCE_WITH_TARGETS: Final = 300.0
+"""The same where it is compiled for a target: a simulator is compiled first."""
 IMPATIENCE: Final = 6.0
 """The same while a program that hangs is made smaller."""
 _ENVIRONMENT: Final = {"TVM_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -138,9 +140,10 @@ class _Fuzzing:
             self._on_progress(self.report, min(self._share(), 1.0))
             self._known |= {outcome.why} if is_new else set()
         if is_new:  # one of a kind is made smaller, and shown
-            worker.patience = IMPATIENCE if outcome.why == _HANGS else PATIENCE
+            usual = worker.patience
+            worker.patience = IMPATIENCE if outcome.why == _HANGS else usual
             smallest = shrunk(outcome, seed, worker.ask)
-            worker.patience = PATIENCE
+            worker.patience = usual
             failure = ProgramFailure(
                 seed, smallest.why, smallest.text, smallest.program, smallest.record, worker.target
             )
@@ -152,7 +155,7 @@ class Worker:
     """A process that checks programs, one at a time; started when it is needed, and again when it has died."""
 
     def __init__(self, rules: Rules = (), target: Any = None) -> None:
-        self.patience = PATIENCE
+        self.patience = PATIENCE if target is None else PATIENCE_WITH_TARGETS
         self._rules, self.target = rules, target
         self._process: Any = None
         self._pipe: Any = None
