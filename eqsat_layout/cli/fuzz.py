@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console, Group
@@ -53,7 +54,13 @@ def run_fuzz(options: FuzzOptions, console: Console) -> bool:
 
 
 def run_fuzz_programs(
-    seconds: float | None, cases: int | None, seed: int, jobs: int, rules: Sequence[Path], console: Console
+    seconds: float | None,
+    cases: int | None,
+    seed: int,
+    jobs: int,
+    rules: Sequence[Path],
+    console: Console,
+    target: Any = None,
 ) -> bool:
     """Fuzzes programs, prints, and says whether all came out right."""
     from eqsat_layout.soundness.programs.fuzzer import fuzz_programs
@@ -67,6 +74,7 @@ def run_fuzz_programs(
             jobs,
             lambda found, share: bar.update(task, completed=min(share, 1.0), instances=f"{found.programs:,}"),
             rules,
+            target,
         )
     console.print(str(report), highlight=False, soft_wrap=True)
     return report.is_clean

@@ -292,6 +292,12 @@ def fuzz_programs(
     seed: Annotated[int, typer.Option(help="The same seed gives the same programs.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     rules: RulesOption = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET", help="Compile for it too and run there: cuda (simulated), opencl, llvm, or JSON."
+        ),
+    ] = None,
     debug: DebugOption = False,
 ) -> None:
     """Optimise random programs, run them before and after, and compare. Exit code 1: one went wrong."""
@@ -299,7 +305,8 @@ def fuzz_programs(
     with errors(debug):
         from eqsat_layout.cli.fuzz import run_fuzz_programs
 
-        right = run_fuzz_programs(seconds, None if seconds is not None else cases, seed, jobs, rules or [], console)
+        most = None if seconds is not None else cases
+        right = run_fuzz_programs(seconds, most, seed, jobs, rules or [], console, parse_target(target))
     if not right:
         raise typer.Exit(1)
 

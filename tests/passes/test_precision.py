@@ -43,6 +43,22 @@ def test_inputs_and_results_keep_their_types_and_about_their_values() -> None:
     assert 0 < np.abs(got - expected).max() < 5e-3
 
 
+def test_clips_between_products_are_of_halves_too() -> None:
+    """TVM's ToMixedPrecision fails on their bounds, which are no tensors: no MobileNet could be converted."""
+
+    def clipped(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.clip(builder.emit(op.nn.conv2d(x, constant(16, 8, 3, 3))), 0, 0.5))
+        return builder.emit(op.nn.conv2d(y, constant(4, 16, 1, 1)))
+
+    mod = program(clipped, SIZE)
+    inputs = inputs_for(mod["main"], 1)
+    expected = machine(mod)["main"](*inputs).numpy()
+    got = machine(in_precision(mod, "float16"))["main"](*inputs).numpy()
+    np.testing.assert_allclose(got, expected, atol=2e-2)
+    (line,) = (line for line in in_precision(mod, "float16")["main"].script().splitlines() if "R.maximum" in line)
+    assert "float16" in line
+
+
 def test_a_precision_that_is_none() -> None:
     with pytest.raises(EqsatError, match="'float61' is not known; did you mean 'float16'"):
         eqsat_layout.plan(program(body, SIZE), precision="float61")

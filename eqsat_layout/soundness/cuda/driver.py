@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -69,6 +70,10 @@ class SimulatedDriver:
         """There is one device."""
         return (Result.CUDA_ERROR_INVALID_VALUE if number else Result.CUDA_SUCCESS), number
 
+    def cuDeviceGetName(self, _length: int, _device: int) -> tuple[Result, bytes]:
+        """What it is."""
+        return Result.CUDA_SUCCESS, b"simulator"
+
     def cuDevicePrimaryCtxRetain(self, device: int) -> tuple[Result, int]:
         """Its number."""
         return Result.CUDA_SUCCESS, device
@@ -123,6 +128,13 @@ class SimulatedDriver:
         """Within what was allocated."""
         return (self._copied(source, target, source, size),)
 
+    def cuMemcpyDtoDAsync(self, target: int, source: int, size: int, _stream: Any) -> tuple[Result]:
+        """Within what was allocated; at once."""
+        memory = self._memories.get(source)
+        if memory is None or size > memory.nbytes:
+            return (Result.CUDA_ERROR_INVALID_VALUE,)
+        return (self._copied(target, target, source, size),)
+
     def _copied(self, device: int, target: int, source: int, size: int) -> Result:
         memory = self._memories.get(device)
         if memory is None or size > memory.nbytes:
@@ -155,6 +167,29 @@ class SimulatedDriver:
         return (Result.CUDA_SUCCESS,)
 
     def cuGraphDestroy(self, _graph: _Graph) -> tuple[Result]:
+        """Nothing to do."""
+        return (Result.CUDA_SUCCESS,)
+
+    def cuEventCreate(self, _flags: int) -> tuple[Result, list[float]]:
+        """A place for a time."""
+        return Result.CUDA_SUCCESS, []
+
+    def cuEventRecord(self, event: list[float], _stream: Any) -> tuple[Result]:
+        """This process's CPU seconds: the device's clock."""
+        event[:] = [time.process_time()]
+        return (Result.CUDA_SUCCESS,)
+
+    def cuEventSynchronize(self, _event: list[float]) -> tuple[Result]:
+        """Nothing to wait for."""
+        return (Result.CUDA_SUCCESS,)
+
+    def cuEventElapsedTime(self, start: list[float], end: list[float]) -> tuple[Result, float]:
+        """Milliseconds between two that were recorded."""
+        if not start or not end:
+            return Result.CUDA_ERROR_INVALID_VALUE, 0.0
+        return Result.CUDA_SUCCESS, (end[0] - start[0]) * 1e3
+
+    def cuEventDestroy(self, _event: list[float]) -> tuple[Result]:
         """Nothing to do."""
         return (Result.CUDA_SUCCESS,)
 

@@ -33,7 +33,7 @@ Arrays = list[npt.NDArray[Any]]
 SIZES: Final = (2, 3)
 """Values of symbolic sizes."""
 _TARGET: Final = {"kind": "llvm", "opt-level": 0}
-_SIDES: Final = ("before", "after")
+SIDES: Final = ("before", "after")
 TOLERANCES: Final = {"float64": 1e-6, "float32": 1e-4, "float16": 2e-2}
 """Of the largest element, by which rounding may differ."""
 _WINOGRAD: Final = 1e-3
@@ -108,10 +108,10 @@ class Pair:
                 for kind in kinds:
                     inputs = Draw(size, seed, kind).inputs(function)
                     try:
-                        before = self.run(_SIDES[0], name, inputs)
+                        before = self.run(SIDES[0], name, inputs)
                     except Exception as error:  # on purpose: whatever TVM meets, there is nothing to compare with
                         raise UnrunError(last_line(error)) from error
-                    after = self.run(_SIDES[1], name, inputs)
+                    after = self.run(SIDES[1], name, inputs)
                     yield Case(name, kind, inputs, before, after, self._exact(name, kind, inputs, len(before)))
 
     def _exact(self, name: str, kind: str, inputs: Sequence[Any], count: int) -> Sequence[bool]:
@@ -202,7 +202,7 @@ def joined(modules: Sequence[Any]) -> Any:
     """One module of two, their functions named ``before_main``, ``after_main``; PrimFuncs that are the same once."""
     functions: dict[Any, Any] = {}
     kernels: dict[Any, Any] = {}
-    for side, mod in zip(_SIDES, modules, strict=True):
+    for side, mod in zip(SIDES, modules, strict=True):
         names: dict[str, Any] = {}
         added = []
         for global_var, function in mod.functions_items():

@@ -6,15 +6,19 @@ seed of its own, which is all that it takes to see it again: ``python -m eqsat_l
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import make_program
 from eqsat_layout.soundness.programs.jobs import run_jobs
 from eqsat_layout.soundness.programs.outcomes import FAILED, ProgramReport, Progress
 from eqsat_layout.soundness.programs.trial import check
+from eqsat_layout.targets.registry import target as target_of
 
 
 def fuzz_programs(
@@ -24,21 +28,32 @@ def fuzz_programs(
     jobs: int = 1,
     on_progress: Progress = lambda report, share: None,
     rules: Sequence[str | Path] = (),
+    target: Any = None,
 ) -> ProgramReport:
     """Fuzzes for so many ``seconds`` or programs (by default 100) in ``jobs`` processes; ``rules``: further files.
 
+    ``target``: programs are compiled for it as a whole, and run on it (:mod:`.on_targets`) beside TVM's own code for
+    the CPU; by default ``optimize`` alone is tried. :class:`TargetError` where there is no such target.
     A process that dies or hangs is a failure of the program that it was at, and another one takes its place.
     """
+    if target is not None:
+        target_of(target)
     if seconds is None and cases is None:
         cases = 100
-    return run_jobs(seconds, cases, seed, jobs, on_progress, tuple(rules))
+    return run_jobs(seconds, cases, seed, jobs, on_progress, tuple(rules), target)
 
 
-def main(seeds: Sequence[str]) -> int:
-    """Checks the programs of ``seeds`` and prints what came of them."""
+def main(given: Sequence[str]) -> int:
+    """Checks the programs of seeds and prints what came of them."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("seeds", nargs="+", type=int)
+    parser.add_argument("--target", help="compiles for this one, too: a name, or JSON")
+    options = parser.parse_args(given)
+    is_json = options.target is not None and options.target.startswith("{")
+    target = json.loads(options.target) if is_json else options.target
     failed = False
-    for seed in map(int, seeds):
-        outcome = check(Choices.of_seed(seed), seed)
+    for seed in options.seeds:
+        outcome = check(Choices.of_seed(seed), seed, target=target)
         failed |= outcome.kind == FAILED
         print(outcome.program or make_program(Choices.of_seed(seed)).text())
         print(f"seed {seed}: {outcome.kind} {outcome.why} {outcome.text}")

@@ -12,7 +12,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,8 @@ STRIDE: Final = 1_000_000
 """Between the first programs of two seeds of the fuzzer."""
 PATIENCE: Final = 60.0
 """Seconds after which a program hangs."""
+PATIENCE_WITH_TARGETS: Final = 300.0
+"""The same where it is compiled for a target: a simulator is compiled first."""
 IMPATIENCE: Final = 6.0
 """The same while a program that hangs is made smaller."""
 _ENVIRONMENT: Final = {"TVM_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -38,10 +40,16 @@ Rules = tuple[str | Path, ...]
 
 
 def run_jobs(
-    seconds: float | None, cases: int | None, seed: int, jobs: int, on_progress: Progress, rules: Rules
+    seconds: float | None,
+    cases: int | None,
+    seed: int,
+    jobs: int,
+    on_progress: Progress,
+    rules: Rules,
+    target: Any = None,
 ) -> ProgramReport:
     """Fuzzes so many ``seconds`` or programs in ``jobs`` processes."""
-    fuzzing = _Fuzzing(seconds, cases, seed, on_progress, rules)
+    fuzzing = _Fuzzing(seconds, cases, seed, on_progress, lambda: Worker(rules, target))
     lanes = [threading.Thread(target=fuzzing.lane, daemon=True) for _ in range(max(1, jobs))]
     with _environment():
         for lane in lanes:
@@ -77,19 +85,26 @@ def _environment() -> Iterator[None]:
 class _Fuzzing:
     """What the threads share."""
 
-    def __init__(self, seconds: float | None, cases: int | None, seed: int, on_progress: Progress, rules: Rules):
+    def __init__(
+        self,
+        seconds: float | None,
+        cases: int | None,
+        seed: int,
+        on_progress: Progress,
+        worker: Callable[[], Worker],
+    ):
         self.report = ProgramReport(seed)
         self.start = time.perf_counter()
         self.error: BaseException | None = None
         self._seconds, self._cases, self._on_progress = seconds, cases, on_progress
-        self._next, self._rules = 0, rules
+        self._next, self._worker = 0, worker
         self._lock = threading.Lock()
         self._known: set[str] = set()
         self._workers: list[Worker] = []
         self._stopped = False
 
     def lane(self) -> None:
-        worker = Worker(self._rules)
+        worker = self._worker()
         self._workers.append(worker)
         try:
             while (seed := self._seed()) is not None:
@@ -125,10 +140,13 @@ class _Fuzzing:
             self._on_progress(self.report, min(self._share(), 1.0))
             self._known |= {outcome.why} if is_new else set()
         if is_new:  # one of a kind is made smaller, and shown
-            worker.patience = IMPATIENCE if outcome.why == _HANGS else PATIENCE
+            usual = worker.patience
+            worker.patience = IMPATIENCE if outcome.why == _HANGS else usual
             smallest = shrunk(outcome, seed, worker.ask)
-            worker.patience = PATIENCE
-            failure = ProgramFailure(seed, smallest.why, smallest.text, smallest.program, smallest.record)
+            worker.patience = usual
+            failure = ProgramFailure(
+                seed, smallest.why, smallest.text, smallest.program, smallest.record, worker.target
+            )
             with self._lock:
                 self.report.failures.append(failure)
 
@@ -136,9 +154,9 @@ class _Fuzzing:
 class Worker:
     """A process that checks programs, one at a time; started when it is needed, and again when it has died."""
 
-    def __init__(self, rules: Rules = ()) -> None:
-        self.patience = PATIENCE
-        self._rules = rules
+    def __init__(self, rules: Rules = (), target: Any = None) -> None:
+        self.patience = PATIENCE if target is None else PATIENCE_WITH_TARGETS
+        self._rules, self.target = rules, target
         self._process: Any = None
         self._pipe: Any = None
 
@@ -147,7 +165,7 @@ class Worker:
         try:
             if self._process is None:
                 self._start()
-            self._pipe.send((record, seed, self._rules))
+            self._pipe.send((record, seed, self._rules, self.target))
             if self._pipe.poll(self.patience):
                 outcome: ProgramOutcome = self._pipe.recv()
                 return outcome
@@ -191,8 +209,8 @@ def _serve(pipe: Any) -> None:
     pipe.send("ready")
     while True:
         try:
-            record, seed, rules = pipe.recv()
+            record, seed, rules, target = pipe.recv()
         except (EOFError, KeyboardInterrupt):
             return
         choices = Choices.of_seed(seed) if record is None else Choices.of_record(record)
-        pipe.send(check(choices, seed, rules))
+        pipe.send(check(choices, seed, rules, target=target))

@@ -5,9 +5,12 @@ In: what the trial of a program found. Out: a :class:`ProgramReport`, which prin
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 SAME, UNCHANGED, NOISY, REFUSED, UNRUN, FAILED = "same", "unchanged", "noisy", "refused", "unrun", "failed"
 """What may come of a program: compared and the same; given back as it was; different by rounding that the program
@@ -32,7 +35,8 @@ class ProgramOutcome:
 class ProgramFailure:
     """``program``: TVMScript of the smallest module that fails in the same way, under the options of ``optimize``.
 
-    ``record``: the choices that make it. ``seed``: makes the program that failed first.
+    ``record``: the choices that make it. ``seed``: makes the program that failed first. ``target``: that it was
+    compiled for, if it was.
     """
 
     seed: int
@@ -40,14 +44,20 @@ class ProgramFailure:
     text: str
     program: str
     record: tuple[int, ...]
+    target: Any = None
 
     @property
     def command(self) -> str:
         """What shows the failure again, before it was made smaller."""
-        return f"python -m eqsat_layout.soundness.programs.fuzzer {self.seed}"
+        named = "" if self.target is None else f" --target {shlex.quote(_said(self.target))}"
+        return f"python -m eqsat_layout.soundness.programs.fuzzer {self.seed}{named}"
 
     def __str__(self) -> str:
         return f"{self.why}: {self.text}\nseed {self.seed}: {self.command}\n{self.program}"
+
+
+def _said(target: Any) -> str:
+    return target if isinstance(target, str) else json.dumps(target)
 
 
 @dataclass

@@ -17,10 +17,12 @@ from typing import Any, Final
 import numpy as np
 import tvm_ffi
 
-from eqsat_layout.errors import LayoutError
+from eqsat_layout.errors import LayoutError, TargetError
 from eqsat_layout.planning.clock import Clock
+from eqsat_layout.planning.compile import compile as compile_program
 from eqsat_layout.planning.pipeline import optimize
 from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, run_function
+from eqsat_layout.soundness.programs.adversarial_costs import AdversarialCosts
 from eqsat_layout.soundness.programs.check import (
     Case,
     Pair,
@@ -31,7 +33,9 @@ from eqsat_layout.soundness.programs.check import (
 )
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
+from eqsat_layout.soundness.programs.on_targets import TargetPair, running
 from eqsat_layout.soundness.programs.outcomes import FAILED, NOISY, REFUSED, SAME, UNCHANGED, UNRUN, ProgramOutcome
+from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.validation.inputs import NORMAL, SPECIAL, WHOLE
 from eqsat_layout.validation.results import last_line
 
@@ -46,9 +50,16 @@ Optimizer = Callable[..., Any]
 
 
 def check(
-    choices: Choices, seed: int, rules: Sequence[str | Path] = (), optimizer: Optimizer = optimize
+    choices: Choices,
+    seed: int,
+    rules: Sequence[str | Path] = (),
+    optimizer: Optimizer = optimize,
+    target: Any = None,
 ) -> ProgramOutcome:
-    """Makes a program, optimises it and compares; ``seed`` is for its inputs, ``rules`` are further files."""
+    """Makes a program, optimises it and compares; ``seed`` is for its inputs, ``rules`` are further files.
+
+    ``target``: it is compiled for that as a whole, and run there.
+    """
     clock = Clock()
     try:
         with clock.stage("make"):
@@ -56,7 +67,11 @@ def check(
     except Exception as error:  # on purpose, as in all of this file: see above
         return _finished(choices, None, clock, _raised("making the program", error))
     try:
-        found = _checked(program, seed, clock, partial(optimizer, **program.options, rules=rules))
+        options = {**program.options, "rules": rules}
+        if target is None:
+            found = _checked(program, seed, clock, partial(optimizer, **options))
+        else:
+            found = _checked_on(target, program, seed, clock, options)
     except Exception as error:  # whatever optimize, TVM or the comparison meets
         found = _raised("checking the program", error)
     return _finished(choices, program, clock, found)
@@ -97,6 +112,34 @@ def _checked(program: RandomProgram, seed: int, clock: Clock, optimizer: Optimiz
         except Exception as own:
             return ProgramOutcome(UNRUN, text=_without_numbers(f"TVM can't build the input: {last_line(own)[:150]}"))
         return _raised("building the optimised module", error)
+    with clock.stage("run"):
+        try:
+            return _compared(program, pair, seed)
+        except UnrunError as error:
+            return ProgramOutcome(UNRUN, text=_without_numbers(f"TVM can't run the input: {str(error)[:150]}"))
+
+
+def _checked_on(
+    target: Any, program: RandomProgram, seed: int, clock: Clock, options: dict[str, Any]
+) -> ProgramOutcome:
+    """Half of the programs have the layouts that costs at random like best."""
+    if seed % 2:
+        options["cost_model"] = AdversarialCosts(seed)
+    own = target_of(target, approx=options.get("approx", True))
+    try:
+        with clock.stage("compile"):
+            executable = compile_program(program.module, own, **options)
+    except (LayoutError, TargetError) as error:
+        return ProgramOutcome(REFUSED, text=_without_numbers(str(error)))
+    except Exception as error:
+        return _raised("compile", error)
+    try:
+        with clock.stage("build"):
+            pair = TargetPair(program.module, running(executable, own, seed))
+    except TargetError:  # there is no device for it here, which is no property of the program
+        raise
+    except Exception as error:
+        return ProgramOutcome(UNRUN, text=_without_numbers(f"TVM can't build the input: {last_line(error)[:150]}"))
     with clock.stage("run"):
         try:
             return _compared(program, pair, seed)

@@ -25,6 +25,10 @@ from eqsat_layout.system.frames import head_of, split_head
 from eqsat_layout.system.store import Store
 
 _OPTIONS: Final = ("--ptxas-options=-v",)
+_PRECOMPILES: Final = (12, 8)
+"""The first version of NVRTC that keeps parsed headers."""
+_HEADERS: Final = re.compile(r"#include <(?:cuda/std/\w+|cuda_\w+\.h)>")
+"""That stand in front of kernels for NVRTC, which keeps what stands in front of all else."""
 _KERNEL: Final = re.compile(r"Compiling entry function '(\w+)'")
 _SPILLS: Final = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS: Final = re.compile(r"Used (\d+) registers")
@@ -49,29 +53,30 @@ class Compiled:
     kernels: Mapping[str, KernelFacts]
 
 
-def compiled(source: str, arch: str) -> Compiled:
+def compiled(source: str, arch: str, headers: str | None = None) -> Compiled:
     """``source`` for ``arch``, as in ``sm_90``; :class:`TargetError` with the compiler's words where it does not
-    compile, or where there is no compiler."""
+    compile, or where there is no compiler. ``headers``: a folder for those that were parsed before, of other sources
+    too: they take ten times as long as a kernel."""
     compiler = available_compiler()
     if compiler is None:
         raise TargetError("no CUDA compiler is here: install eqsat-layout[cuda], or put nvcc on the path")
-    cubin, log = _with_nvrtc(source, arch) if compiler == "nvrtc" else _with_nvcc(source, arch)
+    cubin, log = _with_nvrtc(source, arch, headers) if compiler == "nvrtc" else _with_nvcc(source, arch)
     return Compiled(cubin, _facts(log))
 
 
 def machine_code(sources: Sequence[str], arch: str) -> list[Compiled]:
     """What :func:`compiled` gives for each; several at a time, those that were compiled before from disk."""
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        return list(pool.map(partial(_kept, Store.usual(), arch), sources))
+    with tempfile.TemporaryDirectory() as headers, ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        return list(pool.map(partial(_kept, Store.usual(), arch, headers), sources))
 
 
-def _kept(store: Store, arch: str, source: str) -> Compiled:
+def _kept(store: Store, arch: str, headers: str, source: str) -> Compiled:
     key = "\n".join(("CUDA", str(_compilers_version()), arch, *_OPTIONS, source))
     known = store.get(key)
     if known is not None:
         head, cubin = split_head(known)
         return Compiled(bytes(cubin), {name: KernelFacts(**facts) for name, facts in head.items()})
-    made = compiled(source, arch)
+    made = compiled(source, arch, headers)
     store.put(key, [head_of({name: asdict(facts) for name, facts in made.kernels.items()}), made.cubin])
     return made
 
@@ -82,10 +87,16 @@ def _compilers_version() -> str | None:
     if available_compiler() != "nvrtc":
         nvcc = shutil.which("nvcc")
         return nvcc and subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout
-    found, numbers = _nvrtc(), (ctypes.c_int(), ctypes.c_int())
+    found = _nvrtc()
     assert found is not None
-    _checked(found[0], found[0].nvrtcVersion(*map(ctypes.byref, numbers)))
-    return f"NVRTC {numbers[0].value}.{numbers[1].value} {found[1]}"
+    major, minor = _nvrtcs_version(found[0])
+    return f"NVRTC {major}.{minor} {found[1]}"
+
+
+def _nvrtcs_version(library: Any) -> tuple[int, int]:
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _checked(library, library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    return major.value, minor.value
 
 
 @cache
@@ -107,12 +118,15 @@ def _with_nvcc(source: str, arch: str) -> tuple[bytes, str]:
         return binary.read_bytes(), done.stderr
 
 
-def _with_nvrtc(source: str, arch: str) -> tuple[bytes, str]:
+def _with_nvrtc(source: str, arch: str, headers: str | None) -> tuple[bytes, str]:
     found = _nvrtc()
     assert found is not None
     library, folder = found
-    includes = [f"-I{folder / 'include' / name}" for name in ("", "cccl")]
-    options = [option.encode() for option in (f"--gpu-architecture={arch}", *_OPTIONS, *includes)]
+    texts = [f"--gpu-architecture={arch}", *_OPTIONS, *(f"-I{folder / 'include' / name}" for name in ("", "cccl"))]
+    if headers is not None and _nvrtcs_version(library) >= _PRECOMPILES:
+        source = "\n".join([*dict.fromkeys(_HEADERS.findall(source)), "#pragma nv_hdrstop", source])
+        texts += ["--pch", f"--pch-dir={headers}"]
+    options = [text.encode() for text in texts]
     program = ctypes.c_void_p()
     _checked(library, library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None))
     try:

@@ -1,40 +1,38 @@
-"""What kernels cost on a GPU: rooflines of memory and of the arithmetic that a layout lets a kernel use.
+"""What kernels cost on a GPU: of products the plan that the build takes, of all else a roofline.
 
-In: an op, the formats of its operands and results, a machine. Out: modelled seconds (Williams et al. 2009). Tensor
-cores are fed by copies of 16 bytes: a product whose operands lie otherwise runs on the ordinary units. The shares of
-peak are assumed, none was measured.
+In: an op, the formats of its operands and results, a machine. Out: modelled seconds (Williams et al. 2009 for
+rooflines). The shares of peak are assumed, none was measured.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from eqsat_layout.cost.model import RESULT, dtype_bytes
-from eqsat_layout.cost.vectorise import Heaviest, address_step, heaviest, padded_work, slides
+from eqsat_layout.cost.vectorise import Heaviest, address_step, heaviest, padded_work
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
+from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
+from eqsat_layout.targets.cuda.kernels.product_model import ProductModel
+from eqsat_layout.targets.cuda.kernels.product_plan import legal_plans
+from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.machine import CudaMachine
-from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block
+from eqsat_layout.targets.cuda.planned_products import planned_product
+from eqsat_layout.tir.computation import SYMBOL_SIZE, Computation
 
-_COPY: Final = 16
-"""Bytes of an asynchronous copy."""
 _MOST_WASTE: Final = 4.0
 """Times as many bytes that lie apart take at most: neighbours of the warp find the rest in a cache."""
-_TENSOR: Final = 0.6
-"""Of peak that is left on tensor cores."""
 _ORDINARY: Final = 0.35
 """Of peak that is left on the ordinary units."""
 _L2: Final = 2.5
 """Times as fast as memory the L2 cache is."""
 _PERMUTING: Final = 0.6
 """Of the bandwidth that is left to a copy that permutes."""
-_TILE: Final = 64 * 64
-"""Elements of the result of a product that one block computes, about."""
-_PARTS: Final = 3.0
-"""Products on tensor cores for one of float32 that rounds as such (3xTF32; Ootomo and Yokota 2022)."""
+_TILE: Final = 256.0
+"""Elements of the result that one block computes on the ordinary units, about."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,7 @@ class CudaRoofline:
 
     machine: CudaMachine
     approx: bool = True
+    _known: dict[ProductShape, tuple[float, float]] = field(default_factory=dict, compare=False, repr=False)
 
     def run(
         self,
@@ -52,20 +51,25 @@ class CudaRoofline:
         *,
         fused: frozenset[int] = frozenset(),
     ) -> float:
-        """A launch and the slower of memory and arithmetic."""
+        """A launch and the slower of memory and arithmetic; a product as its kernel will be."""
         if op.parts:
             return 0.0
         heavy = None if op.computation is None else heaviest(op.computation, operands, results)
+        launch = 0.0 if any(i >= 0 for i in fused) else self.machine.launch_seconds
+        product = self._product(op, heavy, operands, results)
         wastes = {} if heavy is None else _wastes(heavy)
+        factors = () if heavy is None or product is None else _factors(op.computation, heavy)
         seconds = 0.0
         for number, (tensor, fmt) in enumerate(zip(op.operands, operands, strict=True)):
-            if tensor is not None and fmt is not None and number not in fused:
+            if tensor is not None and fmt is not None and number not in fused and number not in factors:
                 seconds += self._moved(tensor, fmt) * wastes.get(number, 1.0)
+        if product is not None:
+            multiplying, storing = product
+            return launch + multiplying + seconds + (0.0 if RESULT in fused else storing)
         for tensor, fmt in zip(op.results, results, strict=True):
             if tensor is not None and fmt is not None and RESULT not in fused:
                 seconds += self._moved(tensor, fmt)
-        launch = 0.0 if any(i >= 0 for i in fused) else self.machine.launch_seconds
-        return launch + max(seconds, self._arithmetic(op, heavy, operands, results))
+        return launch + max(seconds, self._arithmetic(op, operands, results))
 
     def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
         """A kernel of its own, through shared memory; a kernel beside it permutes by the way."""
@@ -83,33 +87,41 @@ class CudaRoofline:
         size = _bytes(tensor, fmt)
         return size / (self.machine.bandwidth * (_L2 if size * 2 <= self.machine.l2_bytes else 1.0))
 
-    def _arithmetic(
+    def _product(
         self,
         op: Signature,
         heavy: Heaviest | None,
         operands: Sequence[Format | None],
         results: Sequence[Format | None],
-    ) -> float:
+    ) -> tuple[float, float] | None:
+        """Seconds of the fastest plan but for its launch and its result, and those of the result."""
+        computation = op.computation
+        if heavy is None or computation is None or not op.results or op.results[0] is None:
+            return None
+        padded = padded_work(computation, operands, results)
+        dtypes = [buffer.dtype for buffer in computation.buffers]
+        shape = planned_product(heavy, dtypes, op.results[0].dtype, padded)
+        arithmetic = None if shape is None else ARITHMETICS[shape.dtype]
+        if shape is None or arithmetic is None or not (self.approx or arithmetic.is_exact):
+            return None
+        if shape not in self._known:
+            model = ProductModel(shape, arithmetic, self.machine)
+            best = min(map(model.seconds, legal_plans(shape, arithmetic, self.machine)))
+            self._known[shape] = (best - model.storing - self.machine.launch_seconds, model.storing)
+        return self._known[shape]
+
+    def _arithmetic(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
+        """On the ordinary units."""
         computation = op.computation
         if computation is None or not computation.flops:
             return 0.0
         work = computation.flops * padded_work(computation, operands, results)
-        dtype = next((ty.dtype for ty in (*op.operands, *op.results) if ty is not None), "float32")
-        peak, tile = self.machine.flops["float32"] * _ORDINARY, 256.0
-        if heavy is not None and heavy.block.is_contraction and _feeds_tensor_cores(heavy, dtype):
-            peak, tile = max(self._on_tensor_cores(dtype), peak), float(_TILE)
-        return work / (peak * self._share_of_machine(op, tile))
+        return work / (self.machine.flops["float32"] * _ORDINARY * self._share_of_machine(op))
 
-    def _on_tensor_cores(self, dtype: str) -> float:
-        """Operations a second, 0 where there is no way to compute such on them."""
-        if dtype == "float32":
-            return self.machine.flops["tensorfloat32"] * _TENSOR / _PARTS if self.approx else 0.0
-        return self.machine.flops.get(dtype, 0.0) * _TENSOR
-
-    def _share_of_machine(self, op: Signature, tile: float) -> float:
+    def _share_of_machine(self, op: Signature) -> float:
         """Of the multiprocessors that the blocks of the result keep busy, over all waves; a split sum keeps half."""
         elements = max((math.prod(_sizes(ty)) for ty in op.results if ty is not None), default=1)
-        blocks = max(1.0, elements / tile)
+        blocks = max(1.0, elements / _TILE)
         waves = math.ceil(blocks / self.machine.multiprocessors)
         return max(blocks / (waves * self.machine.multiprocessors), min(0.5, blocks * 4 / self.machine.multiprocessors))
 
@@ -120,6 +132,15 @@ def _sizes(tensor: TensorType) -> list[int]:
 
 def _bytes(tensor: TensorType, fmt: Format) -> float:
     return fmt.elements(SYMBOL_SIZE) * dtype_bytes(tensor.dtype)
+
+
+def _factors(computation: Computation | None, heavy: Heaviest) -> set[int]:
+    """The operands that the block multiplies, as they are or by way of others: one that is padded first, say."""
+    read = {read.buffer for read, _ in heavy.reads}
+    for block in reversed(() if computation is None else computation.blocks):
+        if any(write.buffer in read for write in block.writes):
+            read |= {one.buffer for one in block.reads}
+    return {number for number, buffer in enumerate(heavy.operands) if buffer in read}
 
 
 def _wastes(heavy: Heaviest) -> dict[int, float]:
@@ -134,18 +155,3 @@ def _wastes(heavy: Heaviest) -> dict[int, float]:
             far = _MOST_WASTE if step is None else min(_MOST_WASTE, max(1.0, float(abs(step))))
             found[heavy.operands.index(read.buffer)] = far
     return found
-
-
-def _feeds_tensor_cores(heavy: Heaviest, dtype: str) -> bool:
-    """Each operand has a variable along which 16 bytes lie side by side and start at 16 bytes."""
-    count = max(1, round(_COPY / dtype_bytes(dtype)))
-    return heavy.is_known and all(_has_run(heavy.block, read, fmt, count) for read, fmt in heavy.reads)
-
-
-def _has_run(block: Block, read: Access, fmt: Format, count: int) -> bool:
-    for variable, extent in enumerate(block.extents):
-        if not isinstance(extent, int) or extent % count:
-            continue
-        if address_step(block, read, fmt, variable, 1, count - 1) == count - 1:
-            return not slides(read, variable)
-    return False

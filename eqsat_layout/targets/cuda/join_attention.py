@@ -26,7 +26,7 @@ from eqsat_layout.passes.call_windows import (
 )
 from eqsat_layout.targets.cuda.kernels.attention import REDUCTIONS, Attention, attention_of
 from eqsat_layout.targets.cuda.kernels.attention_plan import tiles_of
-from eqsat_layout.targets.cuda.kernels.product_model import ProductModel, plans_for
+from eqsat_layout.targets.cuda.kernels.product_model import ProductModel, plans_for, shape_of
 from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
 from eqsat_layout.targets.cuda.kernels.products import Product, product_of
 from eqsat_layout.targets.cuda.machine import CudaMachine
@@ -116,9 +116,9 @@ class _Joiner:
         """Seconds of a call by itself; what is no product moves the scores at least."""
         product = self._product(call)
         if product is not None:
-            return ProductModel(product, arithmetic_of(product), self.machine).seconds(
-                plans_for(product, self.machine)[0]
-            )
+            arithmetic = arithmetic_of(product)
+            model = ProductModel(shape_of(product, arithmetic), arithmetic, self.machine)
+            return model.seconds(plans_for(product, self.machine)[0])
         values = attention.values
         scores = math.prod(group.extent for group in (values.batch, values.rows, values.steps))
         moved = 2.0 * scores * int(tvm.DataType(attention.dtype).bits) / 8

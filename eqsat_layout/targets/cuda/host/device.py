@@ -6,7 +6,7 @@ function launches is captured once as a CUDA graph, where all its sizes are know
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final
 
@@ -21,10 +21,11 @@ from eqsat_layout.targets.gpu.host.sizes import value_of
 _NO_BINDINGS: Final = 'CUDA programs run here through cuda-bindings: pip install "eqsat-layout[cuda]"'
 _WITHOUT_ASKING: Final = 48 << 10
 """Bytes of shared memory of a block that need no permission."""
+_LONGEST_NAME: Final = 256
 
 
 class CudaDevice(Runner):
-    """Kernels loaded on device ``number``. What is allocated lives until :meth:`close`.
+    """Kernels loaded on device ``number``, which goes by ``name``. What is allocated lives until :meth:`close`.
 
     ``driver``: what has the functions of ``cuda.bindings.driver``; ``None``: that itself.
     """
@@ -44,6 +45,7 @@ class CudaDevice(Runner):
         self._memories: list[Any] = []
         self._do("cuInit", 0)
         device = self._do("cuDeviceGet", number)
+        self.name = self._do("cuDeviceGetName", _LONGEST_NAME, device).split(b"\0")[0].decode()
         self._context = self._do("cuDevicePrimaryCtxRetain", device)
         self._do("cuCtxSetCurrent", self._context)
         self._stream = self._do("cuStreamCreate", 0)
@@ -100,6 +102,23 @@ class CudaDevice(Runner):
             config.attrs, config.numAttrs = [attribute], 1
         self._do("cuLaunchKernelEx", config, kernel, pointers.ctypes.data, 0)
 
+    def seconds(self, runs: int = 1, entry: str | None = None) -> float:
+        """Of a run of a function that was called before, by the device's clock: ``runs`` of them, one after the other,
+        without the copies of inputs and results. :class:`TargetError` where it is no graph."""
+        function = self._function(entry)
+        graph = self._graphs.get(function.name)
+        if graph is None:
+            raise TargetError(f"{function.name} has not been called, launches nothing, or has sizes that may change")
+        return self._timed(runs, lambda: self._do("cuGraphLaunch", graph, self._stream))
+
+    def copy_seconds(self, size: int, runs: int = 1) -> float:
+        """Of a copy of ``size`` bytes on the device, by its clock."""
+        source, target = (self._do("cuMemAlloc", size) for _ in range(2))
+        seconds = self._timed(runs, lambda: self._do("cuMemcpyDtoDAsync", target, source, size, self._stream))
+        for memory in (source, target):
+            self._do("cuMemFree", memory)
+        return seconds
+
     def finish(self) -> None:
         """Waits for the stream."""
         self._do("cuStreamSynchronize", self._stream)
@@ -113,6 +132,19 @@ class CudaDevice(Runner):
         for module in self._modules.values():
             self._do("cuModuleUnload", module)
         self._modules = {}
+
+    def _timed(self, runs: int, started: Callable[[], Any]) -> float:
+        """Seconds of one of ``runs``, between two events of the stream."""
+        events = [self._do("cuEventCreate", 0) for _ in range(2)]
+        self._do("cuEventRecord", events[0], self._stream)
+        for _ in range(runs):
+            started()
+        self._do("cuEventRecord", events[1], self._stream)
+        self._do("cuEventSynchronize", events[1])
+        milliseconds = float(self._do("cuEventElapsedTime", *events))
+        for event in events:
+            self._do("cuEventDestroy", event)
+        return milliseconds * 1e-3 / runs
 
     def _do(self, name: str, *arguments: Any) -> Any:
         """What the driver's function gives; :class:`TargetError` with its word for what went wrong."""

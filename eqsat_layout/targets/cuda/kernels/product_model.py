@@ -1,6 +1,7 @@
 """How long a product takes under a plan: what a multiprocessor is busy with longest, tile by tile and wave by wave.
 
-In: a product, a plan and a machine. Out: seconds. Blocks that fit the machine at once are a wave. A tile takes as long
+In: the shape of a product, a plan and a machine. Out: seconds, for the build, which takes the fastest plan, and for
+the planner, which takes layouts by it. Blocks that fit the machine at once are a wave. A tile takes as long
 as its products on tensor cores, the instructions that load it, its bytes from memory and L2, or the wait for it where
 too few stages are ahead; a launch, and one more where a second kernel adds up the parts of sums.
 """
@@ -10,10 +11,13 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import tvm
+
 from eqsat_layout.targets.cuda.kernels.arithmetics import Arithmetic
 from eqsat_layout.targets.cuda.kernels.fills import bytes_together
 from eqsat_layout.targets.cuda.kernels.operands import Group, Operand
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan, arithmetic_of, legal_plans
+from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.machine import CudaMachine
 
@@ -40,22 +44,50 @@ RESERVED: Final = 1024
 def plans_for(product: Product, machine: CudaMachine, *, tensorfloat32: bool = False) -> list[ProductPlan]:
     """All legal ones, the fastest by the model first. ``tensorfloat32``: floats may be cut to so many bits."""
     arithmetic = arithmetic_of(product, tensorfloat32=tensorfloat32)
-    model = ProductModel(product, arithmetic, machine)
-    return sorted(legal_plans(product, arithmetic, machine), key=model.seconds)
+    return ranked_plans(shape_of(product, arithmetic), arithmetic, machine)
+
+
+def ranked_plans(shape: ProductShape, arithmetic: Arithmetic, machine: CudaMachine) -> list[ProductPlan]:
+    """All legal ones, the fastest by the model first."""
+    model = ProductModel(shape, arithmetic, machine)
+    return sorted(legal_plans(shape, arithmetic, machine), key=model.seconds)
+
+
+def shape_of(product: Product, arithmetic: Arithmetic) -> ProductShape:
+    """What the model asks of a product."""
+
+    def together(operand: Operand, group: Group) -> int:
+        groups = (
+            (product.steps, group) if arithmetic.operand_bytes > 1 else (product.steps,)
+        )  # bytes are not transposed
+        return max(bytes_together(operand, one, product.fixed, arithmetic.operand) for one in groups)
+
+    return ProductShape(
+        product.dtype,
+        product.batch.extent,
+        product.rows.extent,
+        product.columns.extent,
+        product.steps.extent,
+        (together(product.left, product.rows), together(product.right, product.columns)),
+        math.ceil(int(tvm.DataType(str(product.store.buffer.ty.dtype)).bits) / 8),
+    )
 
 
 class ProductModel:
     """The seconds of plans of one product."""
 
-    def __init__(self, product: Product, arithmetic: Arithmetic, machine: CudaMachine) -> None:
-        self._product, self._arithmetic, self._machine = product, arithmetic, machine
-        self._instructions = (
-            self._of_element(product.left, product.rows),
-            self._of_element(product.right, product.columns),
-        )
+    def __init__(self, shape: ProductShape, arithmetic: Arithmetic, machine: CudaMachine) -> None:
+        self._shape, self._arithmetic, self._machine = shape, arithmetic, machine
+        self._instructions = (self._of_element(shape.together[0]), self._of_element(shape.together[1]))
+
+    @property
+    def storing(self) -> float:
+        """Seconds that :meth:`seconds` counts for the result."""
+        return self._shape.results * self._shape.result_bytes / self._machine.bandwidth
 
     def seconds(self, plan: ProductPlan) -> float:
-        product, machine = self._product, self._machine
+        """All launches of the product, with what they read and write."""
+        shape, machine = self._shape, self._machine
         blocks = self._blocks(plan) * plan.splits
         resident = min(
             machine.shared_bytes // (4 * plan.shared_words + RESERVED),
@@ -64,24 +96,24 @@ class ProductModel:
         )
         waves = math.ceil(blocks / (machine.multiprocessors * resident))
         together = min(resident, math.ceil(blocks / machine.multiprocessors))  # that share a multiprocessor
-        tiles = math.ceil(math.ceil(product.steps.extent / plan.block_steps) / plan.splits)
+        tiles = math.ceil(math.ceil(shape.steps / plan.block_steps) / plan.splits)
         turn = max(
             together * self._multiplying(plan, together),
             together * self._loading(plan),
             self._reading(plan, min(blocks, together * machine.multiprocessors)),
             ARRIVAL / (plan.stages - 1),
         )
-        stored = 4 * product.batch.extent * product.rows.extent * product.columns.extent
-        seconds = machine.launch_seconds + waves * (tiles * turn + ARRIVAL) + stored / machine.bandwidth / 2
+        seconds = machine.launch_seconds + waves * (tiles * turn + ARRIVAL) + self.storing
         if plan.splits > 1:
-            seconds += machine.launch_seconds + 2 * plan.splits * stored / (CACHED * machine.bandwidth)
+            sums = 2 * 4 * plan.splits * shape.results
+            seconds += machine.launch_seconds + sums / (CACHED * machine.bandwidth)
         return seconds
 
     def _blocks(self, plan: ProductPlan) -> int:
         """That cover the result."""
-        product = self._product
-        rows = math.ceil(product.rows.extent / plan.block_rows)
-        return product.batch.extent * rows * math.ceil(product.columns.extent / plan.block_columns)
+        shape = self._shape
+        rows = math.ceil(shape.rows / plan.block_rows)
+        return shape.batch * rows * math.ceil(shape.columns / plan.block_columns)
 
     def _multiplying(self, plan: ProductPlan, together: int) -> float:
         """A tile of one block, on tensor cores that it has for itself."""
@@ -98,19 +130,16 @@ class ProductModel:
 
     def _reading(self, plan: ProductPlan, blocks: int) -> float:
         """Tiles of so many blocks: each byte once from memory, and again from L2."""
-        product, size = self._product, self._arithmetic.operand_bytes
+        shape, size = self._shape, self._arithmetic.operand_bytes
         tile = size * plan.block_steps * (plan.block_rows + plan.block_columns)
-        once = size * product.steps.extent * product.batch.extent * (product.rows.extent + product.columns.extent)
-        tiles = self._blocks(plan) * math.ceil(product.steps.extent / plan.block_steps)
+        once = size * shape.steps * shape.batch * (shape.rows + shape.columns)
+        tiles = self._blocks(plan) * math.ceil(shape.steps / plan.block_steps)
         from_memory = min(tile, once / tiles)
         return blocks * max(from_memory, tile / CACHED) / self._machine.bandwidth
 
-    def _of_element(self, operand: Operand, group: Group) -> float:
+    def _of_element(self, together: int) -> float:
         """Instructions that load one element of a tile."""
-        dtype, size = self._arithmetic.operand, self._arithmetic.operand_bytes
-        groups = (self._product.steps, group) if size > 1 else (self._product.steps,)
-        together = max(bytes_together(operand, one, self._product.fixed, dtype) for one in groups)
-        return OF_COPY * size / together if together else _OF_ELEMENT
+        return OF_COPY * self._arithmetic.operand_bytes / together if together else _OF_ELEMENT
 
 
 def dtype_of_flops(arithmetic: Arithmetic) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS, UNIT, Arithmetic
+from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import waiting_words
 from eqsat_layout.targets.cuda.machine import CudaMachine
@@ -76,14 +77,14 @@ class ProductPlan:
         return ARITHMETICS[self.arithmetic]
 
 
-def arithmetic_of(product: Product, *, tensorfloat32: bool = False) -> Arithmetic:
+def arithmetic_of(product: Product | ProductShape, *, tensorfloat32: bool = False) -> Arithmetic:
     """``tensorfloat32``: floats may be cut to so many bits."""
     return ARITHMETICS["tensorfloat32" if product.dtype == "float32" and tensorfloat32 else product.dtype]
 
 
-def legal_plans(product: Product, arithmetic: Arithmetic, machine: CudaMachine) -> Iterator[ProductPlan]:
+def legal_plans(product: ProductShape, arithmetic: Arithmetic, machine: CudaMachine) -> Iterator[ProductPlan]:
     """Those that fit the machine, and whose parts of the sum all have something to add up."""
-    results = product.batch.extent * product.rows.extent * (product.columns.extent + 3)
+    results = product.batch * product.rows * (product.columns + 3)
     shapes = itertools.product(_BLOCKS, _WARPS, _STEP_BYTES, _STAGES)
     for (rows, columns), (warp_rows, warp_columns), step_bytes, stages in shapes:
         if rows % warp_rows or columns % warp_columns:
@@ -92,7 +93,7 @@ def legal_plans(product: Product, arithmetic: Arithmetic, machine: CudaMachine) 
         plan = ProductPlan(arithmetic.name, rows, columns, steps, warp_rows, warp_columns, stages)
         if not _fits(plan, machine):
             continue
-        tiles = math.ceil(product.steps.extent / steps)
+        tiles = math.ceil(product.steps / steps)
         for splits in _SPLITS:
             all_add = tiles >= 2 * splits and (splits - 1) * math.ceil(tiles / splits) < tiles
             if splits == 1 or (all_add and splits * results < _MOST_ELEMENTS):

@@ -24,7 +24,7 @@ from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
-_FEW: Final = 32
+FEW: Final = 32
 """Steps of a sum."""
 _MOST: Final = 2**31
 """Elements of a tensor, for indices of 32 bits."""
@@ -61,7 +61,7 @@ class Product:
 def product_of(func: Any) -> Product:
     """Raises :class:`~eqsat_layout.errors.Refused` for what is no product, or none for tensor cores."""
     product = any_product_of(func)
-    if not product.rows.axes and product.steps.extent < _FEW:
+    if not product.rows.axes and product.steps.extent < FEW:
         raise Refused("nothing is read twice, and little is summed: tensor cores are of no use")
     return product
 

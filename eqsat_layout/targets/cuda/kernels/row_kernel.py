@@ -3,7 +3,8 @@
 In: a PrimFunc whose nests all run over the same rows: sums or largest elements along a row, and elementwise nests that
 read them (softmax, norms, means). Out: a PrimFunc without blocks that launches one kernel. A row's numbers are in
 registers of all threads, its vectors in shared memory; sums are added up thread by thread, in an order that is the
-same every time. Refused: rows that do not lie together in memory, where neighbouring threads would read far apart.
+same every time. Refused: rows that do not lie together in memory, where neighbouring threads would read far apart,
+unless there are so few of them that a thread for each would leave the machine idle.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
 _SHARED: Final = 48 << 10
 """Bytes of shared memory of fixed size."""
+_FEW_ROWS: Final = 1 << 14
+"""A thread for each of so many keeps a machine busy, about."""
 _FULL: Final = tirx.IntImm("uint32", 0xFFFFFFFF)
 _COMBINED: Final = (tirx.Add, tirx.Max, tirx.Min)
 _FLOATS: Final = ("float32", "float16", "bfloat16")
@@ -227,6 +230,8 @@ class _Rows:
         starts = isinstance(init.value, tirx.FloatImm) and (not is_sum or float(init.value) == 0.0)
         if not is_combined or not starts or str(store.buffer.ty.dtype) not in _FLOATS:
             raise Refused(f"{nest.name} is no sum of floats, nor the largest or smallest of them")
+        if math.prod(self._extents) < _FEW_ROWS:
+            return
         last = next((axis for axis in reversed(nest.reduced) if int(axis.extent) != 1), None)
         for load in nest.loads():
             access = StageAccess(load.source, tuple(load.indices))

@@ -14,7 +14,8 @@ from tvm import tirx
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.gpu.host.plan import Argument, Launch
-from eqsat_layout.targets.gpu.host.sizes import Size, product, size_of
+from eqsat_layout.targets.gpu.host.size_expressions import size_of
+from eqsat_layout.targets.gpu.host.sizes import Size, product
 
 _LAUNCH: Final = "tirx.call_ffi_kernel"
 _DATA: Final = "tirx.buffer_data"

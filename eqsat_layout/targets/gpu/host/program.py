@@ -22,7 +22,8 @@ from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.gpu.host.launches import launches_of
 from eqsat_layout.targets.gpu.host.plan import Constant, Function, HostPlan, Launch, Memory, Symbol, Value
 from eqsat_layout.targets.gpu.host.reuse import with_shared_memories
-from eqsat_layout.targets.gpu.host.sizes import Size, product, size_of
+from eqsat_layout.targets.gpu.host.size_expressions import size_of
+from eqsat_layout.targets.gpu.host.sizes import Size, product
 
 ImageOf: TypeAlias = Callable[[Sequence[Size], str], tuple[Size, Size, Size]]
 

@@ -1,0 +1,94 @@
+"""The command line of ``cuda.py``.
+
+In: names of networks, precisions, a machine. Out: tables, rows as JSON, or the folder of a bundle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import tvm
+from cuda_bundle import Effort, Network, write_bundle
+from cuda_table import KERNELS, row_of, shown
+from cuda_table import NETWORKS as COLUMNS
+from texture import NETWORKS, ZOO
+
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.targets.cuda.machines import MACHINES
+from eqsat_layout.targets.cuda.target import CudaTarget
+from eqsat_layout.targets.registry import target as target_of
+
+PRECISIONS: Final = ("float32", "float16")
+
+
+def module_of(name: str, batch: int) -> tvm.IRModule:
+    """:class:`EqsatError` for several inputs of a network that is made for one."""
+    if batch == 1:
+        return NETWORKS[name]()
+    if name not in ZOO:
+        raise EqsatError(f"{name} takes one input; batches are for {', '.join(ZOO)}")
+    import zoo
+
+    return zoo.load(name, "export", batch).module
+
+
+def tables(options: argparse.Namespace, target: CudaTarget) -> None:
+    """Prints them, and writes the rows."""
+    rows, kernels = [], {}
+    for name in options.networks:
+        for precision in options.precision:
+            row, own = row_of(name, module_of(name, 1), target, precision, options.simulate)
+            rows.append({**row, "machine": options.machine})
+            kernels[f"{name} {precision}"] = own
+            if options.kernels:
+                print(f"{name} {precision}\n{shown(own, KERNELS)}\n", flush=True)
+    print(shown(rows, COLUMNS))
+    print("seconds are modelled, not measured")
+    if options.json:
+        Path(options.json).write_text(json.dumps({"networks": rows, "kernels": kernels}, indent=1), encoding="utf-8")
+
+
+def bundle(options: argparse.Namespace, target: CudaTarget) -> None:
+    """Each network in each precision and batch."""
+    networks = [
+        Network(name, partial(module_of, name), precision, batch)
+        for name in options.networks
+        for precision in options.precision
+        for batch in options.batch
+    ]
+    write_bundle(options.bundle, networks, target, Effort(plans=options.plans), partial(print, flush=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="cuda.py", description="CUDA without a card: tables, and bundles for a card.")
+    parser.add_argument("networks", nargs="*", default=["resnet50_64"], metavar="NETWORK", help=", ".join(NETWORKS))
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--no-device", action="store_true", help="tables of what is launched")
+    what.add_argument("--bundle", type=Path, metavar="FOLDER", help="what a card is to measure")
+    parser.add_argument("--machine", default="h100", choices=sorted(MACHINES))
+    parser.add_argument("--precision", nargs="+", default=["float32"], choices=PRECISIONS)
+    parser.add_argument("--small", action="store_true", help="the ten networks with smaller inputs")
+    parser.add_argument("--kernels", action="store_true", help="a table of each network's kernels, too")
+    parser.add_argument("--simulate", action="store_true", help="run on the simulator and compare with the CPU")
+    parser.add_argument("--json", help="a file for the rows")
+    parser.add_argument("--batch", nargs="+", type=int, default=[1], help="of the networks of a bundle")
+    parser.add_argument("--plans", type=int, default=4, help="candidates of each product in a bundle; 0: none")
+    options = parser.parse_args()
+    for name in options.networks:
+        if name not in NETWORKS:
+            parser.error(f"there is no network {name!r}; there are {', '.join(NETWORKS)}")
+    if options.small:
+        import zoo
+
+        zoo.make_small()
+    said: Any = {"kind": "cuda", "arch": MACHINES[options.machine].arch, "model": options.machine}
+    target = target_of(said)
+    assert isinstance(target, CudaTarget)
+    try:
+        bundle(options, target) if options.bundle else tables(options, target)
+    except EqsatError as error:
+        parser.error(str(error))

@@ -1,0 +1,120 @@
+"""The same networks by torch on the same card: what our figures stand beside.
+
+In: what a bundle says of a network. Out: rows of seconds, or why there are none. Each peer is timed as ours is, by the
+device's clock around replays of a CUDA graph. Nothing here needs TVM.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from cuda_items import median
+
+Row = dict[str, Any]
+
+_WARM: Final = 3
+"""Runs before a graph is captured."""
+
+
+def peers_of(said: Mapping[str, Any], turns: int, runs: int, *, on_cpu: bool) -> Iterator[Row]:
+    """``said``: the network's name, batch and precision. ``on_cpu``: a rehearsal, without graphs."""
+    head = {key: said.get(key) for key in ("network", "batch", "precision")}
+    try:
+        import torch
+        import zoo
+    except ImportError as error:
+        yield {"name": "torch", **head, "why": str(error)}
+        return
+    if head["network"] not in zoo.MODELS:
+        yield {"name": "torch", **head, "why": "it is none of the networks of zoo.py"}
+        return
+    if not on_cpu and not torch.cuda.is_available():
+        yield {"name": "torch", **head, "why": "torch sees no card"}
+        return
+    for strict in (False, True) if head["precision"] == "float32" else (False,):
+        for name, made in (("eager", eager), ("max-autotune", compiled)):
+            row = {"name": f"torch {name}", **head, "tensorfloat32": head["precision"] == "float32" and not strict}
+            try:
+                with torch.no_grad():
+                    _allow_tensorfloat32(torch, not strict)
+                    network, sample = _network(torch, zoo, head, on_cpu)
+                    seconds = made(torch, network, sample, turns, runs, on_cpu)
+                yield {**row, "seconds": median(seconds), "all": seconds}
+            except Exception as error:  # on purpose: what torch meets is its figure
+                yield {**row, "why": f"{type(error).__name__}: {error}"[:300]}
+
+
+def eager(torch: Any, network: Any, sample: Any, turns: int, runs: int, on_cpu: bool) -> list[float]:
+    """Channels last, batch norms folded where torch can trace the network, captured in a CUDA graph."""
+    network = _folded(network)
+    if on_cpu:
+        return _timed(torch, lambda: network(*sample), turns, runs, on_cpu)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(_WARM):
+            network(*sample)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        network(*sample)
+    return _timed(torch, graph.replay, turns, runs, on_cpu)
+
+
+def compiled(torch: Any, network: Any, sample: Any, turns: int, runs: int, on_cpu: bool) -> list[float]:
+    """``torch.compile(mode="max-autotune")``, frozen: it captures graphs itself."""
+    import torch._inductor.config as inductor
+
+    inductor.freezing = True
+    torch._dynamo.reset()
+    fast = torch.compile(network, mode="max-autotune")
+    for _ in range(_WARM):
+        fast(*sample)
+    return _timed(torch, lambda: fast(*sample), turns, runs, on_cpu)
+
+
+def _timed(torch: Any, run: Callable[[], Any], turns: int, runs: int, on_cpu: bool) -> list[float]:
+    found = []
+    for _ in range(turns):
+        if on_cpu:
+            before = time.process_time()
+            run()
+            found.append(time.process_time() - before)
+            continue
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(runs):
+            run()
+        end.record()
+        end.synchronize()
+        found.append(start.elapsed_time(end) * 1e-3 / runs)
+    return found
+
+
+def _network(torch: Any, zoo: Any, said: Mapping[str, Any], on_cpu: bool) -> tuple[Any, Any]:
+    """The network and a sample where they are to run, in the precision."""
+    network, sample = zoo.network_of(said["network"], said["batch"])
+    device, dtype = "cpu" if on_cpu else "cuda", getattr(torch, str(said["precision"]))
+    network = network.to(device=device, dtype=dtype, memory_format=torch.channels_last)
+
+    def placed(one: Any) -> Any:
+        one = one.to(device=device, dtype=dtype if one.is_floating_point() else one.dtype)
+        return one.to(memory_format=torch.channels_last) if one.ndim == 4 else one
+
+    return network, tuple(placed(one) for one in sample)
+
+
+def _folded(network: Any) -> Any:
+    try:
+        from torch.fx.experimental.optimization import fuse
+
+        return fuse(network)
+    except Exception:  # on purpose: it has branches, or what torch's tracer knows no way with
+        return network
+
+
+def _allow_tensorfloat32(torch: Any, allowed: bool) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed

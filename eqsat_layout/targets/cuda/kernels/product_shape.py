@@ -1,0 +1,30 @@
+"""What decides how fast a product is: its extents, its dtype, and how its operands lie.
+
+In: numbers that a kernel's product has, or a plan's op under formats. Out: :class:`ProductShape`; products that are
+alike in these are equally fast by the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ProductShape:
+    """``together``: bytes that one copy of the left and of the right operand moves; 0: elements are loaded one by one.
+
+    ``result_bytes``: of an element. ``dtype``: of both operands.
+    """
+
+    dtype: str
+    batch: int
+    rows: int
+    columns: int
+    steps: int
+    together: tuple[int, int]
+    result_bytes: int
+
+    @property
+    def results(self) -> int:
+        """Elements."""
+        return self.batch * self.rows * self.columns

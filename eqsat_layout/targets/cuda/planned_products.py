@@ -1,0 +1,126 @@
+"""Products among the ops of a plan, as the build will find them.
+
+In: an op's heaviest block and the formats of what it reads and writes. Out: the shape of the product that the kernel of
+these layouts will be, or ``None`` for what will be no product (:mod:`.kernels.products` says so of the kernel itself).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from eqsat_layout.cost.model import dtype_bytes
+from eqsat_layout.cost.vectorise import Heaviest, address_step
+from eqsat_layout.maps import Format
+from eqsat_layout.targets.cuda.kernels.operands import SUMS
+from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
+from eqsat_layout.targets.cuda.kernels.products import FEW
+from eqsat_layout.tir.affine import Affine
+from eqsat_layout.tir.computation import Access, Block
+
+_COPIES: Final = (16, 8, 4)
+"""Bytes of an asynchronous copy."""
+
+
+def planned_product(heavy: Heaviest, dtypes: Sequence[str], result: str, padded: float) -> ProductShape | None:
+    """``dtypes``: of buffers; ``result``: of the op's result; ``padded``: how much longer sums are by padding."""
+    if not heavy.block.is_contraction or not heavy.is_known or len(heavy.reads) != 2:
+        return None
+    given = {dtypes[read.buffer] for read, _ in heavy.reads}
+    groups = _groups(heavy) if given <= set(SUMS) else None
+    if groups is None:
+        return None
+    first, second = groups.own
+    along = None if heavy.step is None else heavy.step[0]
+    is_swapped = along in first if along in (*first, *second) else groups.sizes[1] == 1
+    order = (1, 0) if is_swapped else (0, 1)
+    rows, columns = (groups.sizes[side] for side in order)
+    if columns == 1 or (rows == 1 and groups.steps < FEW):
+        return None
+    dtype = given.pop() if len(given) == 1 else "float32"
+
+    def together(side: int) -> int:
+        read, fmt = heavy.reads[side]
+        variables = [*groups.summed, *(groups.own[side] if dtype_bytes(dtype) > 1 else ())]
+        is_converted = dtypes[read.buffer] != dtype  # on its way to shared memory, by threads
+        return 0 if is_converted else _together(heavy.block, read, fmt, variables, round(dtype_bytes(dtype)))
+
+    steps, result_bytes = math.ceil(groups.steps * padded), math.ceil(dtype_bytes(result))
+    copies = (together(order[0]), together(order[1]))
+    return ProductShape(dtype, groups.batch, rows, columns, steps, copies, result_bytes)
+
+
+@dataclass
+class _Groups:
+    """Of variables: those of the batch, of either operand alone (``sizes``, ``own``), and those that are summed."""
+
+    batch: int = 1
+    sizes: tuple[int, int] = (1, 1)
+    steps: int = 1
+    own: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    summed: tuple[int, ...] = ()
+
+    def grow(self, side: int, variable: int, extent: int) -> None:
+        """A variable of one operand."""
+        if extent > 1:
+            sizes, own = list(self.sizes), list(self.own)
+            sizes[side] *= extent
+            own[side] = (*own[side], variable)
+            self.sizes, self.own = (sizes[0], sizes[1]), (own[0], own[1])
+
+
+def _groups(heavy: Heaviest) -> _Groups | None:
+    """``None`` where extents are not known, or a variable is of no group."""
+    found, block = _Groups(), heavy.block
+    for variable, extent in enumerate(block.extents):
+        if extent == 1:
+            continue
+        shares = [_share(read, variable, extent) for read, _ in heavy.reads] if isinstance(extent, int) else [0, 0]
+        if not isinstance(extent, int) or not any(shares):
+            return None
+        if block.is_spatial(variable):
+            blocks = max(1, min(shares))  # one may hang on blocks of the variable only, as in a grouped convolution
+            found.batch *= blocks
+            found.grow(0 if shares[0] > shares[1] else 1, variable, extent // blocks)
+        elif all(shares):
+            found.steps *= extent
+            found.summed += (variable,)
+        else:
+            return None
+    return found
+
+
+def _share(read: Access, variable: int, extent: int) -> int:
+    """How many of the variable's values a read tells apart; 0: it does not depend on it."""
+    strides = []
+    for index in read.indices:
+        if isinstance(index, Affine):
+            strides += [term.stride for term in index.terms if term.iter == variable]
+        elif variable in index.iters:
+            strides.append(1)
+    return extent // min(strides) if strides else 0
+
+
+def _together(block: Block, read: Access, fmt: Format, variables: Sequence[int], size: int) -> int:
+    """The most bytes that lie side by side along one of the variables, and start where a copy of so many may."""
+    for together in _COPIES:
+        count = together // size
+        for variable in variables:
+            extent = block.extents[variable]
+            is_even = isinstance(extent, int) and extent % count == 0 and _starts_even(read, variable, count)
+            if is_even and address_step(block, read, fmt, variable, 1, count - 1) == count - 1:
+                return together
+    return 0
+
+
+def _starts_even(read: Access, variable: int, count: int) -> bool:
+    """Runs of so many along the variable start at multiples of it: no other variable shifts them, as in a window."""
+    indices = [index for index in read.indices if variable in index.iters]
+    return all(
+        isinstance(index, Affine)
+        and index.constant % count == 0
+        and all(term.iter == variable or term.weight % count == 0 for term in index.terms)
+        for index in indices
+    )

@@ -1,0 +1,55 @@
+"""The program fuzzer on targets: programs are compiled as a whole and run there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from eqsat_layout.errors import TargetError
+from eqsat_layout.soundness.programs import trial
+from eqsat_layout.soundness.programs.choices import Choices
+from eqsat_layout.soundness.programs.fuzzer import fuzz_programs, main
+from eqsat_layout.soundness.programs.on_targets import running
+from eqsat_layout.soundness.programs.outcomes import FAILED, SAME, ProgramFailure
+from eqsat_layout.soundness.programs.trial import check
+
+
+@pytest.mark.parametrize("target", ["cuda", {"kind": "opencl", "profile": "pocl"}, "llvm"])
+@pytest.mark.parametrize("seed", [2, 3])
+def test_programs_are_compiled_and_run_on_targets(target: Any, seed: int) -> None:
+    outcome = check(Choices.of_seed(seed), seed, target=target)
+    assert outcome.kind == SAME, outcome.why + outcome.text
+
+
+def test_what_a_target_gets_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(executable: Any, target: Any, seed: int) -> Any:
+        right = running(executable, target, seed)
+
+        def run(name: str, inputs: Sequence[Any]) -> Any:
+            return [~one if one.dtype == bool else one + one.dtype.type(1) for one in right(name, inputs)]
+
+        return run
+
+    monkeypatch.setattr(trial, "running", wrong)
+    outcome = check(Choices.of_seed(2), 2, target="cuda")
+    assert outcome.kind == FAILED
+    assert "numbers" in outcome.why
+
+
+def test_processes_fuzz_targets_too() -> None:
+    report = fuzz_programs(cases=1, seed=0, target="llvm")
+    assert report.compared == 1
+
+
+def test_a_target_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(TargetError, match="sm_12"):
+        fuzz_programs(cases=1, target={"kind": "cuda", "arch": "sm_12"})
+
+
+def test_a_failure_says_how_to_see_it_again(capsys: pytest.CaptureFixture[str]) -> None:
+    failure = ProgramFailure(7, "numbers", "", "", (), {"kind": "cuda", "arch": "sm_90"})
+    assert failure.command.endswith("""fuzzer 7 --target '{"kind": "cuda", "arch": "sm_90"}'""")
+    assert main(["2", "--target", '{"kind": "cuda", "arch": "sm_90"}']) == 0
+    assert "seed 2: same" in capsys.readouterr().out

@@ -1,0 +1,145 @@
+"""A bundle for a lent card, made and run from end to end: the simulator is in the place of the card."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from programs import program
+from targets.device_cases import conv, nn
+
+from eqsat_layout.errors import EqsatError, TargetError
+from eqsat_layout.targets.registry import target as target_of
+
+BENCH = Path(__file__).parents[3] / "bench"
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Modules of ``bench`` by name."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module
+
+
+def network(_: int) -> Any:
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(nn.relu(conv(builder, x, 0, 16)))
+        return conv(builder, y, 1, 8)
+
+    return program(body, (1, 8, 9, 7))
+
+
+def test_a_bundle_runs_where_nothing_else_is(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the code that runs on a card. TVM is not there, nor the package but for what the bundle brings."""
+    made = bench("cuda_bundle")
+    monkeypatch.setattr("eqsat_layout.targets.cuda.host.executable.machine_code", _texts)
+    folder = tmp_path / "bundle"
+    networks = [made.Network("tiny", network, precision, 1) for precision in ("float32", "float16")]
+    effort = made.Effort(["softmax_float32", "lanes_float16"], plans=2, repeats=2, ceiling_turns=2)
+    target = target_of({"kind": "cuda", "arch": "sm_90"})
+    made.write_bundle(folder, networks, target, effort, say=lambda _: None)
+    (folder / "tvm.py").write_text("raise ImportError('TVM is not here')")
+    command = [sys.executable, "run_bundle.py", "--simulate", "--turns", "2", "--runs", "1", "--json", "out.json"]
+    done = subprocess.run(command, cwd=folder, env=_without_path(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((folder / "out.json").read_text())
+    steps = result["steps"]
+    assert [row["name"] for row in steps["ceilings"]] == ["copy", "mma_f16"]
+    assert {row["name"]: row["right"] for row in steps["cases"]} == {"softmax_float32": True, "lanes_float16": True}
+    assert [row["name"] for row in steps["networks"]] == ["tiny_float32_1", "tiny_float16_1"]
+    assert all(row["right"] and row["seconds"] > 0 for row in steps["networks"])
+    assert len({row["plan"] for row in steps["candidates"]}) >= 4
+    assert all(row["right"] and row["seconds"] > 0 for row in steps["candidates"])
+    assert steps["peers"]
+    assert not [row for rows in steps.values() for row in rows if "late" in row or "fails" in row]
+    with pytest.raises(EqsatError, match="is not empty"):
+        made.write_bundle(folder, networks, target, effort)
+
+
+def _without_path() -> dict[str, str]:
+    """The package is found where the script lies only."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+def test_a_kernel_that_fails_takes_only_its_own_row_with_it(bench: Any, tmp_path: Path) -> None:
+    """A fault leaves the driver's context of a process of no use."""
+    made, items = bench("cuda_cases"), bench("cuda_items")
+    target = target_of({"kind": "cuda", "arch": "sm_90"})
+    found = []
+    for case in made.cases(["softmax_float32", "mean_float32", "max_pool_float32"]):
+        item, program, expected = made.made(case, target)
+        sources = dict(program.sources)
+        if case.name == "mean_float32":
+            (name,) = sources
+            begin = sources[name].rindex("{\n", 0, sources[name].index(";", sources[name].rindex(") {"))) + 1
+            sources[name] = sources[name][:begin] + " __trap(); " + sources[name][begin:]
+        known = {name: text.encode() for name, text in sources.items()}
+        item.written(tmp_path, dataclasses.replace(program, sources=sources, known=known), expected)
+        found.append(item)
+    items.write_manifest(tmp_path, {}, found)
+    run = bench("run_bundle").main
+    assert run(["--folder", str(tmp_path), "--simulate", "--steps", "cases", "--json", str(tmp_path / "out.json")]) == 1
+    rows = json.loads((tmp_path / "out.json").read_text())["steps"]["cases"]
+    assert [(row["name"], row["right"]) for row in rows] == [
+        ("softmax_float32", True),
+        ("mean_float32", False),
+        ("max_pool_float32", True),
+    ]
+    assert "trap" in rows[1]["fails"]
+
+
+def _texts(sources: Any, _arch: str) -> list[Any]:
+    """The suite needs no compiler of CUDA's: the simulator takes the text."""
+    return [type("Compiled", (), {"cubin": source.encode()}) for source in sources]
+
+
+def test_a_wrong_result_is_wrong(bench: Any) -> None:
+    item = bench("cuda_items").Item("case", "case", (), (), 1e-3)
+    compared = bench("cuda_steps").compared
+    expected = [np.ones(4)]
+    assert compared(item, [np.full(4, 1.0001)], expected)["right"]
+    assert not compared(item, [np.full(4, 1.01)], expected)["right"]
+    assert not compared(item, [np.full(4, np.nan)], expected)["right"]
+    assert compared(item, [np.ones(4)], None)["right"] is None
+
+
+def test_numbers_of_a_seed_are_the_same_everywhere(bench: Any) -> None:
+    data = bench("cuda_data")
+    recipe = data.Recipe((3,), "float32", 7)
+    np.testing.assert_array_equal(recipe.array(), np.array([-0.23645678, -1.2741644, -0.00346243149], "float32"))
+    many = data.Recipe((3 << 20,), "float32", 7, mean=2.0, deviation=0.5).array()
+    assert abs(many.mean() - 2.0) < 1e-3
+    assert abs(many.std() - 0.5) < 1e-3
+    assert abs(np.corrcoef(many[:-1], many[1:])[0, 1]) < 1e-2
+    again = data.from_data(json.loads(json.dumps(recipe.to_data())))
+    np.testing.assert_array_equal(again.array(), recipe.array())
+    alike = data.recipe_like(many, 3).array()
+    assert abs(alike.mean() - many.mean()) < 1e-2
+    assert alike.min() >= many.min()
+
+
+def test_sums_of_sanitizers_are_read(bench: Any) -> None:
+    errors = bench("cuda_steps").errors_of
+    assert errors("========= ERROR SUMMARY: 3 errors\n========= ERROR SUMMARY: 1 error") == 4
+    assert errors("========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)") == 2
+    assert errors("killed") is None
+
+
+def test_a_function_that_was_not_called_has_no_time() -> None:
+    from targets.cuda.simulating import compiled
+
+    from eqsat_layout.soundness.cuda.driver import simulated
+
+    device = simulated(compiled(network(1)))
+    with pytest.raises(TargetError, match="main has not been called"):
+        device.seconds()
+    device(np.ones((1, 8, 9, 7), "float32"))
+    assert device.seconds(2) > 0
