@@ -56,7 +56,7 @@ def ranked_plans(shape: ProductShape, arithmetic: Arithmetic, machine: CudaMachi
 def shape_of(product: Product, arithmetic: Arithmetic) -> ProductShape:
     """What the model asks of a product."""
 
-    def together(operand: Operand, group: Group) -> int:
+    def together(operand: Operand, group: Group) -> int:  # no bytes are transposed
         groups = (
             (product.steps, group) if arithmetic.operand_bytes > 1 else (product.steps,)
         )  # bytes are not transposed
