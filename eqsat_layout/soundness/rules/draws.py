@@ -117,13 +117,16 @@ class Draw:
 
 
 def _words(documentation: str, name: str) -> list[str]:
-    """Words that a parameter may be, as its paragraph of a function's documentation has them: quoted, or in a row."""
+    """Words that a parameter may be, as its paragraph of the documentation has them: quoted, listed, in a row."""
     paragraph = re.search(rf"^{name} ?:.*(?:\n(?:[ \t].*)?)*", documentation, re.MULTILINE)
     own = paragraph[0] if paragraph else ""
-    rows = [word for row in _ROW.findall(own) for word in row.split(", ")]
-    return [*_QUOTED.findall(own), *rows] or _QUOTED.findall(documentation)
+    words = [*_QUOTED.findall(own), *_LISTED.findall(own)]
+    if len(set(words)) < 2:
+        words += [word for row in _ROW.findall(own) for word in row.split(", ")]
+    return words or _QUOTED.findall(documentation)
 
 
 _QUOTED = re.compile(r"[\"'](\w+)[\"']")
+_LISTED = re.compile(r"^\s*- (\w+)\b", re.MULTILINE)
 _ROW = re.compile(r"\w+(?:, \w+)+")
 _SEQUENCES = (tuple, list, collections.abc.Sequence)

@@ -86,7 +86,7 @@ def _concat(axis: int, x: Any, y: Any) -> Any:
 
 
 def _gate(x: Any, y: Any) -> Any:
-    """``y`` where ``x`` is above 0, else 0: a program's own kernel, of which one operand decides what the other does."""
+    """``y`` where ``x`` is above 0, else 0: a kernel of a program's own, in which one operand decides."""
 
     def gate(x: Any, y: Any) -> Any:
         return te.compute(x.shape, lambda *i: tirx.if_then_else(x(*i) > 0, y(*i), tirx.const(0.0, x.dtype)))
