@@ -6,7 +6,6 @@ attributes: drawn by the hints of the op's Python function, strings from its doc
 
 from __future__ import annotations
 
-import collections.abc
 import inspect
 import random
 import re
@@ -76,9 +75,10 @@ class Draw:
             options = [option for option in typing.get_args(hint) if option is not tvm.ir.Expr]
             if tvm_ffi.dtype in options:
                 return rng.choice([*DTYPES, *([None] if type(None) in options else [])])
-            if type(None) not in options and int in options and len(options) > 1 and rng.random() < 0.5:
+            chosen = rng.choice(options) if options else None
+            if chosen is int and len(options) > 1 and type(None) not in options:
                 return rng.choice(_SIZES)
-            return self._value(parameter, rng.choice(options) if options else None)
+            return self._value(parameter, chosen)
         if hint is type(None):
             return None
         if hint is bool:
@@ -129,4 +129,3 @@ def _words(documentation: str, name: str) -> list[str]:
 _QUOTED = re.compile(r"[\"'](\w+)[\"']")
 _LISTED = re.compile(r"^\s*- (\w+)\b", re.MULTILINE)
 _ROW = re.compile(r"\w+(?:, \w+)+")
-_SEQUENCES = (tuple, list, collections.abc.Sequence)

@@ -28,17 +28,17 @@ from eqsat_layout.soundness.rules.draws import DTYPES, Draw
 
 ATTEMPTS = 80
 """Draws per call that is wanted; few of a convolution's fit its operands."""
-_KEPT = 0.7
-"""How often a call that differs from another little keeps one of its attributes."""
 LARGEST = 64
 """Elements of a tensor of a random shape."""
 
 _ANYWHERE = 3000
 """Draws of an op on tensors of any rank."""
-_TO_VARY = 20
-"""Draws of other attributes."""
 _OF_FLOATS = 200
 """Of these, the first are on float32, which most ops take."""
+_TO_VARY = 20
+"""Draws of other attributes for one of them."""
+_KEPT = 0.7
+"""How often a call that differs little from another keeps one of its attributes."""
 
 
 @dataclass(frozen=True)
