@@ -86,10 +86,13 @@ def _concat(axis: int, x: Any, y: Any) -> Any:
 
 
 def _gate(x: Any, y: Any) -> Any:
-    """``y`` where ``x`` is above 0, else 0: a kernel of a program's own, in which one operand decides."""
+    """``y`` where ``x`` is above 0, else 3: a kernel of a program's own, in which one operand decides.
+
+    No fill is 3: where nothing defines ``x``, the reference calls the result undefined even if both ways give the same.
+    """
 
     def gate(x: Any, y: Any) -> Any:
-        return te.compute(x.shape, lambda *i: tirx.if_then_else(x(*i) > 0, y(*i), tirx.const(0.0, x.dtype)))
+        return te.compute(x.shape, lambda *i: tirx.if_then_else(x(*i) > 0, y(*i), tirx.const(3.0, x.dtype)))
 
     return relax.BlockBuilder.current().call_te(gate, x, y)
 
