@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from eqsat_layout.egraph.expressions import Expr
@@ -61,6 +62,7 @@ class RuleText:
     comments: tuple[Token, ...]
 
 
+@lru_cache(maxsize=64)  # the files of the package are read again and again
 def read_rule_text(text: str, file: str) -> RuleText:
     """The forms and comments of a file; :class:`RuleError` with ``file:line:column`` where it is no rule text."""
     tokens, comments = _tokens(text, file)

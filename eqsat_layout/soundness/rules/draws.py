@@ -6,7 +6,6 @@ attributes: drawn by the hints of the op's Python function, strings from its doc
 
 from __future__ import annotations
 
-import collections.abc
 import inspect
 import random
 import re
@@ -40,6 +39,7 @@ class Draw:
         self._length = rng.choice((1, 1, 2, max(1, len(first.shape))))
         self._kept = rng.choice(_KEPT)
         self._last: TensorType | None = None
+        self._texts: list[str] = []
 
     def operand(self, number: int) -> TensorType:
         """The type of an operand: the first's; or one that broadcasts with it, of one of its axes, or of its rank."""
@@ -72,12 +72,11 @@ class Draw:
     def _value(self, parameter: Parameter, hint: Any) -> Any:
         rng = self._rng
         if typing.get_origin(hint) in (typing.Union, types.UnionType):
-            options = typing.get_args(hint)
+            options = [option for option in typing.get_args(hint) if option is not tvm.ir.Expr]
             if tvm_ffi.dtype in options:
                 return rng.choice([*DTYPES, *([None] if type(None) in options else [])])
-            numbers = [o for o in options if o in (int, float) or typing.get_origin(o) in _SEQUENCES or o is type(None)]
-            chosen = rng.choice(numbers or list(options))
-            if chosen is int and len(numbers) > 1 and type(None) not in numbers:
+            chosen = rng.choice(options) if options else None
+            if chosen is int and len(options) > 1 and type(None) not in options:
                 return rng.choice(_SIZES)
             return self._value(parameter, chosen)
         if hint is type(None):
@@ -88,6 +87,8 @@ class Draw:
             return rng.choice(_FLOATS)
         if hint is str:
             return self._text(parameter)
+        if hint is None and isinstance(parameter.default, bool | float | str):
+            return self._value(parameter, type(parameter.default))
         rank = len(self._first.shape)
         if rank and parameter.name == "axis" and hint in (int, None):
             return rng.randrange(-rank, rank)  # type inference does not look at every op's
@@ -107,10 +108,24 @@ class Draw:
     def _text(self, parameter: Parameter) -> str:
         default = parameter.default if isinstance(parameter.default, str) else ""
         if default.isalpha() and default.isupper():
-            letters = self._rng.sample(default, len(default))
-            return "".join(letters)
-        return str(self._rng.choice([default, *dict.fromkeys(_QUOTED.findall(self._documentation))]))
+            text = "".join(self._rng.sample(default, len(default)))
+        else:  # a layout of the result is often that of an operand
+            words = dict.fromkeys([*self._texts, *_words(self._documentation, parameter.name)])
+            text = str(self._rng.choice([default, *words]))
+        self._texts.append(text)
+        return text
+
+
+def _words(documentation: str, name: str) -> list[str]:
+    """Words that a parameter may be, as its paragraph of the documentation has them: quoted, listed, in a row."""
+    paragraph = re.search(rf"^{name} ?:.*(?:\n(?:[ \t].*)?)*", documentation, re.MULTILINE)
+    own = paragraph[0] if paragraph else ""
+    words = [*_QUOTED.findall(own), *_LISTED.findall(own)]
+    if len(set(words)) < 2:
+        words += [word for row in _ROW.findall(own) for word in row.split(", ")]
+    return words or _QUOTED.findall(documentation)
 
 
 _QUOTED = re.compile(r"[\"'](\w+)[\"']")
-_SEQUENCES = (tuple, list, collections.abc.Sequence)
+_LISTED = re.compile(r"^\s*- (\w+)\b", re.MULTILINE)
+_ROW = re.compile(r"\w+(?:, \w+)+")

@@ -8,7 +8,7 @@ build on them find rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +21,7 @@ from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rules import rules_dir
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness.rules.model import Model, Row
-from eqsat_layout.soundness.rules.remarks import guards_of
+from eqsat_layout.soundness.rules.remarks import guards_of, heads
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.terms import IllTypedError
 
@@ -52,6 +52,7 @@ class Matcher:
         self._guards: dict[str, tuple[Rule, Expr]] = {}
         self._with_guards = guards
         self.unguarded: Counter[tuple[str, Expr]] = Counter()
+        self._matched: set[str] = set()
         self._engine = Engine(base.commands)
         self.watched: list[Watched] = []
         self.refused: list[tuple[Rule, str]] = []
@@ -62,6 +63,7 @@ class Matcher:
         for rule in base.rules:
             if self._only_derives(rule):
                 self._engine.command(_with_ruleset(rule, "fuzz-derive"))
+                self._matched.update(heads(rule))
 
     def close(self) -> None:
         """Frees the scratch files."""
@@ -99,6 +101,7 @@ class Matcher:
             self.refused.append((rule, f"egglog does not take its body: {error}"))
             return
         self.watched.append(Watched(written, name, tuple(sorts.items())))
+        self._matched.update(heads(rule))
         for number, guard in enumerate(guards_of(rule, self._base) if self._with_guards else ()):
             rest = tuple(fact for fact in rule.body if fact is not guard)
             thin = _thinning(replace(rule, body=rest), sorts)
@@ -136,7 +139,7 @@ class Matcher:
 
     def matches(self, model: Model) -> dict[Watched, list[Row]]:
         """All matches in a model."""
-        with self._filled(model) as lists:
+        with self._filled(model, self._matched) as lists:
             for _ in range(DERIVING_ROUNDS):
                 self._engine.step("fuzz-derive")
             self._engine.step("fuzz-match")
@@ -152,18 +155,21 @@ class Matcher:
             return _Merged(model, self._base, self._engine.tables(), lists).check()
 
     @contextmanager
-    def _filled(self, model: Model) -> Iterator[list[tuple[int, ...]]]:
-        """The e-graph with a model in it, which is taken out again afterwards; gives the operand lists by number."""
+    def _filled(self, model: Model, relations: Container[str] | None = None) -> Iterator[list[tuple[int, ...]]]:
+        """The e-graph with a model in it, which is taken out again afterwards; gives the operand lists by number.
+
+        ``relations``: those whose rows are needed, if not all are.
+        """
         self._engine.command("(push)")
         try:
-            lists = self._load(model)
+            lists = self._load(model, relations)
             self._engine.step("fuzz-refs")
             self._engine.step("fuzz-load")
             yield lists
         finally:
             self._engine.command("(pop)")
 
-    def _load(self, model: Model) -> list[tuple[int, ...]]:
+    def _load(self, model: Model, relations: Container[str] | None) -> list[tuple[int, ...]]:
         values = model.values
         terms = [*(a for _, a in model.ops), *(a for _, _, a in model.makes)]
         lists = dict.fromkeys(a[i:] for a in terms for i in range(len(a) + 1))
@@ -190,7 +196,7 @@ class Matcher:
         }
         for relation, facts in model.facts.items():
             columns = self._base.relations.get(relation)
-            if columns is None:
+            if columns is None or (relations is not None and relation not in relations):
                 continue
             at = [i for i, sort in enumerate(columns) if sort == "Args"]
             rows[f"fuzz-row-{relation}"] = (

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.relax import op as R
 
 from eqsat_layout.errors import ILL_TYPED, EqsatError
@@ -77,12 +77,24 @@ def _pointwise(shape: Shape) -> Iterator[Call]:
     yield _call(R.nn.relu, shape)
     yield _call(R.negative, shape)
     yield _call(lambda x: R.add(x, one), shape)
-    for build in (R.add, R.multiply, R.maximum):
+    for build in (R.add, R.multiply, R.maximum, _gate):
         yield _call(build, shape, shape)
 
 
 def _concat(axis: int, x: Any, y: Any) -> Any:
     return R.concat([x, y], axis=axis)
+
+
+def _gate(x: Any, y: Any) -> Any:
+    """``y`` where ``x`` is above 0, else 3: a kernel of a program's own, in which one operand decides.
+
+    No fill is 3: where nothing defines ``x``, the reference calls the result undefined even if both ways give the same.
+    """
+
+    def gate(x: Any, y: Any) -> Any:
+        return te.compute(x.shape, lambda *i: tirx.if_then_else(x(*i) > 0, y(*i), tirx.const(3.0, x.dtype)))
+
+    return relax.BlockBuilder.current().call_te(gate, x, y)
 
 
 def _call(build: Callable[..., Any], *shapes: Shape, dtype: str = "float32") -> Call:

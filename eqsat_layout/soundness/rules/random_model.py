@@ -33,6 +33,8 @@ TRIES = 2
 """How often the terms of each rule are looked for; not every draw of ops and tensors fits together."""
 MADE_IN = 0.4
 """The share of models with terms of ops that are asked for by name: TVM builds each of them."""
+OPERANDS = 4
+"""What views, pads and crops make, that stands as an operand of each op in a full model."""
 MORE_TRIES = 24
 """The same for rules of which the models are made, if these are few."""
 
@@ -56,24 +58,28 @@ def make_full_model(lexicon: Lexicon, base: RuleBase, rules: Iterable[Rule], see
     """A model in which every op, view, pad and crop is on something, views of views and ops on pads too; in it every
     tensor is wanted in every format, so that ``rules`` ask whatever they may ask about the lexicon's words."""
     model = _empty(lexicon, base, seed)
-    values, rng = model.values, np.random.default_rng(seed)
+    values, rng = model.values, model.rng
     parts = {name: taken_shape(part) for name, part in values.parts.items()}
     ops = {k: model.takes(k) or [] for k in model.vocabulary.signatures}
     types = [*((shape, "float32") for shape in parts.values()), *(ty for types in ops.values() for ty in types)]
+    numbers = np.random.default_rng(seed)
     for shape, dtype in dict.fromkeys(types):
-        model.leaf(random_array(rng, shape, dtype))
+        model.leaf(random_array(numbers, shape, dtype))
     _constants(model)
     leaves = range(len(values.tensors))
-    made = [model.try_apply(name, (x,)) for name, shape in parts.items() for x in leaves if model.is_of(x, shape)]
-    first = [x for x in dict.fromkeys(made) if x is not None]
-    for x in first:
-        for name, shape in parts.items():
-            if model.is_of(x, shape):
-                model.try_apply(name, (x,))
-    for name, taken in ops.items():
-        for i, (shape, dtype) in enumerate(taken):
-            for x in (*leaves, *first):
-                operands = model.operands_for(name) if model.is_of(x, shape, dtype) else None
+    first: dict[int, None] = {}
+    for name, shape in parts.items():
+        made = [model.try_apply(name, (x,)) for x in leaves if model.is_of(x, shape)]
+        first.update(dict.fromkeys(x for x in made if x is not None))
+        for x in [x for x in made if x is not None][:1]:
+            for outer, taken in parts.items():
+                if model.is_of(x, taken):
+                    model.try_apply(outer, (x,))
+    for name, types in ops.items():
+        for i, (shape, dtype) in enumerate(types):
+            fitting = [x for x in first if model.is_of(x, shape, dtype)]
+            for x in (*values.of_type(shape, dtype)[:1], *rng.sample(fitting, min(OPERANDS, len(fitting)))):
+                operands = model.operands_for(name)
                 if operands is not None:
                     model.try_apply(name, (*operands[:i], x, *operands[i + 1 :]))
     _patterns(model, rules, TRIES)

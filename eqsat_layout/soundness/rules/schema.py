@@ -11,8 +11,9 @@ import inspect
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
+from types import MappingProxyType
 from typing import Any
 
 import tvm
@@ -32,16 +33,24 @@ LARGEST = 64
 
 _ANYWHERE = 3000
 """Draws of an op on tensors of any rank."""
+_OF_FLOATS = 200
+"""Of these, the first are on float32, which most ops take."""
+_TO_VARY = 20
+"""Draws of other attributes for one of them."""
+_KEPT = 0.7
+"""How often a call that differs little from another keeps one of its attributes."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """``build`` makes it of variables of the types ``operands``; ``attributes`` are the rest, as text."""
+    """``build`` makes it of variables of the types ``operands``; ``attributes`` are the rest, as text; ``values``: by
+    name."""
 
     name: str
     build: Callable[..., Any]
     operands: tuple[TensorType, ...]
     attributes: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def variables(self) -> list[Any]:
@@ -106,7 +115,8 @@ def vary(call: Call, count: int, rng: random.Random, attempts: int = ATTEMPTS) -
     for _ in range(attempts if has_attributes(call.name) else 0):
         if len(found) > count:
             break
-        other = drawn(call.name, call.operands, rng, exact=True)
+        kept = {name: value for name, value in call.values.items() if rng.random() < _KEPT}
+        other = drawn(call.name, call.operands, rng, exact=True, kept=kept if rng.random() < 0.5 else {})
         if other.attributes not in found and other.is_computable:
             found[other.attributes] = other
     return list(found.values())[1:]
@@ -114,14 +124,19 @@ def vary(call: Call, count: int, rng: random.Random, attempts: int = ATTEMPTS) -
 
 @cache
 def usual_call(name: str) -> Call | None:
-    """Some call that has a kernel; None if none is found."""
+    """Some call that has a kernel, and other attributes on the same operands if that is soon found; None if none is."""
     rng = random.Random(name)
+    found, last = None, _ANYWHERE
     for attempt in range(_ANYWHERE):
-        first = random_type(rng, DTYPES[:1] if attempt < _ANYWHERE // 2 else DTYPES)
+        first = random_type(rng, DTYPES[:1] if attempt < _OF_FLOATS or attempt % 2 else DTYPES)
         call = drawn(name, (first,), rng)
         if call.is_computable:
-            return call
-    return None
+            if not has_attributes(name) or vary(call, 1, rng, _TO_VARY):
+                return call
+            found, last = found or call, min(last, attempt + _OF_FLOATS)
+        if attempt >= last:
+            break
+    return found
 
 
 def random_type(rng: random.Random, dtypes: Sequence[str]) -> TensorType:
@@ -132,8 +147,16 @@ def random_type(rng: random.Random, dtypes: Sequence[str]) -> TensorType:
     return TensorType(tuple(shape), rng.choice(dtypes))
 
 
-def drawn(name: str, known: Sequence[TensorType | None], rng: random.Random, *, exact: bool = False) -> Call:
-    """One draw, well typed or not, with operands of the types that are known; ``exact``: with so many."""
+def drawn(
+    name: str,
+    known: Sequence[TensorType | None],
+    rng: random.Random,
+    *,
+    exact: bool = False,
+    kept: Mapping[str, Any] = MappingProxyType({}),
+) -> Call:
+    """One draw, well typed or not, with operands of the types that are known; ``exact``: with so many; ``kept``:
+    attributes that are not drawn."""
     first = known[0] if known and known[0] is not None else random_type(rng, DTYPES)
     found = parameters(name)
     assert found is not None, name
@@ -144,7 +167,7 @@ def drawn(name: str, known: Sequence[TensorType | None], rng: random.Random, *, 
     several: set[str] = set()
     for parameter in found:
         if parameter.kind not in TENSORS:
-            attributes[parameter.name] = draw.attribute(parameter)
+            attributes[parameter.name] = kept[parameter.name] if parameter.name in kept else draw.attribute(parameter)
             continue
         at = (len(types),) if parameter.kind == "Tensor" else (len(types), len(types) + 1)
         if at[-1] >= len(known) if exact else parameter.default is None and rng.random() < 0.5:
@@ -156,7 +179,7 @@ def drawn(name: str, known: Sequence[TensorType | None], rng: random.Random, *, 
         places[parameter.name] = at
         several.update((parameter.name,) if parameter.kind != "Tensor" else ())
     build = partial(_build, name, places, frozenset(several), attributes)
-    return Call(name, build, tuple(types), ", ".join(f"{k}={v}" for k, v in attributes.items()))
+    return Call(name, build, tuple(types), ", ".join(f"{k}={v}" for k, v in attributes.items()), attributes)
 
 
 def _build(

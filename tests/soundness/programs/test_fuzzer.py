@@ -149,6 +149,8 @@ def test_a_program_that_amplifies_rounding_is_told_from_a_wrong_one() -> None:
     assert not plain.is_noise(case)
 
 
+SEED = 2
+"""Of inputs; one with which programs are optimised once, and the interpreter is not asked."""
 BAD_RULE = """
 (rewrite (Op k (Arg x (End))) x :when ((is k "relax.nn.relu")) :ruleset logical :name "relu is nothing")
 """
@@ -166,13 +168,13 @@ def test_an_unsound_rule_is_found_and_the_program_shrunk(tmp_path: Path) -> None
     bad.write_text(BAD_RULE)
     ask = asks(bad)
     failed = next(outcome for seed in small_programs("R.nn.relu(") if (outcome := ask(None, seed)).kind == FAILED)
-    smallest = shrunk(failed, 1, until_smaller(ask, failed, times=2), seconds=300)
+    smallest = shrunk(failed, SEED, until_smaller(ask, failed, times=2), seconds=300)
     assert smallest.kind == FAILED
     assert smallest.why == failed.why
     assert len(smallest.record) < len(failed.record)
     assert smallest.program.count("R.") < failed.program.count("R.")
-    assert ask(smallest.record, 1).why == failed.why
-    assert asks()(smallest.record, 1).kind != FAILED  # the rule is to blame
+    assert ask(smallest.record, SEED).why == failed.why
+    assert asks()(smallest.record, SEED).kind != FAILED  # the rule is to blame
 
 
 def until_smaller(ask: Any, failed: ProgramOutcome, times: int) -> Any:

@@ -15,7 +15,9 @@ from eqsat_layout.soundness.rules.mutation import judge, mutants_of
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 BAD = Path(__file__).with_name("bad_rules.egg")
-QUICK = Effort(cases=20, models=6)
+QUICK = Effort(cases=20, models=6, at_most=60.0)
+UNTIL_CAUGHT = Effort(models=12, at_most=60.0)
+"""Ends with the model in which all rules fail."""
 
 
 def fuzz(path: Path, effort: Effort = QUICK, seed: int = 0) -> FuzzReport:
@@ -219,7 +221,7 @@ def test_what_sorts_is_in_the_models(tmp_path: Path, op: str) -> None:
                (= z (Op k (Arg x (End)))))
               ((union y z)) :ruleset logical :name "r")
     """
-    (report,) = fuzz(written(tmp_path, rule), Effort(models=4)).rules
+    (report,) = fuzz(written(tmp_path, rule), UNTIL_CAUGHT).rules
     assert report.failures
 
 
@@ -229,7 +231,7 @@ def test_a_counterexample_shows_one_world(tmp_path: Path) -> None:
         (rule ((= y (Op k (Arg x (End)))) (is k "relax.nn.relu") (= z (Op j (Arg x (End)))) (is j "relax.abs"))
               ((union y z)) :ruleset logical :name "r")
     """
-    (report,) = fuzz(written(tmp_path, rule), Effort(models=4)).rules
+    (report,) = fuzz(written(tmp_path, rule), UNTIL_CAUGHT).rules
     assert report.counterexample is not None
     lines = report.counterexample.text.splitlines()
     numbers = {line.split(" = ")[0].strip(): line.split(" = ", 1)[1] for line in lines if " = " in line}
@@ -245,7 +247,7 @@ def test_what_has_not_been_found_equal_yet_is_not_known_to_differ(tmp_path: Path
 ;= (apart x y) := (=> (= x y) (false))
         (rule ((alias y k x) (!= y x)) ((apart y x)) :ruleset logical :name "r")
     """
-    (report,) = fuzz(written(tmp_path, text), Effort(models=2)).rules
+    (report,) = fuzz(written(tmp_path, text), UNTIL_CAUGHT).rules
     assert report.failures
 
 
@@ -255,14 +257,14 @@ def test_terms_that_few_ops_fit_in_are_built(tmp_path: Path) -> None:
         (rule ((= y (Op k (Arg (Op k (Arg x (End))) (End)))) (is k "relax.nn.max_pool2d") (= z (Op k (Arg x (End)))))
               ((union y z)) :ruleset logical :name "r")
     """
-    (report,) = fuzz(written(tmp_path, text), Effort(models=12)).rules
+    (report,) = fuzz(written(tmp_path, text), UNTIL_CAUGHT).rules
     assert report.failures
 
 
 @pytest.mark.parametrize("op", ["full_like", "quantize", "bucketize", "logical_and"])
 def test_what_is_not_one_kernel_of_all_its_operands_is_in_the_models(tmp_path: Path, op: str) -> None:
     text = f'(rule ((= y (Op k (Arg x r))) (is k "relax.{op}")) ((live y)) :ruleset logical :name "r")'
-    (report,) = fuzz(written(tmp_path, text), Effort(models=1)).rules
+    (report,) = fuzz(written(tmp_path, text), Effort(cases=1, models=1)).rules
     assert report.is_sound, report.trouble
 
 
@@ -276,5 +278,5 @@ def test_what_is_wrong_together_names_the_rules(tmp_path: Path) -> None:
         (rule ((alias y k x)) ((alias y k x)) :ruleset logical :name "idle")
         """,
     )
-    wrong = fuzz(path, Effort(models=4)).false_merges
+    wrong = fuzz(path, Effort(cases=1, models=1)).false_merges
     assert "from mine.egg:3 twin/set and mine.egg:4 twin/use" in wrong[0]

@@ -1,0 +1,39 @@
+"""Calls drawn from the schemas of ops: attributes are varied on the same operands, words come from documentation."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.soundness.rules.schema import draw_calls, usual_call, vary
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "grad.avg_pool2d_backward",  # few windows go with the shape of the gradient
+        "image.affine_grid",
+        "nn.attention",  # all attributes may be left out
+        "scatter_nd",  # its words are not quoted
+        "gather_nd",  # on most operands there is one choice only
+    ],
+)
+def test_attributes_are_varied_on_the_same_operands(op: str) -> None:
+    usual = usual_call(f"relax.{op}")
+    assert usual is not None
+    (other,) = vary(usual, 1, random.Random(0))
+    assert other.operands == usual.operands
+    assert other.attributes != usual.attributes
+    assert other.is_computable
+
+
+def test_modes_that_documentation_lists_are_drawn() -> None:
+    rng = random.Random(0)
+    modes = {
+        call.attributes.partition("mode=")[2]
+        for _ in range(12)
+        for call in draw_calls("relax.take", TensorType((2, 3), "float32"), 4, rng)
+    }
+    assert {"fast", "wrap", "clip"} <= modes
