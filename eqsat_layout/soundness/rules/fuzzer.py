@@ -27,7 +27,7 @@ from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model
 from eqsat_layout.soundness.rules.remarks import never_false, remarks_on
 from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
-from eqsat_layout.soundness.rules.sought import sought_by
+from eqsat_layout.soundness.rules.sought import searches
 from eqsat_layout.soundness.rules.terms import IllTypedError, MeaninglessError, NotMadeError
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
 
@@ -166,7 +166,7 @@ class Fuzzer:
         self._wanted = sorted(set(_named_ops(base)))
         fuzzed = [watched.rule for watched in self._matcher.watched]
         self._sought = fuzzed if len(fuzzed) <= FEW_RULES else []
-        self._instances = Instances({rule.key: sought_by(base, rule.body) for rule in self._sought})
+        self._instances = Instances(dict(one for rule in self._sought for one in searches(base, rule)))
         self.reports = [RuleReport(watched.rule) for watched in self._matcher.watched]
         self._refused = [RuleReport(rule, trouble=why) for rule, why in self._matcher.refused]
 

@@ -25,7 +25,7 @@ from eqsat_layout.soundness.rules.model_rows import add_rows
 from eqsat_layout.soundness.rules.patterns import Pattern
 from eqsat_layout.soundness.rules.remarks import heads
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.sought import sought_by
+from eqsat_layout.soundness.rules.sought import searches
 from eqsat_layout.soundness.rules.terms import TermEvaluator, Values, taken_shape
 
 TERMS = 40
@@ -102,11 +102,10 @@ def _empty(lexicon: Lexicon, base: RuleBase, seed: int) -> Model:
 def _patterns(model: Model, rules: Iterable[Rule], tries: int) -> None:
     """Terms as rules look for them; of ops that fit together, and of others."""
     names = {part: name for name, part in model.values.parts.items()}
-    for rule in rules:
-        sought = sought_by(model.base, rule.body)
+    for key, sought in (one for rule in rules for one in searches(model.base, rule)):
         if not sought.equations:
             continue
-        instances = model.vocabulary.instances.get(rule.key, ())
+        instances = model.vocabulary.instances.get(key, ())
         for number in range(tries):
             scope: dict[str, Any] = {}
             if instances and number % 2:

@@ -1,7 +1,8 @@
 """What the bodies of rules look for.
 
 In: a body. Out: :class:`Sought`: the terms that it is made of and the ops that it names, by the meanings of its
-relations, so that models can be made in which it matches.
+relations, so that models can be made in which it matches. Relations without a meaning hold where a rule concludes them:
+its body is looked for in their place.
 """
 
 from __future__ import annotations
@@ -11,10 +12,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from eqsat_layout.egraph.expressions import Expr, is_variable, substitute, variables
-from eqsat_layout.soundness.rules.rule_base import RuleBase
+from eqsat_layout.egraph.rule_forms import Rule
+from eqsat_layout.soundness.rules.rule_base import RuleBase, without_meaning
 
 _BUILT = ("Op", "at", "Get", "Const", "window")
 """Terms that are built; the others are of programs, which are numbered afterwards."""
+
+_DEPTH = 3
+"""Rules in a chain."""
+_BODIES = 6
+"""Of one rule, with those of other rules in them."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,33 @@ class Sought:
     named: tuple[tuple[str, str], ...]
     equations: tuple[tuple[Expr, Expr], ...]
     items: tuple[tuple[str, Expr, Expr], ...]
+
+
+def searches(base: RuleBase, rule: Rule) -> Iterator[tuple[str, Sought]]:
+    """What a rule looks for, in one way after the other, each with a key of its own."""
+    for number, body in enumerate(_unfolded(base, rule.body, _DEPTH)[:_BODIES]):
+        yield f"{rule.key}#{number}" if number else rule.key, sought_by(base, body)
+
+
+def _unfolded(base: RuleBase, body: tuple[Expr, ...], depth: int) -> list[tuple[Expr, ...]]:
+    """The body, and with bodies of rules in the place of facts that have no meaning but what these rules conclude."""
+    found = [body]
+    for place, fact in enumerate(body if depth else ()):
+        inner = [own for rule in base.rules for own in _bodies_for(base, rule, fact, f"~{depth}")]
+        if inner:
+            for own in inner:
+                found += _unfolded(base, (*body[:place], *own, *body[place + 1 :]), depth - 1)
+            break
+    return found
+
+
+def _bodies_for(base: RuleBase, rule: Rule, fact: Expr, suffix: str) -> Iterator[tuple[Expr, ...]]:
+    """The rule's body for each of its actions that concludes the fact, with its own names for other variables."""
+    for action in rule.actions if isinstance(fact, tuple) and fact and fact[0] in without_meaning(rule, base) else ():
+        if isinstance(action, tuple) and action[0] == fact[0] and all(map(is_variable, action[1:])):
+            names: dict[str, Expr] = {name: f"{name}{suffix}" for name in variables(rule.body)}
+            names |= {str(own): given for own, given in zip(action[1:], fact[1:], strict=True)}
+            yield tuple(substitute(one, names) for one in rule.body)
 
 
 def sought_by(base: RuleBase, body: Sequence[Expr]) -> Sought:

@@ -1,0 +1,38 @@
+"""What models are made for: terms of a rule's body, and of the rules that it builds on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from eqsat_layout.egraph.rules import rule_files
+from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
+from eqsat_layout.soundness.rules.sought import searches
+
+CHAIN = """
+(relation zero (Tensor))
+(rule ((= z (Op k (Arg x (End)))) (is k "relax.zeros_like")) ((zero z)) :ruleset logical :name "like")
+(rule ((zero z) (= y (Op k (Arg x (Arg z (End))))) (is k "relax.multiply")) ((zero y)) :ruleset logical :name "times")
+(rule ((zero y) (= w (Op k (Arg x (Arg y (End))))) (is k "relax.add")) ((union w x)) :ruleset logical :name "sum")
+"""
+
+
+def named(base: RuleBase, name: str) -> list[set[str]]:
+    """The ops of every way to look for the body of the rule with that name."""
+    (rule,) = (rule for rule in base.rules if rule.name.endswith(name))
+    return [{op for _, op in sought.named} for _, sought in searches(base, rule)]
+
+
+def test_rules_of_a_chain_are_looked_for_in_one_another(tmp_path: Path) -> None:
+    """A sum with a product with zeros: of 1 000 instances one was found, and the wrong rule was "ok"."""
+    path = tmp_path / "chain.egg"
+    path.write_text(CHAIN, encoding="utf-8")
+    found = named(read_rule_base([*rule_files(), path]), "sum")
+    assert {"relax.add"} in found
+    assert {"relax.add", "relax.zeros_like"} in found
+    assert {"relax.add", "relax.multiply", "relax.zeros_like"} in found
+
+
+def test_a_relation_with_a_meaning_is_looked_for_by_it(tmp_path: Path) -> None:
+    path = tmp_path / "chain.egg"
+    path.write_text(";= (zero z) := (live z)\n" + CHAIN, encoding="utf-8")
+    assert named(read_rule_base([*rule_files(), path]), "sum") == [{"relax.add"}]
