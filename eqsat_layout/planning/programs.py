@@ -49,17 +49,25 @@ class KnownPrograms:
         if asked is None:
             return None
         skeleton = Skeleton.of(mod)
-        digest = hashlib.sha256(digest_of([data_of(one) for one in skeleton.tensors]))
-        for text in (
-            to_json_graph_str(skeleton.module),
-            json.dumps(list(map(kind_of, skeleton.tensors))),
-            _package_digest(),
-            f"{self.target} {self.target.name} {self._version()}",
-            Database().digest(),
-            asked,
-        ):
+        contents = digest_of([data_of(one) for one in skeleton.tensors])
+        kinds = json.dumps(list(map(kind_of, skeleton.tensors)))
+        return self._key("program", contents, to_json_graph_str(skeleton.module), kinds, asked)
+
+    def key_of_file(self, path: Path, options: Mapping[str, Any], reader: str) -> str | None:
+        """The same for a model that all is in a file of; ``reader``: what decides what is read there."""
+        asked = _as_text(options) if self.store.limit else None
+        try:
+            contents = None if asked is None else digest_of([memoryview(path.read_bytes())])
+        except OSError:  # whoever reads it says so
+            return None
+        return None if contents is None or asked is None else self._key("file", contents, reader, asked)
+
+    def _key(self, kind: str, contents: bytes, *texts: str) -> str:
+        digest = hashlib.sha256(contents)
+        machine = f"{self.target} {self.target.name} {self._version()}"
+        for text in (*texts, _package_digest(), machine, Database().digest()):
             digest.update(hashlib.sha256(text.encode()).digest())
-        return f"program {digest.hexdigest()}"
+        return f"{kind} {digest.hexdigest()}"
 
     def _version(self) -> str:
         """Of the target's code, where that is not in this package."""
@@ -74,6 +82,16 @@ class KnownPrograms:
         for note in said:
             notes.add(note)
         return self.target.loaded(program)
+
+    def of_file(self, key: str | None, notes: Notes) -> Any | None:
+        """What was compiled of a file by this key."""
+        program = None if key is None else self.store.get(key)
+        return None if program is None else self.get(bytes(program).decode(), notes)
+
+    def keep_file(self, key: str | None, program: str | None) -> None:
+        """``program``: the key of what was compiled of the file."""
+        if key is not None and program is not None:
+            self.store.put(key, [program.encode()])
 
     def keep(self, key: str | None, executable: Any, notes: Sequence[str]) -> None:
         """Written by a thread while the program is used already; a process does not end before that is done."""

@@ -58,7 +58,7 @@ def _opened_program(path: Path) -> tuple[DeviceProgram, Interface]:
     data = path.read_bytes()
     try:
         program: DeviceProgram = target(kind_of_program(data)).loaded(memoryview(data))
-        return program, Interface.from_json(program.constant_of(TELLS).decode())
+        return program, told_by(program)
     except KeyError as error:
         raise EqsatError(f"{path}: does not say what it takes: Session.save writes such") from error
     except EqsatError as error:
@@ -77,11 +77,17 @@ def _opened_library(path: Path) -> tuple[Any, Interface]:
             raise EqsatError(f"{path}: can't be loaded: {first_line(error)}") from error
     if not library.implements_function("vm_load_executable"):
         raise EqsatError(f"{path}: holds no program for TVM's virtual machine")
-    machine = relax.VirtualMachine(library, tvm.cpu())
     try:
-        told = machine[TELLS]
+        return library, told_by(library)
     except (AttributeError, ValueError) as error:
         raise EqsatError(
             f"{path}: does not say what it takes: Session.save or `eqsat-layout compile` write such"
         ) from error
-    return library, Interface.from_json(bytes(np.asarray(told().numpy())).decode())
+
+
+def told_by(executable: Any) -> Interface:
+    """What a program says that it takes and gives; AttributeError, KeyError or ValueError for one that does not."""
+    if isinstance(executable, DeviceProgram):
+        return Interface.from_json(executable.constant_of(TELLS).decode())
+    told = relax.VirtualMachine(executable, tvm.cpu())[TELLS]
+    return Interface.from_json(bytes(np.asarray(told().numpy())).decode())

@@ -11,8 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-import tvm
-
 from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.planning.compile import compile
 from eqsat_layout.planning.options import Options, check_names, with_options_in_help
@@ -20,7 +18,8 @@ from eqsat_layout.session.device_runs import DeviceRuns
 from eqsat_layout.session.feed import check_names as check_port_names
 from eqsat_layout.session.feed import tensors_of
 from eqsat_layout.session.interface import TensorSpec, interface_of, telling
-from eqsat_layout.session.library import opened, written_to
+from eqsat_layout.session.known_file import KnownFile, without_sizes
+from eqsat_layout.session.library import opened, told_by, written_to
 from eqsat_layout.session.runs import Runs
 from eqsat_layout.session.tensors import Array
 from eqsat_layout.sources.suffixes import COMPILED
@@ -29,6 +28,7 @@ from eqsat_layout.targets.registry import target as target_of
 
 if TYPE_CHECKING:
     from eqsat_layout.report.plan import Plan
+    from eqsat_layout.sources.source import Source
 
 
 @with_options_in_help
@@ -43,20 +43,25 @@ class Session:
     def __init__(self, source: Any, *, target: Any = None, **options: Unpack[Options]) -> None:
         check_names(options)
         self._target = target_of(target, approx=options.get("approx", True))
-        self._made: tuple[tvm.IRModule, Options] | None = None
+        self._given: tuple[Any, Options] | None = None
+        self._source: Source | None = None
         if isinstance(source, str | os.PathLike) and Path(source).suffix in COMPILED:
             if options:
                 raise EqsatError(f"{source}: is compiled already, so {next(iter(options))}= comes too late")
             self._executable, self._interface = opened(Path(source))
         else:
-            from eqsat_layout.sources.source import source_of  # a library is opened without readers and planning
-
-            rest = options.copy()
-            shapes = rest.pop("shapes", None)
-            read = source_of(source, rest.pop("inputs", None), shapes)
+            self._given = source, options
+            known = KnownFile.of(source, self._target, options)
+            self._executable = None if known is None else known.executable()
+            if self._executable is not None:
+                self._interface = told_by(self._executable)
+                return
+            read = self._read()
             self._interface = interface_of(read)
-            self._executable = compile(telling(read, self._interface), self._target, **rest)
-            self._made = read.module, rest
+            module, rest = telling(read, self._interface), without_sizes(options)
+            self._executable = compile(module, self._target, **rest)
+            if known is not None:
+                known.keep(module, rest)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -85,13 +90,22 @@ class Session:
     @cached_property
     def plan(self) -> Plan:
         """What was chosen and why; worked out when it is asked for."""
-        if self._made is None:
+        if self._given is None:
             raise EqsatError("a library holds no plan: make a session of the model itself")
         from eqsat_layout.planning.pipeline import plan
         from eqsat_layout.targets.lowering import prepared
 
-        module, options = self._made
-        return plan(prepared(module), self._target, **options)
+        return plan(prepared(self._read().module), self._target, **without_sizes(self._given[1]))
+
+    def _read(self) -> Source:
+        """The model, once."""
+        if self._source is None:
+            from eqsat_layout.sources.source import source_of  # a library is opened without readers and planning
+
+            assert self._given is not None
+            source, options = self._given
+            self._source = source_of(source, options.get("inputs"), options.get("shapes"))
+        return self._source
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a library, ``.so``, with all weights, that :class:`Session` opens again on machines such as this; of
