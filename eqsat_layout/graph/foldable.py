@@ -33,6 +33,8 @@ _NO_NUMBERS: Final = re.compile(r"extern|packed|llvm|intrin|address|handle|ptr|b
 
 _PURE: Final = (int(tirx.CallEffectKind.ExprAnnotation.value), int(tirx.CallEffectKind.Pure.value))
 _DIVISIONS: Final = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
+DIVIDES: Final = "divides integers by what may be 0 or -1"
+"""The reason for what kills a process where the divisor is."""
 _SHIFTS: Final = (ir.prim.LShift, ir.prim.RShift)
 _ARITHMETIC: Final = (ir.prim.BinaryOpExpr, ir.prim.CmpExpr, ir.prim.LogicalExpr, tirx.Cast, tirx.Select)
 _BITWISE: Final = (ir.prim.BitwiseAnd, ir.prim.BitwiseOr, ir.prim.BitwiseXor, ir.prim.BitwiseNot)
@@ -195,7 +197,7 @@ class _Walk:
         if isinstance(node, _DIVISIONS) and _is_integer(node):
             bounds = self.analyzer.const_int_bound(node.b)
             if not (bounds.min_value > 0 or bounds.max_value < -1):
-                raise Refused("divides integers by what may be 0 or -1")
+                raise Refused(DIVIDES)
         if isinstance(node, _SHIFTS):
             bounds = self.analyzer.const_int_bound(node.b)
             if not 0 <= bounds.min_value <= bounds.max_value < node.a.ty.dtype.bits:

@@ -14,9 +14,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from eqsat_layout.graph.foldable import DIVIDES, call_may_run_at_compile_time
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.soundness.programs.writer import FunctionWriter, Step, dtype_of, is_static, shape_of
-from eqsat_layout.soundness.rules.schema import all_ops, draw_calls
+from eqsat_layout.soundness.rules.schema import Call, all_ops, draw_calls
 
 _SEEDS: Final = 1 << 16
 _ATTEMPTS: Final = 20
@@ -33,9 +34,20 @@ def any_op(w: FunctionWriter, x: Any) -> Any:
     for name in rng.sample(_usable(), _OPS):
         for drawn in draw_calls(name, first, 2, rng, _ATTEMPTS)[-1:]:
             others = [_operand(w, ty) for ty in drawn.operands[1:]]
+            if _may_trap(drawn, others):
+                return None
             made = w.emit(drawn.build(w.tame(x), *others), grows=2)
             return made if isinstance(made.ty, relax.TensorType) else None
     return None
+
+
+def _may_trap(drawn: Call, others: list[Any]) -> bool:
+    """An integer is divided by one of the operands: by zero it ends the process, stock TVM's too."""
+    first = relax.Var("x", relax.TensorType(list(drawn.operands[0].shape), drawn.operands[0].dtype))
+    if all(str(one.ty.dtype).startswith(("float", "bool")) for one in (first, *others)):
+        return False
+    call = relax.BlockBuilder().normalize(drawn.build(first, *others))
+    return DIVIDES in (call_may_run_at_compile_time(call, tvm.IRModule()) or "")
 
 
 @cache
