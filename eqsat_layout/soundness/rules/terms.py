@@ -224,7 +224,7 @@ class Values:
         """Whether a format (or list of them) is one for this tensor (or tuple)."""
         value = self.tensors[number]
         if isinstance(value, tuple):
-            formats = self.formats(name)
+            formats = self.formats(name) if name[:1] == "[" else ()  # without: formats of operands
             return len(formats) == len(value) and all(map(self.fits, formats, value))
         fmt = self.names.formats.get(name)
         return fmt is not None and fmt.shape == value.shape[1:]
