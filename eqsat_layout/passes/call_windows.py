@@ -6,7 +6,7 @@ them is closed; one PrimFunc of a window; the function with other calls in their
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,7 +100,7 @@ def _known_arguments(mod: tvm.IRModule, window: Sequence[Call]) -> list[Any]:
 
 
 @relax.expr_functor.mutator
-class CallReplacer(relax.PyExprMutator):  # type: ignore[misc]
+class _CallReplacer(relax.PyExprMutator):  # type: ignore[misc]
     """Puts calls in the place of others."""
 
     def __init__(self, mod: tvm.IRModule, calls: Mapping[Any, Any]) -> None:
@@ -114,6 +114,21 @@ class CallReplacer(relax.PyExprMutator):  # type: ignore[misc]
                 return
             binding = relax.VarBinding(binding.var, call)
         super().visit_var_binding_(binding)
+
+
+def with_calls(mod: tvm.IRModule, builder: Any, joined: Callable[[Any], Mapping[Any, Any]]) -> tvm.IRModule:
+    """``mod`` with calls in the place of others, ``mod`` itself where there are none.
+
+    ``joined``: of a Relax function by variable the call that gives it from now on, ``None`` for what is not needed any
+    more. PrimFuncs that are called are in ``builder``, which was made of ``mod``.
+    """
+    is_changed = False
+    for name, function in mod.functions.items():
+        calls = joined(function) if isinstance(function, relax.Function) else {}
+        if calls:
+            builder.update_func(name, _CallReplacer(mod, calls).visit_expr(function))
+            is_changed = True
+    return relax.transform.DeadCodeElimination()(builder.get()) if is_changed else mod
 
 
 def _call_of(binding: Any) -> Call | None:

@@ -18,7 +18,6 @@ from eqsat_layout.targets.registry import target as target_of
 
 
 @with_options_in_help
-@one_at_a_time
 def compile(source: Any, target: Any = None, **options: Unpack[Options]) -> Any:
     """Prepares a model for inference, optimises its layouts, schedules and builds it for ``target``.
 
@@ -26,6 +25,12 @@ def compile(source: Any, target: Any = None, **options: Unpack[Options]) -> Any:
     could not be done is logged under ``eqsat_layout``, and added to ``notes=`` where a list is given. What was compiled
     before comes from disk (:mod:`eqsat_layout.planning.programs`).
     """
+    return compiled_and_key(source, target, options)[0]
+
+
+@one_at_a_time
+def compiled_and_key(source: Any, target: Any, options: Options) -> tuple[Any, str | None]:
+    """The same, and the key by which it is kept; ``None`` where it is not."""
     mod, options = as_module(source, options)
     notes = Notes()
     own = target_of(target, approx=options.get("approx", True))
@@ -40,4 +45,4 @@ def compile(source: Any, target: Any = None, **options: Unpack[Options]) -> Any:
     asked = options.get("notes")
     if asked is not None:
         asked += notes
-    return executable
+    return executable, key

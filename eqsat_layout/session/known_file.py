@@ -55,9 +55,9 @@ class KnownFile:
             self.notes.extend(notes)
         return found
 
-    def keep(self, mod: Any, options: Options) -> None:
-        """``mod``: what was read there."""
-        self.programs.keep_file(self.key, self.programs.key(mod, options))
+    def keep(self, program: str | None) -> None:
+        """``program``: the key of what was compiled of it."""
+        self.programs.keep_file(self.key, program)
 
 
 def without_sizes(options: Options) -> Options:

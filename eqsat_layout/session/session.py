@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from eqsat_layout.errors import EqsatError, TargetError
-from eqsat_layout.planning.compile import compile
+from eqsat_layout.planning.compile import compiled_and_key
 from eqsat_layout.planning.options import Options, check_names, with_options_in_help
 from eqsat_layout.session.device_runs import DeviceRuns
 from eqsat_layout.session.feed import check_names as check_port_names
@@ -58,10 +58,10 @@ class Session:
                 return
             read = self._read()
             self._interface = interface_of(read)
-            module, rest = telling(read, self._interface), without_sizes(options)
-            self._executable = compile(module, self._target, **rest)
+            module = telling(read, self._interface)
+            self._executable, key = compiled_and_key(module, self._target, without_sizes(options))
             if known is not None:
-                known.keep(module, rest)
+                known.keep(key)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

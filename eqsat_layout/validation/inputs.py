@@ -114,7 +114,9 @@ def _is_float(dtype: Any) -> bool:
 
 def flat(value: Any) -> Iterator[npt.NDArray[Any]]:
     """The arrays in a result, those of tuples in order."""
-    if hasattr(value, "numpy"):
+    if isinstance(value, np.ndarray):
+        yield value
+    elif hasattr(value, "numpy"):
         yield value.numpy()
     elif isinstance(value, int | float | bool):
         yield np.asarray(value)

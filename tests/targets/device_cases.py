@@ -5,10 +5,12 @@ In: nothing. Out: bodies for ``programs.program`` by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import tvm
+from compare import machine
 from programs import constant, program
 from tvm import relax, tirx
 from tvm.relax import op
@@ -252,3 +254,12 @@ def bounds(builder: Any, x: Any, y: Any) -> Any:
     """What is larger or smaller where one is no number."""
     both = builder.emit(op.maximum(x, y)), builder.emit(op.minimum(x, y)), builder.emit(op.maximum(y, x))
     return (*both, builder.emit(nn.relu(x)), builder.emit(op.clip(y, -1, 2)))
+
+
+def check_bounds(run: Callable[[Any, Sequence[Any]], Sequence[Any]]) -> None:
+    """``run``: a module on inputs. The results are those of the CPU, and so are the signs of zeros."""
+    mod = program(bounds, *(x.shape for x in WITHOUT_NUMBERS))
+    expected = machine(mod)["main"](*map(tvm.runtime.tensor, WITHOUT_NUMBERS))
+    for a, b in zip(expected, run(mod, WITHOUT_NUMBERS), strict=True):
+        np.testing.assert_array_equal(b, a.numpy())
+        np.testing.assert_array_equal(np.signbit(b), np.signbit(a.numpy()))

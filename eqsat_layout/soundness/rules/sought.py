@@ -43,6 +43,8 @@ def _unfolded(base: RuleBase, body: tuple[Expr, ...], depth: int) -> list[tuple[
     """The body, and with bodies of rules in the place of facts that have no meaning but what these rules conclude."""
     found = [body]
     for place, fact in enumerate(body if depth else ()):
+        if isinstance(fact, str) or not fact or fact[0] in base.meanings or fact[0] not in base.relations:
+            continue
         inner = [own for rule in base.rules for own in _bodies_for(base, rule, fact, f"~{depth}")]
         if inner:
             for own in inner:
@@ -51,9 +53,9 @@ def _unfolded(base: RuleBase, body: tuple[Expr, ...], depth: int) -> list[tuple[
     return found
 
 
-def _bodies_for(base: RuleBase, rule: Rule, fact: Expr, suffix: str) -> Iterator[tuple[Expr, ...]]:
+def _bodies_for(base: RuleBase, rule: Rule, fact: tuple[Expr, ...], suffix: str) -> Iterator[tuple[Expr, ...]]:
     """The rule's body for each of its actions that concludes the fact, with its own names for other variables."""
-    for action in rule.actions if isinstance(fact, tuple) and fact and fact[0] in without_meaning(rule, base) else ():
+    for action in rule.actions if fact[0] in without_meaning(rule, base) else ():
         if isinstance(action, tuple) and action[0] == fact[0] and all(map(is_variable, action[1:])):
             names: dict[str, Expr] = {name: f"{name}{suffix}" for name in variables(rule.body)}
             names |= {str(own): given for own, given in zip(action[1:], fact[1:], strict=True)}

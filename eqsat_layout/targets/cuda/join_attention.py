@@ -17,12 +17,12 @@ from tvm import relax, s_tir, tirx
 
 from eqsat_layout.passes.call_windows import (
     Call,
-    CallReplacer,
     calls_of,
     is_closed,
     one_function,
     window_arguments,
     window_key,
+    with_calls,
 )
 from eqsat_layout.targets.cuda.kernels.attention import REDUCTIONS, Attention, attention_of
 from eqsat_layout.targets.cuda.kernels.attention_plan import tiles_of
@@ -41,13 +41,7 @@ def join_attention(mod: tvm.IRModule, machine: CudaMachine) -> tvm.IRModule:
     """``mod`` itself where there is none."""
     builder = relax.BlockBuilder(mod)
     joiner = _Joiner(mod, machine, builder)
-    is_changed = False
-    for name, function in mod.functions.items():
-        calls = joiner.joined(function) if isinstance(function, relax.Function) else {}
-        if calls:
-            builder.update_func(name, CallReplacer(mod, calls).visit_expr(function))
-            is_changed = True
-    return relax.transform.DeadCodeElimination()(builder.get()) if is_changed else mod
+    return with_calls(mod, builder, joiner.joined)
 
 
 @dataclass

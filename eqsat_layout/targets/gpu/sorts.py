@@ -45,9 +45,8 @@ def _topk(x: Any, attrs: Any) -> Any:
     shape = list(x.shape)
     if int(attrs.k) > 0:
         shape[order.axis] = tirx.IntImm("int64", int(attrs.k))
-    wanted = str(attrs.ret_type)
-    found = {"values": lambda: order.values(shape), "indices": lambda: order.places(shape, str(attrs.dtype))}
-    return [found["values"](), found["indices"]()] if wanted == "both" else found[wanted]()
+    values, indices = order.values(shape), order.places(shape, str(attrs.dtype))
+    return {"both": [values, indices], "values": values, "indices": indices}[str(attrs.ret_type)]
 
 
 _OPS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
 from compare import assert_close, inputs_for, machine
 
 import eqsat_layout
 from eqsat_layout.soundness.cuda.driver import simulated
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
+from eqsat_layout.validation.inputs import flat
 
 CUDA: Final = {"kind": "cuda", "arch": "sm_80"}
 
@@ -41,14 +41,3 @@ def check(
 def launches(program: CudaProgram) -> list[str]:
     """The PrimFuncs whose kernels are launched, in order."""
     return [launch.op for function in program.plan.functions for launch in function.launches]
-
-
-def flat(value: Any) -> Any:
-    """Arrays of results, tuples taken apart."""
-    if isinstance(value, np.ndarray):
-        yield value
-    elif hasattr(value, "numpy"):
-        yield value.numpy()
-    else:
-        for one in value:
-            yield from flat(one)

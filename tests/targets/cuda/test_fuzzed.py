@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tvm
 from compare import machine
-from targets.cuda.simulating import CUDA, check, compiled, flat
+from targets.cuda.simulating import CUDA, check, compiled
 from targets.device_networks import network, plain
 
 from eqsat_layout.errors import LayoutError
@@ -14,7 +14,7 @@ from eqsat_layout.soundness.programs.adversarial_costs import AdversarialCosts
 from eqsat_layout.soundness.programs.check import SIZES, difference
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import make_program
-from eqsat_layout.validation.inputs import random_inputs
+from eqsat_layout.validation.inputs import flat, random_inputs
 from eqsat_layout.validation.results import public_functions
 
 

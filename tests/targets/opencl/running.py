@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
-import numpy as np
 import numpy.typing as npt
 from compare import assert_close, inputs_for, machine
 
@@ -15,6 +14,7 @@ import eqsat_layout
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.opencl.host.device import first_context
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
+from eqsat_layout.validation.inputs import flat
 
 os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", "1")  # the workers of pytest-xdist share the cores
 os.environ.setdefault("POCL_CACHE_DIR", os.path.join(os.environ["EQSAT_LAYOUT_CACHE"], "pocl"))
@@ -37,7 +37,7 @@ def compiled(mod: Any, target: Any = ADRENO, **options: Any) -> OpenClProgram:
 
 
 def results(program: OpenClProgram, inputs: Sequence[Any], entry: str | None = None) -> list[npt.NDArray[Any]]:
-    return list(_flat(program.on(context())(*inputs, entry=entry)))
+    return list(flat(program.on(context())(*inputs, entry=entry)))
 
 
 def check(mod: Any, target: Any = ADRENO, *, entry: str = "main", sizes: Sequence[int] = (3,), **options: Any) -> Any:
@@ -46,7 +46,7 @@ def check(mod: Any, target: Any = ADRENO, *, entry: str = "main", sizes: Sequenc
     on_cpu = machine(mod)
     for size in sizes:
         inputs = inputs_for(mod[entry], size)
-        expected = [one.numpy() for one in _flat(on_cpu[entry](*inputs))]
+        expected = list(flat(on_cpu[entry](*inputs)))
         got = results(program, [one.numpy() for one in inputs], entry)
         for a, b in zip(expected, got, strict=True):
             assert_close(a, b)
@@ -61,11 +61,3 @@ def images(program: OpenClProgram) -> int:
 def launches(program: OpenClProgram) -> list[str]:
     """The PrimFuncs whose kernels are launched, in order."""
     return [launch.op for function in program.plan.functions for launch in function.launches]
-
-
-def _flat(value: Any) -> Any:
-    if isinstance(value, np.ndarray) or hasattr(value, "numpy"):
-        yield value
-    else:
-        for one in value:
-            yield from _flat(one)

@@ -100,8 +100,9 @@ def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, ma
 
 def _elementwise(sch: Any, block: Any, loops: Sequence[Any] | None, machine: CpuMachine) -> None:
     stage = stage_of(sch, block)
-    loops, width = loops or lookups.get_loops(sch, block)[-len(stage.axes) :], machine.lanes(stage.write.element_bytes)
-    around = len(lookups.get_loops(sch, block)) - len(loops)
+    width, every = machine.lanes(stage.write.element_bytes), lookups.get_loops(sch, block)
+    loops = loops or every[-len(stage.axes) :]
+    around = len(every) - len(loops)
     if stage.conditions and breaks_vectors(stage, width) and fill_and_copy(sch, stage, around, machine):
         return
     if not stage.branches_on(stage.axes[-1].var):

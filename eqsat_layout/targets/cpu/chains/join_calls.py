@@ -17,13 +17,13 @@ from tvm import relax
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.call_windows import (
     Call,
-    CallReplacer,
     calls_of,
     inner_calls,
     is_closed,
     one_function,
     window_arguments,
     window_key,
+    with_calls,
 )
 from eqsat_layout.targets.cpu.amx.selection import split_product
 from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
@@ -48,13 +48,7 @@ def join_chains(mod: tvm.IRModule, machine: CpuMachine, notes: Notes | None = No
     """
     builder = relax.BlockBuilder(mod)
     joiner = _CallJoiner(mod, machine, ChainModel(machine), builder, Notes() if notes is None else notes)
-    is_changed = False
-    for name, function in mod.functions.items():
-        calls = joiner.joined(function) if isinstance(function, relax.Function) else {}
-        if calls:
-            builder.update_func(name, CallReplacer(mod, calls).visit_expr(function))
-            is_changed = True
-    return relax.transform.DeadCodeElimination()(builder.get()) if is_changed else mod
+    return with_calls(mod, builder, joiner.joined)
 
 
 @dataclass(frozen=True)
