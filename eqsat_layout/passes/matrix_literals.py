@@ -7,15 +7,15 @@ stays, for kernels that don't look.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tvm
-import tvm_ffi
 from tvm import relax, tirx
+
+from eqsat_layout.passes.all_calls import all_calls, arguments
 
 Elements = npt.NDArray[np.float32]
 
@@ -29,13 +29,10 @@ def with_literals(mod: tvm.IRModule) -> tvm.IRModule:
 
     Functions that are called in another way than by ``call_tir``, or by anybody from outside, stay as they are.
     """
-    calls = _Calls()
-    for function in mod.functions.values():
-        tvm_ffi.structural_walk(function, [(tvm.ir.Call, calls.add), (tvm.ir.GlobalVar, calls.mention)])
     functions = dict(mod.functions.items())
-    for callee, args in calls.complete():
-        if not (functions[callee].attrs and "global_symbol" in functions[callee].attrs):
-            functions[callee] = _attached(functions[callee], [_common(given) for given in zip(*args, strict=True)])
+    for callee, calls in all_calls(mod):
+        given = zip(*map(arguments, calls), strict=True)
+        functions[callee] = _attached(functions[callee], list(map(_common, given)))
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
@@ -58,27 +55,6 @@ def literals_of(func: Any) -> list[tuple[Any, Elements]]:
         shape = [int(extent) for extent in buffer.shape]
         found.append((buffer, np.array([float(value) for value in values], "float32").reshape(shape)))
     return found
-
-
-class _Calls:
-    """The arguments of every ``call_tir``, by callee, and how often a function is mentioned at all."""
-
-    def __init__(self) -> None:
-        self._args: dict[Any, list[Sequence[Any]]] = {}
-        self._mentions: Counter[Any] = Counter()
-
-    def add(self, call: Any) -> None:
-        if call.op == tvm.ir.Op.get("relax.call_tir") and isinstance(call.args[1], relax.Tuple):
-            self._args.setdefault(call.args[0], []).append(list(call.args[1].fields))
-
-    def mention(self, var: Any) -> None:
-        self._mentions[var] += 1
-
-    def complete(self) -> Iterator[tuple[Any, list[Sequence[Any]]]]:
-        """Functions of which all calls are known."""
-        for callee, args in self._args.items():
-            if self._mentions[callee] == len(args):
-                yield callee, args
 
 
 def _common(given: Sequence[Any]) -> Elements | None:

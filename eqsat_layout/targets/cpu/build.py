@@ -18,6 +18,7 @@ from tvm_ffi.serialization import to_json_graph_str
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import Notes, first_line
+from eqsat_layout.passes.fitting_calls import with_fitting_calls
 from eqsat_layout.system.frames import head_of, split_head
 from eqsat_layout.system.store import Store
 from eqsat_layout.system.workers import workers
@@ -39,7 +40,7 @@ class Build:
 
     def executable(self, mod: tvm.IRModule, notes: Notes) -> Any:
         """``mod`` built. A kernel whose schedule can't be lowered is built without one, and a note says so."""
-        named, units = named_by_structure(mod)
+        named, units = named_by_structure(with_fitting_calls(mod))
         with self.target:
             lowered = relax.get_pipeline("default_build")(named)
         units += other_units(lowered, units)

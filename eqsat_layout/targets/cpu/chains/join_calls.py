@@ -111,7 +111,7 @@ class _CallJoiner:
         if _is_line(window) and all(kernel.chain.is_regular for kernel in kernels):
             chain = _chain_of_kernels(window, kernels)
             if may_move_pads(chain):
-                chain = self._with_pads_first(window) or chain
+                chain = (self.model.may_gain_with_pads_first(chain, alone) and self._with_pads_first(window)) or chain
             elif _pads_elementwise(chain):
                 chain = self._inlined(window) or chain
                 alone -= _REMADE * self.model.one_operation(chain.stages[0])

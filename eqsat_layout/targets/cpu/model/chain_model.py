@@ -108,6 +108,16 @@ class ChainModel:
                 best = FusedTiles(tile, cost)
         return best
 
+    def may_gain_with_pads_first(self, chain: Chain, nanoseconds: float) -> bool:
+        """Whether some tiles may take clearly less time. The pads are not moved yet: that only adds work."""
+        sizes = [full_extents(stage) for stage in chain.stages]
+        cycles = [self._cycles_of(stage, size, joined=True) for stage, size in zip(chain.stages, sizes, strict=True)]
+        known = [count for count in cycles if count is not None]
+        if nanoseconds < _SHORTEST or len(known) < len(cycles):
+            return False
+        each = [count / math.prod(size) for count, size in zip(known, sizes, strict=True)]
+        return min(self._bounds(chain, list(_tiles(chain.last)), each)) < _PADDED_GAIN * nanoseconds
+
     def nanoseconds(self, chain: Chain, tile: Extents) -> float | None:
         """The time; ``None`` if a stage has no tile of registers."""
         tiles = as_arrays([tile])
@@ -119,16 +129,20 @@ class ChainModel:
         known = [count for count in cycles if count is not None]
         return float(self._total(chain, tiles, needed, sum(known))[0]) if len(known) == len(cycles) else None
 
-    def _bounds(self, chain: Chain, given: Sequence[Extents]) -> list[float]:
-        """For each tile no more than its time; infinite where it is none of use."""
+    def _bounds(self, chain: Chain, given: Sequence[Extents], cycles: Sequence[float] | None = None) -> list[float]:
+        """For each tile no more than its time; infinite where it is none of use.
+
+        ``cycles``: of one core for an element of each stage, where more is known than the peak.
+        """
         tiles = as_arrays(given)
         needed = self._needs.of_chain(chain, tiles)
         if needed is None:
             return [math.inf] * len(given)
         best = 1 / (self._machine.fma_units * self._machine.lanes(chain.last.write.element_bytes))
-        stages = [(stage, size) for stage, size in zip(chain.stages, needed, strict=True) if stage.is_reduction]
-        cycles = sum(math.prod(size) * stage.steps * best for stage, size in stages)
-        times: list[float] = self._total(chain, tiles, needed, cycles).tolist()
+        each = cycles or [stage.steps * best for stage in chain.stages]
+        reductions = [number for number, stage in enumerate(chain.stages) if stage.is_reduction]
+        work = sum(math.prod(needed[number]) * each[number] for number in reductions)
+        times: list[float] = self._total(chain, tiles, needed, work).tolist()
         return [math.inf if tile == full_extents(chain.last) else time for tile, time in zip(given, times, strict=True)]
 
     def _total(self, chain: Chain, sizes: Sizes, needed: Sequence[Sizes], cycles: Any) -> Any:

@@ -1,0 +1,88 @@
+"""Kernels that are called only with what fits them, so that none has to look at its operands every time.
+
+In: a Relax module. Out: the same, in which PrimFuncs carry a mark where every call passes what another call of the
+module makes, or a constant, of the very shape and dtype; and a pass of TVM's that leaves the checks of these away. They
+are most of what LLVM is given of a small kernel. What a caller from outside passes is looked at as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import tvm
+from tvm import relax, tirx
+
+from eqsat_layout.passes.all_calls import all_calls, arguments
+from eqsat_layout.tir.structural import nodes_of
+
+_MARK: Final = "eqsat_layout.calls_fit"
+
+
+def with_fitting_calls(mod: tvm.IRModule) -> tvm.IRModule:
+    """``mod`` with the mark where it is due. The input is not changed."""
+    made = _made_here(mod)
+    functions = dict(mod.functions.items())
+    for callee, calls in all_calls(mod):
+        function = functions[callee]
+        # an assertion of the program itself stays, and is not told apart from a check later
+        is_plain = not nodes_of(function.body, tirx.AssertStmt)
+        if is_plain and all(_fits(function.params, call, made) for call in calls):
+            functions[callee] = function.with_attr(_MARK, 1)
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def skip_checks() -> Any:
+    """A pass: packed functions with the mark lose their checks."""
+
+    def skipped(mod: tvm.IRModule, _: Any) -> tvm.IRModule:
+        marked = {v: f for v, f in mod.functions_items() if isinstance(f, tirx.PrimFunc) and _is_marked(f)}
+        plain = tirx.transform.SkipAssert()(tvm.IRModule(marked))
+        return tvm.IRModule({**dict(mod.functions_items()), **dict(plain.functions_items())}, attrs=mod.attrs)
+
+    return tvm.transform.module_pass(skipped, opt_level=0, name="eqsat_layout.SkipChecks")
+
+
+def _is_marked(function: Any) -> bool:
+    return function.attrs is not None and _MARK in function.attrs
+
+
+def _made_here(mod: tvm.IRModule) -> set[Any]:
+    """The variables of what ``call_tir`` makes, parts of tuples included."""
+    found: set[Any] = set()
+    for function in mod.functions.values():
+        if not isinstance(function, relax.Function):
+            continue
+        for binding in nodes_of(function, relax.VarBinding):
+            value = binding.value
+            if isinstance(value, relax.TupleGetItem):
+                value = value.tuple_value
+            is_call = isinstance(value, tvm.ir.Call) and value.op == tvm.ir.Op.get("relax.call_tir")
+            if is_call or value in found:
+                found.add(binding.var)
+    return found
+
+
+def _fits(params: Sequence[Any], call: Any, made: set[Any]) -> bool:
+    args = arguments(call)
+    results = list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else [call.ty]
+    types = [*(arg.ty for arg in args), *results]
+    is_known = all(isinstance(arg, tvm.ir.GenericConst) or arg in made for arg in args)
+    return is_known and len(types) == len(params) and all(map(_is_of, params, types))
+
+
+def _is_of(param: Any, ty: Any) -> bool:
+    """A parameter is a dense buffer of the known shape and the dtype of a tensor's type."""
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        return False
+    if not isinstance(param.ty, tirx.BufferType):
+        return False
+    extents, shape = list(param.shape), list(ty.shape.values)
+    is_static = all(isinstance(extent, tirx.IntImm) for extent in (*extents, *shape, param.elem_offset))
+    return (
+        is_static
+        and str(param.dtype) == str(ty.dtype)
+        and list(map(int, extents)) == list(map(int, shape))
+        and not len(param.strides)
+        and not int(param.elem_offset)
+    )
