@@ -7,7 +7,7 @@ In: Relax functions of ``call_tir`` over PrimFuncs. Out: a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import tvm
 
@@ -19,7 +19,7 @@ from eqsat_layout.targets.cuda.kernels.attention_kernel import attention_kernel_
 from eqsat_layout.targets.cuda.kernels.attention_plan import tiles_of
 from eqsat_layout.targets.cuda.kernels.exchange_kernel import exchange_kernel
 from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
-from eqsat_layout.targets.cuda.kernels.product_model import plans_for
+from eqsat_layout.targets.cuda.kernels.product_model import fastest_plan
 from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
 from eqsat_layout.targets.cuda.kernels.products import product_of
 from eqsat_layout.targets.cuda.kernels.row_kernel import row_kernel
@@ -32,6 +32,9 @@ from eqsat_layout.targets.gpu.kernels.functions import with_work_items
 from eqsat_layout.targets.gpu.kernels.serial import in_one_work_item
 from eqsat_layout.targets.gpu.sorts import without_libraries
 from eqsat_layout.targets.gpu.views import launched_and_views
+
+_SECONDS: Final = "eqsat_layout.modelled_seconds"
+"""Attribute of kernels that were chosen by a model of their time."""
 
 
 def build(
@@ -51,7 +54,8 @@ def build(
     made = lowered(kernels, target)
     plan, constants = host_plan(mod, made.host, views)
     sources = {name: text for name, text in made.sources.items() if name in plan.kernels}
-    return CudaProgram(sources, plan, constants, str(target.attrs["arch"]))
+    modelled = {f"{name}_kernel": float(func.attrs[_SECONDS]) for name, func in kernels.items() if _SECONDS in func.attrs}
+    return CudaProgram(sources, plan, constants, str(target.attrs["arch"]), modelled=modelled)
 
 
 def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:
@@ -61,10 +65,12 @@ def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:
         product = product_of(func)
         if not approx and not arithmetic_of(product).is_exact:
             raise Refused("it would add up in another order")
-        return kernel_of(product, plans_for(product, machine)[0])
+        plan, seconds = fastest_plan(product, machine)
+        return kernel_of(product, plan).with_attr(_SECONDS, seconds)
 
     def of_attention(func: Any) -> Any:
-        return attention_kernel_of(tiles_of(attention_of(func), machine)[0])
+        tiles = tiles_of(attention_of(func), machine)[0]
+        return attention_kernel_of(tiles).with_attr(_SECONDS, tiles.seconds(machine))
 
     def of_window(func: Any) -> Any:
         return window_kernel(func, machine)

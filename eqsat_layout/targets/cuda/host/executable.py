@@ -21,12 +21,14 @@ from eqsat_layout.targets.gpu.host.plan import HostPlan
 
 @dataclass(frozen=True, repr=False)
 class CudaProgram(DeviceProgram):
-    """``sources`` are CUDA C++, for ``arch``. ``known``: machine code that a file held, by kernel."""
+    """``sources`` are CUDA C++, for ``arch``. ``known``: machine code that a file held, by kernel. ``modelled``: seconds
+    of kernels that were chosen by a model; a file does not keep them."""
 
     kind: ClassVar[str] = "cuda"
 
     arch: str
     known: Mapping[str, bytes] = field(default_factory=dict)
+    modelled: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def binaries(self) -> Mapping[str, bytes]:

@@ -47,6 +47,14 @@ def plans_for(product: Product, machine: CudaMachine, *, tensorfloat32: bool = F
     return ranked_plans(shape_of(product, arithmetic), arithmetic, machine)
 
 
+def fastest_plan(product: Product, machine: CudaMachine) -> tuple[ProductPlan, float]:
+    """The first of :func:`plans_for`, and its modelled seconds."""
+    arithmetic = arithmetic_of(product)
+    shape = shape_of(product, arithmetic)
+    plan = ranked_plans(shape, arithmetic, machine)[0]
+    return plan, ProductModel(shape, arithmetic, machine).seconds(plan)
+
+
 def ranked_plans(shape: ProductShape, arithmetic: Arithmetic, machine: CudaMachine) -> list[ProductPlan]:
     """All legal ones, the fastest by the model first."""
     model = ProductModel(shape, arithmetic, machine)
@@ -56,10 +64,8 @@ def ranked_plans(shape: ProductShape, arithmetic: Arithmetic, machine: CudaMachi
 def shape_of(product: Product, arithmetic: Arithmetic) -> ProductShape:
     """What the model asks of a product."""
 
-    def together(operand: Operand, group: Group) -> int:  # no bytes are transposed
-        groups = (
-            (product.steps, group) if arithmetic.operand_bytes > 1 else (product.steps,)
-        )  # bytes are not transposed
+    def together(operand: Operand, group: Group) -> int:  # bytes are not transposed
+        groups = (product.steps, group) if arithmetic.operand_bytes > 1 else (product.steps,)
         return max(bytes_together(operand, one, product.fixed, arithmetic.operand) for one in groups)
 
     return ProductShape(
