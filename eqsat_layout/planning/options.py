@@ -1,24 +1,24 @@
-"""Options as a user may give them, checked before anything is done with them.
+"""Options as a user may give them.
 
-In: the options of a plan. Out: nothing or what they stand for, or an error that names the option.
+In: their names. Out: nothing, or an error that names the one that is none.
 """
 
 from __future__ import annotations
 
 import inspect
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
-from eqsat_layout.cost.model import CostModel
-from eqsat_layout.egraph.limits import Limits
-from eqsat_layout.egraph.python_rules import PythonRule
-from eqsat_layout.errors import EqsatError, RuleError, did_you_mean
-from eqsat_layout.graph.frozen import DesiredLayouts
-from eqsat_layout.graph.graph import Program
-from eqsat_layout.implementations.collect import UserCandidates
-from eqsat_layout.tir.callbacks import FlowCallback
+from eqsat_layout.errors import did_you_mean
+
+if TYPE_CHECKING:  # a library is opened without what plans
+    from eqsat_layout.cost.model import CostModel
+    from eqsat_layout.egraph.limits import Limits
+    from eqsat_layout.egraph.python_rules import PythonRule
+    from eqsat_layout.graph.frozen import DesiredLayouts
+    from eqsat_layout.implementations.collect import UserCandidates
+    from eqsat_layout.tir.callbacks import FlowCallback
 
 
 class Options(TypedDict, total=False):
@@ -80,45 +80,3 @@ def check_names(options: Mapping[str, Any]) -> None:
     if unknown:
         near = did_you_mean(unknown[0], known)
         raise TypeError(f"got an unexpected option {unknown[0]!r}; {near}there are {', '.join(known)}")
-
-
-def check_rules(given: Any) -> list[Path | PythonRule]:
-    """The files and rules of ``given``; :class:`RuleError` if these are none."""
-    if given is None:
-        return []
-    if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
-        raise RuleError(f"rules must be a list of paths and of rules, got {given!r}")
-    found = list(given)
-    for one in found:
-        if not isinstance(one, str | os.PathLike | PythonRule):
-            raise RuleError(f"rules must be a list of paths and of rules, got {one!r} among them")
-    return [one if isinstance(one, PythonRule) else Path(one) for one in found]
-
-
-def check_time_limit(given: Any) -> float | None:
-    """Seconds, or None."""
-    if given is None:
-        return None
-    if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
-        raise EqsatError(f"time_limit must be a number of seconds, got {given!r}")
-    return float(given)
-
-
-def check_limits(given: Any) -> Limits:
-    """The limits, the default ones for None."""
-    if given is not None and not isinstance(given, Limits):
-        raise EqsatError(f"limits must be eqsat_layout.egraph.limits.Limits, got {given!r}")
-    return given or Limits()
-
-
-def unmet_desires(desired: Any, program: Program) -> Iterator[str]:
-    """Notes on desired layouts of ops that the program does not have."""
-    if not isinstance(desired, Mapping):
-        return
-    known = {name for s in program.signatures.values() for name in (s.name, s.rule_name)}
-    known |= {node.label for graph in program.graphs for node in graph.nodes}
-    for name in desired:
-        if name not in known:
-            near = did_you_mean(name, known)
-            note = f"the desired layouts of {name!r} have nothing to be given to: no op that is read goes by this name"
-            yield f"{note}; {near}".rstrip("; ")

@@ -23,7 +23,7 @@ from eqsat_layout.cost.database import Database
 from eqsat_layout.egraph.rules import rules_dir
 from eqsat_layout.graph.skeleton import Skeleton, data_of, kind_of
 from eqsat_layout.notes import Notes
-from eqsat_layout.planning.options import check_rules
+from eqsat_layout.planning.checked_options import check_rules
 from eqsat_layout.system.frames import head_of, split_head
 from eqsat_layout.system.store import Store, digest_of
 from eqsat_layout.targets.protocol import Target

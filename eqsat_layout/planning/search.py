@@ -37,15 +37,9 @@ from eqsat_layout.graph.graph import Graph, Program
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.implementations.collect import check_user_candidates, make_offers
 from eqsat_layout.implementations.offers import Offers
+from eqsat_layout.planning.checked_options import check_limits, check_rules, check_time_limit, unmet_desires
 from eqsat_layout.planning.clock import Clock
-from eqsat_layout.planning.options import (
-    Options,
-    check_limits,
-    check_names,
-    check_rules,
-    check_time_limit,
-    unmet_desires,
-)
+from eqsat_layout.planning.options import Options, check_names
 from eqsat_layout.targets.protocol import Target
 
 

@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm
-import tvm_ffi
-from tvm import relax
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line
+from eqsat_layout.session import runtime
 from eqsat_layout.session.interface import TELLS, Interface
 from eqsat_layout.sources.suffixes import LIBRARIES, PROGRAMS
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram, kind_of_program
-from eqsat_layout.targets.registry import target
 
 
 def written_to(path: Path, executable: Any) -> None:
@@ -55,6 +52,8 @@ def opened(path: Path) -> tuple[Any, Interface]:
 
 
 def _opened_program(path: Path) -> tuple[DeviceProgram, Interface]:
+    from eqsat_layout.targets.registry import target  # planning, which a library is opened without
+
     data = path.read_bytes()
     try:
         program: DeviceProgram = target(kind_of_program(data)).loaded(memoryview(data))
@@ -72,7 +71,7 @@ def _opened_library(path: Path) -> tuple[Any, Interface]:
         link = Path(folder) / f"{os.path.basename(folder)}{path.suffix}"
         link.symlink_to(path.absolute())
         try:
-            library = tvm_ffi.load_module(str(link))
+            library = runtime.opened(str(link))
         except (RuntimeError, ValueError, OSError) as error:
             raise EqsatError(f"{path}: can't be loaded: {first_line(error)}") from error
     if not library.implements_function("vm_load_executable"):
@@ -89,5 +88,5 @@ def told_by(executable: Any) -> Interface:
     """What a program says that it takes and gives; AttributeError, KeyError or ValueError for one that does not."""
     if isinstance(executable, DeviceProgram):
         return Interface.from_json(executable.constant_of(TELLS).decode())
-    told = relax.VirtualMachine(executable, tvm.cpu())[TELLS]
-    return Interface.from_json(bytes(np.asarray(told().numpy())).decode())
+    told = runtime.virtual_machine(executable)[TELLS]
+    return Interface.from_json(bytes(np.from_dlpack(told())).decode())

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import tvm
-from tvm import relax
+import tvm_ffi
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.session.runtime import virtual_machine
 from eqsat_layout.session.tensors import Array, given_back, span
 
 
@@ -25,7 +25,7 @@ class Runs:
     of the first run are copied.
     """
 
-    def __init__(self, executable: Any, device: Any, entry: str, *, branches: bool):
+    def __init__(self, executable: Any, device: tuple[int, int], entry: str, *, branches: bool):
         self._executable, self._device, self._entry = executable, device, entry
         self._idle: deque[Any] = deque()
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class Runs:
         try:
             machine = self._idle.pop()
         except IndexError:
-            machine = relax.VirtualMachine(self._executable, self._device)
+            machine = virtual_machine(self._executable, self._device)
         results = list(_flat(machine[self._entry](*tensors)))
         self._idle.append(machine)
         return results
@@ -76,7 +76,7 @@ def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, tvm.runtime.Tensor):
+    if isinstance(value, tvm_ffi.Tensor):
         yield value
     elif hasattr(value, "__iter__"):
         for item in value:

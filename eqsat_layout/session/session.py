@@ -11,24 +11,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from eqsat_layout.errors import EqsatError, TargetError
-from eqsat_layout.planning.compile import compiled_and_key
+from eqsat_layout.errors import EqsatError
 from eqsat_layout.planning.options import Options, check_names, with_options_in_help
 from eqsat_layout.session.device_runs import DeviceRuns
 from eqsat_layout.session.feed import check_names as check_port_names
 from eqsat_layout.session.feed import tensors_of
-from eqsat_layout.session.interface import TensorSpec, interface_of, telling
-from eqsat_layout.session.known_file import KnownFile, without_sizes
-from eqsat_layout.session.library import opened, told_by, written_to
+from eqsat_layout.session.interface import TensorSpec
+from eqsat_layout.session.library import opened, written_to
 from eqsat_layout.session.runs import Runs
+from eqsat_layout.session.runtime import CPU
 from eqsat_layout.session.tensors import Array
 from eqsat_layout.sources.suffixes import COMPILED
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
-from eqsat_layout.targets.registry import target as target_of
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a library is opened without TVM's compiler, readers and planning
     from eqsat_layout.report.plan import Plan
-    from eqsat_layout.sources.source import Source
+    from eqsat_layout.session.compiled import CompiledModel
 
 
 @with_options_in_help
@@ -42,26 +40,20 @@ class Session:
 
     def __init__(self, source: Any, *, target: Any = None, **options: Unpack[Options]) -> None:
         check_names(options)
-        self._target = target_of(target, approx=options.get("approx", True))
-        self._given: tuple[Any, Options] | None = None
-        self._source: Source | None = None
+        self._model: CompiledModel | None = None
         if isinstance(source, str | os.PathLike) and Path(source).suffix in COMPILED:
             if options:
                 raise EqsatError(f"{source}: is compiled already, so {next(iter(options))}= comes too late")
+            if target is not None:
+                from eqsat_layout.targets.registry import target as target_of
+
+                target_of(target)  # raises for one that is none
             self._executable, self._interface = opened(Path(source))
         else:
-            self._given = source, options
-            known = KnownFile.of(source, self._target, options)
-            self._executable = None if known is None else known.executable()
-            if self._executable is not None:
-                self._interface = told_by(self._executable)
-                return
-            read = self._read()
-            self._interface = interface_of(read)
-            module = telling(read, self._interface)
-            self._executable, key = compiled_and_key(module, self._target, without_sizes(options))
-            if known is not None:
-                known.keep(key)
+            from eqsat_layout.session.compiled import CompiledModel
+
+            self._model = CompiledModel(source, target, options)
+            self._executable, self._interface = self._model.executable, self._model.interface
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -90,22 +82,9 @@ class Session:
     @cached_property
     def plan(self) -> Plan:
         """What was chosen and why; worked out when it is asked for."""
-        if self._given is None:
+        if self._model is None:
             raise EqsatError("a library holds no plan: make a session of the model itself")
-        from eqsat_layout.planning.pipeline import plan
-        from eqsat_layout.targets.lowering import prepared
-
-        return plan(prepared(self._read().module), self._target, **without_sizes(self._given[1]))
-
-    def _read(self) -> Source:
-        """The model, once."""
-        if self._source is None:
-            from eqsat_layout.sources.source import source_of  # a library is opened without readers and planning
-
-            assert self._given is not None
-            source, options = self._given
-            self._source = source_of(source, options.get("inputs"), options.get("shapes"))
-        return self._source
+        return self._model.plan()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a library, ``.so``, with all weights, that :class:`Session` opens again on machines such as this; of
@@ -116,9 +95,7 @@ class Session:
     def _runs(self) -> Runs | DeviceRuns:
         if isinstance(self._executable, DeviceProgram):
             return DeviceRuns(self._executable, self._interface.entry)
-        device = self._target.device
-        if device is None:
-            raise TargetError(f"{self._target.name}: nothing here runs what was compiled for it; save() it")
+        device = CPU if self._model is None else self._model.device
         return Runs(self._executable, device, self._interface.entry, branches=self._interface.branches)
 
     def __repr__(self) -> str:

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import tvm
 import tvm_ffi
 
 from eqsat_layout.errors import InputError
 from eqsat_layout.notes import first_line
 from eqsat_layout.session.interface import Shape, TensorSpec, described
+from eqsat_layout.session.runtime import empty, viewed
 from eqsat_layout.system.frames import ALIGNMENT
 
 Array = npt.NDArray[Any]
@@ -65,18 +65,17 @@ def _foreign(value: Any, spec: TensorSpec) -> Any:
     shape = tuple(map(int, tensor.shape))
     _check_dtype(str(tensor.dtype), shape, spec)
     if tensor.data_ptr() % ALIGNMENT:
-        own = tvm.runtime.empty(shape, spec.dtype)
+        own = empty(shape, spec.dtype)
         _bytes(own)[:] = _bytes(tensor)
         return own
-    return tensor if isinstance(tensor, tvm.runtime.Tensor) else tvm.runtime.from_dlpack(tensor)
+    return tensor
 
 
 def _of_array(array: Array, dtype: str) -> Any:
     is_ready = array.flags.c_contiguous and array.flags.writeable and array.dtype.isnative and array.size
     if is_ready and not array.ctypes.data % ALIGNMENT:
-        raw = tvm.runtime.from_dlpack(array.reshape(-1).view("uint8"))
-        return raw._create_view(array.shape, dtype)
-    own = tvm.runtime.empty(array.shape, dtype)
+        return viewed(tvm_ffi.from_dlpack(array.reshape(-1).view("uint8")), array.shape, dtype)
+    own = empty(array.shape, dtype)
     if array.size:
         _bytes(own).view(array.dtype.newbyteorder("=")).reshape(array.shape)[...] = array
     return own
@@ -92,11 +91,11 @@ def _bytes(tensor: Any) -> Array:
     size = _size(tensor)
     if not size:
         return np.empty(0, "uint8")
-    return np.from_dlpack(tensor._create_view((size,), "uint8"))
+    return np.from_dlpack(viewed(tensor, (size,), "uint8"))
 
 
 def _size(tensor: Any) -> int:
-    return int(np.prod([int(e) for e in tensor.shape], dtype=np.int64)) * int(tvm.DataType(str(tensor.dtype)).itemsize)
+    return int(np.prod([int(e) for e in tensor.shape], dtype=np.int64)) * int(numpy_dtype(str(tensor.dtype)).itemsize)
 
 
 def numpy_dtype(dtype: str) -> Any:

@@ -54,7 +54,9 @@ def build(
     made = lowered(kernels, target)
     plan, constants = host_plan(mod, made.host, views)
     sources = {name: text for name, text in made.sources.items() if name in plan.kernels}
-    modelled = {f"{name}_kernel": float(func.attrs[_SECONDS]) for name, func in kernels.items() if _SECONDS in func.attrs}
+    modelled = {
+        f"{name}_kernel": float(func.attrs[_SECONDS]) for name, func in kernels.items() if _SECONDS in func.attrs
+    }
     return CudaProgram(sources, plan, constants, str(target.attrs["arch"]), modelled=modelled)
 
 

@@ -21,8 +21,8 @@ from eqsat_layout.targets.gpu.host.plan import HostPlan
 
 @dataclass(frozen=True, repr=False)
 class CudaProgram(DeviceProgram):
-    """``sources`` are CUDA C++, for ``arch``. ``known``: machine code that a file held, by kernel. ``modelled``: seconds
-    of kernels that were chosen by a model; a file does not keep them."""
+    """``sources`` are CUDA C++, for ``arch``. ``known``: machine code that a file held, by kernel. ``modelled``:
+    seconds of kernels that were chosen by a model; a file does not keep them."""
 
     kind: ClassVar[str] = "cuda"
 

@@ -1,0 +1,67 @@
+"""TVM's runtime without its compiler, which takes a second and a hundred megabytes to load: all that a library needs.
+
+In: a module that holds a program. Out: a virtual machine that runs it, and tensors. Where ``tvm`` is imported already,
+or later, this is the same runtime.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import tvm_ffi
+from tvm_ffi.libinfo import load_lib_ctypes
+
+from eqsat_layout.errors import EqsatError
+
+CPU: Final = (1, 0)
+"""DLPack's kind and number of the device."""
+
+_POOLED: Final = 2
+"""Memory that is free is kept for the next run."""
+
+
+def virtual_machine(module: Any, device: tuple[int, int] = CPU) -> Any:
+    """A machine of its own for the program of ``module``: a library, or what TVM compiled."""
+    _load()
+    loaded = module.jit() if hasattr(module, "jit") else module
+    machine = loaded["vm_load_executable"]()
+    devices = [device] if device == CPU else [device, CPU]  # sizes are computed on the CPU
+    machine["vm_initialization"](*(number for one in devices for number in (*one, _POOLED)))
+    return machine
+
+
+def opened(path: str) -> Any:
+    """The module in a library's file."""
+    _load()
+    return tvm_ffi.load_module(path)
+
+
+def empty(shape: Sequence[int], dtype: str) -> Any:
+    """A tensor in memory of its own on the CPU, as aligned as TVM likes it."""
+    _load()
+    allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
+    return allocate(tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype), tvm_ffi.device("cpu", 0), None)
+
+
+def viewed(tensor: Any, shape: Sequence[int], dtype: str) -> Any:
+    """The memory of a dense ``tensor`` as another one."""
+    _load()
+    view = tvm_ffi.get_global_func("runtime.TVMTensorCreateView")
+    return view(tensor, tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype), 0)
+
+
+@cache
+def _load() -> None:
+    """As ``import tvm`` loads it, which does not load it again."""
+    if "tvm" in sys.modules:
+        return
+    package = find_spec("tvm")
+    if package is None or not package.submodule_search_locations:
+        raise EqsatError("TVM is not installed: pip install apache-tvm")
+    folders = [Path(folder) / "lib" for folder in package.submodule_search_locations]
+    load_lib_ctypes("tvm", "tvm_runtime", "RTLD_GLOBAL", extra_lib_paths=folders)
