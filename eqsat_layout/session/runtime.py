@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,3 +66,5 @@ def _load() -> None:
         raise EqsatError("TVM is not installed: pip install apache-tvm")
     folders = [Path(folder) / "lib" for folder in package.submodule_search_locations]
     load_lib_ctypes("tvm", "tvm_runtime", "RTLD_GLOBAL", extra_lib_paths=folders)
+    with suppress(OSError, RuntimeError):  # not every wheel has it: what sorts, for one; who calls it hears so of TVM
+        load_lib_ctypes("tvm", "tvm_runtime_extra", "RTLD_LOCAL", extra_lib_paths=folders)

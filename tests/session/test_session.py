@@ -185,6 +185,17 @@ def test_a_library_is_opened_without_what_plans_and_reads(library: Path, tmp_pat
     assert printed(code, tmp_path) == "[]"
 
 
+def test_a_library_that_calls_the_runtime_to_sort_is_opened_without_the_compiler(tmp_path: Path) -> None:
+    mod = function_of(lambda emit, x: emit(R.sort(x, axis=0)), (4,))
+    eqsat_layout.Session(mod).save(tmp_path / "sorting.so")
+    code = f"""
+        import sys, numpy as np, eqsat_layout
+        session = eqsat_layout.Session({str(tmp_path / "sorting.so")!r})
+        print(session.run(None, {{"x": np.array([3, 1, 4, 2], "float32")}})[0].tolist(), "tvm" in sys.modules)
+    """
+    assert printed(code, tmp_path) == "[1.0, 2.0, 3.0, 4.0] False"
+
+
 def test_a_library_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
     path = tmp_path / "one.so"
     sessions = []
