@@ -65,6 +65,10 @@ def _load() -> None:
     if package is None or not package.submodule_search_locations:
         raise EqsatError("TVM is not installed: pip install apache-tvm")
     folders = [Path(folder) / "lib" for folder in package.submodule_search_locations]
-    load_lib_ctypes("tvm", "tvm_runtime", "RTLD_GLOBAL", extra_lib_paths=folders)
-    with suppress(OSError, RuntimeError):  # not every wheel has it: what sorts, for one; who calls it hears so of TVM
-        load_lib_ctypes("tvm", "tvm_runtime_extra", "RTLD_LOCAL", extra_lib_paths=folders)
+    try:
+        load_lib_ctypes("tvm", "tvm_runtime", "RTLD_GLOBAL", extra_lib_paths=folders)
+    except (OSError, RuntimeError):  # of a build that lies elsewhere, which TVM finds
+        import tvm  # noqa: F401
+    else:
+        with suppress(OSError, RuntimeError):  # not every wheel has it: what sorts, for one; who calls it is told so
+            load_lib_ctypes("tvm", "tvm_runtime_extra", "RTLD_LOCAL", extra_lib_paths=folders)
