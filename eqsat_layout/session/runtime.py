@@ -6,6 +6,7 @@ or later, this is the same runtime.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,6 +25,10 @@ CPU: Final = (1, 0)
 
 _POOLED: Final = 2
 """Memory that is free is kept for the next run."""
+
+_SPINS: Final = ("TVM_THREAD_POOL_SPIN_COUNT", "10000")
+"""How often idle threads yield before they sleep: a few milliseconds. TVM's 300000 take the time of ten runs of a small
+network after each, from whoever else could use it."""
 
 
 def virtual_machine(module: Any, device: tuple[int, int] = CPU) -> Any:
@@ -59,6 +64,7 @@ def viewed(tensor: Any, shape: Sequence[int], dtype: str) -> Any:
 @cache
 def _load() -> None:
     """As ``import tvm`` loads it, which does not load it again."""
+    os.environ.setdefault(*_SPINS)  # read when the first parallel kernel runs
     if "tvm" in sys.modules:
         return
     package = find_spec("tvm")

@@ -196,6 +196,22 @@ def test_a_library_that_calls_the_runtime_to_sort_is_opened_without_the_compiler
     assert printed(code, tmp_path) == "[1.0, 2.0, 3.0, 4.0] False"
 
 
+@pytest.mark.parametrize(("given", "used"), [(None, "10000"), ("7", "7")])
+def test_idle_threads_soon_sleep(
+    monkeypatch: pytest.MonkeyPatch, library: Path, tmp_path: Path, given: str | None, used: str
+) -> None:
+    """TVM's spun for the time of ten runs after each."""
+    monkeypatch.delenv("TVM_THREAD_POOL_SPIN_COUNT", raising=False)
+    if given is not None:
+        monkeypatch.setenv("TVM_THREAD_POOL_SPIN_COUNT", given)
+    code = f"""
+        import os, eqsat_layout
+        eqsat_layout.Session({str(library)!r})
+        print(os.environ["TVM_THREAD_POOL_SPIN_COUNT"])
+    """
+    assert printed(code, tmp_path) == used
+
+
 def test_a_library_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
     path = tmp_path / "one.so"
     sessions = []
