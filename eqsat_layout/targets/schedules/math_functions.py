@@ -142,7 +142,7 @@ def _exp(x: Any) -> Any:
     under a mask would give them to the product after it."""
 
     def scaled(value: Any, n: Any) -> Any:
-        return (value + value) * _power(n - _i(1))  # the largest results need 2^128
+        return value * _f(2.0) * _power(n - _i(1))  # the largest results need 2^128
 
     return _exp_of(x, _EXP_RANGE, scaled)
 
