@@ -18,7 +18,6 @@ from tvm import relax, s_tir, tirx
 from eqsat_layout.passes.merge_calls import tir_call
 from eqsat_layout.tir.structural import nodes_of, structural_map
 
-
 NumberOf = Callable[[Any], Any]
 """The literal that an operand is, or ``None``."""
 

@@ -9,16 +9,18 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
-from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.limits import Limits
-from eqsat_layout.egraph.python_rules import PythonRule
 from eqsat_layout.errors import EqsatError, RuleError, did_you_mean
-from eqsat_layout.graph.frozen import DesiredLayouts
-from eqsat_layout.graph.graph import Program
-from eqsat_layout.implementations.collect import UserCandidates
-from eqsat_layout.tir.callbacks import FlowCallback
+
+if TYPE_CHECKING:  # a library is opened by what knows these options, without TVM
+    from eqsat_layout.cost.model import CostModel
+    from eqsat_layout.egraph.python_rules import PythonRule
+    from eqsat_layout.graph.frozen import DesiredLayouts
+    from eqsat_layout.graph.graph import Program
+    from eqsat_layout.implementations.collect import UserCandidates
+    from eqsat_layout.tir.callbacks import FlowCallback
 
 
 class Options(TypedDict, total=False):
@@ -86,6 +88,8 @@ def check_rules(given: Any) -> list[Path | PythonRule]:
     """The files and rules of ``given``; :class:`RuleError` if these are none."""
     if given is None:
         return []
+    from eqsat_layout.egraph.python_rules import PythonRule
+
     if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
         raise RuleError(f"rules must be a list of paths and of rules, got {given!r}")
     found = list(given)

@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm
 import tvm_ffi
-from tvm import relax
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line
 from eqsat_layout.session.interface import TELLS, Interface
+from eqsat_layout.session.machine import Machine, load_runtime
 from eqsat_layout.sources.suffixes import LIBRARIES, PROGRAMS
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram, kind_of_program
-from eqsat_layout.targets.registry import target
 
 
 def written_to(path: Path, executable: Any) -> None:
@@ -55,6 +53,8 @@ def opened(path: Path) -> tuple[Any, Interface]:
 
 
 def _opened_program(path: Path) -> tuple[DeviceProgram, Interface]:
+    from eqsat_layout.targets.registry import target  # imports TVM, which libraries do without
+
     data = path.read_bytes()
     try:
         program: DeviceProgram = target(kind_of_program(data)).loaded(memoryview(data))
@@ -66,6 +66,7 @@ def _opened_program(path: Path) -> tuple[DeviceProgram, Interface]:
 
 
 def _opened_library(path: Path) -> tuple[Any, Interface]:
+    load_runtime()
     with tempfile.TemporaryDirectory() as folder:
         # the system takes a file for the one of that name that it has loaded, even if it was replaced; TVM's own
         # load_module follows links
@@ -89,5 +90,5 @@ def told_by(executable: Any) -> Interface:
     """What a program says that it takes and gives; AttributeError, KeyError or ValueError for one that does not."""
     if isinstance(executable, DeviceProgram):
         return Interface.from_json(executable.constant_of(TELLS).decode())
-    told = relax.VirtualMachine(executable, tvm.cpu())[TELLS]
-    return Interface.from_json(bytes(np.asarray(told().numpy())).decode())
+    told = Machine(executable)[TELLS]
+    return Interface.from_json(bytes(np.from_dlpack(told())).decode())

@@ -6,29 +6,28 @@ In: a source, a target, options. Out: :class:`Session`, with the signature of ON
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from eqsat_layout.errors import EqsatError, TargetError
-from eqsat_layout.planning.compile import compiled_and_key
 from eqsat_layout.planning.options import Options, check_names, with_options_in_help
 from eqsat_layout.session.device_runs import DeviceRuns
 from eqsat_layout.session.feed import check_names as check_port_names
 from eqsat_layout.session.feed import tensors_of
-from eqsat_layout.session.interface import TensorSpec, interface_of, telling
-from eqsat_layout.session.known_file import KnownFile, without_sizes
+from eqsat_layout.session.interface import TensorSpec
 from eqsat_layout.session.library import opened, told_by, written_to
 from eqsat_layout.session.runs import Runs
-from eqsat_layout.session.tensors import Array
+from eqsat_layout.session.tensors import Array, Staging
 from eqsat_layout.sources.suffixes import COMPILED
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
-from eqsat_layout.targets.registry import target as target_of
 
 if TYPE_CHECKING:
     from eqsat_layout.report.plan import Plan
     from eqsat_layout.sources.source import Source
+    from eqsat_layout.targets.protocol import Target
 
 
 @with_options_in_help
@@ -42,26 +41,40 @@ class Session:
 
     def __init__(self, source: Any, *, target: Any = None, **options: Unpack[Options]) -> None:
         check_names(options)
-        self._target = target_of(target, approx=options.get("approx", True))
         self._given: tuple[Any, Options] | None = None
         self._source: Source | None = None
-        if isinstance(source, str | os.PathLike) and Path(source).suffix in COMPILED:
-            if options:
-                raise EqsatError(f"{source}: is compiled already, so {next(iter(options))}= comes too late")
-            self._executable, self._interface = opened(Path(source))
-        else:
+        self._target: Target | None = None
+        self._staging: deque[Staging] = deque()
+        is_compiled = isinstance(source, str | os.PathLike) and Path(source).suffix in COMPILED
+        if target is not None or not is_compiled:
+            from eqsat_layout.targets.registry import target as target_of
+
+            self._target = target_of(target, approx=options.get("approx", True))
+        if not is_compiled:
             self._given = source, options
-            known = KnownFile.of(source, self._target, options)
-            self._executable = None if known is None else known.executable()
-            if self._executable is not None:
-                self._interface = told_by(self._executable)
-                return
-            read = self._read()
-            self._interface = interface_of(read)
-            module = telling(read, self._interface)
-            self._executable, key = compiled_and_key(module, self._target, without_sizes(options))
-            if known is not None:
-                known.keep(key)
+            self._compile(source, options)
+            return
+        if options:
+            raise EqsatError(f"{source}: is compiled already, so {next(iter(options))}= comes too late")
+        self._executable, self._interface = opened(Path(source))
+
+    def _compile(self, source: Any, options: Options) -> None:
+        from eqsat_layout.planning.compile import compiled_and_key  # imports TVM, which libraries do without
+        from eqsat_layout.session.known_file import KnownFile, without_sizes
+        from eqsat_layout.session.telling import interface_of, telling
+
+        assert self._target is not None
+        known = KnownFile.of(source, self._target, options)
+        self._executable = None if known is None else known.executable()
+        if self._executable is not None:
+            self._interface = told_by(self._executable)
+            return
+        read = self._read()
+        self._interface = interface_of(read)
+        module = telling(read, self._interface)
+        self._executable, key = compiled_and_key(module, self._target, without_sizes(options))
+        if known is not None:
+            known.keep(key)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -84,7 +97,12 @@ class Session:
         known = [spec.name for spec in self.outputs]
         if output_names is not None:
             check_port_names(output_names, known, "output")
-        results = self._runs(tensors_of(input_feed, self.inputs))
+        try:
+            staging = self._staging.pop()
+        except IndexError:
+            staging = {}
+        results = self._runs(tensors_of(input_feed, self.inputs, staging))
+        self._staging.append(staging)
         return results if output_names is None else [results[known.index(name)] for name in output_names]
 
     @cached_property
@@ -93,6 +111,7 @@ class Session:
         if self._given is None:
             raise EqsatError("a library holds no plan: make a session of the model itself")
         from eqsat_layout.planning.pipeline import plan
+        from eqsat_layout.session.known_file import without_sizes
         from eqsat_layout.targets.lowering import prepared
 
         return plan(prepared(self._read().module), self._target, **without_sizes(self._given[1]))
@@ -116,8 +135,8 @@ class Session:
     def _runs(self) -> Runs | DeviceRuns:
         if isinstance(self._executable, DeviceProgram):
             return DeviceRuns(self._executable, self._interface.entry)
-        device = self._target.device
-        if device is None:
+        device = None if self._target is None else self._target.device
+        if device is None and self._target is not None:
             raise TargetError(f"{self._target.name}: nothing here runs what was compiled for it; save() it")
         return Runs(self._executable, device, self._interface.entry, branches=self._interface.branches)
 

@@ -242,4 +242,10 @@ def _i(value: int) -> Any:
     return tirx.const(value, "int32")
 
 
-_EXPANSIONS: Final = {"tirx.exp": _exp, "tirx.log": _log, "tirx.sigmoid": _sigmoid, "tirx.tanh": _tanh, "tirx.erf": _erf}
+_EXPANSIONS: Final = {
+    "tirx.exp": _exp,
+    "tirx.log": _log,
+    "tirx.sigmoid": _sigmoid,
+    "tirx.tanh": _tanh,
+    "tirx.erf": _erf,
+}
