@@ -1,14 +1,16 @@
-"""Integers that calls pass to kernels, as part of these.
+"""Numbers that calls pass to kernels, as part of these.
 
-In: a Relax module whose ``call_tir`` calls pass single constant integers, as the index of ``take``. Out: the same, in
-which PrimFuncs have the integer in the place of the operand: an index that is known can be fused, tiled and put into
-vectors.
+In: a Relax module whose ``call_tir`` calls pass constants of one element. Out: the same, in which PrimFuncs have the
+number in the place of the operand: an index that is known (that of ``take``) can be fused, tiled and put into vectors,
+``x ** 3`` is two products, and ``x / 6`` one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import tvm
 from tvm import relax, s_tir, tirx
@@ -16,11 +18,28 @@ from tvm import relax, s_tir, tirx
 from eqsat_layout.passes.merge_calls import tir_call
 from eqsat_layout.tir.structural import nodes_of, structural_map
 
+NumberOf = Callable[[Any], Any]
+"""The literal that an operand is, or ``None``."""
 
-def with_numbers(mod: tvm.IRModule) -> tvm.IRModule:
+_TINIEST: Final = 2.0**-126
+_MOST_COPIES: Final = 4
+"""Kernels that are made of one, each with floats of its own: more take long to compile, and programs that differ in
+their scales only would share none."""
+
+
+def with_integers(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` itself where no call passes an integer. The input is not changed."""
+    return _with_numbers(mod, _integer, None)
+
+
+def with_floats(mod: tvm.IRModule) -> tvm.IRModule:
+    """The same for float32, for a few numbers of a PrimFunc: of fused ones, others are never called."""
+    return _with_numbers(mod, _float, _MOST_COPIES)
+
+
+def _with_numbers(mod: tvm.IRModule, number_of: NumberOf, most_copies: int | None) -> tvm.IRModule:
     builder = relax.BlockBuilder(mod)
-    writer = _Writer(mod, builder)
+    writer = _Writer(mod, builder, number_of, most_copies)
     for name, function in mod.functions.items():
         if isinstance(function, relax.Function):
             builder.update_func(name, writer.visit_expr(function))
@@ -29,11 +48,12 @@ def with_numbers(mod: tvm.IRModule) -> tvm.IRModule:
 
 @relax.expr_functor.mutator
 class _Writer(relax.PyExprMutator):  # type: ignore[misc]
-    """Gives calls PrimFuncs that know the integers: ``known`` by callee, place and value."""
+    """Gives calls PrimFuncs that know the numbers: ``known`` by callee, place and value."""
 
-    def __init__(self, mod: tvm.IRModule, builder: Any) -> None:
+    def __init__(self, mod: tvm.IRModule, builder: Any, number_of: NumberOf, most_copies: int | None) -> None:
         super().__init__(mod)
-        self._mod, self._builder = mod, builder
+        self._mod, self._builder, self._number_of, self._most_copies = mod, builder, number_of, most_copies
+        self._copies: Counter[Any] = Counter()
         self.known: dict[Any, Any] = {}
 
     def visit_call_(self, call: Any) -> Any:
@@ -41,13 +61,15 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
         if (found := tir_call(call)) is None:
             return call
         callee, args = found
-        values = {place: value for place, arg in enumerate(args) if (value := _integer(arg)) is not None}
+        values = {place: value for place, arg in enumerate(args) if (value := self._number_of(arg)) is not None}
         func = self._mod.functions.get(callee)
         if not values or not isinstance(func, tirx.PrimFunc):
             return call
-        key = callee, tuple(values.items())
+        key = callee, tuple((place, str(value.ty.dtype), value.value) for place, value in values.items())
         if key not in self.known:
-            known = _knowing(func, values)
+            is_one_too_many = self._copies[callee] == self._most_copies
+            known = None if is_one_too_many else _knowing(func, values)
+            self._copies[callee] += known is not None
             self.known[key] = known and self._builder.add_func(known, callee.name_hint)
         if self.known[key] is None:
             return call
@@ -55,21 +77,34 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
         return relax.call_tir(self.known[key], relax.Tuple(rest), call.ty_args[0])
 
 
-def _integer(arg: Any) -> int | None:
-    if not isinstance(arg, tvm.ir.GenericConst) or not isinstance(arg.ty, relax.TensorType):
+def _integer(arg: Any) -> Any:
+    data = _scalar(arg)
+    is_integer = data is not None and str(data.dtype).startswith("int")
+    return tirx.IntImm(str(data.dtype), int(data.numpy())) if is_integer else None
+
+
+def _float(arg: Any) -> Any:
+    """Of a normal number: what is made of zeros, infinities and NaN is not known before it runs."""
+    data = _scalar(arg)
+    if data is None or str(data.dtype) != "float32":
         return None
-    data = arg.value
-    is_one = not data.shape and str(data.dtype).startswith("int")
-    return int(data.numpy()) if is_one else None
+    number = float(data.numpy())
+    return tirx.FloatImm("float32", number) if _TINIEST <= abs(number) < math.inf else None
 
 
-def _knowing(func: Any, values: Mapping[int, int]) -> Any:
+def _scalar(arg: Any) -> Any:
+    """The tensor without axes that a constant is."""
+    is_tensor = isinstance(arg, tvm.ir.GenericConst) and isinstance(arg.ty, relax.TensorType)
+    return arg.value if is_tensor and not arg.value.shape else None
+
+
+def _knowing(func: Any, values: Mapping[int, Any]) -> Any:
     """``func`` with these values in the place of parameters; ``None`` where it does more than read them."""
     known = {func.params[place]: value for place, value in values.items()}
 
     def on_load(load: Any) -> Any:
         value = known.get(load.source)
-        return load if value is None else tirx.IntImm(str(load.ty.dtype), value)
+        return load if value is None else value
 
     def on_block(block: Any) -> Any:
         reads = [region for region in block.reads if region.source not in known]
@@ -95,7 +130,7 @@ def _knowing(func: Any, values: Mapping[int, int]) -> Any:
     return rewritten.without_attr("global_symbol") if func.attrs and "global_symbol" in func.attrs else rewritten
 
 
-def _is_address_of(call: Any, buffers: Mapping[Any, int]) -> bool:
+def _is_address_of(call: Any, buffers: Mapping[Any, Any]) -> bool:
     """The call takes the address of an element of such a buffer."""
     is_address = str(getattr(call.op, "name", "")).endswith("address_of")
     return is_address and any(isinstance(arg, tvm.ir.TensorLoad) and arg.source in buffers for arg in call.args)

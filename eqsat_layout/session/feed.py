@@ -11,21 +11,24 @@ from typing import Any
 
 from eqsat_layout.errors import InputError, did_you_mean
 from eqsat_layout.session.interface import TensorSpec, described
-from eqsat_layout.session.tensors import taken
+from eqsat_layout.session.tensors import Staging, taken
 
 
-def tensors_of(feed: Any, specs: Sequence[TensorSpec]) -> list[Any]:
-    """One tensor for each input; a symbol is one size wherever it stands."""
+def tensors_of(feed: Any, specs: Sequence[TensorSpec], staging: Staging) -> list[Any]:
+    """One tensor for each input, which may be of ``staging``; a symbol is one size wherever it stands."""
     if not isinstance(feed, Mapping):
         raise InputError(f"inputs must be a dictionary by names, got {type(feed).__name__}")
-    check_names(list(feed), [spec.name for spec in specs], "input")
+    if len(feed) != len(specs) or any(spec.name not in feed for spec in specs):
+        check_names(list(feed), [spec.name for spec in specs], "input")
     known: dict[str, tuple[int, str]] = {}
     tensors: list[Any] = []
     for spec in specs:
         if spec.name not in feed:
             raise InputError(f"input {spec.name!r} is missing: {spec}")
-        tensor = taken(feed[spec.name], spec)
-        _check_shape(tuple(map(int, tensor.shape)), spec, known)
+        tensor = taken(feed[spec.name], spec, staging)
+        shape = tuple(map(int, tensor.shape))
+        if shape != spec.shape:
+            _check_shape(shape, spec, known)
         tensors.append(tensor)
     return tensors
 

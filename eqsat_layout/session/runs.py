@@ -21,8 +21,8 @@ class Runs:
     """A virtual machine for every run at a time, made when all others are busy.
 
     Results are given away as they are where that is safe. A program without branches does the same every time, so that
-    a result that has memory of its own in two runs, the first result still alive, is no constant of the program. Those
-    of the first run are copied.
+    a result that has memory of its own in the second run, the results of the first still alive, has it in all runs.
+    Those of the first run are copied.
     """
 
     def __init__(self, executable: Any, device: tuple[int, int], entry: str, *, branches: bool):
@@ -31,44 +31,43 @@ class Runs:
         self._lock = threading.Lock()
         self._branches = branches
         self._first: list[Any] | None = None
-        self._is_fresh: list[bool] | None = None
+        self._is_copied: list[bool] | None = None
 
     def __call__(self, tensors: Sequence[Any]) -> list[Array]:
         """What the program makes of ``tensors``, tuples in order."""
         results = self.raw(tensors)
-        fresh = self._fresh(results)
-        taken = [span(tensor) for tensor in tensors]
-        arrays: list[Array] = []
-        for result, is_fresh in zip(results, fresh, strict=True):
-            own = span(result)
-            arrays.append(given_back(result, copied=not is_fresh or any(_overlap(own, other) for other in taken)))
-            taken.append(own)
-        return arrays
+        copied = self._copied(results, tensors) if self._is_copied is None else self._is_copied
+        return [given_back(result, copied=is_copied) for result, is_copied in zip(results, copied, strict=True)]
 
     def raw(self, tensors: Sequence[Any]) -> list[Any]:
         """The same as TVM's tensors, which may be those that were given or constants of the program."""
         try:
             machine = self._idle.pop()
         except IndexError:
-            machine = virtual_machine(self._executable, self._device)
+            machine = self.new_machine()
         results = list(_flat(machine[self._entry](*tensors)))
         self._idle.append(machine)
         return results
 
-    def _fresh(self, results: list[Any]) -> list[bool]:
-        """Which results are known to be made anew by each run."""
-        if self._branches:
-            return [False] * len(results)
+    def new_machine(self) -> Any:
+        """For one run at a time."""
+        return virtual_machine(self._executable, self._device)
+
+    def _copied(self, results: list[Any], tensors: Sequence[Any]) -> list[bool]:
+        """Which results may be constants, operands, or one another."""
         with self._lock:
-            if self._first is None and self._is_fresh is None:
-                self._first = results
-                return [False] * len(results)
-            if self._is_fresh is None:
-                assert self._first is not None
-                pairs = zip(map(span, results), map(span, self._first), strict=True)
-                self._is_fresh = [not _overlap(own, first) for own, first in pairs]
-                self._first = None
-            return self._is_fresh
+            first = self._first
+            if self._branches or first is None:
+                self._first = None if self._branches else results
+                return [True] * len(results)
+            taken = [span(tensor) for tensor in (*tensors, *first)]
+            copied: list[bool] = []
+            for result in results:
+                own = span(result)
+                copied.append(any(_overlap(own, other) for other in taken))
+                taken.append(own)
+            self._is_copied, self._first = copied, None
+            return copied
 
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:

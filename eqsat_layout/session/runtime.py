@@ -1,14 +1,13 @@
 """TVM's runtime without its compiler, which takes a second and a hundred megabytes to load: all that a library needs.
 
-In: a module that holds a program. Out: a virtual machine that runs it, and tensors. Where ``tvm`` is imported already,
-or later, this is the same runtime.
+In: a library's file, a module that holds a program. Out: a virtual machine that runs it. Where ``tvm`` is imported
+already, or later, this is the same runtime.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
@@ -45,20 +44,6 @@ def opened(path: str) -> Any:
     """The module in a library's file."""
     _load()
     return tvm_ffi.load_module(path)
-
-
-def empty(shape: Sequence[int], dtype: str) -> Any:
-    """A tensor in memory of its own on the CPU, as aligned as TVM likes it."""
-    _load()
-    allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
-    return allocate(tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype), tvm_ffi.device("cpu", 0), None)
-
-
-def viewed(tensor: Any, shape: Sequence[int], dtype: str) -> Any:
-    """The memory of a dense ``tensor`` as another one."""
-    _load()
-    view = tvm_ffi.get_global_func("runtime.TVMTensorCreateView")
-    return view(tensor, tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype), 0)
 
 
 @cache

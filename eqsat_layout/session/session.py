@@ -6,6 +6,7 @@ In: a source, a target, options. Out: :class:`Session`, with the signature of ON
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +21,7 @@ from eqsat_layout.session.interface import TensorSpec
 from eqsat_layout.session.library import opened, written_to
 from eqsat_layout.session.runs import Runs
 from eqsat_layout.session.runtime import CPU
-from eqsat_layout.session.tensors import Array
+from eqsat_layout.session.tensors import Array, Staging
 from eqsat_layout.sources.suffixes import COMPILED
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
 
@@ -41,6 +42,7 @@ class Session:
     def __init__(self, source: Any, *, target: Any = None, **options: Unpack[Options]) -> None:
         check_names(options)
         self._model: CompiledModel | None = None
+        self._staging: deque[Staging] = deque()
         if isinstance(source, str | os.PathLike) and Path(source).suffix in COMPILED:
             if options:
                 raise EqsatError(f"{source}: is compiled already, so {next(iter(options))}= comes too late")
@@ -76,7 +78,12 @@ class Session:
         known = [spec.name for spec in self.outputs]
         if output_names is not None:
             check_port_names(output_names, known, "output")
-        results = self._runs(tensors_of(input_feed, self.inputs))
+        try:
+            staging = self._staging.pop()
+        except IndexError:
+            staging = {}
+        results = self._runs(tensors_of(input_feed, self.inputs, staging))
+        self._staging.append(staging)
         return results if output_names is None else [results[known.index(name)] for name in output_names]
 
     @cached_property

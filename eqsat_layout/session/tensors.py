@@ -6,6 +6,8 @@ results as NumPy arrays that own what they show.
 
 from __future__ import annotations
 
+import math
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -15,18 +17,25 @@ import tvm_ffi
 from eqsat_layout.errors import InputError
 from eqsat_layout.notes import first_line
 from eqsat_layout.session.interface import Shape, TensorSpec, described
-from eqsat_layout.session.runtime import empty, viewed
 from eqsat_layout.system.frames import ALIGNMENT
 
 Array = npt.NDArray[Any]
 
 _CPUS: Final = frozenset({1, 3})
 """DLPack's numbers of memory that a CPU reads: its own, and CUDA's on the host."""
+_PLAIN: Final = frozenset(f"{kind}{bits}" for kind in ("float", "int", "uint") for bits in (8, 16, 32, 64)) - {"float8"}
+"""Dtypes that NumPy gives to DLPack and takes from it."""
 
 
-def taken(value: Any, spec: TensorSpec) -> Any:
+Staging = dict[str, Any]
+"""By name the tensors that inputs of one run at a time are copied to: fresh memory costs more than the copy."""
+
+
+def taken(value: Any, spec: TensorSpec, staging: Staging) -> Any:
     """``value`` as a tensor of TVM's, the same memory where that is dense and aligned. :class:`InputError` where it is
     of another dtype than ``spec`` says or lies on another device."""
+    if type(value) is np.ndarray and spec.dtype in _PLAIN and value.dtype is _plain(spec.dtype) and _is_ready(value):
+        return tvm_ffi.from_dlpack(value)  # the usual case: between runs of a network this code is in no cache
     if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
         return _foreign(value, spec)
     try:
@@ -34,13 +43,17 @@ def taken(value: Any, spec: TensorSpec) -> Any:
     except ValueError as error:
         raise InputError(f"input {spec.name!r}: expected {spec}, got no array: {first_line(error)}") from error
     _check_dtype(array.dtype.name, array.shape, spec)
-    return _of_array(array, spec.dtype)
+    return _of_array(array, spec, staging)
 
 
 def given_back(tensor: Any, *, copied: bool) -> Array:
     """``tensor`` as an array, of memory of its own where it is ``copied``."""
-    dtype = numpy_dtype(str(tensor.dtype))
-    array: Array = _bytes(tensor).view(dtype).reshape(tuple(map(int, tensor.shape)))
+    dtype = str(tensor.dtype)
+    array: Array
+    if dtype in _PLAIN:
+        array = np.from_dlpack(tensor)
+    else:
+        array = _bytes(tensor).view(numpy_dtype(dtype)).reshape(tuple(map(int, tensor.shape)))
     return array.copy() if copied else array
 
 
@@ -65,17 +78,25 @@ def _foreign(value: Any, spec: TensorSpec) -> Any:
     shape = tuple(map(int, tensor.shape))
     _check_dtype(str(tensor.dtype), shape, spec)
     if tensor.data_ptr() % ALIGNMENT:
-        own = empty(shape, spec.dtype)
+        own = _empty(shape, spec.dtype)
         _bytes(own)[:] = _bytes(tensor)
         return own
     return tensor
 
 
-def _of_array(array: Array, dtype: str) -> Any:
-    is_ready = array.flags.c_contiguous and array.flags.writeable and array.dtype.isnative and array.size
-    if is_ready and not array.ctypes.data % ALIGNMENT:
-        return viewed(tvm_ffi.from_dlpack(array.reshape(-1).view("uint8")), array.shape, dtype)
-    own = empty(array.shape, dtype)
+def _is_ready(array: Array) -> bool:
+    """Its memory can be a tensor."""
+    flags = array.flags
+    is_dense = flags.c_contiguous and flags.writeable and array.dtype.isnative and array.size
+    return bool(is_dense and not array.__array_interface__["data"][0] % ALIGNMENT)
+
+
+def _of_array(array: Array, spec: TensorSpec, staging: Staging) -> Any:
+    if _is_ready(array):
+        return _view(tvm_ffi.from_dlpack(array.reshape(-1).view("uint8")), array.shape, spec.dtype)
+    own = staging.get(spec.name)
+    if own is None or tuple(own.shape) != array.shape:
+        own = staging[spec.name] = _empty(array.shape, spec.dtype)
     if array.size:
         _bytes(own).view(array.dtype.newbyteorder("=")).reshape(array.shape)[...] = array
     return own
@@ -91,11 +112,41 @@ def _bytes(tensor: Any) -> Array:
     size = _size(tensor)
     if not size:
         return np.empty(0, "uint8")
-    return np.from_dlpack(viewed(tensor, (size,), "uint8"))
+    return np.from_dlpack(_view(tensor, (size,), "uint8"))
+
+
+def _view(tensor: Any, shape: Shape, dtype: str) -> Any:
+    """The same memory as another tensor."""
+    return _create_view()(tensor, tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype), 0)
+
+
+@cache
+def _create_view() -> Any:
+    return tvm_ffi.get_global_func("runtime.TVMTensorCreateView")
+
+
+def _empty(shape: Shape, dtype: str) -> Any:
+    """A tensor of this process's memory, at an address for tensors."""
+    size = _size_of(shape, dtype)
+    if not size:
+        return _view(tvm_ffi.from_dlpack(np.empty(ALIGNMENT, "uint8")), shape, dtype)
+    memory = np.empty(size + ALIGNMENT, "uint8")
+    start = -memory.ctypes.data % ALIGNMENT
+    return _view(tvm_ffi.from_dlpack(memory[start : start + size]), shape, dtype)
 
 
 def _size(tensor: Any) -> int:
-    return int(np.prod([int(e) for e in tensor.shape], dtype=np.int64)) * int(numpy_dtype(str(tensor.dtype)).itemsize)
+    return _size_of(tensor.shape, str(tensor.dtype))
+
+
+def _size_of(shape: Any, dtype: str) -> int:
+    return math.prod(map(int, shape)) * int(tvm_ffi.dtype(dtype).itemsize)
+
+
+@cache
+def _plain(dtype: str) -> Any:
+    """NumPy's one object for the dtype, where it is native."""
+    return np.dtype(dtype)
 
 
 def numpy_dtype(dtype: str) -> Any:

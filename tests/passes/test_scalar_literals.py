@@ -10,7 +10,7 @@ from tvm.script import tirx as T
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
-from eqsat_layout.passes.scalar_literals import with_numbers
+from eqsat_layout.passes.scalar_literals import with_floats, with_integers
 from eqsat_layout.targets.lowering import lower
 
 SHAPE = (3, 5, 8)
@@ -30,7 +30,7 @@ def test_takes_of_single_places_are_fused_with_what_follows(make_module, run, ar
     """Three copies of every product in front of an attention: 4 % of ViT of eight images, with what they held up."""
     mod = legalize(make_module(lambda emit, x: taken(emit, x, 2, 0, dtype=dtype), SHAPE))
     assert len(kernels(fuse(mod, Notes()))) > 1
-    known = with_numbers(mod)
+    known = with_integers(mod)
     (kernel,) = kernels(fuse(known, Notes()))
     assert len(kernel.params) == 2, "the operand and the result"
     (x,) = arrays(SHAPE)
@@ -40,7 +40,7 @@ def test_takes_of_single_places_are_fused_with_what_follows(make_module, run, ar
 def test_calls_of_one_kernel_with_different_integers_are_told_apart(make_module, run, arrays):
     mod = legalize(make_module(lambda emit, x: taken(emit, x, 4, 1, axis=1), SHAPE))
     assert len(kernels(mod)) == 2, "take and add"
-    assert len(kernels(with_numbers(mod))) == 3
+    assert len(kernels(with_integers(mod))) == 3
     (x,) = arrays(SHAPE)
     np.testing.assert_array_equal(run(lower(mod), x), x[:, 4] + x[:, 1])
 
@@ -48,10 +48,10 @@ def test_calls_of_one_kernel_with_different_integers_are_told_apart(make_module,
 def test_other_operands_stay(make_module):
     """Scalars of other types, and several integers at once."""
     scaled = legalize(make_module(lambda emit, x: emit(relax.op.multiply(x, relax.const(2.0))), SHAPE))
-    assert with_numbers(scaled) is scaled
+    assert with_integers(scaled) is scaled
     rows = relax.const(np.array([0, 2], "int64"))
     some = legalize(make_module(lambda emit, x: emit(relax.op.take(x, rows, axis=0)), SHAPE))
-    assert with_numbers(some) is some
+    assert with_integers(some) is some
 
 
 def test_an_integer_whose_address_is_taken_stays():
@@ -73,4 +73,47 @@ def test_an_integer_whose_address_is_taken_stays():
             result = builder.emit_output(relax.call_tir(callee, relax.Tuple([x, relax.const(3, "int64")]), out_type))
         builder.emit_func_output(result)
     mod = builder.get()
-    assert with_numbers(mod) is mod
+    assert with_integers(mod) is mod
+
+
+def powers(*exponents):
+    """A program that raises its input to these powers, one after the other, by one kernel."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def power(x: T.Buffer((8,), "float32"), exponent: T.Buffer((), "float32"), y: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.sblock("y"):
+                v = T.axis.spatial(8, i)
+                y[v] = T.pow(x[v], exponent[()])
+
+    builder = relax.BlockBuilder()
+    callee = builder.add_func(power, "power")
+    ty = relax.TensorType((8,), "float32")
+    x = relax.Var("x", ty)
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = x
+            for exponent in exponents:
+                out = builder.emit(relax.call_tir(callee, relax.Tuple([out, relax.const(exponent)]), ty))
+            out = builder.emit_output(out)
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def test_floats_become_part_of_kernels(run, arrays):
+    """GPT-2's x ** 3 was a call of libm for each element: the exponent was an operand."""
+    (kernel,) = kernels(with_floats(powers(3.0)))
+    assert len(kernel.params) == 2, "the operand and the result"
+    (x,) = arrays((8,))
+    np.testing.assert_allclose(run(lower(powers(3.0, 2.0)), x), x**6, rtol=1e-6)
+
+
+def test_floats_that_differ_everywhere_stay_operands():
+    known = with_floats(powers(2.0, 3.0, 4.0, 5.0, 6.0, 7.0))
+    assert sorted(len(kernel.params) for kernel in kernels(known)) == [2, 2, 2, 2, 3]
+
+
+@pytest.mark.parametrize("number", [0.0, np.nan, np.inf, 1e-40])
+def test_floats_that_are_not_normal_stay_operands(number):
+    mod = powers(number)
+    assert with_floats(mod) is mod

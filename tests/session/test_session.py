@@ -354,8 +354,19 @@ def test_an_aligned_array_is_not_copied_on_its_way_in() -> None:
     specs = session.inputs
 
     for value in (x, tvm.runtime.from_dlpack(x)):
-        (tensor,) = tensors_of({"x": value}, specs)
+        (tensor,) = tensors_of({"x": value}, specs, {})
         assert tensor.data_ptr() == x.ctypes.data
+
+
+def test_what_an_input_is_copied_to_is_used_again_but_given_to_nobody() -> None:
+    """Fresh memory for each run of an array at an odd address took longer than the copy."""
+    session = identity((1000,), "float32")
+    x = aligned((1000,), "float32", off=4)
+    results = []
+    for number in range(4):
+        x[:] = number
+        results.append(session.run(None, {"x": x})[0])
+    assert [result[0] for result in results] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "int8", "uint8", "bool"])

@@ -11,7 +11,7 @@ import tvm
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.passes.matrix_literals import with_literals
-from eqsat_layout.passes.scalar_literals import with_numbers
+from eqsat_layout.passes.scalar_literals import with_floats, with_integers
 from eqsat_layout.targets.cpu.build import Build
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.chains.read_often import keep_what_is_read_often
@@ -23,5 +23,5 @@ __all__ = ["Build", "join_calls", "schedule_module"]
 
 def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes) -> tvm.IRModule:
     """TVM's groups first, then nests of several of them whose working set stays in the L2 cache."""
-    grouped = fuse(with_numbers(mod), notes, annotated=keep_what_is_read_often)
-    return join_chains(with_literals(grouped), machine, notes)
+    grouped = fuse(with_integers(mod), notes, annotated=keep_what_is_read_often)
+    return join_chains(with_literals(with_floats(grouped)), machine, notes)

@@ -14,6 +14,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int
+from eqsat_layout.targets.schedules.math_functions import small_exponent
 from eqsat_layout.tir.structural import walk
 
 _COSTLY = ("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "tan", "atan", "sqrt", "rsqrt", "call_extern")
@@ -44,7 +45,7 @@ def facts_of(block: Any) -> BlockFacts:
     )
     stores: list[StageAccess] = []
     loads: list[StageAccess] = []
-    calls: list[str] = []
+    calls: list[Any] = []
     conditions: list[Any] = []
 
     def on_store(node: Any) -> None:
@@ -54,9 +55,8 @@ def facts_of(block: Any) -> BlockFacts:
         loads.append(StageAccess(node.source, tuple(node.indices)))
 
     def on_call(node: Any) -> None:
-        name = str(getattr(node.op, "name", node.op)).rsplit(".", 1)[-1]
-        calls.append(name)
-        if name == "if_then_else":
+        calls.append(node)
+        if _name_of(node) == "if_then_else":
             conditions.append(node.args[0])
 
     def on_select(node: Any) -> None:
@@ -76,10 +76,14 @@ def facts_of(block: Any) -> BlockFacts:
         tuple(stores),
         others,
         size=len(loads) + len(calls),
-        is_costly=any(name in _COSTLY for name in calls),
+        is_costly=any(_name_of(call) in _COSTLY and small_exponent(call) is None for call in calls),
         is_copy=isinstance(body, tirx.BufferStore) and isinstance(body.value, tvm.ir.TensorLoad),
         conditions=tuple(conditions),
     )
+
+
+def _name_of(call: Any) -> str:
+    return str(getattr(call.op, "name", call.op)).rsplit(".", 1)[-1]
 
 
 @lru_cache(_REMEMBERED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from eqsat_layout.targets.cpu.target import normalize_target
 _erf = np.vectorize(math.erf)
 
 FUNCTIONS = {
-    "exp": (tirx.exp, np.exp, 1.2e-38),
+    "exp": (tirx.exp, lambda x: np.exp(np.where(x < -125.5 * math.log(2), -math.inf, x)), 1.2e-38),
+    "log": (tirx.log, lambda x: np.log(np.where((x > 0) & (x < 1.2e-38), 2.0**-126, x)), 1.2e-38),
     "sigmoid": (tirx.sigmoid, lambda x: 1 / (1 + np.exp(-x)), 1e-31),  # 0 where exp(-x) is infinite
     "tanh": (tirx.tanh, np.tanh, 1.2e-38),
     "erf": (tirx.erf, _erf, 1.2e-38),
@@ -50,22 +52,47 @@ def inputs():
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_is_as_good_as_that_of_libm(name):
     function, reference, least = FUNCTIONS[name]
+    got = _computed(function)
+    with np.errstate(all="ignore"):
+        wanted = reference(inputs().astype("float64"))
+        rounded = wanted.astype("float32")
+        finite = np.isfinite(rounded)
+        error = np.abs(got[finite] - wanted[finite]) / np.maximum(np.abs(wanted[finite]), least)
+    assert error.max() < 4e-7
+    np.testing.assert_array_equal(got[~finite], rounded[~finite])
+
+
+def test_exp_gives_no_denormal_numbers():
+    """A product with those that a masked softmax had took 60 times as long (Swin-T: 47 of 138 ms)."""
+    got = _computed(tirx.exp)
+    assert not ((got > 0) & (got < 2.0**-126)).any()
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 5, 8, -1, -2, -3])
+def test_a_power_with_a_small_whole_exponent_is_products(exponent):
+    """GPT-2's activation has x ** 3, of which libm takes 20 ns (two thirds of the network's time)."""
+    got = _computed(lambda x: tirx.pow(x, tirx.const(float(exponent), "float32")))
+    x = inputs()
+    with np.errstate(all="ignore"):
+        wanted = (x.astype("float64") ** exponent).astype("float32")
+        usual = np.isfinite(wanted) & (np.abs(wanted) > 1e-30) & (np.abs(x) > 1e-30)
+        np.testing.assert_allclose(got[usual], wanted[usual], rtol=1e-6)
+        large = ~np.isfinite(wanted) & ~((exponent < 0) & (np.abs(x) < 1e-30))
+    np.testing.assert_array_equal(got[large], wanted[large])
+
+
+def _computed(function):
+    """What the function makes of the inputs, none of TVM's own calls left in it."""
     x = inputs()
     operand = te.placeholder(x.shape, name="x")
     result = te.compute(x.shape, lambda i, j: function(operand[i, j]), name="y")
     func = te.create_prim_func([operand, result], index_dtype_override="int64")
     scheduled = schedule_primfunc(func, machine_of(normalize_target()))
-    assert f"T.{name}(" not in scheduled.script()
+    assert not re.search(r"T\.(exp|log|sigmoid|tanh|erf|pow)\(", scheduled.script())
     main = tvm.tirx.build(tvm.IRModule({"main": scheduled}), target=normalize_target())["main"]
     got = tvm.runtime.tensor(np.zeros_like(x))
     main(tvm.runtime.tensor(x), got)
-    with np.errstate(all="ignore"):
-        wanted = reference(x.astype("float64"))
-        rounded = wanted.astype("float32")
-        finite = np.isfinite(rounded)
-        error = np.abs(got.numpy()[finite] - wanted[finite]) / np.maximum(np.abs(wanted[finite]), least)
-    assert error.max() < 4e-7
-    np.testing.assert_array_equal(got.numpy()[~finite], rounded[~finite])
+    return got.numpy()
 
 
 @pytest.mark.parametrize("number", [6.0, -3.0, 1e-37, 1e-40, math.inf, math.nan, 3e38])
