@@ -152,7 +152,7 @@ def _own_kernels(files: Files, threads: int) -> list[tuple[str, float]]:
         machines.append(plain(own))
         return machines[-1]
 
-    Runs.new_machine = watched  # type: ignore[method-assign]
+    Runs.new_machine = watched  # type: ignore[assignment, method-assign]
     session = eqsat_layout.Session(str(files.library))
     feed = dict(zip((i.name for i in session.inputs), files.inputs(), strict=True))
     session.run(None, feed)
