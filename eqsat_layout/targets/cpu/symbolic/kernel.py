@@ -2,7 +2,7 @@
 
 In: an unscheduled PrimFunc with symbolic sizes, and how a function of known ones is scheduled. Out: the kernel, whose
 loops go over parts of a few sizes, each with the schedule that it would have alone: its tiles of registers, its vectors,
-the matrix unit. Rows that are left at the end are done in smaller parts, of which the last makes its last row again;
+the matrix unit. What is left of rows at the end is done in a smaller part, which may make its last row several times;
 along vectors the last part overlaps the one before.
 """
 
@@ -17,7 +17,6 @@ from tvm import s_tir, tirx
 from tvm.ir import Var
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.amx.selection import split_product
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.symbolic.free_axes import FreeAxis, free_axes
 from eqsat_layout.targets.cpu.symbolic.parts import Span, in_whole, part_of
@@ -27,8 +26,8 @@ from eqsat_layout.targets.schedules.stages import ROOT, Stage, new_schedule, sta
 from eqsat_layout.tir.structural import nodes_of, structural_map
 
 _ROWS = 64  # of a part of a product: enough to read its weights for
-_FEW = 8  # of one for what is left, and of parts of other kernels
-_FEW_OF_UNIT = 32  # the same on the matrix unit, whose tiles have so many
+_LEFT = (16, 32)  # of one for what is left: the weights are read once for it, however few rows there are
+_FEW = 8  # of a part of other kernels
 _LONG = 1 << 22  # iterations of a part from which on its own loops are parallel, and not those over parts
 _SHORT = 4096  # iterations of all, below which starting threads costs more than it saves
 
@@ -52,16 +51,17 @@ def kernel_in_parts(func: Any, machine: CpuMachine, schedule: Scheduler) -> Any:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Of parts along an axis: as many ``large`` ones as there are, if any, and ``small`` ones for the rest."""
+    """Of parts along an axis: as many ``large`` ones as there are, if any, and of ``small`` ones, ascending, for the
+    rest: the largest, and at the end the smallest that holds all that is left."""
 
     axis: FreeAxis
-    small: int
+    small: tuple[int, ...] = (1,)
     large: int | None = None
 
     @property
     def most(self) -> int:
         """Of the largest part."""
-        return self.large or self.small
+        return self.large or self.small[-1]
 
 
 class _Kernel:
@@ -85,7 +85,7 @@ class _Kernel:
         """The PrimFunc."""
         body = self._parts(self._sizes)
         if self._vector is not None:
-            few = [_Sizes(sizes.axis, 1 if sizes.axis is self._vector else sizes.small) for sizes in self._sizes]
+            few = [_Sizes(one.axis, (1,) if one.axis is self._vector else one.small[-1:]) for one in self._sizes]
             body = tirx.IfThenElse(self._vector.extent >= self._lanes, body, self._parts(few))
         root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], ROOT, body))
         return tirx.PrimFunc(self._whole.params, root, ret_type=func.ret_type, attrs=func.attrs)
@@ -99,21 +99,17 @@ class _Kernel:
         others = [axis for axis in axes if axis is not self._vector]
         shared = [axis for axis in others if self._is_shared(axis)]
         rows = (shared or others or [None])[-1]
-        sizes = [_Sizes(axis, self._lanes if axis is self._vector else 1) for axis in axes]
+        sizes = [_Sizes(axis, (self._lanes,) if axis is self._vector else (1,)) for axis in axes]
         if rows is None:
             return sizes
         number, beside = axes.index(rows), self._beside(rows)
-        large = _rounded(_ROWS / beside) if shared else None
-        sizes[number] = _Sizes(rows, _rounded(_FEW / beside), large)
-        if large and self._is_on_unit(sizes):
-            sizes[number] = _Sizes(rows, min(large, _rounded(_FEW_OF_UNIT / beside)), large)
-        if sizes[number].small == large:
-            sizes[number] = _Sizes(rows, large)
+        if not shared:
+            sizes[number] = _Sizes(rows, (_rounded(_FEW / beside),))
+            return sizes
+        large = _rounded(_ROWS / beside)
+        small = sorted({size for few in _LEFT if (size := _rounded(few / beside)) < large})
+        sizes[number] = _Sizes(rows, tuple(small), large) if small else _Sizes(rows, (large,))
         return sizes
-
-    def _is_on_unit(self, sizes: Sequence[_Sizes]) -> bool:
-        spans = [Span(one.axis, one.most, tirx.IntImm("int64", 0)) for one in sizes]
-        return split_product(part_of(self._whole, spans), self._machine) is not None
 
     def _is_shared(self, axis: FreeAxis) -> bool:
         """An operand of the reduction is the same for all elements along the axis."""
@@ -152,31 +148,32 @@ class _Kernel:
         return tirx.For(task, tirx.IntImm("int64", 0), total, kind, body)
 
     def _count(self, sizes: _Sizes) -> Any:
-        extent = sizes.axis.extent
+        extent, size = sizes.axis.extent, sizes.small[-1]
         if sizes.large is None:
-            return _ceiling(extent, sizes.small)
-        return tirx.floordiv(extent, sizes.large) + _ceiling(tirx.floormod(extent, sizes.large), sizes.small)
+            return _ceiling(extent, size)
+        return tirx.floordiv(extent, sizes.large) + _ceiling(tirx.floormod(extent, sizes.large), size)
 
     def _choice(self, sizes: Sequence[_Sizes], numbers: Sequence[Any], spans: Sequence[Span]) -> Any:
         """The parts of these numbers along the axes."""
         if len(spans) == len(sizes):
             return self._part(spans)
         one, number = sizes[len(spans)], numbers[len(spans)]
-        extent = one.axis.extent
-        if one.axis is self._vector:
-            first = tirx.min(number * one.small, extent - one.small)
-            return self._choice(sizes, numbers, [*spans, Span(one.axis, one.small, first)])
-        if one.large is None:
-            span = Span(one.axis, one.small, number * one.small, is_clamped=one.small > 1)
+
+        def chosen(size: int, first: Any, *, is_clamped: bool = False) -> Any:
+            span = Span(one.axis, size, first, is_clamped and size > 1)
             return self._choice(sizes, numbers, [*spans, span])
-        whole = tirx.floordiv(extent, one.large)
-        large = Span(one.axis, one.large, number * one.large)
-        small = Span(one.axis, one.small, whole * one.large + (number - whole) * one.small, is_clamped=one.small > 1)
-        return tirx.IfThenElse(
-            number < whole,
-            self._choice(sizes, numbers, [*spans, large]),
-            self._choice(sizes, numbers, [*spans, small]),
-        )
+
+        extent, size = one.axis.extent, one.small[-1]
+        if one.axis is self._vector:
+            return chosen(size, tirx.min(number * size, extent - size))
+        whole = 0 if one.large is None else tirx.floordiv(extent, one.large)
+        first = number * size if one.large is None else whole * one.large + (number - whole) * size
+        found = chosen(size, first, is_clamped=True)
+        for smaller in reversed(one.small[:-1]):
+            found = tirx.IfThenElse(extent - first <= smaller, chosen(smaller, first, is_clamped=True), found)
+        if one.large is not None:
+            found = tirx.IfThenElse(number < whole, chosen(one.large, number * one.large), found)
+        return found
 
     def _part(self, spans: Sequence[Span]) -> Any:
         part = part_of(self._whole, spans)
