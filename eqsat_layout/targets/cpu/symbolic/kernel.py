@@ -1,9 +1,9 @@
 """Kernels of symbolic sizes: parts of known sizes, one after the other.
 
 In: an unscheduled PrimFunc with symbolic sizes, and how a function of known ones is scheduled. Out: the kernel, whose
-loops go over parts of a few sizes, each with the schedule that it would have alone: its tiles of registers, its vectors,
-the matrix unit. What is left of rows at the end is done in a smaller part, which may make its last row several times;
-along vectors the last part overlaps the one before.
+loops go over parts of a few sizes, each with the schedule that it would have alone: its tiles of registers, its
+vectors, the matrix unit. What is left of rows at the end is done in a smaller part, which may make its last row several
+times; along vectors the last part overlaps the one before.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _Kernel:
         """Several rows at a time of the axis along which they share most; one element of other axes."""
         others = [axis for axis in axes if axis is not self._vector]
         shared = [axis for axis in others if self._is_shared(axis)]
-        rows = (shared or others or [None])[-1]
+        rows = next(reversed(shared or others), None)
         sizes = [_Sizes(axis, (self._lanes,) if axis is self._vector else (1,)) for axis in axes]
         if rows is None:
             return sizes

@@ -112,9 +112,7 @@ class _Cutter:
         for span, first in self._last_first(name, lambda axis: axis.iters):
             own = iters[first]
             zero, extent = (tirx.IntImm(str(own.var.ty.dtype), number) for number in (0, span.size))
-            iters[first : first + span.axis.count] = [
-                tirx.IterVar(tvm.ir.Range(zero, extent), own.var, own.iter_type)
-            ]
+            iters[first : first + span.axis.count] = [tirx.IterVar(tvm.ir.Range(zero, extent), own.var, own.iter_type)]
             values[block.iter_vars[first].var] = span.indices(own.var)[0]
 
         def place(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
