@@ -15,6 +15,7 @@ from tvm import s_tir, tirx
 from tvm.tirx import compilation_pipeline
 
 from eqsat_layout.passes.fitting_calls import skip_checks
+from eqsat_layout.targets.cpu.booleans import compare_booleans
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
 from eqsat_layout.tir.structural import primfunc_pass, structural_map
 
@@ -61,6 +62,7 @@ def _passes() -> list[Any]:
         s_tir.transform.RenormalizeSplitPattern(),  # divisions of indices that vectors left in another form
         tirx.transform.StmtSimplify(),  # after unrolling: of indices that are not, LLVM sees less and spills registers
         s_tir.transform.RewriteUnsafeSelect(),  # both operands of a select are computed: not with loads out of bounds
+        compare_booleans(),  # which the code generator takes for floats
         # functions that TVM calls
         tirx.transform.FP8ComputeLegalize(),
         tirx.transform.VerifyMemory(),

@@ -40,6 +40,7 @@ from eqsat_layout.targets.cpu.single.order_axes import order_axes
 from eqsat_layout.targets.cpu.single.prefetch import prefetch_panels
 from eqsat_layout.targets.cpu.single.split_axes import split_axes
 from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
+from eqsat_layout.targets.cpu.symbolic.kernel import has_symbols, kernel_in_parts
 from eqsat_layout.targets.schedules.attempts import isolated, tried, unless_refused
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
@@ -89,6 +90,21 @@ def schedule_primfunc(func: Any, machine: CpuMachine, *, families: Sequence[Fami
 
 
 def _scheduled_func(func: Any, means: _Means) -> Any:
+    in_parts = _in_parts(func, means) if has_symbols(func) else None
+    return in_parts or _scheduled_whole(func, means)
+
+
+def _in_parts(func: Any, means: _Means) -> Any:
+    """``func``, whose sizes are symbolic, in parts of known sizes; ``None`` where it has no such parts."""
+
+    def schedule(part: Any, machine: CpuMachine) -> Any:
+        return _scheduled_whole(part, _Means(machine, means.families))
+
+    kernel = unless_refused(lambda: kernel_in_parts(func, means.machine, schedule))
+    return kernel and _named(func, _scheduled(kernel))
+
+
+def _scheduled_whole(func: Any, means: _Means) -> Any:
     reasons: list[str] = []
     kernel = _on_matrix_unit(func, means.machine)
     done = kernel or _finished(func, lambda sch: _schedule(sch, means), means.machine, reasons)

@@ -56,3 +56,17 @@ def _numpy(kind):
     if kind == "bfloat16":
         return pytest.importorskip("ml_dtypes").bfloat16
     return kind
+
+
+@pytest.mark.parametrize("size", [3, 64])
+@pytest.mark.parametrize("compare", [tirx.EQ, tirx.NE, tirx.LT, tirx.GE])
+def test_booleans_are_compared(compare, size):
+    """GPT-2 from ``torch.export`` compares masks: TVM's code generator takes booleans for floats there."""
+    x, y = (te.placeholder((size,), "bool", name=name) for name in "xy")
+    func = te.create_prim_func([x, y, te.compute((size,), lambda i: compare(x[i], y[i]))], index_dtype_override="int64")
+    built = tvm.tirx.build(schedule_primfunc(func, AVX2), target="llvm", pipeline=pipeline_name())
+    given = [np.arange(size) % 2 == 0, np.arange(size) % 3 == 0, np.zeros(size, bool)]
+    arrays = list(map(tvm.runtime.tensor, given))
+    built(*arrays)
+    expected = {tirx.EQ: np.equal, tirx.NE: np.not_equal, tirx.LT: np.less, tirx.GE: np.greater_equal}[compare]
+    np.testing.assert_array_equal(arrays[2].numpy(), expected(*given[:2]))

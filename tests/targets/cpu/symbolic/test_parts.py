@@ -1,0 +1,86 @@
+"""Kernels of symbolic sizes, done in parts, give what they give unscheduled, for few elements and many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from targets.machines import AVX512
+from tvm import relax, tirx
+from tvm.relax import op as R
+
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.fuse import fuse
+from eqsat_layout.targets.cpu.build import build_scheduled
+from eqsat_layout.targets.cpu.schedule import schedule_module, schedule_primfunc
+from eqsat_layout.targets.cpu.symbolic.kernel import has_symbols, kernel_in_parts
+from eqsat_layout.targets.cpu.target import make_target
+from eqsat_layout.targets.schedules.attempts import unless_refused
+
+SIZES = ((1, 1), (1, 7), (3, 15), (2, 16), (1, 17), (2, 33), (1, 64), (3, 43), (1, 100))
+
+B, N = "b", "n"
+Body = Callable[..., Any]
+
+
+def weights(*shape: int) -> Any:
+    return relax.const(np.random.default_rng(7).normal(size=shape).astype("float32"))
+
+
+CASES: dict[str, tuple[list[tuple[Any, ...]], Body]] = {
+    "rows": ([(B, N, 24)], lambda x: R.nn.relu(R.matmul(x, weights(24, 40)))),
+    "columns": ([(B, 2, N, 8), (B, 2, 8, N)], lambda q, k: R.multiply(R.matmul(q, k), weights(1))),
+    "steps": ([(B, 2, N, N), (B, 2, N, 8)], lambda p, v: R.matmul(p, v)),
+    "softmax": ([(B, 2, N, N)], lambda x: R.nn.softmax(x)),
+    "rows of a norm": ([(B, N, 24)], lambda x: R.nn.layer_norm(x, weights(24), weights(24), axes=[-1])),
+    "images": ([(B, 3, 9, 9)], lambda x: R.nn.conv2d(x, weights(16, 3, 3, 3), padding=1)),
+    "elements": ([(B, N)], lambda x: R.exp(x)),
+    "a mask": ([(B, 1, N, N)], lambda x: R.tril(x)),
+    "sums": ([(B, N, 5)], lambda x: R.sum(x, axis=[0])),
+    "swapped": ([(B, N, 6)], lambda x: R.permute_dims(x, [2, 1, 0])),
+}
+
+
+def kernels(name: str) -> Any:
+    """The module of a case, its kernels not scheduled."""
+    shapes, body = CASES[name]
+    symbols = {key: tirx.Var(key, "int64") for key in (B, N)}
+    types = [relax.TensorType([symbols.get(e, e) for e in shape], "float32") for shape in shapes]
+    params = [relax.Var(f"x{number}", ty) for number, ty in enumerate(types)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            out = builder.emit_output(builder.normalize(body(*params)))
+        builder.emit_func_output(out)
+    return fuse(relax.transform.LegalizeOps()(builder.get()), Notes())
+
+
+@cache
+def machine(name: str, cores: int | None) -> Any:
+    """A virtual machine: of the kernels as they are, or scheduled for so many cores."""
+    target = make_target({"kind": "llvm", "num-cores": cores or 1}, approx=True)
+    mod = kernels(name)
+    scheduled = mod if cores is None else schedule_module(mod, target.machine)
+    return relax.VirtualMachine(build_scheduled(scheduled, target.tvm), tvm.cpu())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_some_kernel_is_done_in_parts(name: str) -> None:
+    functions = [func for func in kernels(name).functions.values() if isinstance(func, tirx.PrimFunc)]
+    symbolic = [func for func in functions if has_symbols(func)]
+    assert any(unless_refused(lambda f=func: kernel_in_parts(f, AVX512, schedule_primfunc)) for func in symbolic)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("name", CASES)
+def test_parts_give_what_the_whole_gives(name: str, cores: int) -> None:
+    random = np.random.default_rng(3)
+    for b, n in SIZES:
+        sizes = {B: b, N: n}
+        arrays = [random.normal(size=[sizes.get(e, e) for e in shape]).astype("float32") for shape in CASES[name][0]]
+        plain, parts = (machine(name, kind)["main"](*map(tvm.runtime.tensor, arrays)).numpy() for kind in (None, cores))
+        np.testing.assert_allclose(parts, plain, rtol=1e-4, atol=1e-5, err_msg=f"{name} of {sizes}")
