@@ -58,7 +58,7 @@ def check_calls(nodes: Sequence[Any]) -> None:
     for node in nodes:
         kind, data = node["type"], node.get("data")
         if kind == "relax.expr.ExternFunc":
-            name = _text(nodes, data["global_symbol"])
+            name = _text(nodes, data.get("global_symbol"))
             if not _OF_TVM.fullmatch(name):
                 raise UnsafeCallError(f"calls {name[:60]!r}, a function outside of the file{_ADVICE}")
         elif kind == "ir.Call":
@@ -71,8 +71,8 @@ def check_calls(nodes: Sequence[Any]) -> None:
 
 
 def _check_call(nodes: Sequence[Any], call: dict[str, Any]) -> None:
-    op = nodes[call["op"]]
-    name = op["data"] if op["type"] == "ir.Op" else ""
+    op = nodes[call["op"]] if "op" in call else {}
+    name = op["data"] if op.get("type") == "ir.Op" else ""
     if name == "relax.call_py_func":
         raise UnsafeCallError(f"calls a function of Python{_ADVICE}")
     if not name.startswith("tirx."):
@@ -88,10 +88,10 @@ def _check_call(nodes: Sequence[Any], call: dict[str, Any]) -> None:
 
 def _words(nodes: Sequence[Any], call: dict[str, Any]) -> Iterator[str]:
     """The texts among the arguments: what else a TIR op is given is a number or an address."""
-    for argument in nodes[call["args"]]["data"]:
+    for argument in nodes[call["args"]]["data"] or () if "args" in call else ():
         if nodes[argument]["type"] == "ir.StringImm":
-            yield _text(nodes, nodes[argument]["data"]["value"])
+            yield _text(nodes, nodes[argument]["data"].get("value"))
 
 
-def _text(nodes: Sequence[Any], index: int) -> str:
-    return str(nodes[index].get("data"))
+def _text(nodes: Sequence[Any], index: int | None) -> str:
+    return "" if index is None else str(nodes[index].get("data"))
