@@ -187,7 +187,10 @@ def _case(executable: Any, name: str, function: Any, size: int) -> Case | str:
 
 
 def _is_symbolic(function: Any) -> bool:
-    return bool(relax.analysis.free_symbolic_vars(function) or relax.analysis.defined_symbolic_vars(function))
+    try:
+        return bool(relax.analysis.free_symbolic_vars(function) or relax.analysis.defined_symbolic_vars(function))
+    except tvm.error.InternalError:  # a function in which something has no type yet
+        return False
 
 
 def _stock_build(mod: Any) -> Any:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import tvm
 from tvm_ffi import core
 
+from eqsat_layout.readers.calls_guard import UnsafeCallError, check_calls
 from eqsat_layout.readers.script_words import OWN_FUNCTIONS
 
 LARGEST: Final = 4 << 30
@@ -60,6 +61,10 @@ def checked_json(text: str) -> str:
     if not 0 <= root < len(nodes):
         raise UnsafeGraphError(f"invalid node index {root}")
     _check_nodes(nodes)
+    try:
+        check_calls(nodes)
+    except UnsafeCallError as error:
+        raise UnsafeGraphError(str(error)) from None
     return json.dumps({"root_index": root, "nodes": nodes, "metadata": _metadata(graph)})
 
 

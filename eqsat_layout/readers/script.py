@@ -7,6 +7,7 @@ grammar, and TVM's parser is given the same tree, never the text, with the words
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from tvm.script.parser._core import Parser, doc
 from tvm.script.parser.core.diagnostics import Source
 from tvm.script.parser.core.error import ParserError
 
+from eqsat_layout.readers.calls_guard import check_calls
 from eqsat_layout.readers.json_guard import UnsafeGraphError, checked_json
 from eqsat_layout.readers.script_guard import check_extent, check_statements
 from eqsat_layout.readers.script_literals import UnsafeScriptError, refusal
@@ -32,8 +34,8 @@ _METADATA: Final = "metadata"
 def read_script(text: str) -> Any:
     """What the text defines; its last class or function where it has several.
 
-    Raises :class:`UnsafeScriptError` where it is more than TVMScript, ``SyntaxError`` where it is not Python, and
-    TVM's own errors where it is no module.
+    Raises :class:`UnsafeScriptError` where it is more than TVMScript, ``UnsafeCallError`` where the module calls what
+    it does not hold, ``SyntaxError`` where it is not Python, and TVM's own errors where it is no module.
     """
     if len(text) > LARGEST:
         raise UnsafeScriptError(1, 1, f"holds more than {LARGEST >> 20} million characters")
@@ -47,7 +49,9 @@ def read_script(text: str) -> Any:
             1, 1, "was written without its constants: write it with script(show_meta=True), or as JSON with save_json"
         )
     bound = check_statements(statements, words)
-    return _parsed(text, ast.Module(statements, []), {**no_builtins(bound), **words})
+    found = _parsed(text, ast.Module(statements, []), {**no_builtins(bound), **words})
+    check_calls(json.loads(tvm.ir.save_json(found))["nodes"])
+    return found
 
 
 def _statements(text: str) -> tuple[list[ast.stmt], Any]:

@@ -34,6 +34,23 @@ _NAMES_OF_OTHERS = frozenset((
 _OF_PYTHON = ("unicodedata",)  # which its parser imports for letters beyond ASCII
 _TEMPORARY = tempfile.gettempdir()
 
+KERNEL = """\
+@I.ir_module
+class Module:
+    @T.prim_func(private=True, s_tir=True)
+    def kernel(a: T.Buffer((4,), "float32"), b: T.Buffer((4,), "float32")):
+        FIRST
+        for i in range(4):
+            with T.sblock("last"):
+                vi = T.axis.spatial(4, i)
+                b[vi] = a[vi] + T.float32(1)
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        cls = Module
+        return R.call_tir(cls.kernel, (x,), out_ty=R.Tensor((4,), "float32"))
+"""
+
 watched: list[str] = []
 is_watching = False
 
@@ -93,6 +110,8 @@ def filled(text: str, canary: Path) -> str:
 
 def text_of(attack: dict[str, str], canary: Path) -> str:
     """The whole file of an attack."""
+    if "kernel" in attack:
+        return KERNEL.replace("FIRST", filled(attack["kernel"], canary))
     if "body" in attack:
         body = filled(attack["body"], canary)
         head = '@R.function\ndef main(x: R.Tensor((2,), "float32")):\n'

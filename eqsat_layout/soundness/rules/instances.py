@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from eqsat_layout.egraph.expressions import Expr, is_variable
 from eqsat_layout.graph.borders import Border, Part
@@ -262,9 +263,28 @@ class _Solver:
         ]
         if fitting:
             return self._rng.choice(fitting)
-        if given is None or result is not None or not given.shape:
+        if given is None or not given.shape:
             raise _MisfitError
-        return self._new_part(kind, tuple(int(e) for e in given.shape))
+        shape = tuple(int(e) for e in given.shape)
+        return self._new_part(kind, shape) if result is None else self._part_between(kind, shape, result.shape)
+
+    def _part_between(self, kind: str, shape: Shape, wanted: Sequence[Any]) -> Part:
+        """A new one that makes a shape of a shape."""
+        if kind == "view":
+            for _ in range(_OF_ONE):
+                view = self._make_view(shape, self._rng)
+                if tuple(view.result_shape) == tuple(wanted):
+                    return view
+            raise _MisfitError
+        added = [big - small for small, big in zip(shape, wanted, strict=True)] if len(wanted) == len(shape) else [0]
+        added = [-n for n in added] if kind == "crop" else added
+        if min(added) < 0 or not any(added):
+            raise _MisfitError
+        lows = [self._rng.randint(0, n) for n in added]
+        widths = tuple((low, n - low) for low, n in zip(lows, added, strict=True))
+        if kind == "pad":
+            return Border(shape, widths, self._rng.choice((0.0, 1.0)))
+        return Border(tuple(int(e) for e in wanted), widths, None)
 
     def _new_part(self, kind: str, shape: Shape) -> Part:
         if kind == "view":

@@ -23,7 +23,7 @@ from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter
 from eqsat_layout.soundness.oracle.tir_values import Masked
 from eqsat_layout.soundness.rules.draws import DTYPES
-from eqsat_layout.soundness.rules.runners import Legalised, Runs, build_call
+from eqsat_layout.soundness.rules.runners import Legalised, Runs, build_call, sorts
 from eqsat_layout.soundness.rules.schema import ATTEMPTS, Call, all_ops, draw_calls, usual_call, vary
 
 Shape = tuple[int, ...]
@@ -204,4 +204,5 @@ def _runners(signature: Signature, call: Call | None) -> Iterator[Callable[[], R
         yield partial(Interpreter, signature.func)
     if signature.func is None and call is not None:
         yield partial(Legalised.of, call)
+    if call is not None and (signature.func is None or sorts(signature.func)):
         yield partial(build_call, call)

@@ -82,6 +82,11 @@ class Legalised:
         return result if isinstance(result, list) else [result]
 
 
+def sorts(func: Any) -> bool:
+    """Whether a PrimFunc sorts by TVM's own library, which no interpreter has words for."""
+    return _SORTING.search(func.script()) is not None
+
+
 def build_call(call: Call) -> Built:
     """The call, built; :class:`InterpreterError` says why that can't be."""
     if len(call.operands) != 1:
