@@ -21,7 +21,7 @@ from eqsat_layout.maps import Format, Memory
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.gpu.target import DeviceTarget
 from eqsat_layout.targets.opencl.accesses import why_not_read, why_not_written
-from eqsat_layout.targets.opencl.build import build
+from eqsat_layout.targets.opencl.build import build, build_library
 from eqsat_layout.targets.opencl.candidates import candidates
 from eqsat_layout.targets.opencl.costs import ImageRoofline
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
@@ -71,10 +71,24 @@ class OpenClTarget(DeviceTarget):
         return build(mod, self.tvm, self.profile, notes)
 
 
+class OpenClHostTarget(OpenClTarget):
+    """The same with a host: what is built is TVM's executable for it."""
+
+    suffix: ClassVar[str] = ".so"
+
+    def build(self, mod: tvm.IRModule, notes: Notes) -> Any:
+        """For ``relax.VirtualMachine(executable, tvm.opencl(0))`` in any TVM runtime that has OpenCL."""
+        return build_library(mod, self.tvm, self.profile, notes)
+
+    def saved(self, executable: Any) -> None:
+        """It is built anew each time."""
+
+
 def make_target(given: Any, approx: bool) -> OpenClTarget:
     """See :func:`eqsat_layout.targets.registry.target`. A ``profile`` in a dictionary is what TVM calls ``model``."""
     if isinstance(given, Mapping) and "profile" in given:
         given = {**{k: v for k, v in given.items() if k != "profile"}, "model": given["profile"]}
-    found = OpenClTarget(parsed(given), approx=approx)
+    checked = parsed(given)
+    found = (OpenClTarget if checked.host is None else OpenClHostTarget)(checked, approx=approx)
     _ = found.profile  # raises where there is no such one
     return found
