@@ -42,10 +42,10 @@ def build_library(mod: tvm.IRModule, target: tvm.target.Target, profile: Profile
     """The same for TVM's virtual machine, on the host that the target names."""
     mod = without_libraries(mod)
     launched, views = launched_and_views(mod)
-    machine = for_virtual_machine(mod, target)
+    machine = for_virtual_machine(mod, views, target)
     called, host = called_by_machine(machine)
     functions = _kernels(called | launched, profile, notes)
-    made = halves(functions | host, target)
+    made = halves(functions | host, target, called | launched)
     return linked(machine, made, target, _program(mod, views, as_sources(made, functions, target)))
 
 

@@ -8,8 +8,9 @@ In: a module of kernels, as :mod:`eqsat_layout.targets.opencl.build` takes it, a
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import tvm
@@ -27,6 +28,7 @@ from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.kernels.lowering import Halves, cleaned
 
 _POSTPROC: Final = "tvm_callback_opencl_postproc"
+_KERNEL: Final = ir.Op.get("relax.call_tir")
 _STORAGE: Final = ir.Op.get("relax.memory.alloc_storage")
 _ON_HOST: Final = "tirx.is_host_func"
 _turn = threading.RLock()
@@ -45,11 +47,16 @@ class OpenClLibrary(vm_build.VMExecutable):  # type: ignore[misc]
         return self.program.sources
 
 
-def for_virtual_machine(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    """``mod`` lowered to calls of the virtual machine, with its PrimFuncs as they were. Memory is planned."""
+def for_virtual_machine(mod: tvm.IRModule, views: Collection[str], target: tvm.target.Target) -> tvm.IRModule:
+    """``mod`` lowered to calls of the virtual machine, with its PrimFuncs as they were. Memory is planned.
+
+    ``views``: PrimFuncs whose result is what they are given, byte for byte. TVM finds those by their loops and does not
+    ask in which memories the ends lie.
+    """
     placed = _with_ordinary_first(mod, relax.VDevice(target, 0, GLOBAL))
+    _, *lower = gpu_generic.dataflow_lower_passes(target)
     plan, *rest = gpu_generic.finalize_passes(target)
-    passes = [*gpu_generic.dataflow_lower_passes(target), plan, _on_first_device, *rest]
+    passes = [_mutating(partial(_Viewer, views)), *lower, plan, _mutating(_Mover), *rest]
     with target:
         return tvm.transform.Sequential(passes)(placed)
 
@@ -93,11 +100,34 @@ def _with_ordinary_first(mod: tvm.IRModule, ordinary: Any) -> tvm.IRModule:
     return tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs, global_infos=infos)
 
 
-@tvm.transform.module_pass(opt_level=0, name="OnFirstDevice")  # type: ignore[untyped-decorator]
-def _on_first_device(mod: tvm.IRModule, _: Any) -> tvm.IRModule:
-    mover = _Mover(mod)
-    functions = {v: mover.visit_expr(f) if isinstance(f, relax.Function) else f for v, f in mod.functions_items()}
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+def _mutating(make: Callable[[tvm.IRModule], Any]) -> Any:
+    """A pass over all Relax functions."""
+
+    @tvm.transform.module_pass(opt_level=0, name="Mutating")  # type: ignore[untyped-decorator]
+    def changed(mod: tvm.IRModule, _: Any) -> tvm.IRModule:
+        own = make(mod)
+        functions = {v: own.visit_expr(f) if isinstance(f, relax.Function) else f for v, f in mod.functions_items()}
+        return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+    return changed
+
+
+@relax.expr_functor.mutator
+class _Viewer(relax.PyExprMutator):  # type: ignore[misc]
+    """Views as reshapes, which the machine does without a kernel; not of results, which own their memory."""
+
+    def __init__(self, views: Collection[str], mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self._views = views
+
+    def visit_var_binding_(self, binding: Any) -> None:
+        call = binding.value
+        is_inside = isinstance(binding.var, relax.DataflowVar) and isinstance(call, relax.Call)
+        if is_inside and call.op == _KERNEL and str(call.args[0].name_hint) in self._views:
+            source = self.visit_expr(call.args[1].fields[0])
+            self.set_var_remap(binding.var, self.builder_.emit(relax.op.reshape(source, call.ty_args[0].shape)))
+        else:
+            super().visit_var_binding_(binding)
 
 
 @relax.expr_functor.mutator

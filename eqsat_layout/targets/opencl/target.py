@@ -7,9 +7,10 @@ host, which :mod:`eqsat_layout.targets.opencl.host` runs where a device is.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import tvm
 
@@ -29,6 +30,8 @@ from eqsat_layout.targets.opencl.images import memories_of
 from eqsat_layout.targets.opencl.profiles import Profile, profile_of
 from eqsat_layout.targets.registry import parsed
 from eqsat_layout.tir.computation import Computation
+
+_WITH_IMAGES: Final = "adreno"
 
 
 class OpenClTarget(DeviceTarget):
@@ -89,6 +92,15 @@ def make_target(given: Any, approx: bool) -> OpenClTarget:
     if isinstance(given, Mapping) and "profile" in given:
         given = {**{k: v for k, v in given.items() if k != "profile"}, "model": given["profile"]}
     checked = parsed(given)
-    found = (OpenClTarget if checked.host is None else OpenClHostTarget)(checked, approx=approx)
+    if checked.host is None:
+        found = OpenClTarget(checked, approx=approx)
+    else:
+        found = OpenClHostTarget(_planned_with_images(checked), approx=approx)
     _ = found.profile  # raises where there is no such one
     return found
+
+
+def _planned_with_images(target: tvm.target.Target) -> tvm.target.Target:
+    """TVM's virtual machine has images share memory with buffers where the keys of the target say so, else it fails."""
+    config = json.loads(str(target))
+    return tvm.target.Target(config | {"keys": sorted({_WITH_IMAGES, *config["keys"]})})

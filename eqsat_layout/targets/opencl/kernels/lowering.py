@@ -56,13 +56,19 @@ class Halves(NamedTuple):
     device: tvm.IRModule
 
 
-def halves(functions: Mapping[str, Any], target: tvm.target.Target) -> Halves:
-    """All of them; :class:`TargetError` where TVM can't lower a kernel, with its reason."""
+def halves(functions: Mapping[str, Any], target: tvm.target.Target, typed: Mapping[str, Any] | None = None) -> Halves:
+    """All of them; :class:`TargetError` where TVM can't lower a kernel, with its reason.
+
+    ``typed``: functions of the same names whose parameters have the types that callers know: kernels may take bits.
+    """
     both = with_host(target)
     named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
     mod = tvm.IRModule({tvm.ir.GlobalVar(name): func for name, func in named.items()})
     for one in _passes(both):
         mod = one(mod)
+    for var, func in mod.functions_items():
+        if str(var.name_hint) in (typed or {}):
+            mod.update_func(var, half.with_types_of((typed or {})[str(var.name_hint)], func))
     packed, device = split_by_kind(mod, "opencl")
     last = [
         reveal_arithmetic(),
