@@ -13,6 +13,7 @@ from typing import Any
 
 import tvm
 
+from eqsat_layout.errors import TargetError
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.gpu.host.program import host_plan
 from eqsat_layout.targets.gpu.kernels.families import of_first_family
@@ -46,7 +47,12 @@ def build_library(mod: tvm.IRModule, target: tvm.target.Target, profile: Profile
     called, host = called_by_machine(machine)
     functions = _kernels(called | launched, profile, notes)
     made = halves(functions | host, target, called | launched)
-    return linked(machine, made, target, _program(mod, views, as_sources(made, functions, target)))
+    program: OpenClProgram | None = None
+    try:
+        program = _program(mod, views, as_sources(made, functions, target))
+    except TargetError as reason:  # branches and calls of libraries are left to the virtual machine
+        notes.add(f"the library has no program beside it: {reason}")
+    return linked(machine, made, target, program)
 
 
 def _kernels(functions: Mapping[str, Any], profile: Profile, notes: Notes) -> dict[str, Any]:

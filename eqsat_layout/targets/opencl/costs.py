@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from eqsat_layout.cost.model import dtype_bytes
+from eqsat_layout.cost.model import RESULT, dtype_bytes
 from eqsat_layout.cost.vectorise import heaviest, padded_work
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import GLOBAL, Format
@@ -25,6 +25,8 @@ _GUARDED: Final = 1.15
 """How many times the arithmetic takes where each read asks first whether it is inside (assumed)."""
 _BESIDE: Final = 0.25
 """Of what takes less time than the slowest, so much is not hidden behind it (assumed)."""
+_NAMED: Final = 1e-10
+"""Seconds against calling a tensor an image that lies in registers only: else two plans are as good."""
 _PERMUTING: Final = 0.5
 """Of the bandwidth is left to a copy that permutes (assumed)."""
 
@@ -48,7 +50,8 @@ class ImageRoofline:
             return 0.0
         moved = traffic_of(op, operands, results, self.profile, fused)
         launch = 0.0 if any(i >= 0 for i in fused) else self.profile.launch
-        return launch + self._seconds(moved, self._arithmetic(op, operands, results))
+        named = sum(self._is_image(i, operands, results) for i in fused)
+        return launch + named * _NAMED + self._seconds(moved, self._arithmetic(op, operands, results))
 
     def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
         """A kernel of its own where an image is read or written; a kernel beside it permutes buffers by the way."""
@@ -62,6 +65,11 @@ class ImageRoofline:
     def constant(self, tensor: TensorType, fmt: Format) -> float:
         """Read from memory once, cold."""
         return fmt.elements() * dtype_bytes(tensor.dtype) / self.profile.memory
+
+    @staticmethod
+    def _is_image(place: int, operands: Sequence[Format | None], results: Sequence[Format | None]) -> bool:
+        fmt = (results if place == RESULT else operands)[0 if place == RESULT else place]
+        return fmt is not None and fmt.scope != GLOBAL
 
     def _seconds(self, moved: Traffic, arithmetic: float = 0.0) -> float:
         """Of the slowest, and a part of the others: so of plans that are as fast the one that moves least is best."""

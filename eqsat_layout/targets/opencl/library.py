@@ -35,16 +35,12 @@ _turn = threading.RLock()
 
 
 class OpenClLibrary(vm_build.VMExecutable):  # type: ignore[misc]
-    """TVM's executable. ``program``: the same kernels as data, with what the host does with them."""
+    """TVM's executable. ``program``: the same kernels as data, with what the host does with them; ``None`` where a
+    function branches, or calls what is no kernel."""
 
-    def __init__(self, module: Any, program: OpenClProgram) -> None:
+    def __init__(self, module: Any, program: OpenClProgram | None) -> None:
         super().__init__(module)
         self.program = program
-
-    @property
-    def sources(self) -> Any:
-        """OpenCL C by kernel."""
-        return self.program.sources
 
 
 def for_virtual_machine(mod: tvm.IRModule, views: Collection[str], target: tvm.target.Target) -> tvm.IRModule:
@@ -68,7 +64,9 @@ def called_by_machine(lowered: tvm.IRModule) -> tuple[dict[str, Any], dict[str, 
     return {name: f for name, f in found.items() if name not in host}, host
 
 
-def linked(lowered: tvm.IRModule, made: Halves, target: tvm.target.Target, program: OpenClProgram) -> OpenClLibrary:
+def linked(
+    lowered: tvm.IRModule, made: Halves, target: tvm.target.Target, program: OpenClProgram | None
+) -> OpenClLibrary:
     """The executable of what :func:`for_virtual_machine` gave, and of its kernels."""
     host = tvm.target.Target(target.host)
     with _cleaning_sources():
