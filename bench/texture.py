@@ -1,36 +1,28 @@
 """What programs for OpenCL devices launch, copy, move and hold: ours, other engines' policies, TVM's own pipeline.
 
-In: names of networks and of profiles. Out: a table and, with ``--json``, the rows. Bytes are modelled: images are kept
-in the first cache, buffers come from the second one each time where the profile says so. Launches, copies and memory
-are those of the compiled program. ``--run`` runs it on PoCL, compares it with the CPU and gives CPU seconds: images are
-simulated there. The ten networks need the dependency group ``bench``; ``--small`` gives them smaller inputs.
+In: names of networks and of profiles. Out: a table, a summary and, with ``--json``, the rows. Bytes are modelled, for
+each kernel of the compiled program: images are kept in the first cache, buffers come from the second one each time
+where the profile says so. Launches, copies and memory are those of the compiled program. ``--run`` runs it on PoCL,
+compares it with the CPU and gives CPU seconds: images are simulated there. The ten networks need the dependency group
+``bench``; ``--small`` gives them smaller inputs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
-import tvm
 from synthetic import NETWORKS as SMALL
+from texture_rows import LEAST, rows
 from tvm import relax
 from tvm.relax import op
 
-import eqsat_layout
-from eqsat_layout.graph.importer import import_module
 from eqsat_layout.models import resnet50
-from eqsat_layout.targets.opencl.adreno_pipeline import copies_of_tvm, launches_of_tvm, planned_by_tvm
-from eqsat_layout.targets.opencl.free_padding import has_guards, is_padded
 from eqsat_layout.targets.opencl.policies import POLICIES
-from eqsat_layout.targets.opencl.target import OpenClTarget
-from eqsat_layout.targets.opencl.traffic import Traffic, traffic_of
-from eqsat_layout.targets.registry import target as target_of
-from eqsat_layout.validation.inputs import flat, random_inputs
 
 _MB: Final = 1e6
 
@@ -70,122 +62,6 @@ NETWORKS: Final[dict[str, Callable[[], Any]]] = {
 }
 
 
-def rows(name: str, profile: str, run: bool) -> Iterator[dict[str, Any]]:
-    """One row for our plan, one for each policy, one for TVM's pipeline."""
-    mod = NETWORKS[name]()
-    target = target_of({"kind": "opencl", "profile": profile})
-    assert isinstance(target, OpenClTarget)
-    head = {"network": name, "profile": profile}
-    yield head | row(target, "ours", mod, {}, run)
-    for policy in POLICIES:
-        yield head | row(target, policy.name, mod, {"cost_model": policy.costs(target)}, run)
-    yield head | row_of_tvm(mod)
-
-
-def row(target: OpenClTarget, policy: str, mod: Any, options: Any, run: bool) -> dict[str, Any]:
-    """What the plan's module says, op by op, and what the program launches."""
-    start = time.process_time()
-    plan = eqsat_layout.plan(mod, target, **options)
-    seconds = time.process_time() - start
-    relax.analysis.well_formed(plan.module)
-    program = import_module(plan.module, memories=target.memories)
-    moved, copied, violations, padded, free = Traffic(), 0.0, 0, 0, 0
-    for graph in program.graphs:
-        for node in graph.nodes:
-            if node.kind != "op":
-                continue
-            signature = program.signatures[node.signature]
-            operands, results = signature.as_written
-            own = traffic_of(signature, operands, results, target.profile)
-            moved += own
-            typed = zip((*signature.operands, *signature.results), (*operands, *results), strict=True)
-            violations += sum(ty is not None and target.holds(ty, fmt) is not None for ty, fmt in typed if fmt)
-            if signature.view is not None and not is_free(signature):
-                copied += own.images + own.buffers
-            if signature.computation is not None and is_padded(signature.computation):
-                padded += 1
-                free += not has_guards(signature.computation, operands, target.profile)
-    made = eqsat_layout.compile(mod, target, **options)
-    launched = [launch.op for function in made.plan.functions for launch in function.launches]
-    found = {
-        "policy": policy,
-        "launches": len(launched),
-        **copies_of(made.plan),
-        "copied_bytes": copied,
-        "image_bytes": moved.images,
-        "buffer_bytes": moved.buffers,
-        "violations": violations,
-        "padded": padded,
-        "padded_for_free": free,
-        "peak_bytes": made.plan.bytes,
-        "gap": plan.gap,
-        "seconds": seconds,
-    }
-    return found | (ran(mod, made) if run else {})
-
-
-def copies_of(plan: Any) -> dict[str, int]:
-    """Launches that only copy: to or from images, and between layouts of buffers."""
-    found = {"copies_of_scope": 0, "copies_of_layout": 0}
-    for function in plan.functions:
-        for launch in function.launches:
-            if launch.op.startswith(("layout_rewrite", "permute_dims", "layout_transform")):
-                memories = [plan.memories[a.memory] for a in launch.arguments if a.memory is not None]
-                is_scope = any(memory.image is not None for memory in memories)
-                found["copies_of_scope" if is_scope else "copies_of_layout"] += 1
-    return found
-
-
-def ran(mod: Any, made: Any) -> dict[str, Any]:
-    """CPU seconds on the first OpenCL device, and the greatest difference from the CPU's results, relative."""
-    inputs = list(flat(random_inputs(mod["main"], 1, 0)))
-    device = made.on()
-    device(*inputs)
-    start = time.process_time()
-    got = device(*inputs)
-    seconds = time.process_time() - start
-    return {"pocl_seconds": seconds, "error": difference_from_cpu(mod, inputs, got)}
-
-
-def difference_from_cpu(mod: Any, inputs: Sequence[Any], got: Any) -> float:
-    """The greatest difference between results and the CPU's, relative to the greatest number of each."""
-    machine = relax.VirtualMachine(eqsat_layout.compile(mod), tvm.cpu())
-    expected = machine["main"](*map(tvm.runtime.tensor, inputs))
-    pairs = list(zip(leaves(got), leaves(expected), strict=True))
-    return max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in pairs)
-
-
-def leaves(value: Any) -> Iterator[Any]:
-    """Arrays, one after the other."""
-    if isinstance(value, np.ndarray) or hasattr(value, "numpy"):
-        yield value if isinstance(value, np.ndarray) else value.numpy()
-    else:
-        for one in value:
-            yield from leaves(one)
-
-
-def row_of_tvm(mod: Any) -> dict[str, Any]:
-    """What TVM's Relax passes for Adreno launch and copy, or why they don't."""
-    start = time.process_time()
-    try:
-        planned = planned_by_tvm(mod)
-    except (RuntimeError, ValueError, TypeError, AttributeError, AssertionError) as error:
-        return {"policy": "TVM", "fails": str(error).strip().splitlines()[-1][:80]}
-    seconds = time.process_time() - start
-    moved = launches_of_tvm(planned).count("to_vdevice")
-    layouts = copies_of_tvm(planned) - moved
-    launched = len(launches_of_tvm(planned))
-    return {
-        **{"policy": "TVM", "launches": launched, "copies_of_scope": moved, "copies_of_layout": layouts},
-        "seconds": seconds,
-    }
-
-
-def is_free(signature: Any) -> bool:
-    """A reshape of flat memory."""
-    return getattr(getattr(signature.template, "op", None), "name", "") in ("relax.reshape", "relax.squeeze")
-
-
 COLUMNS: Final[Sequence[tuple[str, str, int, float]]] = (
     ("launches", "runs", 6, 1),
     ("copies_of_scope", "scope", 6, 1),
@@ -193,6 +69,7 @@ COLUMNS: Final[Sequence[tuple[str, str, int, float]]] = (
     ("copied_bytes", "copied MB", 10, _MB),
     ("image_bytes", "image MB", 10, _MB),
     ("buffer_bytes", "buffer MB", 10, _MB),
+    ("modelled_seconds", "model ms", 9, 1e-3),
     ("peak_bytes", "peak MB", 9, _MB),
     ("padded", "padded", 7, 1),
     ("padded_for_free", "free", 5, 1),
@@ -217,7 +94,31 @@ def show(row: dict[str, Any]) -> str:
 def number(value: float, unit: float) -> str:
     if unit == 0:
         return f"{value:.1e}"
-    return f"{value:.1f}" if unit == 0.1 else f"{value / unit:.1f}" if unit > 1 else str(value)
+    return f"{value:.1f}" if unit == 0.1 else str(value) if unit == 1 else f"{value / unit:.1f}"
+
+
+def summary(found: Sequence[dict[str, Any]], profile: str) -> str:
+    """How many times as much as ours the best policy moves, and how many times as much any plan could save at most."""
+    ours, bounds, seconds = [], [], []
+    for name in dict.fromkeys(one["network"] for one in found):
+        by = {one["policy"]: one for one in found if one["network"] == name and "fails" not in one}
+        policies = [by[policy.name] for policy in POLICIES]
+        best = min(map(bytes_of, policies))
+        ours.append(best / bytes_of(by["ours"]))
+        bounds.append(best / bytes_of(by[LEAST]))
+        seconds.append(min(one["modelled_seconds"] for one in policies) / by["ours"]["modelled_seconds"])
+    text = f"{profile}, best policy over ours, geometric means: bytes {mean(ours):.2f} (least {min(ours):.2f})"
+    return (
+        f"{text}, modelled seconds {mean(seconds):.2f}; best policy over the least bytes of any plan {mean(bounds):.2f}"
+    )
+
+
+def bytes_of(row: dict[str, Any]) -> float:
+    return float(row["image_bytes"] + row["buffer_bytes"])
+
+
+def mean(values: Sequence[float]) -> float:
+    return float(np.exp(np.mean(np.log(values))))
 
 
 def main() -> None:
@@ -236,9 +137,12 @@ def main() -> None:
     found = []
     for name in given.networks or list(NETWORKS):
         for profile in given.profile or ["adreno6xx"]:
-            for one in rows(name, profile, given.run):
+            head = {"network": name, "profile": profile}
+            for one in rows(head, NETWORKS[name], given.run):
                 found.append(one)
                 print(show(one), flush=True)
+    for profile in given.profile or ["adreno6xx"]:
+        print(summary([one for one in found if one["profile"] == profile], profile))
     if given.json:
         with open(given.json, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)

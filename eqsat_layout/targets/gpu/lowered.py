@@ -24,8 +24,14 @@ class Lowered:
 
 def device_part(mod: tvm.IRModule, kind: str) -> tvm.IRModule:
     """The functions that run on targets of that kind."""
+    return split_by_kind(mod, kind)[1]
+
+
+def split_by_kind(mod: tvm.IRModule, kind: str) -> tuple[tvm.IRModule, tvm.IRModule]:
+    """With TVM's calling convention: those that don't run on targets of that kind, and those that do."""
 
     def is_device(func: Any) -> bool:
         return str(func.attrs["target"].kind.name) == kind
 
-    return tirx.transform.Filter(is_device)(tirx.transform.MakePackedAPI()(mod))
+    packed = tirx.transform.MakePackedAPI()(mod)
+    return tirx.transform.Filter(lambda func: not is_device(func))(packed), tirx.transform.Filter(is_device)(packed)

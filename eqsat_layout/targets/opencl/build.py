@@ -1,29 +1,34 @@
 """From a module of kernels to a program for OpenCL devices.
 
 In: Relax functions of ``call_tir`` over PrimFuncs whose buffers say their scopes. Out: an
-:class:`~eqsat_layout.targets.opencl.host.executable.OpenClProgram`.
+:class:`~eqsat_layout.targets.opencl.host.executable.OpenClProgram`, or an
+:class:`~eqsat_layout.targets.opencl.library.OpenClLibrary`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
 import tvm
 
+from eqsat_layout.errors import TargetError
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.gpu.host.program import host_plan
 from eqsat_layout.targets.gpu.kernels.families import of_first_family
 from eqsat_layout.targets.gpu.kernels.functions import with_work_items
 from eqsat_layout.targets.gpu.kernels.nests import Nest
 from eqsat_layout.targets.gpu.kernels.serial import in_one_work_item
+from eqsat_layout.targets.gpu.lowered import Lowered
 from eqsat_layout.targets.gpu.sorts import without_libraries
 from eqsat_layout.targets.gpu.views import launched_and_views
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.images import image_of
 from eqsat_layout.targets.opencl.kernels.half import body_in_single_precision, in_single_precision
-from eqsat_layout.targets.opencl.kernels.lowering import lowered
+from eqsat_layout.targets.opencl.kernels.lowering import as_sources, halves, lowered
 from eqsat_layout.targets.opencl.kernels.sampled import without_needless_guards
+from eqsat_layout.targets.opencl.library import OpenClLibrary, called_by_machine, for_virtual_machine, linked
 from eqsat_layout.targets.opencl.profiles import Profile
 
 
@@ -31,11 +36,31 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes:
     """What no work items are found for runs in one, and a note says so."""
     mod = without_libraries(mod)
     launched, views = launched_and_views(mod)
+    return _program(mod, views, lowered(_kernels(launched, profile, notes), target))
+
+
+def build_library(mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes) -> OpenClLibrary:
+    """The same for TVM's virtual machine, on the host that the target names."""
+    mod = without_libraries(mod)
+    launched, views = launched_and_views(mod)
+    machine = for_virtual_machine(mod, views, target)
+    called, host = called_by_machine(machine)
+    functions = _kernels(called | launched, profile, notes)
+    made = halves(functions | host, target, called | launched)
+    program: OpenClProgram | None = None
+    try:
+        program = _program(mod, views, as_sources(made, functions, target))
+    except TargetError as reason:  # branches and calls of libraries are left to the virtual machine
+        notes.add(f"the library has no program beside it: {reason}")
+    return linked(machine, made, target, program)
+
+
+def _kernels(functions: Mapping[str, Any], profile: Profile, notes: Notes) -> dict[str, Any]:
     families, alone = (partial(with_work_items, suited=partial(_suited, profile)),), partial(_alone, profile)
-    kernels = {
-        name: of_first_family(name, func, families, alone, "work item", notes) for name, func in launched.items()
-    }
-    made = lowered(kernels, target)
+    return {name: of_first_family(name, func, families, alone, "work item", notes) for name, func in functions.items()}
+
+
+def _program(mod: tvm.IRModule, views: Collection[str], made: Lowered) -> OpenClProgram:
     plan, constants = host_plan(mod, made.host, views, image_of)
     sources = {name: text for name, text in made.sources.items() if name in plan.kernels}
     return OpenClProgram(sources, plan, constants)

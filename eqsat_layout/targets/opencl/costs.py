@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from eqsat_layout.cost.model import dtype_bytes
+from eqsat_layout.cost.model import RESULT, dtype_bytes
 from eqsat_layout.cost.vectorise import heaviest, padded_work
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import GLOBAL, Format
@@ -23,6 +23,10 @@ _SCALAR: Final = 0.25
 """Of peak, where lanes of a vector lie apart: they are loaded and stored one by one."""
 _GUARDED: Final = 1.15
 """How many times the arithmetic takes where each read asks first whether it is inside (assumed)."""
+_BESIDE: Final = 0.25
+"""Of what takes less time than the slowest, so much is not hidden behind it (assumed)."""
+_NAMED: Final = 1e-10
+"""Seconds against calling a tensor an image that lies in registers only: else two plans are as good."""
 _PERMUTING: Final = 0.5
 """Of the bandwidth is left to a copy that permutes (assumed)."""
 
@@ -41,12 +45,13 @@ class ImageRoofline:
         *,
         fused: frozenset[int] = frozenset(),
     ) -> float:
-        """The slowest of memory, L2 and L1 cache and arithmetic, and the launch of a kernel."""
+        """Memory, L2 and L1 cache and arithmetic, mostly at the same time, and the launch of a kernel."""
         if op.parts:
             return 0.0
-        moved = self._seconds(traffic_of(op, operands, results, self.profile, fused))
+        moved = traffic_of(op, operands, results, self.profile, fused)
         launch = 0.0 if any(i >= 0 for i in fused) else self.profile.launch
-        return launch + max(moved, self._arithmetic(op, operands, results))
+        named = sum(self._is_image(i, operands, results) for i in fused)
+        return launch + named * _NAMED + self._seconds(moved, self._arithmetic(op, operands, results))
 
     def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
         """A kernel of its own where an image is read or written; a kernel beside it permutes buffers by the way."""
@@ -61,10 +66,17 @@ class ImageRoofline:
         """Read from memory once, cold."""
         return fmt.elements() * dtype_bytes(tensor.dtype) / self.profile.memory
 
-    def _seconds(self, moved: Traffic) -> float:
+    @staticmethod
+    def _is_image(place: int, operands: Sequence[Format | None], results: Sequence[Format | None]) -> bool:
+        fmt = (results if place == RESULT else operands)[0 if place == RESULT else place]
+        return fmt is not None and fmt.scope != GLOBAL
+
+    def _seconds(self, moved: Traffic, arithmetic: float = 0.0) -> float:
+        """Of the slowest, and a part of the others: so of plans that are as fast the one that moves least is best."""
         loads = moved.loads_of_images * self.profile.image_slowdown + moved.loads_of_buffers
         beyond = moved.images * self.profile.image_slowdown + moved.buffers
-        return max(moved.memory / self.profile.memory, beyond / self.profile.l2, loads / self.profile.l1)
+        parts = (moved.memory / self.profile.memory, beyond / self.profile.l2, loads / self.profile.l1, arithmetic)
+        return max(parts) + _BESIDE * (sum(parts) - max(parts))
 
     def _arithmetic(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
         computation = op.computation

@@ -61,11 +61,12 @@ class Loads:
         return min(tiles or [lanes], key=lambda tile: sum(1 / _reuse(block, read, tile) for read in block.reads))
 
     def _lane(self, block: Block) -> int | None:
-        """The variable that neighbours in the result differ in."""
+        """The variable that neighbours in the result differ in; of what stays in the kernel, as it is written."""
         access = block.writes[0]
         fmt = self._results.get(access.buffer)
         if fmt is None:
-            return None
+            found = [v for index in access.indices if (v := block.variable(index)) is not None and _size(block, v) > 1]
+            return found[-1] if found and access.buffer in self._computation.internal else None
         digits = [digit for digit in fmt.index_map.flat_digits if digit.extent != 1]
         return block.variable(access.indices[digits[-1].axis]) if digits else None
 

@@ -7,9 +7,10 @@ host, which :mod:`eqsat_layout.targets.opencl.host` runs where a device is.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import tvm
 
@@ -21,7 +22,7 @@ from eqsat_layout.maps import Format, Memory
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.gpu.target import DeviceTarget
 from eqsat_layout.targets.opencl.accesses import why_not_read, why_not_written
-from eqsat_layout.targets.opencl.build import build
+from eqsat_layout.targets.opencl.build import build, build_library
 from eqsat_layout.targets.opencl.candidates import candidates
 from eqsat_layout.targets.opencl.costs import ImageRoofline
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
@@ -29,6 +30,8 @@ from eqsat_layout.targets.opencl.images import memories_of
 from eqsat_layout.targets.opencl.profiles import Profile, profile_of
 from eqsat_layout.targets.registry import parsed
 from eqsat_layout.tir.computation import Computation
+
+_WITH_IMAGES: Final = "adreno"
 
 
 class OpenClTarget(DeviceTarget):
@@ -71,10 +74,33 @@ class OpenClTarget(DeviceTarget):
         return build(mod, self.tvm, self.profile, notes)
 
 
+class OpenClHostTarget(OpenClTarget):
+    """The same with a host: what is built is TVM's executable for it."""
+
+    suffix: ClassVar[str] = ".so"
+
+    def build(self, mod: tvm.IRModule, notes: Notes) -> Any:
+        """For ``relax.VirtualMachine(executable, tvm.opencl(0))`` in any TVM runtime that has OpenCL."""
+        return build_library(mod, self.tvm, self.profile, notes)
+
+    def saved(self, executable: Any) -> None:
+        """It is built anew each time."""
+
+
 def make_target(given: Any, approx: bool) -> OpenClTarget:
     """See :func:`eqsat_layout.targets.registry.target`. A ``profile`` in a dictionary is what TVM calls ``model``."""
     if isinstance(given, Mapping) and "profile" in given:
         given = {**{k: v for k, v in given.items() if k != "profile"}, "model": given["profile"]}
-    found = OpenClTarget(parsed(given), approx=approx)
+    checked = parsed(given)
+    if checked.host is None:
+        found = OpenClTarget(checked, approx=approx)
+    else:
+        found = OpenClHostTarget(_planned_with_images(checked), approx=approx)
     _ = found.profile  # raises where there is no such one
     return found
+
+
+def _planned_with_images(target: tvm.target.Target) -> tvm.target.Target:
+    """TVM's virtual machine has images share memory with buffers where the keys of the target say so, else it fails."""
+    config = json.loads(str(target))
+    return tvm.target.Target(config | {"keys": sorted({_WITH_IMAGES, *config["keys"]})})

@@ -29,7 +29,9 @@ def is_image(buffer: Any) -> bool:
 
 
 def in_vectors(store: Any, lane: Any) -> bool:
-    """The whole statement is one vector operation."""
+    """The whole statement is one vector operation. TVM makes no texel of a value that is the same in all lanes."""
+    if is_image(store.buffer) and not _uses(store.value, lane):
+        return False
     return stores_in_vectors(store, lane) and _is_vector(store.value, lane)
 
 

@@ -16,7 +16,7 @@ from tvm import ir, tirx
 
 from eqsat_layout.targets.gpu.kernels.nests import Nest
 from eqsat_layout.targets.gpu.kernels.vectors import is_image
-from eqsat_layout.tir.structural import structural_map
+from eqsat_layout.tir.structural import structural_map, substitute
 
 _HALF, _SINGLE, _BITS = "float16", "float32", "uint16"
 
@@ -47,6 +47,19 @@ def body_in_single_precision(func: Any) -> Any:
     single = _Single(func.params)
     params = [single.buffers.get(p, p) for p in func.params]
     return tirx.PrimFunc(params, single.mapped(func.body), ret_type=func.ret_type, attrs=func.attrs)
+
+
+def with_types_of(known: Any, func: Any) -> Any:
+    """A host function of the same memory, whose parameters have the types of those of ``known``."""
+    new: dict[Any, Any] = {}
+    for stated, param in zip(known.params, func.params, strict=False):
+        is_buffer = type(param.ty) is tirx.BufferType and type(stated.ty) is tirx.BufferType
+        if is_buffer and str(param.ty.dtype) != str(stated.ty.dtype):
+            new[param] = _typed(param, str(stated.ty.dtype))
+    if not new:
+        return func
+    params = [new.get(p, p) for p in func.params]
+    return tirx.PrimFunc(params, substitute(func.body, new), ret_type=func.ret_type, attrs=func.attrs)
 
 
 class _Single:

@@ -8,8 +8,8 @@ type stores to images as pointers, which makes the vectoriser write every lane o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import tvm
 from tvm import ir, s_tir, tirx
@@ -19,7 +19,7 @@ from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.kernels.vectors import LANES
-from eqsat_layout.targets.gpu.lowered import Lowered, device_part
+from eqsat_layout.targets.gpu.lowered import Lowered, split_by_kind
 from eqsat_layout.targets.opencl.kernels import half
 from eqsat_layout.targets.schedules.exact_values import reveal_arithmetic
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
@@ -48,15 +48,28 @@ _READS: Final = """#define READ_IMAGEF(image, sampler, coord) read_imagef(image,
 """
 
 
-def lowered(functions: Mapping[str, Any], target: tvm.target.Target) -> Lowered:
-    """All of them; :class:`TargetError` where TVM can't generate a kernel, with its reason."""
-    both = tvm.target.Target(target, host={"kind": "llvm"})
+class Halves(NamedTuple):
+    """``host``: in front of TVM's calling convention, ``packed``: with it; ``device``: what work items run."""
+
+    host: tvm.IRModule
+    packed: tvm.IRModule
+    device: tvm.IRModule
+
+
+def halves(functions: Mapping[str, Any], target: tvm.target.Target, typed: Mapping[str, Any] | None = None) -> Halves:
+    """All of them; :class:`TargetError` where TVM can't lower a kernel, with its reason.
+
+    ``typed``: functions of the same names whose parameters have the types that callers know: kernels may take bits.
+    """
+    both = with_host(target)
     named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
     mod = tvm.IRModule({tvm.ir.GlobalVar(name): func for name, func in named.items()})
     for one in _passes(both):
         mod = one(mod)
-    host = {str(var.name_hint): func for var, func in mod.functions_items() if str(var.name_hint) in functions}
-    device = device_part(mod, "opencl")
+    for var, func in mod.functions_items():
+        if str(var.name_hint) in (typed or {}):
+            mod.update_func(var, half.with_types_of((typed or {})[str(var.name_hint)], func))
+    packed, device = split_by_kind(mod, "opencl")
     last = [
         reveal_arithmetic(),
         _built_in_functions(),
@@ -64,12 +77,26 @@ def lowered(functions: Mapping[str, Any], target: tvm.target.Target) -> Lowered:
         narrow_integers(_CONVERSIONS),
         float_bounds(),
     ]
-    device = tvm.transform.Sequential(last)(device)
-    built = tvm.get_global_func("target.build.opencl")(device, both)
-    text = str(built.inspect_source())
+    return Halves(mod, packed, tvm.transform.Sequential(last)(device))
+
+
+def lowered(functions: Mapping[str, Any], target: tvm.target.Target) -> Lowered:
+    """What the host does, and sources."""
+    return as_sources(halves(functions, target), functions, target)
+
+
+def as_sources(made: Halves, names: Iterable[str], target: tvm.target.Target) -> Lowered:
+    """The functions of these names, and the sources of all kernels."""
+    wanted = set(names)
+    host = {str(var.name_hint): func for var, func in made.host.functions_items() if str(var.name_hint) in wanted}
+    text = str(tvm.get_global_func("target.build.opencl")(made.device, with_host(target)).inspect_source())
     parts = [part.partition("\n") for part in text.split(_HEAD)[1:]]
-    sources = {name.strip(): _cleaned(body) for name, _, body in parts}
-    return Lowered(host, sources)
+    return Lowered(host, {name.strip(): cleaned(body) for name, _, body in parts})
+
+
+def with_host(target: tvm.target.Target) -> tvm.target.Target:
+    """The target with the host that it names, or this machine."""
+    return tvm.target.Target(target, host=target.host or {"kind": "llvm"})
 
 
 def _passes(target: tvm.target.Target) -> list[Any]:
@@ -123,7 +150,7 @@ def _checked_stores(mod: tvm.IRModule) -> tvm.IRModule:
     return mod
 
 
-def _cleaned(source: str) -> str:
+def cleaned(source: str) -> str:
     """Without the declarations of all kernels. Images are read with the sampler always: what is beyond is then 0."""
     lines = [line for line in source.splitlines() if not (line.startswith("__kernel") and line.endswith(";"))]
     text = _READS_OF_TVM.sub(_READS, "\n".join(lines)).strip() + "\n"
