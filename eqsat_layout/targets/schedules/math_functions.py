@@ -43,6 +43,8 @@ _LOG: Final = (
 """Of log(1 + x) = x - x^2 / 2 + x^3 p(x) for 1 + x between the roots of 1/2 and 2 (Cephes, logf)."""
 _ROOT_HALF_BITS: Final = 0x3F3504F3
 _MANTISSA: Final = (1 << 23) - 1
+_DENORMAL_BITS: Final = 25
+"""More than denormal numbers have, so that their products with 2^25 are normal."""
 
 _LARGEST_POWER: Final = 8
 """Exponents up to it are two or three products."""
@@ -148,19 +150,22 @@ def _exp(x: Any) -> Any:
 
 
 def _log(x: Any) -> Any:
-    """Of denormal numbers, that of the least normal one."""
-
-    def of_bits(bits: Any) -> Any:
-        exponent = tirx.Cast("float32", bits >> _i(23))
-        mantissa = tirx.reinterpret("float32", (bits & _i(_MANTISSA)) + _i(_ROOT_HALF_BITS))
-        return named(exponent, lambda n: named(mantissa - _f(1.0), lambda m: of_parts(n, m)))
+    """2^n (1 + m), with denormal numbers multiplied first."""
 
     def of_parts(n: Any, m: Any) -> Any:
         curved = named(m * m, lambda square: m * square * _polynomial(_LOG, m) + n * _f(_LN2_LOW) - square * _f(0.5))
         return curved + m + n * _f(_LN2_HIGH)
 
     def special(x: Any) -> Any:
-        normal = tirx.Select(x < _f(_TINIEST), _f(_TINIEST), x)
+        is_denormal = x < _f(_TINIEST)
+        normal = tirx.Select(is_denormal, x * _f(2.0**_DENORMAL_BITS), x)
+        shift = tirx.Select(is_denormal, _f(-_DENORMAL_BITS), _f(0.0))
+
+        def of_bits(bits: Any) -> Any:
+            exponent = tirx.Cast("float32", bits >> _i(23)) + shift
+            mantissa = tirx.reinterpret("float32", (bits & _i(_MANTISSA)) + _i(_ROOT_HALF_BITS))
+            return named(exponent, lambda n: named(mantissa - _f(1.0), lambda m: of_parts(n, m)))
+
         found = named(tirx.reinterpret("int32", normal) - _i(_ROOT_HALF_BITS), of_bits)
         found = tirx.Select(x < _f(math.inf), found, x)  # infinity and NaN are their own
         found = tirx.Select(x < _f(0.0), _f(math.nan), found)

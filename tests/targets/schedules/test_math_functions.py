@@ -18,7 +18,7 @@ _erf = np.vectorize(math.erf)
 
 FUNCTIONS = {
     "exp": (tirx.exp, lambda x: np.exp(np.where(x < -125.5 * math.log(2), -math.inf, x)), 1.2e-38),
-    "log": (tirx.log, lambda x: np.log(np.where((x > 0) & (x < 1.2e-38), 2.0**-126, x)), 1.2e-38),
+    "log": (tirx.log, np.log, 1.2e-38),
     "sigmoid": (tirx.sigmoid, lambda x: 1 / (1 + np.exp(-x)), 1e-31),  # 0 where exp(-x) is infinite
     "tanh": (tirx.tanh, np.tanh, 1.2e-38),
     "erf": (tirx.erf, _erf, 1.2e-38),
@@ -37,6 +37,8 @@ SPECIAL = [
     -103.9,
     -104.1,
     1e-45,
+    3e-42,
+    1.1e-38,
     -1e-38,
     3e38,
     -3e38,
