@@ -92,6 +92,11 @@ class Access:
     buffer: int
     indices: tuple[Index, ...]
 
+    @cached_property
+    def iters(self) -> frozenset[int]:
+        """The iteration variables that it runs along."""
+        return frozenset(i for index in self.indices for i in index.iters)
+
 
 @dataclass(frozen=True)
 class Store:
@@ -152,7 +157,7 @@ class Block:
             for other in self.reads:
                 if own.buffer != other.buffer and own.buffer not in (b for _, _, b in found):
                     mine, theirs = self._plain(own), self._plain(other)
-                    anywhere = {i for index in own.indices for i in index.iters}
+                    anywhere = own.iters
                     reduced = [i for i in mine if i in theirs and not self.is_spatial(i)]
                     free = [i for i in theirs if self.is_spatial(i) and i not in anywhere]
                     last = zip(reversed(free), reversed(reduced), strict=False)

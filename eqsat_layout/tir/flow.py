@@ -331,7 +331,7 @@ class _MapSpread:
 
 def _moving_count(block: Block, read: Access) -> int:
     """How many of the block's spatial variables the read runs along."""
-    return len({i for index in read.indices for i in index.iters if block.is_spatial(i) and block.extents[i] != 1})
+    return sum(block.is_spatial(i) and block.extents[i] != 1 for i in read.iters)
 
 
 def _full_axes(index_map: IndexMap) -> tuple[object, ...]:

@@ -75,7 +75,7 @@ def transfer(
 
 def covers(block: Block, source: Access, target: Access, shape: Sequence[Extent]) -> bool:
     """Every dimension of the target runs along a variable of the source, so its map follows entirely."""
-    known = {i for index in source.indices for i in index.iters}
+    known = source.iters
     return all(
         extent == 1 or (index.iters and known.issuperset(index.iters))
         for index, extent in zip(target.indices, shape, strict=True)
@@ -107,7 +107,7 @@ def _unit_iter(index: Index) -> int | None:
 def _is_broadcast(block: Block, result: Access, operand: Access) -> bool:
     """The operand is read as NumPy broadcasts it: its dimensions are the result's last ones, or stand still."""
     moving = {i for index in result.indices for i in _moving(block, index)}
-    if moving <= {i for index in operand.indices for i in index.iters}:
+    if moving <= operand.iters:
         return False
     pairs = zip(reversed(operand.indices), reversed(result.indices), strict=False)
     return len(operand.indices) <= len(result.indices) and all(
@@ -251,7 +251,7 @@ class _ToLayOut:
     def index_map(self) -> IndexMap:
         self._carry()
         self._take_units()
-        known = {i for index in self.source.indices for i in index.iters}
+        known = self.source.iters
         # a unit dimension whose variable has no axis of its own in the source needs none here
         pending = [
             dim

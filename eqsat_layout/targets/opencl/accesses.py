@@ -41,7 +41,7 @@ def why_not_written(computation: Computation, buffer: int, fmt: Format) -> str |
             reason = _why_not_along(block, access, texel)
             if reason is not None:
                 return f"it is written {reason}"
-            if not all(block.is_spatial(i) for index in access.indices for i in index.iters):
+            if not all(map(block.is_spatial, access.iters)):
                 return "it is written more than once"
     return None
 

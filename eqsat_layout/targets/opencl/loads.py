@@ -73,7 +73,7 @@ class Loads:
 
 def _reuse(block: Block, access: Access, tile: dict[int, int]) -> int:
     """How many elements of its tile a work item computes with what it loads once."""
-    used = {i for index in access.indices for i in index.iters}
+    used = access.iters
     reuse = 1
     for variable, elements in tile.items():
         reuse *= 1 if variable in used else elements
