@@ -13,6 +13,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -87,10 +88,15 @@ def attacks(kind: str) -> list[dict[str, str]]:
     return found
 
 
+@cache
+def _arrays(depth: int, times: int) -> str:
+    """The nodes of an array that holds another one so many times, and so on."""
+    inside = ({"type": "ffi.Array", "data": [number] * times} for number in range(depth))
+    return json.dumps([{"type": "ffi.Array", "data": []}, *inside])
+
+
 def filled(text: str, canary: Path) -> str:
     """``text`` with what is too long, or differs by machine, in the place of words in capitals."""
-    wide = [{"type": "ffi.Array", "data": []}, *({"type": "ffi.Array", "data": [i, i]} for i in range(60))]
-    deep = [{"type": "ffi.Array", "data": []}, *({"type": "ffi.Array", "data": [i]} for i in range(100_000))]
     words = {
         "'CANARY'": f"'{canary}'",
         '"CANARY"': f'"{canary}"',
@@ -100,8 +106,8 @@ def filled(text: str, canary: Path) -> str:
         "MINUSES": "-" * 2000 + "1",
         "PARENTHESES": "(" * 100_000,
         "BRACKETS": "[" * 100_000,
-        "WIDE": json.dumps(wide),
-        "DEEP": json.dumps(deep),
+        "WIDE": _arrays(60, 2),
+        "DEEP": _arrays(100_000, 1),
     }
     for word, stands_for in words.items():
         text = text.replace(word, stands_for)
