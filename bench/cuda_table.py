@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 import tvm
-from texture import difference_from_cpu
+from texture_rows import difference_from_cpu
 
 import eqsat_layout
 from eqsat_layout.cost.model import dtype_bytes

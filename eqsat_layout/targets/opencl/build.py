@@ -28,7 +28,14 @@ from eqsat_layout.targets.opencl.images import image_of
 from eqsat_layout.targets.opencl.kernels.half import body_in_single_precision, in_single_precision
 from eqsat_layout.targets.opencl.kernels.lowering import as_sources, halves, lowered
 from eqsat_layout.targets.opencl.kernels.sampled import without_needless_guards
-from eqsat_layout.targets.opencl.library import OpenClLibrary, called_by_machine, for_virtual_machine, linked
+from eqsat_layout.targets.opencl.library import (
+    OpenClLibrary,
+    called_by_machine,
+    for_virtual_machine,
+    host_module,
+    linked,
+    tensors_of,
+)
 from eqsat_layout.targets.opencl.profiles import Profile
 
 
@@ -52,7 +59,9 @@ def build_library(mod: tvm.IRModule, target: tvm.target.Target, profile: Profile
         program = _program(mod, views, as_sources(made, functions, target))
     except TargetError as reason:  # branches and calls of libraries are left to the virtual machine
         notes.add(f"the library has no program beside it: {reason}")
-    return linked(machine, made, target, program)
+    launching = host_module(made, target)
+    tensors = {name: tensors_of(func) for name, func in called.items()}
+    return OpenClLibrary(linked(machine, launching, target), program, launching, tensors)
 
 
 def _kernels(functions: Mapping[str, Any], profile: Profile, notes: Notes) -> dict[str, Any]:
