@@ -46,7 +46,7 @@ class ProgramThere:
         device = self.session.cpu(0)
         saved = f"{function}_timed"
         try:
-            arguments = [_copied(a, device) for _ in range(sets) for a in self.operands]
+            arguments = [copied(a, device) for _ in range(sets) for a in self.operands]
             self.machine.save_function(function, saved, *arguments, include_return=False)
         except LOST as error:
             raise failure(self.remote, self.session, error) from error
@@ -122,7 +122,7 @@ def closed(session: Any) -> None:
         session.get_function("CloseRPCConnection")()
 
 
-def _copied(tensor: Any, device: Any) -> Any:
+def copied(tensor: Any, device: Any) -> Any:
     """Another copy, made over there."""
     copy = tvm.runtime.empty(tensor.shape, tensor.dtype, device)
     tensor.copyto(copy)
