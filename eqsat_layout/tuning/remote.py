@@ -155,7 +155,7 @@ class RemoteRunner:
                 sent = executable if alone is None else tvm.runtime.Executable(alone.module)
                 sent.export_library(str(path))
                 session.upload(str(path))
-            device = session.device(self.target.kind)
+            device = session.cpu(0) if alone is None else session.device(self.target.kind)
             module = session.load_module(name)
             if alone is not None:
                 return KernelThere(self.remote, session, device, module, alone, operands)
