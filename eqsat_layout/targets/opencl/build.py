@@ -39,20 +39,24 @@ from eqsat_layout.targets.opencl.library import (
 from eqsat_layout.targets.opencl.profiles import Profile
 
 
-def build(mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes) -> OpenClProgram:
-    """What no work items are found for runs in one, and a note says so."""
+def build(
+    mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes, *, in_order: bool = True
+) -> OpenClProgram:
+    """What no work items are found for runs in one, and a note says so. ``in_order``: sums are added up as stated."""
     mod = without_libraries(mod)
     launched, views = launched_and_views(mod)
-    return _program(mod, views, lowered(_kernels(launched, profile, notes), target))
+    return _program(mod, views, lowered(_kernels(launched, profile, notes, in_order), target))
 
 
-def build_library(mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes) -> OpenClLibrary:
+def build_library(
+    mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes, *, in_order: bool = True
+) -> OpenClLibrary:
     """The same for TVM's virtual machine, on the host that the target names."""
     mod = without_libraries(mod)
     launched, views = launched_and_views(mod)
     machine = for_virtual_machine(mod, views, target)
     called, host = called_by_machine(machine)
-    functions = _kernels(called | launched, profile, notes)
+    functions = _kernels(called | launched, profile, notes, in_order)
     made = halves(functions | host, target, called | launched)
     program: OpenClProgram | None = None
     try:
@@ -64,8 +68,11 @@ def build_library(mod: tvm.IRModule, target: tvm.target.Target, profile: Profile
     return OpenClLibrary(linked(machine, launching, target), program, launching, tensors)
 
 
-def _kernels(functions: Mapping[str, Any], profile: Profile, notes: Notes) -> dict[str, Any]:
-    families, alone = (partial(with_work_items, suited=partial(_suited, profile)),), partial(_alone, profile)
+def _kernels(functions: Mapping[str, Any], profile: Profile, notes: Notes, in_order: bool) -> dict[str, Any]:
+    families, alone = (
+        (partial(with_work_items, suited=partial(_suited, profile), in_order=in_order),),
+        partial(_alone, profile),
+    )
     return {name: of_first_family(name, func, families, alone, "work item", notes) for name, func in functions.items()}
 
 

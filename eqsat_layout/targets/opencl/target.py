@@ -76,7 +76,7 @@ class OpenClTarget(DeviceTarget):
 
     def build(self, mod: tvm.IRModule, notes: Notes) -> OpenClProgram:
         """Kernels as OpenCL C, and what the host does with them."""
-        return build(mod, self.tvm, self.profile, notes)
+        return build(mod, self.tvm, self.profile, notes, in_order=not self.approx)
 
 
 class OpenClHostTarget(OpenClTarget):
@@ -86,7 +86,7 @@ class OpenClHostTarget(OpenClTarget):
 
     def build(self, mod: tvm.IRModule, notes: Notes) -> Any:
         """For ``relax.VirtualMachine(executable, tvm.opencl(0))`` in any TVM runtime that has OpenCL."""
-        return build_library(mod, self.tvm, self.profile, notes)
+        return build_library(mod, self.tvm, self.profile, notes, in_order=not self.approx)
 
     def alone(self, executable: Any) -> Alone | None:
         """TVM's machine behind RPC makes buffers of the images that it is given."""
