@@ -20,6 +20,9 @@ from eqsat_layout.maps import outer_stride, parse_layout_name
 _CONVOLUTIONS: Final = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 _TRANSFORM: Final = "relax.layout_transform"
 
+_MULTIPLY_ADD: Final = "relax.ewise_fma"
+"""TVM has no legalisation of it, though its own tests of Adreno start from it."""
+
 Legalizer = Callable[[Any, Any], Any]
 
 REFUSALS: Final = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -34,6 +37,8 @@ def legalize(mod: tvm.IRModule) -> tvm.IRModule:
         ordinary = tvm.ir.Op.get(name).get_attr("FLegalize")  # has_attr says yes for every op
         if ordinary is not None:
             legalizers[name] = _forgiving(ordinary)
+        elif name == _MULTIPLY_ADD:
+            legalizers[name] = _multiply_add
     for name in _CONVOLUTIONS:
         if name in legalizers:
             legalizers[name] = _convolution_legalizer(legalizers[name])
@@ -66,6 +71,15 @@ def _forgiving(legalizer: Legalizer) -> Legalizer:
             return call
 
     return attempt
+
+
+def _multiply_add(builder: Any, call: Any) -> Any:
+    """A product and a sum."""
+
+    def compute(a: te.Tensor, b: te.Tensor, c: te.Tensor) -> te.Tensor:
+        return topi.add(topi.multiply(a, b), c)
+
+    return builder.call_te(compute, *call.args, primfunc_name_hint=_hint(call))
 
 
 def _convolution_legalizer(ordinary: Legalizer) -> Legalizer:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from eqsat_layout.cost.database import Snapshot
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.extract.region import Region
 from eqsat_layout.extract.selection import Selection
@@ -32,7 +33,7 @@ class PlanSpace:
         check_module(mod)
         notes = Notes()
         with collector_paused():
-            search = search_of(prepared(mod, notes=notes), target, options, lambda _: target.roofline())
+            search = search_of(prepared(mod, notes=notes), target, options, lambda _: target.modelled(Snapshot()))
             self._regions = [region.saturated for region in plan_regions(search)]
         self._search = search
         self.own_costs: CostModel | None = None if options.get("cost_model") is None else search.costs

@@ -56,6 +56,16 @@ class Workload:
     is_best: bool = True
 
 
+@dataclass(frozen=True)
+class Alone:
+    """A kernel that is timed without the virtual machine: function ``name`` of a module, called with ``tensors``, its
+    operands first, each a shape, a dtype and a memory scope."""
+
+    module: Any
+    name: str
+    tensors: Sequence[tuple[tuple[int, ...], str, str]]
+
+
 class Target:
     """A machine to plan and build for. ``kind``: what users call it. Subclasses override what differs.
 
@@ -78,6 +88,10 @@ class Target:
     def at(self, elsewhere: str) -> Target:
         """The same for a machine that goes by that name."""
         return type(self)(self.tvm, approx=self.approx, elsewhere=elsewhere)
+
+    def on_host(self, host: Mapping[str, Any]) -> Target:
+        """The same, built for TVM's runtime on a host of that CPU; itself where it is a CPU, or names its host."""
+        return self
 
     # ---- the machine ------------------------------------------------------------------------------------------------
 
@@ -140,8 +154,12 @@ class Target:
 
     def costs(self, known: Snapshot, ops: Iterable[Signature] = ()) -> CostModel:
         """The cost model with what is ``known`` of the machine by measurement; ``ops`` are those that are planned."""
-        model = with_constants(self.roofline(), self.constants(known))
+        model = self.modelled(known)
         return MeasuredCosts(known, model, self.name, self.version, ops) if known.has_kernels else model
+
+    def modelled(self, known: Snapshot) -> CostModel:
+        """What kernels are taken to cost before any is measured."""
+        return with_constants(self.roofline(), self.constants(known))
 
     def constants(self, known: Snapshot) -> Mapping[str, float]:
         """The constants of the roofline that were calibrated on the machine."""
@@ -173,6 +191,10 @@ class Target:
     def build(self, mod: tvm.IRModule, notes: Notes) -> Any:
         """A module of kernels as TVM's executable; kernels that are not scheduled are scheduled first."""
         return tvm.compile(self.schedule(mod, notes), target=self.tvm)
+
+    def alone(self, executable: Any) -> Alone | None:
+        """The one kernel of a program that was built to time it; ``None`` where the program is run as it is."""
+        return None
 
     def saved(self, executable: Any) -> Sequence[bytes | memoryview] | None:
         """What :meth:`loaded` makes the executable of again, in parts; ``None`` where it is built anew each time."""

@@ -21,25 +21,22 @@ from typing import Any, Final
 import numpy.typing as npt
 import tvm
 from tvm import relax, rpc
-from tvm.error import RPCError
 from tvm.rpc import base
 from tvm.support import cc
 from tvm.target import codegen
 
-from eqsat_layout.errors import ILL_TYPED, EqsatError, TargetError
-from eqsat_layout.notes import first_line
+from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
-from eqsat_layout.tuning.probe import Loaded, Runs
+from eqsat_layout.tuning.probe import Loaded
+from eqsat_layout.tuning.there import LOST, KernelThere, ProgramThere, closed, failure, reason_of
 
 _ANSWER: Final = 5.0
 """Seconds within which a tracker answers."""
 _LONGEST_ANSWER: Final = 1 << 20
 """Bytes that a tracker says at a time."""
+_CPU: Final = "llvm"
 _POLL: Final = 0.05
-_LOST: Final = (*ILL_TYPED, OSError)
-"""What TVM raises for whatever fails over there, or on the way; linking for the device fails with the same."""
-_RPC_HEAD: Final = "Error caught from RPC call:"
 _MOST_THREADS: Final = 4096
 _CPU_NAME: Final = re.compile(r"[\w.+-]{1,64}")
 
@@ -76,16 +73,19 @@ class Remote:
 
         Raises :class:`TargetError` where there is no tracker, no such device, or nobody knows what it is.
         """
-        checked = target_of(target)  # refuses what is no target
-        given = dict(tvm.target.Target(_plain(target)).attrs)
+        checked = target_of(target, approx=approx)  # refuses what is no target
         session = self.session()
         try:
-            asked = {name: answer for name, answer in _self_description(session).items() if name not in given}
-        except _LOST as error:
-            raise TargetError(f"{self}: was lost while it was asked what it is: {_reason(error)}") from error
+            said = _self_description(session)
+        except LOST as error:
+            raise TargetError(f"{self}: was lost while it was asked what it is: {reason_of(error)}") from error
         finally:
-            _close(session)
-        config = {"kind": checked.kind} | given | asked
+            closed(session)
+        if checked.kind != _CPU:
+            host = {"kind": _CPU} | {name: said[name] for name in ("mcpu", "mtriple") if name in said}
+            return RemoteRunner(self, checked.on_host(host).at(f"RPC device {self.key}"))
+        given = dict(tvm.target.Target(_plain(target)).attrs)
+        config = {"kind": _CPU} | said | given
         if "mcpu" not in config:
             raise TargetError(f"{self}: does not say what CPU it has; name it in the target: {str(checked.tvm)!r}")
         return RemoteRunner(self, target_of(config, approx=approx).at(f"RPC device {self.key}"))
@@ -95,8 +95,8 @@ class Remote:
         url, port, match = self._lent()
         try:
             return rpc.connect(url, port, match, session_timeout=self.kernel_seconds)
-        except _LOST as error:
-            raise TargetError(f"{self}: does not answer at {url}:{port}: {_reason(error)}") from error
+        except LOST as error:
+            raise TargetError(f"{self}: does not answer at {url}:{port}: {reason_of(error)}") from error
 
     def _lent(self) -> tuple[str, int, str]:
         """Where the tracker says that the device is, and the word that it is asked with.
@@ -115,7 +115,7 @@ class Remote:
         except TargetError:
             raise
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, struct.error) as error:
-            raise TargetError(f"no RPC tracker answers at {self.host}:{self.port}: {_reason(error)}") from error
+            raise TargetError(f"no RPC tracker answers at {self.host}:{self.port}: {reason_of(error)}") from error
 
     def _wait(self, line: socket.socket) -> None:
         """Until the device is free."""
@@ -148,80 +148,29 @@ class RemoteRunner:
         """Sends the program there; linked here where the device is of our kind, else there."""
         session = self.remote.session()
         name = "kernel.so" if self._links_here() else "kernel.tar"
+        alone = self.target.alone(executable)
         try:
             with tempfile.TemporaryDirectory() as directory:
                 path = Path(directory) / name
-                executable.export_library(str(path))
+                sent = executable if alone is None else tvm.runtime.Executable(alone.module)
+                sent.export_library(str(path))
                 session.upload(str(path))
-            device = session.cpu(0)
-            machine = relax.VirtualMachine(session.load_module(name), device)
-            return _LoadedThere(self.remote, session, machine, [tvm.runtime.tensor(a, device) for a in operands])
-        except _LOST as error:
-            raise _failure(self.remote, session, error) from error
+            device = session.cpu(0) if alone is None else session.device(self.target.kind)
+            module = session.load_module(name)
+            if alone is not None:
+                return KernelThere(self.remote, session, device, module, alone, operands)
+            machine = relax.VirtualMachine(module, device)
+            return ProgramThere(self.remote, session, machine, [tvm.runtime.tensor(a, device) for a in operands])
+        except LOST as error:
+            raise failure(self.remote, session, error) from error
         except BaseException:
-            _close(session)
+            closed(session)
             raise
 
     def _links_here(self) -> bool:
-        triple = str(dict(self.target.tvm.attrs).get("mtriple") or codegen.llvm_get_system_triple())
+        host = self.target.tvm.host or self.target.tvm
+        triple = str(dict(host.attrs).get("mtriple") or codegen.llvm_get_system_triple())
         return triple.split("-")[0] == str(codegen.llvm_get_system_triple()).split("-")[0] and bool(cc.get_cc())
-
-
-@dataclass(frozen=True)
-class _LoadedThere:
-    remote: Remote
-    session: Any
-    machine: Any
-    operands: Sequence[Any]
-
-    def runs(self, function: str, sets: int) -> Runs:
-        device = self.session.cpu(0)
-        saved = f"{function}_timed"
-        try:
-            arguments = [_copied(a, device) for _ in range(sets) for a in self.operands]
-            self.machine.save_function(function, saved, *arguments, include_return=False)
-        except _LOST as error:
-            raise _failure(self.remote, self.session, error) from error
-
-        def run(count: int) -> list[float]:
-            if count < 1:
-                return []
-            try:
-                timer = self.machine.time_evaluator(saved, device, number=1, repeat=count)
-                return list(map(float, timer().results))
-            except _LOST as error:
-                raise _failure(self.remote, self.session, error) from error
-
-        return run
-
-    def close(self) -> None:
-        _close(self.session)
-
-
-def _failure(remote: Remote, session: Any, error: Exception) -> EqsatError:
-    """What to say of an error that ended a session: :class:`TargetError` if the device is gone with it.
-
-    It is asked for another session: a kernel may have brought only its own one down.
-    """
-    _close(session)
-    try:
-        _close(remote.session())
-    except TargetError as gone:
-        return TargetError(f"the connection to {remote} was lost ({_reason(error)}): {gone}")
-    return EqsatError(f"failed on {remote}: {_reason(error)}")
-
-
-def _close(session: Any) -> None:
-    """Ends a session now, not when the last tensor of it is collected: until then nobody else has the device."""
-    with suppress(*_LOST):  # it may be lost already
-        session.get_function("CloseRPCConnection")()
-
-
-def _copied(tensor: Any, device: Any) -> Any:
-    """Another copy, made over there."""
-    copy = tvm.runtime.empty(tensor.shape, tensor.dtype, device)
-    tensor.copyto(copy)
-    return copy
 
 
 def _self_description(session: Any) -> dict[str, Any]:
@@ -272,9 +221,3 @@ def _received(line: socket.socket, size: int, end: float) -> bytes:
 
 def _plain(target: Any) -> Any:
     return "llvm" if target is None else dict(target) if isinstance(target, Mapping) else target
-
-
-def _reason(error: BaseException) -> str:
-    """What an error says, in one line; of one over there what it said over there."""
-    there = str(error).partition(_RPC_HEAD)[2]
-    return first_line(RPCError(there) if there else error)

@@ -25,7 +25,6 @@ from eqsat_layout.notes import Notes, first_line
 from eqsat_layout.planning.given import as_module
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.plan_space import PlanSpace
-from eqsat_layout.targets.protocol import with_constants
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.tuning.interrupts import watched_interrupts
 from eqsat_layout.tuning.jobs import Formats, Job, contractions, ops_without_job, plan_jobs
@@ -226,8 +225,7 @@ class _Bench:
         """Costs without any measured kernel."""
         if space.own_costs is not None:
             return space.own_costs
-        target = self._runner.target
-        return with_constants(target.roofline(), target.constants(self._database.read()))
+        return self._runner.target.modelled(self._database.read())
 
     def measured(self) -> Callable[[KernelKey], float | None]:
         """What a kernel was measured to take, as far as it is known by now."""

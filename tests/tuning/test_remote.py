@@ -26,7 +26,8 @@ from eqsat_layout.targets.cpu.machine import machine_of
 from eqsat_layout.targets.registry import target
 from eqsat_layout.tuning.measure import measure_kernel, op_kernel
 from eqsat_layout.tuning.probe import Probe
-from eqsat_layout.tuning.remote import Remote, RemoteRunner, _copied
+from eqsat_layout.tuning.remote import Remote, RemoteRunner
+from eqsat_layout.tuning.there import copied
 from eqsat_layout.tuning.tune import tune
 
 pytest.importorskip("tornado", reason="TVM's RPC tracker is made with tornado")
@@ -146,7 +147,7 @@ def test_operands_arrive_as_they_are(device: Remote) -> None:
         loaded: Any = probe._loaded
         for sent, kept in zip(loaded.operands, (x, y), strict=True):
             assert np.array_equal(sent.numpy(), kept)
-            assert np.array_equal(_copied(sent, loaded.session.cpu(0)).numpy(), kept)
+            assert np.array_equal(copied(sent, loaded.session.cpu(0)).numpy(), kept)
         seconds = probe.times(4)
         assert len(seconds) == 4
         assert all(s > 0 for s in seconds)

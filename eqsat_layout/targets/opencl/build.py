@@ -28,35 +28,51 @@ from eqsat_layout.targets.opencl.images import image_of
 from eqsat_layout.targets.opencl.kernels.half import body_in_single_precision, in_single_precision
 from eqsat_layout.targets.opencl.kernels.lowering import as_sources, halves, lowered
 from eqsat_layout.targets.opencl.kernels.sampled import without_needless_guards
-from eqsat_layout.targets.opencl.library import OpenClLibrary, called_by_machine, for_virtual_machine, linked
+from eqsat_layout.targets.opencl.library import (
+    OpenClLibrary,
+    called_by_machine,
+    for_virtual_machine,
+    host_module,
+    linked,
+    tensors_of,
+)
 from eqsat_layout.targets.opencl.profiles import Profile
 
 
-def build(mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes) -> OpenClProgram:
-    """What no work items are found for runs in one, and a note says so."""
+def build(
+    mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes, *, in_order: bool = True
+) -> OpenClProgram:
+    """What no work items are found for runs in one, and a note says so. ``in_order``: sums are added up as stated."""
     mod = without_libraries(mod)
     launched, views = launched_and_views(mod)
-    return _program(mod, views, lowered(_kernels(launched, profile, notes), target))
+    return _program(mod, views, lowered(_kernels(launched, profile, notes, in_order), target))
 
 
-def build_library(mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes) -> OpenClLibrary:
+def build_library(
+    mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes, *, in_order: bool = True
+) -> OpenClLibrary:
     """The same for TVM's virtual machine, on the host that the target names."""
     mod = without_libraries(mod)
     launched, views = launched_and_views(mod)
     machine = for_virtual_machine(mod, views, target)
     called, host = called_by_machine(machine)
-    functions = _kernels(called | launched, profile, notes)
+    functions = _kernels(called | launched, profile, notes, in_order)
     made = halves(functions | host, target, called | launched)
     program: OpenClProgram | None = None
     try:
         program = _program(mod, views, as_sources(made, functions, target))
     except TargetError as reason:  # branches and calls of libraries are left to the virtual machine
         notes.add(f"the library has no program beside it: {reason}")
-    return linked(machine, made, target, program)
+    launching = host_module(made, target)
+    tensors = {name: tensors_of(func) for name, func in called.items()}
+    return OpenClLibrary(linked(machine, launching, target), program, launching, tensors)
 
 
-def _kernels(functions: Mapping[str, Any], profile: Profile, notes: Notes) -> dict[str, Any]:
-    families, alone = (partial(with_work_items, suited=partial(_suited, profile)),), partial(_alone, profile)
+def _kernels(functions: Mapping[str, Any], profile: Profile, notes: Notes, in_order: bool) -> dict[str, Any]:
+    families, alone = (
+        (partial(with_work_items, suited=partial(_suited, profile), in_order=in_order),),
+        partial(_alone, profile),
+    )
     return {name: of_first_family(name, func, families, alone, "work item", notes) for name, func in functions.items()}
 
 

@@ -8,10 +8,10 @@ In: a module of kernels, as :mod:`eqsat_layout.targets.opencl.build` takes it, a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import tvm
 import tvm_ffi
@@ -22,10 +22,12 @@ from tvm.tirx.build import tir_to_runtime
 from tvm.tirx.compilation_pipeline import finalize_host_passes
 from tvm_ffi.registry import remove_global_func
 
+from eqsat_layout.graph.vdevices import buffer_scope
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.executable import without_kernels
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.kernels.lowering import Halves, cleaned
+from eqsat_layout.targets.schedules.accesses import as_int
 
 _POSTPROC: Final = "tvm_callback_opencl_postproc"
 _KERNEL: Final = ir.Op.get("relax.call_tir")
@@ -34,13 +36,24 @@ _ON_HOST: Final = "tirx.is_host_func"
 _turn = threading.RLock()
 
 
+class Tensor(NamedTuple):
+    """A parameter of a PrimFunc."""
+
+    shape: tuple[Any, ...]
+    dtype: str
+    scope: str
+
+
 class OpenClLibrary(vm_build.VMExecutable):  # type: ignore[misc]
     """TVM's executable. ``program``: the same kernels as data, with what the host does with them; ``None`` where a
-    function branches, or calls what is no kernel."""
+    function branches, or calls what is no kernel. ``kernels``: TVM's module of the functions that launch them, and
+    ``tensors`` what each of these is called with."""
 
-    def __init__(self, module: Any, program: OpenClProgram | None) -> None:
+    def __init__(
+        self, module: Any, program: OpenClProgram | None, kernels: Any, tensors: Mapping[str, Sequence[Tensor]]
+    ) -> None:
         super().__init__(module)
-        self.program = program
+        self.program, self.kernels, self.tensors = program, kernels, tensors
 
 
 def for_virtual_machine(mod: tvm.IRModule, views: Collection[str], target: tvm.target.Target) -> tvm.IRModule:
@@ -64,17 +77,31 @@ def called_by_machine(lowered: tvm.IRModule) -> tuple[dict[str, Any], dict[str, 
     return {name: f for name, f in found.items() if name not in host}, host
 
 
-def linked(
-    lowered: tvm.IRModule, made: Halves, target: tvm.target.Target, program: OpenClProgram | None
-) -> OpenClLibrary:
-    """The executable of what :func:`for_virtual_machine` gave, and of its kernels."""
-    host = tvm.target.Target(target.host)
+def tensors_of(func: Any) -> list[Tensor]:
+    """What a PrimFunc is called with; sizes that are no numbers as they stand."""
+    buffers = [p for p in func.params if type(p.ty) is tirx.BufferType]
+    return [Tensor(tuple(map(_size, b.ty.shape)), str(b.ty.dtype), buffer_scope(b)) for b in buffers]
+
+
+def _size(extent: Any) -> Any:
+    known = as_int(extent)
+    return extent if known is None else known
+
+
+def host_module(made: Halves, target: tvm.target.Target) -> Any:
+    """TVM's module of the functions that launch kernels, and of these."""
     with _cleaning_sources():
-        built = tir_to_runtime(finalize_host_passes()(made.packed), {target: made.device}, host)
+        return tir_to_runtime(
+            finalize_host_passes()(made.packed), {target: made.device}, tvm.target.Target(target.host)
+        )
+
+
+def linked(lowered: tvm.IRModule, kernels: Any, target: tvm.target.Target) -> Any:
+    """TVM's module of what :func:`for_virtual_machine` gave, and of :func:`host_module`."""
     builder = relax.ExecBuilder()
     vm_build._vmcodegen(builder, without_kernels(lowered), "bytecode")
     constants = dict(lowered.attrs.get("const_name_to_constant", {})) if lowered.attrs else {}
-    return OpenClLibrary(vm_build._ffi_api.VMLink(builder, target, built, [], constants), program)
+    return vm_build._ffi_api.VMLink(builder, target, kernels, [], constants)
 
 
 @contextmanager

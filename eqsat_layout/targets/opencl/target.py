@@ -8,7 +8,7 @@ host, which :mod:`eqsat_layout.targets.opencl.host` runs where a device is.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
@@ -16,7 +16,6 @@ import tvm
 
 from eqsat_layout.cost.database import Snapshot
 from eqsat_layout.cost.model import CostModel
-from eqsat_layout.graph.graph import Signature
 from eqsat_layout.implementations.layouts import Candidate
 from eqsat_layout.maps import Format, Memory
 from eqsat_layout.notes import Notes
@@ -28,6 +27,7 @@ from eqsat_layout.targets.opencl.costs import ImageRoofline
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.images import memories_of
 from eqsat_layout.targets.opencl.profiles import Profile, profile_of
+from eqsat_layout.targets.protocol import Alone
 from eqsat_layout.targets.registry import parsed
 from eqsat_layout.tir.computation import Computation
 
@@ -65,13 +65,18 @@ class OpenClTarget(DeviceTarget):
         """Channels in texels, each tensor in a buffer or in an image."""
         return candidates(computation, self)
 
-    def costs(self, known: Snapshot, ops: Iterable[Signature] = ()) -> CostModel:
-        """Modelled only: nothing is measured on such devices yet."""
+    def modelled(self, known: Snapshot) -> CostModel:
+        """By what the profile says of its caches."""
         return ImageRoofline(self.profile)
+
+    def on_host(self, host: Mapping[str, Any]) -> OpenClTarget:
+        """With the host of the device."""
+        config = json.loads(str(self.tvm)) | {"host": dict(host)}
+        return make_target(config, self.approx)
 
     def build(self, mod: tvm.IRModule, notes: Notes) -> OpenClProgram:
         """Kernels as OpenCL C, and what the host does with them."""
-        return build(mod, self.tvm, self.profile, notes)
+        return build(mod, self.tvm, self.profile, notes, in_order=not self.approx)
 
 
 class OpenClHostTarget(OpenClTarget):
@@ -81,7 +86,16 @@ class OpenClHostTarget(OpenClTarget):
 
     def build(self, mod: tvm.IRModule, notes: Notes) -> Any:
         """For ``relax.VirtualMachine(executable, tvm.opencl(0))`` in any TVM runtime that has OpenCL."""
-        return build_library(mod, self.tvm, self.profile, notes)
+        return build_library(mod, self.tvm, self.profile, notes, in_order=not self.approx)
+
+    def alone(self, executable: Any) -> Alone | None:
+        """TVM's machine behind RPC makes buffers of the images that it is given."""
+        ((name, tensors), *others) = executable.tensors.items()
+        return None if others else Alone(executable.kernels, name, tensors)
+
+    def on_host(self, host: Mapping[str, Any]) -> OpenClTarget:
+        """It has one."""
+        return self
 
     def saved(self, executable: Any) -> None:
         """It is built anew each time."""

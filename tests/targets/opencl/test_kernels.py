@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 import tvm
-from programs import program
+from programs import constant, program
 from targets.device_cases import conv, nn
 from targets.opencl.running import check
 from tvm import relax
@@ -85,3 +86,40 @@ def test_a_kernel_that_would_write_a_part_of_a_texel_is_refused() -> None:
         with_work_items(scattered)
     with pytest.raises(TargetError, match="kernel scattered writes a part of a texel"):
         lowered({"scattered": alone}, tvm.target.Target({"kind": "opencl", "device": "adreno"}))
+
+
+SUMS: Final[dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]]] = {
+    "all": (op.sum, (64, 300)),
+    "rows_of_no_whole_group": (lambda x: op.max(x, axis=[-1]), (8, 1000)),
+    "softmax": (op.nn.softmax, (4, 1000)),
+    "pixels": (lambda x: op.mean(x, axis=[2, 3], keepdims=True), (1, 32, 28, 28)),
+    "products": (lambda x: op.prod(x, axis=[0]), (500, 4)),
+    "vector_times_matrix": (lambda x: op.matmul(x, constant(2048, 100)), (1, 2048)),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_few_results_are_shared_by_work_items_where_their_order_is_free(name: str) -> None:
+    emit, shape = SUMS[name]
+    mod = program(lambda builder, x: builder.emit(emit(x)), shape)
+    assert "barrier(" in check(mod).source
+    assert "barrier(" not in check(mod, approx=False).source
+
+
+def test_what_starts_from_a_number_of_its_own_is_no_shared_sum() -> None:
+    """Each work item would start from it."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def from_three(x: T.Buffer((1000,), "float32"), y: T.Buffer((1,), "float32")) -> None:
+        for i, k in T.grid(1, 1000):
+            with T.sblock("y"):
+                v_i, v_k = T.axis.remap("SR", [i, k])
+                with T.init():
+                    y[v_i] = T.float32(3)
+                y[v_i] = y[v_i] + x[v_k]
+
+    def body(builder: Any, x: Any) -> Any:
+        func = builder.add_func(from_three, "from_three")
+        return builder.emit(relax.call_tir(func, [x], relax.TensorType((1,), "float32")))
+
+    assert "barrier(" not in check(program(body, (1000,))).source

@@ -22,6 +22,7 @@ from tvm.relax import op
 import eqsat_layout
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.opencl.library import OpenClLibrary
+from eqsat_layout.targets.registry import target as registry_target
 from eqsat_layout.validation.inputs import flat
 
 HOST: Final = {**ADRENO, "host": "llvm"}
@@ -108,3 +109,19 @@ def test_tvms_own_builds_are_left_alone() -> None:
     """Sources are cleaned by a global function, which is gone when the library is made."""
     eqsat_layout.compile(program(chain, SIZE), HOST)
     assert tvm.get_global_func("tvm_callback_opencl_postproc", allow_missing=True) is None
+
+
+def test_a_kernel_that_tuning_times_is_given_what_it_reads() -> None:
+    """Behind RPC TVM's machine makes buffers of images, so kernels are called by themselves."""
+    own = registry_target(HOST)
+    made = eqsat_layout.compile(program(lambda b, x: b.emit(op.nn.relu(x)), (4, 8)), HOST)
+    alone = own.alone(made)
+    assert alone is not None
+    assert [tuple(one) for one in alone.tensors] == [((4, 8), "float32", GLOBAL)] * 2
+    assert own.alone(eqsat_layout.compile(program(several_results, SIZE), HOST)) is None
+
+
+def test_a_device_gets_the_host_that_it_says_it_has() -> None:
+    own = registry_target(ADRENO).on_host({"kind": "llvm", "mtriple": "aarch64-linux-android"})
+    assert str(own.tvm.host.attrs["mtriple"]) == "aarch64-linux-android"
+    assert own.on_host({"kind": "llvm"}) is own

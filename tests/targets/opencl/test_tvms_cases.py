@@ -57,6 +57,11 @@ def multiplied_added_convolved(b: Any, x: Any, w: Any, v: Any, scale: Any, bias:
     return b.emit(nn.conv2d(b.emit(nn.relu(y)), v))
 
 
+def fused_multiply_add(b: Any, x: Any, w: Any, v: Any, scale: Any, bias: Any) -> Any:
+    y = b.emit(op.ewise_fma(b.emit(nn.conv2d(x, w)), scale, bias))
+    return b.emit(nn.conv2d(b.emit(nn.relu(y)), v))
+
+
 def residual(b: Any, x: Any, w1: Any, w2: Any, w3: Any, bias: Any) -> Any:
     first = b.emit(nn.relu(b.emit(op.add(b.emit(nn.conv2d(x, w1, strides=[2, 2])), bias))))
     scaled = b.emit(op.multiply(bias, relax.const(0.15, "float32")))
@@ -114,6 +119,7 @@ CASES: Final[dict[str, Case]] = {
     "broadcast": (after_conv(op.add), [X, W, (26, 26)]),
     "scalar": (after_conv(lambda y: op.add(y, relax.const(1.0, "float32"))), [X, W]),
     "multiplied_added_convolved": (multiplied_added_convolved, [X, W, (4, 4, 3, 3), (2, 4, 26, 26), (2, 4, 26, 26)]),
+    "fused_multiply_add": (fused_multiply_add, [X, W, (4, 4, 3, 3), (2, 4, 26, 26), (2, 4, 26, 26)]),
     "residual": (residual, [WIDE, (32, 32, 2, 2), (32, 32, 1, 1), (32, 32, 2, 2), (1, 32, 1, 1)]),
     "channels_that_fill_no_texel": (
         two_that_join,

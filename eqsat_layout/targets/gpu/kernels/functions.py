@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import tvm
@@ -16,6 +17,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.nests import Nest, inlined, nests_of
+from eqsat_layout.targets.gpu.kernels.shared_sums import shared_sum_of
 from eqsat_layout.targets.gpu.kernels.tiles import tile_of
 from eqsat_layout.targets.gpu.kernels.work_items import kernel_of
 from eqsat_layout.targets.schedules.accesses import as_int
@@ -25,8 +27,8 @@ Suited: TypeAlias = Callable[[Any, list[Nest]], tuple[Any, list[Nest]]]
 """A PrimFunc and its nests as a device can compute them; the PrimFunc's parameters may be others then."""
 
 
-def with_work_items(func: Any, suited: Suited | None = None) -> Any:
-    """``func`` as launches; refused where its blocks are not understood."""
+def with_work_items(func: Any, suited: Suited | None = None, *, in_order: bool = True) -> Any:
+    """``func`` as launches; refused where its blocks are not understood. ``in_order``: sums are added up as stated."""
     nests = inlined(nests_of(hidden(func)), list(func.params))
     if not nests:
         raise Refused("it computes nothing")
@@ -39,10 +41,18 @@ def with_work_items(func: Any, suited: Suited | None = None) -> Any:
             if not any(buffer.same_as(p) for p in parameters):
                 statements.append(tirx.AllocBuffer(buffer))
         if _domain(nest) != 0:
-            statements.append(kernel_of(nest, reduction, tile_of(nest, reduction)))
+            statements.append(_kernel(nest, reduction, in_order))
     statements = statements or [tirx.Evaluate(tirx.IntImm("int32", 0))]
     body = tirx.SeqStmt(statements) if statements[1:] else statements[0]
     return func.with_body(body)
+
+
+def _kernel(nest: Nest, reduction: Nest | None, in_order: bool) -> Any:
+    tile = tile_of(nest, reduction)
+    if not in_order:
+        with suppress(Refused):
+            return shared_sum_of(nest, reduction, tile)
+    return kernel_of(nest, reduction, tile)
 
 
 def may_follow_sums(func: Any) -> bool:

@@ -20,7 +20,7 @@ from eqsat_layout.targets.gpu.kernels.operands import Operands
 from eqsat_layout.targets.gpu.kernels.vectors import LANES, in_vectors, is_image, stores_in_vectors
 from eqsat_layout.tir.structural import structural_map, substitute
 
-_GROUP: Final = 64
+GROUP: Final = 64
 """Work items of a work group."""
 
 
@@ -42,10 +42,12 @@ class Tile:
 
 def kernel_of(nest: Nest, reduction: Nest | None, tile: Tile) -> Any:
     """A statement that launches the work items. ``reduction``: what ``nest`` reads at one place for each element."""
-    return _Kernel(nest, reduction, tile).statement()
+    return Kernel(nest, reduction, tile).statement()
 
 
-class _Kernel:
+class Kernel:
+    """The parts that a kernel is put together of."""
+
     def __init__(self, nest: Nest, reduction: Nest | None, tile: Tile) -> None:
         self._nest, self._tile = nest, tile
         self._reduction = nest if nest.reduced else reduction
@@ -60,7 +62,7 @@ class _Kernel:
 
     def statement(self) -> Any:
         """All of it."""
-        group = min(_GROUP, _power_of_two(self._total))
+        group = min(GROUP, _power_of_two(self._total))
         self._analyzer.bind(self._item.var, tvm.ir.Range(0, group))
         groups = tvm.tirx.ceildiv(self._total, group)
         flat = self._group.var * group + self._item.var
@@ -88,11 +90,11 @@ class _Kernel:
             steps = [self._kept(one, value) for one, value in zip(fresh, values, strict=True)]
             values = [self._loaded(one) for one in fresh]
         steps += [self._kept(one, value) for one, value in zip(accumulators, values, strict=True)]
-        loop = _sequence(steps)
+        loop = sequence(steps)
         for axis in reversed(reduction.reduced):
             loop = tirx.For(axis.var, self._int(0, axis), axis.extent, tirx.ForKind.SERIAL, loop)
         ends = self._stored(self._final_stores(registers), registers)
-        return _sequence([*map(tirx.AllocBuffer, [*accumulators, *fresh]), *starts, loop, ends])
+        return sequence([*map(tirx.AllocBuffer, [*accumulators, *fresh]), *starts, loop, ends])
 
     def _summed(self, reduction: Nest, at: Mapping[Any, Any]) -> Any:
         """One sum: its operands are loaded once, each along those axes of the tile that it moves with."""
@@ -115,14 +117,14 @@ class _Kernel:
         update = self._kept(sums, value)
         if step is not None:
             update = tirx.For(step, self._int(0), self._int(LANES), tirx.ForKind.UNROLLED, update)
-        body = _sequence([*operands.statements, update])
+        body = sequence([*operands.statements, update])
         for var, extent in reversed(loops):
             zero = tirx.IntImm(var.ty.dtype, 0)
             is_one = isinstance(extent, tirx.IntImm) and int(extent) == 1
             body = substitute(body, {var: zero}) if is_one else tirx.For(var, zero, extent, tirx.ForKind.SERIAL, body)
         begin = self._kept(sums, self._placed(start.value, at, registers))
         ends = self._stored(self._final_stores(registers), registers)
-        return _sequence([tirx.AllocBuffer(sums), begin, body, ends])
+        return sequence([tirx.AllocBuffer(sums), begin, body, ends])
 
     def _final_stores(self, registers: Mapping[Any, Any]) -> list[Any]:
         """The nest's own, or for a reduction alone: what the registers hold."""
@@ -144,7 +146,7 @@ class _Kernel:
             own = self._registers(store.buffer)
             target = tirx.BufferStore(store.buffer, self._loaded(own), indices)
             done += [tirx.AllocBuffer(own), self._kept(own, value), self._looped(target)]
-        return _sequence(done)
+        return sequence(done)
 
     def _kept(self, registers: Any, value: Any) -> Any:
         return self._looped(tirx.BufferStore(registers, value, self._at()))
@@ -223,7 +225,7 @@ class _Kernel:
                 values[outer] = self._analyzer.simplify(flat if is_first else tirx.floormod(flat, count))
             flat = tirx.floordiv(flat, count)
         bound = [tirx.Bind(var, value) for var, value in values.items()]
-        return _sequence([*bound, body])
+        return sequence([*bound, body])
 
     def _count(self, number: int, axis: Axis) -> Any:
         size = self._tile.size(number)
@@ -251,8 +253,8 @@ class _Kernel:
 
 def _power_of_two(total: Any) -> int:
     """The least that is not below ``total``."""
-    return 1 << (int(total) - 1).bit_length() if isinstance(total, tirx.IntImm) and int(total) > 0 else _GROUP
+    return 1 << (int(total) - 1).bit_length() if isinstance(total, tirx.IntImm) and int(total) > 0 else GROUP
 
 
-def _sequence(statements: Sequence[Any]) -> Any:
+def sequence(statements: Sequence[Any]) -> Any:
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
