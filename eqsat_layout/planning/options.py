@@ -28,6 +28,8 @@ class Options(TypedDict, total=False):
     ``shapes``: sizes for inputs with symbolic ones, ``{"x": (1, 3, 224, 224)}``; None leaves an axis as it is, and
     several, ``{"x": ((1, 8), 3, 224, 224)}``, make a program for each of them and one for all others; ``range(1, 33)``
     stands for 1, 32 and the powers of two between.
+    ``assume``: what costs take symbolic sizes for that no shape gives, by the names that the plan's notes say,
+    ``{"batch": 8}``; 64 where nothing is said.
     ``precision``: "float16" computes products of a float32 model with operands in half precision; inputs and results
     keep their types, and results differ by what half precision rounds.
     ``inputs``: a tensor, a tuple of them, or a dictionary by names, to trace an ``nn.Module`` with.
@@ -47,6 +49,7 @@ class Options(TypedDict, total=False):
     """
 
     shapes: Mapping[str, Sequence[int | Sequence[int] | None]] | None
+    assume: Mapping[str, int] | None
     inputs: Any
     precision: str | None
     rules: Iterable[str | Path | PythonRule] | None
@@ -109,6 +112,22 @@ def check_limits(given: Any) -> Limits:
     if given is not None and not isinstance(given, Limits):
         raise EqsatError(f"limits must be eqsat_layout.egraph.limits.Limits, got {given!r}")
     return given or Limits()
+
+
+def check_assumed(given: Any, program: Program) -> dict[str, int]:
+    """Sizes by the names of symbols of the program."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(
+        isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in given.values()
+    ):
+        raise EqsatError(f"assume must be a dictionary from names of symbols to sizes, got {given!r}")
+    known = sorted({name for graph in program.graphs for name in graph.symbols})
+    for name in given:
+        if name not in known:
+            near = did_you_mean(str(name), known)
+            raise EqsatError(f"assume: there is no symbol {name!r}; {near}there are {', '.join(known) or 'none'}")
+    return dict(given)
 
 
 def unmet_desires(desired: Any, program: Program) -> Iterator[str]:
