@@ -255,3 +255,20 @@ def test_sums_of_booleans_are_integers_as_in_torch() -> None:
     for got, expected in zip(session.run(None, {session.inputs[0].name: X}), model(x), strict=True):
         assert str(got.dtype) == str(expected.dtype).removeprefix("torch.")
         np.testing.assert_allclose(got, expected.numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [("value_float", 2.5), ("value_floats", [1.5, 2.5, 3.5, 4.5]), ("value_int", 3), ("value_ints", [1, 2, 3, 4])],
+)
+def test_constants_of_onnx_may_be_attributes(attribute: str, value: Any) -> None:
+    """XCiT from torch's exporter raised "no value in Constant"."""
+    onnx = pytest.importorskip("onnx")
+    kind = np.dtype("float32" if "float" in attribute else "int64")
+    made = onnx.helper.make_node("Constant", [], ["c"], **{attribute: value})
+    scaled = onnx.helper.make_node("Mul", ["x", "c"], ["y"])
+    code, numbers = onnx.helper.np_dtype_to_tensor_dtype(kind), (10 * X).astype(kind)
+    x, y = (onnx.helper.make_tensor_value_info(name, code, X.shape) for name in "xy")
+    model = onnx.helper.make_model(onnx.helper.make_graph([made, scaled], "g", [x], [y]))
+    (got,) = eqsat_layout.Session(model).run(None, {"x": numbers})
+    np.testing.assert_allclose(got, numbers * np.asarray(value, kind), rtol=1e-6)
