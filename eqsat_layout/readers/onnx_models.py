@@ -102,8 +102,8 @@ _NUMBERS: Final = {"value_float": "float32", "value_floats": "float32", "value_i
 def _with_tensor(attributes: dict[str, Any]) -> dict[str, Any]:
     """Of a ``Constant``: numbers that are attributes of their own as the tensor that they stand for."""
     helper = importlib.import_module("onnx.numpy_helper")
-    numbers = {name: np.asarray(attributes[name], kind) for name, kind in _NUMBERS.items() if name in attributes}
-    return attributes | {"value": helper.from_array(array) for array in numbers.values()}
+    numbers = [np.asarray(attributes[name], kind) for name, kind in _NUMBERS.items() if name in attributes]
+    return attributes | {"value": helper.from_array(numbers[0])} if numbers else attributes
 
 
 def _counted(inputs: Any) -> Any:
