@@ -12,6 +12,7 @@ import typer
 
 from eqsat_layout.cli.common import (
     ApproxOption,
+    AssumeOption,
     DebugOption,
     PrecisionOption,
     RulesOption,
@@ -20,6 +21,7 @@ from eqsat_layout.cli.common import (
     TargetOption,
     errors,
     make_console,
+    parse_assumed,
     parse_shapes,
     parse_target,
     refuse_overwriting,
@@ -45,13 +47,14 @@ def plan(
     rules: RulesOption = None,
     approx: ApproxOption = True,
     precision: PrecisionOption = None,
+    assume: AssumeOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Print what would be chosen for the model in FILE, as it is compiled. No module is written."""
     console = make_console()
     with errors(debug):
         refuse_overwriting(file, [path for path in (output, html) if path])
-        shapes, parsed_target = parse_shapes(shape), parse_target(target)
+        shapes, parsed_target, assumed = parse_shapes(shape), parse_target(target), parse_assumed(assume)
         from eqsat_layout.cli.stages import Stages
         from eqsat_layout.planning.given import as_module
         from eqsat_layout.planning.pipeline import plan as make_plan
@@ -61,7 +64,7 @@ def plan(
         with stages("read", file.name):
             mod = prepared(as_module(file, {"shapes": shapes, "precision": precision})[0])
         with stages("plan"):
-            found = make_plan(mod, parsed_target, approx=approx, rules=rules)
+            found = make_plan(mod, parsed_target, approx=approx, rules=rules, assume=assumed)
         if output:
             write_plan(found, output)
         if html:
@@ -83,6 +86,7 @@ def compile(
     rules: RulesOption = None,
     approx: ApproxOption = True,
     precision: PrecisionOption = None,
+    assume: AssumeOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Compile the model in FILE to a library, for `run`, `eqsat_layout.Session` and TVM's virtual machine.
@@ -93,7 +97,7 @@ def compile(
     with errors(debug):
         from eqsat_layout.cli.stages import Stages
 
-        shapes = parse_shapes(shape)
+        shapes, assumed = parse_shapes(shape), parse_assumed(assume)
         from eqsat_layout.cli.run import ports_table
         from eqsat_layout.session.library import check_output
         from eqsat_layout.session.session import Session
@@ -106,7 +110,14 @@ def compile(
         stages, notes = Stages(console), list[str]()
         with stages("compile", file.name):
             session = Session(
-                file, target=own, shapes=shapes, rules=rules, approx=approx, precision=precision, notes=notes
+                file,
+                target=own,
+                shapes=shapes,
+                assume=assumed,
+                rules=rules,
+                approx=approx,
+                precision=precision,
+                notes=notes,
             )
         with stages("write", str(destination)):
             session.save(destination)

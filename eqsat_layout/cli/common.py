@@ -42,6 +42,10 @@ PrecisionOption = Annotated[
     str | None,
     typer.Option(metavar="float16", help="Compute the products of a float32 model with operands in half precision."),
 ]
+AssumeOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=SIZE", help="What costs take a symbolic size for, by its name; else 64. Repeatable."),
+]
 RulesOption = Annotated[
     list[Path] | None, typer.Option(metavar="FILE", help="Rule file to use besides the shipped ones. Repeatable.")
 ]
@@ -60,6 +64,17 @@ def parse_shapes(options: Sequence[str] | None) -> dict[str, tuple[Any, ...]] | 
             raise EqsatError(f"--shape {option!r}: expected NAME=SIZE[,SIZE...]")
         shapes[name.strip()] = tuple(map(_size, words))
     return shapes or None
+
+
+def parse_assumed(options: Sequence[str] | None) -> dict[str, int] | None:
+    """``["batch=8"]`` as ``{"batch": 8}``; None for no options."""
+    sizes: dict[str, int] = {}
+    for option in options or ():
+        name, equals, size = option.partition("=")
+        if not name or not equals or not size.strip().isdecimal():
+            raise EqsatError(f"--assume {option!r}: expected NAME=SIZE")
+        sizes[name.strip()] = int(size)
+    return sizes or None
 
 
 def _size(word: str) -> Any:

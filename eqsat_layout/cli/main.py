@@ -15,6 +15,7 @@ import typer
 from eqsat_layout.cli import answers
 from eqsat_layout.cli.common import (
     ApproxOption,
+    AssumeOption,
     DebugOption,
     PrecisionOption,
     RulesOption,
@@ -23,6 +24,7 @@ from eqsat_layout.cli.common import (
     TargetOption,
     errors,
     make_console,
+    parse_assumed,
     parse_layouts,
     parse_shapes,
     parse_target,
@@ -146,6 +148,7 @@ def optimize(
     ] = False,
     approx: ApproxOption = True,
     precision: PrecisionOption = None,
+    assume: AssumeOption = None,
     candidates: Annotated[
         bool,
         typer.Option(
@@ -164,6 +167,7 @@ def optimize(
         check_output(destination)
         refuse_overwriting(file, [destination, *([plan] if plan else []), *([html] if html else [])])
         layouts, shapes = parse_layouts(desired_layout or []), parse_shapes(shape)
+        assumed = parse_assumed(assume)
         parsed_target = parse_target(target)
         stages = Stages(console)
         from eqsat_layout.planning.given import as_module
@@ -183,6 +187,7 @@ def optimize(
                 fallback=fallback,
                 candidates=candidates,
                 approx=approx,
+                assume=assumed,
             )
         with stages("write", str(destination)):
             write_module(found.module, destination)

@@ -45,6 +45,22 @@ def check_limits(given: Any) -> Limits:
     return given or Limits()
 
 
+def check_assumed(given: Any, program: Program) -> dict[str, int]:
+    """Sizes by the names of symbols of the program."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(
+        isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in given.values()
+    ):
+        raise EqsatError(f"assume must be a dictionary from names of symbols to sizes, got {given!r}")
+    known = sorted({name for graph in program.graphs for name in graph.symbols})
+    for name in given:
+        if name not in known:
+            near = did_you_mean(str(name), known)
+            raise EqsatError(f"assume: there is no symbol {name!r}; {near}there are {', '.join(known) or 'none'}")
+    return dict(given)
+
+
 def unmet_desires(desired: Any, program: Program) -> Iterator[str]:
     """Notes on desired layouts of ops that the program does not have."""
     if not isinstance(desired, Mapping):

@@ -28,6 +28,8 @@ class Options(TypedDict, total=False):
     ``shapes``: sizes for inputs with symbolic ones, ``{"x": (1, 3, 224, 224)}``; None leaves an axis as it is, and
     several, ``{"x": ((1, 8), 3, 224, 224)}``, make a program for each of them and one for all others; ``range(1, 33)``
     stands for 1, 32 and the powers of two between.
+    ``assume``: what costs take symbolic sizes for that no shape gives, by the names that the plan's notes say,
+    ``{"batch": 8}``; 64 where nothing is said.
     ``precision``: "float16" computes products of a float32 model with operands in half precision; inputs and results
     keep their types, and results differ by what half precision rounds.
     ``inputs``: a tensor, a tuple of them, or a dictionary by names, to trace an ``nn.Module`` with.
@@ -47,6 +49,7 @@ class Options(TypedDict, total=False):
     """
 
     shapes: Mapping[str, Sequence[int | Sequence[int] | None]] | None
+    assume: Mapping[str, int] | None
     inputs: Any
     precision: str | None
     rules: Iterable[str | Path | PythonRule] | None

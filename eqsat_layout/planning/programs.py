@@ -128,6 +128,8 @@ def _as_text(options: Mapping[str, Any]) -> str | None:
             if len(files) < len(paths):  # what a rule written in Python makes is code of the user's
                 return None
             said[name] = [[str(path), hashlib.sha256(path.read_bytes()).hexdigest()] for path in files]
+        elif name == "assume" and isinstance(value, Mapping):
+            said[name] = {str(symbol): repr(size) for symbol, size in value.items()}
         elif isinstance(value, bool | int | float | str):
             said[name] = value
         else:

@@ -15,6 +15,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from eqsat_layout.cost.assumed import AssumedSizes
 from eqsat_layout.cost.checked import checked_cost_model
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.flows import Spokesman, flow_callbacks, user_flows
@@ -37,7 +38,13 @@ from eqsat_layout.graph.graph import Graph, Program
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.implementations.collect import check_user_candidates, make_offers
 from eqsat_layout.implementations.offers import Offers
-from eqsat_layout.planning.checked_options import check_limits, check_rules, check_time_limit, unmet_desires
+from eqsat_layout.planning.checked_options import (
+    check_assumed,
+    check_limits,
+    check_rules,
+    check_time_limit,
+    unmet_desires,
+)
 from eqsat_layout.planning.clock import Clock
 from eqsat_layout.planning.options import Options, check_names
 from eqsat_layout.targets.protocol import Target
@@ -57,6 +64,7 @@ class Search:
     spokesmen: Mapping[str, Spokesman]
     offers: Offers
     builders: Mapping[str, Builder] = field(default_factory=dict)
+    assumed: Mapping[str, int] = field(default_factory=dict)
 
 
 def search_of(
@@ -89,7 +97,9 @@ def search_of(
     with clock.stage("candidates"):
         offers = _offers(program, target, options, spoken.by_key)
         costs = costs_of(program) if own_model is None else checked_cost_model(own_model)
-    return Search(target, program, commands, costs, time_limit, limits, clock, spoken.by_key, offers, builders)
+        assumed = check_assumed(options.get("assume"), program)
+        costs = AssumedSizes(costs, assumed) if assumed else costs
+    return Search(target, program, commands, costs, time_limit, limits, clock, spoken.by_key, offers, builders, assumed)
 
 
 def plan_regions(search: Search) -> list[Region]:

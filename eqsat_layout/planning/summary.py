@@ -6,7 +6,7 @@ out when asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,13 +47,14 @@ def _desires(region: Region, written: float | None) -> Iterator[str]:
         )
 
 
-def _assumed_sizes(program: Program) -> Iterator[str]:
+def _assumed_sizes(program: Program, assumed: Mapping[str, int]) -> Iterator[str]:
     """What costs take the sizes for that are known at run time only."""
     symbols = sorted({name for graph in program.graphs for name in graph.symbols})
     if symbols:
+        sizes = ", ".join(f"{name} for {assumed.get(name, SYMBOL_SIZE)}" for name in symbols)
         yield (
-            f"costs take each symbolic size for {SYMBOL_SIZE}: {', '.join(symbols)}; shapes= (--shape) gives sizes, "
-            "and several for one axis make a program for each"
+            f"costs take symbolic sizes as assumed: {sizes}; assume= (--assume) gives others, shapes= (--shape) sizes "
+            "that are known, and several for one axis make a program for each"
         )
 
 
@@ -79,7 +80,7 @@ def _gained_nothing(regions: Sequence[Region], search: Search, teller: Teller, s
 def summarise(make_module: Callable[[], Any], regions: Sequence[Region], search: Search) -> Plan:
     """The plan of the ``regions``; ``make_module`` writes it down."""
     program, costs, teller = search.program, search.costs, Teller(search)
-    notes = [*program.notes, *_assumed_sizes(program), *_kept_back(teller)]
+    notes = [*program.notes, *_assumed_sizes(program, search.assumed), *_kept_back(teller)]
     written = [_written_cost(region, program, costs) for region in regions]
     for region, cost in zip(regions, written, strict=True):
         notes += [*region.saturated.notes, *_desires(region, cost)]

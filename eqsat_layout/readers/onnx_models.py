@@ -13,8 +13,9 @@ import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import tvm
 
 from eqsat_layout.readers.external_data import check_locations
@@ -69,6 +70,8 @@ def _importer() -> Any:
             positions = _counted(inputs) if op_name == "Range" else None
             if positions is not None:
                 return self.bb.normalize(positions)
+            if op_name == "Constant":
+                attrs = _with_tensor(attrs)
             made = super()._convert_operator(op_name, inputs, attrs, opset)
             name = attrs["tvm_custom"]["name"]
             if not name or self._is_inside or not _is_of_numbers(made):
@@ -91,6 +94,16 @@ def _importer() -> Any:
                 self._is_inside = outside
 
     return Importer()
+
+
+_NUMBERS: Final = {"value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64"}
+
+
+def _with_tensor(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Of a ``Constant``: numbers that are attributes of their own as the tensor that they stand for."""
+    helper = importlib.import_module("onnx.numpy_helper")
+    numbers = [np.asarray(attributes[name], kind) for name, kind in _NUMBERS.items() if name in attributes]
+    return attributes | {"value": helper.from_array(numbers[0])} if numbers else attributes
 
 
 def _counted(inputs: Any) -> Any:

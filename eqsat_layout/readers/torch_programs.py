@@ -36,10 +36,22 @@ def from_program(program: Any) -> Model:
     inputs = tuple(map(str, program.graph_signature.user_inputs))
     if all(tensor.layout == torch.strided for tensor in program.state_dict.values()):
         program = program.run_decompositions()
+        _say_types(program)
     importer = ExportedProgramImporter()
     module = importer.from_exported_program(program, False, False, False, None)
     names = {made: name for node, made in importer.env.items() if (name := _name(node)) and _is_var(made)}
     return Model(with_names(module, names), inputs)
+
+
+def _say_types(program: Any) -> None:
+    """Results whose type torch works out are given it by name: the frontend takes the sums of booleans for booleans."""
+    for node in program.graph.nodes:
+        names = [argument.name for argument in getattr(getattr(node.target, "_schema", None), "arguments", ())]
+        given = [getattr(value, "meta", {}).get("val") for value in (node, *node.args[:1])]
+        types = [getattr(value, "dtype", None) for value in given]
+        is_open = "dtype" in names[len(node.args) :] and node.kwargs.get("dtype") is None
+        if is_open and None not in types and len(set(types)) > 1:
+            node.kwargs = {**node.kwargs, "dtype": types[0]}
 
 
 def _is_var(made: Any) -> bool:

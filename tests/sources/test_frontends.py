@@ -240,3 +240,35 @@ def test_positions_up_to_a_size_are_as_many() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     (y,) = eqsat_layout.Session(model).run(None, {"x": X})
     np.testing.assert_array_equal(y, (X + np.arange(4, dtype="float32")).ravel())
+
+
+def test_sums_of_booleans_are_integers_as_in_torch() -> None:
+    """GPT-2 numbers its tokens by a cumulative sum of a mask, which TVM's frontend took for booleans."""
+    torch = pytest.importorskip("torch")
+
+    class Counting(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return (x > 0).cumsum(-1), (x > 0).sum(-1), x.sum(0, dtype=torch.float64)
+
+    model, x = Counting(), torch.from_numpy(X)
+    session = eqsat_layout.Session(torch.export.export(model, (x,)))
+    for got, expected in zip(session.run(None, {session.inputs[0].name: X}), model(x), strict=True):
+        assert str(got.dtype) == str(expected.dtype).removeprefix("torch.")
+        np.testing.assert_allclose(got, expected.numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [("value_float", 2.5), ("value_floats", [1.5, 2.5, 3.5, 4.5]), ("value_int", 3), ("value_ints", [1, 2, 3, 4])],
+)
+def test_constants_of_onnx_may_be_attributes(attribute: str, value: Any) -> None:
+    """XCiT from torch's exporter raised "no value in Constant"."""
+    onnx = pytest.importorskip("onnx")
+    kind = np.dtype("float32" if "float" in attribute else "int64")
+    made = onnx.helper.make_node("Constant", [], ["c"], **{attribute: value})
+    scaled = onnx.helper.make_node("Mul", ["x", "c"], ["y"])
+    code, numbers = onnx.helper.np_dtype_to_tensor_dtype(kind), (10 * X).astype(kind)
+    x, y = (onnx.helper.make_tensor_value_info(name, code, X.shape) for name in "xy")
+    model = onnx.helper.make_model(onnx.helper.make_graph([made, scaled], "g", [x], [y]))
+    (got,) = eqsat_layout.Session(model).run(None, {"x": numbers})
+    np.testing.assert_allclose(got, numbers * np.asarray(value, kind), rtol=1e-6)

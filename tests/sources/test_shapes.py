@@ -12,7 +12,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import eqsat_layout
-from eqsat_layout.errors import InputError
+from eqsat_layout.errors import EqsatError, InputError
 from eqsat_layout.sources.shapes import with_shapes
 from eqsat_layout.sources.source import source_of
 
@@ -126,8 +126,31 @@ def test_several_sizes_that_do_not_fit_name_the_input(shapes: Any, says: str) ->
 
 
 def test_a_plan_says_what_sizes_its_costs_assume() -> None:
-    said = [note for note in eqsat_layout.plan(Net).notes if note.startswith("costs take each symbolic size for 64")]
-    assert len(said) == 1
-    assert "n" in said[0].partition(":")[2]
-    sized = eqsat_layout.plan(Net, shapes={"image": (1, 3, 8, 8)})
-    assert not [note for note in sized.notes if "symbolic" in note]
+    def said(**options: Any) -> list[str]:
+        return [note for note in eqsat_layout.plan(Net, **options).notes if note.startswith("costs take symbolic")]
+
+    (usual,) = said()
+    assert "n for 64" in usual
+    (asked,) = said(assume={"n": 8})
+    assert "n for 8" in asked
+    assert not said(shapes={"image": (1, 3, 8, 8)})
+
+
+def test_costs_follow_the_sizes_that_are_assumed() -> None:
+    costs = [eqsat_layout.plan(Net, assume={"n": size, "h": 8}).cost for size in (1, 64, 1024)]
+    assert costs == sorted(costs)
+    assert costs[0] < costs[-1]
+
+
+@pytest.mark.parametrize(
+    ("assume", "says"),
+    [
+        ({"m": 8}, "assume: there is no symbol 'm'; there are h, n"),
+        ({"n": 0}, "assume must be a dictionary from names of symbols to sizes, got {'n': 0}"),
+        ([8], "assume must be a dictionary from names of symbols to sizes, got [8]"),
+    ],
+)
+def test_sizes_that_can_not_be_assumed_are_refused(assume: Any, says: str) -> None:
+    with pytest.raises(EqsatError) as error:
+        eqsat_layout.plan(Net, assume=assume)
+    assert str(error.value) == says
