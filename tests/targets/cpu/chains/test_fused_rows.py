@@ -148,3 +148,18 @@ def test_a_reduction_of_another_kind_stays():
     y = te.compute(x.shape, lambda i, j: x[i, j] - low[i], name="y")
     func = te.create_prim_func([x, y], index_dtype_override="int64")
     assert in_whole_vectors(new_schedule(func), 16) is None
+
+
+@pytest.mark.parametrize("width", [24, 40, 168])
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_a_stage_reads_two_sums_of_one_shape(rows, width):
+    """One of the two was no operand of what was made of them, so that it was worked out after: EdgeNeXt gave NaN."""
+    x = te.placeholder((rows, width), name="x")
+    k, m = (te.reduce_axis((0, width), name) for name in "km")
+    mean = te.compute((rows,), lambda i: te.sum(x[i, k], axis=k), name="total")
+    spread = te.compute((rows,), lambda i: te.sum((x[i, m] - mean[i] / width) * (x[i, m] - mean[i] / width), axis=m))
+    y = te.compute(x.shape, lambda i, j: (x[i, j] - mean[i] / width) * te.rsqrt(spread[i] / width), name="y")
+    array = np.random.default_rng(0).standard_normal((rows, width)).astype("float32")
+    _, got = run(te.create_prim_func([x, y], index_dtype_override="int64"), array)
+    wanted = (array - array.mean(-1, keepdims=True)) / array.std(-1, keepdims=True)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
