@@ -15,7 +15,12 @@ from eqsat_layout.implementations.algorithms.convolution import Convolution, con
 from eqsat_layout.implementations.algorithms.groups import grouped, merged, why_not_grouped, why_not_merged
 from eqsat_layout.implementations.algorithms.im2col import im2col, why_not_im2col
 from eqsat_layout.implementations.algorithms.taps import taps_apart, why_not_taps_apart
-from eqsat_layout.implementations.algorithms.transposed import transposed, why_not_transposed
+from eqsat_layout.implementations.algorithms.transposed import (
+    transposed,
+    transposed_in_planes,
+    why_not_in_planes,
+    why_not_transposed,
+)
 from eqsat_layout.implementations.algorithms.winograd import why_not_winograd, winograd, winograd_growth
 from eqsat_layout.tir.computation import Computation
 
@@ -76,6 +81,7 @@ ALGORITHMS: Final = (
     _winograd(2, 7),
     Algorithm("im2col", False, im2col, reason=why_not_im2col),
     Algorithm("transposed", True, transposed, reason=why_not_transposed),
+    Algorithm("transposed in planes", True, transposed_in_planes, reason=why_not_in_planes),
     Algorithm("taps apart", True, taps_apart, reason=why_not_taps_apart),
     Algorithm("groups", False, grouped, grouped=True, reason=why_not_grouped),
     _groups_of(8),

@@ -8,7 +8,7 @@ convolution, Shi et al. 2016, arXiv:1609.05158). The same products are added up 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import tvm
 from tvm import relax, te, tirx
@@ -16,17 +16,29 @@ from tvm import relax, te, tirx
 from eqsat_layout.implementations.algorithms.convolution import Convolution
 from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by, padded
 
+_FEW_CHANNELS: Final = 7
+"""Of the result, that fill no vector."""
+
 
 def transposed(conv: Convolution) -> tvm.IRModule | None:
     """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` for data that is not stretched.
 
     For windows along two axes.
     """
-    if why_not_transposed(conv) is not None:
-        return None
+    return _module(conv, _TransposedStages(conv)) if why_not_transposed(conv) is None else None
+
+
+def transposed_in_planes(conv: Convolution) -> tvm.IRModule | None:
+    """The same with a plane for each place between elements, in which neighbours are neighbours in the data too.
+
+    For results of few channels, whose vectors run along a row: the last layer of what makes images.
+    """
+    return _module(conv, _Planes(conv)) if why_not_in_planes(conv) is None else None
+
+
+def _module(conv: Convolution, stages: _TransposedStages) -> tvm.IRModule:
     builder = relax.BlockBuilder()
     data, kernel, params = operands(conv)
-    stages = _TransposedStages(conv)
     with builder.function("main", params):
         with builder.dataflow():
             taps = builder.emit_te(stages.taps, kernel, primfunc_name_hint="transposed_kernel")
@@ -48,6 +60,13 @@ def why_not_transposed(conv: Convolution) -> str | None:
     return None
 
 
+def why_not_in_planes(conv: Convolution) -> str | None:
+    """Why it has no planes; None where it has."""
+    if conv.channels[1] > _FEW_CHANNELS:
+        return f"its {conv.channels[1]} channels fill vectors"
+    return why_not_transposed(conv)
+
+
 class _TransposedStages:
     """The stages as tensor expressions. Place ``h`` of the result is place ``h % stretch`` of element ``h // stretch``.
 
@@ -55,11 +74,16 @@ class _TransposedStages:
     first is ``(before - a) % stretch``, and the others follow at steps of ``stretch``.
     """
 
-    def __init__(self, conv: Convolution):
-        self._conv = conv
-        self._before = (conv.padding[0][0], conv.padding[1][0])
+    order: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
+    """Axes of the product that are n, o, h, a, w and b: as they come to lie."""
+
+    def __init__(self, conv: Convolution, skipped: tuple[int, int] = (0, 0)):
+        """``skipped``: places before the first of the result, which count as the first of element 0."""
+        self._conv, self._skipped = conv, skipped
+        self._before = tuple(before + by for (before, _), by in zip(conv.padding, skipped, strict=True))
         self._count = tuple(-(-w // s) for w, s in zip(conv.windows, conv.stretches, strict=True))
-        self._elements = tuple(-(-size // s) for size, s in zip(conv.out_size, conv.stretches, strict=True))
+        sizes = zip(conv.out_size, skipped, conv.stretches, strict=True)
+        self._elements = tuple(-(-(size + by) // s) for size, by, s in sizes)
 
     def taps(self, kernel: te.Tensor) -> te.Tensor:
         """(a, b, r, q, i, o): element r of the window's elements that place a needs; 0 where it needs fewer."""
@@ -81,7 +105,7 @@ class _TransposedStages:
         return tirx.floormod(self._before[axis] - place, self._conv.stretches[axis])
 
     def places(self, data: te.Tensor, taps: te.Tensor) -> te.Tensor:
-        """(n, o, h, a, w, b): the result at place (a, b) of element (h, w), which is where it comes to lie."""
+        """The result at place (a, b) of element (h, w)."""
         conv = self._conv
         before = [max(0, -min(offsets)) for offsets in self._offsets]
         after = [
@@ -95,13 +119,14 @@ class _TransposedStages:
             te.reduce_axis((0, e), name) for e, name in zip((conv.channels[0], *self._count), "crq", strict=True)
         )
 
-        def element(n: Any, o: Any, h: Any, a: Any, w: Any, b: Any) -> Any:
+        def element(*indices: Any) -> Any:
+            n, o, h, a, w, b = (indices[axis] for axis in self.order)
             starts = [self._start(0, a) + before[0], self._start(1, b) + before[1]]
             index = ordered_by(conv.data, (n, c, h + starts[0] + r, w + starts[1] + q))
             return te.sum(around(*index) * taps[a, b, r, q, c, o], axis=[c, r, q])
 
         rows, columns = zip(self._elements, conv.stretches, strict=True)
-        shape = (conv.batch, conv.channels[1], *rows, *columns)
+        shape = ordered_by(self.order, (conv.batch, conv.channels[1], *rows, *columns))
         return te.compute(shape, element, name="transposed_product")
 
     @property
@@ -124,8 +149,20 @@ class _TransposedStages:
 
         def element(*indices: Any) -> Any:
             n, o, y, x = (indices[axis] for axis in conv.result)
-            return places[n, o, y // s, y % s, x // t, x % t]
+            y, x = y + self._skipped[0], x + self._skipped[1]
+            return places(*ordered_by(self.order, (n, o, y // s, y % s, x // t, x % t)))
 
         return te.compute(
             ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size)), element, name="places"
         )
+
+
+class _Planes(_TransposedStages):
+    """The product as (n, a, b, o, h, w). All places of an element begin with the same element of the data."""
+
+    order = (0, 3, 4, 1, 5, 2)
+
+    def __init__(self, conv: Convolution):
+        borders = zip(conv.padding, conv.stretches, strict=True)
+        rows, columns = ((stretch - 1 - before) % stretch for (before, _), stretch in borders)
+        super().__init__(conv, (rows, columns))

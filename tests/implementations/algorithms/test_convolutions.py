@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tvm import relax, te, tirx
 from tvm.relax import op
 
+import eqsat_layout
 from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.implementations.algorithms import ALGORITHMS, convolution_of
 from eqsat_layout.implementations.algorithms.winograd import matrices
@@ -182,9 +183,22 @@ def test_transposed_convolutions_of_any_shape(size: Any, window: Any, stretch: A
     call, params = called_transposed((2, 3, *size), (3, 5, *window), **attrs)
     if min(int(e) for e in call.ty.shape) < 1:
         return
-    (own,) = [a for a in ALGORITHMS if a.name == "transposed"]
-    found = error(call, params, own)
-    assert found is None or found < 1e-5
+    for name in ("transposed", "transposed in planes"):
+        (own,) = [a for a in ALGORITHMS if a.name == name]
+        found = error(call, params, own)
+        assert found is None or found < 1e-5, name
+
+
+def test_a_transposed_convolution_to_few_channels_has_vectors_along_rows() -> None:
+    """A network that makes images larger took 2.8 times as long as ONNX Runtime, 0.6 times now."""
+    call, params = called_transposed((1, 16, 32, 32), (16, 1, 9, 9), strides=[3, 3], padding=[4] * 4)
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            result = builder.emit_output(call)
+        builder.emit_func_output(result)
+    planned = eqsat_layout.plan(builder.get(), "llvm")
+    assert planned.cost < planned.input_cost / 2
 
 
 @given(
@@ -223,7 +237,7 @@ def test_a_transposed_convolution_has_no_zeros_left() -> None:
     assert (conv.stretches, conv.flipped, conv.padding) == ((2, 2), (True, True), ((1, 1), (1, 1)))
     (own,) = [a for a in ALGORITHMS if a.name == "transposed"]
     assert "transposed_pad" not in own.build(conv).script()
-    assert [a.name for a in ALGORITHMS if a.of(conv) is not None] == ["transposed"]
+    assert [a.name for a in ALGORITHMS if a.of(conv) is not None] == ["transposed", "transposed in planes"]
 
 
 @pytest.mark.parametrize("condition", ["inside", "odd columns too", "less"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.machines import AVX512
-from tvm import te, tirx
+from tvm import relax, te, tirx
 
+from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.model.chain import row_axes
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
@@ -148,3 +150,23 @@ def test_a_reduction_of_another_kind_stays():
     y = te.compute(x.shape, lambda i, j: x[i, j] - low[i], name="y")
     func = te.create_prim_func([x, y], index_dtype_override="int64")
     assert in_whole_vectors(new_schedule(func), 16) is None
+
+
+@pytest.mark.parametrize("width", [24, 40, 168])
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_a_stage_reads_two_sums_of_one_shape(rows, width):
+    """One of the two was no operand of what was made of them, so that it was worked out after: EdgeNeXt gave NaN."""
+    shapes = {"x": (rows, width), "scale": (width,), "shift": (width,)}
+    params = [relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in shapes.items()]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        builder.emit_func_output(builder.emit(relax.op.nn.layer_norm(*params, axes=[-1], epsilon=1e-6)))
+    (func,) = [f for f in legalize(builder.get()).functions.values() if isinstance(f, tirx.PrimFunc)]
+    scheduled = schedule_primfunc(func.with_attr("global_symbol", "main"), replace(AVX512, cores=1))
+    library = build_scheduled(tvm.IRModule({"main": scheduled}), normalize_target())
+    array = np.random.default_rng(0).standard_normal((rows, width)).astype("float32")
+    got = tvm.runtime.tensor(np.zeros_like(array))
+    given = array, np.ones(width, "float32"), np.zeros(width, "float32")
+    library["main"](*map(tvm.runtime.tensor, given), got)
+    wanted = (array - array.mean(-1, keepdims=True)) / array.std(-1, keepdims=True)
+    np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-4, atol=1e-5)
