@@ -26,7 +26,7 @@ def check_operands(nodes: Sequence[Any]) -> None:
             wanted = _operands_of(name)
             if wanted is not None and count != wanted:
                 raise UnsafeOperandsError(f"gives {name} {count} operands, which takes {wanted}")
-        elif kind == "relax.expr.TupleGetItem" and {"tuple_value", "index"} <= data.keys():
+        elif kind == "ir.TupleGetItem" and {"tuple_value", "index"} <= data.keys():
             count = _fields(nodes, data["tuple_value"])
             if count is not None and not 0 <= data["index"] < count:
                 raise UnsafeOperandsError(f"takes item {data['index']} of a tuple of {count}")
@@ -35,7 +35,7 @@ def check_operands(nodes: Sequence[Any]) -> None:
 @functools.cache
 def _operands_of(name: str) -> int | None:
     """None where it takes any number, or is no op of kernels: those of Relax TVM counts itself, by their own rules."""
-    if not name.startswith("tirx."):
+    if not name.startswith(("tirx.", "prim.")):
         return None
     try:
         count = int(tvm.ir.Op.get(name).num_inputs)
