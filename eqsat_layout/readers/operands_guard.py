@@ -27,9 +27,9 @@ def check_operands(nodes: Sequence[Any]) -> None:
             if wanted is not None and count != wanted:
                 raise UnsafeOperandsError(f"gives {name} {count} operands, which takes {wanted}")
         elif kind == "ir.TupleGetItem" and {"tuple_value", "index"} <= data.keys():
-            count = _fields(nodes, data["tuple_value"])
-            if count is not None and not 0 <= data["index"] < count:
-                raise UnsafeOperandsError(f"takes item {data['index']} of a tuple of {count}")
+            fields = _fields(nodes, data["tuple_value"])
+            if fields is not None and not 0 <= data["index"] < fields:
+                raise UnsafeOperandsError(f"takes item {data['index']} of a tuple of {fields}")
 
 
 @functools.cache
