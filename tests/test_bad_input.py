@@ -260,7 +260,18 @@ def only_tir() -> Any:
     return Mod
 
 
+def item_of_an_item() -> tvm.IRModule:
+    """The inner one has no type until the function is normalised."""
+    number = relax.TensorType((), "int32")
+    whole = relax.Var("t", relax.TupleType([relax.TupleType([number])]))
+    item = relax.Var("r", number)
+    binding = relax.VarBinding(item, relax.TupleGetItem(relax.TupleGetItem(whole, 0), 0))
+    body = relax.SeqExpr([relax.BindingBlock([binding])], item)
+    return tvm.IRModule({"main": relax.Function([whole], body, number).with_attr("global_symbol", "main")})
+
+
 MODULE_ROWS = [
+    Row("an expression without a type", options(), MalformedModuleError, ["main", "Normalize"], mod=item_of_an_item),
     Row("nothing", options(), MalformedModuleError, ["NoneType"], mod=lambda: None),
     Row("a path to nothing", options(), EqsatError, ["model.onnx", "No such file"], mod=lambda: "model.onnx"),
     Row("a function", options(), MalformedModuleError, ["Function"], mod=lambda: relu_chain()["main"]),

@@ -123,9 +123,15 @@ class Database:
     def digest(self) -> str:
         """What stands for all that :meth:`read` gives."""
         try:
-            return hashlib.sha256((self.directory / _FILE).read_bytes()).hexdigest()
+            return hashlib.sha256(self._bytes()).hexdigest()
         except OSError:
             return ""
+
+    def _bytes(self) -> bytes:
+        """The whole file; ``OSError`` for what would never come to an end."""
+        if self.path.exists() and not self.path.is_file() and not self.path.is_dir():
+            raise OSError(0, "a pipe or a device")
+        return self.path.read_bytes()
 
     def read(self) -> Snapshot:
         """All records. Never raises: what can't be read is left out, and ``notes`` say so."""
@@ -135,9 +141,7 @@ class Database:
         damaged: list[int] = []
         unknown = 0
         try:
-            if self.path.exists() and not self.path.is_file() and not self.path.is_dir():
-                raise OSError(0, "a pipe or a device")
-            data = self.path.read_bytes()
+            data = self._bytes()
         except FileNotFoundError:
             data = b""
         except OSError as error:

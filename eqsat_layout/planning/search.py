@@ -136,6 +136,13 @@ def check_module(mod: Any) -> None:
         relax.analysis.well_formed(mod, check_ty=False)
     except ILL_TYPED as error:
         raise MalformedModuleError(f"the module is not well formed: {str(error).strip()}") from error
+    for var, function in mod.functions_items():
+        try:
+            relax.analysis.free_symbolic_vars(function) if isinstance(function, relax.Function) else ()
+        except ILL_TYPED as error:
+            raise MalformedModuleError(
+                f"{var.name_hint}: an expression has no type; relax.transform.Normalize() gives it one"
+            ) from error
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import tvm
 from tvm_ffi import core
 
 from eqsat_layout.readers.calls_guard import UnsafeCallError, check_calls
+from eqsat_layout.readers.operands_guard import UnsafeOperandsError, check_operands
 from eqsat_layout.readers.script_words import OWN_FUNCTIONS
 
 LARGEST: Final = 4 << 30
@@ -63,7 +64,8 @@ def checked_json(text: str) -> str:
     _check_nodes(nodes)
     try:
         check_calls(nodes)
-    except UnsafeCallError as error:
+        check_operands(nodes)
+    except (UnsafeCallError, UnsafeOperandsError) as error:
         raise UnsafeGraphError(str(error)) from None
     return json.dumps({"root_index": root, "nodes": nodes, "metadata": _metadata(graph)})
 

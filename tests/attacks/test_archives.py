@@ -287,3 +287,4 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     database = Database(tmp_path)
     os.mkfifo(database.path)
     assert "a pipe or a device" in " ".join(database.read().notes)
+    assert database.digest() == ""

@@ -112,7 +112,11 @@ def lifted(function: Callable[..., Array], codes: Sequence[Code]) -> Code:
 
 
 def chosen(condition: Code, yes: Code, no: Code) -> Code:
-    """``yes`` where the condition holds, ``no`` elsewhere; each is asked for where it is chosen only."""
+    """``yes`` where the condition holds, ``no`` elsewhere; each is asked for where it is chosen only.
+
+    Where the condition is not defined, neither is the result, and what is asked for is what the condition happens to be
+    in that world: as in a run, an index that is not defined and the test that guards it are one number.
+    """
     test, left, right = condition.run, yes.run, no.run
     asks_left, asks_right = yes.unsafe, no.unsafe
 

@@ -447,6 +447,15 @@ def until_enough(x: T.Buffer((4,), "float32"), at: T.Buffer((4,), "int32"), y: T
 ONES = Masked.of(np.ones((1, 4), "float32"))
 
 
+def test_an_index_that_is_not_defined_is_what_its_own_guard_lets_through() -> None:
+    """Guard and index are one number, whatever it is: the guard keeps -1 out, and would keep nothing else out."""
+    known = np.array([[True, True, False, True]])
+    (result,) = run_prim_func(gather, [ONES, Masked(np.array([[0, 1, -1, 3]], "int32"), known)])
+    np.testing.assert_array_equal(result.defined, known)
+    with pytest.raises(InterpreterError):
+        run_prim_func(gather, [ONES, Masked(np.array([[0, 1, 7, 3]], "int32"), known)])
+
+
 @pytest.mark.parametrize(
     ("func", "what"), [(wild_store, "wild_store: stores outside of y"), (wild_read, "wild_read: reads outside of x")]
 )
