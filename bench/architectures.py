@@ -82,6 +82,7 @@ def _timm(name: str) -> Callable[[], nn.Module]:
         zoo.torchvision()
         import timm
 
+        timm.layers.set_fused_attn(False)  # torch's ONNX exporter knows attention over four axes only
         return timm.create_model(name)
 
     return make
@@ -179,7 +180,7 @@ _OTHERS: tuple[tuple[str, str, Callable[[], nn.Module], Sample], ...] = (
     ("video", "r3d_18", _video("r3d_18"), _random(3, 8, 112, 112)),
     ("video", "mc3_18", _video("mc3_18"), _random(3, 8, 112, 112)),
     ("video", "r2plus1d_18", _video("r2plus1d_18"), _random(3, 8, 112, 112)),
-    ("video", "s3d", _video("s3d"), _random(3, 16, 128, 128)),
+    ("video", "s3d", _video("s3d"), _random(3, 16, 224, 224)),
     ("volumes", "unet3d", own_networks.UNet3d, _random(1, 32, 48, 48)),
     ("super-resolution", "sub_pixel_net", own_networks.sub_pixel_net, _image(120)),
     ("super-resolution", "residual_upscaler", own_networks.residual_upscaler, _image(99)),
