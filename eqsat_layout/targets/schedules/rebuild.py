@@ -56,7 +56,8 @@ def storing_block(iters: Sequence[Any], name: str, body: Any, init: Any = None, 
     reads: list[Any] = []
     for load in nodes_of(body, tvm.ir.TensorLoad):
         point = _point(load.source, load.indices)
-        if not load.source.same_as(body.buffer) and not any(tvm_ffi.structural_equal(point, one) for one in reads):
+        same = (one for one in reads if one.source.same_as(load.source))  # TVM takes a buffer for any other like it
+        if not load.source.same_as(body.buffer) and not any(tvm_ffi.structural_equal(point, one) for one in same):
             reads.append(point)
     writes = [_point(body.buffer, body.indices)]
     return under_loops(s_tir.SBlock(list(iters), reads, writes, name, body, init, annotations=annotations))
