@@ -78,7 +78,7 @@ def _is_held(torch: Any, one: Any) -> bool:
 
 
 def _numbers(graph: Any) -> list[int]:
-    """The inputs that are numbers of the model, such as the eps of a norm: Dynamo gives these where sizes are dynamic."""
+    """The inputs that are numbers of the model, as the eps of a norm: Dynamo gives these where sizes are dynamic."""
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
     users = [[(user.op, user.target) for user in node.users] for node in inputs]
     return [i for i, own in enumerate(users) if own and all(one == ("call_method", "item") for one in own)]
