@@ -6,9 +6,10 @@ compiled, or as torch has it, with a line in the log that says why. Parameters a
 
 from __future__ import annotations
 
+import copy
 import importlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from eqsat_layout.errors import EqsatError
@@ -41,14 +42,17 @@ class _Compiled:
         self._torch, self._graph = torch, graph
         self._held = [(i, one) for i, one in enumerate(examples) if _is_held(torch, one)]
         held = dict(self._held)
-        self._tensors = [i for i, one in enumerate(examples) if isinstance(one, torch.Tensor) and i not in held]
+        self._numbers = {i: examples[i].item() for i in _numbers(graph) if i not in held}
+        known = held.keys() | self._numbers.keys()
+        self._tensors = [i for i, one in enumerate(examples) if isinstance(one, torch.Tensor) and i not in known]
         given = [examples[i] for i in self._tensors]
         if torch.is_grad_enabled() and any(one.requires_grad for one in (*held.values(), *given)):
             raise EqsatError("gradients are wanted: call it under torch.no_grad() or torch.inference_mode()")
         if any(one.device.type != "cpu" for one in (*held.values(), *given)):
             raise EqsatError("tensors that are not on the CPU")
         self._versions = self._held_versions()
-        self._session = Session(_exported(torch, graph, held, self._tensors, examples), **options)
+        plain = _with_numbers(torch, graph, self._numbers)
+        self._session = Session(_exported(torch, plain, held, self._tensors, examples), **options)
         self._names = [spec.name for spec in self._session.inputs]
         if strange := [str(spec) for spec in self._session.outputs if not hasattr(torch, spec.dtype)]:
             raise EqsatError(f"a result is {strange[0]}")
@@ -57,6 +61,9 @@ class _Compiled:
         """Results as the graph gives them: a tuple."""
         if self._held_versions() != self._versions:
             _logger.warning("torch runs a graph itself: its parameters were changed after it was compiled")
+            return self._graph(*given)
+        if any(given[i].item() != number for i, number in self._numbers.items()):
+            _logger.warning("torch runs a graph itself: a number of the model was changed after it was compiled")
             return self._graph(*given)
         feed = dict(zip(self._names, (given[i] for i in self._tensors), strict=True))
         return tuple(map(self._torch.from_numpy, self._session.run(None, feed)))
@@ -68,6 +75,28 @@ class _Compiled:
 def _is_held(torch: Any, one: Any) -> bool:
     """Parameters and buffers of the model, which Dynamo gives as inputs and marks."""
     return isinstance(one, torch.nn.Parameter) or hasattr(one, "_dynamo_static_input_type")
+
+
+def _numbers(graph: Any) -> list[int]:
+    """The inputs that are numbers of the model, as the eps of a norm: Dynamo gives these where sizes are dynamic."""
+    inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    users = [[(user.op, user.target) for user in node.users] for node in inputs]
+    return [i for i, own in enumerate(users) if own and all(one == ("call_method", "item") for one in own)]
+
+
+def _with_numbers(torch: Any, graph: Any, numbers: Mapping[int, float]) -> Any:
+    """The graph with such inputs as what they are."""
+    made = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    inputs = [node for node in made.graph.nodes if node.op == "placeholder"]
+    for i, number in numbers.items():
+        for item in list(inputs[i].users):
+            for user in list(item.users):
+                user.args, user.kwargs = torch.fx.node.map_arg(
+                    (user.args, user.kwargs), lambda one, item=item, number=number: number if one is item else one
+                )
+            made.graph.erase_node(item)
+    made.recompile()
+    return made
 
 
 def _exported(torch: Any, graph: Any, held: dict[int, Any], tensors: list[int], examples: Sequence[Any]) -> Any:
@@ -87,7 +116,7 @@ def _exported(torch: Any, graph: Any, held: dict[int, Any], tensors: list[int], 
         def forward(self, *given: Any) -> Any:
             values = {i: getattr(self, f"held{i}") for i in held} | dict(zip(tensors, given, strict=True))
             values |= {i: values[tensor].shape[axis] for i, (tensor, axis) in sizes.items()}
-            return self.graph(*(values[i] for i in range(len(examples))))
+            return self.graph(*(values.get(i) for i in range(len(examples))))
 
     export = importlib.import_module("torch.export")
     dims = tuple(

@@ -102,3 +102,19 @@ def test_what_we_can_not_run_torch_runs(case: str, runs: list[str], caplog: pyte
             torch.testing.assert_close(x, torch.ones(3))
     assert "torch runs a graph" in caplog.text
     assert not runs
+
+
+def test_numbers_of_a_model_are_known_where_sizes_are_dynamic(
+    runs: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Dynamo gives the eps of a norm as an input then: every transformer was left to torch."""
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.LayerNorm(16), torch.nn.Dropout(0.1)).eval()
+    fast = compiled(model, dynamic=True)
+    with torch.no_grad():
+        for rows in (3, 5):
+            x = torch.randn(rows, 8)
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+        assert runs == ["ours", "ours"]
+        model[1].eps = 0.5
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    assert not [record for record in caplog.records if "torch runs a graph of" in record.message]

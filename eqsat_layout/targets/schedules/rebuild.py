@@ -53,16 +53,14 @@ def under_loops(block: Any) -> Any:
 
 def storing_block(iters: Sequence[Any], name: str, body: Any, init: Any = None, annotations: Any = None) -> Any:
     """A block that stores one element, under one loop for each of its axes."""
-    reads: list[tuple[Any, list[Any]]] = []
+    reads: list[Any] = []
     for load in nodes_of(body, tvm.ir.TensorLoad):
-        source, indices = load.source, list(load.indices)
-        # TVM finds regions of two buffers equal that are of one shape
-        is_known = any(source.same_as(own) and tvm_ffi.structural_equal(indices, known) for own, known in reads)
-        if not is_known and not source.same_as(body.buffer):
-            reads.append((source, indices))
-    points = [_point(source, indices) for source, indices in reads]
+        point = _point(load.source, load.indices)
+        same = (one for one in reads if one.source.same_as(load.source))  # TVM takes a buffer for any other like it
+        if not load.source.same_as(body.buffer) and not any(tvm_ffi.structural_equal(point, one) for one in same):
+            reads.append(point)
     writes = [_point(body.buffer, body.indices)]
-    return under_loops(s_tir.SBlock(list(iters), points, writes, name, body, init, annotations=annotations))
+    return under_loops(s_tir.SBlock(list(iters), reads, writes, name, body, init, annotations=annotations))
 
 
 def with_accesses(statement: Any, place: Callable[[Any, list[Any]], tuple[Any, list[Any]]]) -> Any:

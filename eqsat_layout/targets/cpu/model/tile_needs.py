@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
+from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.model.chain import Chain, Extents, full_extents
 from eqsat_layout.targets.schedules.accesses import StageAxis, depends_on
 from eqsat_layout.targets.schedules.stages import Stage
@@ -23,6 +24,8 @@ Numbers: TypeAlias = NDArray[np.int64]
 
 Sizes: TypeAlias = tuple[Numbers, ...]
 """Along each axis."""
+
+_LARGEST = 1 << 62  # elements along an axis: TVM's bounds of what it knows nothing of are beyond it
 
 
 def as_arrays(tiles: Sequence[Extents]) -> Sizes:
@@ -101,5 +104,8 @@ class _Span:
             for axis in self._reduced:
                 analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
             bound = analyzer.const_int_bound(self._index)
-            self._known[extents] = int(bound.max_value) - int(bound.min_value) + 1
+            span = int(bound.max_value) - int(bound.min_value) + 1
+            if span > _LARGEST:
+                raise Refused("places that only the data says")
+            self._known[extents] = span
         return self._known[extents]

@@ -31,6 +31,12 @@ def weights(*shape: int) -> Any:
     return relax.const(np.random.default_rng(7).normal(size=shape).astype("float32"))
 
 
+def gated(x: Any) -> Any:
+    """A value that a kernel holds in two buffers of one shape: a block that reads both was said to read one."""
+    x = relax.BlockBuilder.current().emit(x)
+    return R.multiply(x, relax.BlockBuilder.current().emit(R.sigmoid(x)))
+
+
 CASES: dict[str, tuple[list[tuple[Any, ...]], Body]] = {
     "rows": ([(B, N, 24)], lambda x: R.nn.relu(R.matmul(x, weights(24, 40)))),
     "columns": ([(B, 2, N, 8), (B, 2, 8, N)], lambda q, k: R.multiply(R.matmul(q, k), weights(1))),
@@ -38,6 +44,10 @@ CASES: dict[str, tuple[list[tuple[Any, ...]], Body]] = {
     "softmax": ([(B, 2, N, N)], lambda x: R.nn.softmax(x)),
     "rows of a norm": ([(B, N, 24)], lambda x: R.nn.layer_norm(x, weights(24), weights(24), axes=[-1])),
     "images": ([(B, 3, 9, 9)], lambda x: R.nn.conv2d(x, weights(16, 3, 3, 3), padding=1)),
+    "gated images": (
+        [(B, 32, 10, 10)],
+        lambda x: gated(R.nn.conv2d(x, weights(32, 1, 3, 3), padding=1, groups=32)),
+    ),
     "elements": ([(B, N)], lambda x: R.exp(x)),
     "a mask": ([(B, 1, N, N)], lambda x: R.tril(x)),
     "sums": ([(B, N, 5)], lambda x: R.sum(x, axis=[0])),
