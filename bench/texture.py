@@ -98,7 +98,7 @@ def number(value: float, unit: float) -> str:
 
 
 def summary(found: Sequence[dict[str, Any]], profile: str) -> str:
-    """How many times as much as ours the best policy moves, and how many times as much any plan could save at most."""
+    """How many times as much as ours the best policy moves, and as the plan that is made to move least."""
     ours, bounds, seconds = [], [], []
     for name in dict.fromkeys(one["network"] for one in found):
         by = {one["policy"]: one for one in found if one["network"] == name and "fails" not in one}
@@ -108,9 +108,7 @@ def summary(found: Sequence[dict[str, Any]], profile: str) -> str:
         bounds.append(best / bytes_of(by[LEAST]))
         seconds.append(min(one["modelled_seconds"] for one in policies) / by["ours"]["modelled_seconds"])
     text = f"{profile}, best policy over ours, geometric means: bytes {mean(ours):.2f} (least {min(ours):.2f})"
-    return (
-        f"{text}, modelled seconds {mean(seconds):.2f}; best policy over the least bytes of any plan {mean(bounds):.2f}"
-    )
+    return f"{text}, modelled seconds {mean(seconds):.2f}; best policy over the plan for least bytes {mean(bounds):.2f}"
 
 
 def bytes_of(row: dict[str, Any]) -> float:

@@ -124,4 +124,4 @@ def _run(model: Model, variant: Variant, operands: tuple[int, ...]) -> list[tupl
     fields = model.values.tensors[value]
     results = fields if isinstance(fields, tuple) else (value,)
     wanted = [model.values.lay(f, y) for f, y in zip(model.values.formats(variant.result), results, strict=True)]
-    return [(StoredBytes(m.values, m.defined), w) for m, w in zip(found, wanted, strict=True)]
+    return [(StoredBytes(m.values, m.defined, w.scope), w) for m, w in zip(found, wanted, strict=True)]

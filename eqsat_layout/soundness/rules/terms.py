@@ -21,7 +21,7 @@ from eqsat_layout.egraph.names import Names
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.graph.part_calls import part_calls
-from eqsat_layout.maps import UNDEF, Format, IndexMap
+from eqsat_layout.maps import GLOBAL, UNDEF, Format, IndexMap
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, InterpreterError, Masked
 from eqsat_layout.soundness.rules.bits import canonical, filled, holds, same_bits
 from eqsat_layout.soundness.rules.meanings import free_variables, sorts_in
@@ -57,14 +57,15 @@ class MeaninglessError(Exception):
 
 @dataclass(frozen=True)
 class StoredBytes:
-    """Bytes with what of them may be relied on, worlds in front."""
+    """Bytes with what of them may be relied on, worlds in front. ``scope``: the memory that they lie in."""
 
     values: Array
     defined: Array
+    scope: str = GLOBAL
 
     def serves(self, other: StoredBytes) -> bool:
         """Whether everything that ``other`` promises is so here too."""
-        if self.values.shape != other.values.shape:
+        if self.scope != other.scope or self.values.shape != other.values.shape:
             return False
         promised = other.defined
         return bool(self.defined[promised].all()) and same_bits(self.values[promised], other.values[promised])
@@ -436,7 +437,7 @@ def lay(fmt: Format, array: Array) -> StoredBytes:
         fill = filled(array.dtype, 0.0 if fmt.fill is UNDEF or fmt.fill is None else float(fmt.fill))
         array = np.pad(array, widths, constant_values=fill)
         defined = np.pad(defined, widths, constant_values=fmt.fill is not UNDEF)
-    return StoredBytes(per_world(fmt.index_map.apply, array), per_world(fmt.index_map.apply, defined))
+    return StoredBytes(per_world(fmt.index_map.apply, array), per_world(fmt.index_map.apply, defined), fmt.scope)
 
 
 def per_world(function: Callable[[Array], Array], array: Array) -> Array:

@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.graph import Frozen, Signature
@@ -18,6 +19,9 @@ from eqsat_layout.soundness.rules.instances import Instance, Instances, calls_in
 from eqsat_layout.soundness.rules.ops import KnownOps, Shape, known_ops, named_calls, plain_calls, sampled_calls
 from eqsat_layout.soundness.rules.runners import Runs
 from eqsat_layout.soundness.rules.schema import Call
+
+_ELSEWHERE: Final = "global.texture"
+"""A memory that is no flat one: whether a device has it does not matter to rules."""
 
 FAMILIES: tuple[Shape, ...] = (
     (4,),
@@ -180,4 +184,5 @@ def _formats(shape: Shape, rng: random.Random) -> list[Format]:
         index_map = rng.choice((IndexMap.identity(padded), _view(tuple(padded), rng)))
         fill = rng.choice((0.0, 1.0))
         found += [Format.make(index_map, padding=padding, fill=f) for f in (fill, UNDEF)]
+    found.append(replace(rng.choice(found), scope=_ELSEWHERE))
     return list(dict.fromkeys(found))

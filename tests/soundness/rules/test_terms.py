@@ -6,7 +6,7 @@ import numpy as np
 
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.maps import Format
-from eqsat_layout.soundness.rules.terms import Values
+from eqsat_layout.soundness.rules.terms import Values, lay
 
 
 def test_formats_of_operands_are_no_formats_of_a_tuple() -> None:
@@ -20,3 +20,12 @@ def test_formats_of_operands_are_no_formats_of_a_tuple() -> None:
     assert values.fits_all(operands, tuple(halves))
     assert values.fits(results, split)
     assert not values.fits(operands, split)
+
+
+def test_an_image_is_no_buffer_of_the_same_elements() -> None:
+    """Formats that differ in memory alone are other storage."""
+    flat = Format.row_major((2, 3))
+    buffer, image = (lay(fmt, np.ones((1, 2, 3))) for fmt in (flat, Format.row_major((2, 3), "global.texture")))
+    assert buffer.serves(buffer)
+    assert not buffer.serves(image)
+    assert not image.serves(buffer)
