@@ -6,12 +6,16 @@ that dies takes down only the argument that it was at.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import count
+from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 import psutil  # noqa: F401  # TVM imports it in the thread that ends a process, where two at once meet half of it
@@ -22,6 +26,8 @@ from eqsat_layout.errors import EqsatError
 T = TypeVar("T")
 R = TypeVar("R")
 
+_LOG: Final = logging.getLogger(__name__)
+
 _PATIENCE: Final = 300.0
 """Seconds after which a kernel counts as one that is never done."""
 
@@ -31,12 +37,35 @@ class WorkerError(EqsatError):
 
 
 class _Process(PopenWorker):  # type: ignore[misc]
-    """``is_starting``: it was given something to import, and its answer is not read yet."""
+    """One that may be given something before it has read what came before."""
 
     def __init__(self) -> None:
-        super().__init__(initializer=setattr, initargs=(sys, "path", list(sys.path)))
-        self.is_starting = False
+        super().__init__()
+        self._unread = 0  # answers that nobody asks for
         self._parent = os.getpid()
+
+    def _start(self) -> None:
+        """It gets this process's path; TVM's own way waits until it has imported TVM."""
+        super()._start()
+        self._unread = 0
+        self.begin(setattr, (sys, "path", list(sys.path)))
+
+    def begin(self, function: Callable[..., object], arguments: tuple[Any, ...] = ()) -> None:
+        """Sends what nobody waits for."""
+        self.send(function, arguments)
+        self._unread += 1
+
+    def recv(self) -> Any:
+        """The answer to what was sent last."""
+        while self._unread:
+            self._unread -= 1
+            try:
+                super().recv()
+            except (ChildProcessError, TimeoutError):
+                raise
+            except Exception as error:  # the answer that is asked for comes after it
+                _LOG.warning("a process could not begin as it should: %s", error)
+        return super().recv()
 
     def kill(self) -> None:
         """Ends it, but not from a fork of the process that it belongs to."""
@@ -49,31 +78,56 @@ class _Process(PopenWorker):  # type: ignore[misc]
 
 
 class Workers:
-    """``count`` processes, started when they are needed first. ``patience``: seconds that one may take."""
+    """``processes``: how many, started when they are needed first. ``patience``: seconds that one may take."""
 
-    def __init__(self, count: int, patience: float = _PATIENCE):
+    def __init__(self, processes: int, patience: float = _PATIENCE):
         self._patience = patience
-        self._idle: deque[_Process] = deque(_Process() for _ in range(count))
+        self._idle: deque[_Process] = deque(_Process() for _ in range(processes))
+        self._ahead: list[tuple[SimpleQueue[Any], list[threading.Thread]]] = []
         self._lock = threading.Lock()
 
     def start(self, function: Callable[[], object]) -> None:
         """Lets the processes start and import what ``function`` needs, without waiting for them."""
         for worker in (own := self._taken()):
             if not worker.is_alive():
-                worker.send(function)
-                worker.is_starting = True
+                worker.begin(function)
         self._give_back(own)
+
+    @contextmanager
+    def ahead(
+        self, function: Callable[[T], R], done: Callable[[int, R | Exception], object]
+    ) -> Iterator[Callable[[T], None]]:
+        """Gives what takes arguments: the processes work on them while this one does something else.
+
+        ``done`` is told of each, by its number, in a thread. What is not begun when :meth:`settle` is called is left.
+        """
+        waiting: SimpleQueue[tuple[int, T] | None] = SimpleQueue()
+        numbers = count()
+        threads = self._threads(None, function, waiting.get, done)
+        self._ahead.append((waiting, threads))
+        try:
+            yield lambda argument: waiting.put((next(numbers), argument))
+        finally:
+            for _ in threads:
+                waiting.put(None)
+
+    def settle(self) -> None:
+        """Waits for what :meth:`ahead` has begun; then its processes are free."""
+        while self._ahead:
+            waiting, threads = self._ahead.pop()
+            with suppress(Empty):
+                while True:
+                    waiting.get_nowait()
+            for _ in threads:
+                waiting.put(None)
+            for thread in threads:
+                thread.join()
 
     def map(self, function: Callable[[T], R], arguments: Sequence[T]) -> list[R | Exception]:
         """What ``function`` gives, or raises, for each argument, the first ones first."""
         results: list[Any] = [None] * len(arguments)
         waiting = deque(enumerate(arguments))
-        threads = [
-            threading.Thread(target=self._serve, args=(worker, function, waiting, results), daemon=True)
-            for worker in self._taken(len(arguments) - 1)
-        ]
-        for thread in threads:
-            thread.start()
+        threads = self._threads(len(arguments) - 1, function, lambda: _next(waiting), results.__setitem__)
         while (job := _next(waiting)) is not None:
             number, argument = job
             try:
@@ -88,33 +142,48 @@ class Workers:
         """What ``function`` gives in another process. :class:`WorkerError` if that dies."""
         results: list[Any] = [None]
         (worker,) = self._taken(1) or [_Process()]
-        self._serve(worker, function, deque([(0, argument)]), results)
+        self._serve(worker, function, deque([(0, argument), None]).popleft, results.__setitem__)
         if isinstance(results[0], Exception):
             raise results[0]
         result: R = results[0]
         return result
 
+    def _threads(
+        self,
+        most: int | None,
+        function: Callable[[T], R],
+        following: Callable[[], tuple[int, T] | None],
+        done: Callable[[int, R | Exception], object],
+    ) -> list[threading.Thread]:
+        """One for each process that is free, at ``most`` so many; ``following`` gives what comes next, or ``None``."""
+        taken = self._taken(most)
+        own = [threading.Thread(target=self._serve, args=(w, function, following, done), daemon=True) for w in taken]
+        for thread in own:
+            thread.start()
+        return own
+
     def _serve(
         self,
         worker: _Process,
         function: Callable[[T], R],
-        waiting: deque[tuple[int, T]],
-        results: list[Any],
+        following: Callable[[], tuple[int, T] | None],
+        done: Callable[[int, R | Exception], object],
     ) -> None:
-        while (job := _next(waiting)) is not None:
-            number, argument = job
-            try:
-                if worker.is_starting:
-                    worker.is_starting = False
-                    worker.recv()
-                worker.send(function, (argument,), timeout=self._patience)
-                results[number] = worker.recv()
-            except (ChildProcessError, TimeoutError) as error:
-                results[number] = WorkerError(f"the process that made it ended: {error}")
-                results[number].__cause__ = error
-            except Exception as error:  # as above
-                results[number] = error
-        self._give_back([worker])
+        try:
+            while (job := following()) is not None:
+                number, argument = job
+                result: R | Exception
+                try:
+                    worker.send(function, (argument,), timeout=self._patience)
+                    result = worker.recv()
+                except (ChildProcessError, TimeoutError) as error:
+                    result = WorkerError(f"the process that made it ended: {error}")
+                    result.__cause__ = error
+                except Exception as error:  # as above
+                    result = error
+                done(number, result)
+        finally:
+            self._give_back([worker])
 
     def _taken(self, most: int | None = None) -> list[_Process]:
         """Processes that nobody else uses now."""

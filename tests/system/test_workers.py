@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 from eqsat_layout.system.workers import WorkerError, Workers
 
@@ -42,3 +43,51 @@ def test_a_process_that_dies_is_one_result_and_another_takes_its_place() -> None
     results = workers.map(dies_elsewhere, [os.getpid()] * 3)
     assert all(r == "done here" or isinstance(r, WorkerError) for r in results)
     assert workers.map(squared, [4, 5, 6]) == [16, 25, 36]
+
+
+def slow_to_start() -> None:
+    time.sleep(2)
+
+
+def test_starting_does_not_wait() -> None:
+    """It waited until each process had imported TVM: a second of every first compile."""
+    workers = Workers(1)
+    begin = time.perf_counter()
+    workers.start(slow_to_start)
+    assert time.perf_counter() - begin < 2
+    assert workers.apart(squared, 5) == 25  # and not the answer to what it was started with
+
+
+def cannot_start() -> None:
+    raise ValueError("no")
+
+
+def test_an_answer_belongs_to_its_question_when_the_start_has_failed() -> None:
+    workers = Workers(1)
+    workers.start(cannot_start)
+    assert [workers.apart(squared, n) for n in (5, 6)] == [25, 36]
+
+
+def test_processes_work_while_this_one_does_something_else() -> None:
+    workers, found = Workers(1), dict[int, int | Exception]()
+    with workers.ahead(squared, found.__setitem__) as give:
+        for number in (5, 3, 6):
+            give(number)
+        while len(found) < 3:
+            time.sleep(0.01)
+    workers.settle()
+    assert (found[0], found[2]) == (25, 36)
+    assert isinstance(found[1], ValueError)
+    assert workers.map(squared, [1, 2]) == [1, 4]
+
+
+def test_what_is_not_begun_is_left() -> None:
+    workers, found = Workers(1), dict[int, int | Exception]()
+    with workers.ahead(squared, found.__setitem__) as give:
+        for number in range(10_000):
+            give(number + 10)
+    workers.settle()
+    assert len(found) < 10_000
+    assert workers.apart(squared, 5) == 25
+    with Workers(0).ahead(squared, found.__setitem__) as give:
+        give(1)

@@ -7,7 +7,8 @@ in the store by their structure, the target and the version; what is missing is 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from eqsat_layout.system.frames import head_of, split_head
 from eqsat_layout.system.store import Store
 from eqsat_layout.system.workers import workers
 from eqsat_layout.targets.cpu.objects import KernelJob, MadeObject, build_scheduled, make_object
-from eqsat_layout.targets.cpu.units import Unit, named_by_structure, other_units
+from eqsat_layout.targets.cpu.units import Unit, named_by_structure, other_units, units_by_function
 from eqsat_layout.targets.executable import Executable, ObjectFile, linked_when_exported, shared_library
 
 __all__ = ["Build", "build_scheduled"]
@@ -49,13 +50,32 @@ class Build:
             return linked_when_exported(lowered, objects, self.target)
         return Executable(lowered, self.target, self._library(objects), objects)
 
+    @contextmanager
+    def ahead(self, mod: tvm.IRModule, notes: Notes) -> Iterator[Callable[[Any], None]]:
+        """Gives what to call with a function of ``mod`` that will be built: other processes make it meanwhile."""
+        units = units_by_function(with_fitting_calls(mod)) if self.store.limit else {}
+        begun: list[Unit] = []
+
+        def keep(number: int, made: MadeObject | Exception) -> None:
+            if isinstance(made, MadeObject):  # who needs a kernel that fails makes it again, and says so
+                self._keep(begun[number], made)
+
+        with workers().ahead(make_object, keep) as give:
+
+            def begin(function: Any) -> None:
+                unit = units.pop(function, None)
+                if unit is not None and self._known(unit, Notes()) is None:
+                    begun.append(unit)
+                    give(self._jobs([unit], notes)[0])
+
+            yield begin
+
     def _made(self, units: Sequence[Unit], notes: Notes) -> list[bytes]:
         """The machine code of each unit."""
+        workers().settle()
         found = {number: data for number, unit in enumerate(units) if (data := self._known(unit, notes)) is not None}
         missing = [number for number in range(len(units)) if number not in found]
-        target = to_json_graph_str(self.target)
-        functions = [tuple(zip(units[n].symbols, units[n].texts, strict=True)) for n in missing]
-        jobs = [KernelJob(own, target, notes.strict) for own in functions]
+        jobs = self._jobs([units[number] for number in missing], notes)
         for number, made in zip(missing, workers().map(make_object, jobs), strict=True):
             if isinstance(made, Exception):
                 symbols = " and ".join(units[number].symbols)
@@ -67,6 +87,11 @@ class Build:
         if missing:
             self.store.trim()
         return [found[number] for number in range(len(units))]
+
+    def _jobs(self, units: Sequence[Unit], notes: Notes) -> list[KernelJob]:
+        target = to_json_graph_str(self.target)
+        functions = [tuple(zip(unit.symbols, unit.texts, strict=True)) for unit in units]
+        return [KernelJob(own, target, notes.strict) for own in functions]
 
     def _known(self, unit: Unit, notes: Notes) -> bytes | None:
         """From the store, if it is of the same functions: their hash in the key has 64 bits only."""

@@ -21,7 +21,11 @@ from eqsat_layout.targets.cpu.schedule import schedule_module
 __all__ = ["Build", "join_calls", "schedule_module"]
 
 
-def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes) -> tvm.IRModule:
-    """TVM's groups first, then nests of several of them whose working set stays in the L2 cache."""
-    grouped = fuse(with_integers(mod), notes, annotated=keep_what_is_read_often)
-    return join_chains(with_literals(with_floats(grouped)), machine, notes)
+def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes, build: Build) -> tvm.IRModule:
+    """TVM's groups first, then nests of several of them whose working set stays in the L2 cache.
+
+    ``build`` makes those groups that stay as they are while the others are looked at.
+    """
+    grouped = with_literals(with_floats(fuse(with_integers(mod), notes, annotated=keep_what_is_read_often)))
+    with build.ahead(grouped, notes) as kept:
+        return join_chains(grouped, machine, notes, kept)

@@ -106,7 +106,7 @@ class CpuTarget(Target):
 
     def join(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         """TVM's groups, and nests of several whose working set stays in the L2 cache."""
-        return join_calls(mod, self.machine, notes)
+        return join_calls(mod, self.machine, notes, self._build)
 
     def schedule(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         """Tiled, in vectors, parallel; kernels that are joined are scheduled already."""
@@ -114,7 +114,11 @@ class CpuTarget(Target):
 
     def build(self, mod: tvm.IRModule, notes: Notes) -> Any:
         """Through LLVM, kernels in parallel and from the store; those that are not scheduled yet are scheduled."""
-        return Build(self.tvm, self.version, self.device is not None, Store.usual()).executable(mod, notes)
+        return self._build.executable(mod, notes)
+
+    @property
+    def _build(self) -> Build:
+        return Build(self.tvm, self.version, self.device is not None, Store.usual())
 
     def saved(self, executable: Any) -> Sequence[bytes | memoryview] | None:
         """Its program, constants and kernels, if they are linked for this machine."""

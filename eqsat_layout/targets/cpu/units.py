@@ -65,20 +65,25 @@ def named_by_structure(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Unit]]:
     names: dict[Any, Any] = {}
     units: list[Unit] = []
     for group in _groups(functions):
-        own = tuple(functions[var] for var in group)
-        if len(group) > 1 or _is_public(own[0]):
-            units.append(Unit(tuple(str(var.name_hint) for var in group), own))
+        unit = _unit(group, functions)
+        if len(group) > 1 or _is_public(unit.functions[0]):
+            units.append(unit)
             continue
-        stem = re.sub(r"\d+", "", str(group[0].name_hint)).strip("_")[:_LONGEST]
-        var = builder.add_func(own[0], f"{stem}_{Unit((), own).structure}")  # one name for equal functions
+        var = builder.add_func(unit.functions[0], unit.symbols[0])  # one name for equal functions
         if var not in names.values():
-            units.append(Unit((str(var.name_hint),), own))
+            units.append(Unit((str(var.name_hint),), unit.functions))
         names[group[0]] = var
     result = {names.get(var, var): func for var, func in functions.items()}
     for var, func in mod.functions_items():
         if var not in functions:
             result[var] = renamed(func, names) if isinstance(func, relax.Function) else func
     return tvm.IRModule(result, attrs=mod.attrs, global_infos=mod.global_infos), units
+
+
+def units_by_function(mod: tvm.IRModule) -> dict[Any, Unit]:
+    """Of each PrimFunc that is a unit by itself the unit that it will be: :func:`named_by_structure` names it so."""
+    functions = {var: func for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
+    return {group[0]: _unit(group, functions) for group in _groups(functions) if len(group) == 1}
 
 
 def other_units(mod: tvm.IRModule, units: Sequence[Unit]) -> list[Unit]:
@@ -91,6 +96,16 @@ def other_units(mod: tvm.IRModule, units: Sequence[Unit]) -> list[Unit]:
     }
     groups = _groups(rest)
     return [Unit(tuple(str(v.name_hint) for v in own), tuple(rest[v] for v in own)) for own in groups]
+
+
+def _unit(group: Sequence[Any], functions: Mapping[Any, Any]) -> Unit:
+    """Those that call one another, or that the outside knows, by their names; another one by its structure."""
+    own = tuple(functions[var] for var in group)
+    names = tuple(str(var.name_hint) for var in group)
+    if len(group) == 1 and not _is_public(own[0]):
+        stem = re.sub(r"\d+", "", names[0]).strip("_")[:_LONGEST]
+        names = (f"{stem}_{Unit((), own).structure}",)
+    return Unit(names, own)
 
 
 def _groups(functions: Mapping[Any, Any]) -> Iterator[list[Any]]:

@@ -26,6 +26,7 @@ from eqsat_layout.passes.call_windows import (
     with_calls,
 )
 from eqsat_layout.targets.cpu.amx.selection import split_product
+from eqsat_layout.targets.cpu.chains.best_cuts import BestCuts
 from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain import Chain, chain_of
@@ -41,13 +42,19 @@ _LONGEST = 8  # calls in one kernel: all windows of so many are compared
 _REMADE = 2.0  # times that windows make what is part of the pad they read, about: tiles share borders
 
 
-def join_chains(mod: tvm.IRModule, machine: CpuMachine, notes: Notes | None = None) -> tvm.IRModule:
+def join_chains(
+    mod: tvm.IRModule,
+    machine: CpuMachine,
+    notes: Notes | None = None,
+    kept: Callable[[Any], object] = lambda callee: None,
+) -> tvm.IRModule:
     """``mod`` with calls joined; ``mod`` itself where nothing is gained.
 
-    A fault in a kernel is one of ``notes`` (strict: raised), and its calls are joined with no others.
+    A fault in a kernel is one of ``notes`` (strict: raised), and its calls are joined with no others. ``kept``: told of
+    a callee as soon as it is known that it stays.
     """
     builder = relax.BlockBuilder(mod)
-    joiner = _CallJoiner(mod, machine, ChainModel(machine), builder, Notes() if notes is None else notes)
+    joiner = _CallJoiner(mod, machine, ChainModel(machine), builder, Notes() if notes is None else notes, kept)
     return with_calls(mod, builder, joiner.joined)
 
 
@@ -67,6 +74,7 @@ class _CallJoiner:
     model: ChainModel
     builder: Any
     notes: Notes
+    kept: Callable[[Any], object]
     _kernels: dict[Any, _Kernel | None] = field(default_factory=dict)
     _gains: dict[Any, float | None] = field(default_factory=dict)
     _made: dict[Any, Any] = field(default_factory=dict)
@@ -76,28 +84,22 @@ class _CallJoiner:
         found: dict[Any, Any] = {}
         calls, readers = calls_of(function)
         for window in self._windows(_in_lines(calls, readers), readers):
-            joined = self._join(window)
+            joined = self._join(window) if len(window) > 1 else None
             if joined is not None:
                 found |= {call.var: None for call in window[:-1]} | {window[-1].var: joined}
+            else:
+                for call in window:
+                    self.kept(call.callee)
         return found
 
     def _windows(self, calls: Sequence[Call], readers: Mapping[Any, list[Any]]) -> Iterator[Sequence[Call]]:
-        """The windows of a sequence to join that save the most time in all."""
-        saved = [0.0] * (len(calls) + 1)  # by all calls from this one on
-        ends = list(range(1, len(calls) + 1))
-        for start in range(len(calls) - 1, -1, -1):
-            choices = [(saved[start + 1], start + 1)]
-            for end in range(start + 2, min(len(calls), start + _LONGEST) + 1):
-                window = calls[start:end]
-                gain = self._gain(window) if is_closed(window, readers) else 0.0
-                if gain > 0:
-                    choices.append((gain + saved[end], end))
-            saved[start], ends[start] = max(choices, key=lambda choice: choice[0])
-        start = 0
-        while start < len(calls):
-            if ends[start] > start + 1:
-                yield calls[start : ends[start]]
-            start = ends[start]
+        """A sequence in the windows that save the most time in all; each is given as soon as no other can be better."""
+        best = BestCuts(_LONGEST)
+        for end in range(1, len(calls) + 1):
+            windows = {start: calls[start:end] for start in range(end - 2, max(0, end - _LONGEST) - 1, -1)}
+            best.add({start: self._gain(own) for start, own in windows.items() if is_closed(own, readers)})
+            yield from (calls[first:last] for first, last in best.settled())
+        yield from (calls[first:last] for first, last in best.rest())
 
     def _gain(self, window: Sequence[Call]) -> float:
         """Nanoseconds that one kernel saves, 0 if none."""

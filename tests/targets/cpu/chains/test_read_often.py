@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from tvm.relax import op
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.notes import Notes
+from eqsat_layout.system.store import Store
 from eqsat_layout.targets.cpu.chains.read_often import reads_often
-from eqsat_layout.targets.cpu.kernels import join_calls
+from eqsat_layout.targets.cpu.kernels import Build, join_calls
 from eqsat_layout.targets.cpu.machine import PRESETS
 
 SHAPE = (1, 6, 8, 8)
@@ -42,7 +44,7 @@ def test_what_reads_often_is_seen(made: Callable[[Any], Any], expected: bool) ->
     assert reads_often(legalise_calls([call])[0].func) == expected
 
 
-def test_a_resize_takes_what_follows_and_not_what_is_before() -> None:
+def test_a_resize_takes_what_follows_and_not_what_is_before(tmp_path: Path) -> None:
     """A transpose and a bias in front of a resize were done for each of its four readings, with no vectors."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((1, 8, 8, 6), "float32"))
@@ -52,7 +54,8 @@ def test_a_resize_takes_what_follows_and_not_what_is_before() -> None:
             before = builder.emit(op.add(builder.emit(op.permute_dims(x, [0, 3, 1, 2])), bias))
             out = builder.emit_output(op.nn.relu(builder.emit(_resized(before))))
         builder.emit_func_output(out)
-    joined = join_calls(legalize(builder.get()), PRESETS["avx512"], Notes())
+    nothing_ahead = Build(tvm.target.Target("llvm"), "none", runs_here=False, store=Store(tmp_path, 0))
+    joined = join_calls(legalize(builder.get()), PRESETS["avx512"], Notes(), nothing_ahead)
     kernels = [func for _, func in joined.functions_items() if isinstance(func, tvm.tirx.PrimFunc)]
     shapes = [[tuple(map(int, param.ty.shape)) for param in func.params] for func in kernels]
     assert sorted(shapes, key=len) == [
