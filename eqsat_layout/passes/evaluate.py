@@ -36,6 +36,10 @@ class _Job:
     made: str
 
 
+def be_ready() -> None:
+    """For a process that will be given constants to compute: what that needs is imported by then."""
+
+
 def evaluate(mod: tvm.IRModule) -> list[Any]:
     """See above. Raises what the build raises; :class:`~eqsat_layout.errors.EqsatError` where the run has a fault."""
     skeleton = Skeleton.of(mod)

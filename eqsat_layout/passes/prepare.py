@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 
 from eqsat_layout.notes import Notes
+from eqsat_layout.passes.batch_norms import fold_batch_norms
 from eqsat_layout.passes.broadcasts import skip_broadcasts
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.frozen_names import with_frozen_names
@@ -25,13 +26,8 @@ def prepare(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
     Functions keep their names and signatures. A pass of TVM's that fails on the module is left out, with a note.
     """
     passes, given = relax.transform, mod
-    mod = write_out_training(mod)
-    for step in (
-        passes.CanonicalizeBindings(),
-        passes.FoldBatchnormToConv2D(),
-        passes.DecomposeOpsForInference(),
-        passes.CanonicalizeBindings(),
-    ):
+    mod = fold_batch_norms(_after(passes.CanonicalizeBindings(), write_out_training(mod), notes))
+    for step in (passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()):
         mod = _after(step, mod, notes)
     return with_frozen_names(fold_constants(skip_broadcasts(mod), notes), given)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from eqsat_layout.errors import MalformedModuleError
 from eqsat_layout.notes import Notes
+from eqsat_layout.passes.evaluate import be_ready
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.pipeline import choose
 from eqsat_layout.planning.search import check_module, collector_paused
@@ -23,7 +24,7 @@ def compile_anew(mod: Any, target: Target, options: Options, notes: Notes) -> An
     check_module(mod)
     if not any(map(is_public, mod.functions.values())):
         raise MalformedModuleError("no function of the module is public: give one the attribute global_symbol")
-    workers().start(_imported)
+    workers().start(be_ready)
     plain = prepared(mod, notes=notes)
     with collector_paused():
         choice = choose(plain, target, options)
@@ -31,7 +32,3 @@ def compile_anew(mod: Any, target: Target, options: Options, notes: Notes) -> An
     for note in (*choice.search.program.notes, *(n for region in choice.regions for n in region.saturated.notes)):
         notes.add(note)
     return lower(module, target, notes=notes)
-
-
-def _imported() -> None:
-    """For a process that will compute constants and make kernels: what it needs is imported by then."""

@@ -1,0 +1,152 @@
+"""Batch norms become weights, or a product and a sum; nothing else of the program changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.relax import op
+
+from eqsat_layout.passes.batch_norms import fold_batch_norms
+
+CHANNELS = 6
+OPS = "conv", "add", "subtract", "multiply", "batch_norm"
+
+
+def constants(rng: np.random.Generator, dtype: str = "float32") -> list[Any]:
+    given = [rng.uniform(0.5, 2.0, CHANNELS) for _ in range(4)]
+    return [relax.const(one.astype(dtype)) for one in given]
+
+
+def module_of(shape: tuple[int, ...], body: Callable[[Any, Any], Any]) -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = builder.emit_output(body(builder.emit, x))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def counted(mod: tvm.IRModule) -> dict[str, int]:
+    text = mod.script()
+    return {name: count for name in OPS if (count := text.count(f".{name}"))}
+
+
+def checked(mod: tvm.IRModule, expected: Mapping[str, int]) -> None:
+    """The ops that are left, and the numbers of the program as TVM decomposes it."""
+    folded = fold_batch_norms(mod)
+    relax.analysis.well_formed(folded)
+    assert counted(folded) == expected
+    (x,) = mod["main"].params
+    data = np.random.default_rng(1).uniform(-1, 1, tuple(map(int, x.ty.shape))).astype("float32")
+    results = []
+    for one in (mod, folded):
+        plain = relax.transform.DecomposeOpsForInference()(one)
+        machine = relax.VirtualMachine(tvm.compile(plain, target="llvm"), tvm.cpu())
+        result = machine["main"](tvm.runtime.tensor(data))
+        results.append([r.numpy() for r in (result if not hasattr(result, "numpy") else [result])])
+    for ours, stock in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(ours, stock, rtol=1e-4, atol=1e-4)
+
+
+CONVOLUTIONS = {
+    "1-D": (op.nn.conv1d, (1, 4, 9), (CHANNELS, 4, 3), {}, 1),
+    "2-D": (op.nn.conv2d, (1, 4, 9, 7), (CHANNELS, 4, 3, 3), {}, 1),
+    "3-D": (op.nn.conv3d, (1, 4, 5, 5, 5), (CHANNELS, 4, 3, 3, 3), {}, 1),
+    "grouped": (op.nn.conv2d, (1, 4, 9, 7), (CHANNELS, 2, 3, 3), {"groups": 2}, 1),
+    "channels last": (
+        op.nn.conv2d,
+        (1, 9, 7, 4),
+        (3, 3, 4, CHANNELS),
+        {"data_layout": "NHWC", "kernel_layout": "HWIO"},
+        -1,
+    ),
+    "transposed": (op.nn.conv2d_transpose, (1, 4, 5, 5), (4, CHANNELS, 3, 3), {}, 1),
+}
+
+
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_a_convolution_gets_other_weights(kind: str) -> None:
+    conv, shape, weight_shape, attrs, axis = CONVOLUTIONS[kind]
+    rng = np.random.default_rng(0)
+    weights = relax.const(rng.uniform(-1, 1, weight_shape).astype("float32"))
+
+    def body(emit: Any, x: Any) -> Any:
+        y = emit(conv(x, weights, **attrs), "images")
+        return emit(emit(op.nn.batch_norm(y, *constants(rng), axis=axis, training=False))[0])
+
+    mod = module_of(shape, body)
+    checked(mod, {"conv": 1, "add": 1})
+    assert "images" in fold_batch_norms(mod).script()
+
+
+def test_groups_of_a_transposed_convolution_share_their_weights() -> None:
+    rng = np.random.default_rng(0)
+    weights = relax.const(rng.uniform(-1, 1, (4, CHANNELS // 2, 3, 3)).astype("float32"))
+
+    def body(emit: Any, x: Any) -> Any:
+        y = emit(op.nn.conv2d_transpose(x, weights, groups=2))
+        return emit(emit(op.nn.batch_norm(y, *constants(rng), axis=1, training=False))[0])
+
+    checked(module_of((1, 4, 5, 5), body), {"conv": 1, "add": 1, "subtract": 1, "multiply": 1})
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("scale", [True, False])
+def test_alone_it_is_a_product_and_a_sum(center: bool, scale: bool) -> None:
+    rng = np.random.default_rng(0)
+
+    def body(emit: Any, x: Any) -> Any:
+        norm = op.nn.batch_norm(x, *constants(rng), axis=1, center=center, scale=scale, training=False)
+        return op.nn.relu(emit(emit(norm)[0]))
+
+    checked(module_of((2, CHANNELS, 3), body), {"add": 1, "subtract": 1, "multiply": 1})
+
+
+def test_what_others_read_stays() -> None:
+    """The result of the convolution, here."""
+    rng = np.random.default_rng(0)
+    weights = relax.const(rng.uniform(-1, 1, (CHANNELS, 4, 1)).astype("float32"))
+
+    def body(emit: Any, x: Any) -> Any:
+        y = emit(op.nn.conv1d(x, weights))
+        norm = emit(emit(op.nn.batch_norm(y, *constants(rng), axis=1, training=False))[0])
+        return op.multiply(norm, y)
+
+    checked(module_of((1, 4, 5), body), {"conv": 1, "add": 1, "subtract": 1, "multiply": 2})
+
+
+def test_who_reads_the_statistics_keeps_the_op() -> None:
+    rng = np.random.default_rng(0)
+
+    def body(emit: Any, x: Any) -> Any:
+        norm = emit(op.nn.batch_norm(x, *constants(rng), axis=1, training=False))
+        return op.add(emit(norm[0]), op.reshape(emit(norm[1]), (1, CHANNELS, 1)))
+
+    mod = module_of((1, CHANNELS, 5), body)
+    assert fold_batch_norms(mod) is mod
+
+
+def test_a_wider_dtype_is_not_forgotten() -> None:
+    """Weights in half precision: the scale is not rounded before the product."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, 5), "float16"))
+    rng = np.random.default_rng(0)
+    weights = rng.uniform(-1, 1, (CHANNELS, 4, 1)).astype("float16")
+    norms = constants(rng, "float16")
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(op.nn.conv1d(x, relax.const(weights)))
+            item = builder.emit(builder.emit(op.nn.batch_norm(y, *norms, axis=1, training=False))[0])
+            out = builder.emit_output(item)
+        builder.emit_func_output(out)
+    folded = fold_batch_norms(builder.get())
+    given = folded["main"].body.blocks[0].bindings[0].value.args[1].value.numpy()
+    gamma, _, _, variance = (one.value.numpy().astype("float64") for one in norms)
+    scale = (gamma / np.sqrt(variance + 1e-5)).reshape(-1, 1, 1)
+    np.testing.assert_array_equal(given, (weights.astype("float32") * scale.astype("float32")).astype("float16"))
