@@ -75,6 +75,7 @@ class Build:
         workers().settle()
         found = {number: data for number, unit in enumerate(units) if (data := self._known(unit, notes)) is not None}
         missing = [number for number in range(len(units)) if number not in found]
+        missing.sort(key=lambda number: -units[number].size)  # so that no process is left with a long one at the end
         jobs = self._jobs([units[number] for number in missing], notes)
         for number, made in zip(missing, workers().map(make_object, jobs), strict=True):
             if isinstance(made, Exception):

@@ -36,6 +36,11 @@ class Unit:
         """The functions as JSON."""
         return tuple(map(to_json_graph_str, self.functions))
 
+    @property
+    def size(self) -> int:
+        """Of the text: what takes long to build is large."""
+        return sum(map(len, self.texts))
+
     @cached_property
     def digest(self) -> str:
         """Of the functions, the names of their variables included."""
