@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from compare import inputs_for, machine
 from programs import constant, program
 from targets.device_cases import (
     AROUND_CONVOLUTIONS,
@@ -33,6 +35,7 @@ from eqsat_layout.models import resnet50
 from eqsat_layout.targets.opencl.policies import ALL_IMAGES, BUFFERS, Policy
 from eqsat_layout.targets.opencl.target import OpenClTarget
 from eqsat_layout.targets.registry import target
+from eqsat_layout.validation.inputs import flat
 
 
 def image_costs() -> Any:
@@ -191,6 +194,21 @@ def test_halves_are_computed_in_single_precision_where_there_is_no_half(policy: 
     found = check(program(body, SIZE, dtype="float16"), pocl, cost_model=policy.costs(own))
     assert {m.dtype for m in found.plan.memories if m.image is not None} == ({"float16"} if policy.scopes else set())
     assert "cl_khr_fp16" not in found.source
+
+
+@pytest.mark.parametrize("policy", [BUFFERS, ALL_IMAGES], ids=["buffers", "images"])
+def test_a_whole_network_in_half_precision(policy: Policy) -> None:
+    mod = resnet50(image=32, width=16, blocks=(1, 1), classes=10)
+    pocl = {"kind": "opencl", "profile": "pocl"}
+    own = target(pocl)
+    assert isinstance(own, OpenClTarget)
+    found = compiled(mod, pocl, cost_model=policy.costs(own), precision="float16")
+    inputs = inputs_for(mod["main"], 1)
+    (expected,) = flat(machine(mod)["main"](*inputs))
+    (got,) = results(found, [one.numpy() for one in inputs])
+    np.testing.assert_allclose(got, expected, atol=5e-3 * np.abs(expected).max())
+    assert {memory.dtype for memory in found.plan.memories} >= {"float16"}
+    assert bool(images(found)) == bool(policy.scopes)
 
 
 @pytest.mark.parametrize("emit", [nn.softmax, lambda x: op.cumsum(x, axis=1), lambda x: op.astype(x, "float32")])
