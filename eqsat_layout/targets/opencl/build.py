@@ -69,10 +69,8 @@ def build_library(
 
 
 def _kernels(functions: Mapping[str, Any], profile: Profile, notes: Notes, in_order: bool) -> dict[str, Any]:
-    families, alone = (
-        (partial(with_work_items, suited=partial(_suited, profile), in_order=in_order),),
-        partial(_alone, profile),
-    )
+    suited, alone = partial(_suited, profile), partial(_alone, profile)
+    families = (partial(with_work_items, suited=suited, in_order=in_order, groups=profile.groups),)
     return {name: of_first_family(name, func, families, alone, "work item", notes) for name, func in functions.items()}
 
 

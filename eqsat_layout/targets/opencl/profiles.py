@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.targets.gpu.kernels.work_groups import WorkGroups
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Profile:
 
     ``flops``: operations a second in f32. ``memory``, ``l2``, ``l1``: bytes a second from each. ``launch``: seconds of
     an empty kernel. ``image_slowdown``: how many times as long images take where no hardware reads and writes them.
+    ``groups``: of work items.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Profile:
     l2: float
     l1: float
     launch: float
+    groups: WorkGroups
     fewest_layers: int = 1
     clamps_to_zero: bool = True
     has_f16: bool = True
@@ -52,7 +55,7 @@ class Profile:
         return self.clamps_to_zero and self.image_slowdown == 1.0
 
 
-_ADRENO6XX: Final = Profile(  # Adreno 640: 954 GFLOP/s, 34 GB/s of LPDDR4X; l2, l1, launch assumed
+_ADRENO6XX: Final = Profile(  # Adreno 640: 954 GFLOP/s, 34 GB/s of LPDDR4X; l2, l1, launch, groups assumed
     name="adreno6xx",
     width=16384,
     height=16384,
@@ -64,13 +67,14 @@ _ADRENO6XX: Final = Profile(  # Adreno 640: 954 GFLOP/s, 34 GB/s of LPDDR4X; l2,
     l2=85e9,
     l1=340e9,
     launch=15e-6,
+    groups=WorkGroups(units=2, wave=64, largest=256),
 )
 
-_ADRENO5XX: Final = replace(  # Adreno 540: 567 GFLOP/s, 30 GB/s; l2, l1, launch assumed
+_ADRENO5XX: Final = replace(  # Adreno 540: 567 GFLOP/s, 30 GB/s; l2, l1, launch, groups assumed
     _ADRENO6XX, name="adreno5xx", flops=567e9, memory=30e9, l2=60e9, l1=240e9, launch=20e-6, fewest_layers=2
 )
 
-_MALI: Final = Profile(  # Mali-G76 MP10: about 480 GFLOP/s, 34 GB/s; l2, l1, launch assumed
+_MALI: Final = Profile(  # Mali-G76 MP10: about 480 GFLOP/s, 34 GB/s; l2, l1, launch, groups assumed
     name="mali",
     width=16384,
     height=16384,
@@ -82,6 +86,7 @@ _MALI: Final = Profile(  # Mali-G76 MP10: about 480 GFLOP/s, 34 GB/s; l2, l1, la
     l2=85e9,
     l1=250e9,
     launch=20e-6,
+    groups=WorkGroups(units=10, wave=8, largest=128),
 )
 
 _POWERVR: Final = Profile(  # PowerVR GM9446: about 140 GFLOP/s, 17 GB/s; the rest assumed
@@ -96,6 +101,7 @@ _POWERVR: Final = Profile(  # PowerVR GM9446: about 140 GFLOP/s, 17 GB/s; the re
     l2=40e9,
     l1=130e9,
     launch=25e-6,
+    groups=WorkGroups(units=4, wave=32, largest=128),
 )
 
 _BUFFER_ONLY: Final = replace(_MALI, name="buffer_only", width=0, height=0, layers=0, images_in_l1=False)
@@ -112,6 +118,7 @@ _POCL: Final = Profile(  # a CPU: images are simulated by function calls, all fi
     l2=100e9,
     l1=200e9,
     launch=20e-6,
+    groups=WorkGroups(units=8, wave=16, largest=64),
     has_f16=False,
     image_slowdown=8.0,
 )

@@ -19,6 +19,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.nests import Nest, inlined, nests_of
 from eqsat_layout.targets.gpu.kernels.shared_sums import shared_sum_of
 from eqsat_layout.targets.gpu.kernels.tiles import tile_of
+from eqsat_layout.targets.gpu.kernels.work_groups import USUAL, WorkGroups
 from eqsat_layout.targets.gpu.kernels.work_items import kernel_of
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
@@ -27,7 +28,9 @@ Suited: TypeAlias = Callable[[Any, list[Nest]], tuple[Any, list[Nest]]]
 """A PrimFunc and its nests as a device can compute them; the PrimFunc's parameters may be others then."""
 
 
-def with_work_items(func: Any, suited: Suited | None = None, *, in_order: bool = True) -> Any:
+def with_work_items(
+    func: Any, suited: Suited | None = None, *, in_order: bool = True, groups: WorkGroups = USUAL
+) -> Any:
     """``func`` as launches; refused where its blocks are not understood. ``in_order``: sums are added up as stated."""
     nests = inlined(nests_of(hidden(func)), list(func.params))
     if not nests:
@@ -41,18 +44,18 @@ def with_work_items(func: Any, suited: Suited | None = None, *, in_order: bool =
             if not any(buffer.same_as(p) for p in parameters):
                 statements.append(tirx.AllocBuffer(buffer))
         if _domain(nest) != 0:
-            statements.append(_kernel(nest, reduction, in_order))
+            statements.append(_kernel(nest, reduction, in_order, groups))
     statements = statements or [tirx.Evaluate(tirx.IntImm("int32", 0))]
     body = tirx.SeqStmt(statements) if statements[1:] else statements[0]
     return func.with_body(body)
 
 
-def _kernel(nest: Nest, reduction: Nest | None, in_order: bool) -> Any:
+def _kernel(nest: Nest, reduction: Nest | None, in_order: bool, groups: WorkGroups) -> Any:
     tile = tile_of(nest, reduction)
     if not in_order:
         with suppress(Refused):
             return shared_sum_of(nest, reduction, tile)
-    return kernel_of(nest, reduction, tile)
+    return kernel_of(nest, reduction, tile, groups)
 
 
 def may_follow_sums(func: Any) -> bool:

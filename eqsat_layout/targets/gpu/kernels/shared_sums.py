@@ -16,13 +16,15 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.nests import Nest
-from eqsat_layout.targets.gpu.kernels.work_items import GROUP, Kernel, Tile, sequence
+from eqsat_layout.targets.gpu.kernels.work_items import Kernel, Tile, sequence
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.structural import substitute
 
+_GROUP: Final = 64
+"""Work items that share a result: meeting takes a step for each power of two."""
 _FEW: Final = 1024
 """Work items that keep a device busy (assumed, as for tiles)."""
-_SHORTEST: Final = 4 * GROUP
+_SHORTEST: Final = 4 * _GROUP
 """Steps below which meeting takes longer than it saves (assumed)."""
 
 _KINDS: Final = {kind.__name__: kind for kind in (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)}
@@ -76,7 +78,7 @@ class _SharedSum(Kernel):
     def statement(self) -> Any:
         """A group for each tile."""
         body = self._with_places(self._work(), self._group.var)
-        body = tirx.AttrStmt(self._item, "thread_extent", self._int(GROUP), body)
+        body = tirx.AttrStmt(self._item, "thread_extent", self._int(_GROUP), body)
         return tirx.AttrStmt(self._group, "thread_extent", self._total, body)
 
     def _summed(self, reduction: Nest, at: Any) -> Any:
@@ -84,12 +86,12 @@ class _SharedSum(Kernel):
         sums = self._registers(store.buffer)
         own = {store.buffer: sums}
         width = int(sums.ty.shape[0])
-        shared = tirx.decl_buffer([self._int(GROUP * width)], sums.ty.dtype, "parts", scope="shared", layout=None)
+        shared = tirx.decl_buffer([self._int(_GROUP * width)], sums.ty.dtype, "parts", scope="shared", layout=None)
         begin = self._kept(sums, self._placed(start.value, at, own))
         loop = self._dealt(reduction, self._kept(sums, self._placed(store.value, at, own)))
         put = [self._at_shared(shared, self._item.var, e, tirx.BufferLoad(sums, [self._int(e)])) for e in range(width)]
         meet: list[Any] = []
-        apart = GROUP // 2
+        apart = _GROUP // 2
         while apart:
             joined = [self._joined(shared, width, e, apart) for e in range(width)]
             meet += [_barrier(), tirx.IfThenElse(self._item.var < apart, sequence(joined), None)]
@@ -102,9 +104,9 @@ class _SharedSum(Kernel):
 
     def _dealt(self, reduction: Nest, update: Any) -> Any:
         """Neighbours take neighbouring steps, which lie together in memory."""
-        turns = -(-self._steps // GROUP)
+        turns = -(-self._steps // _GROUP)
         turn = tirx.Var("turn", self._dtype)
-        flat: Any = turn * GROUP + self._item.var
+        flat: Any = turn * _GROUP + self._item.var
         values: dict[Any, Any] = {}
         left = flat
         for number, axis in enumerate(reversed(reduction.reduced)):
@@ -114,7 +116,7 @@ class _SharedSum(Kernel):
         bound = [(tirx.Var(f"{var.name}_at", var.ty.dtype), var, value) for var, value in values.items()]
         body = substitute(update, {var: name for name, var, _ in bound})
         body = sequence([*(tirx.Bind(name, value) for name, _, value in bound), body])
-        if self._steps % GROUP:
+        if self._steps % _GROUP:
             body = tirx.IfThenElse(flat < self._steps, body, None)
         return tirx.For(turn, self._int(0), self._int(turns), tirx.ForKind.SERIAL, body)
 
@@ -125,7 +127,7 @@ class _SharedSum(Kernel):
         return self._at_shared(shared, self._item.var, element, self._combined(mine, other))
 
     def _at_shared(self, shared: Any, item: Any, element: int, value: Any) -> Any:
-        width = int(shared.ty.shape[0]) // GROUP
+        width = int(shared.ty.shape[0]) // _GROUP
         return tirx.BufferStore(shared, value, [item * width + element])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import tvm
 from tvm import tirx
@@ -18,10 +18,9 @@ from tvm import tirx
 from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest
 from eqsat_layout.targets.gpu.kernels.operands import Operands
 from eqsat_layout.targets.gpu.kernels.vectors import LANES, in_vectors, is_image, stores_in_vectors
+from eqsat_layout.targets.gpu.kernels.work_groups import USUAL, WorkGroups
+from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.structural import structural_map, substitute
-
-GROUP: Final = 64
-"""Work items of a work group."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +39,16 @@ class Tile:
         return LANES if axis == self.lanes else self.sizes.get(axis, 1)
 
 
-def kernel_of(nest: Nest, reduction: Nest | None, tile: Tile) -> Any:
+def kernel_of(nest: Nest, reduction: Nest | None, tile: Tile, groups: WorkGroups = USUAL) -> Any:
     """A statement that launches the work items. ``reduction``: what ``nest`` reads at one place for each element."""
-    return Kernel(nest, reduction, tile).statement()
+    return Kernel(nest, reduction, tile, groups).statement()
 
 
 class Kernel:
     """The parts that a kernel is put together of."""
 
-    def __init__(self, nest: Nest, reduction: Nest | None, tile: Tile) -> None:
-        self._nest, self._tile = nest, tile
+    def __init__(self, nest: Nest, reduction: Nest | None, tile: Tile, groups: WorkGroups = USUAL) -> None:
+        self._nest, self._tile, self._groups = nest, tile, groups
         self._reduction = nest if nest.reduced else reduction
         self._dtype = nest.spatial[0].var.ty.dtype if nest.spatial else "int64"
         self._analyzer = tvm.sym.Analyzer()
@@ -62,7 +61,7 @@ class Kernel:
 
     def statement(self) -> Any:
         """All of it."""
-        group = min(GROUP, _power_of_two(self._total))
+        group = self._groups.size(as_int(self._total))
         self._analyzer.bind(self._item.var, tvm.ir.Range(0, group))
         groups = tvm.tirx.ceildiv(self._total, group)
         flat = self._group.var * group + self._item.var
@@ -249,11 +248,6 @@ class Kernel:
 
     def _int(self, value: int, axis: Axis | None = None) -> Any:
         return tirx.IntImm(self._dtype if axis is None else axis.var.ty.dtype, value)
-
-
-def _power_of_two(total: Any) -> int:
-    """The least that is not below ``total``."""
-    return 1 << (int(total) - 1).bit_length() if isinstance(total, tirx.IntImm) and int(total) > 0 else GROUP
 
 
 def sequence(statements: Sequence[Any]) -> Any:
