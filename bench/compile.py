@@ -26,6 +26,7 @@ STAGES = ("prepare", "plan", "emit", "legalize", "fold constants", "join", "buil
 
 def by_stage(mod: Any) -> dict[str, float]:
     """What compile does, in its order."""
+    from eqsat_layout.passes.evaluate import be_ready
     from eqsat_layout.planning.pipeline import choose
     from eqsat_layout.planning.search import collector_paused
     from eqsat_layout.system.workers import workers
@@ -38,8 +39,8 @@ def by_stage(mod: Any) -> dict[str, float]:
     def begins(stage: str) -> None:
         marks.append((stage, time.perf_counter()))
 
-    workers().start(os.getpid)
     begins("prepare")
+    workers().start(be_ready)
     plain = prepared(mod)
     with collector_paused():
         begins("plan")
