@@ -15,6 +15,7 @@ from eqsat_layout.notes import Notes
 from eqsat_layout.passes.broadcasts import skip_broadcasts
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.frozen_names import with_frozen_names
+from eqsat_layout.passes.known_shapes import write_known_shapes
 from eqsat_layout.passes.training import write_out_training
 from eqsat_layout.tir.structural import nodes_of
 
@@ -25,7 +26,7 @@ def prepare(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
     Functions keep their names and signatures. A pass of TVM's that fails on the module is left out, with a note.
     """
     passes, given = relax.transform, mod
-    mod = write_out_training(mod)
+    mod = write_known_shapes(write_out_training(mod))
     for step in (
         passes.CanonicalizeBindings(),
         passes.FoldBatchnormToConv2D(),

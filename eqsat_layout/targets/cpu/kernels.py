@@ -9,6 +9,7 @@ from __future__ import annotations
 import tvm
 
 from eqsat_layout.notes import Notes
+from eqsat_layout.passes.denormals import without_denormals
 from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.passes.matrix_literals import with_literals
 from eqsat_layout.passes.scalar_literals import with_floats, with_integers
@@ -23,5 +24,7 @@ __all__ = ["Build", "join_calls", "schedule_module"]
 
 def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes) -> tvm.IRModule:
     """TVM's groups first, then nests of several of them whose working set stays in the L2 cache."""
+    if not machine.is_exact:
+        mod = without_denormals(mod)
     grouped = fuse(with_integers(mod), notes, annotated=keep_what_is_read_often)
     return join_chains(with_literals(with_floats(grouped)), machine, notes)
