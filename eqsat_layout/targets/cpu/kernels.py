@@ -17,14 +17,20 @@ from eqsat_layout.targets.cpu.build import Build
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.chains.read_often import keep_what_is_read_often
 from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.places.in_place import assemble_in_place
 from eqsat_layout.targets.cpu.schedule import schedule_module
 
 __all__ = ["Build", "join_calls", "schedule_module"]
 
 
 def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes) -> tvm.IRModule:
-    """TVM's groups first, then nests of several of them whose working set stays in the L2 cache."""
+    """TVM's groups first, then nests of several of them whose working set stays in the L2 cache.
+
+    Kernels write their parts of a concat in place, but for those that may use the matrix unit: it is told where rows
+    lie.
+    """
     if not machine.is_exact:
         mod = without_denormals(mod)
     grouped = fuse(with_integers(mod), notes, annotated=keep_what_is_read_often)
-    return join_chains(with_literals(with_floats(grouped)), machine, notes)
+    joined = join_chains(with_literals(with_floats(grouped)), machine, notes)
+    return joined if machine.matrix_unit else assemble_in_place(joined)

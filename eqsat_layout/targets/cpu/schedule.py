@@ -31,6 +31,7 @@ from eqsat_layout.targets.cpu.model.register_tiles import (
     register_tile,
     tile_cycles,
 )
+from eqsat_layout.targets.cpu.places.box import boxes_of, in_boxes, out_of_boxes
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
 from eqsat_layout.targets.cpu.single.join_axes import join_axes
@@ -90,6 +91,9 @@ def schedule_primfunc(func: Any, machine: CpuMachine, *, families: Sequence[Fami
 
 
 def _scheduled_func(func: Any, means: _Means) -> Any:
+    boxes = boxes_of(func)
+    if boxes:  # rows lie as they always do while a schedule is chosen
+        return in_boxes(_scheduled_func(out_of_boxes(func), means), boxes)
     in_parts = _in_parts(func, means) if has_symbols(func) else None
     return in_parts or _scheduled_whole(func, means)
 
