@@ -18,16 +18,25 @@ from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
 
 def unit_axes_first(sch: Any) -> Any:
     """``sch`` itself where no reduction has its last axis moved."""
-    for number, stage in enumerate(stages_of(sch)):
-        if stage.simple and stage.is_plain and stage.is_reduction:
-            sch = _moved(sch, stage, number) or sch
+    stages = stages_of(sch)
+    for number in range(len(stages)):
+        if _gains_lanes(stages[number]) and (moved := _moved(sch, number)) is not None:
+            sch, stages = moved, stages_of(moved)
     return sch
 
 
-def _moved(sch: Any, stage: Stage, number: int) -> Any:
+def _gains_lanes(stage: Stage) -> bool:
+    """Some operand of a product runs along the last axis that has more than one element."""
+    if not (stage.simple and stage.is_plain and stage.is_reduction and stage.spatial and len(stage.loads) > 1):
+        return False
+    long = [axis for axis in stage.spatial if axis.extent != 1]
+    return stage.spatial[-1].extent == 1 and bool(long) and any(load.stride(long[-1].var) == 1 for load in stage.loads)
+
+
+def _moved(sch: Any, number: int) -> Any:
+    """A new schedule; ``None`` where its epilogue would not follow."""
+    stage = stages_of(sch)[number]
     extents = [axis.extent for axis in stage.spatial]
-    if not extents or extents[-1] != 1 or set(extents) == {1}:
-        return None
     epilogue = epilogue_of(sch, stage)
     if epilogue is not None and not is_in_place(stage, epilogue):
         return None
