@@ -1,7 +1,8 @@
 """What may be computed while compiling: code that ends, and can neither trap, nor reach elsewhere, nor call out.
 
 In: a PrimFunc, or a Relax call. Out: None, or why not, in words. Folding runs code of the model, which may be
-anybody's, in a process that can be lost: what is not known to be safe is left for the run.
+anybody's, in a process that can be lost: what is not known to be safe is left for the run. Writes at indices that are
+in memory are guarded there (:mod:`eqsat_layout.passes.guarded_writes`).
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _SHIFTS: Final = (ir.prim.LShift, ir.prim.RShift)
 _ARITHMETIC: Final = (ir.prim.BinaryOpExpr, ir.prim.CmpExpr, ir.prim.LogicalExpr, tirx.Cast, tirx.Select)
 _BITWISE: Final = (ir.prim.BitwiseAnd, ir.prim.BitwiseOr, ir.prim.BitwiseXor, ir.prim.BitwiseNot)
 _OPPOSITE: Final = {tirx.LT: tirx.GE, tirx.GE: tirx.LT, tirx.GT: tirx.LE, tirx.LE: tirx.GT}
+_NO_PRAGMA: Final = "pragma_scope"
+"""With which TVM marks loops that are no blocks: nothing reads it."""
 _LOOPS: Final = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL, tirx.ForKind.UNROLLED)
 
 
@@ -96,7 +99,7 @@ class _Walk:
                 raise Refused(f"has the attribute {name}")
         for param in func.params:
             if isinstance(param.ty, tirx.BufferType):
-                _check_buffer(param)
+                _check_buffer(param, may_start_anywhere=True)  # what is passed says where
             elif not ir.is_prim_var(param):
                 raise Refused(f"takes a {param.ty}")
         self.statement(func.body, 1)
@@ -114,7 +117,7 @@ class _Walk:
             case s_tir.SBlockRealize:
                 self._block(node, steps)
             case tirx.BufferStore:
-                self._access(node.buffer, node.indices, is_write=True)
+                self._access(node.buffer, node.indices)
                 self.expression(node.value)
             case tirx.IfThenElse:
                 self._branch(node, steps)
@@ -122,6 +125,8 @@ class _Walk:
                 self.expression(node.value)
             case tirx.AllocBuffer:
                 self._allocate([node.buffer])
+            case tirx.AttrStmt if str(node.attr_key) == _NO_PRAGMA:
+                self.statement(node.body, steps)
             case tirx.Bind:
                 self.expression(node.value)
                 self._bind(node.var, node.value)
@@ -203,16 +208,14 @@ class _Walk:
             if not 0 <= bounds.min_value <= bounds.max_value < node.a.ty.dtype.bits:
                 raise Refused("shifts by what may be more than an integer's bits")
 
-    def _access(self, buffer: Any, indices: Sequence[Any], *, is_write: bool = False) -> None:
+    def _access(self, buffer: Any, indices: Sequence[Any]) -> None:
         shape = buffer.ty.shape
         if len(indices) != len(shape):
             raise Refused(f"reads or writes {buffer.name} by another number of indices")
         for index, extent in zip(indices, shape, strict=True):
             self.expression(index)
             if nodes_of(index, ir.TensorLoad):
-                if is_write:
-                    raise Refused(f"writes {buffer.name} at an index that is itself in memory")
-                continue  # at worst the process that computes constants ends
+                continue  # writes are guarded; after a read the process that computes constants ends, at worst
             if not self._is_within(index, extent):
                 raise Refused(f"may read or write {buffer.name} out of its range")
 
@@ -251,13 +254,14 @@ class _Walk:
                     visit(*args)
 
 
-def _check_buffer(buffer: Any) -> None:
-    """Of constant shape, dense from its first byte."""
+def _check_buffer(buffer: Any, *, may_start_anywhere: bool = False) -> None:
+    """Of constant shape, dense from its first byte, or from an element whose number is a parameter of its own."""
     ty = buffer.ty
     if not all(isinstance(extent, tirx.IntImm) and int(extent) >= 0 for extent in ty.shape):
         raise Refused(f"{buffer.name} has no constant shape")
     offset = ty.elem_offset
-    if len(ty.strides) or not (offset is None or (isinstance(offset, tirx.IntImm) and int(offset) == 0)):
+    is_first = offset is None or (isinstance(offset, tirx.IntImm) and int(offset) == 0)
+    if len(ty.strides) or not (is_first or (may_start_anywhere and isinstance(offset, ir.Var))):
         raise Refused(f"{buffer.name} is a view")
 
 

@@ -1,18 +1,21 @@
 """All calls of the PrimFuncs of a module, where they are known.
 
-In: a Relax module. Out: by PrimFunc the arguments of every ``call_tir`` of it; not of those that are reached in another
-way, or by anybody from outside.
+In: a Relax module. Out: by PrimFunc every ``call_tir`` and ``call_tir_inplace`` of it; not of those that are reached
+in another way, or by anybody from outside.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
+
+_CALL_TIR: Final = tvm.ir.Op.get("relax.call_tir")
+CALL_TIR_INPLACE: Final = tvm.ir.Op.get("relax.call_tir_inplace")
 
 
 def all_calls(mod: tvm.IRModule) -> Iterator[tuple[Any, list[Any]]]:
@@ -21,7 +24,7 @@ def all_calls(mod: tvm.IRModule) -> Iterator[tuple[Any, list[Any]]]:
     mentions: Counter[Any] = Counter()
 
     def add(call: Any) -> None:
-        if call.op == tvm.ir.Op.get("relax.call_tir") and isinstance(call.args[1], relax.Tuple):
+        if is_tir_call(call) and isinstance(call.args[1], relax.Tuple):
             calls.setdefault(call.args[0], []).append(call)
 
     def mention(var: Any) -> None:
@@ -32,6 +35,11 @@ def all_calls(mod: tvm.IRModule) -> Iterator[tuple[Any, list[Any]]]:
     for callee, own in calls.items():
         if mentions[callee] == len(own) and _is_private(mod[callee]):
             yield callee, own
+
+
+def is_tir_call(value: Any) -> bool:
+    """A call of a PrimFunc, which may write into one of its operands."""
+    return isinstance(value, tvm.ir.Call) and value.op in (_CALL_TIR, CALL_TIR_INPLACE)
 
 
 def arguments(call: Any) -> Sequence[Any]:

@@ -19,6 +19,7 @@ from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.graph.skeleton import Kind, Skeleton, kind_of, read_tensors, write_tensors
 from eqsat_layout.passes.any_size import for_any_size
+from eqsat_layout.passes.guarded_writes import guard_writes
 from eqsat_layout.system.workers import WorkerError, workers
 
 _SHARED_MEMORY: Final = Path("/dev/shm")
@@ -70,7 +71,7 @@ def _evaluate_job(job: _Job) -> list[Kind]:
         {"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "opt-level": _OPTIMISATION, "num-cores": 1}
     )
     with tvm.transform.PassContext(opt_level=0):
-        executable = tvm.compile(legalize(for_any_size(module)), target=target)
+        executable = tvm.compile(guard_writes(legalize(for_any_size(module))), target=target)
     results = list(relax.VirtualMachine(executable, tvm.cpu())["main"](*tensors))
     write_tensors(Path(job.made), results)
     return list(map(kind_of, results))

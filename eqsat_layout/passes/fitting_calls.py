@@ -13,7 +13,7 @@ from typing import Any, Final
 import tvm
 from tvm import relax, tirx
 
-from eqsat_layout.passes.all_calls import all_calls, arguments
+from eqsat_layout.passes.all_calls import CALL_TIR_INPLACE, all_calls, arguments, is_tir_call
 from eqsat_layout.tir.structural import nodes_of
 
 _MARK: Final = "eqsat_layout.calls_fit"
@@ -57,8 +57,7 @@ def _made_here(mod: tvm.IRModule) -> set[Any]:
             value = binding.value
             if isinstance(value, relax.TupleGetItem):
                 value = value.tuple_value
-            is_call = isinstance(value, tvm.ir.Call) and value.op == tvm.ir.Op.get("relax.call_tir")
-            if is_call or value in found:
+            if is_tir_call(value) or value in found:
                 found.add(binding.var)
     return found
 
@@ -66,6 +65,7 @@ def _made_here(mod: tvm.IRModule) -> set[Any]:
 def _fits(params: Sequence[Any], call: Any, made: set[Any]) -> bool:
     args = arguments(call)
     results = list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else [call.ty]
+    results = [] if call.op == CALL_TIR_INPLACE else results  # which are among the arguments
     types = [*(arg.ty for arg in args), *results]
     is_known = all(isinstance(arg, tvm.ir.GenericConst) or arg in made for arg in args)
     return is_known and len(types) == len(params) and all(map(_is_of, params, types))

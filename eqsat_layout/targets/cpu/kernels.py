@@ -9,6 +9,7 @@ from __future__ import annotations
 import tvm
 
 from eqsat_layout.notes import Notes
+from eqsat_layout.passes.denormals import without_denormals
 from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.passes.matrix_literals import with_literals
 from eqsat_layout.passes.scalar_literals import with_floats, with_integers
@@ -16,6 +17,7 @@ from eqsat_layout.targets.cpu.build import Build
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.chains.read_often import keep_what_is_read_often
 from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.places.in_place import assemble_in_place
 from eqsat_layout.targets.cpu.schedule import schedule_module
 
 __all__ = ["Build", "join_calls", "schedule_module"]
@@ -24,8 +26,12 @@ __all__ = ["Build", "join_calls", "schedule_module"]
 def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes, build: Build) -> tvm.IRModule:
     """TVM's groups first, then nests of several of them whose working set stays in the L2 cache.
 
-    ``build`` makes those groups that stay as they are while the others are looked at.
+    ``build`` makes those groups that stay as they are while the others are looked at. Kernels write their parts of a
+    concat in place, but for those that may use the matrix unit: it is told where rows lie.
     """
+    if not machine.is_exact:
+        mod = without_denormals(mod)
     grouped = with_literals(with_floats(fuse(with_integers(mod), notes, annotated=keep_what_is_read_often)))
     with build.ahead(grouped, notes) as kept:
-        return join_chains(grouped, machine, notes, kept)
+        joined = join_chains(grouped, machine, notes, kept)
+    return joined if machine.matrix_unit else assemble_in_place(joined)

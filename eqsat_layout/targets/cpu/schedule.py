@@ -31,6 +31,7 @@ from eqsat_layout.targets.cpu.model.register_tiles import (
     register_tile,
     tile_cycles,
 )
+from eqsat_layout.targets.cpu.places.box import boxes_of, in_boxes, out_of_boxes
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
 from eqsat_layout.targets.cpu.single.join_axes import join_axes
@@ -39,6 +40,7 @@ from eqsat_layout.targets.cpu.single.matrix_sums import write_out_combinations
 from eqsat_layout.targets.cpu.single.order_axes import order_axes
 from eqsat_layout.targets.cpu.single.prefetch import prefetch_panels
 from eqsat_layout.targets.cpu.single.split_axes import split_axes
+from eqsat_layout.targets.cpu.single.unit_axes import unit_axes_first
 from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
 from eqsat_layout.targets.cpu.symbolic.kernel import has_symbols, kernel_in_parts
 from eqsat_layout.targets.schedules.attempts import isolated, tried, unless_refused
@@ -90,6 +92,9 @@ def schedule_primfunc(func: Any, machine: CpuMachine, *, families: Sequence[Fami
 
 
 def _scheduled_func(func: Any, means: _Means) -> Any:
+    boxes = boxes_of(func)
+    if boxes:  # rows lie as they always do while a schedule is chosen
+        return in_boxes(_scheduled_func(out_of_boxes(func), means), boxes)
     in_parts = _in_parts(func, means) if has_symbols(func) else None
     return in_parts or _scheduled_whole(func, means)
 
@@ -237,7 +242,7 @@ def _schedule_stage(sch: Any, stage: Stage, means: _Means) -> tuple[Any, list[An
 def simplified(sch: Any, machine: CpuMachine) -> Any:
     """The same in fewer stages, and epilogues over the axes of their reductions."""
     inlined = inline_producers(sch, _may_inline_exactly if machine.is_exact else _may_inline_all)
-    return align_epilogues(sch if inlined is sch else new_schedule(inlined.mod["main"]))
+    return unit_axes_first(align_epilogues(sch if inlined is sch else new_schedule(inlined.mod["main"])))
 
 
 def _may_inline_all(stage: Stage, consumers: Sequence[Stage]) -> bool:

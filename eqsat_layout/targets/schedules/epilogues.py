@@ -78,7 +78,8 @@ def _aligned(sch: Any, stage: Stage, number: int) -> Any:
     if epilogue is None or is_in_place(stage, epilogue) or not is_relaid(stage, epilogue):
         return None
     at = _reads(epilogue, stage)[0].indices
-    if not at or not at[-1].same_as(epilogue.axes[-1].var):  # its vectors would be torn apart
+    lane = next((axis for axis in reversed(epilogue.axes) if axis.extent != 1), epilogue.axes[-1])
+    if not at or not at[-1].same_as(lane.var):  # its vectors would be torn apart
         return None
     if not all(map(partial(_is_zero_at_first, stage=epilogue), at)):  # TVM maps no axis backwards
         return None

@@ -1,0 +1,131 @@
+"""Kernels whose operand or result is a box of a larger tensor.
+
+In: a PrimFunc, a parameter and a box. Out: the PrimFunc over the larger tensor, and back: schedules are made for the
+box alone, where rows lie as they always do, and moved to its place afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import tvm
+from tvm import ir, tirx
+
+from eqsat_layout.errors import Refused
+from eqsat_layout.tir.structural import nodes_of, structural_map
+
+_BOXES: Final = "eqsat_layout.boxes"
+_NO_AXIS: Final = -1
+
+Indices = Callable[[Sequence[Any]], list[Any]]
+
+
+@dataclass(frozen=True)
+class Box:
+    """Where a tensor of ``shape`` lies in one of shape ``outer``.
+
+    ``axes``: by axis of ``outer`` the tensor's own, in ascending order; ``None`` and all axes that are missing have one
+    element. ``starts``: by axis of ``outer`` the index of the first element.
+    """
+
+    shape: tuple[int, ...]
+    outer: tuple[int, ...]
+    axes: tuple[int | None, ...]
+    starts: tuple[int, ...]
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Its size along every axis of ``outer``."""
+        return tuple(1 if axis is None else self.shape[axis] for axis in self.axes)
+
+    def overlaps(self, other: Box) -> bool:
+        """Whether they have an element of ``outer`` in common."""
+        sides = zip(self.starts, self.extents, other.starts, other.extents, strict=True)
+        return all(max(a, b) < min(a + m, b + n) for a, m, b, n in sides)
+
+    def inside(self, indices: Sequence[Any]) -> list[Any]:
+        """Indices of the tensor as those of the larger one."""
+        pairs = zip(self.axes, self.starts, strict=True)
+        return [_plus(0 if axis is None else indices[axis], start) for axis, start in pairs]
+
+    def own(self, indices: Sequence[Any]) -> list[Any]:
+        """The other way round."""
+        place = {axis: number for number, axis in enumerate(self.axes)}
+        return [
+            _plus(indices[place[axis]], -self.starts[place[axis]]) if axis in place else tirx.IntImm("int64", 0)
+            for axis in range(len(self.shape))
+        ]
+
+
+def in_boxes(func: Any, boxes: Mapping[int, Box]) -> Any:
+    """``func`` over larger tensors: ``boxes`` by the number of a parameter. Refused where these are used in other ways
+    than by their elements."""
+    moved = func
+    for number, box in boxes.items():
+        moved = _moved(moved, number, box.outer, box.inside)
+    return moved.with_attr(_BOXES, {str(number): _numbers(box) for number, box in {**boxes_of(func), **boxes}.items()})
+
+
+def out_of_boxes(func: Any) -> Any:
+    """``func`` over what it was over before :func:`in_boxes`."""
+    for number, box in boxes_of(func).items():
+        func = _moved(func, number, box.shape, box.own)
+    return func.without_attr(_BOXES)
+
+
+def boxes_of(func: Any) -> dict[int, Box]:
+    """What :func:`in_boxes` has done to ``func``, by number of a parameter."""
+    found = func.attrs.get(_BOXES, {}) if func.attrs is not None else {}
+    return {int(str(number)): _box([list(map(int, part)) for part in numbers]) for number, numbers in found.items()}
+
+
+def _numbers(box: Box) -> list[list[int]]:
+    axes = [_NO_AXIS if axis is None else axis for axis in box.axes]
+    return [list(box.shape), list(box.outer), axes, list(box.starts)]
+
+
+def _box(numbers: Sequence[Sequence[int]]) -> Box:
+    shape, outer, axes, starts = map(tuple, numbers)
+    return Box(shape, outer, tuple(None if axis == _NO_AXIS else axis for axis in axes), starts)
+
+
+def _moved(func: Any, number: int, shape: Sequence[int], indices: Indices) -> Any:
+    """``func`` whose parameter has this ``shape``, with other ``indices``."""
+    old = func.params[number]
+    ty = old.ty
+    new = tirx.decl_buffer([tirx.IntImm("int64", extent) for extent in shape], str(ty.dtype), old.name, layout=None)
+
+    def on_load(load: Any) -> Any:
+        return tirx.BufferLoad(new, indices(load.indices)) if load.source.same_as(old) else load
+
+    def on_store(store: Any) -> Any:
+        is_own = store.buffer.same_as(old)
+        return tirx.BufferStore(new, store.value, indices(store.indices)) if is_own else store
+
+    def on_region(region: Any) -> Any:
+        if not region.source.same_as(old):
+            return region
+        firsts = indices([part.min for part in region.region])
+        lasts = indices([part.min + part.extent - 1 for part in region.region])
+        analyzer = tvm.sym.Analyzer()
+        pairs = zip(firsts, lasts, strict=True)
+        ranges = [ir.Range.from_min_extent(a, analyzer.simplify(b - a + 1)) for a, b in pairs]
+        return tirx.BufferRegion(new, ranges)
+
+    body = structural_map(
+        func.body, (ir.TensorLoad, on_load), (tirx.BufferStore, on_store), (ir.TensorRegion, on_region)
+    )
+    if any(var.same_as(old) for var in nodes_of(body, ir.Var)):
+        raise Refused(f"{old.name} is used in other ways than by its elements")
+    params = [new if param.same_as(old) else param for param in func.params]
+    return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
+
+
+def _plus(index: Any, number: int) -> Any:
+    if isinstance(index, int):
+        return tirx.IntImm("int64", index + number)
+    if number == 0:
+        return index
+    return tvm.sym.Analyzer().simplify(index + number)

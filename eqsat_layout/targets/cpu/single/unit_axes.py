@@ -1,0 +1,64 @@
+"""Reductions whose results end in axes of one element have these first.
+
+In: a schedule. Out: a new one in which the last axis of such a reduction has elements for a vector: a convolution of
+one pixel (squeeze and excite, channels first) is a product of matrices then; its epilogue puts the results where they
+belong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+from eqsat_layout.targets.schedules.attempts import tried
+from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
+from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
+
+
+def unit_axes_first(sch: Any) -> Any:
+    """``sch`` itself where no reduction has its last axis moved."""
+    stages = stages_of(sch)
+    for number in range(len(stages)):
+        if _gains_lanes(stages[number]) and (moved := _moved(sch, number)) is not None:
+            sch, stages = moved, stages_of(moved)
+    return sch
+
+
+def _gains_lanes(stage: Stage) -> bool:
+    """Some operand of a product runs along the last axis that has more than one element."""
+    if not (stage.simple and stage.is_plain and stage.is_reduction and stage.spatial and len(stage.loads) > 1):
+        return False
+    long = [axis for axis in stage.spatial if axis.extent != 1]
+    return stage.spatial[-1].extent == 1 and bool(long) and any(load.stride(long[-1].var) == 1 for load in stage.loads)
+
+
+def _moved(sch: Any, number: int) -> Any:
+    """A new schedule; ``None`` where its epilogue would not follow."""
+    stage = stages_of(sch)[number]
+    extents = [axis.extent for axis in stage.spatial]
+    epilogue = epilogue_of(sch, stage)
+    if epilogue is not None and not is_in_place(stage, epilogue):
+        return None
+    count = len(extents)
+    order = sorted(range(count), key=lambda place: extents[place] != 1)
+    # reduced axes of one element go: TVM would make them axes of the result
+    reduced = [place for place, axis in enumerate(stage.axes) if axis.reduce and axis.extent != 1]
+
+    def change(trial: Any) -> None:
+        if epilogue is None:
+            trial.cache_write(stage.block, 0, "global")
+        trial.transform_layout(stage.block, ("write", 0), _order(order, count))
+        trial.transform_block_layout(stage.block, _order([*order, *reduced], len(stage.axes)))
+
+    trial = tried(sch, change)
+    if trial is None:
+        return None
+    trial = align_epilogues(new_schedule(trial.mod["main"]))
+    moved = stages_of(trial)[number]
+    out = epilogue_of(trial, moved)
+    return trial if moved.is_plain and out is not None and is_in_place(moved, out) else None
+
+
+def _order(places: list[int], count: int) -> Any:
+    return tirx.IndexMap.from_func(lambda *indices: [indices[place] for place in places], count)

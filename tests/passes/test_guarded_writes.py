@@ -1,0 +1,61 @@
+"""What is computed ahead writes nowhere but into its own buffers."""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from programs import program
+from tvm import relax
+from tvm.relax import op as R
+from tvm.script import ir as I
+from tvm.script import tirx as T
+from tvm_ffi import structural_equal
+
+import eqsat_layout
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.fold_constants import fold_constants
+from eqsat_layout.passes.guarded_writes import guard_writes
+
+
+@I.ir_module
+class Scatter:
+    @T.prim_func(s_tir=True)
+    def main(at: T.Buffer((6, 2), "int64"), y: T.Buffer((3, 4), "float32")):
+        for i in range(6):
+            with T.sblock("scatter"):
+                v = T.axis.spatial(6, i)
+                y[at[v, 0], at[v, 1]] = T.float32(1)
+
+
+@I.ir_module
+class Plain:
+    @T.prim_func(s_tir=True)
+    def main(y: T.Buffer((3,), "float32")):
+        for i in range(3):
+            with T.sblock("plain"):
+                v = T.axis.spatial(3, i)
+                y[v] = T.float32(1)
+
+
+def test_writes_out_of_range_do_not_happen() -> None:
+    kernel = tvm.compile(guard_writes(Scatter), "llvm")
+    at = np.array([[0, 0], [1, 4], [2, -1], [-1, 3], [3, 0], [2, 3]], "int64")
+    y = tvm.runtime.tensor(np.zeros((3, 4), "float32"))
+    kernel["main"](tvm.runtime.tensor(at), y)
+    expected = np.zeros((3, 4), "float32")
+    expected[0, 0] = expected[2, 3] = 1
+    np.testing.assert_array_equal(y.numpy(), expected)
+
+
+def test_writes_at_known_indices_stay() -> None:
+    assert structural_equal(guard_writes(Plain), Plain)
+
+
+def test_a_scatter_of_constants_is_computed_ahead() -> None:
+    data, at, updates = np.zeros((2, 3), "float32"), np.array([[1], [2]], "int64"), np.ones((2, 1), "float32")
+    constants = [relax.const(one, str(one.dtype)) for one in (data, at, updates)]
+    mod = program(lambda b, x: b.emit(R.add(x, b.emit(R.scatter_elements(*constants, axis=1)))), (2, 3))
+    assert "scatter" not in fold_constants(mod, Notes()).script()
+    run = tvm.relax.VirtualMachine(eqsat_layout.compile(mod), tvm.cpu())["main"]
+    got = run(tvm.runtime.tensor(np.zeros((2, 3), "float32"))).numpy()
+    np.testing.assert_array_equal(got, np.array([[0, 1, 0], [0, 0, 1]], "float32"))
