@@ -1,15 +1,14 @@
-"""Products of matrices on tensor cores: one kernel, or two where the sum is cut into parts.
+"""Products of matrices on tensor cores, in one launch, also where sums are cut into parts.
 
-In: a product and a plan. Out: a PrimFunc without blocks that launches them. Tiles of both operands go through stages
-of shared memory, asynchronously, while warps multiply the one that is there. Parts of a sum are added up in their
-order, so results are the same every time.
+In: a product and a plan. Out: a PrimFunc without blocks that launches it. Tiles of both operands go through stages
+of shared memory, asynchronously, while warps multiply the one that is there.
 """
 
 from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 from tvm import tirx
 
@@ -21,25 +20,20 @@ from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.results import Results
 from eqsat_layout.targets.cuda.kernels.sides import Side
+from eqsat_layout.targets.cuda.kernels.split_sums import SplitSums
 from eqsat_layout.targets.cuda.kernels.statements import (
     LANES,
-    at,
     block_barrier,
     guarded,
     issued,
-    kept,
     launched,
     local,
     loop,
     number,
     sequence,
-    vectorized,
 )
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import stored_in_runs
 from eqsat_layout.tir.structural import substitute
-
-_ADDING: Final = 128
-"""Threads of a block that adds up parts of sums."""
 
 
 def kernel_of(product: Product, plan: ProductPlan) -> Any:
@@ -59,23 +53,15 @@ class _Kernel:
         self._warps_down = plan.block_rows // plan.warp_rows
         self._memory = Shared.of(plan.shared_words, self._arithmetic)
         self._shared = self._memory.words
-        self._padded = -(-product.columns.extent // 4) * 4
-        shape = [plan.splits, product.batch.extent, product.rows.extent, self._padded]
-        self._parts = tirx.decl_buffer(
-            [number(extent) for extent in shape], self._arithmetic.sums, "parts", layout=None
-        )
+        self._sums = local(plan.warp_rows * plan.warp_columns // LANES, self._arithmetic.sums, "sums")
+        self._blocks = product.batch.extent * self._row_tiles * self._column_tiles
+        self._split = SplitSums(plan.splits, self._blocks, plan.threads, self._sums) if plan.splits > 1 else None
 
     def function(self) -> Any:
-        """All launches, one after the other."""
-        product, plan = self._product, self._plan
-        blocks = product.batch.extent * self._row_tiles * self._column_tiles
-        grid = (blocks, plan.splits) if plan.splits > 1 else (blocks,)
-        launches = [launched(grid, plan.threads, self._block)]
-        if plan.splits > 1:
-            vectors = product.batch.extent * product.rows.extent * self._vectors_of_row
-            added = launched((math.ceil(vectors / _ADDING),), _ADDING, self._added)
-            launches = [tirx.AllocBuffer(self._parts), *launches, added]
-        return product.func.with_body(sequence(launches))
+        plan, split = self._plan, self._split
+        grid = (self._blocks,) if split is None else (self._blocks, plan.splits)
+        allocated = [] if split is None else split.allocated()
+        return self._product.func.with_body(sequence([*allocated, launched(grid, plan.threads, self._block)]))
 
     # ---- a block's products
 
@@ -84,11 +70,13 @@ class _Kernel:
         tile, column_tile = tirx.floordiv(grid[0], self._column_tiles), tirx.floormod(grid[0], self._column_tiles)
         batch, row_tile = tirx.floordiv(tile, self._row_tiles), tirx.floormod(tile, self._row_tiles)
         row, column = row_tile * plan.block_rows, column_tile * plan.block_columns
-        part = grid[1] if plan.splits > 1 else number(0)
-        sums = local(plan.warp_rows * plan.warp_columns // LANES, self._arithmetic.sums, "sums")
-        pipeline = self._pipelined(sums, batch, row, column, part, thread)
-        stored = self._stored(sums, batch, row, column, part, thread)
-        return sequence([*self._memory.allocated(), tirx.AllocBuffer(sums), zeroed(sums), *pipeline, *stored])
+        part = number(0) if self._split is None else grid[1]
+        pipeline = self._pipelined(self._sums, batch, row, column, part, thread)
+        stored = sequence(self._stored(self._sums, batch, row, column, thread))
+        if self._split is not None:
+            stored = self._split.in_last_block(part, grid[0], thread, stored)
+        begun = [*self._memory.allocated(), tirx.AllocBuffer(self._sums), zeroed(self._sums)]
+        return sequence([*begun, *pipeline, stored])
 
     def _pipelined(self, sums: Any, batch: Any, row: Any, column: Any, part: Any, thread: Any) -> list[Any]:
         """Stages are filled ahead; a barrier a tile says that one is there and another one is free."""
@@ -153,54 +141,18 @@ class _Kernel:
 
     # ---- results
 
-    def _stored(self, sums: Any, batch: Any, row: Any, column: Any, part: Any, thread: Any) -> list[Any]:
+    def _stored(self, sums: Any, batch: Any, row: Any, column: Any, thread: Any) -> list[Any]:
         plan = self._plan
         lane, warp_row, warp_column = self._place_in_block(thread)
         mine = tirx.floordiv(thread, LANES) * plan.waiting_words
 
         def store(here: Any, across: Any, total: Any) -> Any:
             own_row, own_column = row + warp_row + here, column + warp_column + across
-            body = self._kept_part(part, batch, own_row, own_column, total) if plan.splits > 1 else None
-            body = body or self._results.stored(batch, own_row, own_column, total)
+            body = self._results.stored(batch, own_row, own_column, total)
             return self._results.inside(own_row, own_column, plan.block_rows, plan.block_columns, body)
 
-        run = 4 if plan.splits > 1 else self._results.run
-        return stored_in_runs(self._shared, mine, sums, (plan.warp_rows, plan.warp_columns), run, lane, store)
-
-    # ---- parts of sums
-
-    def _kept_part(self, part: Any, batch: Any, row: Any, column: Any, total: Any) -> Any:
-        return vectorized(4, lambda along: kept(self._parts, total(along), part, batch, row, column + along))
-
-    @property
-    def _vectors_of_row(self) -> int:
-        return self._product.columns.extent // min(4, self._results.run)
-
-    def _added(self, grid: Any, thread: Any) -> Any:
-        """A thread: the parts of a few sums, in order, and what becomes of them."""
-        product, run = self._product, min(4, self._results.run)
-        vector = grid[0] * _ADDING + thread
-        rest, column = tirx.floordiv(vector, self._vectors_of_row), tirx.floormod(vector, self._vectors_of_row) * run
-        batch, row = tirx.floordiv(rest, product.rows.extent), tirx.floormod(rest, product.rows.extent)
-        dtype = self._arithmetic.sums
-        total = local(run, dtype, "total")
-
-        def add(part: Any) -> Any:
-            def lane(along: Any) -> Any:
-                return kept(total, at(total, along) + at(self._parts, part, batch, row, column + along), along)
-
-            return vectorized(run, lane)
-
-        body = sequence(
-            [
-                tirx.AllocBuffer(total),
-                vectorized(run, lambda along: kept(total, tirx.const(0, dtype), along)),
-                loop(self._plan.splits, add),
-                self._results.stored_by(run, batch, row, column, lambda along: at(total, along)),
-            ]
-        )
-        count = product.batch.extent * product.rows.extent * self._vectors_of_row
-        return guarded(vector < count if count % _ADDING else None, body)
+        extents = (plan.warp_rows, plan.warp_columns)
+        return stored_in_runs(self._shared, mine, sums, extents, self._results.run, lane, store)
 
 
 def _committed() -> Any:
