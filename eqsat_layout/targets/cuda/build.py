@@ -13,6 +13,7 @@ import tvm
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.notes import Notes
+from eqsat_layout.targets.cuda.dependent_launch import has_dependent_launch, overlapping
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.cuda.kernels.attention import attention_of
 from eqsat_layout.targets.cuda.kernels.attention_kernel import attention_kernel_of
@@ -52,12 +53,15 @@ def build(
         for name, func in launched.items()
     }
     made = lowered(kernels, target)
+    arch = str(target.attrs["arch"])
     plan, constants = host_plan(mod, made.host, views)
+    if has_dependent_launch(arch):
+        plan = overlapping(plan)
     sources = {name: text for name, text in made.sources.items() if name in plan.kernels}
     modelled = {
         f"{name}_kernel": float(func.attrs[_SECONDS]) for name, func in kernels.items() if _SECONDS in func.attrs
     }
-    return CudaProgram(sources, plan, constants, str(target.attrs["arch"]), modelled=modelled)
+    return CudaProgram(sources, plan, constants, arch, modelled=modelled)
 
 
 def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:

@@ -14,6 +14,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.targets.cuda.dependent_launch import has_dependent_launch, waiting
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.lowered import Lowered, device_part
@@ -69,7 +70,8 @@ def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target) -> dict[st
                 built = generate(tvm.IRModule({var: kernel}), target)
             except tvm.error.InternalError as error:
                 raise TargetError(f"kernel {var.name_hint} of {name}: {_first_line(error)}") from error
-        found[str(var.name_hint)] = str(built.inspect_source())
+        text = str(built.inspect_source())
+        found[str(var.name_hint)] = waiting(text) if has_dependent_launch(str(target.attrs["arch"])) else text
     return found
 
 

@@ -1,0 +1,47 @@
+"""Programs whose launches overlap, where a machine can do that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from programs import program
+from targets.cuda.simulating import check
+from targets.device_cases import SIZE, chain
+
+from eqsat_layout.soundness.cuda import KernelFault
+from eqsat_layout.soundness.cuda.driver import simulated
+from eqsat_layout.targets.cuda.compiler import available_compiler, compiled
+
+H100 = {"kind": "cuda", "arch": "sm_90"}
+
+
+def test_all_launches_but_the_first_overlap() -> None:
+    made = check(program(chain, SIZE), H100, orders=(0, 1, 2))
+    (function,) = made.plan.functions
+    assert [launch.overlaps for launch in function.launches] == [False] + [True] * (len(function.launches) - 1)
+    assert len(function.launches) > 1
+
+
+def test_older_machines_have_none() -> None:
+    made = check(program(chain, SIZE))
+    assert not any(launch.overlaps for function in made.plan.functions for launch in function.launches)
+    assert not any("griddepcontrol" in source for source in made.sources.values())
+
+
+def test_kernels_that_do_not_wait_are_found() -> None:
+    made = check(program(chain, SIZE), H100)
+    sources = {
+        name: text.replace("griddepcontrol.wait", "griddepcontrol.launch_dependents")
+        for name, text in made.sources.items()
+    }
+    with pytest.raises(KernelFault, match="has not waited"):
+        simulated(replace(made, sources=sources))(np.ones(SIZE, "float32"))
+
+
+@pytest.mark.skipif(available_compiler() is None, reason="neither NVRTC nor nvcc is here")
+def test_they_are_compiled_as_they_are() -> None:
+    for source in check(program(chain, SIZE), H100).sources.values():
+        (facts,) = compiled(source, "sm_90").kernels.values()
+        assert facts.spilled_bytes == 0
