@@ -1,23 +1,32 @@
 """Kernels that start while those in front of them end: programmatic dependent launch.
 
-In: a kernel as TVM writes it, and a host plan. Out: a kernel that lets the next one start at once, and waits before it
-touches memory; a plan whose launches overlap. As each waits for all of the one in front of it, all before that one has
-ended too.
+In: kernels as TVM writes them, a host plan, and which operands are constants. Out: kernels that let the next one start
+at once, and wait before they touch what others write; a plan whose launches overlap. As each waits for all of the one
+in front of it, all before that one has ended too.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
+
+import tvm
+from tvm import relax
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.passes.call_windows import Call, calls_of
+from eqsat_layout.targets.cuda.kernels.statements import issued
 from eqsat_layout.targets.gpu.host.plan import HostPlan
 
 _FIRST: Final = 90
 """The first compute capability that has it."""
-_KERNEL: Final = re.compile(r'extern "C" __global__ void ((?:__launch_bounds__\(\d+\) )?)(\w+)\(([^)]*)\)(;| \{)')
-_POINTER: Final = re.compile(r"\*.*?(\w+)$")
+_CONSTANTS: Final = "eqsat_layout.constants"
+"""Attribute of a PrimFunc whose launch may overlap: names of parameters that no kernel writes."""
+_KERNEL: Final = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?\w+\(([^)]*)\) \{\n')
+_WAIT: Final = re.compile(r"^ *tvm_builtin_ptx_griddepcontrol_wait\(\);\n", re.MULTILINE)
+_RESTRICT: Final = " __restrict__"
 
 
 def has_dependent_launch(arch: str) -> bool:
@@ -25,28 +34,59 @@ def has_dependent_launch(arch: str) -> bool:
     return int(arch.removeprefix("sm_").rstrip("a")) >= _FIRST
 
 
-def waiting(source: str) -> str:
-    """The kernel becomes a function of a kernel that waits.
+def knowing_constants(mod: tvm.IRModule, functions: Mapping[str, Any]) -> dict[str, Any]:
+    """``functions``, which know what each call of them in ``mod`` gives as a constant."""
+    calls: dict[str, list[Call]] = {name: [] for name in functions}
+    for _, func in mod.functions_items():
+        for call in calls_of(func)[0] if isinstance(func, relax.Function) else ():
+            calls[str(call.callee.name_hint)].append(call)
+    return {name: func.with_attr(_CONSTANTS, _constants(func, calls[name])) for name, func in functions.items()}
 
-    The pointers that it goes on with come out of the wait: a compiler takes ``__restrict__`` for leave to load in front
-    of it, which was seen in machine code.
+
+def _constants(func: Any, calls: Collection[Call]) -> list[str]:
+    names = [str(param.name) for param in func.params]
+    return [
+        name
+        for number, name in enumerate(names)
+        if calls
+        and names.count(name) == 1
+        and all(number < len(call.args) and isinstance(call.args[number], tvm.ir.GenericConst) for call in calls)
+    ]
+
+
+def constants_of(func: Any) -> frozenset[str]:
+    """The names of parameters that may be read before the wait; none where launches do not overlap."""
+    said = func.attrs.get(_CONSTANTS) if func.attrs is not None else None
+    return frozenset(map(str, said or ()))
+
+
+def waited() -> Any:
+    """The statement from which on all may be touched, where a kernel is not to wait at its beginning."""
+    return issued("griddepcontrol.wait")
+
+
+def waiting(source: str, constants: Collection[str]) -> str:
+    """The kernel lets the next one start, and waits, at its beginning if it does not where it likes.
+
+    Pointers to what others may write come out of the wait: a compiler takes ``__restrict__`` for leave to load in
+    front of it, which was seen in machine code.
     """
-    defined = [found for found in _KERNEL.finditer(source) if found[4] != ";"]
-    if len(defined) != 1:
-        raise TargetError(f"{len(defined)} kernels in the text of one:\n{source}")
-    bounds, name, parameters, _ = defined[0].groups()
-    given = [one.strip() for one in parameters.split(",") if one.strip()]
-    pointers = [found[1] for found in map(_POINTER.search, given) if found]
-    outputs = ", ".join(f'"+l"({pointer})' for pointer in pointers)
-    arguments = ", ".join(one.split()[-1] for one in given)
-    inner = _KERNEL.sub(lambda found: f"__device__ __forceinline__ void {name}_after({found[3]}){found[4]}", source)
-    return (
-        f"{inner}\n"
-        f'extern "C" __global__ void {bounds}{name}({", ".join(given).replace(" __restrict__", "")}) {{\n'
-        '  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");\n'
-        f'  asm volatile("griddepcontrol.wait;" : {outputs} : : "memory");\n'
-        f"  {name}_after({arguments});\n}}\n"
-    )
+    kernels = list(_KERNEL.finditer(source))
+    if len(kernels) != 1:
+        raise TargetError(f"{len(kernels)} kernels in the text of one:\n{source}")
+    begin = kernels[0].end()
+    parameters = [one.split()[-1] for one in kernels[0][1].split(",") if "*" in one]
+    settled = {f"{name}_ptr" for name in constants}
+    waits = [name for name in parameters if name not in settled]
+    outputs = ", ".join(f'"+l"({name})' for name in waits)
+    wait = f'  asm volatile("griddepcontrol.wait;" : {outputs} : : "memory");\n'
+    wait += "".join(f"  __builtin_assume(__isGlobal({name}));\n" for name in waits)
+    head, body = source[:begin], source[begin:]
+    for name in waits:
+        head = re.sub(rf"{_RESTRICT}( {name}\b)", r"\1", head)
+    body, count = _WAIT.subn(lambda _: wait, body)
+    start = '  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");\n'
+    return f"{head}{start}{'' if count else wait}{body}"
 
 
 def overlapping(plan: HostPlan) -> HostPlan:

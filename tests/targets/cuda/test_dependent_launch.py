@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +23,16 @@ def test_all_launches_but_the_first_overlap() -> None:
     (function,) = made.plan.functions
     assert [launch.overlaps for launch in function.launches] == [False] + [True] * (len(function.launches) - 1)
     assert len(function.launches) > 1
+
+
+def test_weights_are_on_their_way_before_the_wait() -> None:
+    (source,) = check(program(chain, SIZE), H100).sources.values()
+    kernel = source[source.rindex('extern "C" __global__') :]
+    before, after = kernel.split("griddepcontrol.wait")
+    assert "cp_async" in before
+    assert "cp_async" in after
+    pointers = re.findall(r"(\w+_ptr)", before[before.index("cp_async") :])
+    assert {name for name in pointers if name != "shared_ptr"} <= set(re.findall(r"__restrict__ (\w+)", kernel))
 
 
 def test_older_machines_have_none() -> None:

@@ -7,11 +7,14 @@ of shared memory, asynchronously, while warps multiply the one that is there.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import tvm
 from tvm import tirx
 
+from eqsat_layout.targets.cuda.dependent_launch import constants_of, waited
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
 from eqsat_layout.targets.cuda.kernels.fills import Shared
 from eqsat_layout.targets.cuda.kernels.fragments import Part, multiplied, zeroed
@@ -33,7 +36,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     sequence,
 )
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import stored_in_runs
-from eqsat_layout.tir.structural import substitute
+from eqsat_layout.tir.structural import nodes_of, substitute
 
 
 def kernel_of(product: Product, plan: ProductPlan) -> Any:
@@ -82,12 +85,17 @@ class _Kernel:
         """Stages are filled ahead; a barrier a tile says that one is there and another one is free."""
         ahead = self._plan.stages - 1
 
-        def fill(tile: Any) -> Any:
+        def fill(tile: Any, sides: Sequence[int] = (0, 1)) -> Any:
             start = tirx.floormod(tile, self._plan.stages) * self._plan.stage_words
             step = (part * self._tiles + tile) * self._plan.block_steps
-            return sequence(self._filled(side, start, batch, (row, column)[side], step, thread) for side in range(2))
+            return sequence(self._filled(side, start, batch, (row, column)[side], step, thread) for side in sides)
 
-        begun = [sequence([fill(number(tile)) if tile < self._tiles else None, _committed()]) for tile in range(ahead)]
+        early, late = self._early_and_late
+        first = range(min(ahead, self._tiles))
+        begun = [*(fill(number(tile), early) for tile in first), waited()] if early else []
+        begun += [
+            sequence([fill(number(tile), late) if tile in first else None, _committed()]) for tile in range(ahead)
+        ]
 
         def turn(tile: Any) -> Any:
             following = guarded(tile + ahead < self._tiles, fill(tile + ahead))
@@ -97,6 +105,15 @@ class _Kernel:
             return sequence([arrived, block_barrier(), following, _committed(), multiply])
 
         return [*begun, loop(self._tiles, turn), issued("cp.async.wait_group", number(0)), block_barrier()]
+
+    @cached_property
+    def _early_and_late(self) -> tuple[list[int], list[int]]:
+        """Sides whose first tiles are constants, which the launch in front of this one does not write; and others."""
+        known, early, late = constants_of(self._product.func), list[int](), list[int]()
+        for side, operand in enumerate((self._product.left, self._product.right)):
+            loads = nodes_of(operand.value, tvm.ir.TensorLoad)
+            (early if all(str(load.source.name) in known for load in loads) else late).append(side)
+        return early, late
 
     def _filled(self, side: int, start: Any, batch: Any, across: Any, step: Any, thread: Any) -> Any:
         parts, places = self._parts_of_warps, self._product.batch.at(batch)
