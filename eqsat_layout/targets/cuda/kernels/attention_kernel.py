@@ -219,7 +219,11 @@ class _Kernel:
         statements: list[Any] = []
         for half in range(2):
             statements += self._over_row(self._totals, half, lambda a, b: a + b)
-            statements.append(kept(self._totals, tirx.const(1.0, "float32") / at(self._totals, half), half))
+            total = at(self._totals, half)
+            factor = tirx.const(1.0, "float32") / total
+            if self._attention.is_safe:  # all powers of the row are zero
+                factor = tirx.if_then_else(total.equal(tirx.const(0.0, "float32")), total, factor)
+            statements.append(kept(self._totals, factor, half))
             for one in self._of_half(self._values, half):
                 statements.append(kept(self._values, at(self._values, one) * at(self._totals, half), one))
         return statements
