@@ -144,7 +144,7 @@ class _Reader:
         def is_chosen(flag: int) -> bool:
             number = tirx.const(flag, str(loads[0].ty.dtype))
             known = structural_map(condition, (tvm.ir.TensorLoad, lambda _: number))
-            return self._analyzer.can_prove(known)
+            return bool(self._analyzer.can_prove(known))
 
         if not is_chosen(0) or is_chosen(1):
             raise Refused("the left operand is no zero where a flag is")
