@@ -54,10 +54,14 @@ def _constants(func: Any, calls: Collection[Call]) -> list[str]:
     ]
 
 
+def overlaps(func: Any) -> bool:
+    """Whether its launch may overlap with the one in front of it."""
+    return func.attrs is not None and _CONSTANTS in func.attrs
+
+
 def constants_of(func: Any) -> frozenset[str]:
     """The names of parameters that may be read before the wait; none where launches do not overlap."""
-    said = func.attrs.get(_CONSTANTS) if func.attrs is not None else None
-    return frozenset(map(str, said or ()))
+    return frozenset(map(str, func.attrs[_CONSTANTS])) if overlaps(func) else frozenset()
 
 
 def waited() -> Any:

@@ -232,12 +232,15 @@ class _Kernel:
         tiles = self._tiles
         mine = self._warp * waiting_words(tiles.columns)
 
-        def store(here: Any, across: Any, total: Any) -> Any:
+        def store(_: int, here: Any, across: Any, total: Any) -> Any:
             body = self._results.stored(self._batch, self._row + here, across, total)
             return self._results.inside(self._row + here, across, tiles.rows, tiles.columns, body)
 
+        def load(*_: Any) -> None:
+            """What follows is stored as it comes."""
+
         extents = (ROWS, tiles.columns)
-        return stored_in_runs(self._shared, mine, self._values, extents, self._results.run, self._lane, store)
+        return stored_in_runs(self._shared, mine, self._values, extents, self._results.run, self._lane, load, store)
 
     # ---- registers
 

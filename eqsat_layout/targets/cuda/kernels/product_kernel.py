@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import tvm
@@ -35,7 +35,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     number,
     sequence,
 )
-from eqsat_layout.targets.cuda.kernels.sums_in_rows import stored_in_runs
+from eqsat_layout.targets.cuda.kernels.sums_in_rows import stored_in_runs, turns_of
 from eqsat_layout.tir.structural import nodes_of, substitute
 
 
@@ -48,7 +48,7 @@ class _Kernel:
     def __init__(self, product: Product, plan: ProductPlan) -> None:
         self._product, self._plan = product, plan
         self._arithmetic = ARITHMETICS[plan.arithmetic]
-        self._results = Results(product)
+        self._results = Results(product, partial(turns_of, plan.warp_columns))
         self._row_tiles = math.ceil(product.rows.extent / plan.block_rows)
         self._column_tiles = math.ceil(product.columns.extent / plan.block_columns)
         all_tiles = math.ceil(product.steps.extent / plan.block_steps)
@@ -163,13 +163,22 @@ class _Kernel:
         lane, warp_row, warp_column = self._place_in_block(thread)
         mine = tirx.floordiv(thread, LANES) * plan.waiting_words
 
-        def store(here: Any, across: Any, total: Any) -> Any:
-            own_row, own_column = row + warp_row + here, column + warp_column + across
-            body = self._results.stored(batch, own_row, own_column, total)
-            return self._results.inside(own_row, own_column, plan.block_rows, plan.block_columns, body)
+        results, tile = self._results, (plan.block_rows, plan.block_columns)
+
+        def place(here: Any, across: Any) -> tuple[Any, Any]:
+            return row + warp_row + here, column + warp_column + across
+
+        def load(turn: int, *where: Any) -> Any:
+            statement = results.loaded(turn, batch, *place(*where))
+            return statement and results.inside(*place(*where), *tile, statement)
+
+        def store(turn: int, here: Any, across: Any, total: Any) -> Any:
+            where = place(here, across)
+            return results.inside(*where, *tile, results.stored(batch, *where, total, turn))
 
         extents = (plan.warp_rows, plan.warp_columns)
-        return stored_in_runs(self._shared, mine, sums, extents, self._results.run, lane, store)
+        runs = stored_in_runs(self._shared, mine, sums, extents, results.run, lane, load, store)
+        return [*results.allocated(), *runs]
 
 
 def _committed() -> Any:
