@@ -39,7 +39,10 @@ from eqsat_layout.targets.registry import target as target_of
 MOST_BYTES: Final = 64 << 20
 """Of a bundle: what a lent machine takes."""
 
-_SCRIPTS: Final = ("run_bundle.py", "cuda_data.py", "cuda_items.py", "cuda_peers.py", "cuda_steps.py", "zoo.py")
+_SCRIPTS: Final = (
+    *("run_bundle.py", "cuda_data.py", "cuda_items.py", "cuda_steps.py"),
+    *("cuda_peers.py", "cuda_fused.py", "cuda_jax.py", "zoo.py"),
+)
 _TOLERANCES: Final = {"float32": 5e-3, "float16": 5e-2}
 """Of a whole network: what rounding grows to on its way."""
 

@@ -56,8 +56,8 @@ def _candidates(name: str, product: Product, target: CudaTarget, count: int, rep
     types = [(tuple(int(e) for e in p.ty.shape), str(p.ty.dtype)) for p in params]
     memories: list[Memory] = []
 
-    def allocate(elements: Any, dtype: str) -> int:
-        memories.append(Memory(elements * bytes_of(dtype)))
+    def allocate(elements: Any, dtype: str, zeros: bool = False) -> int:
+        memories.append(Memory(elements * bytes_of(dtype), zeros=zeros))
         return len(memories) - 1
 
     values = []

@@ -1,7 +1,8 @@
-"""The same networks by torch on the same card: what our figures stand beside.
+"""The same networks by torch, cuDNN and JAX on the same card: what our figures stand beside.
 
-In: what a bundle says of a network. Out: rows of seconds, or why there are none. Each peer is timed as ours is, by the
-device's clock around replays of a CUDA graph. Nothing here needs TVM.
+In: what a bundle says of a network. Out: rows of seconds, or why there are none. Torch is timed as ours is, by the
+device's clock around replays of a CUDA graph; JAX, which has none, by this machine's around as many calls. Nothing here
+needs TVM.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from cuda_fused import with_fused_calls
 from cuda_items import median
 
 Row = dict[str, Any]
@@ -34,21 +36,62 @@ def peers_of(said: Mapping[str, Any], turns: int, runs: int, *, on_cpu: bool) ->
         yield {"name": "torch", **head, "why": "torch sees no card"}
         return
     for strict in (False, True) if head["precision"] == "float32" else (False,):
-        for name, made in (("eager", eager), ("max-autotune", compiled)):
-            row = {"name": f"torch {name}", **head, "tensorfloat32": head["precision"] == "float32" and not strict}
+        for name, made in PEERS.items():
+            row = {"name": name, **head, "tensorfloat32": head["precision"] == "float32" and not strict}
             try:
                 with torch.no_grad():
                     _allow_tensorfloat32(torch, not strict)
                     network, sample = _network(torch, zoo, head, on_cpu)
-                    seconds = made(torch, network, sample, turns, runs, on_cpu)
+                    seconds = made(torch, network, sample, turns, runs, on_cpu=on_cpu, is_strict=strict)
                 yield {**row, "seconds": median(seconds), "all": seconds}
-            except Exception as error:  # on purpose: what torch meets is its figure
+            except Exception as error:  # on purpose: what a peer meets is its figure
                 yield {**row, "why": f"{type(error).__name__}: {error}"[:300]}
 
 
-def eager(torch: Any, network: Any, sample: Any, turns: int, runs: int, on_cpu: bool) -> list[float]:
+def eager(
+    torch: Any, network: Any, sample: Any, turns: int, runs: int, *, on_cpu: bool, is_strict: bool
+) -> list[float]:
     """Channels last, batch norms folded where torch can trace the network, captured in a CUDA graph."""
-    network = _folded(network)
+    return _in_a_graph(torch, _folded(network), sample, turns, runs, on_cpu)
+
+
+def fused(
+    torch: Any, network: Any, sample: Any, turns: int, runs: int, *, on_cpu: bool, is_strict: bool
+) -> list[float]:
+    """The same with cuDNN's fused calls."""
+    folded = _folded(network)
+    if folded is network or not with_fused_calls(folded):
+        raise NotImplementedError("no convolution with a bias and a ReLU after it is found")
+    if on_cpu:
+        raise NotImplementedError("cuDNN's calls run on a card only")
+    return _in_a_graph(torch, folded, sample, turns, runs, on_cpu)
+
+
+def by_jax(
+    torch: Any, network: Any, sample: Any, turns: int, runs: int, *, on_cpu: bool, is_strict: bool
+) -> list[float]:
+    """``jax.jit`` of what ``torch.export`` wrote down."""
+    import jax
+    from cuda_jax import function_of
+
+    if not on_cpu and jax.default_backend() != "gpu":
+        raise NotImplementedError("JAX sees no card")
+    clock = time.process_time if on_cpu else time.perf_counter
+    found = []
+    with jax.default_matmul_precision("highest" if is_strict else "tensorfloat32"):
+        function, arguments = function_of(torch, network, sample)
+        fast = jax.jit(function)
+        jax.block_until_ready(fast(*arguments))
+        for _ in range(turns):
+            before = clock()
+            for _ in range(runs):
+                results = fast(*arguments)
+            jax.block_until_ready(results)
+            found.append((clock() - before) / runs)
+    return found
+
+
+def _in_a_graph(torch: Any, network: Any, sample: Any, turns: int, runs: int, on_cpu: bool) -> list[float]:
     if on_cpu:
         return _timed(torch, lambda: network(*sample), turns, runs, on_cpu)
     stream = torch.cuda.Stream()
@@ -63,7 +106,9 @@ def eager(torch: Any, network: Any, sample: Any, turns: int, runs: int, on_cpu: 
     return _timed(torch, graph.replay, turns, runs, on_cpu)
 
 
-def compiled(torch: Any, network: Any, sample: Any, turns: int, runs: int, on_cpu: bool) -> list[float]:
+def compiled(
+    torch: Any, network: Any, sample: Any, turns: int, runs: int, *, on_cpu: bool, is_strict: bool
+) -> list[float]:
     """``torch.compile(mode="max-autotune")``, frozen: it captures graphs itself."""
     import torch._inductor.config as inductor
 
@@ -73,6 +118,14 @@ def compiled(torch: Any, network: Any, sample: Any, turns: int, runs: int, on_cp
     for _ in range(_WARM):
         fast(*sample)
     return _timed(torch, lambda: fast(*sample), turns, runs, on_cpu)
+
+
+PEERS: Final[dict[str, Callable[..., list[float]]]] = {
+    "torch eager": eager,
+    "torch max-autotune": compiled,
+    "cuDNN fused": fused,
+    "JAX jit": by_jax,
+}
 
 
 def _timed(torch: Any, run: Callable[[], Any], turns: int, runs: int, on_cpu: bool) -> list[float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -102,7 +102,7 @@ def row_of(name: str, mod: tvm.IRModule, target: CudaTarget, precision: str, sim
 
 def kernels_of(program: CudaProgram, machine: CudaMachine) -> list[Row]:
     """In the order in which they are launched first. ``floor``: the bytes of their memories, moved once. ``modelled``:
-    by the model that chose the kernel, with the second launch of a split sum; of others the bytes and the launch."""
+    by the model that chose the kernel; of others the bytes and the launch."""
     launches = [launch for function in program.plan.functions for launch in function.launches]
     counts = Counter(launch.kernel for launch in launches)
     facts = _facts(program)
@@ -117,7 +117,7 @@ def kernels_of(program: CudaProgram, machine: CudaMachine) -> list[Row]:
             "launches": counts[launch.kernel],
             "blocks": _product(launch.groups),
             "threads": _product(launch.items),
-            "modelled": _modelled(launch.kernel, program.modelled, machine.launch_seconds + moved / machine.bandwidth),
+            "modelled": program.modelled.get(launch.kernel, machine.launch_seconds + moved / machine.bandwidth),
             "floor": moved / machine.bandwidth,
         }
         if known is not None:
@@ -126,11 +126,6 @@ def kernels_of(program: CudaProgram, machine: CudaMachine) -> list[Row]:
             row["shared"] = launch.shared + known.shared_bytes
         found.append(row)
     return found[::-1]
-
-
-def _modelled(kernel: str, known: Mapping[str, float], other: float) -> float | None:
-    """``None`` for a launch that the one before it counts."""
-    return None if kernel.rpartition("_")[0] in known else known.get(kernel, other)
 
 
 def family_of(source: str) -> str:

@@ -68,7 +68,7 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
         key = callee, tuple((place, str(value.ty.dtype), value.value) for place, value in values.items())
         if key not in self.known:
             is_one_too_many = self._copies[callee] == self._most_copies
-            known = None if is_one_too_many else _knowing(func, values)
+            known = None if is_one_too_many else knowing_numbers(func, values)
             self._copies[callee] += known is not None
             self.known[key] = known and self._builder.add_func(known, callee.name_hint)
         if self.known[key] is None:
@@ -92,13 +92,20 @@ def _float(arg: Any) -> Any:
     return tirx.FloatImm("float32", number) if _TINIEST <= abs(number) < math.inf else None
 
 
+def minus_infinity(arg: Any) -> Any:
+    """The literal, for those who look for it: what masks leave out."""
+    data = _scalar(arg)
+    is_float = data is not None and str(data.dtype) in ("float16", "float32")
+    return tirx.FloatImm(str(data.dtype), -math.inf) if is_float and float(data.numpy()) == -math.inf else None
+
+
 def _scalar(arg: Any) -> Any:
     """The tensor without axes that a constant is."""
     is_tensor = isinstance(arg, tvm.ir.GenericConst) and isinstance(arg.ty, relax.TensorType)
     return arg.value if is_tensor and not arg.value.shape else None
 
 
-def _knowing(func: Any, values: Mapping[int, Any]) -> Any:
+def knowing_numbers(func: Any, values: Mapping[int, Any]) -> Any:
     """``func`` with these values in the place of parameters; ``None`` where it does more than read them."""
     known = {func.params[place]: value for place, value in values.items()}
 

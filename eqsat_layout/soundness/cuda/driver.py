@@ -52,6 +52,7 @@ class SimulatedDriver:
         self._memories: dict[int, npt.NDArray[np.uint8]] = {}
         self._captured: _Graph | None = None
         self._simulators: dict[bytes, Simulator] = {}
+        self._unsettled: set[int] = set()
         self.launched = 0
 
     def CUlaunchConfig(self) -> Any:
@@ -157,7 +158,8 @@ class SimulatedDriver:
         return Result.CUDA_SUCCESS, graph
 
     def cuGraphLaunch(self, graph: _Graph, _stream: Any) -> tuple[Result]:
-        """All that was captured, in order."""
+        """All that was captured, in order, after all that was launched before."""
+        self._unsettled.clear()
         for launch in graph.launches:
             launch()
         return (Result.CUDA_SUCCESS,)
@@ -202,8 +204,16 @@ class SimulatedDriver:
         grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
         block = (config.blockDimX, config.blockDimY, config.blockDimZ)
 
+        overlaps = any(one.value.programmaticStreamSerializationAllowed for one in config.attrs)
+
         def launch() -> None:
-            simulator.launch(name, arguments, grid, block, config.sharedMemBytes, self._order)
+            if not overlaps:
+                self._unsettled.clear()
+            settled = {i for i, argument in enumerate(arguments) if id(argument) not in self._unsettled}
+            report = simulator.launch(
+                name, arguments, grid, block, config.sharedMemBytes, self._order, settled if overlaps else None
+            )
+            self._unsettled.update(id(arguments[i]) for i in report.written)
             self.launched += 1
 
         if self._captured is None:

@@ -40,7 +40,7 @@ _UNARY: Final = {
     "cos": "cosf",
     "tanh": "tanhf",
 }
-_HINTS: Final = {"prefetch", "prefetchu", "griddepcontrol", "nanosleep", "discard", "applypriority"}
+_HINTS: Final = {"prefetch", "prefetchu", "nanosleep", "discard", "applypriority"}
 """They change when, never what."""
 
 _ROUNDINGS: Final = frozenset({"rn", "ftz", "approx", "lo"})
@@ -264,6 +264,12 @@ def _fence(_: Writer, instruction: Instruction) -> str:
     return "sim::fence();" if {"gl", "gpu", "sys"} & {*instruction.words} else ";"
 
 
+def _other_launches(_: Writer, instruction: Instruction) -> str | None:
+    """The next one may start whenever it likes: it waits for the end of this one."""
+    rules = {"griddepcontrol.wait": "sim::wait_for_launches();", "griddepcontrol.launch_dependents": ";"}
+    return rules.get(instruction.opcode)
+
+
 def _hint(_: Writer, __: Instruction) -> str:
     return ";"
 
@@ -285,6 +291,7 @@ _RULES: Final[dict[str, tuple[_Rule, tuple[int, ...]]]] = {
     **dict.fromkeys((*_UNARY, "mov"), (_arithmetic, (2,))),
     **dict.fromkeys(("fma", "mad"), (_arithmetic, (4,))),
     **dict.fromkeys(("fence", "membar"), (_fence, (0,))),
+    "griddepcontrol": (_other_launches, (0,)),
     **dict.fromkeys(_HINTS, (_hint, (0, 1))),
 }
 """A rule and how many operands it takes, by the first word of the opcode."""

@@ -9,7 +9,7 @@ import ctypes
 import math
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -40,13 +40,15 @@ _NUMBERS: Final[dict[str, Any]] = {
 @dataclass(frozen=True)
 class LaunchReport:
     """``shared_accesses``: of warps to shared memory, in the first block; ``shared_cycles``: what they take, the same
-    number where no two lanes meet in a bank. ``products``: matrix products of warps, in all blocks."""
+    number where no two lanes meet in a bank. ``products``: matrix products of warps, in all blocks. ``written``: the
+    arguments that were, by number."""
 
     shared_accesses: int
     shared_cycles: int
     barriers: int
     warp_instructions: int
     products: int
+    written: frozenset[int] = frozenset()
 
     @property
     def bank_conflicts(self) -> int:
@@ -89,8 +91,11 @@ class Simulator:
         block: Sequence[int],
         shared_bytes: int = 0,
         order: int = 0,
+        settled: Collection[int] | None = None,
     ) -> LaunchReport:
         """Runs a kernel; ``order``: of blocks and threads, 0 the natural one, 1 the reverse, others shuffled.
+        ``settled``: of a launch that overlaps with those before it, the arguments that none of them writes: until a
+        thread has waited for them (``griddepcontrol.wait``), it may read these only.
 
         Arrays are what a pointer points to, C-contiguous and of its element's size, or bytes; numbers are numbers.
         Arrays may be the same, but not overlap in part. Raises :class:`KernelFault`, and :class:`InputError` for
@@ -106,14 +111,20 @@ class Simulator:
         if not 0 <= shared_bytes <= MOST_SHARED:
             raise InputError(f"kernel {name}: {shared_bytes} bytes of shared memory, of at most {MOST_SHARED}")
         values, sizes, granules, kept = self._values(kernel, arguments)
+        if settled is not None and (early := sorted(kernel.restricted.difference(settled))):
+            text = f"argument {early[0]} is __restrict__: the compiler may load it before it waits for other launches"
+            raise KernelFault("race", 0, f"kernel {name}: {text}")
         report = _Report()
         count = len(values)
+        written = (ctypes.c_int * count)()
         with self._turn:
             self._library.sim_launch(
                 ctypes.cast(getattr(self._library, f"sim_call_{name}"), ctypes.c_void_p),
                 (ctypes.c_void_p * count)(*values),
                 (ctypes.c_size_t * count)(*sizes),
                 (ctypes.c_int * count)(*granules),
+                None if settled is None else (ctypes.c_int * count)(*(i in settled for i in range(count))),
+                written,
                 ctypes.c_int(count),
                 grid_index,
                 block_index,
@@ -125,7 +136,12 @@ class Simulator:
         if report.faulted:
             raise self._fault(name, report)
         return LaunchReport(
-            report.accesses, report.wavefronts, report.barriers, report.warp_instructions, report.products
+            report.accesses,
+            report.wavefronts,
+            report.barriers,
+            report.warp_instructions,
+            report.products,
+            frozenset(i for i in range(count) if written[i]),
         )
 
     def _values(self, kernel: Kernel, arguments: Sequence[Any]) -> tuple[list[int], list[int], list[int], list[Any]]:

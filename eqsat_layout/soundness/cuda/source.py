@@ -32,11 +32,13 @@ _KERNEL: Final = re.compile(
 
 @dataclass(frozen=True)
 class Kernel:
-    """``parameters``: their C++ types; ``most_threads``: what ``__launch_bounds__`` says."""
+    """``parameters``: their C++ types; ``most_threads``: what ``__launch_bounds__`` says. ``restricted``: numbers of
+    parameters that are ``__restrict__``."""
 
     name: str
     parameters: tuple[str, ...]
     most_threads: int
+    restricted: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -96,15 +98,18 @@ def _without_comments(text: str) -> str:
 
 
 def _kernel(found: re.Match[str]) -> Kernel:
-    parameters = []
+    parameters: list[str] = []
+    restricted = set()
     for parameter in filter(None, map(str.strip, found[3].split(","))):
+        if "__restrict__" in parameter:
+            restricted.add(len(parameters))
         declared = re.fullmatch(
             r"(.*?)\s*\b\w+", re.sub(r"\b(?:__restrict__|__grid_constant__)\b", "", parameter).strip()
         )
         if not declared:
             raise SourceError(f"kernel {found[2]}: the parameter {parameter!r} can't be read")
         parameters.append(declared[1].strip())
-    return Kernel(found[2], tuple(parameters), int(found[1] or 1024))
+    return Kernel(found[2], tuple(parameters), int(found[1] or 1024), frozenset(restricted))
 
 
 def _door(kernel: Kernel) -> str:

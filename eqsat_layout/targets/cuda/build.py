@@ -13,6 +13,7 @@ import tvm
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.notes import Notes
+from eqsat_layout.targets.cuda.dependent_launch import has_dependent_launch, knowing_constants, overlapping
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.cuda.kernels.attention import attention_of
 from eqsat_layout.targets.cuda.kernels.attention_kernel import attention_kernel_of
@@ -46,6 +47,10 @@ def build(
     """
     mod = without_libraries(mod)
     launched, views = launched_and_views(mod)
+    arch = str(target.attrs["arch"])
+    overlaps = has_dependent_launch(arch)
+    if overlaps:
+        launched = knowing_constants(mod, launched)
     families = _families(machine, approx)
     kernels = {
         name: of_first_family(name, func, families, in_one_work_item, "thread", notes)
@@ -53,11 +58,13 @@ def build(
     }
     made = lowered(kernels, target)
     plan, constants = host_plan(mod, made.host, views)
+    if overlaps:
+        plan = overlapping(plan)
     sources = {name: text for name, text in made.sources.items() if name in plan.kernels}
     modelled = {
         f"{name}_kernel": float(func.attrs[_SECONDS]) for name, func in kernels.items() if _SECONDS in func.attrs
     }
-    return CudaProgram(sources, plan, constants, str(target.attrs["arch"]), modelled=modelled)
+    return CudaProgram(sources, plan, constants, arch, modelled=modelled)
 
 
 def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:

@@ -24,6 +24,7 @@ from eqsat_layout.passes.call_windows import (
     window_key,
     with_calls,
 )
+from eqsat_layout.passes.scalar_literals import knowing_numbers, minus_infinity
 from eqsat_layout.targets.cuda.kernels.attention import REDUCTIONS, Attention, attention_of
 from eqsat_layout.targets.cuda.kernels.attention_plan import tiles_of
 from eqsat_layout.targets.cuda.kernels.product_model import ProductModel, plans_for, shape_of
@@ -62,8 +63,9 @@ class _Joiner:
             for window in lines:
                 callee = self._callee(window)
                 if callee is not None:
+                    given = [arg for arg in window_arguments(window) if minus_infinity(arg) is None]
                     found |= {call.var: None for call in window[:-1]}
-                    found[end.var] = relax.call_tir(callee, relax.Tuple(window_arguments(window)), end.ty)
+                    found[end.var] = relax.call_tir(callee, relax.Tuple(given), end.ty)
                     break
         return found
 
@@ -91,9 +93,14 @@ class _Joiner:
 
     def _callee(self, window: Sequence[Call]) -> Any:
         """The variable of one PrimFunc that does what the calls of a window do; ``None`` where there is none."""
-        key = window_key(window)
+        numbers = {
+            n: value for n, arg in enumerate(window_arguments(window)) if (value := minus_infinity(arg)) is not None
+        }
+        key = window_key(window), tuple(numbers)
         if key not in self._made:
             function = one_function(self.mod, window)
+            if function is not None and numbers:
+                function = knowing_numbers(function, numbers)
             is_faster = isinstance(function, tirx.PrimFunc) and self._is_faster(function, window)
             name = "_".join(dict.fromkeys(str(call.callee.name_hint) for call in window))
             self._made[key] = self.builder.add_func(function, name) if is_faster else None

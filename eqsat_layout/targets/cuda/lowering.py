@@ -7,13 +7,14 @@ get their barriers, asynchronous copies and pipelines here; a function without b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.lowered import Lowered, device_part
@@ -37,7 +38,7 @@ def lowered(functions: Mapping[str, Any], target: tvm.target.Target) -> Lowered:
     for name, func in functions.items():
         mod = _launches(name, func, both)
         host |= {str(var.name_hint): one for var, one in mod.functions_items() if str(var.name_hint) == name}
-        sources |= _sources(name, mod, both)
+        sources |= _sources(name, mod, both, constants_of(func))
     return Lowered(host, sources)
 
 
@@ -49,7 +50,7 @@ def _launches(name: str, func: Any, target: tvm.target.Target) -> tvm.IRModule:
         return tvm.transform.Sequential(passes)(mod)
 
 
-def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target) -> dict[str, str]:
+def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target, constants: Collection[str]) -> dict[str, str]:
     device = device_part(mod, "cuda")
     last = [
         reveal_arithmetic(),
@@ -69,7 +70,10 @@ def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target) -> dict[st
                 built = generate(tvm.IRModule({var: kernel}), target)
             except tvm.error.InternalError as error:
                 raise TargetError(f"kernel {var.name_hint} of {name}: {_first_line(error)}") from error
-        found[str(var.name_hint)] = str(built.inspect_source())
+        text = str(built.inspect_source())
+        found[str(var.name_hint)] = (
+            waiting(text, constants) if has_dependent_launch(str(target.attrs["arch"])) else text
+        )
     return found
 
 

@@ -1,8 +1,8 @@
 """GPUs that the package knows, as data.
 
 In: ``arch`` and ``model`` of a target. Out: a :class:`~eqsat_layout.targets.cuda.machine.CudaMachine`. The figures are
-those of the makers' data sheets, dense and at boost clocks; the seconds of a launch are assumed. None was measured by
-us: they decide proportions.
+those of the makers' data sheets, dense and at boost clocks; the seconds of a launch are assumed, fewer where launches
+overlap. None was measured by us: they decide proportions.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ _H100: Final = replace(  # SXM
     l2_bytes=50 * _MIB,
     bandwidth=3.35e12,
     flops=_flops(67e12, 989e12, 494e12, 1979e12),
+    launch_seconds=1.2e-6,
 )
 
 MACHINES: Final = {

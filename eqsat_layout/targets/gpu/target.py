@@ -13,6 +13,7 @@ from tvm import relax
 
 from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm
 from eqsat_layout.notes import Notes
+from eqsat_layout.passes.scalar_literals import with_integers
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
 from eqsat_layout.targets.gpu.join import joined
 from eqsat_layout.targets.protocol import Target
@@ -31,8 +32,8 @@ class DeviceTarget(Target):
         return [algorithm for algorithm in known if self.approx or not algorithm.approx]
 
     def join(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
-        """TVM's groups, whatever memories their ends lie in."""
-        return joined(mod, notes, lambda scope: relax.VDevice(self.tvm, 0, scope))
+        """TVM's groups, whatever memories their ends lie in; indices that are known are part of kernels before."""
+        return joined(with_integers(mod), notes, lambda scope: relax.VDevice(self.tvm, 0, scope))
 
     def saved(self, executable: Any) -> Sequence[bytes | memoryview] | None:
         """The program itself, which is data."""

@@ -45,9 +45,12 @@ class Kernels:
     def run(self, *arrays: Array, order: int = 0) -> None:
         """With an array for each parameter; results are written into theirs, ``reports`` are of each launch."""
         memories = list(arrays)
+        given_zeros: list[Array] = []
 
-        def allocate(elements: Any, dtype: str) -> int:
-            memories.append(np.full(int(elements), unwritten(np.dtype(dtype)), dtype))
+        def allocate(elements: Any, dtype: str, zeros: bool) -> int:
+            memories.append(np.full(int(elements), 0 if zeros else unwritten(np.dtype(dtype)), dtype))
+            if zeros:
+                given_zeros.append(memories[-1])
             return len(memories) - 1
 
         host = self._lowered.host["main"]
@@ -59,6 +62,7 @@ class Kernels:
             simulator = self._simulators[launch.kernel]
             report = simulator.launch(launch.kernel, given, launch.groups, launch.items, int(launch.shared), order)
             self.reports.append(report)
+        assert not any(memory.any() for memory in given_zeros), "what was zeros is left otherwise"
 
 
 def shapes_and_types(func: Any) -> list[tuple[tuple[int, ...], str]]:

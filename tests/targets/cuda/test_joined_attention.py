@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
+from compare import machine
 from programs import program
 from targets.cuda.simulating import CUDA, check, compiled, launches
 from tvm import relax
 from tvm.relax import op
 
 from eqsat_layout.graph.importer import import_module
+from eqsat_layout.soundness.cuda.driver import simulated
 from eqsat_layout.targets.registry import target
+from eqsat_layout.validation.inputs import flat
 
 HEADS, SIZE = 2, 16
 
@@ -66,6 +70,20 @@ def chosen(builder: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:
     return builder.emit(op.matmul(builder.emit(op.nn.softmax(scores)), v))
 
 
+def safe(builder: Any, q: Any, k: Any, v: Any, *mask: Any) -> Any:
+    """As torch exports scaled_dot_product_attention: rows of no key give zero."""
+    scores = builder.emit(op.matmul(q, builder.emit(op.permute_dims(k, [0, 1, 3, 2]))))
+    for one in mask:
+        is_seen = builder.emit(op.greater(one, relax.const(np.float32(0))))
+        scores = builder.emit(op.where(is_seen, scores, relax.const(np.float32(-np.inf))))
+    is_none = builder.emit(op.equal(scores, relax.const(np.float32(-np.inf))))
+    some = builder.emit(op.astype(builder.emit(op.logical_not(is_none)), "int8"))
+    some = builder.emit(op.astype(builder.emit(op.max(some, [3], keepdims=True)), "bool"))
+    powers = builder.emit(op.nn.softmax(scores))
+    zeros = builder.emit(op.full_like(powers, relax.const(np.float32(0))))
+    return builder.emit(op.matmul(builder.emit(op.where(builder.emit(op.logical_not(some)), zeros, powers)), v))
+
+
 def read_elsewhere(builder: Any, q: Any, k: Any, v: Any) -> Any:
     powers = builder.emit(op.nn.softmax(builder.emit(op.matmul(q, builder.emit(op.permute_dims(k, [0, 1, 3, 2]))))))
     sums = builder.emit(op.sum(powers, [3], keepdims=True))
@@ -74,6 +92,31 @@ def read_elsewhere(builder: Any, q: Any, k: Any, v: Any) -> Any:
 
 def of_relax(causal: str | None = None) -> Callable[..., Any]:
     return lambda builder, q, k, v: builder.emit(op.nn.attention(q, k, v, causal_mask=causal))
+
+
+def test_rows_of_no_key_give_zero() -> None:
+    """They are the reason of a softmax that is safe."""
+    mod = program(safe, *QKV, (24, 24))
+    made = compiled(mod)
+    assert len(launches(made)) == 1
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype("float32") for shape in (*QKV, (24, 24))]
+    arrays[3][5:9] = -1
+    (result,) = flat([simulated(made, 2)(*arrays)])
+    assert (result[:, :, 5:9] == 0).all()
+    (expected,) = flat([machine(mod)["main"](*map(tvm.runtime.tensor, arrays))])
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_flag_of_something_else_is_not_taken_for_one_of_rows_without_keys() -> None:
+    def body(builder: Any, q: Any, k: Any, v: Any) -> Any:
+        scores = builder.emit(op.matmul(q, builder.emit(op.permute_dims(k, [0, 1, 3, 2]))))
+        some = builder.emit(op.astype(builder.emit(op.greater(scores, relax.const(np.float32(0)))), "int8"))
+        some = builder.emit(op.astype(builder.emit(op.max(some, [3], keepdims=True)), "bool"))
+        powers = builder.emit(op.nn.softmax(scores))
+        return builder.emit(op.matmul(builder.emit(op.where(some, powers, op.zeros_like(powers))), v))
+
+    assert len(launches(check(program(body, *QKV)))) > 1
 
 
 def count_of(mod: Any, **options: Any) -> int:
@@ -91,6 +134,7 @@ NETWORKS = {
     "queries that are scaled": (scaled_before, QKV, 1 + 1),
     "a mask that chooses": (chosen, [*QKV, (2, 1, 24, 24)], 1),
     "scores that are capped": (capped, QKV, 1),
+    "a softmax that is safe": (safe, QKV, 1),
     "relax.nn.attention": (of_relax(), BY_ROWS, 1),
     "a causal mask of relax.nn.attention": (of_relax("TopLeft"), BY_ROWS, 1),
 }

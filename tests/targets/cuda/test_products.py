@@ -20,6 +20,7 @@ from targets.cuda.running import (
 )
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.soundness.cuda import KernelFault
 from eqsat_layout.targets.cuda.compiler import available_compiler, compiled
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
 from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
@@ -224,3 +225,14 @@ def test_refusals_say_why(case: Case, reason: str) -> None:
 def test_groups_of_a_convolution_are_a_batch() -> None:
     product = product_of(WINDOWS["groups"]("float16", "float32", "float16"))
     assert (product.batch.extent, product.rows.extent, product.columns.extent) == (2, 64, 24)
+
+
+def test_parts_of_a_sum_without_a_fence_are_a_race() -> None:
+    """The last block reads what others have stored: the fence before they count is what makes that safe."""
+    func = matmul(24, 24, 200)("float16", "float32", "float16")
+    kernels = Kernels(kernel_of(product_of(func), small("float16", splits=3)))
+    ((name, source),) = kernels.sources.items()
+    assert source.count("fence_acq_rel_gpu") > 1
+    kernels.sources[name] = re.sub(r'"fence\.acq_rel\.gpu;"', '""', source)
+    with pytest.raises(KernelFault, match="another block wrote"):
+        result_of(kernels, inputs_of(func))

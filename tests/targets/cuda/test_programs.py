@@ -58,6 +58,24 @@ def test_attention() -> None:
     check(program(attention, *[(2, 4, 16, 16)] * 3))
 
 
+def test_parts_of_a_sum_are_added_by_the_last_block_again_and_again() -> None:
+    """Blocks that have come are counted from zero in each run, and in one memory for all kernels."""
+
+    def body(builder: Any, x: Any) -> Any:
+        rng = np.random.default_rng(0)
+        weights = [relax.const(rng.standard_normal(shape).astype("float32") / 40) for shape in ((1600, 40), (40, 1600))]
+        y = builder.emit(op.matmul(x, weights[0]))
+        return builder.emit(op.matmul(builder.emit(op.matmul(y, weights[1])), weights[0]))
+
+    made = check(program(body, (20, 1600)))
+    assert len(launches(made)) == 3
+    assert sum("atomicAdd" in source for source in made.sources.values()) >= 1
+    assert sum(memory.zeros for memory in made.plan.memories) == 1
+    device, x = simulated(made, 2), np.ones((20, 1600), "float32")
+    (first,), (again,) = (flat([device(x)]) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+
+
 def test_an_opaque_kernel_runs_in_one_thread() -> None:
     @T.prim_func(private=True, s_tir=True)
     def opaque(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")) -> None:

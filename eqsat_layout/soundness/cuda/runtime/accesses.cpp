@@ -81,7 +81,12 @@ inline void look(Thread& thread, const void* address, size_t size, bool aligned)
   if (++launch.accesses > MOST_ACCESSES)
     fault("limit", 0, "2**31 accesses in one turn: blocks run one after another, none can wait for a later one");
   if (size >> slots[slot].granule == 0) restart_with_finer_cells(size);
-  if (slot) return touch_cells<access, false>(thread, slot, at, size);
+  if (slot) {
+    if (launch.overlaps && !thread.waited && (access != Access::read || !slots[slot].settled))
+      fault("race", 0, "it %s global memory, byte %zu of an argument, and has not waited for the launch before",
+            verb(access), at);
+    return touch_cells<access, false>(thread, slot, at, size);
+  }
   if (!is_declared(at, size))
     fault("range", 0, "it %s %zu bytes at byte %zu of shared memory, where the kernel declares none", verb(access),
           size, at);

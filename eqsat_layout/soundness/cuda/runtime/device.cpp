@@ -42,6 +42,8 @@ unsigned shared_offset(int line, const void* address) {
 
 void trap(int line, const char* what) { fault("trap", line, "%s", what); }
 
+void wait_for_launches() { current->waited = launch.waited = true; }
+
 void load_shared(int, void* to, unsigned from, size_t size) {
   PLACE;
   touch(*current, at_offset(from), size, Access::read);

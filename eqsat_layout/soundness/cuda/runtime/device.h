@@ -16,6 +16,7 @@
 #define __restrict__
 #define __align__(bytes) alignas(bytes)
 #define __grid_constant__
+#define __builtin_assume(...)  // what it would look at
 #define __CUDA_ARCH__ 900
 #define __CUDACC_VER_MAJOR__ 13
 #define __CUDACC_VER_MINOR__ 0

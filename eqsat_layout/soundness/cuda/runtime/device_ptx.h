@@ -22,6 +22,8 @@ void cp_async_commit();
 void cp_async_wait(unsigned pending);
 void cp_async_wait_all();
 
+void wait_for_launches();
+
 void load_shared(int line, void* to, unsigned from, size_t size);
 void store_shared(int line, unsigned to, const void* from, size_t size);
 void load_global(int line, void* to, const void* from, size_t size);

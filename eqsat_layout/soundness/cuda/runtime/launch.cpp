@@ -117,6 +117,8 @@ struct Arguments {
   void** values;  // of arrays and of numbers
   const size_t* sizes;
   const int* granules;
+  const int* settled;  // null: all launches before this one have ended
+  int* written;
   int count;
 };
 
@@ -133,6 +135,7 @@ std::vector<void*> copied(const Arguments& given) {
       copies.push_back(add_argument(i, given.sizes[i], std::min(given.granules[i], finest)));
       if (!copies.back()) fault("limit", 0, "no memory for argument %d of %zu bytes", i, given.sizes[i]);
       memcpy(copies.back(), given.values[i], given.sizes[i]);
+      slots[static_cast<size_t>(i) + 1].settled = given.settled && given.settled[i];
     }
   }
   return copies;
@@ -140,9 +143,11 @@ std::vector<void*> copied(const Arguments& given) {
 
 void copy_back(const Arguments& given, const std::vector<void*>& copies) {
   for (size_t i = 0; i < copies.size(); i++) {
-    if (!given.sizes[i] || !memcmp(given.values[i], copies[i], given.sizes[i])) continue;
+    if (!given.sizes[i]) continue;
     auto first = std::find(copies.begin(), copies.end(), copies[i]) - copies.begin();
-    if (!report.faulted && !was_written(static_cast<int>(first)))
+    given.written[i] = was_written(static_cast<int>(first));
+    if (!memcmp(given.values[i], copies[i], given.sizes[i])) continue;
+    if (!report.faulted && !given.written[i])
       note_fault("unseen", "argument %zu is changed by code that the compiler does not watch", i);
     memcpy(given.values[i], copies[i], given.sizes[i]);
   }
@@ -160,6 +165,9 @@ bool run(const Arguments& given, size_t shared_bytes, uint64_t order) {
     arguments = copies.data();
     start_launch();
     run_blocks(order);
+    if (launch.overlaps && !launch.waited)
+      note_fault("race", "none of %zu threads waits for the launch before, so that the next one can't either",
+                 threads.size());
   }
   stop();
   for (Thread& thread : threads)
@@ -171,9 +179,11 @@ bool run(const Arguments& given, size_t shared_bytes, uint64_t order) {
 
 }  // namespace
 
-// `sizes`: bytes of an array, 0 for a number; `granules`: log2 of the bytes of an element.
+// `sizes`: bytes of an array, 0 for a number; `granules`: log2 of the bytes of an element; `settled`: of a launch that
+// overlaps with those before it, what none of them writes. What it writes is told in `written`.
 extern "C" __attribute__((visibility("default"))) void sim_launch(void (*function)(void**), void** values,
-                                                                  const size_t* sizes, const int* granules, int count,
+                                                                  const size_t* sizes, const int* granules, const int* settled,
+                                                                  int* written, int count,
                                                                   Index grid, Index extent, size_t shared_bytes,
                                                                   uint64_t order, Report* result) {
   kernel = function;
@@ -183,9 +193,10 @@ extern "C" __attribute__((visibility("default"))) void sim_launch(void (*functio
     launch = Launch{};
     launch.grid = sim_grid_extent = grid;
     launch.extent = sim_block_extent = extent;
+    launch.overlaps = settled;
     make_threads(extent);
     launch.threads = static_cast<int>(threads.size());
-  } while (!run({values, sizes, granules, count}, shared_bytes, order));
+  } while (!run({values, sizes, granules, settled, written, count}, shared_bytes, order));
   Dl_info library;  // Python asks for a place in the file; a return address is one past its call
   if (report.place && dladdr(report.place, &library))
     report.place = reinterpret_cast<void*>(static_cast<const char*>(report.place) - 1 -

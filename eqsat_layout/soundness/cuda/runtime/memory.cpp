@@ -49,7 +49,7 @@ void* add_argument(int number, size_t size, int granule) {
   Slot& slot = slots[static_cast<size_t>(number + 1)];
   char* memory = base + (static_cast<size_t>(number + 1) << SLOT);
   size_t bytes = whole_pages(((size >> granule) + 1) * sizeof(Cells));
-  slot = {size, granule, false, reinterpret_cast<Cells*>(pages(bytes, PROT_READ | PROT_WRITE)), bytes};
+  slot = {size, granule, false, false, reinterpret_cast<Cells*>(pages(bytes, PROT_READ | PROT_WRITE)), bytes};
   if (!slot.cells || mprotect(memory, whole_pages(size), PROT_READ | PROT_WRITE)) return nullptr;
   return memory;
 }

@@ -14,6 +14,7 @@ struct Slot {
   size_t size;
   int granule;  // log2 of the bytes that one cell stands for
   bool written;
+  bool settled;  // no launch that may go on still writes there
   Cells* cells;
   size_t cells_bytes;
 };

@@ -33,6 +33,7 @@ struct Thread {
   Index index;
   int number, warp, lane;
   bool ended;
+  bool waited;     // for the launches in front of this one
   int waits_at;  // a line, where it waits
   Fiber* fiber;
   std::vector<Copy> copies;
@@ -48,6 +49,8 @@ struct Launch {
   uint32_t epoch;        // counts intervals between barriers of the block, over all blocks
   uint32_t block_start;  // the first of this block
   bool fenced, acquired;
+  bool overlaps;  // with launches in front of it, which a thread may wait for
+  bool waited;    // one did
   uint64_t accesses;  // of the thread since it has its turn
   int votes;          // of the block, for __syncthreads_count and its like
   const void* place;  // return address of the access or instruction at work: where a fault is

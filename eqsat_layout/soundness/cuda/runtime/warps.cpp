@@ -227,7 +227,7 @@ bool run_block(void (*body)(), uint64_t seed) {
     warps[i].groups.clear();
   }
   for (Thread& thread : threads) {
-    thread.ended = false;
+    thread.ended = thread.waited = false;
     thread.waits_at = 0;
     thread.copies.clear();
     thread.groups.clear();

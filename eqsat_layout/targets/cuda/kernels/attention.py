@@ -3,7 +3,8 @@
 In: an unscheduled PrimFunc. Out: :class:`Attention`, all over the axes of the second product: ``values[row, column] =
 (sum over keys of exp(score[row, key]) * value[key, column]) / (sum over keys of exp(score[row, key]))``. What the
 network takes off the scores before ``exp``, so that it stays finite, is no part of that: it cancels out, and a kernel
-takes off what it likes. All that is asked of it is to be the same for a whole row.
+takes off what it likes. All that is asked of it is to be the same for a whole row. A row whose scores are all minus
+infinity has no number for a result; or zero, where the network asks for such rows (a "safe" softmax, as torch has it).
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Attention:
 
     ``query`` and ``key``: of the first product, over the axes of ``values`` and those of ``head``, which it sums over.
     ``score``: what ``exp`` is taken of; it has loads of ``sums`` in it, where a kernel puts what the first product is.
+    ``is_safe``: rows whose scores are all minus infinity give zero.
     """
 
     values: Product
@@ -51,6 +53,7 @@ class Attention:
     head: Group
     score: Any
     sums: Any
+    is_safe: bool = False
 
     @property
     def dtype(self) -> str:
@@ -97,9 +100,12 @@ class _Reader:
 
     def attention(self) -> Attention:
         values = self._values
-        power, total = self._quotient(values.left.value)
+        flag, quotient = self._flag_and_other(values.left.value)
+        power, total = self._quotient(quotient)
         self._check_total(power, total)
         score = self._expanded(self._exponent(power))
+        if flag is not None:
+            self._check_flag(flag, score)
         load = self._one_load(score)
         nest = self._made[load.source]
         if not nest.is_plain:
@@ -112,12 +118,61 @@ class _Reader:
         head = [axis for axis in nest.reduced if int(axis.extent) != 1]
         head.sort(key=lambda axis: step_key(axis, query, key))
         found = Attention(
-            replace(values, fixed={**values.fixed, **fixed}), query, key, Group(tuple(head)), score, load.source
+            replace(values, fixed={**values.fixed, **fixed}),
+            query,
+            key,
+            Group(tuple(head)),
+            score,
+            load.source,
+            flag is not None,
         )
         self._check(found)
         return found
 
     # ---- what is read
+
+    def _flag_and_other(self, value: Any) -> tuple[Any, Any]:
+        """The load of what is 0 for a row that gives zeros and else 1, if there are such rows; and the other value."""
+        value = _without_casts(value)
+        condition, zero, other = choice(value) or (None, None, value)
+        if condition is None:
+            return None, value
+        loads = self._loads(condition)
+        if len(loads) != 1 or not is_zero(_without_casts(zero)):
+            raise Refused("the left operand is chosen by more than one flag")
+
+        def is_chosen(flag: int) -> bool:
+            number = tirx.const(flag, str(loads[0].ty.dtype))
+            known = structural_map(condition, (tvm.ir.TensorLoad, lambda _: number))
+            return bool(self._analyzer.can_prove(known))
+
+        if not is_chosen(0) or is_chosen(1):
+            raise Refused("the left operand is no zero where a flag is")
+        return loads[0], other
+
+    def _check_flag(self, flag: Any, score: Any) -> None:
+        """It is 1 where a score of its row is more than minus infinity."""
+        nest = self._made[flag.source]
+        (store,) = nest.stores
+        parts = [store.value.a, store.value.b] if nest.reduced and isinstance(store.value, tirx.Max) else []
+        said = [one for one in parts if not _is_of(one, store.buffer)]
+        steps = self._steps_of(nest)
+        if len(said) != 1 or not isinstance(said[0], tirx.Cast) or float(nest.inits[0].value.value) > 0:
+            raise Refused(f"{nest.name} is no largest of flags")
+        one = self._expanded(self._placed(said[0].value, {**self._places(nest, flag), **steps}))
+        same = one.a if isinstance(one, tirx.Not) and isinstance(one.a, tirx.EQ) else None
+        sides = [same.a, same.b] if same is not None else []
+        others = [_without_casts(side) for side in sides if not _is_minus_infinity(side)]
+        if len(sides) - len(others) != 1 or not tvm_ffi.structural_equal(others[0], _without_casts(score)):
+            raise Refused(f"{nest.name} does not ask whether scores are minus infinity")
+
+    def _steps_of(self, nest: Nest) -> Mapping[Any, Any]:
+        """The axes that a nest of all keys of a row sums over, as keys."""
+        own = [axis for axis in nest.reduced if int(axis.extent) != 1]
+        if [int(axis.extent) for axis in own] != [int(axis.extent) for axis in self._steps]:
+            raise Refused(f"{nest.name} does not add up as many as there are keys")
+        steps = {axis.var: step.var for axis, step in zip(own, self._steps, strict=True)}
+        return {**steps, **{axis.var: number(0) for axis in nest.reduced if int(axis.extent) == 1}}
 
     def _quotient(self, value: Any) -> tuple[Any, Any]:
         """The loads of a power, and of the sum of powers that it is divided by."""
@@ -135,12 +190,7 @@ class _Reader:
         added = [one for one in map(_without_casts, parts) if not _is_of(one, store.buffer)]
         if len(added) != 1 or not is_zero(nest.inits[0].value) or not _is_of(added[0], power.source):
             raise Refused(f"{nest.name} is no sum of the powers")
-        own = [axis for axis in nest.reduced if int(axis.extent) != 1]
-        if [int(axis.extent) for axis in own] != [int(axis.extent) for axis in self._steps]:
-            raise Refused(f"{nest.name} does not add up as many as there are keys")
-        steps = {axis.var: step.var for axis, step in zip(own, self._steps, strict=True)}
-        ones = {axis.var: number(0) for axis in nest.reduced if int(axis.extent) == 1}
-        there = self._placed(added[0], {**self._places(nest, total), **steps, **ones})
+        there = self._placed(added[0], {**self._places(nest, total), **self._steps_of(nest)})
         if not tvm_ffi.structural_equal(list(there.indices), list(power.indices)):
             raise Refused(f"{nest.name} adds up other rows")
 
@@ -237,6 +287,10 @@ def _without_casts(value: Any) -> Any:
     while isinstance(value, tirx.Cast) and "float" in str(value.ty.dtype) and "float" in str(value.value.ty.dtype):
         value = value.value
     return value
+
+
+def _is_minus_infinity(value: Any) -> bool:
+    return isinstance(value, tirx.FloatImm) and float(value.value) == -math.inf
 
 
 def _is_of(value: Any, buffer: Any) -> bool:

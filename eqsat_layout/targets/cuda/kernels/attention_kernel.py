@@ -219,7 +219,11 @@ class _Kernel:
         statements: list[Any] = []
         for half in range(2):
             statements += self._over_row(self._totals, half, lambda a, b: a + b)
-            statements.append(kept(self._totals, tirx.const(1.0, "float32") / at(self._totals, half), half))
+            total = at(self._totals, half)
+            factor = tirx.const(1.0, "float32") / total
+            if self._attention.is_safe:  # all powers of the row are zero
+                factor = tirx.if_then_else(total.equal(tirx.const(0.0, "float32")), total, factor)
+            statements.append(kept(self._totals, factor, half))
             for one in self._of_half(self._values, half):
                 statements.append(kept(self._values, at(self._values, one) * at(self._totals, half), one))
         return statements
@@ -228,12 +232,15 @@ class _Kernel:
         tiles = self._tiles
         mine = self._warp * waiting_words(tiles.columns)
 
-        def store(here: Any, across: Any, total: Any) -> Any:
+        def store(_: int, here: Any, across: Any, total: Any) -> Any:
             body = self._results.stored(self._batch, self._row + here, across, total)
             return self._results.inside(self._row + here, across, tiles.rows, tiles.columns, body)
 
+        def load(*_: Any) -> None:
+            """What follows is stored as it comes."""
+
         extents = (ROWS, tiles.columns)
-        return stored_in_runs(self._shared, mine, self._values, extents, self._results.run, self._lane, store)
+        return stored_in_runs(self._shared, mine, self._values, extents, self._results.run, self._lane, load, store)
 
     # ---- registers
 

@@ -1,18 +1,20 @@
-"""Products of matrices on tensor cores: one kernel, or two where the sum is cut into parts.
+"""Products of matrices on tensor cores, in one launch, also where sums are cut into parts.
 
-In: a product and a plan. Out: a PrimFunc without blocks that launches them. Tiles of both operands go through stages
-of shared memory, asynchronously, while warps multiply the one that is there. Parts of a sum are added up in their
-order, so results are the same every time.
+In: a product and a plan. Out: a PrimFunc without blocks that launches it. Tiles of both operands go through stages
+of shared memory, asynchronously, while warps multiply the one that is there.
 """
 
 from __future__ import annotations
 
 import math
-from functools import cached_property
-from typing import Any, Final
+from collections.abc import Sequence
+from functools import cached_property, partial
+from typing import Any
 
+import tvm
 from tvm import tirx
 
+from eqsat_layout.targets.cuda.dependent_launch import constants_of, waited
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
 from eqsat_layout.targets.cuda.kernels.fills import Shared
 from eqsat_layout.targets.cuda.kernels.fragments import Part, multiplied, zeroed
@@ -21,25 +23,20 @@ from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.results import Results
 from eqsat_layout.targets.cuda.kernels.sides import Side
+from eqsat_layout.targets.cuda.kernels.split_sums import SplitSums
 from eqsat_layout.targets.cuda.kernels.statements import (
     LANES,
-    at,
     block_barrier,
     guarded,
     issued,
-    kept,
     launched,
     local,
     loop,
     number,
     sequence,
-    vectorized,
 )
-from eqsat_layout.targets.cuda.kernels.sums_in_rows import stored_in_runs
-from eqsat_layout.tir.structural import substitute
-
-_ADDING: Final = 128
-"""Threads of a block that adds up parts of sums."""
+from eqsat_layout.targets.cuda.kernels.sums_in_rows import stored_in_runs, turns_of
+from eqsat_layout.tir.structural import nodes_of, substitute
 
 
 def kernel_of(product: Product, plan: ProductPlan) -> Any:
@@ -51,7 +48,7 @@ class _Kernel:
     def __init__(self, product: Product, plan: ProductPlan) -> None:
         self._product, self._plan = product, plan
         self._arithmetic = ARITHMETICS[plan.arithmetic]
-        self._results = Results(product)
+        self._results = Results(product, partial(turns_of, plan.warp_columns))
         self._row_tiles = math.ceil(product.rows.extent / plan.block_rows)
         self._column_tiles = math.ceil(product.columns.extent / plan.block_columns)
         all_tiles = math.ceil(product.steps.extent / plan.block_steps)
@@ -59,23 +56,15 @@ class _Kernel:
         self._warps_down = plan.block_rows // plan.warp_rows
         self._memory = Shared.of(plan.shared_words, self._arithmetic)
         self._shared = self._memory.words
-        self._padded = -(-product.columns.extent // 4) * 4
-        shape = [plan.splits, product.batch.extent, product.rows.extent, self._padded]
-        self._parts = tirx.decl_buffer(
-            [number(extent) for extent in shape], self._arithmetic.sums, "parts", layout=None
-        )
+        self._sums = local(plan.warp_rows * plan.warp_columns // LANES, self._arithmetic.sums, "sums")
+        self._blocks = product.batch.extent * self._row_tiles * self._column_tiles
+        self._split = SplitSums(plan.splits, self._blocks, plan.threads, self._sums) if plan.splits > 1 else None
 
     def function(self) -> Any:
-        """All launches, one after the other."""
-        product, plan = self._product, self._plan
-        blocks = product.batch.extent * self._row_tiles * self._column_tiles
-        grid = (blocks, plan.splits) if plan.splits > 1 else (blocks,)
-        launches = [launched(grid, plan.threads, self._block)]
-        if plan.splits > 1:
-            vectors = product.batch.extent * product.rows.extent * self._vectors_of_row
-            added = launched((math.ceil(vectors / _ADDING),), _ADDING, self._added)
-            launches = [tirx.AllocBuffer(self._parts), *launches, added]
-        return product.func.with_body(sequence(launches))
+        plan, split = self._plan, self._split
+        grid = (self._blocks,) if split is None else (self._blocks, plan.splits)
+        allocated = [] if split is None else split.allocated()
+        return self._product.func.with_body(sequence([*allocated, launched(grid, plan.threads, self._block)]))
 
     # ---- a block's products
 
@@ -84,22 +73,29 @@ class _Kernel:
         tile, column_tile = tirx.floordiv(grid[0], self._column_tiles), tirx.floormod(grid[0], self._column_tiles)
         batch, row_tile = tirx.floordiv(tile, self._row_tiles), tirx.floormod(tile, self._row_tiles)
         row, column = row_tile * plan.block_rows, column_tile * plan.block_columns
-        part = grid[1] if plan.splits > 1 else number(0)
-        sums = local(plan.warp_rows * plan.warp_columns // LANES, self._arithmetic.sums, "sums")
-        pipeline = self._pipelined(sums, batch, row, column, part, thread)
-        stored = self._stored(sums, batch, row, column, part, thread)
-        return sequence([*self._memory.allocated(), tirx.AllocBuffer(sums), zeroed(sums), *pipeline, *stored])
+        part = number(0) if self._split is None else grid[1]
+        pipeline = self._pipelined(self._sums, batch, row, column, part, thread)
+        stored = sequence(self._stored(self._sums, batch, row, column, thread))
+        if self._split is not None:
+            stored = self._split.in_last_block(part, grid[0], thread, stored)
+        begun = [*self._memory.allocated(), tirx.AllocBuffer(self._sums), zeroed(self._sums)]
+        return sequence([*begun, *pipeline, stored])
 
     def _pipelined(self, sums: Any, batch: Any, row: Any, column: Any, part: Any, thread: Any) -> list[Any]:
         """Stages are filled ahead; a barrier a tile says that one is there and another one is free."""
         ahead = self._plan.stages - 1
 
-        def fill(tile: Any) -> Any:
+        def fill(tile: Any, sides: Sequence[int] = (0, 1)) -> Any:
             start = tirx.floormod(tile, self._plan.stages) * self._plan.stage_words
             step = (part * self._tiles + tile) * self._plan.block_steps
-            return sequence(self._filled(side, start, batch, (row, column)[side], step, thread) for side in range(2))
+            return sequence(self._filled(side, start, batch, (row, column)[side], step, thread) for side in sides)
 
-        begun = [sequence([fill(number(tile)) if tile < self._tiles else None, _committed()]) for tile in range(ahead)]
+        early, late = self._early_and_late
+        first = range(min(ahead, self._tiles))
+        begun = [*(fill(number(tile), early) for tile in first), waited()] if early else []
+        begun += [
+            sequence([fill(number(tile), late) if tile in first else None, _committed()]) for tile in range(ahead)
+        ]
 
         def turn(tile: Any) -> Any:
             following = guarded(tile + ahead < self._tiles, fill(tile + ahead))
@@ -109,6 +105,15 @@ class _Kernel:
             return sequence([arrived, block_barrier(), following, _committed(), multiply])
 
         return [*begun, loop(self._tiles, turn), issued("cp.async.wait_group", number(0)), block_barrier()]
+
+    @cached_property
+    def _early_and_late(self) -> tuple[list[int], list[int]]:
+        """Sides whose first tiles are constants, which the launch in front of this one does not write; and others."""
+        known, early, late = constants_of(self._product.func), list[int](), list[int]()
+        for side, operand in enumerate((self._product.left, self._product.right)):
+            loads = nodes_of(operand.value, tvm.ir.TensorLoad)
+            (early if all(str(load.source.name) in known for load in loads) else late).append(side)
+        return early, late
 
     def _filled(self, side: int, start: Any, batch: Any, across: Any, step: Any, thread: Any) -> Any:
         parts, places = self._parts_of_warps, self._product.batch.at(batch)
@@ -153,54 +158,27 @@ class _Kernel:
 
     # ---- results
 
-    def _stored(self, sums: Any, batch: Any, row: Any, column: Any, part: Any, thread: Any) -> list[Any]:
+    def _stored(self, sums: Any, batch: Any, row: Any, column: Any, thread: Any) -> list[Any]:
         plan = self._plan
         lane, warp_row, warp_column = self._place_in_block(thread)
         mine = tirx.floordiv(thread, LANES) * plan.waiting_words
 
-        def store(here: Any, across: Any, total: Any) -> Any:
-            own_row, own_column = row + warp_row + here, column + warp_column + across
-            body = self._kept_part(part, batch, own_row, own_column, total) if plan.splits > 1 else None
-            body = body or self._results.stored(batch, own_row, own_column, total)
-            return self._results.inside(own_row, own_column, plan.block_rows, plan.block_columns, body)
+        results, tile = self._results, (plan.block_rows, plan.block_columns)
 
-        run = 4 if plan.splits > 1 else self._results.run
-        return stored_in_runs(self._shared, mine, sums, (plan.warp_rows, plan.warp_columns), run, lane, store)
+        def place(here: Any, across: Any) -> tuple[Any, Any]:
+            return row + warp_row + here, column + warp_column + across
 
-    # ---- parts of sums
+        def load(turn: int, *where: Any) -> Any:
+            statement = results.loaded(turn, batch, *place(*where))
+            return statement and results.inside(*place(*where), *tile, statement)
 
-    def _kept_part(self, part: Any, batch: Any, row: Any, column: Any, total: Any) -> Any:
-        return vectorized(4, lambda along: kept(self._parts, total(along), part, batch, row, column + along))
+        def store(turn: int, here: Any, across: Any, total: Any) -> Any:
+            where = place(here, across)
+            return results.inside(*where, *tile, results.stored(batch, *where, total, turn))
 
-    @property
-    def _vectors_of_row(self) -> int:
-        return self._product.columns.extent // min(4, self._results.run)
-
-    def _added(self, grid: Any, thread: Any) -> Any:
-        """A thread: the parts of a few sums, in order, and what becomes of them."""
-        product, run = self._product, min(4, self._results.run)
-        vector = grid[0] * _ADDING + thread
-        rest, column = tirx.floordiv(vector, self._vectors_of_row), tirx.floormod(vector, self._vectors_of_row) * run
-        batch, row = tirx.floordiv(rest, product.rows.extent), tirx.floormod(rest, product.rows.extent)
-        dtype = self._arithmetic.sums
-        total = local(run, dtype, "total")
-
-        def add(part: Any) -> Any:
-            def lane(along: Any) -> Any:
-                return kept(total, at(total, along) + at(self._parts, part, batch, row, column + along), along)
-
-            return vectorized(run, lane)
-
-        body = sequence(
-            [
-                tirx.AllocBuffer(total),
-                vectorized(run, lambda along: kept(total, tirx.const(0, dtype), along)),
-                loop(self._plan.splits, add),
-                self._results.stored_by(run, batch, row, column, lambda along: at(total, along)),
-            ]
-        )
-        count = product.batch.extent * product.rows.extent * self._vectors_of_row
-        return guarded(vector < count if count % _ADDING else None, body)
+        extents = (plan.warp_rows, plan.warp_columns)
+        runs = stored_in_runs(self._shared, mine, sums, extents, results.run, lane, load, store)
+        return [*results.allocated(), *runs]
 
 
 def _committed() -> Any:

@@ -3,7 +3,8 @@
 In: the shape of a product, a plan and a machine. Out: seconds, for the build, which takes the fastest plan, and for
 the planner, which takes layouts by it. Blocks that fit the machine at once are a wave. A tile takes as long
 as its products on tensor cores, the instructions that load it, its bytes from memory and L2, or the wait for it where
-too few stages are ahead; a launch, and one more where a second kernel adds up the parts of sums.
+too few stages are ahead. Parts of sums go to L2 and come back to the last block of a tile, all of them to one
+multiprocessor.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _OF_ELEMENT: Final = 30
 """Of an element that a thread loads."""
 _BUSY_THREADS: Final = 256
 """Of a multiprocessor, that keep its tensor cores busy (assumed)."""
+_TAKEN: Final = 64 * 1.5e9
+"""Bytes that a multiprocessor takes from L2 in a second."""
 MOST_THREADS: Final = 1536
 """Of a multiprocessor; some have more."""
 RESERVED: Final = 1024
@@ -93,7 +96,7 @@ class ProductModel:
         return self._shape.results * self._shape.result_bytes / self._machine.bandwidth
 
     def seconds(self, plan: ProductPlan) -> float:
-        """All launches of the product, with what they read and write."""
+        """The launch of the product, with what it reads and writes."""
         shape, machine = self._shape, self._machine
         blocks = self._blocks(plan) * plan.splits
         resident = min(
@@ -110,11 +113,15 @@ class ProductModel:
             self._reading(plan, min(blocks, together * machine.multiprocessors)),
             ARRIVAL / (plan.stages - 1),
         )
-        seconds = machine.launch_seconds + waves * (tiles * turn + ARRIVAL) + self.storing
-        if plan.splits > 1:
-            sums = 2 * 4 * plan.splits * shape.results
-            seconds += machine.launch_seconds + sums / (CACHED * machine.bandwidth)
-        return seconds
+        return machine.launch_seconds + waves * (tiles * turn + ARRIVAL) + self._adding(plan) + self.storing
+
+    def _adding(self, plan: ProductPlan) -> float:
+        """The parts of sums: stored, counted, and loaded by the last block of each tile."""
+        if plan.splits == 1:
+            return 0.0
+        parts = 4 * plan.splits * plan.block_rows * plan.block_columns
+        moved = self._blocks(plan) * parts / (CACHED * self._machine.bandwidth)
+        return moved + 2 * ARRIVAL + max(moved, parts / _TAKEN)
 
     def _blocks(self, plan: ProductPlan) -> int:
         """That cover the result."""

@@ -84,7 +84,6 @@ def arithmetic_of(product: Product | ProductShape, *, tensorfloat32: bool = Fals
 
 def legal_plans(product: ProductShape, arithmetic: Arithmetic, machine: CudaMachine) -> Iterator[ProductPlan]:
     """Those that fit the machine, and whose parts of the sum all have something to add up."""
-    results = product.batch * product.rows * (product.columns + 3)
     shapes = itertools.product(_BLOCKS, _WARPS, _STEP_BYTES, _STAGES)
     for (rows, columns), (warp_rows, warp_columns), step_bytes, stages in shapes:
         if rows % warp_rows or columns % warp_columns:
@@ -94,9 +93,10 @@ def legal_plans(product: ProductShape, arithmetic: Arithmetic, machine: CudaMach
         if not _fits(plan, machine):
             continue
         tiles = math.ceil(product.steps / steps)
+        blocks = product.batch * math.ceil(product.rows / rows) * math.ceil(product.columns / columns)
         for splits in _SPLITS:
             all_add = tiles >= 2 * splits and (splits - 1) * math.ceil(tiles / splits) < tiles
-            if splits == 1 or (all_add and splits * results < _MOST_ELEMENTS):
+            if splits == 1 or (all_add and splits * blocks * rows * columns < _MOST_ELEMENTS):
                 yield ProductPlan(arithmetic.name, rows, columns, steps, warp_rows, warp_columns, stages, splits)
 
 

@@ -5,12 +5,13 @@ In: a product. Out: statements that store a run of elements along the columns, g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import tvm
 from tvm import tirx
 
+from eqsat_layout.targets.cuda.kernels.loaded_ahead import LoadedAhead
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.runs import in_runs
 from eqsat_layout.targets.cuda.kernels.statements import all_of, at, guarded, kept, local, sequence, vectorized
@@ -23,13 +24,14 @@ _LANES: Final = 4
 
 
 class Results:
-    """How results of ``product`` are stored."""
+    """How results of ``product`` are stored. ``turns``: runs that a thread has at once, for what is loaded ahead."""
 
-    def __init__(self, product: Product) -> None:
+    def __init__(self, product: Product, turns: Callable[[int], int] = lambda run: 0) -> None:
         self._product = product
         self._store = product.store
         self._dtype = str(self._store.buffer.ty.dtype)
         self._sum_dtype = str(product.sums.ty.dtype)
+        self._ahead = LoadedAhead(product, self.run, turns(self.run))
 
     @property
     def run(self) -> int:
@@ -43,19 +45,34 @@ class Results:
                 return run
         return 1
 
-    def stored(self, batch: Any, row: Any, column: Any, total: Callable[[Any], Any]) -> Any:
-        """``run`` elements from a column on. ``total``: the sum of a lane."""
-        return self.stored_by(self.run, batch, row, column, total)
+    def allocated(self) -> list[Any]:
+        """The statements in front of all others."""
+        return self._ahead.allocated()
 
-    def stored_by(self, run: int, batch: Any, row: Any, column: Any, total: Callable[[Any], Any]) -> Any:
+    def loaded(self, turn: int, batch: Any, row: Any, column: Any) -> Any:
+        """What the store of a turn reads beside the sums; ``None`` for nothing."""
+
+        def indices(given: Sequence[Any], lane: Any) -> list[Any]:
+            places = self._places(batch, row, column, lane)
+            return [tvm.sym.Analyzer().simplify(substitute(index, places)) for index in given]
+
+        return self._ahead.loaded(turn, indices)
+
+    def stored(self, batch: Any, row: Any, column: Any, total: Callable[[Any], Any], turn: int = 0) -> Any:
+        """``run`` elements from a column on. ``total``: the sum of a lane; ``turn``: see :meth:`loaded`."""
+        return self.stored_by(self.run, batch, row, column, total, turn)
+
+    def stored_by(self, run: int, batch: Any, row: Any, column: Any, total: Callable[[Any], Any], turn: int = 0) -> Any:
         """Fewer elements than could be stored together."""
         if run <= _LANES:
-            return vectorized(run, lambda lane: self._one(batch, row, column, lane, total(lane)))
+            return vectorized(run, lambda lane: self._one(batch, row, column, lane, total(lane), turn))
         made = local(run, self._dtype, "made")
 
         def few(start: int) -> Any:
             def one(lane: Any) -> Any:
-                return kept(made, self._value(batch, row, column, start + lane, total(start + lane)), start + lane)
+                return kept(
+                    made, self._value(batch, row, column, start + lane, total(start + lane), turn), start + lane
+                )
 
             return vectorized(_LANES, one)
 
@@ -71,11 +88,11 @@ class Results:
         conditions += [column < product.columns.extent] if product.columns.extent % columns else []
         return guarded(all_of(conditions), body)
 
-    def _one(self, batch: Any, row: Any, column: Any, lane: Any, total: Any) -> Any:
-        value = self._value(batch, row, column, lane, total)
+    def _one(self, batch: Any, row: Any, column: Any, lane: Any, total: Any, turn: int) -> Any:
+        value = self._value(batch, row, column, lane, total, turn)
         return tirx.BufferStore(self._store.buffer, value, self._indices(batch, row, column, lane))
 
-    def _value(self, batch: Any, row: Any, column: Any, lane: Any, total: Any) -> Any:
+    def _value(self, batch: Any, row: Any, column: Any, lane: Any, total: Any, turn: int) -> Any:
         """The element whose sum is ``total``."""
         if str(total.ty.dtype) != self._sum_dtype:
             total = tirx.Cast(self._sum_dtype, total)
@@ -85,7 +102,7 @@ class Results:
         def on_load(load: Any) -> Any:
             return total if load.source.same_as(sums) else load
 
-        placed = substitute(self._store.value, places)
+        placed = substitute(self._ahead.value, {**places, self._ahead.place: turn * self.run + lane})
         return structural_map(placed, (tvm.ir.TensorLoad, on_load))
 
     def _indices(self, batch: Any, row: Any, column: Any, lane: Any) -> list[Any]:

@@ -98,6 +98,16 @@ def block_barrier() -> Any:
     return tirx.Evaluate(tirx.op.tvm_storage_sync("shared.dyn"))
 
 
+def device_fence() -> Any:
+    """What was stored before is seen by those on the device that see what is done after it."""
+    return issued("fence.acq_rel.gpu")
+
+
+def counted(before: Any, counts: Any, *indices: Any) -> Any:
+    """One more in memory that other blocks count in, too; ``before``: the number that was there."""
+    return kept(before, tirx.call_extern("int32", "atomicAdd", address(counts, *indices), number(1)), 0)
+
+
 def warp_barrier() -> Any:
     return issued("bar.warp.sync", tirx.IntImm("uint32", 0xFFFFFFFF))
 

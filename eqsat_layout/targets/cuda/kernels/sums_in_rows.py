@@ -18,8 +18,11 @@ from eqsat_layout.targets.cuda.kernels.statements import LANES, at, guarded, kep
 _PAD: Final = 8
 """Words between the rows: so pairs of sums meet in no bank."""
 
-Store: TypeAlias = Callable[[Any, Any, Callable[[Any], Any]], Any]
-"""From the row and column where a run begins, in the warp's part, and the sum of each of its lanes to a statement."""
+Load: TypeAlias = Callable[[int, Any, Any], Any]
+"""From the number of a run among those of its 16 rows, and the row and column where it begins in the warp's part, to
+the statement that loads what it is stored with; or ``None``."""
+Store: TypeAlias = Callable[[int, Any, Any, Callable[[Any], Any]], Any]
+"""From the same and the sum of each of a run's lanes to the statement that stores it."""
 
 
 def waiting_words(columns: int) -> int:
@@ -27,26 +30,44 @@ def waiting_words(columns: int) -> int:
     return ROWS * (columns + _PAD)
 
 
+def turns_of(columns: int, run: int) -> int:
+    """Runs of a thread in 16 rows."""
+    return math.ceil(ROWS * columns // run / LANES)
+
+
 def stored_in_runs(
-    shared: Any, start: Any, sums: Any, extents: tuple[int, int], run: int, lane: Any, store: Store
+    shared: Any, start: Any, sums: Any, extents: tuple[int, int], run: int, lane: Any, load: Load, store: Store
 ) -> list[Any]:
     """``start``: the word where the warp's shared memory begins. ``extents``: its rows and columns."""
     rows, columns = extents
     pitch = columns + _PAD
     vectors = ROWS * columns // run
+    turns = range(turns_of(columns, run))
     statements: list[Any] = []
+
+    def place(turn: int) -> tuple[Any, Any, Any]:
+        """Row and column of a run, and whether there is one."""
+        vector = lane + turn * LANES
+        is_there = vector < vectors if vectors % LANES else None
+        return tirx.floordiv(vector * run, columns), tirx.floormod(vector * run, columns), is_there
+
+    def loaded(band: int, turn: int) -> Any:
+        here, across, is_there = place(turn)
+        statement = load(turn, band * ROWS + here, across)
+        return statement and guarded(is_there, statement)
+
+    def stored(band: int, turn: int) -> Any:
+        here, across, is_there = place(turn)
+
+        def total(along: Any) -> Any:
+            return at(shared, start + here * pitch + across + along)
+
+        return guarded(is_there, store(turn, band * ROWS + here, across, total))
+
     for band in range(rows // ROWS):
+        statements += [loaded(band, turn) for turn in turns]
         statements += [_spread(shared, start, sums, band, columns, lane), warp_barrier()]
-        for turn in range(math.ceil(vectors / LANES)):
-            vector = lane + turn * LANES
-            here, across = tirx.floordiv(vector * run, columns), tirx.floormod(vector * run, columns)
-
-            def total(along: Any, here: Any = here, across: Any = across) -> Any:
-                return at(shared, start + here * pitch + across + along)
-
-            is_there = vector < vectors if vectors % LANES else None
-            statements.append(guarded(is_there, store(band * ROWS + here, across, total)))
-        statements.append(warp_barrier())
+        statements += [*(stored(band, turn) for turn in turns), warp_barrier()]
     return statements
 
 

@@ -13,7 +13,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import TargetError
-from eqsat_layout.targets.gpu.host.plan import Argument, Launch
+from eqsat_layout.targets.gpu.host.plan import ZEROS, Argument, Launch
 from eqsat_layout.targets.gpu.host.size_expressions import size_of
 from eqsat_layout.targets.gpu.host.sizes import Size, product
 
@@ -23,8 +23,8 @@ _SHARED: Final = "tirx.use_dyn_shared_memory"
 _OVERLAPS: Final = "tirx.use_programtic_dependent_launch"
 """Spelt as TVM spells it. It has no extent."""
 
-Allocate = Callable[[Size, str], int]
-"""From a number of elements and a dtype to a new buffer's number."""
+Allocate = Callable[[Size, str, bool], int]
+"""From a number of elements, a dtype and whether they are zeros to a new buffer's number."""
 
 
 def launches_of(
@@ -37,7 +37,7 @@ def launches_of(
         if isinstance(statement, tirx.AllocBuffer):
             buffer = statement.buffer
             elements = product(size_of(extent, symbols) for extent in buffer.ty.shape)
-            places[buffer] = allocate(elements, str(buffer.ty.dtype))
+            places[buffer] = allocate(elements, str(buffer.ty.dtype), ZEROS in statement.annotations)
         elif isinstance(statement, tirx.DeclBuffer):
             places[statement.buffer] = places[_source(name, statement.data)]
         else:

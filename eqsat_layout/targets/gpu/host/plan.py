@@ -14,18 +14,22 @@ from typing import Any, Final
 
 from eqsat_layout.targets.gpu.host.sizes import Size
 
-VERSION: Final = 2
+VERSION: Final = 3
+
+ZEROS: Final = "eqsat_layout.zeros"
+"""Annotation of an allocation that kernels find full of zeros, and leave so."""
 
 
 @dataclass(frozen=True)
 class Memory:
     """What is allocated. ``image``: layers, rows and columns of an array of images, or ``None`` for a buffer of
-    ``bytes``. ``constant``: which of the constants it holds from the start."""
+    ``bytes``. ``constant``: which of the constants it holds from the start. ``zeros``: zeros, before each launch."""
 
     bytes: Size
     image: tuple[Size, Size, Size] | None = None
     dtype: str = "uint8"
     constant: int | None = None
+    zeros: bool = False
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,8 @@ class _Writer:
     def function(self, name: str, func: Any) -> Function:
         return _Body(self, name).written(func)
 
-    def allocated(self, bytes_: Size, image: Any = None, dtype: str = "uint8", constant: int | None = None) -> int:
-        self.memories.append(Memory(bytes_, image, dtype, constant))
+    def allocated(self, memory: Memory) -> int:
+        self.memories.append(memory)
         return len(self.memories) - 1
 
     def value(self, shape: Sequence[Size], dtype: str, scope: str, memory: int) -> int:
@@ -81,7 +81,7 @@ class _Writer:
         """A tensor in memory of its own."""
         size = product([*shape, bytes_of(dtype)])
         image = self._image_of(shape, scope) if scope != GLOBAL and self._image_of is not None else None
-        return self.value(shape, dtype, scope, self.allocated(size, image, dtype, constant))
+        return self.value(shape, dtype, scope, self.allocated(Memory(size, image, dtype, constant)))
 
     def constant(self, expr: Any) -> int:
         (shape, dtype), scope, data = kind_of(expr.value), scope_of(expr.ty), data_of(expr.value)
@@ -240,8 +240,8 @@ class _Body:
             found[param] = size_of(size, self._symbols)
         return found
 
-    def _buffer(self, elements: Size, dtype: str) -> int:
-        return self._writer.allocated(product([elements, bytes_of(dtype)]))
+    def _buffer(self, elements: Size, dtype: str, zeros: bool) -> int:
+        return self._writer.allocated(Memory(product([elements, bytes_of(dtype)]), zeros=zeros))
 
 
 def _leaves(name: str, ty: Any) -> Iterator[tuple[str, Any]]:

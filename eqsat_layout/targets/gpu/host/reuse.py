@@ -1,7 +1,7 @@
 """Memories that several tensors use one after the other.
 
 In: a host plan in which each tensor has a memory of its own. Out: the same with fewer: what a function is done with is
-used again, buffers by whatever fits best, images by images of the same extents.
+used again, buffers by whatever fits best, images by images of the same extents, zeros by zeros.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ def _best(memories: list[Memory], free: Collection[int], wanted: Memory) -> int 
 
 
 def _may_share(have: Memory, wanted: Memory) -> bool:
+    if have.zeros != wanted.zeros:
+        return False
     if have.image is not None or wanted.image is not None:
         return (have.image, have.dtype) == (wanted.image, wanted.dtype)
     return have.bytes == wanted.bytes or (isinstance(have.bytes, int) and isinstance(wanted.bytes, int))

@@ -130,6 +130,8 @@ class Runner(ABC):
         if number not in memories:
             memory = self._plan.memories[number]
             memories[number] = self.allocated(memory, symbols)
+            if memory.zeros:
+                self.copy_in(memories[number], memory, symbols, np.zeros(value_of(memory.bytes, symbols), "uint8"))
             if isinstance(memory.bytes, int):
                 self._kept[number] = memories[number]
 

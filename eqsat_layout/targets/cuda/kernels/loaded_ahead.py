@@ -1,0 +1,73 @@
+"""What follows sums and reads what other kernels made, as a residual: loaded ahead of the stores.
+
+In: a product whose launch overlaps with the one in front of it. Out: registers for such operands, and the store's value
+with them in place of loads. Elsewhere a compiler loads ahead by itself, as nothing that is read may be written while a
+kernel runs; of a kernel that overlaps with others that is not said, and each load would follow the store before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from eqsat_layout.targets.cuda.dependent_launch import constants_of, overlaps
+from eqsat_layout.targets.cuda.kernels.operands import choice
+from eqsat_layout.targets.cuda.kernels.products import Product
+from eqsat_layout.targets.cuda.kernels.statements import at, kept, local, sequence, vectorized
+from eqsat_layout.tir.structural import nodes_of, structural_map
+
+_LOADED: Final = 16
+"""Bytes of one load."""
+
+Indices = Callable[[Sequence[Any], Any], list[Any]]
+"""From indices over the axes of a product, and a lane of a run, to those where they are worked out."""
+
+
+class LoadedAhead:
+    """Of ``turns`` runs of ``run`` elements. ``value``: of the store; :attr:`place` is that in the registers."""
+
+    def __init__(self, product: Product, run: int, turns: int) -> None:
+        self.value, self.place = product.store.value, tirx.Var("place", "int32")
+        self._run, self._registers = run, list[tuple[Any, Any]]()
+        if not overlaps(product.func) or any(choice(node) for node in nodes_of(self.value, tirx.Select, tvm.ir.Call)):
+            return
+        known = constants_of(product.func)
+
+        def on_load(load: Any) -> Any:
+            if load.source.same_as(product.sums) or str(load.source.name) in known:
+                return load
+            for other, registers in self._registers:
+                if tvm_ffi.structural_equal(load, other):
+                    return at(registers, self.place)
+            registers = local(turns * run, str(load.ty.dtype), f"{load.source.name}_ahead")
+            self._registers.append((load, registers))
+            return at(registers, self.place)
+
+        self.value = structural_map(self.value, (tvm.ir.TensorLoad, on_load))
+
+    def allocated(self) -> list[Any]:
+        return [tirx.AllocBuffer(registers) for _, registers in self._registers]
+
+    def loaded(self, turn: int, indices: Indices) -> Any:
+        """The run of a turn; ``None`` where there is nothing to load."""
+        if not self._registers:
+            return None
+
+        def copies(load: Any, registers: Any) -> Any:
+            size = tvm.DataType(str(load.ty.dtype)).bits // 8
+            lanes = max(1, min(self._run, _LOADED // max(1, size)))
+
+            def some(start: int) -> Any:
+                def one(lane: Any) -> Any:
+                    value = at(load.source, *indices(list(load.indices), start + lane))
+                    return kept(registers, value, turn * self._run + start + lane)
+
+                return vectorized(lanes, one)
+
+            return sequence(map(some, range(0, self._run, lanes)))
+
+        return sequence(copies(load, registers) for load, registers in self._registers)

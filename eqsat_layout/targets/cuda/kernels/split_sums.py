@@ -1,0 +1,90 @@
+"""Sums that several blocks share: each leaves its part in memory, and the last one to come adds them up.
+
+In: a block's sums in registers, its tile and its part of the steps. Out: statements after which one block of a tile,
+whichever was last, has the whole sums. Parts are added in their order, so results are the same every time. Blocks
+that have come are counted in memory of zeros, which the last one leaves as it was: for the next run, and for the next
+kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from tvm import tirx
+
+from eqsat_layout.targets.cuda.kernels.statements import (
+    at,
+    block_barrier,
+    counted,
+    device_fence,
+    guarded,
+    kept,
+    loop,
+    number,
+    sequence,
+    vectorized,
+)
+from eqsat_layout.targets.gpu.host.plan import ZEROS
+
+_TOGETHER: Final = 4
+"""Sums of a thread that are stored as one: 16 bytes."""
+
+
+class SplitSums:
+    """``splits`` parts of the sums of ``tiles``, a block of ``threads`` for each part. ``sums``: a thread's."""
+
+    def __init__(self, splits: int, tiles: int, threads: int, sums: Any) -> None:
+        self._splits, self._sums = splits, sums
+        self._vectors = int(sums.ty.shape[0]) // _TOGETHER
+        shape = [splits, tiles, self._vectors, threads, _TOGETHER]  # the threads of a warp side by side
+        self._parts = _memory(shape, str(sums.ty.dtype), "parts")
+        self._arrived = _memory([tiles], "int32", "arrived")
+        self._before = tirx.decl_buffer([number(1)], "int32", "before", scope="shared", layout=None)
+
+    def allocated(self) -> list[Any]:
+        """What the host allocates."""
+        return [tirx.AllocBuffer(self._parts), tirx.AllocBuffer(self._arrived, annotations={ZEROS: True})]
+
+    def in_last_block(self, part: Any, tile: Any, thread: Any, body: Any) -> Any:
+        """``body`` where all parts have come, with the whole sums.
+
+        One thread's fence, between barriers, is for all of its block: before it counts for what they stored, and after
+        it for what they are about to load.
+        """
+
+        def each(statement: Callable[[Any, Sequence[Any]], Any]) -> Any:
+            """Of a sum's register and its place in a part."""
+
+            def vector(number: Any) -> Any:
+                return vectorized(
+                    _TOGETHER, lambda lane: statement(number * _TOGETHER + lane, (tile, number, thread, lane))
+                )
+
+            return loop(self._vectors, vector, tirx.ForKind.UNROLLED)
+
+        def add(other: Any) -> Any:
+            return each(lambda own, place: kept(sums, at(sums, own) + at(parts, other + 1, *place), own))
+
+        sums, parts = self._sums, self._parts
+        count = sequence([device_fence(), counted(self._before, self._arrived, tile), device_fence()])
+        added = [
+            guarded(thread.equal(0), kept(self._arrived, number(0), tile)),
+            each(lambda own, place: kept(sums, at(parts, 0, *place), own)),
+            loop(self._splits - 1, add),
+            body,
+        ]
+        return sequence(
+            [
+                tirx.AllocBuffer(self._before),
+                each(lambda own, place: kept(parts, at(sums, own), part, *place)),
+                block_barrier(),
+                guarded(thread.equal(0), count),
+                block_barrier(),
+                guarded(at(self._before, 0).equal(self._splits - 1), sequence(added)),
+            ]
+        )
+
+
+def _memory(shape: list[int], dtype: str, name: str) -> Any:
+    return tirx.decl_buffer([number(extent) for extent in shape], dtype, name, layout=None)
