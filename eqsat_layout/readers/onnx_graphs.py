@@ -21,9 +21,6 @@ from eqsat_layout.readers.tensor_sizes import MOST_PARTS, UnsafeTensorError, che
 MOST_COMPUTED: Final = 1 << 26
 """Elements of all constants that the converters compute: what they compute is small beside the weights."""
 
-_LOOKED_INTO: Final = 1024
-"""Elements of a constant that may say how large a result is."""
-
 _DOMAINS: Final = ("", "ai.onnx", "com.microsoft")
 """Whose ops the converters mean; functions of other domains are written out before."""
 
@@ -36,7 +33,9 @@ def named(name: str, op: str) -> str:
 def check_order(graph: Any, known: Iterable[str] = ()) -> None:
     """:class:`EqsatError` unless each node reads what is made before it, and each name is made once."""
     made = {"", *known, *(tensor.name for tensor in graph.initializer), *(value.name for value in graph.input)}
-    made |= {tensor.values.name for tensor in graph.sparse_initializer}
+    sparse = [tensor.values.name for tensor in graph.sparse_initializer]
+    if sparse:
+        raise EqsatError(f"tensor {sparse[0]!r} is sparse, which is not known here")
     for node in graph.node:
         what = named(node.name, node.op_type)
         for name in node.input:
@@ -44,6 +43,8 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
                 raise EqsatError(f"{what} reads {name!r}, which nothing makes before it")
         for inner in graphs_of(node):
             check_order(inner, made)
+        if any(attribute.HasField("sparse_tensor") for attribute in node.attribute):
+            raise EqsatError(f"{what} holds a sparse tensor, which is not known here")
         if len(node.output) > MOST_PARTS:
             raise EqsatError(f"{what} has {len(node.output)} results, more than {MOST_PARTS}")
         twice = next((name for name in node.output if name and name in made), None)
@@ -135,11 +136,11 @@ def _type(onnx: Any, given: Any) -> Any:
 
 
 def _constant(given: Any) -> np.ndarray[Any, Any] | None:
-    """The numbers of a small constant."""
+    """The numbers of a constant that may say how large a result is: of a vector."""
     if isinstance(given, relax.ShapeExpr):
         known = [int(x) for x in given.values if isinstance(x, tvm.tirx.IntImm)]
         return np.array(known, np.int64) if len(known) == len(given.values) else None
-    if not _is_constant(given) or math.prod(given.value.shape) > _LOOKED_INTO:
+    if not _is_constant(given) or len(given.value.shape) > 1:
         return None
     return np.asarray(given.value.numpy())
 

@@ -95,6 +95,12 @@ def _importer(opset: int) -> Any:
                 attrs = _with_tensor(attrs)
             return super()._convert_operator(op_name, inputs, attrs, opset)
 
+        def _parse_array(self, tensor: Any) -> Any:
+            try:
+                return super()._parse_array(tensor)
+            except (ValueError, TypeError, MemoryError) as error:
+                raise EqsatError(f"tensor {tensor.name!r}: {said_by(error)}") from error
+
         def _parse_graph_input(self, graph: Any) -> None:
             super()._parse_graph_input(graph)
             self._given = set(self._inputs.values())

@@ -44,6 +44,11 @@ def ranges(count: int, limit: int) -> list[Any]:
     return [*one, *sums, node("Sum", [f"q{i}" for i in range(count)], ["q"], "all"), *added("q")]
 
 
+def sparse() -> Any:
+    one, place = (onnx.numpy_helper.from_array(np.zeros(1, kind), "k") for kind in ("float32", "int64"))
+    return helper.make_sparse_tensor(one, place, [10**6, 10**6])
+
+
 FROM_0 = {"a": np.array(0), "c": np.array(1)}
 GRAPHS: dict[str, tuple[list[Any], dict[str, Any], str]] = {
     "a huge range": (
@@ -108,6 +113,12 @@ GRAPHS: dict[str, tuple[list[Any], dict[str, Any], str]] = {
         r"node 'bad' \(Split\) has 3000 results, more than 2048",
     ),
     "axes without end": ([node("Reshape", ["x", "n"])], {"n": np.array([1] * 999 + [6])}, r"\(Reshape\).*1000 axes"),
+    "new axes without end": ([node("Unsqueeze", ["x", "n"])], {"n": np.arange(50_000)}, r"\(Unsqueeze\).*50002 axes"),
+    "a sparse constant": (
+        [node("Constant", [], ["k"], sparse_value=sparse()), node("Add", ["x", "k"], name="add")],
+        {},
+        r"node 'bad' \(Constant\) holds a sparse tensor",
+    ),
     "a loop of nodes": (
         [node("Add", ["x", "b"], ["a"]), node("Add", ["a", "x"], ["b"], "two"), node("Relu", ["b"], name="relu")],
         {},
@@ -149,6 +160,17 @@ def test_a_graph_that_asks_for_too_much_is_refused_by_the_name_of_its_node(tmp_p
     with pytest.raises(FileError, match=rf"^\S*m\.onnx: .*{says}"):
         read_module(tmp_path / "m.onnx")
     assert time.process_time() - start < SECONDS
+
+
+def test_a_tensor_without_its_data_is_refused_by_its_name(tmp_path: Path) -> None:
+    tensor = onnx.numpy_helper.from_array(np.ones((2, 3), "float32"), "k")
+    tensor.raw_data = b"1234"
+    graph = helper.make_graph(
+        [node("Add", ["x", "k"])], "g", [value("x", FLOAT, [2, 3])], [value("y", FLOAT, None)], [tensor]
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
+    with pytest.raises(FileError, match="m.onnx: tensor 'k': "):
+        read_module(tmp_path / "m.onnx")
 
 
 def test_what_a_long_chain_of_shapes_came_from_is_not_kept(tmp_path: Path) -> None:
