@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import tvm
 from tvm import relax, te, tirx, topi
 
@@ -19,6 +20,10 @@ from eqsat_layout.maps import outer_stride, parse_layout_name
 
 _CONVOLUTIONS: Final = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 _TRANSFORM: Final = "relax.layout_transform"
+
+_COUNTED: Final = "relax.arange"
+_MOST_COUNTED: Final = 1 << 16
+"""Elements of a range that TVM's legalisation may write down, and keep, before anyone asks for them."""
 
 _MULTIPLY_ADD: Final = "relax.ewise_fma"
 """TVM has no legalisation of it, though its own tests of Adreno start from it."""
@@ -44,6 +49,8 @@ def legalize(mod: tvm.IRModule) -> tvm.IRModule:
             legalizers[name] = _convolution_legalizer(legalizers[name])
     if _TRANSFORM in legalizers:
         legalizers[_TRANSFORM] = _transform_legalizer(legalizers[_TRANSFORM])
+    if _COUNTED in legalizers:
+        legalizers[_COUNTED] = _range_legalizer(legalizers[_COUNTED])
     result: tvm.IRModule = relax.transform.LegalizeOps(legalizers)(mod)
     return result
 
@@ -80,6 +87,28 @@ def _multiply_add(builder: Any, call: Any) -> Any:
         return topi.add(topi.multiply(a, b), c)
 
     return builder.call_te(compute, *call.args, primfunc_name_hint=_hint(call))
+
+
+def _range_legalizer(ordinary: Legalizer) -> Legalizer:
+    """A kernel for long ranges, which TVM makes constants of: a few words of a file would fill the memory."""
+
+    def legalizer(builder: Any, call: Any) -> Any:
+        if not all(isinstance(end, tirx.IntImm | tirx.FloatImm) for end in call.args):
+            return ordinary(builder, call)
+        (start, stop, step), dtype = (end.value for end in call.args), str(call.ty.dtype)
+        extent = math.ceil((stop - start) / step)
+        if extent <= _MOST_COUNTED:
+            return ordinary(builder, call)
+        wide = "float32" if dtype == "float16" else dtype
+        first, second = np.asarray([start, start + step]).astype(dtype).astype(wide)
+
+        def compute() -> te.Tensor:  # as NumPy counts
+            begin, apart = tirx.const(first.item(), wide), tirx.const((second - first).item(), wide)
+            return te.compute((extent,), lambda i: (begin + i.astype(wide) * apart).astype(dtype), _hint(call))
+
+        return builder.call_te(compute, primfunc_name_hint=_hint(call))
+
+    return legalizer
 
 
 def _convolution_legalizer(ordinary: Legalizer) -> Legalizer:

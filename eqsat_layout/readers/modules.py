@@ -24,6 +24,7 @@ from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.onnx_models import from_proto, loaded
 from eqsat_layout.readers.script import read_script
 from eqsat_layout.readers.script_literals import UnsafeScriptError
+from eqsat_layout.readers.tensor_sizes import check_tensors
 from eqsat_layout.readers.torch_programs import from_program, program_in
 
 _DIAGNOSTIC = re.compile(r"error: (?P<message>.*?)\n --> [^\n]*?:(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
@@ -60,7 +61,9 @@ def read_model(path: str | os.PathLike[str], sizes: Sizes | None = None) -> Mode
     reader = _reader_for(path, head)
     try:
         read = reader(path, sizes)
-        return read if isinstance(read, Model) else Model(_as_module(read))
+        model = read if isinstance(read, Model) else Model(_as_module(read))
+        check_tensors(model.module)
+        return model
     except FileError:
         raise
     except Exception as error:  # the frontends raise whatever they meet

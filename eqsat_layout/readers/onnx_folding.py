@@ -16,14 +16,20 @@ from typing import Any, Final
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line
 from eqsat_layout.readers.model import Sizes
+from eqsat_layout.readers.onnx_graphs import graphs_of
 
 _logger = logging.getLogger("eqsat_layout")
 
 LARGEST: Final = 1 << 20
 """Elements of what is computed here: shapes, indices and masks are smaller."""
 
-MOST_NODES: Final = 1 << 20
+MOST_FOLDED: Final = 1 << 22
+"""Elements of all that is computed here."""
+
+MOST_NODES: Final = 1 << 16
 """Of a graph whose functions are written out."""
+
+_ORIGIN: Final = "pkg.onnxscript.optimizer.folded_from"
 
 
 def folded(model: Any, sizes: Sizes | None = None) -> Any:
@@ -99,19 +105,30 @@ def _fold(model: Any) -> Any:
     program = ir.serde.deserialize_model(model)
     passes.InlinePass()(program)
     _gather_by_slices(ir, program.graph)
-    optimizer.fold_constants_ir(program, onnx_shape_inference=True, should_fold=_is_small)
+    optimizer.fold_constants_ir(program, onnx_shape_inference=True, should_fold=_Small())
     passes.RemoveUnusedNodesPass()(program)
     return ir.serde.serialize_model(program)
 
 
-def _is_small(node: Any) -> bool | None:
-    """Whether to compute ``node``; None: as onnxscript does. Its results are looked at before there are any."""
-    shapes = [output.shape for output in node.outputs]
-    if any(shape is None or not shape.is_static() for shape in shapes):
-        return False
-    if any(math.prod(shape.numpy()) > LARGEST for shape in shapes):
-        return False
-    return True if node.op_type == "ConstantOfShape" else None
+class _Small:
+    """Whether to compute a node; None: as onnxscript does. Its results are looked at before there are any."""
+
+    def __init__(self) -> None:
+        self._left = MOST_FOLDED
+
+    def __call__(self, node: Any) -> bool | None:
+        for given in node.inputs:
+            if given is not None:
+                given.meta.pop(_ORIGIN, None)  # onnxscript keeps all names that a value came from: a square of them
+        shapes = [output.shape for output in node.outputs]
+        if any(shape is None or not shape.is_static() for shape in shapes):
+            return False
+        sizes = [math.prod(shape.numpy()) for shape in shapes]
+        work = sum(sizes) + sum(value.const_value.size for value in node.inputs if value is not None)
+        if max(sizes, default=0) > LARGEST or work > self._left:
+            return False
+        self._left -= work
+        return True if node.op_type == "ConstantOfShape" else None
 
 
 def _gather_by_slices(ir: Any, graph: Any) -> None:
@@ -164,13 +181,8 @@ def _check_functions(model: Any) -> None:
 
     def total(nodes: Any) -> int:
         calls = [(node.domain, node.op_type) for node in nodes]
-        inner = (graph.node for node in nodes for attribute in node.attribute for graph in _graphs(attribute))
+        inner = (graph.node for node in nodes for graph in graphs_of(node))
         return sum(size(key) if key in functions else 1 for key in calls) + sum(map(total, inner))
 
     if total(model.graph.node) > MOST_NODES:
         raise EqsatError(f"functions that are written out make more than {MOST_NODES} nodes")
-
-
-def _graphs(attribute: Any) -> list[Any]:
-    """The branches and bodies that a node holds."""
-    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]

@@ -18,10 +18,13 @@ from typing import Any, Final
 import numpy as np
 import tvm
 
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.notes import said_by
 from eqsat_layout.readers.external_data import check_locations
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
 from eqsat_layout.readers.onnx_folding import folded
+from eqsat_layout.readers.onnx_graphs import Budget, check_domains, check_order, named
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -36,9 +39,11 @@ def loaded(path: Path) -> Any:
 
 
 def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
-    """``given`` is not changed. Raises whatever the frontend raises."""
+    """``given`` is not changed. Raises whatever the frontend raises, of one node :class:`EqsatError` that names it."""
+    check_order(given.graph)
     model = folded(given, sizes)
-    importer = _importer()
+    check_domains(model.graph)
+    importer = _importer(_opset(model))
     with _talk_to_log():
         module = importer.from_onnx(model.graph, _opset(model))
     weights = {str(tensor.name) for tensor in given.graph.initializer}
@@ -53,7 +58,7 @@ def _opset(model: Any) -> int:
     return own[0] if own else 1
 
 
-def _importer() -> Any:
+def _importer(opset: int) -> Any:
     """TVM's importer, that keeps the names of nodes. Its module takes long to import."""
     from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
@@ -63,17 +68,16 @@ def _importer() -> Any:
             self.original_names: dict[Any, str] = {}
             self._given: set[Any] = set()
             self._is_inside = False
+            self._budget = Budget(opset)
 
         def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
             """Tensors of numbers are bound to variables at once; those of integers may be shapes, which the converters
             of other nodes look into."""
-            positions = _counted(inputs) if op_name == "Range" else None
-            if positions is not None:
-                return self.bb.normalize(positions)
-            if op_name == "Constant":
-                attrs = _with_tensor(attrs)
-            made = super()._convert_operator(op_name, inputs, attrs, opset)
             name = attrs["tvm_custom"]["name"]
+            try:
+                made = self._made(op_name, inputs, attrs, opset)
+            except Exception as error:  # converters raise whatever they meet
+                raise EqsatError(f"{named(name, op_name)}: {said_by(error)}") from error
             if not name or self._is_inside or not _is_of_numbers(made):
                 return made
             if isinstance(made, tvm.ir.Call):
@@ -81,6 +85,21 @@ def _importer() -> Any:
             if isinstance(made, tvm.relax.Var) and made not in self._given:
                 self.original_names.setdefault(made, name)
             return made
+
+        def _made(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
+            self._budget.check(op_name, inputs, attrs)
+            positions = _counted(inputs) if op_name == "Range" else None
+            if positions is not None:
+                return self.bb.normalize(positions)
+            if op_name == "Constant":
+                attrs = _with_tensor(attrs)
+            return super()._convert_operator(op_name, inputs, attrs, opset)
+
+        def _parse_array(self, tensor: Any) -> Any:
+            try:
+                return super()._parse_array(tensor)
+            except (ValueError, TypeError, MemoryError) as error:
+                raise EqsatError(f"tensor {tensor.name!r}: {said_by(error)}") from error
 
         def _parse_graph_input(self, graph: Any) -> None:
             super()._parse_graph_input(graph)

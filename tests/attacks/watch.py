@@ -102,6 +102,7 @@ def filled(text: str, canary: Path) -> str:
         '"CANARY"': f'"{canary}"',
         "touch CANARY": f"touch {canary}",
         "CANARY": repr(str(canary)),
+        "AXES": "1, " * 5000,
         "NINES": "9" * 1000,
         "MINUSES": "-" * 2000 + "1",
         "PARENTHESES": "(" * 100_000,

@@ -187,3 +187,19 @@ def test_blocks_may_stand_before_their_axis(make_module, unscheduled, arrays, da
         for b in range(3)
     )
     np.testing.assert_allclose(unscheduled(legalize(mod), x, w), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "step", "dtype"),
+    [(0, 70_000, 1, "int64"), (5, -200_000, -2, "int32"), (0.5, 20_000.5, 0.25, "float32"), (3, 70_000, 1, "float16")],
+)
+def test_a_long_range_is_a_kernel_and_not_a_constant(make_module, start, stop, step, dtype):
+    """TVM writes it down while it legalises: a word of a file would fill the memory."""
+    ends = [
+        relax.prim_value(tvm.tirx.FloatImm("float32", x) if isinstance(x, float) else x) for x in (start, stop, step)
+    ]
+    mod = make_module(lambda emit: emit(relax.op.arange(*ends, dtype)))
+    legal = legalize(mod)
+    assert "call_tir" in legal["main"].script(show_meta=False)
+    stock, ours = (relax.VirtualMachine(tvm.compile(one, "llvm"), tvm.cpu())["main"]().numpy() for one in (mod, legal))
+    assert stock.tobytes() == ours.tobytes()

@@ -1,0 +1,149 @@
+"""Which nodes an ONNX graph may have, and what a node may make.
+
+In: a ``GraphProto``; or a node as TVM's importer has it, before it is converted. Out: nothing, or an error that names
+the node. TVM's converters compute what is constant at once, and take an op of any domain for ONNX's own of that name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.tensor_sizes import MOST_PARTS, UnsafeTensorError, check_extents
+
+MOST_COMPUTED: Final = 1 << 26
+"""Elements of all constants that the converters compute: what they compute is small beside the weights."""
+
+_DOMAINS: Final = ("", "ai.onnx", "com.microsoft")
+"""Whose ops the converters mean; functions of other domains are written out before."""
+
+
+def named(name: str, op: str) -> str:
+    """How errors call a node."""
+    return f"node {name!r} ({op})" if name else f"a node without a name ({op})"
+
+
+def check_order(graph: Any, known: Iterable[str] = ()) -> None:
+    """:class:`EqsatError` unless each node reads what is made before it, and each name is made once."""
+    made = {"", *known, *(tensor.name for tensor in graph.initializer), *(value.name for value in graph.input)}
+    sparse = [tensor.values.name for tensor in graph.sparse_initializer]
+    if sparse:
+        raise EqsatError(f"tensor {sparse[0]!r} is sparse, which is not known here")
+    for node in graph.node:
+        what = named(node.name, node.op_type)
+        for name in node.input:
+            if name not in made:
+                raise EqsatError(f"{what} reads {name!r}, which nothing makes before it")
+        for inner in graphs_of(node):
+            check_order(inner, made)
+        if any(attribute.HasField("sparse_tensor") for attribute in node.attribute):
+            raise EqsatError(f"{what} holds a sparse tensor, which is not known here")
+        if len(node.output) > MOST_PARTS:
+            raise EqsatError(f"{what} has {len(node.output)} results, more than {MOST_PARTS}")
+        twice = next((name for name in node.output if name and name in made), None)
+        if twice is not None:
+            raise EqsatError(f"{what} makes {twice!r}, which is made already")
+        made.update(node.output)
+    for value in graph.output:
+        if value.name not in made:
+            raise EqsatError(f"the result {value.name!r} is made by no node")
+
+
+def check_domains(graph: Any) -> None:
+    """:class:`EqsatError` for the first node that is none of ONNX's."""
+    for node in graph.node:
+        if node.domain not in _DOMAINS:
+            raise EqsatError(
+                f"{named(node.name, node.op_type)} is of the domain {node.domain!r}, which is not known here"
+            )
+        for inner in graphs_of(node):
+            check_domains(inner)
+
+
+def graphs_of(node: Any) -> list[Any]:
+    """The branches and bodies that a node holds."""
+    return [
+        inner
+        for attribute in node.attribute
+        for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs)
+    ]
+
+
+class Budget:
+    """What the constants of one model may become while it is converted."""
+
+    def __init__(self, opset: int) -> None:
+        self._opset = opset
+        self._left = MOST_COMPUTED
+
+    def check(self, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> None:
+        """:class:`UnsafeTensorError` where a result would be huge; what ONNX can't tell beforehand passes."""
+        shapes = _shapes(op, inputs, attributes, self._opset)
+        for dtype, extents in shapes:
+            check_extents(extents, len(extents), dtype, "its result")
+        if all(given is None or _constant(given) is not None or _is_constant(given) for given in inputs):
+            self._left -= sum(math.prod(extents) for _, extents in shapes)
+            if self._left < 0:
+                raise UnsafeTensorError(f"with it, more than {MOST_COMPUTED} elements of constants would be computed")
+
+
+def _shapes(op: str, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int) -> list[tuple[str, list[int]]]:
+    """Of the results, by ONNX's own inference, as far as they are known."""
+    onnx = importlib.import_module("onnx")
+    names = [f"i{number}" if given is not None else "" for number, given in enumerate(inputs)]
+    outputs = [f"o{number}" for number in range(attributes["tvm_custom"]["num_outputs"])]
+    own = {name: value for name, value in attributes.items() if name != "tvm_custom"}
+    types, values = {}, {}
+    for name, given in zip(names, inputs, strict=True):
+        if name and (ty := _type(onnx, given)) is not None:
+            types[name] = ty
+        if name and (value := _constant(given)) is not None:
+            values[name] = onnx.numpy_helper.from_array(value, name)
+    try:
+        schema = onnx.defs.get_schema(op, opset)
+        node = onnx.helper.make_node(op, names, outputs, **own)
+        inferred = onnx.shape_inference.infer_node_outputs(schema, node, types, values)
+    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError, KeyError):
+        return []  # it can't be such a node, which its converter says better
+    found = []
+    for ty in inferred.values():
+        dims = ty.tensor_type.shape.dim
+        if ty.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(ty.tensor_type.elem_type)
+            found.append((str(dtype), [dim.dim_value for dim in dims]))
+    return found
+
+
+def _type(onnx: Any, given: Any) -> Any:
+    """Of a tensor whose shape is known, and of a shape, which is a vector here."""
+    if isinstance(given.ty, relax.ShapeType):
+        return onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, [given.ty.ndim])
+    if not isinstance(given.ty, relax.TensorType) or not isinstance(given.ty.shape, relax.ShapeExpr):
+        return None
+    shape = [int(x) if isinstance(x, tvm.tirx.IntImm) else None for x in given.ty.shape.values]
+    try:
+        dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(str(given.ty.dtype)))
+    except (TypeError, ValueError):
+        return None
+    return onnx.helper.make_tensor_type_proto(dtype, shape)
+
+
+def _constant(given: Any) -> np.ndarray[Any, Any] | None:
+    """The numbers of a constant that may say how large a result is: of a vector."""
+    if isinstance(given, relax.ShapeExpr):
+        known = [int(x) for x in given.values if isinstance(x, tvm.tirx.IntImm)]
+        return np.array(known, np.int64) if len(known) == len(given.values) else None
+    if not _is_constant(given) or len(given.value.shape) > 1:
+        return None
+    return np.asarray(given.value.numpy())
+
+
+def _is_constant(given: Any) -> bool:
+    return isinstance(given, tvm.ir.GenericConst) and isinstance(given.ty, relax.TensorType)

@@ -1,0 +1,61 @@
+"""Tensors that no program has: what a file says of its tensors is judged before anything follows it.
+
+In: a module, or the type of one value. Out: nothing, or :class:`UnsafeTensorError`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import tvm
+from tvm import relax
+
+from eqsat_layout.tir.structural import nodes_of
+
+MOST_BYTES: Final = 1 << 40
+"""Of one tensor: more than any machine has that this is for."""
+
+MOST_AXES: Final = 64
+"""As NumPy has them."""
+
+MOST_PARTS: Final = 2048
+"""Of a tuple: TVM's time grows with their square wherever it looks at the type of an item."""
+
+
+class UnsafeTensorError(ValueError):
+    """A value of a size that can't be, or that nobody meant."""
+
+
+def check_tensors(mod: tvm.IRModule) -> None:
+    """See above, for every value of the module's Relax functions."""
+    for name, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            for var in nodes_of(function, tvm.ir.Var):
+                check_type(var.ty, f"{var.name} of {name.name_hint}")
+
+
+def check_type(ty: Any, what: str) -> None:
+    """See above, for the type of ``what``; sizes that are not known are taken for one."""
+    if isinstance(ty, tvm.ir.TupleType):
+        if len(ty.fields) > MOST_PARTS:
+            raise UnsafeTensorError(f"{what} has {len(ty.fields)} parts, more than {MOST_PARTS}")
+        for field in ty.fields:
+            check_type(field, what)
+    elif isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
+        extents = [int(extent) for extent in ty.shape.values if isinstance(extent, tvm.tirx.IntImm)]
+        check_extents(extents, len(ty.shape.values), str(ty.dtype or "bool"), what)
+
+
+def check_extents(extents: list[int], axes: int, dtype: str, what: str) -> None:
+    """See above, for a tensor of which these extents are known."""
+    if axes > MOST_AXES:
+        raise UnsafeTensorError(f"{what} has {axes} axes, more than {MOST_AXES}")
+    if any(extent < 0 for extent in extents):
+        raise UnsafeTensorError(f"{what} has an extent below zero: {_shape(extents)}")
+    if math.prod(extents) * tvm.DataType(dtype).bits > 8 * MOST_BYTES:
+        raise UnsafeTensorError(f"{what} has {_shape(extents)} elements of {dtype}, more than 2^40 bytes")
+
+
+def _shape(extents: list[int]) -> str:
+    return " x ".join(map(str, extents))

@@ -1,0 +1,192 @@
+"""ONNX graphs that ask for too much, or for what nothing makes: one error, at once, that names the node."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eqsat_layout.readers.modules import FileError, read_module
+
+onnx = pytest.importorskip("onnx")
+helper, FLOAT = onnx.helper, onnx.TensorProto.FLOAT
+value = helper.make_tensor_value_info
+SECONDS = 10  # of the processor; without a bound they take minutes, or all memory
+
+HUGE = np.array([10**6, 10**6])
+MANY = 3000
+
+
+def node(op: str, inputs: Sequence[str], outputs: Sequence[str] = ("y",), name: str = "bad", **attributes: Any) -> Any:
+    return helper.make_node(op, inputs, outputs, name=name, **attributes)
+
+
+def added(made: str) -> list[Any]:
+    """The sum of a constant added to the input."""
+    return [
+        node("Cast", [made], ["f"], "cast", to=FLOAT),
+        node("ReduceSum", ["f"], ["s"], "sum", keepdims=0),
+        node("Add", ["x", "s"], ["y"], "add"),
+    ]
+
+
+def branch(nodes: Sequence[Any]) -> Any:
+    return helper.make_graph(nodes, "branch", [], [value("y", FLOAT, None)])
+
+
+def ranges(count: int, limit: int) -> list[Any]:
+    one = [node("Range", ["a", f"limit{i}", "c"], [f"r{i}"], f"bad{i}") for i in range(count)]
+    sums = [node("ReduceSum", [f"r{i}"], [f"q{i}"], f"sum{i}", keepdims=0) for i in range(count)]
+    return [*one, *sums, node("Sum", [f"q{i}" for i in range(count)], ["q"], "all"), *added("q")]
+
+
+def sparse() -> Any:
+    one, place = (onnx.numpy_helper.from_array(np.zeros(1, kind), "k") for kind in ("float32", "int64"))
+    return helper.make_sparse_tensor(one, place, [10**6, 10**6])
+
+
+FROM_0 = {"a": np.array(0), "c": np.array(1)}
+GRAPHS: dict[str, tuple[list[Any], dict[str, Any], str]] = {
+    "a huge range": (
+        [node("Range", ["a", "b", "c"], ["r"]), *added("r")],
+        {**FROM_0, "b": np.array(10**12)},
+        r"node 'bad' \(Range\): its result has 1000000000000 elements",
+    ),
+    "a range of gigabytes": (
+        [node("Range", ["a", "b", "c"], ["r"]), *added("r")],
+        {**FROM_0, "b": np.array(3 * 10**8)},
+        r"node 'bad' \(Range\): with it, more than \d+ elements of constants would be computed",
+    ),
+    "a thousand ranges": (
+        ranges(100, 10**6),
+        {**FROM_0, **{f"limit{i}": np.array(10**6 - i) for i in range(100)}},
+        r"node 'bad\d+' \(Range\): with it, more than",
+    ),
+    "a range that stands still": (
+        [node("Range", ["a", "b", "z"], ["r"]), *added("r")],
+        {**FROM_0, "b": np.array(9), "z": np.array(0)},
+        r"node 'bad' \(Range\): ",
+    ),
+    "a product of ranges": (
+        [
+            node("Range", ["a", "b", "c"], ["r"], "range"),
+            node("Unsqueeze", ["r", "c1"], ["u"], "column"),
+            node("Mul", ["r", "u"], ["o"]),
+            *added("o"),
+        ],
+        {**FROM_0, "b": np.array(10**6), "c1": np.array([1])},
+        r"node 'bad' \(Mul\): its result has 1000000 x 1000000",
+    ),
+    "huge tiles": ([node("Tile", ["x", "n"])], {"n": HUGE * 10}, r"node 'bad' \(Tile\): its result has"),
+    "tiles less than none": ([node("Tile", ["x", "n"])], {"n": np.array([-1, 2])}, "has an extent below zero: -2 x 6"),
+    "huge copies": (
+        [node("Expand", ["k", "n"], ["r"]), *added("r")],
+        {"k": np.ones(1), "n": HUGE},
+        r"'bad' \(Expand\)",
+    ),
+    "huge constants": ([node("ConstantOfShape", ["n"], ["r"]), *added("r")], {"n": HUGE}, r"'bad' \(ConstantOfShape\)"),
+    "a huge image": (
+        [node("Resize", ["x4", "", "", "n"], mode="nearest")],
+        {"x4": np.ones((1, 1, 2, 2), "float32"), "n": np.array([1, 1, 10**7, 10**7])},
+        r"node 'bad' \(Resize\): its result has 1 x 1 x 10000000 x 10000000",
+    ),
+    "pads that leave nothing": ([node("Pad", ["x", "n"])], {"n": np.array([0, -9, 0, -9])}, r"\(Pad\).*below zero"),
+    "a branch with a huge range": (
+        [
+            node(
+                "If",
+                ["yes"],
+                then_branch=branch([node("Range", ["a", "b", "c"], ["r"], "inner"), *added("r")]),
+                else_branch=branch([node("Relu", ["x"], name="other")]),
+            )
+        ],
+        {**FROM_0, "b": np.array(10**12), "yes": np.array(True)},
+        r"inner' \(Range\): its result has",
+    ),
+    "many parts": (
+        [node("Split", ["x"], [f"s{i}" for i in range(MANY)], num_outputs=MANY), node("Relu", ["s0"], name="relu")],
+        {},
+        r"node 'bad' \(Split\) has 3000 results, more than 2048",
+    ),
+    "axes without end": ([node("Reshape", ["x", "n"])], {"n": np.array([1] * 999 + [6])}, r"\(Reshape\).*1000 axes"),
+    "new axes without end": ([node("Unsqueeze", ["x", "n"])], {"n": np.arange(50_000)}, r"\(Unsqueeze\).*50002 axes"),
+    "a sparse constant": (
+        [node("Constant", [], ["k"], sparse_value=sparse()), node("Add", ["x", "k"], name="add")],
+        {},
+        r"node 'bad' \(Constant\) holds a sparse tensor",
+    ),
+    "a loop of nodes": (
+        [node("Add", ["x", "b"], ["a"]), node("Add", ["a", "x"], ["b"], "two"), node("Relu", ["b"], name="relu")],
+        {},
+        r"node 'bad' \(Add\) reads 'b', which nothing makes before it",
+    ),
+    "a name that nothing makes": ([node("Relu", ["nowhere"])], {}, r"node 'bad' \(Relu\) reads 'nowhere'"),
+    "a name in a branch that nothing makes": (
+        [
+            node(
+                "If",
+                ["yes"],
+                then_branch=branch([node("Relu", ["nowhere"], name="inner")]),
+                else_branch=branch([node("Relu", ["x"], name="other")]),
+            )
+        ],
+        {"yes": np.array(True)},
+        r"node 'inner' \(Relu\) reads 'nowhere'",
+    ),
+    "a name made twice": ([node("Relu", ["x"]), node("Exp", ["x"], name="two")], {}, r"'two' \(Exp\) makes 'y', which"),
+    "a result that nothing makes": ([node("Relu", ["x"], ["z"])], {}, "the result 'y' is made by no node"),
+    "another's op of ONNX's name": (
+        [node("Relu", ["x"], domain="com.example")],
+        {},
+        r"node 'bad' \(Relu\) is of the domain 'com.example', which is not known here",
+    ),
+    "a type that there is not": ([node("Cast", ["x"], to=99)], {}, r"node 'bad' \(Cast\): "),
+    "an op that there is not": ([node("Frobnicate", ["x"])], {}, "Frobnicate"),
+}
+
+
+@pytest.mark.parametrize("name", list(GRAPHS))
+def test_a_graph_that_asks_for_too_much_is_refused_by_the_name_of_its_node(tmp_path: Path, name: str) -> None:
+    nodes, constants, says = GRAPHS[name]
+    given = [onnx.numpy_helper.from_array(np.asarray(array), key) for key, array in constants.items()]
+    graph = helper.make_graph(nodes, "g", [value("x", FLOAT, [2, 3])], [value("y", FLOAT, None)], given)
+    sets = [helper.make_opsetid("", 18), helper.make_opsetid("com.example", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=sets, ir_version=9), tmp_path / "m.onnx")
+    start = time.process_time()
+    with pytest.raises(FileError, match=rf"^\S*m\.onnx: .*{says}"):
+        read_module(tmp_path / "m.onnx")
+    assert time.process_time() - start < SECONDS
+
+
+def test_a_tensor_without_its_data_is_refused_by_its_name(tmp_path: Path) -> None:
+    tensor = onnx.numpy_helper.from_array(np.ones((2, 3), "float32"), "k")
+    tensor.raw_data = b"1234"
+    graph = helper.make_graph(
+        [node("Add", ["x", "k"])], "g", [value("x", FLOAT, [2, 3])], [value("y", FLOAT, None)], [tensor]
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
+    with pytest.raises(FileError, match="m.onnx: tensor 'k': "):
+        read_module(tmp_path / "m.onnx")
+
+
+def test_what_a_long_chain_of_shapes_came_from_is_not_kept(tmp_path: Path) -> None:
+    """onnxscript keeps the names of all values that one came from: the square of a chain's length."""
+    pytest.importorskip("onnxscript")
+    from eqsat_layout.readers.onnx_folding import folded
+
+    length = 1000
+    chain = [node("Add", [f"t{i}", "zero"], [f"t{i + 1}"], f"add{i}") for i in range(length)]
+    graph = helper.make_graph(
+        [node("Shape", ["x"], ["t0"], "shape"), *chain, node("Reshape", ["x", f"t{length}"], name="reshape")],
+        "g",
+        [value("x", FLOAT, [2, 3])],
+        [value("y", FLOAT, None)],
+        [onnx.numpy_helper.from_array(np.array(0), "zero")],
+    )
+    model = folded(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
+    assert model.ByteSize() < 100_000
+    assert not any(one.op_type == "Add" for one in model.graph.node)
