@@ -30,14 +30,14 @@ def program_in(path: Path) -> Any:
 
 def from_program(program: Any) -> Model:
     """Raises whatever the frontend raises."""
-    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+    from eqsat_layout.readers.torch_indices import Importer  # TVM's frontend takes long to import
 
     torch = importlib.import_module("torch")
     inputs = tuple(map(str, program.graph_signature.user_inputs))
     if all(tensor.layout == torch.strided for tensor in program.state_dict.values()):
         program = program.run_decompositions()
         _say_types(program)
-    importer = ExportedProgramImporter()
+    importer = Importer()
     module = importer.from_exported_program(program, False, False, False, None)
     names = {made: name for node, made in importer.env.items() if (name := _name(node)) and _is_var(made)}
     return Model(with_names(module, names), inputs)

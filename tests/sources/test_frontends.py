@@ -150,6 +150,33 @@ class Exported:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
 
+INDEXED = {
+    "selected": lambda torch, x, i: (x[-1], x[:, -2]),
+    "a list": lambda torch, x, i: x[:, [0, -1]],
+    "numbers that are given": lambda torch, x, i: (x[i], x[:, i], x[i, i]),
+    "written to": lambda torch, x, i: x.index_put((i, i), torch.zeros(3)),
+}
+
+
+@pytest.mark.parametrize("what", INDEXED)
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_indices_of_torch_count_from_the_end(what: str, is_dynamic: bool) -> None:
+    """``y[-1]`` of a GRU read what lay before ``y``: TVM's frontend gives torch's indices to ``take`` as they are."""
+    torch = pytest.importorskip("torch")
+
+    class Indexing(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any, i: Any) -> Any:
+            return INDEXED[what](torch, x, i)
+
+    x, i = torch.arange(12.0).reshape(3, 4) - 5, torch.tensor([1, -1, -3])
+    sizes = ({0: torch.export.Dim("n", min=3)}, None) if is_dynamic else None
+    session = eqsat_layout.Session(torch.export.export(Indexing(), (x, i), dynamic_shapes=sizes))
+    wanted = Indexing()(x, i)
+    got = session.run(None, {spec.name: one for spec, one in zip(session.inputs, (x, i), strict=True)})
+    for one, expected in zip(got, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        np.testing.assert_array_equal(one, expected.numpy())
+
+
 @pytest.mark.parametrize(("batch", "shapes"), [(2, None), ("n", {"x": (2, 4, 3)})])
 def test_shapes_that_an_onnx_graph_computes_are_folded(batch: Any, shapes: Any) -> None:
     pytest.importorskip("onnxscript")

@@ -1,0 +1,59 @@
+"""Indices that count from the end, as ``y[:, -1]``: torch takes them, and TVM's ``take`` reads before the tensor.
+
+In: nothing. Out: TVM's importer of exported programs, that counts all of them from the front.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from tvm import ir, relax, tirx
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+
+class Importer(ExportedProgramImporter):  # type: ignore[misc]
+    """For :func:`~eqsat_layout.readers.torch_programs.from_program`."""
+
+    def _select(self, node: Any) -> Any:
+        data, axis, index = self.env[node.args[0]], node.args[1], node.args[2]
+        if not isinstance(index, int) or index >= 0:
+            return super()._select(node)
+        at = self._counted(relax.const(index, "int64"), self.shape_of(data)[axis])
+        return self.block_builder.emit(relax.op.take(data, at, axis))
+
+    def _index_tensor(self, node: Any) -> Any:
+        return super()._index_tensor(self._from_the_front(node))
+
+    def _index_put(self, node: Any) -> Any:
+        return super()._index_put(self._from_the_front(node))
+
+    def _from_the_front(self, node: Any) -> Any:
+        """The node, with such indices. A mask is for as many axes as it has."""
+        indices = [None if one is None else self.env[one] for one in node.args[1]]
+        extents = self.shape_of(self.env[node.args[0]])
+        if any(str(one.ty.dtype) == "bool" for one in indices if one is not None):
+            return node
+        counted = [
+            None if one is None else self._counted(one, extent)
+            for one, extent in zip(indices, extents, strict=False)  # axes that follow are taken whole
+        ]
+        args = (node.args[0], counted, *node.args[2:])
+        return SimpleNamespace(args=args, kwargs=node.kwargs, target=node.target, meta=node.meta, name=node.name)
+
+    def _counted(self, index: Any, extent: Any) -> Any:
+        kind = str(index.ty.dtype)
+        numbers = index.value.numpy() if isinstance(index, ir.GenericConst) else None
+        if numbers is not None and (numbers >= 0).all():
+            return index
+        if numbers is not None and isinstance(extent, tirx.IntImm):
+            return relax.const(np.where(numbers < 0, numbers + int(extent), numbers).astype(kind), kind)
+        builder = self.block_builder
+        if isinstance(extent, tirx.IntImm):
+            size = relax.const(int(extent), kind)
+        else:
+            shape = builder.emit(relax.op.shape_to_tensor(relax.ShapeExpr([extent])))
+            size = builder.emit(relax.op.astype(builder.emit(relax.op.squeeze(shape)), kind))
+        from_end = builder.emit(relax.op.less(index, relax.const(0, kind)))
+        return builder.emit(relax.op.where(from_end, builder.emit(relax.op.add(index, size)), index))
