@@ -17,6 +17,7 @@ from eqsat_layout.graph.cuts import cut_alike, taken_apart
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.graph.loose_symbols import with_loose_symbols
+from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.graph.put_back import put_back
 from eqsat_layout.graph.relax_form import Request, known_type, relax_forms, relax_type, stand_ins
 from eqsat_layout.graph.rewrite_form import write_relax
@@ -156,8 +157,7 @@ class _PrimFuncs:
 
     def added(self, func: Any, name: str) -> Any:
         """The variable of ``func``, which is in the module from now on."""
-        if func.attrs is not None and func.attrs.get("global_symbol") is not None:
-            func = func.without_attr("global_symbol")  # the name belongs to the function that it was made of
+        func = without_public_name(func)
         if func.attrs is not None and func.attrs.get(CALLBACK_ATTRIBUTE) is not None:
             func = func.without_attr(CALLBACK_ATTRIBUTE)  # the callback knows the function that it was made of
         global_var = self._builder.add_func(func, name)  # gives it a type, a free name, and shares equal functions

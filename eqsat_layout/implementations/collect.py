@@ -19,6 +19,7 @@ from eqsat_layout.graph.frozen import formats_of_layouts
 from eqsat_layout.graph.graph import Graph, Program, Signature
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.op_names import RELAX, relax_ops
+from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.graph.relax_form import relax_type
 from eqsat_layout.graph.renaming import renamed
 from eqsat_layout.implementations.algorithms import alternatives_of
@@ -292,7 +293,7 @@ def _joined(modules: Sequence[Any]) -> Any:
     functions: dict[str, Any] = {}
     for i, module in enumerate(modules):
         names = {
-            var: builder.add_func(_nameless(func), f"f{i}_{var.name_hint}")
+            var: builder.add_func(without_public_name(func), f"f{i}_{var.name_hint}")
             for var, func in sorted(module.functions_items(), key=lambda item: str(item[0].name_hint))
             if isinstance(func, tirx.PrimFunc)
         }
@@ -301,10 +302,6 @@ def _joined(modules: Sequence[Any]) -> Any:
     for name, function in functions.items():
         joined[name] = function.with_attr("global_symbol", name)
     return joined
-
-
-def _nameless(func: Any) -> Any:
-    return func.without_attr("global_symbol") if func.attrs and func.attrs.get("global_symbol") else func
 
 
 def _alternative(

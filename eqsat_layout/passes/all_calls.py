@@ -14,6 +14,8 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
+from eqsat_layout.graph.public_names import is_public
+
 _CALL_TIR: Final = tvm.ir.Op.get("relax.call_tir")
 CALL_TIR_INPLACE: Final = tvm.ir.Op.get("relax.call_tir_inplace")
 
@@ -48,5 +50,4 @@ def arguments(call: Any) -> Sequence[Any]:
 
 
 def _is_private(function: Any) -> bool:
-    is_named = function.attrs is not None and "global_symbol" in function.attrs
-    return isinstance(function, tirx.PrimFunc) and not is_named
+    return isinstance(function, tirx.PrimFunc) and not is_public(function)

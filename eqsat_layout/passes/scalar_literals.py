@@ -15,6 +15,7 @@ from typing import Any, Final
 import tvm
 from tvm import relax, s_tir, tirx
 
+from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.passes.merge_calls import tir_call
 from eqsat_layout.tir.structural import nodes_of, structural_map
 
@@ -134,7 +135,7 @@ def knowing_numbers(func: Any, values: Mapping[int, Any]) -> Any:
         return None
     params = [param for place, param in enumerate(func.params) if place not in values]
     rewritten = tirx.PrimFunc(params, body, ret_type=func.ret_type, attrs=func.attrs)
-    return rewritten.without_attr("global_symbol") if func.attrs and "global_symbol" in func.attrs else rewritten
+    return without_public_name(rewritten)
 
 
 def _is_address_of(call: Any, buffers: Mapping[Any, Any]) -> bool:

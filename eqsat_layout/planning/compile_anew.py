@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from eqsat_layout.errors import MalformedModuleError
+from eqsat_layout.graph.public_names import is_public
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.evaluate import be_ready
 from eqsat_layout.planning.options import Options
@@ -16,7 +17,6 @@ from eqsat_layout.planning.search import check_module, collector_paused
 from eqsat_layout.system.workers import workers
 from eqsat_layout.targets.lowering import lower, prepared
 from eqsat_layout.targets.protocol import Target
-from eqsat_layout.validation.results import is_public
 
 
 def compile_anew(mod: Any, target: Target, options: Options, notes: Notes) -> Any:

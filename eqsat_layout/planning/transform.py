@@ -15,6 +15,7 @@ from tvm import ir, relax, tirx
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.importer import TensorTypes
+from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.graph.relax_form import Request, known_type, relax_forms, relax_type
 from eqsat_layout.graph.rewrite_form import write_relax
 from eqsat_layout.graph.signatures import legalise_calls
@@ -192,10 +193,8 @@ class _CallTransformer:
                 f"no Relax op says {self._name} in these layouts; give a builder that takes in a PrimFunc"
             )
         func = request.func
-        if func.attrs is not None and func.attrs.get("global_symbol") is not None:
-            func = func.without_attr("global_symbol")  # the name belongs to the function that it was made of
         name = self._call.args[0].name_hint if self._name == "relax.call_tir" else self._name.rpartition(".")[2]
-        global_var = self._builder.add_func(func, f"{name}_relaid")
+        global_var = self._builder.add_func(without_public_name(func), f"{name}_relaid")
         symbols = dict(self._symbols)
         operands = zip(self._operands, request.flow.operands, strict=True)
         leaves = [relax.Var(f"p{i}", relax_type(known_type(t), f, symbols)) for i, (t, f) in enumerate(operands)]

@@ -15,6 +15,7 @@ import tvm
 from tvm import relax
 
 from eqsat_layout.errors import EqsatError, MalformedModuleError
+from eqsat_layout.graph.public_names import is_public
 from eqsat_layout.readers.model import Sizes
 from eqsat_layout.readers.modules import read_model
 from eqsat_layout.sources.frontends import from_memory
@@ -71,7 +72,7 @@ def entry_of(mod: tvm.IRModule) -> str:
     names = [
         str(var.name_hint)
         for var, function in mod.functions_items()
-        if isinstance(function, relax.Function) and (function.attrs or {}).get("global_symbol")
+        if isinstance(function, relax.Function) and is_public(function)
     ]
     if "main" in names or len(names) == 1:
         return "main" if "main" in names else names[0]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tvm import relax, te, tirx
 
 from eqsat_layout.errors import InputError
+from eqsat_layout.graph.public_names import without_public_name
 
 if TYPE_CHECKING:
     from eqsat_layout.sources.source import Source
@@ -54,8 +55,7 @@ class _Choice:
 
 
 def _private(function: Any) -> Any:
-    own = relax.utils.copy_with_new_vars(function)
-    return own.without_attr("global_symbol") if "global_symbol" in (own.attrs or {}) else own
+    return without_public_name(relax.utils.copy_with_new_vars(function))
 
 
 def _test(case: Mapping[Any, int]) -> Any:

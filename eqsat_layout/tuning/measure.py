@@ -21,6 +21,7 @@ from eqsat_layout.cost.database import Measured, now
 from eqsat_layout.cost.kernel_key import KernelKey, copy_key, kernel_key
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.flow import Flow, complete
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
@@ -134,8 +135,7 @@ def _measure_op(
 def _measure_func(
     name: str, func: Any, operands: Sequence[npt.NDArray[Any]], results: Sequence[relax.TensorType], runner: Runner
 ) -> Timing:
-    if func.attrs is not None and func.attrs.get("global_symbol") is not None:
-        func = func.without_attr("global_symbol")
+    func = without_public_name(func)
 
     def emit(builder: Any, given: Sequence[Any]) -> Any:
         out = list(results)

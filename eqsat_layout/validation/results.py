@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
+from eqsat_layout.graph.public_names import is_public
 from eqsat_layout.targets.lowering import lower
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.validation.inputs import flat
@@ -27,11 +28,6 @@ def public_functions(mod: Any) -> Iterator[tuple[str, Any]]:
     for global_var, function in mod.functions_items():
         if isinstance(function, relax.Function) and is_public(function):
             yield str(global_var.name_hint), function
-
-
-def is_public(function: Any) -> bool:
-    """Whether the outside knows the function by its name."""
-    return function.attrs is not None and "global_symbol" in function.attrs
 
 
 def virtual_machine(mod: Any, target: Target) -> Any:

@@ -22,11 +22,12 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.graph.public_names import is_public
 from eqsat_layout.tir.structural import structural_map
 from eqsat_layout.validation.exact import exact_results
 from eqsat_layout.validation.inputs import NORMAL, SPECIAL, WHOLE, Draw, flat
 from eqsat_layout.validation.results import difference as exact_difference
-from eqsat_layout.validation.results import is_public, last_line, public_functions
+from eqsat_layout.validation.results import last_line, public_functions
 
 Arrays = list[npt.NDArray[Any]]
 

@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
+from eqsat_layout.graph.public_names import is_public
 from eqsat_layout.graph.renaming import renamed
 from eqsat_layout.tir.structural import nodes_of
 
@@ -71,7 +72,7 @@ def named_by_structure(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Unit]]:
     units: list[Unit] = []
     for group in _groups(functions):
         unit = _unit(group, functions)
-        if len(group) > 1 or _is_public(unit.functions[0]):
+        if len(group) > 1 or is_public(unit.functions[0]):
             units.append(unit)
             continue
         var = builder.add_func(unit.functions[0], unit.symbols[0])  # one name for equal functions
@@ -107,7 +108,7 @@ def _unit(group: Sequence[Any], functions: Mapping[Any, Any]) -> Unit:
     """Those that call one another, or that the outside knows, by their names; another one by its structure."""
     own = tuple(functions[var] for var in group)
     names = tuple(str(var.name_hint) for var in group)
-    if len(group) == 1 and not _is_public(own[0]):
+    if len(group) == 1 and not is_public(own[0]):
         stem = re.sub(r"\d+", "", names[0]).strip("_")[:_LONGEST]
         names = (f"{stem}_{Unit((), own).structure}",)
     return Unit(names, own)
@@ -130,7 +131,3 @@ def _groups(functions: Mapping[Any, Any]) -> Iterator[list[Any]]:
     for var in functions:
         groups.setdefault(find(var), []).append(var)
     yield from groups.values()
-
-
-def _is_public(func: Any) -> bool:
-    return func.attrs is not None and func.attrs.get("global_symbol") is not None

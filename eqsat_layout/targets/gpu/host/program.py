@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.graph.public_names import is_public
 from eqsat_layout.graph.skeleton import data_of, kind_of
 from eqsat_layout.graph.vdevices import scope_of
 from eqsat_layout.maps import GLOBAL
@@ -41,7 +42,7 @@ def host_plan(
     functions = [
         writer.function(str(var.name_hint), func)
         for var, func in mod.functions_items()
-        if isinstance(func, relax.Function) and _is_public(func)
+        if isinstance(func, relax.Function) and is_public(func)
     ]
     starts, data = [], writer.data
     place = 0
@@ -50,10 +51,6 @@ def host_plan(
         place += len(one)
     plan = HostPlan(tuple(writer.memories), tuple(writer.values), tuple(starts), tuple(functions))
     return with_shared_memories(plan), data
-
-
-def _is_public(func: Any) -> bool:
-    return func.attrs is not None and "global_symbol" in func.attrs
 
 
 class _Writer:
