@@ -14,6 +14,7 @@ from eqsat_layout.planning.options import Options, with_options_in_help
 from eqsat_layout.planning.programs import KnownPrograms
 from eqsat_layout.system.store import Store
 from eqsat_layout.system.turns import one_at_a_time
+from eqsat_layout.system.workers import workers
 from eqsat_layout.targets.registry import target as target_of
 
 
@@ -38,7 +39,10 @@ def compiled_and_key(source: Any, target: Any, options: Options) -> tuple[Any, s
     key = programs.key(mod, options)
     executable = programs.get(key, notes)
     if executable is None:
-        from eqsat_layout.planning.compile_anew import compile_anew  # planning takes half a second to import
+        from eqsat_layout.passes.evaluate import be_ready
+
+        workers().start(be_ready)  # which takes them a second, and the next line half of one
+        from eqsat_layout.planning.compile_anew import compile_anew
 
         executable = compile_anew(mod, own, options, notes)
         programs.keep(key, executable, list(notes))

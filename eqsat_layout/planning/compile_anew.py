@@ -10,11 +10,9 @@ from typing import Any
 from eqsat_layout.errors import MalformedModuleError
 from eqsat_layout.graph.public_names import is_public
 from eqsat_layout.notes import Notes
-from eqsat_layout.passes.evaluate import be_ready
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.pipeline import choose
 from eqsat_layout.planning.search import check_module, collector_paused
-from eqsat_layout.system.workers import workers
 from eqsat_layout.targets.lowering import lower, prepared
 from eqsat_layout.targets.protocol import Target
 
@@ -24,7 +22,6 @@ def compile_anew(mod: Any, target: Target, options: Options, notes: Notes) -> An
     check_module(mod)
     if not any(map(is_public, mod.functions.values())):
         raise MalformedModuleError("no function of the module is public: give one the attribute global_symbol")
-    workers().start(be_ready)
     plain = prepared(mod, notes=notes)
     with collector_paused():
         choice = choose(plain, target, options)
