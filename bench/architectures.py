@@ -13,6 +13,7 @@ from typing import Any
 
 import own_networks
 import torch
+import unusual_networks
 import zoo
 from torch import nn
 
@@ -188,6 +189,12 @@ _OTHERS: tuple[tuple[str, str, Callable[[], nn.Module], Sample], ...] = (
     ("generators", "dcgan", own_networks.generator, _random(100, 1, 1)),
     ("generators", "style_transfer", own_networks.style_transfer, _image(200)),
     ("detection", "pyramid", own_networks.Pyramid, _image(320)),
+    ("signals", "gated_wave", unusual_networks.GatedWave, _random(1, 2000)),
+    ("unusual", "involution_net", unusual_networks.involution_net, _image(96)),
+    ("unusual", "axial_attention", unusual_networks.AxialAttention, _image(128)),
+    ("unusual", "latent_attention", unusual_networks.Latents, _random(1024, 32)),
+    ("unusual", "fourier_mix", unusual_networks.FourierMix, _random(256, 64)),
+    ("recurrent", "gated_steps", unusual_networks.GatedSteps, _random(12, 128)),
 )
 
 ARCHITECTURES = dict(_all())

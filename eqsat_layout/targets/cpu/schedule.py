@@ -51,6 +51,7 @@ from eqsat_layout.targets.schedules.math_functions import expand_functions
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stage_of, stages_of
 
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined: registers spill
+_LONG = 1 << 16  # iterations of a stage that are worth a note if it is in no fast family
 _JOINS = 2  # one of the vector axis, and one of others
 _SCHEDULED, _OF_HOST = "tirx.is_scheduled", "tirx.is_host_func"
 _NOT_SCHEDULED = " is not scheduled"
@@ -234,6 +235,9 @@ def _schedule_stage(sch: Any, stage: Stage, means: _Means) -> tuple[Any, list[An
         taken = epilogue if family.takes_epilogue else None
         trial = tried(sch, family.change(stage, taken, means.machine), reasons, family.name)
         if trial is not None:
+            if not family.has_vectors and stage.domain >= _LONG:
+                why = f" ({', '.join(reasons)})" if reasons else ""
+                means.refused.append(f": stage {stage.name} is done without vectors, {family.name}{why}")
             return trial, [] if taken is None else [taken.block]
     means.refused.append(f": stage {stage.name}{_NOT_SCHEDULED}: {', '.join(reasons)}")
     return sch, []

@@ -266,3 +266,16 @@ def test_blocks_of_one_name_are_told_apart(make_module, unscheduled, run, arrays
     assert sum(block.name_hint == "block" for block in nodes_of(func.body, s_tir.SBlock)) > 2
     (wanted,), (got,) = (kernels_of(without_notes(m)).values() for m in (mod, tvm.IRModule(renamed)))
     assert tvm_ffi.structural_equal(got, wanted)
+
+
+@pytest.mark.parametrize(("size", "is_long"), [(512, True), (16, False)])
+def test_long_stages_that_no_fast_family_has_are_named(size, is_long):
+    """Every third element of a row, from its start again at the end: no vector of these lies in memory."""
+    x = te.placeholder((size, size), name="x")
+    k = te.reduce_axis((0, size), "k")
+    every_third = te.compute((size,), lambda i: te.sum(x[i, tirx.floormod(k * 3, size)], [k]), "every_third")
+    notes = Notes()
+    schedule_module(module(te.create_prim_func([x, every_third], index_dtype_override="int64")), AVX2, notes)
+    told = [note for note in notes if "stage every_third is done without vectors" in note]
+    assert len(told) == is_long
+    assert all("register tiles: no vector axis" in note for note in told)

@@ -28,6 +28,7 @@ from eqsat_layout.targets.schedules.stages import Stage, divisors
 _PANEL = 0.25  # of the working set of L2, for what one panel of a reduction reads: the next one must have room
 _PIECE = 0.0625  # of it, for a piece of such a panel that few rows share: the first one is waited for
 _FEW_ROWS = 320  # elements that share a panel: for more, waiting for its first piece counts little
+_DEPTHWISE_WASTE = 1.15  # times as many elements as there are: beyond, short vectors are as fast for depthwise windows
 _ADDRESSES = 60.0  # cycles to compute those of a tile over joined axes, or that overlaps
 
 
@@ -83,7 +84,8 @@ def joined_tile(stage: Stage, machine: CpuMachine) -> JoinedTile | None:
     plain = _best(problem, extents, machine)
     best: _Costed = (plain[0] if plain else math.inf, None)
     best = min(best, _joined(problem, extents, machine), key=_cost)
-    for size in () if problem.is_depthwise else (width, 2 * width, 4 * width):
+    has_whole_vectors = problem.is_depthwise and _waste(extents[vector], width) < _DEPTHWISE_WASTE
+    for size in (width,) * has_whole_vectors if problem.is_depthwise else (width, 2 * width, 4 * width):
         if width < 2 or size > extents[vector] or extents[vector] % size == 0:
             continue
         cut = (*extents[:vector], size)

@@ -97,6 +97,18 @@ def test_depthwise_tiles_do_not_overlap_along_channels(channels):
     assert joined_tile(depthwise(channels, 30), AVX2) is None
 
 
+@pytest.mark.parametrize(("channels", "count"), [(162, 11), (300, 19), (120, 8)])
+def test_depthwise_channels_that_no_vector_divides_overlap(channels, count):
+    """162 channels in vectors of two took three times as long (ReXNet)."""
+    tile = joined_tile(depthwise(channels, 30), AVX512)
+    assert (tile.size, tile.count) == (16, count)
+
+
+@pytest.mark.parametrize("channels", [20, 36, 40])
+def test_few_depthwise_channels_are_in_short_vectors(channels):
+    assert joined_tile(depthwise(channels, 30), AVX512) is None
+
+
 def product(rows, steps, panels):
     """The stage of a product of rows and weights in panels of 16 columns."""
     data, weights = te.placeholder((rows, steps), name="data"), te.placeholder((panels, steps, LANES), name="weights")

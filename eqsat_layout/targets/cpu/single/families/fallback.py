@@ -26,4 +26,4 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
         in_parallel(sch, loops, machine, stage.domain)
 
 
-FALLBACK = Family("outer loops in parallel", _schedule, lambda stage, _: True)
+FALLBACK = Family("outer loops in parallel", _schedule, lambda stage, _: True, has_vectors=False)

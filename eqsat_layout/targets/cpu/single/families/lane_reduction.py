@@ -74,4 +74,6 @@ def _side_by_side(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMa
 
 
 LANES = Family("partial results in lanes", _in_lanes, lambda stage, _: is_one_sum(stage))
-SIDE_BY_SIDE_RESULTS = Family("results side by side", _side_by_side, lambda stage, _: is_one_sum(stage))
+SIDE_BY_SIDE_RESULTS = Family(
+    "results side by side", _side_by_side, lambda stage, _: is_one_sum(stage), has_vectors=False
+)
