@@ -85,7 +85,9 @@ def main() -> None:
         import zoo
 
         zoo.make_small()
-    said: Any = {"kind": "cuda", "arch": MACHINES[options.machine].arch, "model": options.machine}
+    arch = MACHINES[options.machine].arch
+    own = f"{arch}a" if arch == "sm_90" else arch  # with what that generation has alone
+    said: Any = {"kind": "cuda", "arch": own, "model": options.machine}
     target = target_of(said)
     assert isinstance(target, CudaTarget)
     try:

@@ -31,12 +31,11 @@ def with_fused_calls(network: Any) -> int:
             weight, bias = (graph.get_attr(f"{node.target}.{name}") for name in ("weight", "bias"))
             said = (conv.stride, conv.padding, conv.dilation, conv.groups)
             if between is None:
-                given = (node.args[0], weight, bias, *said)
-                fused = graph.call_function(torch.cudnn_convolution_relu, given)
+                call, given = torch.cudnn_convolution_relu, [node.args[0], weight, bias, *said]
             else:
                 (other,) = (one for one in between.args[:2] if one is not node)
-                given = (node.args[0], weight, other, 1.0, bias, *said)
-                fused = graph.call_function(torch.cudnn_convolution_add_relu, given)
+                call, given = torch.cudnn_convolution_add_relu, [node.args[0], weight, other, 1.0, bias, *said]
+            fused = graph.call_function(call, tuple(given))
         last.replace_all_uses_with(fused)
         for gone in filter(None, (last, between, node)):
             graph.erase_node(gone)
@@ -47,9 +46,10 @@ def with_fused_calls(network: Any) -> int:
 
 def _follower(node: Any, modules: Any) -> tuple[Any, Any]:
     """The sum that only reads ``node``, if there is one, and the ReLU after it; ``None`` for no ReLU."""
-    (user, *more) = (*node.users, None)
-    if more[:-1] or user is None:
+    users = list(node.users)
+    if len(users) != 1:
         return None, None
+    user = users[0]
     if _is_relu(user, modules):
         return None, user
     is_sum = user.op == "call_function" and user.target in (*_SUMS, *_torch_sums()) and len(user.args) == 2

@@ -30,6 +30,7 @@ Row = dict[str, Any]
 Columns = Sequence[tuple[str, str, str]]
 
 _SYMBOL: Final = 1
+_TENSOR_CORES: Final = ("tensor cores", "warp groups")
 _MICRO: Final = ("modelled", "floor")
 
 NETWORKS: Final[Columns] = (
@@ -81,7 +82,7 @@ def row_of(name: str, mod: tvm.IRModule, target: CudaTarget, precision: str, sim
         "precision": precision,
         "launches": sum(kernel["launches"] for kernel in kernels),
         "kernels": len(kernels),
-        "tensor_cores": sum(kernel["launches"] for kernel in kernels if kernel["family"] == "tensor cores"),
+        "tensor_cores": sum(kernel["launches"] for kernel in kernels if kernel["family"] in _TENSOR_CORES),
         "alone": sum("runs in one thread" in note for note in notes),
         "modelled": plan.cost,
         "floor": floor,
@@ -130,6 +131,8 @@ def kernels_of(program: CudaProgram, machine: CudaMachine) -> list[Row]:
 
 def family_of(source: str) -> str:
     """What its text says of how it runs."""
+    if "wgmma.mma_async" in source:
+        return "warp groups"
     if "mma.sync" in source:
         return "tensor cores"
     if "__shfl" in source:

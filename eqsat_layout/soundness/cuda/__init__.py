@@ -19,7 +19,7 @@ blocks and threads all the same, for results that rest on it.
 overwritten before they are waited for, which arrive as late as they may; *range* and *alignment* of accesses;
 *unwritten* shared memory that is read; *trap*; *limit*. A launch that overlaps with those before it (programmatic
 dependent launch) may touch what they write only when it has waited. Bank conflicts are counted. What is not known to
-the runtime (wgmma, mbarrier, TMA, wmma, named barriers) is a :class:`SourceError` by name.
+the runtime (mbarrier, TMA, wmma, named barriers) is a :class:`SourceError` by name.
 
 **What it trusts.** Only barriers order memory: ``__syncwarp`` within a warp, but not shuffles, votes or ``mma``, of
 which CUDA promises no order. Between blocks: a fence and an atomic access by one, then an atomic access to the same

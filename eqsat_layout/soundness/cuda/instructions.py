@@ -66,7 +66,7 @@ class Writer:
         if instruction.predicate is None:
             return code
         sign = "!" if instruction.negated else ""
-        return f"if ({sign}{self._name(instruction.predicate)}) {{ {code} }}"
+        return f"if ({sign}{self.variable(instruction.predicate)}) {{ {code} }}"
 
     def refused(self, instruction: Instruction) -> SourceError:
         return SourceError(f"line {self.line}: the simulator does not know the PTX instruction {instruction.opcode!r}")
@@ -79,10 +79,10 @@ class Writer:
             return f"sim::as<{kind}>(0x{number[1]}u)"
         if operand == "%laneid":
             return f"static_cast<{kind}>(sim::lane())"
-        return f"sim::as<{kind}>({self._name(operand)})"
+        return f"sim::as<{kind}>({self.variable(operand)})"
 
     def put(self, operand: str, value: str) -> str:
-        return "" if operand == "_" else f"sim::put({self._name(operand)}, {value});"
+        return "" if operand == "_" else f"sim::put({self.variable(operand)}, {value});"
 
     def address(self, operand: str, kind: str) -> str:
         """``[register]`` or ``[register + number]``, as an offset into shared memory or a pointer."""
@@ -91,10 +91,10 @@ class Writer:
             raise SourceError(f"line {self.line}: the address {operand!r} of inline PTX can't be read")
         offset = inside[2] or "0"
         if offset.startswith("%"):
-            offset = self._name(offset)
+            offset = self.variable(offset)
         if kind == "shared":
-            return f"static_cast<unsigned>((size_t)({self._name(inside[1])}) + ({offset}))"
-        return f"((char*)({self._name(inside[1])}) + ({offset}))"
+            return f"static_cast<unsigned>((size_t)({self.variable(inside[1])}) + ({offset}))"
+        return f"((char*)({self.variable(inside[1])}) + ({offset}))"
 
     def words(self, operand: str) -> list[str]:
         """The registers of a vector ``{a, b}``, or of a single one."""
@@ -110,7 +110,8 @@ class Writer:
     def is_predicate(self, operand: str) -> bool:
         return self._registers.get(operand.lstrip("%")) == "pred"
 
-    def _name(self, operand: str) -> str:
+    def variable(self, operand: str) -> str:
+        """C++'s name of a register or an operand."""
         if re.fullmatch(r"%\d+", operand):
             return f"sim_op{operand[1:]}"
         register = operand.lstrip("%")
@@ -259,8 +260,26 @@ def _barrier(writer: Writer, instruction: Instruction) -> str | None:
     return None
 
 
+def _warpgroup(writer: Writer, instruction: Instruction) -> str | None:
+    """Products of four warps whose operands lie along the steps, in shared memory."""
+    operands, words = instruction.operands, instruction.words
+    if words[1:] in (("fence", "sync", "aligned"), ("commit_group", "sync", "aligned")) and not operands:
+        return f"sim::wgmma_{words[1].removesuffix('_group')}();"
+    if words[1:] == ("wait_group", "sync", "aligned") and len(operands) == 1:
+        return f"sim::wgmma_wait({writer.value(operands[0], 'unsigned')});"
+    form = re.fullmatch(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(b?f16)\.\2", instruction.opcode)
+    if not form or operands[4:] != ("1", "1", "0", "0"):
+        return None
+    sums = ", ".join(f"&{writer.variable(word)}" for word in writer.words(operands[0]))
+    given = [*(writer.value(one, "uint64_t") for one in operands[1:3]), writer.value(operands[3], "bool")]
+    call = f"sim::wgmma({writer.line}, sim::Element::{form[2]}, {form[1]}, d_, {', '.join(given)});"
+    return f"{{ float* d_[] = {{{sums}}}; {call} }}"
+
+
 def _fence(_: Writer, instruction: Instruction) -> str:
     """Those that reach no further than the block order nothing between blocks."""
+    if instruction.words[1:3] == ("proxy", "async"):
+        return "sim::fence_proxy();"
     return "sim::fence();" if {"gl", "gpu", "sys"} & {*instruction.words} else ";"
 
 
@@ -291,6 +310,7 @@ _RULES: Final[dict[str, tuple[_Rule, tuple[int, ...]]]] = {
     **dict.fromkeys((*_UNARY, "mov"), (_arithmetic, (2,))),
     **dict.fromkeys(("fma", "mad"), (_arithmetic, (4,))),
     **dict.fromkeys(("fence", "membar"), (_fence, (0,))),
+    "wgmma": (_warpgroup, (0, 1, 8)),
     "griddepcontrol": (_other_launches, (0,)),
     **dict.fromkeys(_HINTS, (_hint, (0, 1))),
 }

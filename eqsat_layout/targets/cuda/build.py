@@ -85,4 +85,4 @@ def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:
         return window_kernel(func, machine)
 
     exact = (exchange_kernel, with_work_items)
-    return (of_attention, on_tensor_cores, of_window, row_kernel, *exact) if approx else (on_tensor_cores, *exact)
+    return (of_attention, of_window, on_tensor_cores, row_kernel, *exact) if approx else (on_tensor_cores, *exact)

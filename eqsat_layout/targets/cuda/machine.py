@@ -13,7 +13,8 @@ from dataclasses import dataclass
 class CudaMachine:
     """``flops``: per second on tensor cores, by the dtype of the operands (``tensorfloat32`` for tf32).
 
-    ``registers``: of a multiprocessor. ``launch_seconds``: between the ends of two kernels that do nothing.
+    ``registers``: of a multiprocessor. ``warpgroups``: four warps may multiply together (wgmma); the code is for that
+    generation only. ``launch_seconds``: between the ends of two kernels that do nothing.
     """
 
     arch: str
@@ -25,3 +26,4 @@ class CudaMachine:
     bandwidth: float
     flops: Mapping[str, float]
     launch_seconds: float
+    warpgroups: bool = False

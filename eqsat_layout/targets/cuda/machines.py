@@ -95,7 +95,12 @@ def machine_of(arch: str, model: str) -> CudaMachine:
     Raises :class:`TargetError` for a model that is not known, one of another architecture, and architectures that are
     not known.
     """
-    plain = arch.rstrip("a")  # sm_90a: the same machine with instructions of that generation only
+    plain = arch.rstrip("a")
+    found = _machine_of(arch, plain, model)
+    return replace(found, warpgroups=True) if arch != plain else found  # instructions of that generation only
+
+
+def _machine_of(arch: str, plain: str, model: str) -> CudaMachine:
     if plain not in _OF_ARCH:
         raise TargetError(f"CUDA architecture {arch!r} is not known; there are {', '.join(_OF_ARCH)}")
     if not model or model == "unknown":

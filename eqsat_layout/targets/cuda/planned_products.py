@@ -41,15 +41,22 @@ def planned_product(heavy: Heaviest, dtypes: Sequence[str], result: str, padded:
         return None
     dtype = given.pop() if len(given) == 1 else "float32"
 
-    def together(side: int) -> int:
+    def together(side: int) -> tuple[int, int]:
+        """Bytes along the steps, and across."""
         read, fmt = heavy.reads[side]
-        variables = [*groups.summed, *(groups.own[side] if dtype_bytes(dtype) > 1 else ())]
-        is_converted = dtypes[read.buffer] != dtype  # on its way to shared memory, by threads
-        return 0 if is_converted else _together(heavy.block, read, fmt, variables, round(dtype_bytes(dtype)))
+        if dtypes[read.buffer] != dtype:  # converted on its way to shared memory, by threads
+            return 0, 0
+        size = round(dtype_bytes(dtype))
+        own = groups.own[side] if size > 1 else ()
+        return (
+            _together(heavy.block, read, fmt, groups.summed, size),
+            _together(heavy.block, read, fmt, own, size),
+        )
 
     steps, result_bytes = math.ceil(groups.steps * padded), math.ceil(dtype_bytes(result))
-    copies = (together(order[0]), together(order[1]))
-    return ProductShape(dtype, groups.batch, rows, columns, steps, copies, result_bytes)
+    sides = [together(side) for side in order]
+    copies, are_along = (max(sides[0]), max(sides[1])), all(along >= across for along, across in sides)
+    return ProductShape(dtype, groups.batch, rows, columns, steps, copies, result_bytes, are_along)
 
 
 @dataclass

@@ -17,7 +17,7 @@ def kernel(body: str) -> str:
 
 
 UNKNOWN = {
-    'asm volatile("wgmma.fence.sync.aligned;");': "line 2: .*'wgmma.fence.sync.aligned'",
+    'asm volatile("wgmma.fence.aligned;");': "line 2: .*'wgmma.fence.aligned'",
     '\nasm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(0));': "line 3: .*'mbarrier.init.shared.b64'",
     'asm volatile("cp.async.bulk.commit_group;");': "line 2: .*'cp.async.bulk.commit_group'",
     'asm volatile("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {}, {}, {}, {};");': "line 2: .*m8n8k4",

@@ -62,6 +62,7 @@ void touch_cells(Thread& thread, size_t slot, size_t at, size_t size) {
     }
   }
   if (access != Access::read) memory.written = true;
+  if (shared && access != Access::read) thread.writes_unfenced = true;
   if (access == Access::atomic) release();
 }
 
@@ -104,7 +105,9 @@ void touch(Thread& thread, const void* address, size_t size, Access access, bool
 }
 
 void touch_pending(Thread& thread, const void* address, size_t size) {
+  const bool unfenced = thread.writes_unfenced;
   touch(thread, address, size, Access::write);
+  thread.writes_unfenced = unfenced;  // nothing is written yet
   const Slot& memory = slots[0];
   size_t at = place_in_slot(address);
   for (size_t i = at >> memory.granule; i <= (at + size - 1) >> memory.granule; i++) memory.cells[i].writer |= PENDING;
@@ -115,6 +118,7 @@ void settle(Thread& thread, const void* address, size_t size) {
   size_t at = place_in_slot(address);
   for (size_t i = at >> memory.granule; i <= (at + size - 1) >> memory.granule; i++)
     memory.cells[i].writer = now(thread);
+  thread.writes_unfenced = true;
 }
 
 }  // namespace sim

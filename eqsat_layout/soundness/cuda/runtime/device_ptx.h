@@ -4,11 +4,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "elements.h"
 #include "inline.h"
 
 namespace sim {
 
-enum class Element { f16, bf16, tf32, s8, u8 };
 enum class Result { f32, f16, s32, s32_saturated };
 
 // Fragments by registers: `rows` of A's registers, two of B's or fewer (PTX ISA, "Matrix Fragments for mma").
@@ -21,6 +21,13 @@ void cp_async(int line, unsigned to, const void* from, unsigned bytes, unsigned 
 void cp_async_commit();
 void cp_async_wait(unsigned pending);
 void cp_async_wait_all();
+
+// `sums`: the registers; `a` and `b`: descriptors of matrices in shared memory.
+void wgmma(int line, Element type, int columns, float* const* sums, uint64_t a, uint64_t b, bool adds);
+void wgmma_fence();
+void wgmma_commit();
+void wgmma_wait(unsigned pending);
+void fence_proxy();
 
 void wait_for_launches();
 

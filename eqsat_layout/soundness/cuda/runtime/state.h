@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "elements.h"
+
 namespace sim {
 
 constexpr int WARP = 32;
@@ -27,18 +29,31 @@ struct Touch {
   unsigned offset, size;
 };
 
+// A product of four warps on its way; its operands are read when its thread waits for it, not before.
+struct GroupProduct {
+  Element type;
+  int columns;
+  uint64_t a, b;  // descriptors
+  bool adds;
+  std::vector<float*> sums;
+  const void* place;
+};
+
 struct Fiber;
 
 struct Thread {
   Index index;
   int number, warp, lane;
   bool ended;
+  bool sums_are_fenced, writes_unfenced;  // for wgmma, which reads around what threads have written
   bool waited;     // for the launches in front of this one
   int waits_at;  // a line, where it waits
   Fiber* fiber;
   std::vector<Copy> copies;
   std::vector<size_t> groups;  // where each committed group of `copies` ends
   std::vector<Touch> touches;
+  std::vector<GroupProduct> products;
+  std::vector<size_t> product_groups;
 };
 
 struct Launch {

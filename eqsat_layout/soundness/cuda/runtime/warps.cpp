@@ -228,6 +228,9 @@ bool run_block(void (*body)(), uint64_t seed) {
   }
   for (Thread& thread : threads) {
     thread.ended = thread.waited = false;
+    thread.sums_are_fenced = thread.writes_unfenced = false;
+    thread.products.clear();
+    thread.product_groups.clear();
     thread.waits_at = 0;
     thread.copies.clear();
     thread.groups.clear();

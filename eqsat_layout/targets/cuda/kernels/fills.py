@@ -73,11 +73,11 @@ class Shared:
     elements: Any
 
     @staticmethod
-    def of(words: int, arithmetic: Arithmetic) -> Shared:
-        """Words have the type of sums, which are there too."""
+    def of(words: int, arithmetic: Arithmetic, aligned: int = 128) -> Shared:
+        """Words have the type of sums, which are there too; they begin at a multiple of so many bytes."""
         dtype = arithmetic.operand
         whole = tirx.decl_buffer(
-            [number(words)], arithmetic.sums, "shared", scope="shared.dyn", data_alignment=128, layout=None
+            [number(words)], arithmetic.sums, "shared", scope="shared.dyn", data_alignment=aligned, layout=None
         )
         if dtype == arithmetic.sums:
             return Shared(whole, whole)

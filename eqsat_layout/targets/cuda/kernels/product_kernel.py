@@ -18,11 +18,10 @@ from eqsat_layout.targets.cuda.dependent_launch import constants_of, waited
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
 from eqsat_layout.targets.cuda.kernels.fills import Shared
 from eqsat_layout.targets.cuda.kernels.fragments import Part, multiplied, zeroed
-from eqsat_layout.targets.cuda.kernels.operands import Group, Operand
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.results import Results
-from eqsat_layout.targets.cuda.kernels.sides import Side
+from eqsat_layout.targets.cuda.kernels.sides import sides_of
 from eqsat_layout.targets.cuda.kernels.split_sums import SplitSums
 from eqsat_layout.targets.cuda.kernels.statements import (
     LANES,
@@ -36,6 +35,13 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     sequence,
 )
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import stored_in_runs, turns_of
+from eqsat_layout.targets.cuda.kernels.warpgroups import (
+    ALIGNED,
+    GROUP_ROWS,
+    LINE_BYTES,
+    multiplied_together,
+    written,
+)
 from eqsat_layout.tir.structural import nodes_of, substitute
 
 
@@ -54,7 +60,7 @@ class _Kernel:
         all_tiles = math.ceil(product.steps.extent / plan.block_steps)
         self._tiles = math.ceil(all_tiles / plan.splits)
         self._warps_down = plan.block_rows // plan.warp_rows
-        self._memory = Shared.of(plan.shared_words, self._arithmetic)
+        self._memory = Shared.of(plan.shared_words, self._arithmetic, ALIGNED if plan.in_groups else LINE_BYTES)
         self._shared = self._memory.words
         self._sums = local(plan.warp_rows * plan.warp_columns // LANES, self._arithmetic.sums, "sums")
         self._blocks = product.batch.extent * self._row_tiles * self._column_tiles
@@ -102,7 +108,8 @@ class _Kernel:
             arrived = issued("cp.async.wait_group", number(ahead - 1))
             start = tirx.floormod(tile, self._plan.stages) * self._plan.stage_words
             multiply = self._multiplied(sums, start, thread)
-            return sequence([arrived, block_barrier(), following, _committed(), multiply])
+            fenced = written() if self._plan.in_groups else None
+            return sequence([arrived, fenced, block_barrier(), following, _committed(), multiply])
 
         return [*begun, loop(self._tiles, turn), issued("cp.async.wait_group", number(0)), block_barrier()]
 
@@ -126,12 +133,18 @@ class _Kernel:
         plan = self._plan
         lane, warp_row, warp_column = self._place_in_block(thread)
         left, right = self._parts_of_warps
+        instructions, columns = plan.block_steps // self._arithmetic.steps, start + left.fill.shape.words
+        if plan.in_groups:
+            rows = start + tirx.floordiv(warp_row, GROUP_ROWS) * (GROUP_ROWS * LINE_BYTES // 4)
+            return multiplied_together(
+                self._arithmetic, plan.block_columns, sums, self._shared, rows, columns, instructions
+            )
         a, b = left.registers(), right.registers()
         statements = [tirx.AllocBuffer(a), tirx.AllocBuffer(b)]
-        for step in range(plan.block_steps // self._arithmetic.steps):
+        for step in range(instructions):
             statements += [
                 left.loaded(a, self._shared, start, warp_row, step, lane),
-                right.loaded(b, self._shared, start + left.fill.shape.words, warp_column, step, lane),
+                right.loaded(b, self._shared, columns, warp_column, step, lane),
                 multiplied(self._arithmetic, plan.warp_rows, plan.warp_columns, sums, a, b),
             ]
         return sequence(statements)
@@ -149,12 +162,11 @@ class _Kernel:
         plan, product = self._plan, self._product
         even = product.steps.extent == self._tiles * plan.splits * plan.block_steps
 
-        def part(operand: Operand, across: Group, tile: int, extent: int, *, is_left: bool) -> Part:
-            side = Side(operand, across, product.steps, self._arithmetic, product.fixed, is_left)
-            return side.part(tile, plan.block_steps, extent, ends_with_tiles=even)
-
-        left = part(product.left, product.rows, plan.block_rows, plan.warp_rows, is_left=True)
-        return left, part(product.right, product.columns, plan.block_columns, plan.warp_columns, is_left=False)
+        left, right = sides_of(product, self._arithmetic)
+        return (
+            left.part(plan.block_rows, plan.block_steps, plan.warp_rows, ends_with_tiles=even),
+            right.part(plan.block_columns, plan.block_steps, plan.warp_columns, ends_with_tiles=even),
+        )
 
     # ---- results
 

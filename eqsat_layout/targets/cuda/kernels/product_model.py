@@ -20,10 +20,13 @@ from eqsat_layout.targets.cuda.kernels.operands import Group, Operand
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan, arithmetic_of, legal_plans
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import Product
+from eqsat_layout.targets.cuda.kernels.sides import sides_of
 from eqsat_layout.targets.cuda.machine import CudaMachine
 
 REACHED: Final = 0.7
 """Of the arithmetic of tensor cores, with instructions of warps (assumed; bandwidth is given as it is reached)."""
+REACHED_TOGETHER: Final = 0.85
+"""With those of groups of warps (assumed)."""
 ARRIVAL: Final = 0.8e-6
 """Seconds from asking for a tile until it is there (assumed)."""
 CACHED: Final = 2.0
@@ -80,6 +83,7 @@ def shape_of(product: Product, arithmetic: Arithmetic) -> ProductShape:
         product.steps.extent,
         (together(product.left, product.rows), together(product.right, product.columns)),
         math.ceil(int(tvm.DataType(str(product.store.buffer.ty.dtype)).bits) / 8),
+        all(side.along_steps for side in sides_of(product, arithmetic)),
     )
 
 
@@ -133,9 +137,12 @@ class ProductModel:
         """A tile of one block, on tensor cores that it has for itself."""
         arithmetic, machine = self._arithmetic, self._machine
         flops = machine.flops[dtype_of_flops(arithmetic)] * REACHED / machine.multiprocessors
+        if plan.in_groups:
+            flops *= REACHED_TOGETHER / REACHED
         products = 2 * arithmetic.products * plan.block_rows * plan.block_columns * plan.block_steps
         loads = 1 / plan.warp_rows + 1 / plan.warp_columns  # of fragments for a product, in shared memory's time
-        return products / flops / min(1.0, plan.threads * together / _BUSY_THREADS) / min(1.0, 1 / 32 / loads)
+        shared = 1.0 if plan.in_groups else min(1.0, 1 / 32 / loads)
+        return products / flops / min(1.0, plan.threads * together / _BUSY_THREADS) / shared
 
     def _loading(self, plan: ProductPlan) -> float:
         """The instructions of threads that fill a tile."""

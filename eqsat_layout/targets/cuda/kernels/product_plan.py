@@ -8,13 +8,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS, UNIT, Arithmetic
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import waiting_words
+from eqsat_layout.targets.cuda.kernels.warpgroups import GROUP_WARP_ROWS, LINE_BYTES
 from eqsat_layout.targets.cuda.machine import CudaMachine
 
 _BLOCKS: Final = ((32, 32), (32, 64), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128))
@@ -25,8 +26,13 @@ _STAGES: Final = (2, 3, 4)
 _SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16)
 OTHERS: Final = 48
 """Registers of a thread beside sums and fragments (assumed)."""
+_OTHERS_OF_GROUPS: Final = 64
 MOST_REGISTERS: Final = 240
 """Of a thread, by our count: beyond that they spill."""
+_GROUP_ROWS: Final = (64, 128, 256)
+_GROUP_COLUMNS: Final = (64, 128, 256)
+_OF_GROUPS: Final = ("float16", "bfloat16")
+"""Arithmetics that warps do together here."""
 _MOST_THREADS: Final = 512
 _MOST_ELEMENTS: Final = 2**31
 """Of the parts of sums, for indices of 32 bits."""
@@ -36,7 +42,8 @@ _MOST_ELEMENTS: Final = 2**31
 class ProductPlan:
     """Rows and columns of a block and of a warp, steps between barriers, stages of shared memory, parts of the sum.
 
-    ``arithmetic``: a name in :data:`ARITHMETICS`.
+    ``arithmetic``: a name in :data:`ARITHMETICS`. ``in_groups``: four warps multiply together, 64 rows by all columns
+    of the block, out of shared memory (wgmma); a warp has 16 of the rows.
     """
 
     arithmetic: str
@@ -47,6 +54,7 @@ class ProductPlan:
     warp_columns: int
     stages: int
     splits: int = 1
+    in_groups: bool = False
 
     @property
     def threads(self) -> int:
@@ -69,6 +77,8 @@ class ProductPlan:
     @property
     def registers(self) -> int:
         """Of a thread, about."""
+        if self.in_groups:
+            return self.warp_rows * self.warp_columns // 32 + _OTHERS_OF_GROUPS
         fragments = (self.warp_rows // 4 + self.warp_columns // 4) * (2 if self._arithmetic.products > 1 else 1)
         return self.warp_rows * self.warp_columns // 32 + fragments + OTHERS
 
@@ -84,20 +94,33 @@ def arithmetic_of(product: Product | ProductShape, *, tensorfloat32: bool = Fals
 
 def legal_plans(product: ProductShape, arithmetic: Arithmetic, machine: CudaMachine) -> Iterator[ProductPlan]:
     """Those that fit the machine, and whose parts of the sum all have something to add up."""
-    shapes = itertools.product(_BLOCKS, _WARPS, _STEP_BYTES, _STAGES)
-    for (rows, columns), (warp_rows, warp_columns), step_bytes, stages in shapes:
-        if rows % warp_rows or columns % warp_columns:
-            continue
-        steps = step_bytes // arithmetic.operand_bytes
-        plan = ProductPlan(arithmetic.name, rows, columns, steps, warp_rows, warp_columns, stages)
+    plans = _plans_of_warps(arithmetic)
+    if machine.warpgroups and arithmetic.name in _OF_GROUPS and product.are_along_steps:
+        plans = itertools.chain(_plans_of_groups(arithmetic), plans)  # fewer instructions, where all else is the same
+    for plan in plans:
         if not _fits(plan, machine):
             continue
-        tiles = math.ceil(product.steps / steps)
+        rows, columns = plan.block_rows, plan.block_columns
+        tiles = math.ceil(product.steps / plan.block_steps)
         blocks = product.batch * math.ceil(product.rows / rows) * math.ceil(product.columns / columns)
         for splits in _SPLITS:
             all_add = tiles >= 2 * splits and (splits - 1) * math.ceil(tiles / splits) < tiles
             if splits == 1 or (all_add and splits * blocks * rows * columns < _MOST_ELEMENTS):
-                yield ProductPlan(arithmetic.name, rows, columns, steps, warp_rows, warp_columns, stages, splits)
+                yield replace(plan, splits=splits)
+
+
+def _plans_of_warps(arithmetic: Arithmetic) -> Iterator[ProductPlan]:
+    shapes = itertools.product(_BLOCKS, _WARPS, _STEP_BYTES, _STAGES)
+    for (rows, columns), (warp_rows, warp_columns), step_bytes, stages in shapes:
+        if rows % warp_rows == 0 and columns % warp_columns == 0:
+            steps = step_bytes // arithmetic.operand_bytes
+            yield ProductPlan(arithmetic.name, rows, columns, steps, warp_rows, warp_columns, stages)
+
+
+def _plans_of_groups(arithmetic: Arithmetic) -> Iterator[ProductPlan]:
+    steps = LINE_BYTES // arithmetic.operand_bytes
+    for rows, columns, stages in itertools.product(_GROUP_ROWS, _GROUP_COLUMNS, _STAGES):
+        yield ProductPlan(arithmetic.name, rows, columns, steps, GROUP_WARP_ROWS, columns, stages, in_groups=True)
 
 
 def _fits(plan: ProductPlan, machine: CudaMachine) -> bool:

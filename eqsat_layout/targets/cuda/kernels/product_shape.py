@@ -14,6 +14,7 @@ class ProductShape:
     """``together``: bytes that one copy of the left and of the right operand moves; 0: elements are loaded one by one.
 
     ``result_bytes``: of an element. ``dtype``: of both operands.
+    ``are_along_steps``: both operands lie together along the steps, as far as is known.
     """
 
     dtype: str
@@ -23,6 +24,7 @@ class ProductShape:
     steps: int
     together: tuple[int, int]
     result_bytes: int
+    are_along_steps: bool = False
 
     @property
     def results(self) -> int:

@@ -17,6 +17,13 @@ from eqsat_layout.targets.cuda.kernels.arithmetics import Arithmetic
 from eqsat_layout.targets.cuda.kernels.fills import Fill, TileShape, bytes_together
 from eqsat_layout.targets.cuda.kernels.fragments import Part
 from eqsat_layout.targets.cuda.kernels.operands import Group, Operand
+from eqsat_layout.targets.cuda.kernels.products import Product
+
+
+def sides_of(product: Product, arithmetic: Arithmetic) -> tuple[Side, Side]:
+    """The left and the right one."""
+    left = Side(product.left, product.rows, product.steps, arithmetic, product.fixed, is_left=True)
+    return left, Side(product.right, product.columns, product.steps, arithmetic, product.fixed, is_left=False)
 
 
 @dataclass(frozen=True)
