@@ -31,7 +31,10 @@ def part_calls(part: Part) -> list[PartCall]:
 
 def _view_calls(view: IndexMap) -> list[PartCall]:
     axes = view.permuted_axes
-    found = [] if axes is None else [PartCall("relax.permute_dims", {"axes": list(axes)})]
+    found = []
+    if axes is not None:
+        is_usual = list(axes) == list(range(len(axes)))[::-1]
+        found.append(PartCall("relax.permute_dims", {"axes": list(axes)}, ("axes",) if is_usual else ()))
     if view.keeps_order:
         found.append(PartCall("relax.reshape", {"shape": [e for e in view.result_shape if isinstance(e, int)]}))
     return found

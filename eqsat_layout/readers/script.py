@@ -18,6 +18,7 @@ from tvm.script.parser._core import Parser, doc
 from tvm.script.parser.core.diagnostics import Source
 from tvm.script.parser.core.error import ParserError
 
+from eqsat_layout.graph.skeleton import Skeleton
 from eqsat_layout.readers.calls_guard import check_calls
 from eqsat_layout.readers.json_guard import UnsafeGraphError, checked_json
 from eqsat_layout.readers.script_guard import check_extent, check_statements
@@ -50,7 +51,8 @@ def read_script(text: str) -> Any:
         )
     bound = check_statements(statements, words)
     found = _parsed(text, ast.Module(statements, []), {**no_builtins(bound), **words})
-    check_calls(json.loads(tvm.ir.save_json(found))["nodes"])
+    mod = found if isinstance(found, tvm.IRModule) else tvm.IRModule.from_expr(found)
+    check_calls(json.loads(tvm.ir.save_json(Skeleton.of(mod).module))["nodes"])  # constants are most of what it holds
     return found
 
 

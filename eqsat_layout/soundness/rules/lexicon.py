@@ -95,7 +95,8 @@ def bare_lexicon(
     maker = Maker(dict(vocabulary.signatures), {}, builders, most=None)
     answers = host(vocabulary.signatures, names, offers=Offers(), maker=maker)
     parts = {answers.part_name(part): part for part in vocabulary.parts}
-    lexicon = Lexicon(vocabulary, names, answers, parts, MadeOps(answers, parts), dict(vocabulary.interpreters))
+    interpreters = dict(vocabulary.interpreters)
+    lexicon = Lexicon(vocabulary, names, answers, parts, MadeOps(answers, parts, interpreters), interpreters)
     _add_constants(lexicon, np.random.default_rng(seed))
     for relation, row in answers.facts():
         lexicon.add(relation, *row)

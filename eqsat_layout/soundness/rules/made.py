@@ -10,14 +10,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import tvm
 
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.errors import Refused
 from eqsat_layout.graph.borders import Part
-from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.op_calls import attributes_of
 from eqsat_layout.graph.part_calls import part_calls
+from eqsat_layout.graph.templates import Template
 from eqsat_layout.soundness.rules.bits import WORLDS
+from eqsat_layout.soundness.rules.ops import run_once
+from eqsat_layout.soundness.rules.runners import Runs
+from eqsat_layout.soundness.rules.schema import Call
 from eqsat_layout.soundness.rules.terms import IllTypedError, NotMadeError, Values
 
 GraphTerms = dict[tuple[str, int], tuple[Any, ...]]
@@ -27,10 +32,11 @@ _KINDS = {"param": "node", "const": "node", "op": "node", "get": "node", "end": 
 
 
 class MadeOps:
-    """The answers of one host about ops; each question is put once. ``parts`` takes the views that it names."""
+    """The answers of one host about ops; each question is put once. ``parts`` takes the views that it names,
+    ``interpreters`` what runs ops that are not one PrimFunc."""
 
-    def __init__(self, answers: OpAnswers, parts: dict[str, Part]):
-        self._answers, self._parts = answers, parts
+    def __init__(self, answers: OpAnswers, parts: dict[str, Part], interpreters: dict[str, Runs]):
+        self._answers, self._parts, self._interpreters = answers, parts, interpreters
         self._graphs: dict[tuple[str, str, str], tuple[str, GraphTerms] | str] = {}
 
     def type_name(self, values: Values, number: int) -> str:
@@ -94,6 +100,19 @@ class MadeOps:
                 terms["result", 0] = (number,)
             else:
                 terms[_KINDS[kind], number] = (kind, *rest)
-        ops = (self._answers.signatures.get(k) for what, *rest in terms.values() if what == "op" for k in rest[:1])
-        unknown = [signature.name for signature in ops if signature is not None and signature.func is None]
-        return f"{unknown[0]} has no TIR, so it can't be evaluated" if unknown else (graph, terms)
+        made = {k: self._answers.signatures.get(k) for what, *rest in terms.values() if what == "op" for k in rest[:1]}
+        for key, signature in made.items():
+            if signature is not None and signature.func is None and key not in self._interpreters:
+                why = run_once(signature, _call_of(signature), self._interpreters)
+                if why:
+                    return f"{signature.name} can't be evaluated: {why}"
+        return graph, terms
+
+
+def _call_of(signature: Signature) -> Call | None:
+    """The op as a call over operands of its types; None where these are not known."""
+    operands = tuple(ty for ty in signature.operands if ty is not None)
+    if not isinstance(signature.template, tvm.ir.Call) or len(operands) < len(signature.operands):
+        return None
+    template = Template(signature.template)
+    return Call(signature.name, lambda *tensors: template.over(tensors), operands)

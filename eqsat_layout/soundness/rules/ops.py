@@ -167,7 +167,7 @@ def known_ops(calls: Sequence[Call], wanted: Collection[str] = ()) -> KnownOps:
         signature = program.signatures[key]
         if signature.parts or None in (*signature.operands, *signature.results):
             continue
-        why = _run_once(signature, called.get(key), found.interpreters)
+        why = run_once(signature, called.get(key), found.interpreters)
         if why:
             found.refused[signature.name] = why
         else:
@@ -179,7 +179,7 @@ def known_ops(calls: Sequence[Call], wanted: Collection[str] = ()) -> KnownOps:
     return found
 
 
-def _run_once(signature: Signature, call: Call | None, interpreters: dict[str, Runs]) -> str:
+def run_once(signature: Signature, call: Call | None, interpreters: dict[str, Runs]) -> str:
     """Why the op can't be run; empty if it can, and then its interpreter is kept."""
     operands = [np.zeros((1, *map(int, ty.shape)), ty.dtype) for ty in signature.operands if ty is not None]
     types = [(tuple(map(int, ty.shape)), ty.dtype) for ty in signature.results if ty is not None]

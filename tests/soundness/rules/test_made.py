@@ -59,3 +59,14 @@ def test_rules_written_in_python_are_fuzzed() -> None:
     assert_rules_sound(twice, cases=5)
     with pytest.raises(AssertionError, match=r"(?s)test_made.py:\d+: rule 'moved_axis' is not sound.*relax.nn.softmax"):
         assert_rules_sound(moved_axis, cases=5)
+
+
+def test_made_ops_that_are_not_one_kernel_are_evaluated(tmp_path: Path) -> None:
+    """``relax.cumsum`` has no TIR of its own: what a rule made of it was not judged."""
+    path = tmp_path / "mine.egg"
+    path.write_text(
+        '(rule ((= y (Op k (Arg x (End)))) (is k "relax.cumsum") (attr k "axis" v) (default k "dtype"))\n'
+        '      ((becomes y (Make "relax.cumsum" (+ "axis=" v) (Arg x (End))))) :ruleset logical :name "anew")\n'
+    )
+    report = fuzz_rules([*rule_files(), path], Effort(cases=5, models=8), only=lambda r: r.file == str(path))
+    assert report.rules[0].failures, report.rules[0].trouble

@@ -1,0 +1,94 @@
+"""TVM's importer of ONNX graphs, that keeps the names of nodes and says which one is at fault.
+
+In: a graph. Out: a module, and what its variables were called. Import it late: TVM's own takes long, and needs onnx.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+import numpy as np
+import tvm
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
+
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.notes import said_by
+from eqsat_layout.readers.onnx_graphs import Budget, named
+
+
+class Importer(ONNXGraphImporter):  # type: ignore[misc]
+    def __init__(self, opset: int) -> None:
+        super().__init__({}, "float32", keep_params_in_input=False, sanitize=True)
+        self.original_names: dict[Any, str] = {}
+        self._given: set[Any] = set()
+        self._is_inside = False
+        self._budget = Budget(opset)
+
+    def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
+        """Tensors of numbers are bound to variables at once; those of integers may be shapes, which the converters
+        of other nodes look into."""
+        name = attrs["tvm_custom"]["name"]
+        try:
+            made = self._made(op_name, inputs, attrs, opset)
+        except Exception as error:  # converters raise whatever they meet
+            raise EqsatError(f"{named(name, op_name)}: {said_by(error)}") from error
+        if not name or self._is_inside or not _is_of_numbers(made):
+            return made
+        if isinstance(made, tvm.ir.Call):
+            made = self.bb.emit(made)
+        if isinstance(made, tvm.relax.Var) and made not in self._given:
+            self.original_names.setdefault(made, name)
+        return made
+
+    def _made(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
+        self._budget.check(op_name, inputs, attrs)
+        positions = _counted(inputs) if op_name == "Range" else None
+        if positions is not None:
+            return self.bb.normalize(positions)
+        if op_name == "Constant":
+            attrs = _with_tensor(attrs)
+        return super()._convert_operator(op_name, inputs, attrs, opset)
+
+    def _parse_array(self, tensor: Any) -> Any:
+        try:
+            return super()._parse_array(tensor)
+        except (ValueError, TypeError, MemoryError) as error:
+            raise EqsatError(f"tensor {tensor.name!r}: {said_by(error)}") from error
+
+    def _parse_graph_input(self, graph: Any) -> None:
+        super()._parse_graph_input(graph)
+        self._given = set(self._inputs.values())
+
+    def _convert_subgraph(self, bb: Any, graph: Any) -> Any:
+        outside, self._is_inside = self._is_inside, True
+        try:
+            return super()._convert_subgraph(bb, graph)
+        finally:
+            self._is_inside = outside
+
+
+_NUMBERS: Final = {"value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64"}
+
+
+def _with_tensor(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Of a ``Constant``: numbers that are attributes of their own as the tensor that they stand for."""
+    helper = importlib.import_module("onnx.numpy_helper")
+    numbers = [np.asarray(attributes[name], kind) for name, kind in _NUMBERS.items() if name in attributes]
+    return attributes | {"value": helper.from_array(numbers[0])} if numbers else attributes
+
+
+def _counted(inputs: Any) -> Any:
+    """``Range(0, n, 1)`` for a size ``n`` of the model: TVM's converter makes a new size of it, and what is added to
+    it has no known shape. None for others."""
+    start, limit, step = inputs
+    ends = [x.value.numpy() for x in (start, step) if isinstance(x, tvm.ir.GenericConst)]
+    counts = len(ends) == 2 and all(end.size == 1 and end.dtype == "int64" for end in ends)
+    if not counts or not isinstance(limit, tvm.ir.Var) or str(limit.ty) != "int64":
+        return None
+    return tvm.relax.op.arange(0, limit, 1, "int64") if [int(end.item()) for end in ends] == [0, 1] else None
+
+
+def _is_of_numbers(made: Any) -> bool:
+    ty = made.ty if isinstance(made, tvm.ir.Expr) else None
+    return isinstance(ty, tvm.relax.TensorType) and str(ty.dtype).startswith(("float", "bfloat"))
