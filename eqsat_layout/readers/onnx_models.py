@@ -13,11 +13,13 @@ import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 import tvm
 
+from eqsat_layout.readers import onnx_recurrent
 from eqsat_layout.readers.external_data import check_locations
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
@@ -72,6 +74,8 @@ def _importer() -> Any:
                 return self.bb.normalize(positions)
             if op_name == "Constant":
                 attrs = _with_tensor(attrs)
+            if op_name in onnx_recurrent.KINDS:
+                return onnx_recurrent.converted(self.bb, op_name, inputs, attrs)
             made = super()._convert_operator(op_name, inputs, attrs, opset)
             name = attrs["tvm_custom"]["name"]
             if not name or self._is_inside or not _is_of_numbers(made):
@@ -81,6 +85,10 @@ def _importer() -> Any:
             if isinstance(made, tvm.relax.Var) and made not in self._given:
                 self.original_names.setdefault(made, name)
             return made
+
+        def _check_for_unsupported_ops(self, graph: Any) -> None:
+            nodes = [node for node in graph.node if node.op_type not in onnx_recurrent.KINDS]
+            super()._check_for_unsupported_ops(SimpleNamespace(node=nodes))
 
         def _parse_graph_input(self, graph: Any) -> None:
             super()._parse_graph_input(graph)
