@@ -1,8 +1,9 @@
-"""LSTM, GRU and RNN of ONNX, which TVM's frontend does not take: one product for all steps, and one kernel of the steps.
+"""LSTM, GRU and RNN of ONNX, which TVM's frontend does not take: one product for all inputs, one kernel for all steps.
 
-In: a node's inputs and attributes. Out: its results, in Relax. Steps are a loop of the kernel: long sequences compile as
-fast as short ones, and their number may be known at run time only.
+In: a node's inputs and attributes. Out: its results, in Relax. Steps are a loop of the kernel: long sequences compile
+as fast as short ones, and their number may be known at run time only.
 """
+# mypy: disable-error-code="valid-type, no-untyped-def, untyped-decorator"
 
 from __future__ import annotations
 
@@ -105,9 +106,6 @@ def _kernel(
     """All steps of one direction: given what the inputs make of the gates."""
     steps, batch = (one if isinstance(one, tirx.IntImm) else tirx.Var(str(one), "int64") for one in sizes[:2])
     return _MAKERS[kind](steps, batch, sizes[2], dtype, is_reverse, activations)
-
-
-# mypy: disable-error-code="valid-type, misc, no-untyped-def, no-untyped-call, attr-defined, index"
 
 
 def _lstm(steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, _: list[str]) -> tirx.PrimFunc:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,25 @@ def test_a_library_keeps_the_names_of_its_model(tmp_path: Path) -> None:
     eqsat_layout.Session(onnx_model(2)).save(tmp_path / "model.so")
     session = eqsat_layout.Session(tmp_path / "model.so")
     np.testing.assert_allclose(session.run(["h"], {"in.1": X})[0], H, rtol=1e-5, atol=1e-5)
+
+
+def test_a_file_that_was_compiled_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading, with torch behind onnxscript, took four seconds of each start. Weights may lie beside the model."""
+    onnx = pytest.importorskip("onnx")
+    from eqsat_layout.session import compiled
+
+    monkeypatch.setenv("EQSAT_LAYOUT_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx_model(2), path, save_as_external_data=True, location="weights", size_threshold=0)
+    first = eqsat_layout.Session(path).run(["h"], {"in.1": X})[0]
+    for thread in threading.enumerate():  # that keeps the program
+        if thread is not threading.current_thread():
+            thread.join(20)
+    with monkeypatch.context() as again:
+        again.setattr(compiled, "source_of", lambda *_: pytest.fail("it is read"))
+        np.testing.assert_array_equal(eqsat_layout.Session(path).run(["h"], {"in.1": X})[0], first)
+    np.ones((4, 3), "float32").tofile(tmp_path / "weights")
+    np.testing.assert_allclose(eqsat_layout.Session(path).run(["h"], {"in.1": X})[0], X @ np.ones((4, 3)), rtol=1e-5)
 
 
 def test_a_model_that_onnx_can_not_have_meant_is_refused() -> None:
