@@ -75,7 +75,9 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
         if self.known[key] is None:
             return call
         rest = [arg for place, arg in enumerate(args) if place not in values]
-        return relax.call_tir(self.known[key], relax.Tuple(rest), call.ty_args[0])
+        made = call.ty_args[0]
+        types = list(made.fields) if isinstance(made, relax.TupleType) else made
+        return relax.call_tir(self.known[key], relax.Tuple(rest), types)
 
 
 def _integer(arg: Any) -> Any:

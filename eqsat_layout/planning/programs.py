@@ -53,11 +53,11 @@ class KnownPrograms:
         kinds = json.dumps(list(map(kind_of, skeleton.tensors)))
         return self._key("program", contents, to_json_graph_str(skeleton.module), kinds, asked)
 
-    def key_of_file(self, path: Path, options: Mapping[str, Any], reader: str) -> str | None:
-        """The same for a model that all is in a file of; ``reader``: what decides what is read there."""
+    def key_of_files(self, paths: Sequence[Path], options: Mapping[str, Any], reader: str) -> str | None:
+        """The same for a model that all is in these; ``reader``: what decides what is read there."""
         asked = _as_text(options) if self.store.limit else None
         try:
-            contents = None if asked is None else digest_of([memoryview(path.read_bytes())])
+            contents = None if asked is None else digest_of([memoryview(path.read_bytes()) for path in paths])
         except OSError:  # whoever reads it says so
             return None
         return None if contents is None or asked is None else self._key("file", contents, reader, asked)

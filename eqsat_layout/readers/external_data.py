@@ -1,6 +1,6 @@
 """Tensors that an ONNX model keeps in other files.
 
-In: a model without them. Out: nothing, or :class:`UnsafeLocationError`: a model may name files beside it, no others.
+In: a model without them. Out: the names of the files, or :class:`UnsafeLocationError` for one that is not beside it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ class UnsafeLocationError(ValueError):
 
 def check_locations(model: Any, folder: Path) -> None:
     """Raises where a tensor of the ONNX model is said to lie outside of ``folder``."""
-    for message in _messages(model):
-        for entry in getattr(message, "external_data", ()):
-            if entry.key == "location":
-                check_location(str(entry.value), folder)
+    for location in locations(model):
+        check_location(location, folder)
+
+
+def locations(model: Any) -> list[str]:
+    """The files that the model names, each once, as it names them."""
+    entries = (entry for message in _messages(model) for entry in getattr(message, "external_data", ()))
+    return list(dict.fromkeys(str(entry.value) for entry in entries if entry.key == "location"))
 
 
 def check_location(location: str, folder: Path) -> None:

@@ -6,6 +6,7 @@ In: a graph. Out: a module, and what its variables were called. Import it late: 
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
+from eqsat_layout.readers import onnx_recurrent
 from eqsat_layout.readers.onnx_graphs import Budget, named
 
 
@@ -48,7 +50,13 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             return self.bb.normalize(positions)
         if op_name == "Constant":
             attrs = _with_tensor(attrs)
+        if op_name in onnx_recurrent.KINDS:
+            return onnx_recurrent.converted(self.bb, op_name, inputs, attrs)
         return super()._convert_operator(op_name, inputs, attrs, opset)
+
+    def _check_for_unsupported_ops(self, graph: Any) -> None:
+        nodes = [node for node in graph.node if node.op_type not in onnx_recurrent.KINDS]
+        super()._check_for_unsupported_ops(SimpleNamespace(node=nodes))
 
     def _parse_array(self, tensor: Any) -> Any:
         try:

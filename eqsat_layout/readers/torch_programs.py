@@ -30,7 +30,7 @@ def program_in(path: Path) -> Any:
 
 def from_program(program: Any) -> Model:
     """Raises whatever the frontend raises."""
-    from eqsat_layout.readers.torch_indices import Importer  # TVM's frontend takes long to import
+    from eqsat_layout.readers.torch_importer import Importer  # TVM's frontend takes long to import
 
     torch = importlib.import_module("torch")
     inputs = tuple(map(str, program.graph_signature.user_inputs))

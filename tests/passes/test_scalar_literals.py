@@ -108,6 +108,39 @@ def test_floats_become_part_of_kernels(run, arrays):
     np.testing.assert_allclose(run(lower(powers(3.0, 2.0)), x), x**6, rtol=1e-6)
 
 
+def test_kernels_of_several_results_know_floats_too(run, arrays):
+    """T5 from torch's exporter was not compiled: a TypeError of ``call_tir``, which takes a list of types."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def both(
+        x: T.Buffer((8,), "float32"),
+        factor: T.Buffer((), "float32"),
+        y: T.Buffer((8,), "float32"),
+        z: T.Buffer((8,), "float32"),
+    ):
+        for i in range(8):
+            with T.sblock("both"):
+                v = T.axis.spatial(8, i)
+                y[v] = x[v] * factor[()]
+                z[v] = x[v] + factor[()]
+
+    builder = relax.BlockBuilder()
+    callee = builder.add_func(both, "both")
+    ty = relax.TensorType((8,), "float32")
+    x = relax.Var("x", ty)
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            operands = relax.Tuple([x, relax.const(3.0)])
+            results = builder.emit(relax.call_tir(callee, operands, [ty, ty]))
+            sides = [builder.emit(relax.TupleGetItem(results, i)) for i in range(2)]
+            out = builder.emit_output(relax.op.subtract(*sides))
+        builder.emit_func_output(out)
+    known = with_floats(builder.get())
+    assert [len(kernel.params) for kernel in kernels(known)] == [3]
+    (x,) = arrays((8,))
+    np.testing.assert_allclose(run(lower(known), x), x * 3 - (x + 3), rtol=1e-6, atol=1e-6)
+
+
 def test_floats_that_differ_everywhere_stay_operands():
     known = with_floats(powers(2.0, 3.0, 4.0, 5.0, 6.0, 7.0))
     assert sorted(len(kernel.params) for kernel in kernels(known)) == [2, 2, 2, 2, 3]

@@ -39,15 +39,15 @@ def test_a_file_that_was_compiled_is_found_by_its_contents(tmp_path: Path) -> No
     own, mod, path = target(), resnet50(image=32, width=8, blocks=(1, 1, 1, 1)), tmp_path / "model.pt2"
     programs, notes = KnownPrograms(own, Store(tmp_path, 1 << 30)), Notes()
     path.write_bytes(b"a model")
-    key = programs.key_of_file(path, {}, "torch 2")
+    key = programs.key_of_files([path], {}, "torch 2")
     assert programs.of_file(key, notes) is None
     program = programs.key(mod, {})
     programs._write(str(program), [head_of(["a note"]), *(own.saved(eqsat_layout.compile(mod, own)) or ())])
     programs.keep_file(key, program)
     assert programs.of_file(key, notes) is not None
     assert list(notes) == ["a note"]
-    assert programs.key_of_file(path, {}, "torch 3") != key
-    assert programs.key_of_file(path, {"approx": False}, "torch 2") != key
+    assert programs.key_of_files([path], {}, "torch 3") != key
+    assert programs.key_of_files([path], {"approx": False}, "torch 2") != key
     path.write_bytes(b"another model")
-    assert programs.key_of_file(path, {}, "torch 2") != key
-    assert programs.key_of_file(tmp_path / "none.pt2", {}, "torch 2") is None
+    assert programs.key_of_files([path], {}, "torch 2") != key
+    assert programs.key_of_files([tmp_path / "none.pt2"], {}, "torch 2") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,25 @@ def test_a_library_keeps_the_names_of_its_model(tmp_path: Path) -> None:
     eqsat_layout.Session(onnx_model(2)).save(tmp_path / "model.so")
     session = eqsat_layout.Session(tmp_path / "model.so")
     np.testing.assert_allclose(session.run(["h"], {"in.1": X})[0], H, rtol=1e-5, atol=1e-5)
+
+
+def test_a_file_that_was_compiled_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading, with torch behind onnxscript, took four seconds of each start. Weights may lie beside the model."""
+    onnx = pytest.importorskip("onnx")
+    from eqsat_layout.session import compiled
+
+    monkeypatch.setenv("EQSAT_LAYOUT_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx_model(2), path, save_as_external_data=True, location="weights", size_threshold=0)
+    first = eqsat_layout.Session(path).run(["h"], {"in.1": X})[0]
+    for thread in threading.enumerate():  # that keeps the program
+        if thread is not threading.current_thread():
+            thread.join(20)
+    with monkeypatch.context() as again:
+        again.setattr(compiled, "source_of", lambda *_: pytest.fail("it is read"))
+        np.testing.assert_array_equal(eqsat_layout.Session(path).run(["h"], {"in.1": X})[0], first)
+    np.ones((4, 3), "float32").tofile(tmp_path / "weights")
+    np.testing.assert_allclose(eqsat_layout.Session(path).run(["h"], {"in.1": X})[0], X @ np.ones((4, 3)), rtol=1e-5)
 
 
 def test_a_model_that_onnx_can_not_have_meant_is_refused() -> None:
@@ -150,12 +170,87 @@ class Exported:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
 
+def recurrent(kind: str, sizes: Any = (5, 2), **attributes: Any) -> Any:
+    """A node with all that it may be given, and outputs of all its results."""
+    onnx = pytest.importorskip("onnx")
+    helper, real, wide, hidden = onnx.helper, onnx.TensorProto.FLOAT, 3, 4
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind] * hidden
+    sides = 2 if attributes.get("direction") == "bidirectional" else 1
+    rng = np.random.default_rng(0)
+    shapes = {"w": (sides, gates, wide), "r": (sides, gates, hidden), "b": (sides, 2 * gates)}
+    weights = [
+        onnx.numpy_helper.from_array(rng.standard_normal(s).astype("float32"), name) for name, s in shapes.items()
+    ]
+    states = ["h", "c"] if kind == "LSTM" else ["h"]
+    given = {"x": (*sizes, wide)} | {name: (sides, sizes[1], hidden) for name in states}
+    made = ["y", *(f"last_{name}" for name in states)]
+    node = helper.make_node(kind, ["x", "w", "r", "b", "", *states], made, hidden_size=hidden, **attributes)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info(name, real, shape) for name, shape in given.items()],
+        [helper.make_tensor_value_info(name, real, None) for name in made],
+        weights,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+
+
+RECURRENT: list[tuple[str, dict[str, Any]]] = [
+    ("LSTM", {}), ("LSTM", {"direction": "bidirectional"}), ("RNN", {"direction": "reverse"}),
+    ("RNN", {"activations": ["Relu"]}), ("GRU", {"linear_before_reset": 1, "direction": "bidirectional"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "attributes"), RECURRENT)
+@pytest.mark.parametrize("sizes", [(5, 2), ("steps", "batch")])
+def test_recurrent_layers_of_onnx(kind: str, attributes: dict[str, Any], sizes: Any) -> None:
+    """TVM's frontend takes none of them."""
+    runtime = pytest.importorskip("onnxruntime")
+    model = recurrent(kind, sizes, **attributes)
+    session, theirs = eqsat_layout.Session(model), runtime.InferenceSession(model.SerializeToString())
+    rng, sides = np.random.default_rng(1), 2 if attributes.get("direction") == "bidirectional" else 1
+    feed = {spec.name: rng.standard_normal((sides, 2, 4)).astype("float32") for spec in session.inputs}
+    for steps in (5,) if sizes[0] == 5 else (5, 1, 9):
+        feed["x"] = rng.standard_normal((steps, 2, 3)).astype("float32")
+        for got, wanted in zip(session.run(None, feed), theirs.run(None, feed), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes", "said"),
+    [
+        ("LSTM", {"clip": 1.0}, "LSTM with clip=1.0"),
+        ("GRU", {}, "linear_before_reset=0"),
+        ("RNN", {"activations": ["Softsign"]}, "RNN with the activations Softsign"),
+    ],
+)
+def test_recurrent_layers_that_exporters_do_not_write_are_refused(
+    kind: str, attributes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(EqsatError, match=said):
+        source_of(recurrent(kind, **attributes))
+
+
 INDEXED = {
     "selected": lambda torch, x, i: (x[-1], x[:, -2]),
     "a list": lambda torch, x, i: x[:, [0, -1]],
     "numbers that are given": lambda torch, x, i: (x[i], x[:, i], x[i, i]),
     "written to": lambda torch, x, i: x.index_put((i, i), torch.zeros(3)),
 }
+
+
+def test_rounded_divisions_of_torch() -> None:
+    """The positions of DETR: floats that are divided by a whole number."""
+    torch = pytest.importorskip("torch")
+
+    class Halves(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return [torch.div(x, 2, rounding_mode=mode) for mode in ("floor", "trunc", None)]
+
+    x = torch.from_numpy(X)
+    session = eqsat_layout.Session(torch.export.export(Halves(), (x,)))
+    for got, wanted in zip(session.run(None, {session.inputs[0].name: X}), Halves()(x), strict=True):
+        np.testing.assert_array_equal(got, wanted.numpy())
 
 
 @pytest.mark.parametrize("what", INDEXED)

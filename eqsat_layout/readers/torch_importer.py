@@ -1,6 +1,7 @@
-"""Indices that count from the end, as ``y[:, -1]``: torch takes them, and TVM's ``take`` reads before the tensor.
+"""TVM's importer of exported programs, where it takes torch's ops for something else.
 
-In: nothing. Out: TVM's importer of exported programs, that counts all of them from the front.
+In: nothing. Out: an importer in which indices that count from the end, as in ``y[:, -1]``, are counted from the front
+(TVM's ``take`` reads before the tensor), and numbers are of the type of the tensor that they divide.
 """
 
 from __future__ import annotations
@@ -28,6 +29,15 @@ class Importer(ExportedProgramImporter):  # type: ignore[misc]
 
     def _index_put(self, node: Any) -> Any:
         return super()._index_put(self._from_the_front(node))
+
+    def _div(self, node: Any) -> Any:
+        """Rounded divisions by a number."""
+        data, number = self.env.get(node.args[0]), node.args[1]
+        is_float = isinstance(data, relax.Expr) and str(data.ty.dtype).startswith(("float", "bfloat"))
+        if not is_float or not isinstance(number, int | float):
+            return super()._div(node)
+        args = (data, relax.const(number, str(data.ty.dtype)), *node.args[2:])
+        return super()._div(SimpleNamespace(args=args, kwargs=node.kwargs))
 
     def _from_the_front(self, node: Any) -> Any:
         """The node, with such indices. A mask is for as many axes as it has."""
