@@ -94,6 +94,14 @@ FAULTS = {
         ),
         blocks=2,
     ),
+    "a fence by another thread than the one that counts": Planted(
+        "race",
+        "if (t == 0) out[b] = 1; if (t == 1) __threadfence(); __syncthreads(); "
+        "if (t == 0 && atomicAdd((int*)x, 1) == 1) s[0] = out[0] + out[1];",
+        "if (t == 1) out[b] = 1; __syncthreads(); "
+        "if (t == 0) { __threadfence(); if (atomicAdd((int*)x, 1) == 1) s[0] = out[0] + out[1]; }",
+        blocks=2,
+    ),
     "a barrier in one warp only": Planted("barrier", "if (t < 32) __syncthreads();", "__syncthreads();"),
     "two barriers of the two branches": Planted(
         "barrier", "if (t < 32) __syncthreads();\nelse __syncthreads();", "__syncthreads();"

@@ -33,7 +33,7 @@ void read_atomic(const void* from, void* to, size_t size) {
 
 void write_atomic(void* to, const void* from, size_t size) { memcpy(to, from, size); }
 
-void fence() { launch.fenced = true; }
+void fence() { current->fenced = true; }
 
 unsigned shared_offset(int line, const void* address) {
   if (!is_shared(address)) fault("range", line, "an address that is not in shared memory is taken as one");

@@ -46,6 +46,7 @@ struct Thread {
   int number, warp, lane;
   bool ended;
   bool sums_are_fenced, writes_unfenced;  // for wgmma, which reads around what threads have written
+  bool fenced;     // what it did until now, for other blocks
   bool waited;     // for the launches in front of this one
   int waits_at;  // a line, where it waits
   Fiber* fiber;
@@ -63,7 +64,7 @@ struct Launch {
   int alive;
   uint32_t epoch;        // counts intervals between barriers of the block, over all blocks
   uint32_t block_start;  // the first of this block
-  bool fenced, acquired;
+  bool acquired;
   bool overlaps;  // with launches in front of it, which a thread may wait for
   bool waited;    // one did
   uint64_t accesses;  // of the thread since it has its turn

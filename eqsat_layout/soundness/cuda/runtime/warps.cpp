@@ -155,7 +155,7 @@ bool is_released(uint32_t epoch) {
 }
 
 void release() {
-  if (launch.fenced) blocks.back().released = true;
+  if (current->fenced) blocks.back().released = true;
 }
 
 void acquire() { launch.acquired = true; }
@@ -213,7 +213,7 @@ bool run_block(void (*body)(), uint64_t seed) {
   random_state = seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(launch.serial) + 1;
   launch.block_start = ++launch.epoch;
   launch.alive = launch.threads;
-  launch.fenced = launch.acquired = false;
+  launch.acquired = false;
   sim_block_index = launch.block;
   blocks.push_back({launch.epoch, false});
   ready.clear();
@@ -227,7 +227,7 @@ bool run_block(void (*body)(), uint64_t seed) {
     warps[i].groups.clear();
   }
   for (Thread& thread : threads) {
-    thread.ended = thread.waited = false;
+    thread.ended = thread.waited = thread.fenced = false;
     thread.sums_are_fenced = thread.writes_unfenced = false;
     thread.products.clear();
     thread.product_groups.clear();
