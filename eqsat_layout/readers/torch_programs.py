@@ -14,6 +14,7 @@ from typing import Any
 from eqsat_layout.readers.archives import checked_archive
 from eqsat_layout.readers.model import Model
 from eqsat_layout.readers.naming import with_names
+from eqsat_layout.readers.torch_importer import importer
 
 
 def program_in(path: Path) -> Any:
@@ -30,16 +31,14 @@ def program_in(path: Path) -> Any:
 
 def from_program(program: Any) -> Model:
     """Raises whatever the frontend raises."""
-    from eqsat_layout.readers.torch_importer import Importer  # TVM's frontend takes long to import
-
     torch = importlib.import_module("torch")
     inputs = tuple(map(str, program.graph_signature.user_inputs))
     if all(tensor.layout == torch.strided for tensor in program.state_dict.values()):
         program = program.run_decompositions()
         _say_types(program)
-    importer = Importer()
-    module = importer.from_exported_program(program, False, False, False, None)
-    names = {made: name for node, made in importer.env.items() if (name := _name(node)) and _is_var(made)}
+    reader = importer()
+    module = reader.from_exported_program(program, False, False, False, None)
+    names = {made: name for node, made in reader.env.items() if (name := _name(node)) and _is_var(made)}
     return Model(with_names(module, names), inputs)
 
 
