@@ -52,6 +52,7 @@ from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stage_of,
 
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined: registers spill
 _LONG = 1 << 16  # iterations of a stage that are worth a note if it is in no fast family
+_MANY_PARTS = 8  # of a concat, beyond which those that pad or transpose are made first: else no part is in vectors
 _JOINS = 2  # one of the vector axis, and one of others
 _SCHEDULED, _OF_HOST = "tirx.is_scheduled", "tirx.is_host_func"
 _NOT_SCHEDULED = " is not scheduled"
@@ -267,7 +268,7 @@ def _may_inline(stage: Stage, consumer: Stage) -> bool:
     if not consumer.simple or consumer.size + len(reads) * stage.size > _LARGEST_BODY:
         return False
     if not consumer.is_reduction:
-        return True
+        return len(consumer.conditions) < _MANY_PARTS or not (stage.conditions or _jumps(stage))
     identity = (
         stage.is_copy
         and all(index.same_as(axis.var) for index, axis in zip(stage.loads[0].indices, stage.axes, strict=False))
@@ -280,6 +281,11 @@ def _may_inline(stage: Stage, consumer: Stage) -> bool:
         reused = any(read.stride(consumer.spatial[-1].var) == 0 for read in reads)
     lane = stage.axes[-1].var
     return not reused and not stage.branches_on(lane)
+
+
+def _jumps(stage: Stage) -> bool:
+    """Neighbours in the result are none in some operand."""
+    return any(load.stride(stage.axes[-1].var) not in (0, 1) for load in stage.loads)
 
 
 def _join_tiles(sch: Any, machine: CpuMachine) -> Any:
