@@ -93,12 +93,14 @@ def _range_legalizer(ordinary: Legalizer) -> Legalizer:
     """A kernel for long ranges, which TVM makes constants of: a few words of a file would fill the memory."""
 
     def legalizer(builder: Any, call: Any) -> Any:
-        if not all(isinstance(end, tirx.IntImm | tirx.FloatImm) for end in call.args):
+        dtype = str(call.ty.dtype)
+        if dtype not in np.sctypeDict or not all(isinstance(end, tirx.IntImm | tirx.FloatImm) for end in call.args):
             return ordinary(builder, call)
-        (start, stop, step), dtype = (end.value for end in call.args), str(call.ty.dtype)
-        extent = math.ceil((stop - start) / step)
-        if extent <= _MOST_COUNTED:
+        start, stop, step = (end.value for end in call.args)
+        count = (stop - start) / step if step else math.nan
+        if not math.isfinite(count) or count <= _MOST_COUNTED:
             return ordinary(builder, call)
+        extent = math.ceil(count)
         wide = "float32" if dtype == "float16" else dtype
         first, second = np.asarray([start, start + step]).astype(dtype).astype(wide)
 

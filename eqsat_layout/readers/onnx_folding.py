@@ -23,8 +23,8 @@ _logger = logging.getLogger("eqsat_layout")
 LARGEST: Final = 1 << 20
 """Elements of what is computed here: shapes, indices and masks are smaller."""
 
-MOST_FOLDED: Final = 1 << 22
-"""Elements of all that is computed here."""
+MOST_FOLDED: Final = 1 << 24
+"""Elements of all that is computed here, and of what it is computed from; Swin takes a tenth."""
 
 MOST_NODES: Final = 1 << 16
 """Of a graph whose functions are written out."""

@@ -16,10 +16,13 @@ import tvm
 from tvm import relax
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.tensor_sizes import MOST_PARTS, UnsafeTensorError, check_extents
+from eqsat_layout.readers.tensor_sizes import UnsafeTensorError, check_extents
 
 MOST_COMPUTED: Final = 1 << 26
 """Elements of all constants that the converters compute: what they compute is small beside the weights."""
+
+MOST_RESULTS: Final = 2048
+"""Of one node: TVM's time grows with their square."""
 
 _DOMAINS: Final = ("", "ai.onnx", "com.microsoft")
 """Whose ops the converters mean; functions of other domains are written out before."""
@@ -31,8 +34,9 @@ def named(name: str, op: str) -> str:
 
 
 def check_order(graph: Any, known: Iterable[str] = ()) -> None:
-    """:class:`EqsatError` unless each node reads what is made before it, and each name is made once."""
-    made = {"", *known, *(tensor.name for tensor in graph.initializer), *(value.name for value in graph.input)}
+    """:class:`EqsatError` unless each node reads what is made before it, and no name is made twice in a graph."""
+    own = {*(tensor.name for tensor in graph.initializer), *(value.name for value in graph.input)}
+    made = {"", *known, *own}
     sparse = [tensor.values.name for tensor in graph.sparse_initializer]
     if sparse:
         raise EqsatError(f"tensor {sparse[0]!r} is sparse, which is not known here")
@@ -45,11 +49,12 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
             check_order(inner, made)
         if any(attribute.HasField("sparse_tensor") for attribute in node.attribute):
             raise EqsatError(f"{what} holds a sparse tensor, which is not known here")
-        if len(node.output) > MOST_PARTS:
-            raise EqsatError(f"{what} has {len(node.output)} results, more than {MOST_PARTS}")
-        twice = next((name for name in node.output if name and name in made), None)
+        if len(node.output) > MOST_RESULTS:
+            raise EqsatError(f"{what} has {len(node.output)} results, more than {MOST_RESULTS}")
+        twice = next((name for name in node.output if name and name in own), None)
         if twice is not None:
             raise EqsatError(f"{what} makes {twice!r}, which is made already")
+        own.update(node.output)
         made.update(node.output)
     for value in graph.output:
         if value.name not in made:

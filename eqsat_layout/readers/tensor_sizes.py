@@ -19,8 +19,8 @@ MOST_BYTES: Final = 1 << 40
 MOST_AXES: Final = 64
 """As NumPy has them."""
 
-MOST_PARTS: Final = 2048
-"""Of a tuple: TVM's time grows with their square wherever it looks at the type of an item."""
+MOST_PARTS: Final = 1 << 14
+"""Of a tuple, as large as those of all weights of a network: TVM's time grows with their square where all are used."""
 
 
 class UnsafeTensorError(ValueError):
