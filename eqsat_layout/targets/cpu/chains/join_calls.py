@@ -77,6 +77,7 @@ class _CallJoiner:
     kept: Callable[[Any], object]
     _kernels: dict[Any, _Kernel | None] = field(default_factory=dict)
     _gains: dict[Any, float | None] = field(default_factory=dict)
+    _padded: dict[Any, Chain | None] = field(default_factory=dict)
     _made: dict[Any, Any] = field(default_factory=dict)
 
     def joined(self, function: Any) -> dict[Any, Any]:
@@ -135,6 +136,13 @@ class _CallJoiner:
 
     def _with_pads_first(self, window: Sequence[Call]) -> Chain | None:
         """The chain of a window that pads what it has made; ``None`` where the pad can't be moved."""
+        return self._once(self._padded, window_key(window), window, lambda: self._new_with_pads_first(window))
+
+    def _new_with_pads_first(self, window: Sequence[Call]) -> Chain | None:
+        last, places = self._kernel(window[-1]), inner_calls(window)[-1]
+        if len(window) > 2 and last is not None and _is_read_by_reductions(last, places):
+            chain = self._with_pads_first(window[:-1])
+            return chain and chain.then(last.chain, _operands(last, places))
         function = one_function(self.mod, window)
         sch = function and pads_first(new_schedule(function))
         return chain_of(stages_of(sch), has_pads=True) if sch else None
@@ -213,9 +221,24 @@ def _is_line(window: Sequence[Call]) -> bool:
 def _chain_of_kernels(window: Sequence[Call], kernels: Sequence[_Kernel]) -> Chain:
     chain = kernels[0].chain
     for places, kernel in zip(inner_calls(window)[1:], kernels[1:], strict=True):
-        operands = [param for param, place in zip(kernel.params, places, strict=False) if place is not None]
-        chain = chain.then(kernel.chain, operands)
+        chain = chain.then(kernel.chain, _operands(kernel, places))
     return chain
+
+
+def _operands(kernel: _Kernel, places: Sequence[int | None]) -> list[Any]:
+    """The parameters that get what calls of the window make."""
+    return [param for param, place in zip(kernel.params, places, strict=False) if place is not None]
+
+
+def _is_read_by_reductions(kernel: _Kernel, places: Sequence[int | None]) -> bool:
+    """What comes before goes to reductions without pads: they stay stages of their own, whatever makes it."""
+    operands = _operands(kernel, places)
+    readers = [
+        stage
+        for stage in kernel.chain.stages
+        if any(load.buffer.same_as(operand) for load in stage.loads for operand in operands)
+    ]
+    return all(stage.is_reduction for stage in readers) and not any(stage.conditions for stage in kernel.chain.stages)
 
 
 def _pads_elementwise(chain: Chain) -> bool:

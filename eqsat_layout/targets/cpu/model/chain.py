@@ -90,6 +90,18 @@ class Chain:
         sources = (link.source for number in self.epilogues for link in self.links[number])
         return frozenset(source for source in sources if source is not None)
 
+    @cached_property
+    def padded(self) -> frozenset[int]:
+        """Stages of which a pad is made: the reduction, and what is elementwise between it and the pad."""
+        found: set[int] = set()
+        waiting = [n for n, stage in enumerate(self.stages) if stage.conditions]
+        while waiting:
+            number = waiting.pop()
+            sources = {link.source for link in self.links[number]} - {None} - found
+            found |= sources  # type: ignore[arg-type]
+            waiting += [n for n in sources if n is not None and not self.stages[n].is_reduction]
+        return frozenset(found)
+
     @property
     def passes(self) -> int:
         """Stages that have loops of their own."""
@@ -105,7 +117,7 @@ class Chain:
             return link if link.source is None else replace(link, source=link.source + before)
 
         links = tuple(tuple(map(moved, links)) for links in other.links)
-        return Chain(self.stages + other.stages, self.links + links)
+        return Chain(self.stages + other.stages, self.links + links, self.has_pads)
 
 
 def chain_of(stages: Sequence[Stage], *, has_pads: bool = False) -> Chain:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,14 +109,14 @@ class ChainModel:
         return best
 
     def may_gain_with_pads_first(self, chain: Chain, nanoseconds: float) -> bool:
-        """Whether some tiles may take clearly less time. The pads are not moved yet: that only adds work."""
+        """Whether some tiles may take clearly less time. The pads are not moved yet: that only adds copies."""
         sizes = [full_extents(stage) for stage in chain.stages]
         cycles = [self._cycles_of(stage, size, joined=True) for stage, size in zip(chain.stages, sizes, strict=True)]
         known = [count for count in cycles if count is not None]
         if nanoseconds < _SHORTEST or len(known) < len(cycles):
             return False
         each = [count / math.prod(size) for count, size in zip(known, sizes, strict=True)]
-        return min(self._bounds(chain, list(_tiles(chain.last)), each)) < _PADDED_GAIN * nanoseconds
+        return min(self._bounds(chain, list(_tiles(chain.last)), each, chain.padded)) < _PADDED_GAIN * nanoseconds
 
     def nanoseconds(self, chain: Chain, tile: Extents) -> float | None:
         """The time; ``None`` if a stage has no tile of registers."""
@@ -129,13 +129,20 @@ class ChainModel:
         known = [count for count in cycles if count is not None]
         return float(self._total(chain, tiles, needed, sum(known))[0]) if len(known) == len(cycles) else None
 
-    def _bounds(self, chain: Chain, given: Sequence[Extents], cycles: Sequence[float] | None = None) -> list[float]:
+    def _bounds(
+        self,
+        chain: Chain,
+        given: Sequence[Extents],
+        cycles: Sequence[float] | None = None,
+        widened: Container[int] = (),
+    ) -> list[float]:
         """For each tile no more than its time; infinite where it is none of use.
 
-        ``cycles``: of one core for an element of each stage, where more is known than the peak.
+        ``cycles``: of one core for an element of each stage, where more is known than the peak. ``widened``: stages
+        that will make the borders of what they make, too.
         """
         tiles = as_arrays(given)
-        needed = self._needs.of_chain(chain, tiles)
+        needed = self._needs.of_chain(chain, tiles, widened)
         if needed is None:
             return [math.inf] * len(given)
         best = 1 / (self._machine.fma_units * self._machine.lanes(chain.last.write.element_bytes))

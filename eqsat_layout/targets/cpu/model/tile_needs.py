@@ -6,7 +6,7 @@ the extents that a tile needs along each axis, and what these read of each opera
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -39,8 +39,11 @@ class TileNeeds:
     def __init__(self) -> None:
         self._regions: dict[int, tuple[Stage, list[list[_Span]]]] = {}
 
-    def of_chain(self, chain: Chain, tiles: Sizes) -> list[Sizes] | None:
-        """Of every stage; ``None`` where one is not read as its axes are, or not at all."""
+    def of_chain(self, chain: Chain, tiles: Sizes, widened: Container[int] = ()) -> list[Sizes] | None:
+        """Of every stage; ``None`` where one is not read as its axes are, or not at all.
+
+        ``widened``: stages that will make whatever is asked of them, beyond their axes too.
+        """
         needed: list[Sizes | None] = [None] * len(chain.stages)
         needed[-1] = tiles
         for number in range(len(chain.stages) - 1, -1, -1):
@@ -55,10 +58,10 @@ class TileNeeds:
                 if len(region) != len(full):
                     return None
                 before = needed[link.source] or (np.ones(1, np.int64),) * len(full)
-                needed[link.source] = tuple(
-                    np.minimum(most, np.maximum(size, known))
-                    for most, size, known in zip(full, region, before, strict=True)
-                )
+                asked = [np.maximum(size, known) for size, known in zip(region, before, strict=True)]
+                if link.source not in widened:
+                    asked = [np.minimum(most, size) for most, size in zip(full, asked, strict=True)]
+                needed[link.source] = tuple(asked)
         return [extents for extents in needed if extents is not None]
 
     def of_loads(self, stage: Stage, extents: Sizes) -> list[Sizes]:
