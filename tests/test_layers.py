@@ -81,6 +81,9 @@ def imports_of(path: Path, modules: set[str]) -> Iterator[Import]:
             yield Import(name_of(path), module, is_lazy)
 
 
+pytestmark = pytest.mark.xdist_group("layers")  # what imports what is read once
+
+
 @pytest.fixture(scope="module")
 def imports() -> list[Import]:
     paths = sorted(ROOT.rglob("*.py"))
