@@ -50,14 +50,14 @@ def check(made: RandomProgram, seed: int) -> Any:
     return found
 
 
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", range(2))
 def test_random_programs_give_the_same_numbers(part: int) -> None:
     """The same programs every time."""
     found = [check(make_program(Choices.of_seed(seed)), seed) for seed in range(part * 15, part * 15 + 15)]
     assert sum(one is not None for one in found) > 10
 
 
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", range(2))
 def test_random_networks_give_the_same_numbers_in_images(part: int) -> None:
     own = target(ADRENO)
     assert isinstance(own, OpenClTarget)
