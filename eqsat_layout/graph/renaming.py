@@ -1,6 +1,6 @@
 """Functions under other names.
 
-In: a Relax function, and global variables by the ones that take their place. Out: the function that calls those.
+In: a Relax function, and by global variable the one that takes its place. Out: the function that calls those.
 """
 
 from __future__ import annotations
@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import tvm
 from tvm import relax
+
+
+def variable_like(var: Any, name: str) -> Any:
+    """A global variable of that name for a function of the same type."""
+    found = tvm.ir.GlobalVar(name)
+    relax.expr._update_type(found, var.ty)
+    return found
 
 
 def renamed(function: Any, names: Mapping[Any, Any]) -> Any:

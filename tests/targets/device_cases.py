@@ -12,7 +12,7 @@ import numpy as np
 import tvm
 from compare import machine
 from programs import constant, program
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.script import tirx as T
 
@@ -242,6 +242,27 @@ def sorts(builder: Any, x: Any) -> Any:
     pairs = [builder.emit(relax.TupleGetItem(pair, i)) for pair in (top, least) for i in range(2)]
     sorted_ = (op.sort(x), op.sort(x, 0, True), op.argsort(y, 1), op.argsort(y, -1, True, "int64"))
     return (*map(builder.emit, sorted_), *pairs)
+
+
+def odd_names() -> tvm.IRModule:
+    """Kernels whose names are no words of C, or too long for a file's, and then the same in the beginning."""
+    builder = relax.BlockBuilder()
+    value: Any = relax.Var("x", relax.TensorType((6, 4), "float32"))
+    with builder.function("main", [value]):
+        with builder.dataflow():
+            for number, name in enumerate(("3 of a-kind", "é.v1", *(f"{'long_' * 60}{n}" for n in "ab"))):
+                kernel = _turned(tuple(map(int, value.ty.shape)), number)
+                type_of_result = relax.TensorType(value.ty.shape.values[::-1], "float32")
+                value = builder.emit(relax.call_tir(builder.add_func(kernel, name), [value], type_of_result))
+            result = builder.emit_output(value)
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def _turned(shape: tuple[int, ...], number: int) -> tirx.PrimFunc:
+    x = te.placeholder(shape, "float32", "x")
+    y = te.compute(shape[::-1], lambda i, j: x[j, i] * 2.0 + float(number))
+    return te.create_prim_func([x, y]).without_attr("global_symbol")
 
 
 WITHOUT_NUMBERS: Final = (

@@ -23,6 +23,7 @@ from tvm import relax, tirx
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.graph.public_names import is_public
+from eqsat_layout.graph.renaming import variable_like
 from eqsat_layout.tir.structural import structural_map
 from eqsat_layout.validation.exact import exact_results
 from eqsat_layout.validation.inputs import NORMAL, SPECIAL, WHOLE, Draw, flat
@@ -216,19 +217,13 @@ def joined(modules: Sequence[Any]) -> Any:
                 if key in kernels:
                     names[name] = kernels[key]
                     continue
-            names[name] = _variable(f"{side}_{name}", global_var)
+            names[name] = variable_like(global_var, f"{side}_{name}")
             if key is not None:
                 kernels[key] = names[name]
             added.append((names[name], function))
         for variable, function in added:
             functions[variable] = _renamed(function, str(variable.name_hint), names)
     return tvm.IRModule(functions)
-
-
-def _variable(name: str, like: Any) -> Any:
-    variable = tvm.ir.GlobalVar(name)
-    relax.expr._update_type(variable, like.ty)
-    return variable
 
 
 def _renamed(function: Any, name: str, names: dict[str, Any]) -> Any:

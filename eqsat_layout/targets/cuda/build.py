@@ -28,6 +28,7 @@ from eqsat_layout.targets.cuda.kernels.window_kernel import window_kernel
 from eqsat_layout.targets.cuda.lowering import lowered
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.gpu.host.program import host_plan
+from eqsat_layout.targets.gpu.kernel_names import with_kernel_names
 from eqsat_layout.targets.gpu.kernels.families import Family, of_first_family
 from eqsat_layout.targets.gpu.kernels.functions import with_work_items
 from eqsat_layout.targets.gpu.kernels.serial import in_one_work_item
@@ -45,7 +46,7 @@ def build(
 
     ``approx``: products may run on tensor cores, which add up in another order and, of float32, cut operands to parts.
     """
-    mod = without_libraries(mod)
+    mod = with_kernel_names(without_libraries(mod))
     launched, views = launched_and_views(mod)
     arch = str(target.attrs["arch"])
     overlaps = has_dependent_launch(arch)

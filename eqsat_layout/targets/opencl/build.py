@@ -16,6 +16,7 @@ import tvm
 from eqsat_layout.errors import TargetError
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.gpu.host.program import host_plan
+from eqsat_layout.targets.gpu.kernel_names import with_kernel_names
 from eqsat_layout.targets.gpu.kernels.families import of_first_family
 from eqsat_layout.targets.gpu.kernels.functions import with_work_items
 from eqsat_layout.targets.gpu.kernels.nests import Nest
@@ -43,7 +44,7 @@ def build(
     mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes, *, in_order: bool = True
 ) -> OpenClProgram:
     """What no work items are found for runs in one, and a note says so. ``in_order``: sums are added up as stated."""
-    mod = without_libraries(mod)
+    mod = with_kernel_names(without_libraries(mod))
     launched, views = launched_and_views(mod)
     return _program(mod, views, lowered(_kernels(launched, profile, notes, in_order), target))
 
@@ -52,7 +53,7 @@ def build_library(
     mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes, *, in_order: bool = True
 ) -> OpenClLibrary:
     """The same for TVM's virtual machine, on the host that the target names."""
-    mod = without_libraries(mod)
+    mod = with_kernel_names(without_libraries(mod))
     launched, views = launched_and_views(mod)
     machine = for_virtual_machine(mod, views, target)
     called, host = called_by_machine(machine)

@@ -21,6 +21,7 @@ from targets.device_cases import (
     functions,
     narrow_arithmetic,
     nn,
+    odd_names,
     of_symbolic_size,
     sorts,
 )
@@ -135,6 +136,11 @@ def test_functions_have_the_names_of_the_language() -> None:
 
 def test_sorts() -> None:
     check(program(sorts, (5, 40)))
+
+
+def test_kernels_may_have_any_name() -> None:
+    """PoCL ended the process at one of more than 255 characters: groups are called by all that is in them."""
+    check(odd_names())
 
 
 def test_bounds_of_what_is_no_number() -> None:
