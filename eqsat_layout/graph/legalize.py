@@ -16,6 +16,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from eqsat_layout.errors import LayoutError
+from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.maps import outer_stride, parse_layout_name
 
 _CONVOLUTIONS: Final = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
@@ -36,7 +37,7 @@ REFUSALS: Final = (AssertionError, AttributeError, LookupError, RuntimeError, Ty
 
 def legalize(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` with its Relax ops as ``call_tir``; ops without a legalisation stay. Never raises for an op."""
-    names = _op_names(mod)
+    names = ops_in(mod)
     legalizers: dict[str, Legalizer] = {}
     for name in names:
         ordinary = tvm.ir.Op.get(name).get_attr("FLegalize")  # has_attr says yes for every op
@@ -55,27 +56,19 @@ def legalize(mod: tvm.IRModule) -> tvm.IRModule:
     return result
 
 
-def _op_names(mod: tvm.IRModule) -> list[str]:
-    found: set[str] = set()
-
-    def note(expr: Any) -> None:
-        if isinstance(expr, tvm.ir.Call) and isinstance(expr.op, tvm.ir.Op) and expr.op.name.startswith("relax."):
-            found.add(expr.op.name)
-
-    for function in mod.functions.values():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, note)
-    return sorted(found)
-
-
 def _forgiving(legalizer: Legalizer) -> Legalizer:
-    """A legalizer of TVM's, but a call that it can't do stays a call."""
+    """A legalizer of TVM's, but a call that it can't do stays a call.
+
+    So does one whose result is none: TVM's median over several axes is a tensor by its type, and a pair as legalised.
+    """
 
     def attempt(builder: Any, call: Any) -> Any:
         try:
-            return legalizer(builder, call)
+            made = builder.normalize(legalizer(builder, call))
         except REFUSALS:
             return call
+        is_tuple = [isinstance(one.ty, relax.TupleType) for one in (made, call)]
+        return made if is_tuple[0] == is_tuple[1] else call
 
     return attempt
 

@@ -194,7 +194,8 @@ def legalise_calls(calls: Sequence[Any]) -> list[Legalised]:
         types.append(_add_function(builder, f"f{i}", params, Template(call).over(params)))
     mod: Any = legalize(builder.finalize()) if any(ty is not None for ty in types) else None
     return [
-        Legalised() if ty is None else Legalised(_single_primfunc(mod[f"f{i}"], mod), ty) for i, ty in enumerate(types)
+        Legalised() if ty is None else Legalised(_single_primfunc(mod[f"f{i}"], mod, ty), ty)
+        for i, ty in enumerate(types)
     ]
 
 
@@ -211,14 +212,19 @@ def _add_function(builder: Any, name: str, params: list[Any], call: Any) -> Any:
     return call.ty
 
 
-def _single_primfunc(function: Any, mod: Any) -> Any:
-    """The PrimFunc, if the function is exactly one call of one over its parameters in order."""
+def _single_primfunc(function: Any, mod: Any, ty: Any) -> Any:
+    """The PrimFunc, if the function is exactly one call of one over its parameters in order, for results of that type.
+
+    TVM's variance of int8 is int8 by its type, and int64 as it is legalised.
+    """
     bindings = [b for block in function.body.blocks for b in block.bindings]
     calls = [b.value for b in bindings if isinstance(b.value, ir.Call)]
     if len(calls) != 1 or any(not isinstance(b.value, ir.Call | ir.Var) for b in bindings):
         return None
     (call,) = calls
     if not isinstance(call.op, ir.Op) or call.op.name != "relax.call_tir" or len(call.args) != 2:
+        return None
+    if _kinds(call.ty) != _kinds(ty):
         return None
     operands = list(call.args[1].fields)
     if len(operands) != len(function.params):
@@ -227,6 +233,13 @@ def _single_primfunc(function: Any, mod: Any) -> Any:
         return None
     func = mod[call.args[0]]
     return func if isinstance(func, tirx.PrimFunc) else None
+
+
+def _kinds(ty: Any) -> Any:
+    """The dtype and the rank of a tensor, those of all fields of a tuple."""
+    if isinstance(ty, relax.TupleType):
+        return [_kinds(field) for field in ty.fields]
+    return (str(ty.dtype), int(ty.ndim)) if isinstance(ty, relax.TensorType) else None
 
 
 def _analysed(raw: Signature, func: Any, frozen: Frozen | None, where: str) -> Signature:

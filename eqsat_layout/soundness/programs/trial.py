@@ -35,6 +35,7 @@ from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
 from eqsat_layout.soundness.programs.on_targets import TargetPair, running
 from eqsat_layout.soundness.programs.outcomes import FAILED, NOISY, REFUSED, SAME, UNCHANGED, UNRUN, ProgramOutcome
+from eqsat_layout.targets.opencl.host.device import HalfPrecisionError
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.validation.inputs import NORMAL, SPECIAL, WHOLE
 from eqsat_layout.validation.results import last_line
@@ -110,7 +111,7 @@ def _checked(program: RandomProgram, seed: int, clock: Clock, optimizer: Optimiz
         try:
             Pair(mod, mod)
         except Exception as own:
-            return ProgramOutcome(UNRUN, text=_without_numbers(f"TVM can't build the input: {last_line(own)[:150]}"))
+            return _not_built(own)
         return _raised("building the optimised module", error)
     with clock.stage("run"):
         try:
@@ -132,19 +133,34 @@ def _checked_on(
     except (LayoutError, TargetError) as error:
         return ProgramOutcome(REFUSED, text=_without_numbers(str(error)))
     except Exception as error:
+        try:
+            Pair(program.module, program.module)
+        except Exception as stock:
+            return _not_built(stock)
         return _raised("compile", error)
     try:
         with clock.stage("build"):
-            pair = TargetPair(program.module, running(executable, own, seed))
+            device = running(executable, own, seed)
+    except HalfPrecisionError as error:
+        return ProgramOutcome(UNRUN, text=_without_numbers(str(error)))
     except TargetError:  # there is no device for it here, which is no property of the program
         raise
     except Exception as error:
-        return ProgramOutcome(UNRUN, text=_without_numbers(f"TVM can't build the input: {last_line(error)[:150]}"))
+        return _raised("building for the target", error)
+    try:
+        with clock.stage("build"):
+            pair = TargetPair(program.module, device)
+    except Exception as error:
+        return _not_built(error)
     with clock.stage("run"):
         try:
             return _compared(program, pair, seed)
         except UnrunError as error:
             return ProgramOutcome(UNRUN, text=_without_numbers(f"TVM can't run the input: {str(error)[:150]}"))
+
+
+def _not_built(error: BaseException) -> ProgramOutcome:
+    return ProgramOutcome(UNRUN, text=_without_numbers(f"TVM can't build the input: {last_line(error)[:150]}"))
 
 
 def _optimized(mod: Any, optimizer: Optimizer, threads: int) -> list[Any]:

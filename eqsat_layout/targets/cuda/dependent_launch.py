@@ -39,7 +39,8 @@ def knowing_constants(mod: tvm.IRModule, functions: Mapping[str, Any]) -> dict[s
     calls: dict[str, list[Call]] = {name: [] for name in functions}
     for _, func in mod.functions_items():
         for call in calls_of(func)[0] if isinstance(func, relax.Function) else ():
-            calls[str(call.callee.name_hint)].append(call)
+            if (name := str(call.callee.name_hint)) in calls:  # not those that only look at memory in another way
+                calls[name].append(call)
     return {name: func.with_attr(_CONSTANTS, _constants(func, calls[name])) for name, func in functions.items()}
 
 

@@ -17,7 +17,12 @@ from eqsat_layout.targets.gpu.host.runner import Array, Runner, Started, Symbols
 from eqsat_layout.targets.gpu.host.sizes import value_of
 from eqsat_layout.targets.opencl.host.pocl import mend
 
+_HALF: Final = "cl_khr_fp16"
 _NO_PYOPENCL: Final = 'OpenCL programs run here through pyopencl: pip install "eqsat-layout[opencl]"'
+
+
+class HalfPrecisionError(TargetError):
+    """A program computes in half precision, which the device does not."""
 
 
 class OpenClDevice(Runner):
@@ -69,6 +74,13 @@ class OpenClDevice(Runner):
 
     def _built(self, sources: Mapping[str, str]) -> dict[str, Any]:
         found: dict[str, Any] = {}
+        (device,) = self._context.devices
+        halves = [name for name, source in sources.items() if _HALF in source]
+        if halves and _HALF not in device.extensions:
+            raise HalfPrecisionError(
+                f"kernel {halves[0]} computes in half precision ({_HALF}), which {device.name} does not: "
+                'compile for a profile that stores halves only, {"kind": "opencl", "profile": "pocl"}'
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", self._cl.CompilerWarning)
             for name, source in sources.items():
