@@ -11,6 +11,7 @@ from tvm import relax
 
 from eqsat_layout.graph import legalize as legalize_module
 from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.maps import index_map_from_names
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 from eqsat_layout.tir.index_map import to_tvm
@@ -203,3 +204,12 @@ def test_a_long_range_is_a_kernel_and_not_a_constant(make_module, start, stop, s
     assert "call_tir" in legal["main"].script(show_meta=False)
     stock, ours = (relax.VirtualMachine(tvm.compile(one, "llvm"), tvm.cpu())["main"]().numpy() for one in (mod, legal))
     assert stock.tobytes() == ours.tobytes()
+
+
+def test_results_of_another_dtype_than_stated_are_no_kernel() -> None:
+    """TVM's variance of int8 is int8 by its type, and int64 as legalised: 8 bytes were written where there was one."""
+    calls = [
+        made(relax.Var("x", relax.TensorType((4, 6), "int8")), 1)
+        for made in (relax.op.variance, relax.op.mean, relax.op.max)
+    ]
+    assert [found.func is None for found in legalise_calls(calls)] == [True, True, False]

@@ -230,7 +230,13 @@ def functions(builder: Any, x: Any) -> Any:
     return tuple(builder.emit(make(x)) for make in (*found, op.sinh, op.tan, op.tanh))
 
 
-def constant_like(x: Any, value: int) -> Any:
+def half_functions(builder: Any, x: Any) -> Any:
+    """Some that devices do not have for halves."""
+    made = (op.round(x), op.atanh(op.multiply(x, constant_like(x, 0.125))), op.mod(x, constant_like(x, 3)))
+    return tuple(map(builder.emit, made))
+
+
+def constant_like(x: Any, value: float) -> Any:
     return relax.const(value, str(x.ty.dtype))
 
 

@@ -15,6 +15,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
+from eqsat_layout.targets.cuda.half_functions import half_functions
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.lowered import Lowered, device_part
@@ -57,6 +58,7 @@ def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target, constants:
         tirx.transform.BF16StorageLegalize(),
         tirx.transform.LowerWarpMemory(),
         tirx.transform.StmtSimplify(),
+        half_functions(),
         tirx.transform.LowerIntrin(),
         narrow_integers(_CONVERSIONS),
         float_bounds(),

@@ -19,6 +19,7 @@ from targets.device_cases import (
     concat,
     first_layer,
     functions,
+    half_functions,
     narrow_arithmetic,
     nn,
     odd_names,
@@ -136,6 +137,11 @@ def test_functions_have_the_names_of_the_language() -> None:
 
 def test_sorts() -> None:
     check(program(sorts, (5, 40)))
+
+
+def test_functions_of_halves() -> None:
+    """CUDA C++ has no hnearbyint, which TVM writes, nor a remainder of halves."""
+    check(program(half_functions, (70,), dtype="float16"))
 
 
 def test_kernels_may_have_any_name() -> None:
