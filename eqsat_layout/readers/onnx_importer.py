@@ -15,8 +15,9 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers import onnx_recurrent
+from eqsat_layout.readers import onnx_mends, onnx_recurrent
 from eqsat_layout.readers.onnx_graphs import Budget, named
+from eqsat_layout.readers.onnx_types import check_results
 
 
 class Importer(ONNXGraphImporter):  # type: ignore[misc]
@@ -52,7 +53,16 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             attrs = _with_tensor(attrs)
         if op_name in onnx_recurrent.KINDS:
             return onnx_recurrent.converted(self.bb, op_name, inputs, attrs)
-        return super()._convert_operator(op_name, inputs, attrs, opset)
+        onnx_mends.check_attributes(op_name, attrs, opset)
+        convert = super()._convert_operator
+        inputs = onnx_mends.mended_inputs(self.bb, op_name, inputs, attrs, opset)
+        return onnx_mends.converted(
+            self.bb, op_name, inputs, attrs, lambda given: convert(op_name, given, attrs, opset)
+        )
+
+    def check_results(self, model: Any) -> None:
+        """:class:`EqsatError` where what was made of a node is of another type than ONNX says."""
+        check_results(model, self._nodes)
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         nodes = [node for node in graph.node if node.op_type not in onnx_recurrent.KINDS]
