@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from fractions import Fraction
 from functools import cache
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.resizing import cut, made_longer
 
 _WITHOUT_EFFECT: Final = ("seed", "storage_order", "saturate", "stash_type")
 """Attributes that change nothing of what is converted: of dropout, of indices, of 8-bit floats, of precision."""
@@ -140,8 +140,13 @@ def _counted_from_the_start(builder: relax.BlockBuilder, inputs: Any) -> Any:
     return [data, *inside, axes, steps]
 
 
-LARGEST_PART: Final = 256
-"""The data is made longer to a multiple of at most this, of which a scale makes a whole number."""
+def _to_sizes(inputs: Any, sizes: list[Any], convert: Any) -> Any:
+    """The converter takes numbers only; they stand in its call as they are."""
+    numbers = [int(size) if isinstance(size, tirx.IntImm) else 1 for size in sizes]
+    made = convert(type(inputs)([*list(inputs)[:3], relax.const(np.array(numbers), "int64")]))
+    is_known = all(isinstance(size, tirx.IntImm) for size in sizes[2:])
+    return made if is_known else relax.Call(made.op, [made.args[0], relax.ShapeExpr(sizes[2:])], made.attrs)
+
 
 _SCALED: Final = ("half_pixel", "pytorch_half_pixel", "asymmetric")
 """Where places of the result lie by the scale; else by the sizes, which is what TVM goes by always."""
@@ -149,33 +154,16 @@ _SCALED: Final = ("half_pixel", "pytorch_half_pixel", "asymmetric")
 
 def _resized(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any], convert: Any) -> Any:
     """By the scale as it is given, also where an extent times it is not whole: a part of what longer data gives."""
-    scales = inputs[2] if len(inputs) > 2 else None
+    scales, sizes = inputs[2], inputs[3]
+    if isinstance(sizes, relax.ShapeExpr) and len(sizes.values) == 4:
+        return _to_sizes(inputs, list(sizes.values), convert)
     mode = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
     if not isinstance(scales, tvm.ir.GenericConst) or mode == "align_corners":
         return convert(inputs)
-    data = inputs[0]
-    begin, end, longer = [], [], data
-    for axis, (extent, scale) in enumerate(zip(list(data.ty.shape), scales.value.numpy().tolist(), strict=True)):
-        ratio = Fraction(scale).limit_denominator(LARGEST_PART)
-        whole = ratio.denominator == 1 or (isinstance(extent, tirx.IntImm) and int(extent) % ratio.denominator == 0)
-        if whole and np.float32(ratio) == np.float32(scale):
-            continue
-        if np.float32(ratio) != np.float32(scale) or mode not in _SCALED or attributes.get("exclude_outside"):
-            raise EqsatError(
-                f"Resize ({mode}) of {extent} elements by {scale:g}, which gives no whole number, is not done"
-            )
-        parts = tirx.ceildiv(extent, ratio.denominator)
-        indices = builder.emit(relax.op.arange(0, parts * ratio.denominator, 1, "int64"))
-        last = relax.op.minimum(indices, _number(builder, extent - 1))
-        longer = builder.emit(relax.op.take(longer, builder.emit(last), axis=axis))
-        begin.append(axis)
-        end.append(tirx.floordiv(extent * ratio.numerator, ratio.denominator))
-    if not begin:
+    if mode not in _SCALED or attributes.get("exclude_outside"):
+        sizes = zip(list(inputs[0].ty.shape), scales.value.numpy().tolist(), strict=True)
+        if not all(isinstance(e, tirx.IntImm) and float(int(e) * scale).is_integer() for e, scale in sizes):
+            raise EqsatError(f"Resize ({mode}) by {scales.value.numpy()}, which may give no whole number, is not done")
         return convert(inputs)
-    made = builder.emit(builder.normalize(convert(type(inputs)([longer, *list(inputs)[1:]]))))
-    return relax.op.strided_slice(made, begin, [0] * len(begin), end, assume_inbound=True)
-
-
-def _number(builder: relax.BlockBuilder, value: Any) -> Any:
-    """A size as a tensor of one element."""
-    return builder.emit(relax.op.shape_to_tensor(builder.emit(relax.ShapeExpr([value]))))
+    longer, ends = made_longer(builder, inputs[0], scales.value.numpy().tolist())
+    return cut(builder, convert(type(inputs)([longer, *list(inputs)[1:]])), ends)
