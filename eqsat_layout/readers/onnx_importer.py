@@ -75,6 +75,11 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             raise EqsatError(f"tensor {tensor.name!r}: {said_by(error)}") from error
 
     def _parse_graph_input(self, graph: Any) -> None:
+        for value in graph.input:
+            if value.type.tensor_type.elem_type == _STRING:
+                raise EqsatError(
+                    f"input {value.name!r} holds text, which is not done: give numbers (the words' indices)"
+                )
         super()._parse_graph_input(graph)
         self._given = set(self._inputs.values())
 
@@ -85,6 +90,9 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         finally:
             self._is_inside = outside
 
+
+_STRING: Final = 8
+"""ONNX's number of that type of elements."""
 
 _NUMBERS: Final = {"value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64"}
 

@@ -133,3 +133,10 @@ def test_attributes_that_no_converter_looks_at_are_refused(
     given = {name: constants[name] for name in inputs if name in constants}
     with pytest.raises(EqsatError, match=f"'this'.*{said}"):
         eqsat_layout.plan(model([one], {"x": ("float32", [1, 2, 5, 7])}, ["y"], **given))
+
+
+def test_inputs_of_text_are_refused_by_their_name() -> None:
+    given = model([node("Identity", ["words"], ["y"])], {"words": ("float32", [2])}, ["y"])
+    given.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.STRING
+    with pytest.raises(EqsatError, match="'words' holds text"):
+        eqsat_layout.plan(given)
