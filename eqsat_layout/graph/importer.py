@@ -12,6 +12,7 @@ from typing import Any, Final
 import tvm_ffi
 from tvm import ir, relax, tirx
 
+from eqsat_layout.errors import LayoutError
 from eqsat_layout.graph.frozen import DesiredLayouts, FrozenLayouts
 from eqsat_layout.graph.graph import Graph, Lifted, Node, Program, TensorType
 from eqsat_layout.graph.overwriting import functions_that_overwrite
@@ -52,10 +53,9 @@ def import_module(
         frozen = FrozenLayouts.of_function(str(global_var.name_hint), function, desired_layouts, notes, memories)
         for position, block in enumerate(function.body.blocks):
             if isinstance(block, relax.DataflowBlock):
-                name = str(global_var.name_hint)
-                graphs.extend(
-                    _DataflowReader(name, position, list(block.bindings), table, frozen, types.fresh()).regions()
-                )
+                name, own = str(global_var.name_hint), types.fresh()
+                graphs.extend(_DataflowReader(name, position, list(block.bindings), table, frozen, own).regions())
+                notes.extend(f"{name}: ops on a tensor of such a size stay as they are: {why}" for why in own.refused)
         frozen.check_all_used()
     return Program(graphs, table.finish(), notes)
 
@@ -67,11 +67,15 @@ def has_several_devices(mod: Any) -> bool:
 
 
 class TensorTypes:
-    """Reads Relax types. ``symbols`` collects the symbolic variables met, by name; ``memories`` are known by scope."""
+    """Reads Relax types. ``symbols`` collects the symbolic variables met, by name; ``memories`` are known by scope.
+
+    ``refused`` collects why extents are not understood.
+    """
 
     def __init__(self, memories: Mapping[str, Memory] | None = None) -> None:
         self._memories = memories or {}
         self.symbols: dict[str, Any] = {}
+        self.refused: dict[str, None] = {}
         self._variables: dict[str, tuple[str, ...]] = {}
         self._known: dict[Any, TensorType | None] = {}
 
@@ -108,12 +112,16 @@ class TensorTypes:
         return None if fmt is None else TensorType(plain.shape, plain.dtype, scope, fmt.separators)
 
     def _symbolic(self, expr: Any) -> Any:
-        """Text of a symbolic extent, or None where its name already means another variable."""
+        """Text of a symbolic extent; None where its name already means another variable, or it is no arithmetic."""
         variables = _variables(expr)
         for var in variables:
             if not self.symbols.setdefault(str(var.name), var).same_as(var):
                 return None
-        extent = extent_of(expr)
+        try:
+            extent = extent_of(expr)
+        except LayoutError as error:
+            self.refused[str(error)] = None
+            return None
         if isinstance(extent, str):
             self._variables[extent] = tuple(str(var.name) for var in variables)
         return extent

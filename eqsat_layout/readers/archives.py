@@ -35,7 +35,7 @@ _SAFE_OPCODES: Final = frozenset((
 ))  # fmt: skip
 _SAFE_GLOBALS: Final = re.compile(
     r"collections OrderedDict|torch\._utils _rebuild_(tensor_v2|parameter)|torch(\.storage)? \w+Storage"
-    r"|torch (Size|device)"
+    r"|torch (Size|device)|torch\._tensor (_rebuild_from_type_v2|Tensor)|torch Tensor"
 )
 """What tensors in containers are made of: all that example inputs may name."""
 
@@ -57,7 +57,10 @@ def checked_archive(path: Path, copy: Path) -> None:
             for member in _members(archive):
                 data = archive.read(member)
                 _check_member(member.filename, data)
-                checked.writestr(member.filename, data)
+                is_example = member.filename.endswith(
+                    ".pt"
+                )  # not needed, so what is pickled there is not opened at all
+                checked.writestr(member.filename, b"" if is_example else data)
     except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
         raise UnsafeArchiveError(f"not a whole archive: {error}") from error
 

@@ -15,8 +15,9 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers import onnx_recurrent
+from eqsat_layout.readers import onnx_mends, onnx_recurrent
 from eqsat_layout.readers.onnx_graphs import Budget, named
+from eqsat_layout.readers.onnx_types import check_results
 
 
 class Importer(ONNXGraphImporter):  # type: ignore[misc]
@@ -52,7 +53,16 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             attrs = _with_tensor(attrs)
         if op_name in onnx_recurrent.KINDS:
             return onnx_recurrent.converted(self.bb, op_name, inputs, attrs)
-        return super()._convert_operator(op_name, inputs, attrs, opset)
+        onnx_mends.check_attributes(op_name, attrs, opset)
+        convert = super()._convert_operator
+        inputs = onnx_mends.mended_inputs(self.bb, op_name, inputs, attrs, opset)
+        return onnx_mends.converted(
+            self.bb, op_name, inputs, attrs, lambda given: convert(op_name, given, attrs, opset)
+        )
+
+    def check_results(self, model: Any) -> None:
+        """:class:`EqsatError` where what was made of a node is of another type than ONNX says."""
+        check_results(model, self._nodes)
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         nodes = [node for node in graph.node if node.op_type not in onnx_recurrent.KINDS]
@@ -65,6 +75,11 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             raise EqsatError(f"tensor {tensor.name!r}: {said_by(error)}") from error
 
     def _parse_graph_input(self, graph: Any) -> None:
+        for value in graph.input:
+            if value.type.tensor_type.elem_type == _STRING:
+                raise EqsatError(
+                    f"input {value.name!r} holds text, which is not done: give numbers (the words' indices)"
+                )
         super()._parse_graph_input(graph)
         self._given = set(self._inputs.values())
 
@@ -75,6 +90,9 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         finally:
             self._is_inside = outside
 
+
+_STRING: Final = 8
+"""ONNX's number of that type of elements."""
 
 _NUMBERS: Final = {"value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64"}
 

@@ -36,11 +36,13 @@ def loaded(path: Path) -> Any:
 def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
     """``given`` is not changed. Raises whatever the frontend raises, of one node :class:`EqsatError` that names it."""
     check_order(given.graph)
-    model = folded(given, sizes)
+    mends = importlib.import_module("eqsat_layout.readers.onnx_mends")
+    model = folded(mends.with_functions_written_out(given), sizes)
     check_domains(model.graph)
     importer = importlib.import_module("eqsat_layout.readers.onnx_importer").Importer(_opset(model))
     with _talk_to_log():
         module = importer.from_onnx(model.graph, _opset(model))
+        importer.check_results(model)
     weights = {str(tensor.name) for tensor in given.graph.initializer}
     inputs = tuple(str(value.name) for value in given.graph.input if value.name not in weights)
     return Model(

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.archives import checked_archive
 from eqsat_layout.readers.model import Model
 from eqsat_layout.readers.naming import with_names
@@ -38,6 +39,7 @@ def from_program(program: Any) -> Model:
         _say_types(program)
     reader = importer()
     module = reader.from_exported_program(program, False, False, False, None)
+    _check_shapes(reader.env)
     names = {made: name for node, made in reader.env.items() if (name := _name(node)) and _is_var(made)}
     return Model(with_names(module, names), inputs)
 
@@ -51,6 +53,22 @@ def _say_types(program: Any) -> None:
         is_open = "dtype" in names[len(node.args) :] and node.kwargs.get("dtype") is None
         if is_open and None not in types and len(set(types)) > 1:
             node.kwargs = {**node.kwargs, "dtype": types[0]}
+
+
+def _check_shapes(made: Any) -> None:
+    """:class:`EqsatError` where what was made of a node has another shape than torch says."""
+    from tvm import relax, tirx
+
+    for node, one in made.items():
+        shape = getattr(node.meta.get("val"), "shape", None)
+        if shape is None or not isinstance(one, relax.Expr) or not isinstance(one.ty, relax.TensorType):
+            continue
+        own = list(one.ty.shape.values) if isinstance(one.ty.shape, relax.ShapeExpr) else list(shape)
+        both = [(a, b) for a, b in zip(own, shape, strict=False) if isinstance(a, tirx.IntImm) and isinstance(b, int)]
+        if len(own) != len(shape) or any(int(a) != b for a, b in both):
+            raise EqsatError(
+                f"node {node.name} ({node.target}): torch makes {tuple(shape)} of it, TVM's frontend {one.ty}"
+            )
 
 
 def _is_var(made: Any) -> bool:

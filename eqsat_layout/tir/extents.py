@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import keyword
 import math
+import operator
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import tvm
 from tvm import tirx
@@ -51,7 +52,7 @@ def extent_of(expr: Any) -> Extent:
 
 def _normalised(expr: Any) -> Extent:
     extent = _factored(_polynomial(expr))
-    if isinstance(extent, str) and ("min(" in extent or "max(" in extent):
+    if isinstance(extent, str) and any(word in extent for word in ("min(", "max(", " if ")):
         return extent  # what TVM makes of nested minima and maxima depends on their order
     return _factored(_polynomial(tvm.sym.Analyzer().simplify(expr)))
 
@@ -125,15 +126,43 @@ def _polynomial(expr: Any) -> Polynomial:
     if kind in _DIVISIONS:
         return _divided(_polynomial(expr.a), _polynomial(expr.b), _DIVISIONS[kind])
     if kind in (tirx.Min, tirx.Max):
-        name = "min" if kind is tirx.Min else "max"
-        first, *rest = sorted({str(_factored(p)): p for p in _sides(expr, kind)}.items())
-        if not rest:
-            return first[1]
-        text = first[0]
-        for other, _ in rest:
-            text = f"{name}({text}, {other})"
-        return {(text,): 1}
+        return _extreme(expr, kind)
+    if kind is tirx.Select or (kind is tvm.ir.Call and getattr(expr.op, "name", "") == "prim.if_then_else"):
+        return _conditional(
+            *((expr.condition, expr.true_value, expr.false_value) if kind is tirx.Select else expr.args)
+        )
     raise LayoutError(f"{expr} is not an extent: {kind.__name__} is no arithmetic of sizes")
+
+
+_COMPARISONS: Final = {tirx.LT: "<", tirx.LE: "<=", tirx.GT: ">", tirx.GE: ">=", tirx.EQ: "==", tirx.NE: "!="}
+_COMPARED: Final = {
+    ast.Lt: tirx.LT,
+    ast.LtE: tirx.LE,
+    ast.Gt: tirx.GT,
+    ast.GtE: tirx.GE,
+    ast.Eq: tirx.EQ,
+    ast.NotEq: tirx.NE,
+}
+
+
+def _conditional(condition: Any, true: Any, false: Any) -> Polynomial:
+    """What a slice from ``n - 3`` on is long: indices below 0 count from the end."""
+    sign = _COMPARISONS.get(type(condition))
+    if sign is None:
+        raise LayoutError(f"{condition} is no comparison of sizes")
+    a, b, then, other = (str(_factored(_polynomial(e))) for e in (condition.a, condition.b, true, false))
+    return _polynomial(true) if then == other else {(f"({then} if {a} {sign} {b} else {other})",): 1}
+
+
+def _extreme(expr: Any, kind: Any) -> Polynomial:
+    name = "min" if kind is tirx.Min else "max"
+    first, *rest = sorted({str(_factored(p)): p for p in _sides(expr, kind)}.items())
+    if not rest:
+        return first[1]
+    text = first[0]
+    for other, _ in rest:
+        text = f"{name}({text}, {other})"
+    return {(text,): 1}
 
 
 def _sides(expr: Any, kind: Any) -> list[Polynomial]:
@@ -198,6 +227,15 @@ def _sum_text(polynomial: Polynomial) -> str:
     return " + ".join(str(extent_product([*monomial, factor])) for monomial, factor in terms)
 
 
+_ARITHMETIC: Final[dict[type[ast.operator], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: tirx.floordiv,
+    ast.Mod: tirx.floormod,
+}
+
+
 def _build(node: ast.expr, symbols: Mapping[str, Any], dtype: str) -> Any:
     match node:
         case ast.Name(id=name) if name in symbols:
@@ -211,17 +249,11 @@ def _build(node: ast.expr, symbols: Mapping[str, Any], dtype: str) -> Any:
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=[a, b]):
             node_kind = tirx.Min if name == "min" else tirx.Max  # tirx.max folds, and the text would change
             return node_kind(_build(a, symbols, dtype), _build(b, symbols, dtype))
+        case ast.IfExp(test=ast.Compare(left=left, ops=[sign], comparators=[right]), body=body, orelse=other):
+            a, b, then, otherwise = (_build(part, symbols, dtype) for part in (left, right, body, other))
+            return tirx.if_then_else(_COMPARED[type(sign)](a, b), then, otherwise)
         case ast.BinOp(left=left, op=op, right=right):
             a, b = _build(left, symbols, dtype), _build(right, symbols, dtype)
-            match op:
-                case ast.Add():
-                    return a + b
-                case ast.Sub():
-                    return a - b
-                case ast.Mult():
-                    return a * b
-                case ast.FloorDiv():
-                    return tirx.floordiv(a, b)
-                case ast.Mod():
-                    return tirx.floormod(a, b)
+            if type(op) in _ARITHMETIC:
+                return _ARITHMETIC[type(op)](a, b)
     raise LayoutError(f"{ast.unparse(node)!r} is not the text of an extent")

@@ -9,7 +9,7 @@ import pytest
 import tvm
 from compare import assert_same_fast
 from programs import AVX2, assert_untouched, constant, ops, program, transforms
-from tvm import relax
+from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -253,3 +253,32 @@ class Untouched:
             b = R.permute_dims(a, [1, 0])
             R.output(b)
         return b
+
+
+def sliced(size: Any) -> Any:
+    """A module that gives what begins ``size`` before the end."""
+    bb = relax.BlockBuilder()
+    n = size if isinstance(size, tirx.Var) else tirx.analysis.undefined_vars(size)[0]
+    x = relax.Var("x", relax.TensorType((n, 4), "float32"))
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            begun = bb.emit(relax.op.strided_slice(bb.emit(relax.op.nn.relu(x)), [0], [size], [n]))
+            y = bb.emit_output(relax.op.nn.relu(begun))
+        bb.emit_func_output(y)
+    return bb.get()
+
+
+def test_slices_that_begin_at_a_size() -> None:
+    """``x[n - 3:]`` ended in an error: its length is a choice, for indices below 0 count from the end."""
+    n = tirx.Var("n", "int64")
+    x = np.random.default_rng(0).standard_normal((9, 4), "float32")
+    for begin, first, said in (
+        (n - 3, 6, ""),
+        (tirx.shift_right(n, tirx.const(1, "int64")), 4, "is no arithmetic of sizes"),
+    ):
+        plan = eqsat_layout.plan(sliced(begin))
+        assert said in str(plan.notes)
+        out = relax.VirtualMachine(eqsat_layout.compile(sliced(begin)), tvm.cpu())["main"](
+            tvm.runtime.tensor(x)
+        ).numpy()
+        np.testing.assert_array_equal(out, np.maximum(x, 0)[first:])

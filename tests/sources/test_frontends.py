@@ -293,6 +293,23 @@ def test_plans_speak_of_nodes_by_their_own_names() -> None:
     assert {"/net/Reshape", "/net/Pad", "/net/Relu"} <= {binding.var.name for binding in bound}
 
 
+def test_resizes_and_samples_of_torch() -> None:
+    """Nearest elements, scales that give no whole number and sampled grids came out with other numbers and shapes."""
+    torch = pytest.importorskip("torch")
+    functions = torch.nn.functional
+
+    class Resized(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, grid: Any) -> Any:
+            resized = [functions.interpolate(x, scale_factor=0.5), functions.interpolate(x, size=(4, 10))]
+            resized.append(functions.interpolate(x, scale_factor=(1.5, 2), mode="bilinear"))
+            return (*resized, functions.grid_sample(x, grid, align_corners=True))
+
+    x, grid = torch.randn(1, 2, 7, 5), torch.rand(1, 3, 4, 2) * 2 - 1
+    results = eqsat_layout.Session(Resized().eval(), inputs=(x, grid)).run(None, {"x": x, "grid": grid})
+    for result, wanted in zip(results, Resized()(x, grid), strict=True):
+        np.testing.assert_allclose(result, wanted.numpy(), rtol=1e-4, atol=1e-5)
+
+
 def test_plans_speak_of_torch_modules_by_their_paths() -> None:
     torch = pytest.importorskip("torch")
     exported = torch.export.export(torch_model(), (torch.from_numpy(X),))

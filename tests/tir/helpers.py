@@ -51,6 +51,9 @@ def evaluate(expr: Any, values: Mapping[Any, int]) -> int:
         return values[expr]
     if kind is tirx.IntImm:
         return int(expr.value)
+    if kind is tvm.ir.Call:
+        condition, then, other = expr.args
+        return evaluate(then if evaluate(condition, values) else other, values)
     a, b = evaluate(expr.a, values), evaluate(expr.b, values)
     return int(_ARITHMETIC[kind](a, b))
 
@@ -63,6 +66,7 @@ _ARITHMETIC: dict[Any, Callable[[int, int], int]] = {
     tirx.FloorMod: operator.mod,
     tirx.Div: lambda a, b: int(a / b),
     tirx.Mod: lambda a, b: a - int(a / b) * b,
+    tirx.LT: operator.lt,
     tirx.Min: min,
     tirx.Max: max,
 }

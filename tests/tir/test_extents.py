@@ -31,6 +31,8 @@ N, M = SYMBOLS["n"], SYMBOLS["m"]
         ((N + 1) // 2, "(n + 1) // 2"),
         (N % 4, "n % 4"),
         (tirx.max(N, 4), "max(4, n)"),
+        (tirx.if_then_else(N < 3, N * 2 - 3, N - 3) * 2, "((n*2 + -3 if n < 3 else n + -3))*2"),
+        (tirx.Select(N < M, N, N), "n"),
     ],
 )
 def test_equal_extents_have_one_text(expr: object, text: object) -> None:
@@ -47,7 +49,9 @@ def sizes(draw: st.DrawFn, depth: int = 3) -> object:
     if depth == 0 or draw(st.booleans()):
         return draw(st.sampled_from([N, M, tirx.IntImm("int64", 2), tirx.IntImm("int64", 3)]))
     a, b = draw(sizes(depth - 1)), draw(sizes(depth - 1))
-    kind = draw(st.sampled_from(["+", "*", "//", "%", "max", "min"]))
+    kind = draw(st.sampled_from(["+", "*", "//", "%", "max", "min", "if"]))
+    if kind == "if":
+        return tirx.if_then_else(tirx.LT(a, b), a, b + 1)
     if kind in ("//", "%"):
         divisor = draw(st.integers(2, 5))
         return tirx.floordiv(a, divisor) if kind == "//" else tirx.floormod(a, divisor)
@@ -95,7 +99,7 @@ def test_unknown_names_and_nonsense_are_refused() -> None:
     with pytest.raises(LayoutError, match="extent"):
         expr_of("n +", SYMBOLS)
     with pytest.raises(LayoutError, match="no arithmetic"):
-        extent_of(tirx.if_then_else(N > 1, N, M))
+        extent_of(tirx.shift_right(N, M))
 
 
 def test_only_the_number_in_a_product_divides() -> None:

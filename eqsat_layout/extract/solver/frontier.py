@@ -20,8 +20,16 @@ from eqsat_layout.extract.solver.sweep import Sweep, beam, weaken
 
 MAX_STATES = 40_000
 """States up to which the dynamic program stays exact."""
+FIRST = 1_000
+"""So many at first: beyond, the narrow sweeps often prove the optimum sooner than the exact one."""
+NARROW = (4, 32)
+"""The states that the beam and the relaxation keep, as long as their results differ."""
 NARROWED = 24
-"""Beyond, the beam and the relaxation keep one of this many of ``max_states``."""
+"""The last time they keep one of this many of ``max_states``."""
+WORK = 200_000
+"""Or fewer, for this many in all steps together: unrolled networks have thousands of steps."""
+NEAR, LONG = 0.005, 20_000
+"""Narrow sweeps of more states than this, in all steps, are not worth a gap below this."""
 NOT_TOGETHER = "the goals can be made one by one, but not together without making a tensor out of itself"
 
 
@@ -36,10 +44,8 @@ def solve(problem: Problem, *, time_limit: float | None = None, max_states: int 
     limit = math.inf if time_limit is None else time_limit
     reduced = reduce(problem)
     sweep = Sweep.begin(reduced, elimination_order(reduced))
-    if sweep.run_exact(max_states, start + limit / 2):
-        if not sweep.states:
-            raise ExtractionError(NOT_TOGETHER)
-        found = solution(reduced, sweep.choices(), math.inf, SolverStats(method="frontier"))
+    if sweep.run_exact(min(FIRST, max_states), start + limit / 2):
+        found = _at_end(reduced, sweep)
     else:
         found = _within_limits(reduced, sweep, start, limit, max_states)
     stats = SolverStats(
@@ -54,23 +60,24 @@ def solve(problem: Problem, *, time_limit: float | None = None, max_states: int 
     return replace(found, stats=stats)
 
 
+def _at_end(reduced: Reduced, sweep: Sweep) -> Solution:
+    if not sweep.states:
+        raise ExtractionError(NOT_TOGETHER)
+    return solution(reduced, sweep.choices(), math.inf, SolverStats(method="frontier"))
+
+
 def _within_limits(reduced: Reduced, sweep: Sweep, start: float, limit: float, max_states: int) -> Solution:
-    """From where the exact sweep stopped: the best states, a relaxation, the greedy selection, and an ILP if small."""
-    few = max(2, max_states // NARROWED)
-    bound = reduced.lower_bound()
-    found = _greedy(reduced, bound)
-    if found is None or time.perf_counter() < start + limit:
-        best = sweep.copy()
-        best.run_narrowed(few, start + limit * 0.65, beam)
-        if best.states and (found is None or best.cost < found.cost):
-            found = solution(reduced, best.choices(), bound, SolverStats(method="beam"))
-    if time.perf_counter() < start + limit:
-        relaxed = sweep.copy()
-        relaxed.run_narrowed(few, start + limit * 0.8, weaken)
-        if not relaxed.states:
-            raise ExtractionError(NOT_TOGETHER)
-        bound = max(bound, relaxed.cost * (1 - 1e-12))
-    if found is None or found.cost > bound * (1 + 1e-9):
+    """From where the exact sweep stopped: narrow sweeps, the exact one, wider narrow ones, and an ILP if small."""
+    narrow = _Narrow(reduced, start, limit)
+    for few in NARROW:
+        if few * NARROWED < max_states:
+            narrow.run(sweep, few)
+    if not narrow.proven:
+        if sweep.run_exact(max_states, start + limit / 2):
+            return _at_end(reduced, sweep)
+        narrow.run(sweep, max(2, min(max_states // NARROWED, WORK // sweep.left)))
+    found, bound = narrow.found, narrow.bound
+    if not narrow.proven:
         better = improve(reduced, found, start + limit - time.perf_counter())
         if better is not None:
             bound = max(bound, better.lower_bound)
@@ -81,6 +88,36 @@ def _within_limits(reduced: Reduced, sweep: Sweep, start: float, limit: float, m
     return replace(found, lower_bound=min(bound, found.cost))
 
 
-def _greedy(reduced: Reduced, bound: float) -> Solution | None:
-    choices = greedy_choices(reduced)
-    return None if choices is None else solution(reduced, choices, bound, SolverStats(method="greedy"))
+class _Narrow:
+    """The best selection and the highest bound so far of sweeps that keep few states."""
+
+    def __init__(self, reduced: Reduced, start: float, limit: float) -> None:
+        self.reduced, self.start, self.limit = reduced, start, limit
+        self.bound = reduced.lower_bound()
+        choices = greedy_choices(reduced)
+        self.found = None if choices is None else solution(reduced, choices, self.bound, SolverStats(method="greedy"))
+
+    @property
+    def proven(self) -> bool:
+        """Whether nothing can be better than what was found (to 1e-9, relative)."""
+        return self.found is not None and self.found.cost <= self.bound * (1 + 1e-9)
+
+    def run(self, sweep: Sweep, few: int) -> None:
+        """A beam and a relaxation from where a sweep is; neither where it is late or what was found is good enough."""
+        enough = NEAR if few * sweep.left > LONG else 1e-9
+        if self.found is not None and self.found.cost <= self.bound * (1 + enough):
+            return
+        if self.found is None or self._in_time():
+            best = sweep.copy()
+            best.run_narrowed(few, self.start + self.limit * 0.65, beam)
+            if best.states and (self.found is None or best.cost < self.found.cost):
+                self.found = solution(self.reduced, best.choices(), self.bound, SolverStats(method="beam"))
+        if self._in_time():
+            relaxed = sweep.copy()
+            relaxed.run_narrowed(few, self.start + self.limit * 0.8, weaken)
+            if not relaxed.states:
+                raise ExtractionError(NOT_TOGETHER)
+            self.bound = max(self.bound, relaxed.cost * (1 - 1e-12))
+
+    def _in_time(self) -> bool:
+        return time.perf_counter() < self.start + self.limit

@@ -96,18 +96,23 @@ def _prices(reduced: Reduced, order: list[int], place: dict[int, int]) -> dict[i
         for kid in reduced.kids[f]:
             users[kid] += 1
     prices: dict[int, list[float]] = {}
+    ways_of: dict[int, list[tuple[int, float, list[tuple[int, list[int]]]]]] = {}
     for f in order:
         reduced_class, kids = reduced.of_class[f], reduced.kids[f]
+        if reduced_class.number not in ways_of:
+            places = tuple(range(len(kids)))
+            ways_of[reduced_class.number] = [
+                (m, way.cost, [(i, _bits(stores)) for i, stores in _demands(reduced_class, places, way.bits)])
+                for m, ways in enumerate(reduced_class.ways)
+                for way in ways
+            ]
+        # against the way through a cycle there is no price
+        below = [prices[kid] if place[kid] <= place[f] else [math.inf] * reduced.of_class[kid].size for kid in kids]
         made = [math.inf] * reduced_class.size
-        for m, ways in enumerate(reduced_class.ways):
-            for way in ways:
-                cost = way.cost
-                for kid, stores in _demands(reduced_class, kids, way.bits):
-                    if place[kid] > place[f]:  # against the way through a cycle
-                        cost = math.inf
-                        break
-                    cost += sum(prices[kid][s] for s in _bits(stores))
-                made[m] = min(made[m], cost)
+        for m, cost, demands in ways_of[reduced_class.number]:
+            for i, stores in demands:
+                cost += sum([below[i][s] for s in stores])
+            made[m] = min(made[m], cost)
         share = max(1, users[f])
         prices[f] = [
             min((made[m] + reduced_class.convert[m][s] for m in range(reduced_class.size)), default=math.inf) / share

@@ -34,8 +34,9 @@ def improve(reduced: Reduced, start: Solution | None, seconds: float) -> Improve
         return None
     if not reduced.goals:  # all is free; HiGHS calls an empty program neither solved nor infeasible
         return Improved(0.0, 0.0, {})
-    model = _Model.of(reduced)
-    if len(model.costs) > COLUMNS:
+    at_least = sum(one.size + sum(map(len, one.ways)) for one in reduced.of_class.values())
+    model = _Model.of(reduced) if at_least <= COLUMNS else None
+    if model is None or len(model.costs) > COLUMNS:
         return None
     return model.solve(start, seconds)
 

@@ -7,7 +7,7 @@ it (`Live`).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -17,34 +17,57 @@ import numpy.typing as npt
 from eqsat_layout.extract.solver.reduce import Reduced
 from eqsat_layout.extract.solver.reduced_class import ReducedClass
 
+Field = tuple[int, ReducedClass, bool]
+"""The first bit of a tensor's demand in a state, its reduced class, and whether all its users are behind."""
+
+
+def differences(states: Sequence[int]) -> int:
+    """The bits in which some of the states (at least one) differ."""
+    found = 0
+    for bits in states:
+        found |= bits ^ states[0]
+    return found
+
 
 @dataclass(slots=True, eq=False)
 class Live:
     """The tensors that a state after some step can demand; shared by steps that look alike.
 
-    ``fields``: first bit, reduced class, and whether all users are behind. ``repairs``: cost of one state made to serve
-    for another, by the state that lacks, then the one that has. ``steps``: how many share it.
+    ``repairs``: cost of one state made to serve for another, by the state that lacks, then the one that has.
+    ``steps``: how many share it.
     """
 
-    fields: tuple[tuple[int, ReducedClass, bool], ...]
+    fields: tuple[Field, ...]
     width: int
     repairs: dict[int, dict[int, float]] = field(default_factory=dict)
     steps: int = 0
+    by_first: dict[int, Field] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.by_first = {field[0]: field for field in self.fields}
 
     def repair(self, has: int, lacks: int) -> float:
         """The most that completing ``has`` can cost more than completing ``lacks`` (see `ReducedClass.repair`)."""
         total, mask = 0.0, (1 << self.width) - 1
-        for first, reduced_class, final in self.fields:
-            a, b = has >> first & mask, lacks >> first & mask
-            if a != b:
-                total += reduced_class.repair(a, b, final)
+        for first, reduced_class, final in self.differing(has ^ lacks):
+            total += reduced_class.repair(has >> first & mask, lacks >> first & mask, final)
         return total
+
+    def differing(self, bits: int) -> Iterator[Field]:
+        """The fields in which some of the bits lie: few of the many that are live in an unrolled network."""
+        mask = (1 << self.width) - 1
+        while bits:
+            lowest = (bits & -bits).bit_length() - 1
+            first = lowest - lowest % self.width
+            if first in self.by_first:  # above all slots are the closed ones of a cycle
+                yield self.by_first[first]
+            bits &= ~(mask << first)
 
     def repair_all(self, has: Sequence[int], lacks: Sequence[int]) -> npt.NDArray[np.float64]:
         """`repair` of each of ``has`` (rows) for each of ``lacks`` (columns); demands on one tensor are few."""
         total = np.zeros((len(has), len(lacks)))
         mask = (1 << self.width) - 1
-        for first, reduced_class, final in self.fields:
+        for first, reduced_class, final in self.differing(differences([*has, *lacks])):
             rows, columns = ([bits >> first & mask for bits in states] for states in (has, lacks))
             row_of, column_of = ({demand: i for i, demand in enumerate(dict.fromkeys(d))} for d in (rows, columns))
             table = np.array(
@@ -171,7 +194,7 @@ class _Slots:
         self.slot: dict[int, int] = {}
         self.free: list[int] = []
         self.fresh = count()
-        self.fields: dict[int, tuple[int, ReducedClass, bool]] = {}  # by slot
+        self.fields: dict[int, Field] = {}  # by slot
         self.shared: dict[tuple[tuple[int, int, bool], ...], Live] = {}
 
     def first(self, f: int) -> int:

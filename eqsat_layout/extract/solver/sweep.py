@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat_layout.extract.solver.order import EliminationOrder, EliminationStep, Live
+from eqsat_layout.extract.solver.order import EliminationOrder, EliminationStep, Live, differences
 from eqsat_layout.extract.solver.reduce import Reduced
 from eqsat_layout.extract.solver.reduced_class import MadeStores, Option, ReducedClass
 
@@ -50,6 +50,11 @@ class Sweep:
     def begin(cls, reduced: Reduced, order: EliminationOrder) -> Sweep:
         """The sweep before its first step."""
         return cls(reduced, order, [(0.0, order.start, None)])
+
+    @property
+    def left(self) -> int:
+        """How many steps are to come."""
+        return len(self.order.steps) - self.step
 
     def copy(self) -> Sweep:
         """A sweep that goes on from here on its own."""
@@ -221,10 +226,19 @@ def weaken(states: list[State], few: int, live: Live) -> list[State]:
     whole = states[: few // 2]
     rest = {state[1]: state for state in states[few // 2 :]}
     mask = (1 << live.width) - 1
-    fields = [(first, 1 << reduced_class.size + first) for first, reduced_class, _ in live.fields]
-    while len(whole) + len(rest) > few and fields:
-        counts = [len({bits >> first & mask for bits in rest}) for first, _ in fields]
-        first, any_store = fields.pop(max(range(len(counts)), key=lambda i: (counts[i], -i)))
+    varied = [
+        (len(rest), first, reduced_class.size) for first, reduced_class, _ in live.differing(differences([*rest]))
+    ]
+    while len(whole) + len(rest) > few and varied:
+        # counts only fall, so an old one says at most how many different demands there are now
+        most, first, size = max(varied, key=lambda field: (field[0], -field[1]))
+        place = varied.index((most, first, size))
+        now = len({bits >> first & mask for bits in rest})
+        if now < most:
+            varied[place] = (now, first, size)
+            continue
+        del varied[place]
+        any_store = 1 << size + first
         weaker: dict[int, State] = {}
         for cost, bits, trail in rest.values():
             if bits >> first & mask:
@@ -257,10 +271,11 @@ class _ShiftedTransitions:
         self.kid_firsts = kid_firsts
         self.narrow = narrow
         self.known = reduced_class.placed.setdefault(kid_firsts, {})
+        self.cut: dict[int, tuple[Option, ...]] = {}
 
     def of(self, demand: int) -> tuple[Option, ...] | None:
         """The options; None where they are too many to list all, which only narrowing can do with."""
-        found = self.known.get(demand)
+        found = self.known.get(demand) or self.cut.get(demand)
         if found is not None:
             return found
         transitions = self.reduced_class.transitions(demand)
@@ -269,7 +284,8 @@ class _ShiftedTransitions:
                 return None
             if self.narrow is weaken:
                 transitions = self.reduced_class.transitions(1 << self.reduced_class.size)
-            return tuple(map(self._place, transitions.options))
+            found = self.cut[demand] = tuple(map(self._place, transitions.options))
+            return found
         found = self.known[demand] = tuple(map(self._place, transitions.options))
         return found
 

@@ -1,0 +1,169 @@
+"""What converters of TVM's ONNX frontend get wrong, put right before or after them, or refused.
+
+In: a model; or a node's op, inputs and attributes as TVM's importer has them. Out: ops that have converters, inputs as
+these take them, results of the types that ONNX says; :class:`EqsatError` for what would give other numbers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.resizing import cut, made_longer
+
+_WITHOUT_EFFECT: Final = ("seed", "storage_order", "saturate", "stash_type")
+"""Attributes that change nothing of what is converted: of dropout, of indices, of 8-bit floats, of precision."""
+
+
+def check_attributes(op: str, attributes: dict[str, Any], opset: int) -> None:
+    """:class:`EqsatError` for an attribute that the converter would not even look at."""
+    for name, default in _unread(op, opset).items():
+        value = attributes.get(name, default)
+        if value != default:
+            shown = value.decode() if isinstance(value, bytes) else value
+            raise EqsatError(f"{op} with {name}={shown} is not done")
+
+
+@cache
+def _unread(op: str, opset: int) -> dict[str, Any]:
+    """The attributes of an op whose name does not stand in its converter, with their defaults."""
+    onnx = importlib.import_module("onnx")
+    converter = onnx_frontend._get_convert_map().get(op)
+    if converter is None or not onnx.defs.has(op, opset):
+        return {}
+    text = "".join(inspect.getsource(one) for one in converter.__mro__[:-2])
+    helpers = [one for name, one in vars(onnx_frontend).items() if inspect.isfunction(one) and f"{name}(" in text]
+    text += "".join(map(inspect.getsource, helpers))
+    schema = onnx.defs.get_schema(op, opset)
+    return {
+        name: onnx.helper.get_attribute_value(one.default_value) if one.default_value.name else None
+        for name, one in schema.attributes.items()
+        if f'"{name}"' not in text and name not in _WITHOUT_EFFECT and not (op == "Constant" and "value" in name)
+    }
+
+
+def with_functions_written_out(model: Any) -> Any:
+    """``model`` without ops that have no converter, or give results that theirs does not, and that ONNX itself writes
+    in other ops (``Celu``); the same object where there are none."""
+    onnx = importlib.import_module("onnx")
+    found: dict[str, None] = {}
+    converters = onnx_frontend._get_convert_map()
+    for node in model.graph.node:
+        more = node.op_type == "LayerNormalization" and sum(map(bool, node.output)) > 1
+        if node.domain in ("", "ai.onnx") and (more or node.op_type not in converters) and onnx.defs.has(node.op_type):
+            schema = onnx.defs.get_schema(node.op_type)
+            if schema.has_function or schema.has_context_dependent_function:
+                found[node.op_type] = None
+    if not found:
+        return model
+    typed = type(model)()
+    typed.CopyFrom(model)
+    for tensor in model.graph.initializer:  # whose types the inliner does not look up
+        typed.graph.value_info.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    inlined = importlib.import_module("onnx.inliner").inline_selected_functions
+    return inlined(typed, [("", op) for op in found], exclude=False, inline_schema_functions=True)
+
+
+def mended_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    """``inputs`` as the converter has to get them."""
+    if op == "Expand":
+        return type(inputs)(_expanded(inputs))
+    if op == "RoiAlign" and attributes.get("coordinate_transformation_mode", b"half_pixel") == b"half_pixel":
+        scale = float(attributes.get("spatial_scale", 1.0))
+        if opset >= 16 and scale != 1.0:  # half a pixel of the map, not of the image, is taken off
+            moved = relax.const(np.float32(0.5 - 0.5 / scale), str(inputs[1].ty.dtype))
+            return type(inputs)([inputs[0], builder.emit(relax.op.add(inputs[1], moved)), *list(inputs)[2:]])
+    if op == "Slice" and len(inputs) > 2:
+        return type(inputs)(_counted_from_the_start(builder, inputs))
+    return inputs
+
+
+def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dict[str, Any], convert: Any) -> Any:
+    """``convert(inputs)``, with what it leaves out."""
+    if op == "Resize":
+        return _resized(builder, inputs, attributes, convert)
+    if op == "Pow" and _is_whole(inputs[0]):
+        exponent = convert(type(inputs)([_as(builder, one, "float64") for one in list(inputs)[:2]]))
+        return _as(builder, exponent, str(inputs[0].ty.dtype))
+    made = convert(inputs)
+    return _as(builder, made, str(inputs[2].ty.dtype)) if op == "OneHot" else made
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value.ty, relax.TensorType) and str(value.ty.dtype).startswith(("int", "uint"))
+
+
+def _as(builder: relax.BlockBuilder, value: Any, dtype: str) -> Any:
+    value = builder.normalize(value)
+    return value if str(value.ty.dtype) == dtype else builder.emit(relax.op.astype(value, dtype))
+
+
+def _expanded(inputs: Any) -> Any:
+    """A constant shape as the frontend takes one of symbolic data: of the same rank."""
+    data, shape = inputs[0], inputs[1]
+    if not isinstance(shape, tvm.ir.GenericConst) or all(isinstance(e, tirx.IntImm) for e in data.ty.shape):
+        return inputs
+    sizes = [int(size) for size in shape.value.numpy()]
+    return [data, relax.ShapeExpr([1] * (len(data.ty.shape) - len(sizes)) + sizes)]
+
+
+def _counted_from_the_start(builder: relax.BlockBuilder, inputs: Any) -> Any:
+    """Begins and ends that are known at run time only, as places inside of the data: below 0 from the end."""
+    data, starts, ends, axes, steps = [*inputs, None, None][:5]
+    bounds = [starts, ends]
+    if not any(isinstance(b, tvm.ir.Var) and isinstance(b.ty, relax.TensorType) for b in bounds):
+        return inputs
+    forwards = steps is None or (isinstance(steps, tvm.ir.GenericConst) and bool((steps.value.numpy() > 0).all()))
+    if not forwards or (axes is not None and not isinstance(axes, tvm.ir.GenericConst)):
+        raise EqsatError("Slice along axes, or backwards, that are known at run time only is not done")
+    rank = len(data.ty.shape)
+    count = int(starts.ty.shape.values[0])
+    places = range(count) if axes is None else [int(axis) % rank for axis in axes.value.numpy()]
+    extents = [list(data.ty.shape)[place] for place in places]
+    sizes = builder.emit(relax.op.shape_to_tensor(builder.emit(relax.ShapeExpr(extents))))
+    inside = []
+    for bound in bounds:
+        given = _as(builder, bound, "int64")
+        below = builder.emit(relax.op.less(given, relax.const(0, "int64")))
+        counted = builder.emit(relax.op.where(below, builder.emit(relax.op.add(given, sizes)), given))
+        least = builder.emit(relax.op.maximum(counted, relax.const(0, "int64")))
+        inside.append(builder.emit(relax.op.minimum(least, sizes)))
+    inside[1] = builder.emit(relax.op.maximum(*inside))  # nothing, where the end is before the begin
+    return [data, *inside, axes, steps]
+
+
+def _to_sizes(inputs: Any, sizes: list[Any], convert: Any) -> Any:
+    """The converter takes numbers only; they stand in its call as they are."""
+    numbers = [int(size) if isinstance(size, tirx.IntImm) else 1 for size in sizes]
+    made = convert(type(inputs)([*list(inputs)[:3], relax.const(np.array(numbers), "int64")]))
+    is_known = all(isinstance(size, tirx.IntImm) for size in sizes[2:])
+    return made if is_known else relax.Call(made.op, [made.args[0], relax.ShapeExpr(sizes[2:])], made.attrs)
+
+
+_SCALED: Final = ("half_pixel", "pytorch_half_pixel", "asymmetric")
+"""Where places of the result lie by the scale; else by the sizes, which is what TVM goes by always."""
+
+
+def _resized(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any], convert: Any) -> Any:
+    """By the scale as it is given, also where an extent times it is not whole: a part of what longer data gives."""
+    scales, sizes = inputs[2], inputs[3]
+    if isinstance(sizes, relax.ShapeExpr) and len(sizes.values) == 4:
+        return _to_sizes(inputs, list(sizes.values), convert)
+    mode = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
+    if not isinstance(scales, tvm.ir.GenericConst) or mode == "align_corners":
+        return convert(inputs)
+    if mode not in _SCALED or attributes.get("exclude_outside"):
+        sizes = zip(list(inputs[0].ty.shape), scales.value.numpy().tolist(), strict=True)
+        if not all(isinstance(e, tirx.IntImm) and float(int(e) * scale).is_integer() for e, scale in sizes):
+            raise EqsatError(f"Resize ({mode}) by {scales.value.numpy()}, which may give no whole number, is not done")
+        return convert(inputs)
+    longer, ends = made_longer(builder, inputs[0], scales.value.numpy().tolist())
+    return cut(builder, convert(type(inputs)([longer, *list(inputs)[1:]])), ends)

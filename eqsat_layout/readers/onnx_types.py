@@ -1,0 +1,100 @@
+"""What ONNX itself says of the types of a graph's tensors, beside what TVM's frontend made of them.
+
+In: a model, and the frontend's expressions by name. Out: nothing, or an error that names the node whose result is of
+another type: a converter ignored something.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+from tvm import relax, tirx
+
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.onnx_graphs import named
+
+MOST_KNOWN: Final = 1_024
+"""Elements of constants that the inference may look into: shapes are smaller, and weights need not be copied."""
+
+_POOLS: Final = ("AveragePool", "MaxPool", "LpPool")
+"""ONNX's inference counts windows that begin in the padding; its runtimes don't."""
+
+_Type = tuple[str, tuple[int | None, ...] | None]
+"""Element type, and extents where they are known."""
+
+
+def check_results(model: Any, made: dict[str, Any]) -> None:
+    """:class:`EqsatError` unless all results are of the types that ONNX infers."""
+    inferred = _inferred(model)
+    for node in model.graph.node:
+        for name in node.output:
+            if name in inferred and name in made and _differ(inferred[name], made[name], node.op_type in _POOLS):
+                dtype, shape = inferred[name]
+                extents = ", ".join("?" if extent is None else str(extent) for extent in shape or ())
+                raise EqsatError(
+                    f"{named(node.name, node.op_type)}: its result {name!r} is {dtype} of shape ({extents}), "
+                    f"and TVM's frontend makes {made[name].ty} of it; this is not done"
+                )
+
+
+def _differ(inferred: _Type, made: Any, is_pool: bool) -> bool:
+    ty = getattr(made, "ty", None)
+    if not isinstance(ty, relax.TensorType) or ty.dtype is None:
+        return False
+    dtype, shape = inferred
+    if str(ty.dtype) != dtype:
+        return True
+    if shape is None or not isinstance(ty.shape, relax.ShapeExpr):
+        return False
+    extents = list(ty.shape.values)
+    both = [] if is_pool else zip(extents, shape, strict=False)
+    return len(extents) != len(shape) or any(
+        known is not None and isinstance(extent, tirx.IntImm) and int(extent) != known for extent, known in both
+    )
+
+
+def _inferred(model: Any) -> dict[str, _Type]:
+    onnx = importlib.import_module("onnx")
+    found = onnx.shape_inference.infer_shapes(_without_weights(onnx, model), data_prop=True)
+    types: dict[str, _Type] = {}
+    for value in (*found.graph.value_info, *found.graph.output):
+        tensor = value.type.tensor_type
+        if value.type.HasField("tensor_type") and tensor.elem_type in _dtypes(onnx):
+            dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
+            types[value.name] = _dtypes(onnx)[tensor.elem_type], tuple(dims) if tensor.HasField("shape") else None
+    return types
+
+
+def _dtypes(onnx: Any) -> dict[int, str]:
+    kinds = onnx.TensorProto
+    whole = [f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
+    names = {kind: kind.lower() for kind in ("FLOAT16", "BFLOAT16", "BOOL", *whole)}
+    names |= {"FLOAT": "float32", "DOUBLE": "float64"}
+    return {getattr(kinds, kind): name for kind, name in names.items()}
+
+
+def _without_weights(onnx: Any, model: Any) -> Any:
+    """The same graph, of which large constants and what the file says of results are left out."""
+    light = type(model)()
+    light.ir_version = model.ir_version
+    light.opset_import.extend(model.opset_import)
+    light.graph.name = model.graph.name
+    light.graph.node.extend(model.graph.node)
+    light.graph.input.extend(model.graph.input)
+    given = {value.name for value in model.graph.input}
+    for tensor in model.graph.initializer:
+        if _elements(tensor) <= MOST_KNOWN:
+            light.graph.initializer.append(tensor)
+        elif tensor.name not in given:
+            light.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    for value in model.graph.output:
+        light.graph.output.add().name = value.name
+    return light
+
+
+def _elements(tensor: Any) -> int:
+    count = 1
+    for extent in tensor.dims:
+        count *= int(extent)
+    return count
