@@ -2,7 +2,8 @@
 
 In: a Relax module. Out: the same, in which PrimFuncs carry a mark where every call passes what another call of the
 module makes, or a constant, of the very shape and dtype; and a pass of TVM's that leaves the checks of these away. They
-are most of what LLVM is given of a small kernel. What a caller from outside passes is looked at as before.
+are most of what LLVM is given of a small kernel. What a caller from outside passes is looked at as before, and may
+begin at any address that an element may have.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.passes.all_calls import CALL_TIR_INPLACE, all_calls, arguments, is_tir_call
-from eqsat_layout.tir.structural import nodes_of
+from eqsat_layout.tir.structural import nodes_of, structural_map
 
 _MARK: Final = "eqsat_layout.calls_fit"
 
@@ -41,6 +42,27 @@ def skip_checks() -> Any:
         return tvm.IRModule({**dict(mod.functions_items()), **dict(plain.functions_items())}, attrs=mod.attrs)
 
     return tvm.transform.module_pass(skipped, opt_level=0, name="eqsat_layout.SkipChecks")
+
+
+def any_address() -> Any:
+    """A pass: packed functions without the mark take no tensor to begin at more than a multiple of its elements' size.
+
+    TVM takes them to begin where vectors do, and so an array of NumPy's, which mostly does not, had to be copied.
+    """
+
+    def with_any(function: Any, _: Any, __: Any) -> Any:
+        if _is_marked(function):
+            return function
+        return function.with_body(structural_map(function.body, (tirx.AttrStmt, _of_elements)))
+
+    return tirx.transform.prim_func_pass(with_any, opt_level=0, name="eqsat_layout.AnyAddress")
+
+
+def _of_elements(statement: Any) -> Any:
+    if statement.attr_key != "storage_alignment":
+        return statement
+    size = max(1, int(tvm.DataType(str(statement.node.ty.dtype)).bits) // 8)
+    return tirx.AttrStmt(statement.node, statement.attr_key, tirx.IntImm("int32", size), statement.body)
 
 
 def _is_marked(function: Any) -> bool:
