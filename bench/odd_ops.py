@@ -1,8 +1,9 @@
 """Single ops that no family of kernels was made for, beside ONNX Runtime, OpenVINO and the time that their bytes take.
 
 ``python bench/odd_ops.py [NAME ...]``: each is exported by torch as an ONNX file, compiled as users do, and run in
-turns with one thread, by processor time. Printed are the better peer's time over ours, and our time over the bound: operands
-read once and results written once, at the bandwidth of the cache that holds them. Needs the dependency group ``bench``.
+turns with one thread, by processor time. Printed are the better peer's time over ours, and our time over the bound:
+operands read once and results written once, at the bandwidth of the cache that holds them. Needs the dependency group
+``bench``.
 """
 
 from __future__ import annotations
@@ -146,8 +147,8 @@ def _reductions() -> Iterator[Case]:
     yield "instance_norm", lambda x: F.instance_norm(x), [image]
     yield "group_norm", lambda x: F.group_norm(x, 8), [(2, 64, 63, 63)]
     yield "lrn", lambda x: F.local_response_norm(x, 5), [(1, 64, 55, 55)]
-    yield "topk", lambda x: tuple(x.topk(5, -1)), [rows]
-    yield "sort", lambda x: tuple(x.sort(-1)), [rows]
+    yield "topk", lambda x: (*torch.topk(x, 5),), [rows]
+    yield "sort", lambda x: (*torch.sort(x),), [rows]
     yield "mean and std", lambda x: torch.cat((x.mean((2, 3)), x.std((2, 3))), 1), [image]
     yield "gram", lambda x: x.flatten(2) @ x.flatten(2).transpose(1, 2), [(1, 64, 48, 48)]
 
