@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax, s_tir, tirx
+from tvm.relax.analysis import has_reshape_pattern
 
 from eqsat_layout.passes.all_calls import CALL_TIR_INPLACE, all_calls, arguments, is_tir_call
 from eqsat_layout.tir.structural import nodes_of, structural_map
@@ -70,8 +71,12 @@ def _is_marked(function: Any) -> bool:
 
 
 def _made_here(mod: tvm.IRModule) -> set[Any]:
-    """The variables of what ``call_tir`` makes, parts of tuples included."""
+    """The variables of what ``call_tir`` makes, parts of tuples included.
+
+    Not those of reshapes of what comes from outside: TVM makes views of these.
+    """
     found: set[Any] = set()
+    reshapes = {var for var, function in mod.functions_items() if _is_reshape(function)}
     for function in mod.functions.values():
         if not isinstance(function, relax.Function):
             continue
@@ -79,9 +84,15 @@ def _made_here(mod: tvm.IRModule) -> set[Any]:
             value = binding.value
             if isinstance(value, relax.TupleGetItem):
                 value = value.tuple_value
-            if is_tir_call(value) or value in found:
+            is_new = is_tir_call(value) and (value.args[0] not in reshapes or all(a in found for a in arguments(value)))
+            if is_new or value in found:
                 found.add(binding.var)
     return found
+
+
+def _is_reshape(function: Any) -> bool:
+    is_of_blocks = isinstance(function, tirx.PrimFunc) and isinstance(function.body, s_tir.SBlockRealize)
+    return is_of_blocks and bool(has_reshape_pattern(function))
 
 
 def _fits(params: Sequence[Any], call: Any, made: set[Any]) -> bool:
