@@ -24,7 +24,11 @@ _FEW_CHANNELS: Final = 7
 
 def transposed(conv: Convolution) -> tvm.IRModule | None:
     """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` for data that is not stretched."""
-    return _module(conv, _TransposedStages(conv)) if why_not_transposed(conv) is None else None
+    if why_not_transposed(conv) is not None:
+        return None
+    steps = [set(_steps(before, stretch)) for (before, _), stretch in zip(conv.padding, conv.stretches, strict=True)]
+    skipped = [by if len(own) > 1 else 0 for by, own in zip(_until_aligned(conv), steps, strict=True)]
+    return _module(conv, _TransposedStages(conv, skipped))
 
 
 def transposed_in_planes(conv: Convolution) -> tvm.IRModule | None:
@@ -137,16 +141,12 @@ class _TransposedStages:
     @property
     def _offsets(self) -> list[list[int]]:
         """By axis and place: the element of the data that the first tap of this place of element 0 meets."""
-        pairs = zip(self._before, self._conv.stretches, strict=True)
-        return [[-((before - place) // stretch) for place in range(stretch)] for before, stretch in pairs]
+        return [_offsets(*pair) for pair in zip(self._before, self._conv.stretches, strict=True)]
 
     def _start(self, axis: int, place: Any) -> Any:
-        """The same as an expression, a linear one if it can be."""
-        offsets, stretch = self._offsets[axis], self._conv.stretches[axis]
-        steps = {after - before for before, after in pairwise(offsets)}
-        if len(steps) <= 1:
-            return offsets[0] + place * (steps.pop() if steps else 0)
-        return tirx.floordiv(place + (stretch - 1 - self._before[axis]), stretch)
+        """The same as an expression, which is linear: no other one is an index that layouts are known for."""
+        before, stretch = self._before[axis], self._conv.stretches[axis]
+        return _offsets(before, stretch)[0] + place * max(_steps(before, stretch), default=0)
 
     def result(self, places: te.Tensor) -> te.Tensor:
         conv = self._conv
@@ -162,12 +162,25 @@ class _TransposedStages:
         )
 
 
+def _offsets(before: int, stretch: int) -> list[int]:
+    return [-((before - place) // stretch) for place in range(stretch)]
+
+
+def _steps(before: int, stretch: int) -> list[int]:
+    return [after - at for at, after in pairwise(_offsets(before, stretch))]
+
+
+def _until_aligned(conv: Convolution) -> list[int]:
+    """Places to skip by axis, so that all places of an element begin with the same element of the data."""
+    borders = zip(conv.padding, conv.stretches, strict=True)
+    return [(stretch - 1 - before) % stretch for (before, _), stretch in borders]
+
+
 class _Planes(_TransposedStages):
     """The product as (n, places, o, elements). All places of an element begin with the same element of the data."""
 
     def __init__(self, conv: Convolution):
-        borders = zip(conv.padding, conv.stretches, strict=True)
-        super().__init__(conv, [(stretch - 1 - before) % stretch for (before, _), stretch in borders])
+        super().__init__(conv, _until_aligned(conv))
 
     @property
     def order(self) -> tuple[int, ...]:
