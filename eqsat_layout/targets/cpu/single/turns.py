@@ -21,7 +21,7 @@ from eqsat_layout.targets.cpu.single.lanes import Body, Lanes, lanes_along, shuf
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.rebuild import CutAxis, store_of
 from eqsat_layout.targets.schedules.stages import Stage, divisors
-from eqsat_layout.tir.structural import nodes_of, substitute
+from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
 _MOST_TURNS = 8
 _MOST_VECTORS = 64  # of the result that are made at once: straight code takes LLVM long
@@ -78,9 +78,27 @@ class _Turns:
 
     def _value(self, places: Mapping[Any, Any], turn: int) -> Any:
         element = (self._first + self._place) * self._turns + turn
-        value = self._analyzer.simplify(substitute(self._store.value, {**places, self._row.var: element}))
+        value = self._known(substitute(self._store.value, {**places, self._row.var: element}))
         vector = Lanes(self._place, self._size, self._load, _no_table).of(value)
         return self._named(substitute(vector, {self._first: self._tile.first}))
+
+    def _known(self, value: Any) -> Any:
+        """Without conditions that are known, and with simple indices: arithmetic on values stays as it is."""
+
+        def on_load(load: Any) -> Any:
+            return tirx.BufferLoad(load.source, [self._analyzer.simplify(index) for index in load.indices])
+
+        def on_choice(choice: Any) -> Any:
+            if isinstance(choice, tirx.Select):
+                condition, *both = choice.condition, choice.true_value, choice.false_value
+            elif str(getattr(choice.op, "name", "")).endswith(".if_then_else"):
+                condition, *both = choice.args
+            else:
+                return choice
+            found = as_int(self._analyzer.simplify(condition))
+            return choice if found is None else both[not found]
+
+        return structural_map(value, (tvm.ir.TensorLoad, on_load), ((tvm.ir.Call, tirx.Select), on_choice))
 
     def _load(self, load: Any) -> Any:
         """What a load reads for all places of a vector."""
