@@ -100,8 +100,10 @@ def vector_lanes(extent: int, width: int) -> int:
 
 def _lanes(choices: Sequence[int], width: int) -> int:
     whole = [d for d in choices if d in (width, 2 * width, 4 * width)]
+    if whole:
+        return max(whole)
     part = [d for d in choices if d <= width <= 2 * d]
-    return max(whole or part or [1])
+    return max(part, key=lambda d: (d / d.bit_count(), d), default=1)  # LLVM cuts 10 lanes in 8 and 2
 
 
 def run_of(axes: Sequence[StageAxis], accesses: Sequence[StageAccess], *, joins: bool = True) -> int:
