@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import further_networks
 import own_networks
 import torch
 import unusual_networks
@@ -22,6 +23,8 @@ KEPT_BACK = 3
 SEEN = {
     *("resnext50_32x4d", "regnet_y_400mf", "mobilenet_v3_large", "deeplabv3_mobilenet_v3_large", "fcn_resnet50"),
     *("r3d_18", "ghostnet_100", "signal_net", "shufflenet_v2_x1_0", "squeezenet1_1", "hrnet_w18_small", "swin_t"),
+    *("recommender", "segmenter", "vocoder", "points", "decoder", "keypoints", "context_net", "scan"),
+    *("shuffled_groups", "warped"),
 }
 """Those that were worked on before there was a zoo: they can't be kept back any more."""
 
@@ -126,6 +129,14 @@ def _tokens(length: int, vocabulary: int = 1000) -> Sample:
     return lambda batch: (torch.randint(0, vocabulary, (batch, length)),)
 
 
+def _pair(*shape: int) -> Sample:
+    return lambda batch: (torch.randn(batch, *shape), torch.randn(batch, *shape))
+
+
+def _bags(tables: int, size: int, rows: int) -> Sample:
+    return lambda batch: (torch.randn(16 * batch, 13), torch.randint(0, rows, (16 * batch, tables, size)))
+
+
 # ---- the zoo -----------------------------------------------------------------------------------------------------
 
 
@@ -194,6 +205,16 @@ _OTHERS: tuple[tuple[str, str, Callable[[], nn.Module], Sample], ...] = (
     ("unusual", "axial_attention", unusual_networks.AxialAttention, _image(128)),
     ("unusual", "latent_attention", unusual_networks.Latents, _random(1024, 32)),
     ("unusual", "fourier_mix", unusual_networks.FourierMix, _random(256, 64)),
+    ("tasks", "recommender", further_networks.Recommender, _bags(8, 20, 5000)),
+    ("tasks", "segmenter", further_networks.Segmenter, _random(3, 193, 257)),
+    ("tasks", "vocoder", further_networks.vocoder, _random(80, 100)),
+    ("tasks", "points", further_networks.Points, _random(3, 1024)),
+    ("tasks", "decoder", further_networks.Decoder, _random(96, 192)),
+    ("tasks", "keypoints", further_networks.Keypoints, _image(192)),
+    ("tasks", "context_net", further_networks.context_net, _random(3, 113, 75)),
+    ("tasks", "scan", further_networks.Scan, _random(256, 128)),
+    ("tasks", "shuffled_groups", further_networks.shuffled_groups, _image(160)),
+    ("tasks", "warped", further_networks.Warped, _pair(3, 128, 160)),
     ("recurrent", "gated_steps", unusual_networks.GatedSteps, _random(12, 128)),
 )
 

@@ -2,7 +2,8 @@
 
 In: a Relax module. Out: the same, in which PrimFuncs carry a mark where every call passes what another call of the
 module makes, or a constant, of the very shape and dtype; and a pass of TVM's that leaves the checks of these away. They
-are most of what LLVM is given of a small kernel. What a caller from outside passes is looked at as before.
+are most of what LLVM is given of a small kernel. What a caller from outside passes is looked at as before, and may
+begin at any address that an element may have.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax, s_tir, tirx
+from tvm.relax.analysis import has_reshape_pattern
 
 from eqsat_layout.passes.all_calls import CALL_TIR_INPLACE, all_calls, arguments, is_tir_call
-from eqsat_layout.tir.structural import nodes_of
+from eqsat_layout.tir.structural import nodes_of, structural_map
 
 _MARK: Final = "eqsat_layout.calls_fit"
 
@@ -43,13 +45,38 @@ def skip_checks() -> Any:
     return tvm.transform.module_pass(skipped, opt_level=0, name="eqsat_layout.SkipChecks")
 
 
+def any_address() -> Any:
+    """A pass: packed functions without the mark take no tensor to begin at more than a multiple of its elements' size.
+
+    TVM takes them to begin where vectors do, and so an array of NumPy's, which mostly does not, had to be copied.
+    """
+
+    def with_any(function: Any, _: Any, __: Any) -> Any:
+        if _is_marked(function):
+            return function
+        return function.with_body(structural_map(function.body, (tirx.AttrStmt, _of_elements)))
+
+    return tirx.transform.prim_func_pass(with_any, opt_level=0, name="eqsat_layout.AnyAddress")
+
+
+def _of_elements(statement: Any) -> Any:
+    if statement.attr_key != "storage_alignment":
+        return statement
+    size = max(1, int(tvm.DataType(str(statement.node.ty.dtype)).bits) // 8)
+    return tirx.AttrStmt(statement.node, statement.attr_key, tirx.IntImm("int32", size), statement.body)
+
+
 def _is_marked(function: Any) -> bool:
     return function.attrs is not None and _MARK in function.attrs
 
 
 def _made_here(mod: tvm.IRModule) -> set[Any]:
-    """The variables of what ``call_tir`` makes, parts of tuples included."""
+    """The variables of what ``call_tir`` makes, parts of tuples included.
+
+    Not those of reshapes of what comes from outside: TVM makes views of these.
+    """
     found: set[Any] = set()
+    reshapes = {var for var, function in mod.functions_items() if _is_reshape(function)}
     for function in mod.functions.values():
         if not isinstance(function, relax.Function):
             continue
@@ -57,9 +84,15 @@ def _made_here(mod: tvm.IRModule) -> set[Any]:
             value = binding.value
             if isinstance(value, relax.TupleGetItem):
                 value = value.tuple_value
-            if is_tir_call(value) or value in found:
+            is_new = is_tir_call(value) and (value.args[0] not in reshapes or all(a in found for a in arguments(value)))
+            if is_new or value in found:
                 found.add(binding.var)
     return found
+
+
+def _is_reshape(function: Any) -> bool:
+    is_of_blocks = isinstance(function, tirx.PrimFunc) and isinstance(function.body, s_tir.SBlockRealize)
+    return is_of_blocks and bool(has_reshape_pattern(function))
 
 
 def _fits(params: Sequence[Any], call: Any, made: set[Any]) -> bool:

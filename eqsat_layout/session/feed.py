@@ -14,8 +14,11 @@ from eqsat_layout.session.interface import TensorSpec, described
 from eqsat_layout.session.tensors import Staging, taken
 
 
-def tensors_of(feed: Any, specs: Sequence[TensorSpec], staging: Staging) -> list[Any]:
-    """One tensor for each input, which may be of ``staging``; a symbol is one size wherever it stands."""
+def tensors_of(feed: Any, specs: Sequence[TensorSpec], staging: Staging, *, any_address: bool = False) -> list[Any]:
+    """One tensor for each input, which may be of ``staging``; a symbol is one size wherever it stands.
+
+    ``any_address``: they may begin at any multiple of their elements' size.
+    """
     if not isinstance(feed, Mapping):
         raise InputError(f"inputs must be a dictionary by names, got {type(feed).__name__}")
     if len(feed) != len(specs) or any(spec.name not in feed for spec in specs):
@@ -25,7 +28,7 @@ def tensors_of(feed: Any, specs: Sequence[TensorSpec], staging: Staging) -> list
     for spec in specs:
         if spec.name not in feed:
             raise InputError(f"input {spec.name!r} is missing: {spec}")
-        tensor = taken(feed[spec.name], spec, staging)
+        tensor = taken(feed[spec.name], spec, staging, any_address=any_address)
         shape = tuple(map(int, tensor.shape))
         if shape != spec.shape:
             _check_shape(shape, spec, known)

@@ -39,12 +39,16 @@ def described(shape: Shape | None, dtype: str) -> str:
 
 @dataclass(frozen=True)
 class Interface:
-    """``entry`` is the function that runs. ``branches``: what it does may depend on values, not on shapes alone."""
+    """``entry`` is the function that runs. ``branches``: what it does may depend on values, not on shapes alone.
+
+    ``any_address``: it takes tensors that begin at any multiple of their elements' size.
+    """
 
     entry: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     branches: bool
+    any_address: bool = False
 
     def to_json(self) -> str:
         """What :meth:`from_json` reads."""
@@ -54,7 +58,8 @@ class Interface:
     def from_json(text: str) -> Interface:
         """Raises ``ValueError``, ``KeyError`` or ``TypeError`` for anything else."""
         read = json.loads(text)
-        return Interface(str(read["entry"]), _specs(read["inputs"]), _specs(read["outputs"]), bool(read["branches"]))
+        branches, any_address = bool(read["branches"]), bool(read.get("any_address"))  # libraries of before say nothing
+        return Interface(str(read["entry"]), _specs(read["inputs"]), _specs(read["outputs"]), branches, any_address)
 
 
 def _specs(read: Any) -> tuple[TensorSpec, ...]:

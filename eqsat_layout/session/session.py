@@ -82,7 +82,7 @@ class Session:
             staging = self._staging.pop()
         except IndexError:
             staging = {}
-        results = self._runs(tensors_of(input_feed, self.inputs, staging))
+        results = self._runs(tensors_of(input_feed, self.inputs, staging, any_address=self._interface.any_address))
         self._staging.append(staging)
         return results if output_names is None else [results[known.index(name)] for name in output_names]
 

@@ -19,8 +19,11 @@ from eqsat_layout.sources.source import Source
 from eqsat_layout.tir.structural import nodes_of
 
 
-def interface_of(source: Source) -> Interface:
-    """Of functions from tensors to tensors, also in tuples; :class:`MalformedModuleError` for others."""
+def interface_of(source: Source, *, any_address: bool) -> Interface:
+    """Of functions from tensors to tensors, also in tuples; :class:`MalformedModuleError` for others.
+
+    ``any_address``: tensors of the program that is built may begin anywhere.
+    """
     inputs = [
         _spec(name, param.ty, f"input {name!r}")
         for name, param in zip(source.inputs, source.function.params, strict=True)
@@ -28,7 +31,7 @@ def interface_of(source: Source) -> Interface:
     results = list(_leaves(source.function.ret_ty))
     names = source.outputs if len(source.outputs) == len(results) else [f"output{i}" for i in range(len(results))]
     outputs = [_spec(name, ty, f"output {name!r}") for name, ty in zip(names, results, strict=True)]
-    return Interface(source.entry, tuple(inputs), tuple(outputs), _branches(source.module))
+    return Interface(source.entry, tuple(inputs), tuple(outputs), _branches(source.module), any_address)
 
 
 def telling(source: Source, interface: Interface) -> tvm.IRModule:

@@ -31,19 +31,21 @@ Staging = dict[str, Any]
 """By name the tensors that inputs of one run at a time are copied to: fresh memory costs more than the copy."""
 
 
-def taken(value: Any, spec: TensorSpec, staging: Staging) -> Any:
-    """``value`` as a tensor of TVM's, the same memory where that is dense and aligned. :class:`InputError` where it is
-    of another dtype than ``spec`` says or lies on another device."""
-    if type(value) is np.ndarray and spec.dtype in _PLAIN and value.dtype is _plain(spec.dtype) and _is_ready(value):
-        return tvm_ffi.from_dlpack(value)  # the usual case: between runs of a network this code is in no cache
+def taken(value: Any, spec: TensorSpec, staging: Staging, *, any_address: bool = False) -> Any:
+    """``value`` as a tensor of TVM's, the same memory where that is dense and aligned: as its elements have to be, for
+    ``any_address``. :class:`InputError` where it is of another dtype than ``spec`` says or lies on another device."""
+    is_usual = type(value) is np.ndarray and spec.dtype in _PLAIN and value.dtype is _plain(spec.dtype)
+    if is_usual and _is_ready(value, value.itemsize if any_address else ALIGNMENT):
+        return tvm_ffi.from_dlpack(value)  # between runs of a network this code is in no cache
+    alignment = max(1, _size_of((), spec.dtype)) if any_address else ALIGNMENT
     if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
-        return _foreign(value, spec)
+        return _foreign(value, spec, alignment)
     try:
         array = np.asarray(value)
     except ValueError as error:
         raise InputError(f"input {spec.name!r}: expected {spec}, got no array: {first_line(error)}") from error
     _check_dtype(array.dtype.name, array.shape, spec)
-    return _of_array(array, spec, staging)
+    return _of_array(array, spec, staging, alignment)
 
 
 def given_back(tensor: Any, *, copied: bool) -> Array:
@@ -63,7 +65,7 @@ def span(tensor: Any) -> tuple[int, int]:
     return start, start + _size(tensor)
 
 
-def _foreign(value: Any, spec: TensorSpec) -> Any:
+def _foreign(value: Any, spec: TensorSpec, alignment: int) -> Any:
     """A tensor of torch's, TVM's or another library's."""
     if hasattr(value, "detach"):  # torch gives no tensor away that gradients are kept for
         value = value.detach()
@@ -77,22 +79,22 @@ def _foreign(value: Any, spec: TensorSpec) -> Any:
         raise InputError(f"input {spec.name!r}: expected {spec}, got what DLPack can't give: {error}") from error
     shape = tuple(map(int, tensor.shape))
     _check_dtype(str(tensor.dtype), shape, spec)
-    if tensor.data_ptr() % ALIGNMENT:
+    if tensor.data_ptr() % alignment:
         own = _empty(shape, spec.dtype)
         _bytes(own)[:] = _bytes(tensor)
         return own
     return tensor
 
 
-def _is_ready(array: Array) -> bool:
+def _is_ready(array: Array, alignment: int) -> bool:
     """Its memory can be a tensor."""
     flags = array.flags
     is_dense = flags.c_contiguous and flags.writeable and array.dtype.isnative and array.size
-    return bool(is_dense and not array.__array_interface__["data"][0] % ALIGNMENT)
+    return bool(is_dense and not array.__array_interface__["data"][0] % alignment)
 
 
-def _of_array(array: Array, spec: TensorSpec, staging: Staging) -> Any:
-    if _is_ready(array):
+def _of_array(array: Array, spec: TensorSpec, staging: Staging, alignment: int) -> Any:
+    if _is_ready(array, alignment):
         return _view(tvm_ffi.from_dlpack(array.reshape(-1).view("uint8")), array.shape, spec.dtype)
     own = staging.get(spec.name)
     if own is None or tuple(own.shape) != array.shape:

@@ -77,6 +77,8 @@ class Target:
     kind: ClassVar[str]
     suffix: ClassVar[str] = ".so"
     """Of files that what it builds is saved in."""
+    any_address: ClassVar[bool] = False
+    """What it builds takes tensors that begin at any multiple of their elements' size, not of 64 bytes only."""
 
     def __init__(self, tvm_target: tvm.target.Target, *, approx: bool = True, elsewhere: str | None = None):
         self.tvm, self.approx, self.elsewhere = tvm_target, approx, elsewhere

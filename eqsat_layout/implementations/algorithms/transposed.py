@@ -7,6 +7,8 @@ convolution, Shi et al. 2016, arXiv:1609.05158). The same products are added up 
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -21,11 +23,12 @@ _FEW_CHANNELS: Final = 7
 
 
 def transposed(conv: Convolution) -> tvm.IRModule | None:
-    """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` for data that is not stretched.
-
-    For windows along two axes.
-    """
-    return _module(conv, _TransposedStages(conv)) if why_not_transposed(conv) is None else None
+    """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` for data that is not stretched."""
+    if why_not_transposed(conv) is not None:
+        return None
+    steps = [set(_steps(before, stretch)) for (before, _), stretch in zip(conv.padding, conv.stretches, strict=True)]
+    skipped = [by if len(own) > 1 else 0 for by, own in zip(_until_aligned(conv), steps, strict=True)]
+    return _module(conv, _TransposedStages(conv, skipped))
 
 
 def transposed_in_planes(conv: Convolution) -> tvm.IRModule | None:
@@ -51,11 +54,9 @@ def _module(conv: Convolution, stages: _TransposedStages) -> tvm.IRModule:
 
 def why_not_transposed(conv: Convolution) -> str | None:
     """Why it has none; None where it has."""
-    if len(conv.size) != 2:
-        return f"its windows run along {len(conv.size)} axes"
-    if conv.stretches == (1, 1):
+    if set(conv.stretches) == {1}:
         return "its data is not stretched"
-    if conv.strides != (1, 1) or conv.dilation != (1, 1):
+    if {*conv.strides, *conv.dilation} != {1}:
         return f"its strides are {conv.strides} and its dilation {conv.dilation}, not 1"
     return None
 
@@ -68,30 +69,37 @@ def why_not_in_planes(conv: Convolution) -> str | None:
 
 
 class _TransposedStages:
-    """The stages as tensor expressions. Place ``h`` of the result is place ``h % stretch`` of element ``h // stretch``.
+    """The stages as tensor expressions, over any number of axes.
+
+    Place ``h`` of the result is place ``h % stretch`` of element ``h // stretch``.
 
     Window element ``u`` meets an element of the data where ``(h + u - before) % stretch`` is 0. So for place ``a`` the
     first is ``(before - a) % stretch``, and the others follow at steps of ``stretch``.
     """
 
-    order: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
-    """Axes of the product that are n, o, h, a, w and b: as they come to lie."""
-
-    def __init__(self, conv: Convolution, skipped: tuple[int, int] = (0, 0)):
+    def __init__(self, conv: Convolution, skipped: Sequence[int] = ()):
         """``skipped``: places before the first of the result, which count as the first of element 0."""
-        self._conv, self._skipped = conv, skipped
+        self._conv, self._rank = conv, len(conv.size)
+        self._skipped = skipped = tuple(skipped) or (0,) * self._rank
         self._before = tuple(before + by for (before, _), by in zip(conv.padding, skipped, strict=True))
         self._count = tuple(-(-w // s) for w, s in zip(conv.windows, conv.stretches, strict=True))
         sizes = zip(conv.out_size, skipped, conv.stretches, strict=True)
         self._elements = tuple(-(-(size + by) // s) for size, by, s in sizes)
 
-    def taps(self, kernel: te.Tensor) -> te.Tensor:
-        """(a, b, r, q, i, o): element r of the window's elements that place a needs; 0 where it needs fewer."""
-        conv = self._conv
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Axes of the product that are n, o, and of every axis the element and the place: as they come to lie."""
+        return tuple(range(2 + 2 * self._rank))
 
-        def element(a: Any, b: Any, r: Any, q: Any, i: Any, o: Any) -> Any:
+    def taps(self, kernel: te.Tensor) -> te.Tensor:
+        """(a..., r..., i, o): element r of the window's elements that place a needs; 0 where it needs fewer."""
+        conv, rank = self._conv, self._rank
+
+        def element(*indices: Any) -> Any:
+            *places_and_steps, i, o = indices
+            pairs = zip(places_and_steps[:rank], places_and_steps[rank:], strict=True)
             window_index = [
-                self._first(axis, place) + step * conv.stretches[axis] for axis, place, step in ((0, a, r), (1, b, q))
+                self._first(axis, place) + step * conv.stretches[axis] for axis, (place, step) in enumerate(pairs)
             ]
             inside = [n < w for n, w in zip(window_index, conv.windows, strict=True)]
             own = [w - 1 - n if f else n for n, w, f in zip(window_index, conv.windows, conv.flipped, strict=True)]
@@ -105,7 +113,7 @@ class _TransposedStages:
         return tirx.floormod(self._before[axis] - place, self._conv.stretches[axis])
 
     def places(self, data: te.Tensor, taps: te.Tensor) -> te.Tensor:
-        """The result at place (a, b) of element (h, w)."""
+        """The result at every place of every element."""
         conv = self._conv
         before = [max(0, -min(offsets)) for offsets in self._offsets]
         after = [
@@ -115,54 +123,66 @@ class _TransposedStages:
             )
         ]
         around = padded(data, conv, before, after, "transposed_pad")
-        c, r, q = (
-            te.reduce_axis((0, e), name) for e, name in zip((conv.channels[0], *self._count), "crq", strict=True)
-        )
+        c = te.reduce_axis((0, conv.channels[0]), "c")
+        steps = [te.reduce_axis((0, count), f"r{axis}") for axis, count in enumerate(self._count)]
 
         def element(*indices: Any) -> Any:
-            n, o, h, a, w, b = (indices[axis] for axis in self.order)
-            starts = [self._start(0, a) + before[0], self._start(1, b) + before[1]]
-            index = ordered_by(conv.data, (n, c, h + starts[0] + r, w + starts[1] + q))
-            return te.sum(around(*index) * taps[a, b, r, q, c, o], axis=[c, r, q])
+            n, o, *rest = (indices[axis] for axis in self.order)
+            at, places = rest[::2], rest[1::2]
+            starts = [self._start(axis, place) + before[axis] for axis, place in enumerate(places)]
+            moved = [h + start + r for h, start, r in zip(at, starts, steps, strict=True)]
+            index = ordered_by(conv.data, (n, c, *moved))
+            return te.sum(around(*index) * taps[(*places, *steps, c, o)], axis=[c, *steps])
 
-        rows, columns = zip(self._elements, conv.stretches, strict=True)
-        shape = ordered_by(self.order, (conv.batch, conv.channels[1], *rows, *columns))
+        pairs = itertools.chain(*zip(self._elements, conv.stretches, strict=True))
+        shape = ordered_by(self.order, (conv.batch, conv.channels[1], *pairs))
         return te.compute(shape, element, name="transposed_product")
 
     @property
     def _offsets(self) -> list[list[int]]:
         """By axis and place: the element of the data that the first tap of this place of element 0 meets."""
-        pairs = zip(self._before, self._conv.stretches, strict=True)
-        return [[-((before - place) // stretch) for place in range(stretch)] for before, stretch in pairs]
+        return [_offsets(*pair) for pair in zip(self._before, self._conv.stretches, strict=True)]
 
     def _start(self, axis: int, place: Any) -> Any:
-        """The same as an expression, a linear one if it can be."""
-        offsets, stretch = self._offsets[axis], self._conv.stretches[axis]
-        steps = {after - before for before, after in pairwise(offsets)}
-        if len(steps) <= 1:
-            return offsets[0] + place * (steps.pop() if steps else 0)
-        return tirx.floordiv(place + (stretch - 1 - self._before[axis]), stretch)
+        """The same as an expression, which is linear: no other one is an index that layouts are known for."""
+        before, stretch = self._before[axis], self._conv.stretches[axis]
+        return _offsets(before, stretch)[0] + place * max(_steps(before, stretch), default=0)
 
     def result(self, places: te.Tensor) -> te.Tensor:
         conv = self._conv
-        (s, t) = conv.stretches
 
         def element(*indices: Any) -> Any:
-            n, o, y, x = (indices[axis] for axis in conv.result)
-            y, x = y + self._skipped[0], x + self._skipped[1]
-            return places(*ordered_by(self.order, (n, o, y // s, y % s, x // t, x % t)))
+            n, o, *at = (indices[axis] for axis in conv.result)
+            moved = [y + by for y, by in zip(at, self._skipped, strict=True)]
+            pairs = [digit for y, s in zip(moved, conv.stretches, strict=True) for digit in (y // s, y % s)]
+            return places(*ordered_by(self.order, (n, o, *pairs)))
 
         return te.compute(
             ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size)), element, name="places"
         )
 
 
-class _Planes(_TransposedStages):
-    """The product as (n, a, b, o, h, w). All places of an element begin with the same element of the data."""
+def _offsets(before: int, stretch: int) -> list[int]:
+    return [-((before - place) // stretch) for place in range(stretch)]
 
-    order = (0, 3, 4, 1, 5, 2)
+
+def _steps(before: int, stretch: int) -> list[int]:
+    return [after - at for at, after in pairwise(_offsets(before, stretch))]
+
+
+def _until_aligned(conv: Convolution) -> list[int]:
+    """Places to skip by axis, so that all places of an element begin with the same element of the data."""
+    borders = zip(conv.padding, conv.stretches, strict=True)
+    return [(stretch - 1 - before) % stretch for (before, _), stretch in borders]
+
+
+class _Planes(_TransposedStages):
+    """The product as (n, places, o, elements). All places of an element begin with the same element of the data."""
 
     def __init__(self, conv: Convolution):
-        borders = zip(conv.padding, conv.stretches, strict=True)
-        rows, columns = ((stretch - 1 - before) % stretch for (before, _), stretch in borders)
-        super().__init__(conv, (rows, columns))
+        super().__init__(conv, _until_aligned(conv))
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        rank = self._rank
+        return 0, 1 + rank, *(at for axis in range(rank) for at in (2 + rank + axis, 1 + axis))

@@ -14,7 +14,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.tirx import compilation_pipeline
 
-from eqsat_layout.passes.fitting_calls import skip_checks
+from eqsat_layout.passes.fitting_calls import any_address, skip_checks
 from eqsat_layout.targets.cpu.booleans import compare_booleans
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
 from eqsat_layout.tir.structural import primfunc_pass, structural_map
@@ -68,7 +68,8 @@ def _passes() -> list[Any]:
         tirx.transform.VerifyMemory(),
         tirx.transform.AnnotateEntryFunc(),
         tirx.transform.MakePackedAPI(),
-        skip_checks(),  # of operands that are known to fit
+        any_address(),  # of operands that come from outside
+        skip_checks(),  # of those that are known to fit
         tirx.transform.FP8StorageLegalize(),
         tirx.transform.BF16StorageLegalize(),
         _keep_on_stack(),

@@ -6,6 +6,7 @@ blocks and accesses only; what can't be scheduled comes back as it was, and a no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,6 +44,7 @@ from eqsat_layout.targets.cpu.single.split_axes import split_axes
 from eqsat_layout.targets.cpu.single.unit_axes import unit_axes_first
 from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
 from eqsat_layout.targets.cpu.symbolic.kernel import has_symbols, kernel_in_parts
+from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.attempts import isolated, tried, unless_refused
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
@@ -276,9 +278,10 @@ def _may_inline(stage: Stage, consumer: Stage) -> bool:
     )
     if identity:
         return True
-    reused = any(not read.uses(axis.var) for read in reads for axis in consumer.spatial if axis.extent != 1)
-    if not reused and consumer.spatial:  # in a group of channels, all of a vector read the same element
-        reused = any(read.stride(consumer.spatial[-1].var) == 0 for read in reads)
+    long = [axis for axis in consumer.spatial if axis.extent != 1]  # axes that a sum keeps have one element
+    reused = any(not read.uses(axis.var) for read in reads for axis in long)
+    if not reused and long:  # in a group of channels, all of a vector read the same element
+        reused = any(read.stride(long[-1].var) == 0 for read in reads)
     lane = stage.axes[-1].var
     return not reused and not stage.branches_on(lane)
 
@@ -322,9 +325,16 @@ def _with_joined_axes(sch: Any, stage: Stage, tile: JoinedTile) -> Any:
             trial = sch.copy()
             epilogue = stage_of(trial, trial.cache_write(stage.block, 0, "global"))
             own = stage_of(trial, stage.block)
-        return join_axes(trial, own, epilogue, tile) if is_in_place(own, epilogue) else None
+        if not is_in_place(own, epilogue) or (_overlaps(own, tile) and lookups.get_consumers(trial, epilogue.block)):
+            return None  # what is written twice, TVM takes for no stage that others may read
+        return join_axes(trial, own, epilogue, tile)
 
     return unless_refused(joined)
+
+
+def _overlaps(stage: Stage, tile: JoinedTile) -> bool:
+    """The last tile starts in the one before."""
+    return math.prod(axis.extent or 1 for axis in stage.spatial[tile.first : tile.last]) != tile.size * tile.count
 
 
 def _has_tile_like(sch: Any, stage: Stage, machine: CpuMachine) -> bool:

@@ -44,6 +44,7 @@ class CpuTarget(Target):
     """This machine's CPU, or another one that LLVM knows."""
 
     kind: ClassVar[str] = "llvm"
+    any_address: ClassVar[bool] = True
 
     @property
     def device(self) -> Any:

@@ -1,6 +1,7 @@
 """Functions such as exp and erf as arithmetic, which LLVM turns into vectors.
 
-In: a PrimFunc. Out: the same with every float32 exp, log, sigmoid, tanh and erf and every power with a small whole
+In: a PrimFunc. Out: the same with every float32 exp, log, sigmoid, tanh, erf and atan and every power with a small
+whole
 exponent written out, and no division by a number.
 """
 
@@ -78,6 +79,10 @@ _TANH: Final = (
 )
 _TANH_BELOW: Final = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
 """tanh(x) = x p(x^2) / q(x^2) for |x| <= 7.9 (the rational minimax fit of Eigen and XLA)."""
+
+_ATAN: Final = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
+"""Of atan(x) = x + x^3 p(x^2) for |x| <= tan(pi / 8) (Cephes, atanf)."""
+_TAN_8TH: Final = math.sqrt(2) - 1
 
 
 def expand_functions(func: Any) -> Any:
@@ -209,6 +214,19 @@ def _tanh(x: Any) -> Any:
     return named(_bounded(x, -7.9, 7.9), lambda x: _rational(x, _TANH, _TANH_BELOW))
 
 
+def _atan(x: Any) -> Any:
+    """atan(a) = pi/4 + atan((a - 1) / (a + 1)) = pi/2 - atan(1 / a)."""
+
+    def of_size(a: Any) -> Any:
+        is_far, is_near = a > _f(1 / _TAN_8TH), a <= _f(_TAN_8TH)
+        part = tirx.Select(is_far, _f(-1.0) / a, tirx.Select(is_near, a, (a - _f(1.0)) / (a + _f(1.0))))
+        start = tirx.Select(is_far, _f(math.pi / 2), tirx.Select(is_near, _f(0.0), _f(math.pi / 4)))
+        found = named(part, lambda r: named(r * r, lambda z: start + (_polynomial(_ATAN, z) * z * r + r)))
+        return tirx.Select(x < _f(0.0), _f(0.0) - found, found)
+
+    return named(x, lambda x: named(tirx.Select(x < _f(0.0), _f(0.0) - x, x), of_size))
+
+
 def _rational(x: Any, above: Sequence[float], below: Sequence[float]) -> Any:
     return named(x * x, lambda square: x * (_polynomial(above, square) / _polynomial(below, square)))
 
@@ -253,4 +271,5 @@ _EXPANSIONS: Final = {
     "tirx.sigmoid": _sigmoid,
     "tirx.tanh": _tanh,
     "tirx.erf": _erf,
+    "tirx.atan": _atan,
 }

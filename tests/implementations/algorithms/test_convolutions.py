@@ -31,9 +31,10 @@ def called(shape: tuple[int, ...], kernel: tuple[int, ...], **attrs: Any) -> tup
 
 
 def called_transposed(shape: tuple[int, ...], kernel: tuple[int, ...], **attrs: Any) -> tuple[Any, list[Any]]:
-    """A call of conv2d_transpose over variables."""
+    """A call of conv1d_transpose, conv2d_transpose or conv3d_transpose over variables."""
     x, w = (relax.Var(name, relax.TensorType(s, "float32")) for name, s in (("x", shape), ("w", kernel)))
-    return relax.BlockBuilder().normalize(op.nn.conv2d_transpose(x, w, **attrs)), [x, w]
+    function = getattr(op.nn, f"conv{len(shape) - 2}d_transpose")
+    return relax.BlockBuilder().normalize(function(x, w, **attrs)), [x, w]
 
 
 def recognised(call: Any) -> Any:
@@ -170,13 +171,12 @@ def test_convolutions_along_one_axis_and_three(size: Any, window: Any, attrs: An
 
 
 @given(
-    size=st.tuples(st.integers(2, 6), st.integers(2, 6)),
-    window=st.tuples(st.integers(1, 5), st.integers(1, 5)),
-    stretch=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    axes=st.lists(st.tuples(st.integers(2, 6), st.integers(1, 5), st.integers(1, 3)), min_size=1, max_size=3),
     data=st.data(),
 )
 @settings(max_examples=20, deadline=None)
-def test_transposed_convolutions_of_any_shape(size: Any, window: Any, stretch: Any, data: Any) -> None:
+def test_transposed_convolutions_of_any_shape(axes: Any, data: Any) -> None:
+    size, window, stretch = zip(*axes, strict=True)
     padding = [data.draw(st.integers(0, w - 1)) for w in (*window, *window)]
     more = [data.draw(st.integers(0, s - 1)) for s in stretch]
     attrs = {"strides": list(stretch), "padding": padding, "output_padding": more}

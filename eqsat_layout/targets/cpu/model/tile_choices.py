@@ -63,6 +63,8 @@ def _tiles(extents: Extents, problem: TileProblem, registers: int, *, one_vector
     for lanes in divisors(extent, 4 * width):
         if lanes > width and lanes % width:
             continue  # LLVM cuts such vectors up badly
+        if one_vector and lanes == 3 * width:
+            continue  # and keeps these on the stack, as their lanes are added up one by one
         if any(period % lanes for period in problem.periods):
             continue  # a vector would lie in two blocks
         found = _sizes((*extents[:-1], 1 if one_vector else extent // lanes), registers, held)

@@ -16,26 +16,28 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.single.lanes import Lanes, constant, picked, table_of, transposed
+from eqsat_layout.targets.cpu.single.lanes import (
+    SIZES,
+    Body,
+    Lanes,
+    constant,
+    lanes_along,
+    picked,
+    table_of,
+    transposed,
+    vector_at,
+)
 from eqsat_layout.targets.cpu.single.loops import in_parallel
+from eqsat_layout.targets.cpu.single.turns import in_turns
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over, store_of, under_loops
 from eqsat_layout.targets.schedules.stages import Stage, stages_of
 from eqsat_layout.tir.structural import nodes_of, substitute
 
-_SIZES = (16, 8, 4)  # elements of a vector that shuffles are known for
 _MOST_SQUARES = 2  # that registers hold at once
 _WIDENED = ("bfloat", "float8_", "float6_", "float4_")  # TVM gives variables of these another type than their values
 _MOST_LOADS = 512  # of a row that is written out, as straight code takes LLVM long
-
-
-class _Body(NamedTuple):
-    """Statements, and the axes that they are inside of; ``inner`` of these are not for threads."""
-
-    axes: Sequence[Any]
-    statements: Sequence[Any]
-    inner: int
 
 
 def move_lanes(sch: Any, machine: CpuMachine) -> Any:
@@ -43,7 +45,7 @@ def move_lanes(sch: Any, machine: CpuMachine) -> Any:
 
     Either such loads lie along another axis of the result: squares of both axes are transposed in registers. Or they
     jump along their row in a way that is known: elements are picked out of the two vectors that hold them, and what
-    else depends on the place in the row is a table.
+    else depends on the place in the row is a table. Or several places take turns to give the elements of a row.
     """
     stages = stages_of(sch)
     if len(stages) != 1:
@@ -54,24 +56,24 @@ def move_lanes(sch: Any, machine: CpuMachine) -> Any:
         return None
     if any(str(access.buffer.dtype).startswith(_WIDENED) for access in (stage.write, *stage.loads)):
         return None
-    for body_of in (_in_squares, _in_rows):
+    for body_of in (_in_squares, _in_rows, in_turns):
         moved = unless_refused(partial(_moved_by, body_of, sch, stage, machine))
         if moved is not None:
             return moved
     return None
 
 
-def _moved_by(body_of: Callable[[Any, Stage, CpuMachine], _Body], sch: Any, stage: Stage, machine: CpuMachine) -> Any:
+def _moved_by(body_of: Callable[[Any, Stage, CpuMachine], Body], sch: Any, stage: Stage, machine: CpuMachine) -> Any:
     return _scheduled(sch, stage, body_of(sch.get(stage.block), stage, machine), machine)
 
 
 def _is_elsewhere(load: StageAccess, stage: Stage) -> bool:
     """The load moves along the last axis of the result, but not from one element to the next through a vector."""
     last = stage.axes[-1].var
-    return load.stride(last) not in (0, 1) or 0 < load.period(last) < _SIZES[0]
+    return load.stride(last) not in (0, 1) or 0 < load.period(last) < SIZES[0]
 
 
-def _scheduled(sch: Any, stage: Stage, body: _Body, machine: CpuMachine) -> Any:
+def _scheduled(sch: Any, stage: Stage, body: Body, machine: CpuMachine) -> Any:
     buffers = {load.buffer: None for load in stage.loads}  # each once, in order
     reads, writes = ([_whole(buffer) for buffer in group] for group in (buffers, [stage.write.buffer]))
     inside = tirx.SeqStmt(list(body.statements)) if body.statements[1:] else body.statements[0]
@@ -87,25 +89,10 @@ def _whole(buffer: Any) -> Any:
     return tirx.BufferRegion(buffer, ranges)
 
 
-def _size(stage: Stage, machine: CpuMachine, *extents: int | None) -> int:
-    """Elements of a vector, no more than there are along the axes."""
-    most = min(machine.lanes(stage.write.element_bytes), *(extent or 0 for extent in extents))
-    found = next((size for size in _SIZES if size <= most), None)
-    if found is None:
-        raise Refused("rows shorter than any vector")
-    return found
-
-
-def _vector(indices: Sequence[Any], size: int) -> list[Any]:
-    """The indices of so many elements from there on."""
-    *outer, last = indices
-    return [*outer, tirx.Ramp(last, tirx.IntImm(str(last.ty.dtype), 1), size)]
-
-
 # ---- transposes -------------------------------------------------------------------------------------------------
 
 
-def _in_squares(block: Any, stage: Stage, machine: CpuMachine) -> _Body:
+def _in_squares(block: Any, stage: Stage, machine: CpuMachine) -> Body:
     """Squares of the last axis and the one along which such loads lie in memory."""
     store = store_of(block)
     loads = nodes_of(store.value, tvm.ir.TensorLoad)
@@ -113,7 +100,7 @@ def _in_squares(block: Any, stage: Stage, machine: CpuMachine) -> _Body:
     if len(crossed) > _MOST_SQUARES:
         raise Refused("more than registers hold")
     across = _axis_of(crossed, stage)
-    size = _size(stage, machine, stage.axes[across].extent, stage.axes[-1].extent)
+    size = lanes_along(stage, machine, stage.axes[across].extent, stage.axes[-1].extent)
     square = _Square(block.iter_vars, across, size)
     square.transpose(crossed)
     for place in range(size):
@@ -121,7 +108,7 @@ def _in_squares(block: Any, stage: Stage, machine: CpuMachine) -> _Body:
     axes = list(square.axes)
     if _runs_on(crossed, stage, across, size):  # squares that lie one after another in the operand
         axes.append(axes.pop(across))
-    return _Body(axes, square.statements, 1)
+    return Body(axes, square.statements, 1)
 
 
 class _Square:
@@ -149,7 +136,7 @@ class _Square:
         lanes = Lanes(self.column, self.size, lambda load: self._vector(load, place, row), _no_table)
         value = substitute(lanes.of(store.value), row)
         first = [substitute(index, {**row, self.column: self.columns.first}) for index in store.indices]
-        self.statements.append(tirx.BufferStore(store.buffer, value, _vector(first, self.size)))
+        self.statements.append(tirx.BufferStore(store.buffer, value, vector_at(first, self.size)))
 
     def _vector(self, load: Any, place: int, row: Mapping[Any, Any]) -> Any:
         for one, rows in self._transposed:
@@ -208,7 +195,7 @@ class _Memory:
             by = [self._analyzer.simplify(new - old) for new, old in zip(moved, start, strict=True)]
             if [as_int(number) for number in by] != [0] * (len(by) - 1) + [step]:
                 raise Refused("not in one piece")
-        return tirx.BufferLoad(load.source, _vector(start, self._size))
+        return tirx.BufferLoad(load.source, vector_at(start, self._size))
 
     def _indices(self, load: Any, var: Any, value: Any) -> list[Any]:
         return [self._analyzer.simplify(substitute(index, {var: value})) for index in load.indices]
@@ -217,12 +204,12 @@ class _Memory:
 # ---- elements of a row ------------------------------------------------------------------------------------------
 
 
-def _in_rows(block: Any, stage: Stage, machine: CpuMachine) -> _Body:
+def _in_rows(block: Any, stage: Stage, machine: CpuMachine) -> Body:
     """Rows written out, as what is read of a row depends on the place in it."""
     store = store_of(block)
     *outer, last = block.iter_vars
     extent = int(last.dom.extent)
-    size = _size(stage, machine, extent)
+    size = lanes_along(stage, machine, extent)
     starts = [min(start, extent - size) for start in range(0, extent, size)]
     if not outer or len(starts) * len(stage.loads) > _MOST_LOADS:
         raise Refused("rows of another length")
@@ -231,8 +218,8 @@ def _in_rows(block: Any, stage: Stage, machine: CpuMachine) -> _Body:
         row = _Row(last.var, start, size)
         value = Lanes(last.var, size, row.load, row.table).of(store.value)
         target = [*store.indices[:-1], tirx.IntImm(str(last.var.ty.dtype), start)]
-        statements.append(tirx.BufferStore(store.buffer, value, _vector(target, size)))
-    return _Body(outer, statements, 0)
+        statements.append(tirx.BufferStore(store.buffer, value, vector_at(target, size)))
+    return Body(outer, statements, 0)
 
 
 class _Row(NamedTuple):
@@ -258,6 +245,6 @@ class _Row(NamedTuple):
             raise Refused("along another axis of the operand")
 
         def read(start: int) -> Any:
-            return tirx.BufferLoad(load.source, _vector([*outer, tirx.IntImm(str(index.ty.dtype), start)], self.size))
+            return tirx.BufferLoad(load.source, vector_at([*outer, tirx.IntImm(str(index.ty.dtype), start)], self.size))
 
         return picked(read, self.values(index), int(load.source.ty.shape[-1]))

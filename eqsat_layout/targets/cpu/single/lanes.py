@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.arithmetic import BINARY
 from eqsat_layout.tir.structural import nodes_of
 
@@ -27,7 +29,17 @@ _ROUNDED: Mapping[str, Callable[..., Any]] = {
     "round": np.rint,
     "trunc": np.trunc,
 }
+SIZES = (16, 8, 4)
+"""Elements of a vector that shuffles are known for."""
 _QUAD = 4  # lanes: instructions move elements within so many, or so many together
+
+
+class Body(NamedTuple):
+    """Statements, and the axes that they are inside of; ``inner`` of these are not for threads."""
+
+    axes: Sequence[Any]
+    statements: Sequence[Any]
+    inner: int
 
 
 @dataclass(frozen=True)
@@ -136,3 +148,18 @@ def _steps(size: int) -> list[tuple[int, Sequence[npt.NDArray[np.int64]]]]:
 def shuffled(vectors: Sequence[Any], lanes: Sequence[int] | npt.NDArray[np.int64]) -> Any:
     """Lanes of all ``vectors`` one after another."""
     return tirx.Shuffle(list(vectors), [tirx.IntImm("int32", int(lane)) for lane in lanes])
+
+
+def vector_at(indices: Sequence[Any], size: int) -> list[Any]:
+    """The indices of so many elements from there on."""
+    *outer, last = indices
+    return [*outer, tirx.Ramp(last, tirx.IntImm(str(last.ty.dtype), 1), size)]
+
+
+def lanes_along(stage: Stage, machine: CpuMachine, *extents: int | None) -> int:
+    """Elements of a vector, no more than there are along the axes."""
+    most = min(machine.lanes(stage.write.element_bytes), *(extent or 0 for extent in extents))
+    found = next((size for size in SIZES if size <= most), None)
+    if found is None:
+        raise Refused("rows shorter than any vector")
+    return found

@@ -91,14 +91,19 @@ def lanes_of_run(extents: Sequence[int], width: int) -> int:
 
 
 def vector_lanes(extent: int, width: int) -> int:
-    """Elements of a vector that divides ``extent``: whole registers, up to four, or most of one; else 1."""
+    """Elements of a vector that divides ``extent``: one, two or four registers, or most of one; else 1.
+
+    Not three: LLVM keeps partial results of 48 lanes on the stack, and a sum took five times as long.
+    """
     return _lanes(divisors(extent, 4 * width), width)
 
 
 def _lanes(choices: Sequence[int], width: int) -> int:
-    whole = [d for d in choices if d % width == 0]
+    whole = [d for d in choices if d in (width, 2 * width, 4 * width)]
+    if whole:
+        return max(whole)
     part = [d for d in choices if d <= width <= 2 * d]
-    return max(whole or part or [1])
+    return max(part, key=lambda d: (d / d.bit_count(), d), default=1)  # LLVM cuts 10 lanes in 8 and 2
 
 
 def run_of(axes: Sequence[StageAxis], accesses: Sequence[StageAccess], *, joins: bool = True) -> int:

@@ -6,10 +6,11 @@ that a short last one (the three colours of an image) would have to be joined wi
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.single.loops import lanes_of_run, run_of
+from eqsat_layout.targets.cpu.single.loops import lanes_of_run, run_of, vector_lanes
 from eqsat_layout.targets.cpu.single.tile_loops import extent_of
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.stages import Stage, stage_of
@@ -42,8 +43,9 @@ def _run_in_vectors(sch: Any, block: Any, machine: CpuMachine) -> list[Any]:
     run = _whole_run(sch, stage, loops)
     extents = [extent_of(sch, loop) for loop in loops[-run:]]
     outer, last = list(loops[:-run]), sch.fuse(*loops[-run:]) if run > 1 else loops[-1]
-    lanes = lanes_of_run(extents, machine.lanes(stage.write.element_bytes))
-    if lanes > 1:
+    width = machine.lanes(stage.write.element_bytes)
+    lanes = lanes_of_run(extents, width) if stage.loads else vector_lanes(math.prod(extents), width)
+    if lanes > 1 and (stage.loads or lanes >= width):  # a fill that no vector divides LLVM does better
         last, lane = sch.split(last, [None, lanes])
         sch.vectorize(lane)
     return [*outer, last]

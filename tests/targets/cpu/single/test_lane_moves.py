@@ -158,3 +158,47 @@ def test_other_stages_stay():
     ]
     for shape, body in bodies:
         assert move_lanes(new_schedule(computed(shape, body, x)), MACHINES[0]) is None
+
+
+@given(
+    groups=st.integers(1, 3),
+    size=st.tuples(st.integers(1, 5), st.integers(3, 40)),
+    scale=st.sampled_from([(2, 2), (4, 4), (3, 3), (1, 2), (2, 1)]),
+    block=st.sampled_from([0, 8, 16]),
+    dtype=st.sampled_from(["float32", "float16", "int8"]),
+    machine=st.sampled_from(MACHINES),
+)
+@settings(max_examples=25)
+def test_pixels_that_lie_in_channels(run, groups, size, scale, block, dtype, machine):
+    """Pixel shuffles of channels in blocks or plain, with a bias for each channel."""
+    (height, width), (tall, wide) = size, scale
+    channels = groups * 4
+    given = channels * tall * wide
+    block = block if block and given % block == 0 else 0
+    x = te.placeholder((given // block, height, width, block) if block else (given, height, width), dtype, name="x")
+    bias = te.placeholder((channels,), dtype, name="bias")
+
+    def made(c, h, w):
+        source = (c * tall + h % tall) * wide + w % wide
+        place = (source // block, h // tall, w // wide, source % block) if block else (source, h // tall, w // wide)
+        return x[place] + bias[c]
+
+    func = computed((channels, height * tall, width * wide), made, x, bias)
+    executable = built(func, machine)
+    rng = np.random.default_rng(0)
+    data, add = (rng.integers(-50, 50, [int(n) for n in one.shape]).astype(dtype) for one in (x, bias))
+    plain = data.transpose(0, 3, 1, 2).reshape(given, height, width) if block else data
+    wanted = plain.reshape(channels, tall, wide, height, width).transpose(0, 3, 1, 4, 2)
+    if wide > 1 and not block and machine is not NEON and width >= 16:
+        assert executable is not None
+    if executable is not None:
+        np.testing.assert_array_equal(
+            run(executable, data, add), wanted.reshape(channels, height * tall, -1) + add[:, None, None]
+        )
+
+
+def test_halves_that_are_interleaved(run, arrays):
+    x, y = (te.placeholder((5, 37), name=name) for name in "xy")
+    func = computed((5, 74), lambda i, j: te.if_then_else(j % 2 == 1, y[i, j // 2], x[i, j // 2] * 2.0), x, y)
+    dx, dy = arrays((5, 37), (5, 37))
+    np.testing.assert_array_equal(run(built(func, AVX512), dx, dy), np.stack((2 * dx, dy), -1).reshape(5, 74))

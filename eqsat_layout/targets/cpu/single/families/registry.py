@@ -11,7 +11,7 @@ from eqsat_layout.targets.cpu.single.families.elementwise import ELEMENTWISE
 from eqsat_layout.targets.cpu.single.families.fallback import FALLBACK
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.lane_reduction import LANES, SIDE_BY_SIDE_RESULTS
-from eqsat_layout.targets.cpu.single.families.several_results import SEVERAL_RESULTS
+from eqsat_layout.targets.cpu.single.families.several_results import SEVERAL_RESULTS, SEVERAL_SIDE_BY_SIDE
 from eqsat_layout.targets.cpu.single.families.tiled_reduction import (
     PIECES,
     PIECES_AND_EPILOGUE,
@@ -28,6 +28,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     TILES,
     LANES,
     SIDE_BY_SIDE_RESULTS,
+    SEVERAL_SIDE_BY_SIDE,
     SEVERAL_RESULTS,
     ELEMENTWISE,
     FALLBACK,

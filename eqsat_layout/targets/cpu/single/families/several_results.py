@@ -16,7 +16,9 @@ from eqsat_layout.targets.cpu.single.families.tiled_reduction import is_one_sum
 from eqsat_layout.targets.cpu.single.loops import in_parallel, leading_axes, run_of, vector_lanes
 from eqsat_layout.targets.cpu.single.tile_loops import partial_results, reduce_lanes, refuse_partial_results
 from eqsat_layout.targets.schedules.accesses import StageAxis
-from eqsat_layout.targets.schedules.stages import Stage
+from eqsat_layout.targets.schedules.stages import Stage, divisors
+
+_FEWEST = 4  # lanes that are worth a vector
 
 
 def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
@@ -44,7 +46,42 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
     reduce_lanes(sch, partial)
 
 
-SEVERAL_RESULTS = Family("several results", _schedule, lambda stage, _: stage.is_reduction and not is_one_sum(stage))
+def _side_by_side(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
+    """Every lane of a vector has results of its own, and takes the steps in order."""
+    count = len(stage.spatial)
+    loops = sch.get_loops(stage.block)
+    if len(stage.stores) < 2 or len(loops) != len(stage.axes) or not count or leading_axes(stage) != count:
+        raise Refused("no reduction to several results")
+    last = stage.spatial[-1].var
+    strides = {load.stride(last) for load in stage.loads}
+    if not {1} <= strides <= {0, 1}:
+        raise Refused("no vector axis")
+    run = run_of(stage.spatial, [*stage.loads, *stage.stores])
+    lanes = _lanes_of_any(stage.spatial, run, machine.lanes(max(store.element_bytes for store in stage.stores)))
+    if lanes < _FEWEST:
+        raise Refused("no vector axis")
+    outer, steps = loops[:count], loops[count:]
+    joined = sch.fuse(*outer[-run:]) if run > 1 else outer[-1]
+    tile, lane = sch.split(joined, [None, lanes])
+    sch.reorder(*steps, lane)
+    sch.vectorize(lane)
+    in_parallel(sch, [*outer[:-run], tile], machine, stage.domain)
+    sch.decompose_reduction(stage.block, steps[0])
+
+
+def _is_to_several(stage: Stage, epilogue: Stage | None) -> bool:
+    return stage.is_reduction and not is_one_sum(stage)
+
+
+SEVERAL_RESULTS = Family("several results", _schedule, _is_to_several)
+SEVERAL_SIDE_BY_SIDE = Family("several results side by side", _side_by_side, _is_to_several)
+
+
+def _lanes_of_any(axes: Sequence[StageAxis], run: int, width: int) -> int:
+    """Lanes of a vector along the last axes: whole registers, up to two of them, else any part of one."""
+    choices = divisors(math.prod(axis.extent or 1 for axis in axes[-run:]), 2 * width) if run else ()
+    whole = [lanes for lanes in choices if lanes % width == 0]
+    return max(whole or [lanes for lanes in choices if lanes < width], default=1)
 
 
 def _lanes_of_last(axes: Sequence[StageAxis], count: int, width: int) -> int:
