@@ -17,6 +17,7 @@ from tvm import relax, s_tir, tirx
 
 from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.passes.merge_calls import tir_call
+from eqsat_layout.tir.axis_groups import axis_groups, with_axis_groups
 from eqsat_layout.tir.structural import nodes_of, structural_map
 
 NumberOf = Callable[[Any], Any]
@@ -137,7 +138,8 @@ def knowing_numbers(func: Any, values: Mapping[int, Any]) -> Any:
         return None
     params = [param for place, param in enumerate(func.params) if place not in values]
     rewritten = tirx.PrimFunc(params, body, ret_type=func.ret_type, attrs=func.attrs)
-    return without_public_name(rewritten)
+    groups = {place: own for place, param in enumerate(params) if (own := axis_groups(func).get(param))}
+    return without_public_name(with_axis_groups(rewritten, groups))
 
 
 def _is_address_of(call: Any, buffers: Mapping[Any, Any]) -> bool:

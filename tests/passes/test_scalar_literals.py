@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.script import tirx as T
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
-from eqsat_layout.passes.scalar_literals import with_floats, with_integers
+from eqsat_layout.passes.scalar_literals import knowing_numbers, with_floats, with_integers
 from eqsat_layout.targets.lowering import lower
+from eqsat_layout.tir.axis_groups import axis_groups, with_axis_groups
 
 SHAPE = (3, 5, 8)
 
@@ -150,3 +151,11 @@ def test_floats_that_differ_everywhere_stay_operands():
 def test_floats_that_are_not_normal_stay_operands(number):
     mod = powers(number)
     assert with_floats(mod) is mod
+
+
+def test_groups_of_axes_are_of_the_parameters_that_stay():
+    """The attribute numbers parameters: one was read of a parameter that was not there any more."""
+    x, i = te.placeholder((3, 4), "float32", "x"), te.placeholder((), "int64", "i")
+    func = te.create_prim_func([x, i, te.compute((4,), lambda j: x[i(), j])])
+    known = knowing_numbers(with_axis_groups(func, {2: (1,)}), {1: tirx.IntImm("int64", 2)})
+    assert axis_groups(known) == {known.params[1]: (1,)}
