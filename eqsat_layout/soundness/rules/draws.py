@@ -67,6 +67,11 @@ class Draw:
         self._last = TensorType(tuple(rng.choice(options)()), dtype)
         return self._last
 
+    def may_be(self, parameter: Parameter, value: Any) -> bool:
+        """Whether an attribute of another call may be one of this: sorting along no axis kills TVM."""
+        rank = len(self._first.shape)
+        return parameter.name != "axis" or not isinstance(value, int) or -rank <= value < rank
+
     def attribute(self, parameter: Parameter) -> Any:
         """What one attribute is."""
         if parameter.default is not inspect.Parameter.empty and self._rng.random() < self._kept:

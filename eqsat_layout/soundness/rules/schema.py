@@ -157,7 +157,8 @@ def drawn(
     several: set[str] = set()
     for parameter in found:
         if parameter.kind not in TENSORS:
-            attributes[parameter.name] = kept[parameter.name] if parameter.name in kept else draw.attribute(parameter)
+            is_kept = parameter.name in kept and draw.may_be(parameter, kept[parameter.name])
+            attributes[parameter.name] = kept[parameter.name] if is_kept else draw.attribute(parameter)
             continue
         at = (len(types),) if parameter.kind == "Tensor" else (len(types), len(types) + 1)
         if at[-1] >= len(known) if exact else parameter.default is None and rng.random() < 0.5:
