@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.report.text import SafeConsole, printable
 
 if TYPE_CHECKING:
     from eqsat_layout.report.plan import Plan
@@ -132,7 +133,7 @@ def write_text(path: Path, text: str) -> None:
 
 def make_console() -> Console:
     """Standard output, as wide as the terminal; 100 columns in a file or a pipe."""
-    return Console(width=None if sys.stdout.isatty() else 100)
+    return SafeConsole(width=None if sys.stdout.isatty() else 100)
 
 
 @contextmanager
@@ -143,5 +144,5 @@ def errors(debug: bool) -> Iterator[None]:
     except EqsatError as error:
         if debug:
             raise
-        print(f"eqsat-layout: {error}", file=sys.stderr)
+        print(printable(f"eqsat-layout: {error}"), file=sys.stderr)
         raise typer.Exit(2) from None

@@ -17,7 +17,8 @@ from eqsat_layout.egraph.rules import Command, is_own
 REWRITTEN = "rewritten__"
 """The variable of a rewrite: the class of what it rewrites."""
 
-_RULES = ("rule", "rewrite", "birewrite")
+_REWRITES = ("rewrite", "birewrite")
+_RULES = ("rule", *_REWRITES)
 _BOTH_WAYS = ("=>", "<=")
 """What egglog puts behind the name of a ``birewrite`` for its two rules."""
 
@@ -95,11 +96,20 @@ def rules_of(command: Command) -> list[Rule]:
 
 
 def text_with_name(command: Command) -> str:
-    """The text of a command, a rule with a name of its own."""
+    """The text of a command, a rule with a name of its own; rewrites, which have none in egglog, as rules."""
     head, *parts = _form(command)
+    if head in _REWRITES:
+        return " ".join(map(_written_out, rules_of(command)))
     if head not in _RULES or ":name" in _options(parts[2:]):
         return command.text
     return f"{command.text[:-1]} :name {quoted(_key(command))})"
+
+
+def _written_out(rule: Rule) -> str:
+    actions = rule.actions if rule.subsumed is None else (*rule.actions, ("subsume", rule.subsumed))
+    body, then = (" ".join(map(show, forms)) for forms in (rule.body, actions))
+    ruleset = f" :ruleset {rule.ruleset}" if rule.ruleset else ""
+    return f"(rule ({body}) ({then}){ruleset} :name {quoted(rule.key)})"
 
 
 def _key(command: Command) -> str:

@@ -98,7 +98,7 @@ def make_call(name: str, tensors: Sequence[Any], attributes: Mapping[str, Any]) 
     try:
         return function_of(name)(**arguments)
     except (AttributeError, AssertionError, *ILL_TYPED) as error:
-        raise Refused(f"{name} does not take these attributes: {_last_line(error)}") from error
+        raise Refused(f"{name} does not take these attributes: {last_line(error)}") from error
 
 
 def _placed(name: str, known: Sequence[Parameter], tensors: Sequence[Any]) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def typed(builder: Any, expr: Any) -> Any:
     try:
         return builder.normalize(expr)
     except ILL_TYPED as error:
-        raise Refused(_last_line(error)) from error
+        raise Refused(last_line(error)) from error
 
 
 def attributes_of(call: Any) -> dict[str, Attribute] | None:
@@ -211,6 +211,6 @@ def _makes_again(name: str, call: Any, attributes: Mapping[str, Attribute]) -> b
     return bool(same_arguments and tvm_ffi.structural_equal(again.attrs, own.attrs))
 
 
-def _last_line(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" \t^~-")]
     return lines[-1] if lines else type(error).__name__

@@ -7,31 +7,48 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from rich.columns import Columns
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 _WIDTH: Final = 100
 
+_UNPRINTABLE: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
 _NOTEBOOK: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3">{code}</pre>'
 """No colours of its own for ground and text: a notebook may be dark."""
+
+
+class SafeConsole(Console):
+    """A console on which names can't do more than be read: those of a file may hold commands to the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+def printable(text: str) -> str:
+    """The text with escapes in the place of control characters, but for line ends, and of what turns its direction."""
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def plain_text(renderable: RenderableType, width: int = _WIDTH) -> str:
     """``renderable`` as text without colours, ``width`` columns at most, no blanks at line ends."""
     buffer = io.StringIO()
-    console = Console(file=buffer, width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    console = SafeConsole(file=buffer, width=width, color_system=None, force_terminal=False, legacy_windows=False)
     console.print(renderable)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
 
 def html_text(renderable: RenderableType, width: int = _WIDTH) -> str:
     """``renderable`` as HTML for a notebook, in which lines keep their columns."""
-    console = Console(file=io.StringIO(), width=width, record=True, force_terminal=True, color_system="truecolor")
+    console = SafeConsole(file=io.StringIO(), width=width, record=True, force_terminal=True, color_system="truecolor")
     console.print(renderable)
     return console.export_html(inline_styles=True, code_format=_NOTEBOOK)
 

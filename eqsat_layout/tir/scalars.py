@@ -357,7 +357,10 @@ _WIDER = (("float16", "float32"), ("float16", "float64"), ("float32", "float64")
 def _rounding(function: Callable[[float], float]) -> Function:
     def rounded(node: Value, args: Sequence[Scalar]) -> Scalar:
         (a,) = args
-        return function(a) if isinstance(a, int | float) and math.isfinite(a) else ANYTHING
+        if not isinstance(a, int | float) or not math.isfinite(a):
+            return ANYTHING
+        whole = function(a)
+        return whole if whole or math.copysign(1, a) > 0 else ANYTHING  # -0.5 becomes -0.0
 
     return rounded
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 WORLDS = 4
+_FEW = 3
 
 
 def canonical(array: Array) -> Array:
@@ -65,7 +66,10 @@ def random_array(rng: np.random.Generator, shape: Sequence[Any], dtype: Any = "f
     dtype = np.dtype(dtype)
     small = [_small(rng, shape, dtype) for _ in range(2)]
     plain = _small(rng, shape, dtype)
-    special = np.where(rng.random(tuple(shape)) < 0.7, rng.choice(specials(dtype), tuple(shape)), plain)
+    chosen, share = specials(dtype), 0.7
+    if rng.random() < 0.5:  # few of them, so that several stand side by side in every row
+        chosen, share = rng.choice(chosen, _FEW), 0.95
+    special = np.where(rng.random(tuple(shape)) < share, rng.choice(chosen, tuple(shape)), plain)
     return canonical(np.stack([*small, special.astype(dtype), _rough(rng, shape, dtype)]))
 
 

@@ -11,7 +11,7 @@ import random
 import re
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -27,17 +27,21 @@ _NUMBERS = (-1, 0, 1, 2, 1, 2, 3, -2)
 _FLOATS = (0.5, -1.0, 0.0, 2.0, 0.25, 1.0)
 _SIZES = (1, 1, 2, 2, 3)
 """Windows, strides and the like: lists of numbers, or a number where a list may stand."""
+_POSITIONS = (0, 1, 1, 2, 3, 4, 9, -1, -2, -3)
+"""Lists of positions, which may be counted from the end, or lie beyond it."""
+_STEPS = (1, 2, 2, 3, -1, -2)
 _KEPT = (0.1, 0.4, 0.8, 0.95)
 """How often the attributes of a call that have a default keep it."""
 
 
 class Draw:
-    """Draws the arguments of one call. Lists of numbers in one call are often of one length."""
+    """Draws the arguments of one call. Lists of numbers in one call are often of one length, that of what is kept."""
 
-    def __init__(self, first: TensorType, rng: random.Random, documentation: str):
+    def __init__(self, first: TensorType, rng: random.Random, documentation: str, kept: Mapping[str, Any]):
         self._first, self._rng, self._documentation = first, rng, documentation
-        self._length = rng.choice((1, 1, 2, max(1, len(first.shape))))
-        self._kept = rng.choice(_KEPT)
+        lengths = [len(value) for value in kept.values() if isinstance(value, list)]
+        self._length = rng.choice(lengths or (1, 1, 2, max(1, len(first.shape))))
+        self._kept = _KEPT[0] if kept else rng.choice(_KEPT)
         self._last: TensorType | None = None
         self._texts: list[str] = []
 
@@ -63,6 +67,11 @@ class Draw:
         self._last = TensorType(tuple(rng.choice(options)()), dtype)
         return self._last
 
+    def may_be(self, parameter: Parameter, value: Any) -> bool:
+        """Whether an attribute of another call may be one of this: sorting along no axis kills TVM."""
+        rank = len(self._first.shape)
+        return parameter.name != "axis" or not isinstance(value, int) or -rank <= value < rank
+
     def attribute(self, parameter: Parameter) -> Any:
         """What one attribute is."""
         if parameter.default is not inspect.Parameter.empty and self._rng.random() < self._kept:
@@ -72,13 +81,7 @@ class Draw:
     def _value(self, parameter: Parameter, hint: Any) -> Any:
         rng = self._rng
         if typing.get_origin(hint) in (typing.Union, types.UnionType):
-            options = [option for option in typing.get_args(hint) if option is not tvm.ir.Expr]
-            if tvm_ffi.dtype in options:
-                return rng.choice([*DTYPES, *([None] if type(None) in options else [])])
-            chosen = rng.choice(options) if options else None
-            if chosen is int and len(options) > 1 and type(None) not in options:
-                return rng.choice(_SIZES)
-            return self._value(parameter, chosen)
+            return self._one_of(parameter, [option for option in typing.get_args(hint) if option is not tvm.ir.Expr])
         if hint is type(None):
             return None
         if hint is bool:
@@ -94,16 +97,33 @@ class Draw:
             return rng.randrange(-rank, rank)  # type inference does not look at every op's
         if hint is int or hint is None or parameter.kind == "PrimExpr":
             return rng.choice(_NUMBERS)
+        if hint is tvm.ir.Expr:
+            return self._row(_POSITIONS)
         return self._numbers(typing.get_args(hint))
+
+    def _one_of(self, parameter: Parameter, options: Sequence[Any]) -> Any:
+        rng = self._rng
+        if tvm_ffi.dtype in options:
+            return rng.choice([*DTYPES, *([None] if type(None) in options else [])])
+        if list(options) == [type(None)]:  # steps, one for each position
+            return None if rng.random() < 0.5 else self._row(_STEPS)
+        chosen = rng.choice(options) if options else None
+        if chosen is int and len(options) > 1 and type(None) not in options:
+            return rng.choice(_SIZES)
+        return self._value(parameter, chosen)
 
     def _numbers(self, sorts: Sequence[Any]) -> list[int]:
         """A list of numbers: as many as the hint has, or as the other lists have."""
-        rng = self._rng
         length = len(sorts) if len(sorts) > 1 and Ellipsis not in sorts else self._length
+        return self._row(_SIZES, length)
+
+    def _row(self, numbers: Sequence[int], length: int | None = None) -> list[int]:
+        """Some of the numbers; or of the axes, or an order of them."""
+        length = self._length if length is None else length
         rank = len(self._first.shape)
-        if length <= rank and rng.random() < 0.4:  # some of the axes, or an order of them
-            return rng.sample(range(rank), length)
-        return [rng.choice(_SIZES) for _ in range(length)]
+        if length <= rank and self._rng.random() < 0.4:
+            return self._rng.sample(range(rank), length)
+        return [self._rng.choice(numbers) for _ in range(length)]
 
     def _text(self, parameter: Parameter) -> str:
         default = parameter.default if isinstance(parameter.default, str) else ""

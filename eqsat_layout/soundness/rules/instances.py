@@ -7,6 +7,7 @@ must be of one type are one node; ops are drawn one after the other, over what i
 
 from __future__ import annotations
 
+import ast
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,8 +20,9 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.draws import DTYPES
-from eqsat_layout.soundness.rules.schema import Call, all_ops, drawn, random_type, usual_call
-from eqsat_layout.soundness.rules.sought import Sought
+from eqsat_layout.soundness.rules.ops import unusable, usual_call
+from eqsat_layout.soundness.rules.schema import KEPT, Call, all_ops, drawn, random_type
+from eqsat_layout.soundness.rules.sought import Sought, is_text
 from eqsat_layout.soundness.rules.term_types import Applied, TermTypes
 
 Instance = Mapping[str, Call | Part]
@@ -32,6 +34,13 @@ FIRST_DRAWS = 1200
 """The same for one that has no instance yet."""
 CHOICE = 12
 """Times as many instances are drawn as are taken."""
+_LIKE_ANOTHER = 0.7
+"""How often an op has attributes of another of its name."""
+_OTHER_ORDER = 0.2
+_AS_USUAL = 0.3
+"""How often an op of whose operands nothing is known takes those that it takes elsewhere."""
+LOOKS = 4
+"""Times as many as are taken are run to see that they can be."""
 _OF_ONE = 60
 """Calls drawn for one op before everything is begun anew."""
 _OF_ANY = 100
@@ -51,6 +60,7 @@ class Instances:
         """``sought``: by the keys of rules."""
         self._bodies = {key: TermTypes.of(body) for key, body in sought.items()}
         self._found: dict[str, list[Instance]] = {}
+        self._good: dict[str, list[Call]] = {}
         self._seen: Counter[tuple[str, ...]] = Counter()
 
     def draw(
@@ -62,13 +72,15 @@ class Instances:
             if not any(text in _KINDS or parameters(text) for text in types.named.values()):
                 continue
             known = self._found.setdefault(key, [])
-            solver = _Solver(types, shapes, parts, make_view, rng, DRAWS if known else FIRST_DRAWS)
+            solver = _Solver(types, shapes, parts, make_view, rng, DRAWS if known else FIRST_DRAWS, self._good)
             drawn = list(islice(iter(solver.solve, None), CHOICE * count))
-            drawn.sort(key=lambda instance: self._seen[_attributes(key, instance)])
+            drawn.sort(key=lambda instance: (_alike(instance), self._seen[_attributes(key, instance)]))
             self._seen.update(_attributes(key, instance) for instance in drawn)
-            fresh = list(islice(filter(_is_computable, drawn), count))
+            fresh = list(islice(filter(_is_computable, drawn[: LOOKS * count]), count))
             made[key] = [*fresh, *rng.sample(known, min(count - len(fresh), len(known)))]
             known += fresh
+            for call in calls_in({key: fresh}):
+                self._good.setdefault(call.name, []).append(call)
         return made
 
 
@@ -87,7 +99,9 @@ class _Solver:
         make_view: MakeView,
         rng: random.Random,
         draws: int,
+        good: Mapping[str, Sequence[Call]],
     ):
+        self._good = good
         self._nodes, self._shapes, self._parts, self._make_view = types, shapes, parts, make_view
         self._rng, self.draws = rng, draws
 
@@ -98,6 +112,7 @@ class _Solver:
             self._lists: dict[str, tuple[TensorType, ...]] = {}
             self._calls: dict[str, Call | Part] = {}
             self._places: dict[str, int] = {}
+            self._told: dict[Expr | None, Any] = {}
             self._dtype = "float32" if self._rng.random() < 0.6 else self._rng.choice(DTYPES)
             self.draws -= 1
             try:
@@ -116,6 +131,9 @@ class _Solver:
             waiting.remove(applied)
             known = self._calls.get(applied.key) or self._drawn(applied)
             self._calls[applied.key] = known
+            if isinstance(known, Call):
+                said = self._nodes.attributes.get(applied.key, ())
+                self._told.update({value: known.values[name] for name, value in said if name in known.values})
             self._note(applied, *_types_of(known, self._operands(applied)[:1], self._dtype))
         self._take_parts()
         for applied in unnamed:
@@ -220,13 +238,37 @@ class _Solver:
         first = known[0] if known else None
         if first is None and isinstance(result, TensorType) and rng.random() < 0.6:
             first = result
+        usual = usual_call(text) if rng.random() < 0.6 else None
+        if usual is not None and rng.random() < 0.5:
+            usual = rng.choice(self._good.get(text) or [usual])
         if first is None:
-            usual = usual_call(text) if rng.random() < 0.6 else None
-            if usual is not None and None not in known and rng.random() < 0.3:
+            if usual is not None and None not in known and rng.random() < 0.3 and not self._nodes.attributes:
                 return usual
             first = self._first(usual)
+            if usual is not None and not any(known) and rng.random() < _AS_USUAL and len(usual.operands) == len(known):
+                first, known = usual.operands[0], usual.operands
+                if len(known) == 1 and first.shape and rng.random() < 0.5:
+                    first = _resized(first, rng)
         exact = not applied.rest or applied.rest in self._lists
-        return drawn(text, [first, *known[1:]], rng, exact=exact)
+        return drawn(text, [first, *known[1:]], rng, exact=exact, kept=self._kept(applied, text, usual))
+
+    def _kept(self, applied: Applied, text: str, usual: Call | None) -> dict[str, Any]:
+        """Attributes that are not drawn: some of another op of that name, so that they differ in few; what is said."""
+        rng = self._rng
+        found: dict[str, Any] = {}
+        others = [c for c in self._calls.values() if isinstance(c, Call) and c.name == text]
+        if rng.random() < _LIKE_ANOTHER:
+            like = rng.choice(others) if others else usual
+            found = {k: _turned(v, rng) for k, v in (like.values if like else {}).items() if rng.random() < KEPT}
+        defaults = {p.name: p.default for p in parameters(text) or () if not p.is_required}
+        for name, value in self._nodes.attributes.get(applied.key, ()):
+            if value is None:
+                found.update({name: defaults[name]} if name in defaults else {})
+            elif is_variable(value):
+                found.update({name: self._told[value]} if value in self._told else {})
+            else:
+                found[name] = _plain(str(value))
+        return found
 
     def _first(self, usual: Call | None) -> TensorType:
         rng = self._rng
@@ -317,8 +359,34 @@ def _takes(part: Part) -> Shape:
     return tuple(int(e) for e in shape)
 
 
+def _plain(text: str) -> Any:
+    """An attribute as a rule has it: a number, or what text says in Python's way."""
+    try:
+        return ast.literal_eval(text[1:-1] if is_text(text) else text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _resized(ty: TensorType, rng: random.Random) -> TensorType:
+    """The type with another extent."""
+    shape = list(ty.shape)
+    shape[rng.randrange(len(shape))] = rng.randint(1, 6)
+    return TensorType(tuple(shape), ty.dtype)
+
+
+def _turned(value: Any, rng: random.Random) -> Any:
+    """The attribute; of a list, sometimes its numbers in another order."""
+    return rng.sample(value, len(value)) if isinstance(value, list) and rng.random() < _OTHER_ORDER else value
+
+
+def _alike(instance: Instance) -> int:
+    """How many of its calls have a twin."""
+    calls = [(c.name, c.operands, str(c.attributes)) for c in instance.values() if isinstance(c, Call)]
+    return len(calls) - len(set(calls))
+
+
 def _is_computable(instance: Instance) -> bool:
-    return all(call.is_computable for call in instance.values() if isinstance(call, Call))
+    return not any(call.refusal or unusable(call) for call in instance.values() if isinstance(call, Call))
 
 
 def _attributes(key: str, instance: Instance) -> tuple[str, ...]:

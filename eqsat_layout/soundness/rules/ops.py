@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,17 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter
 from eqsat_layout.soundness.oracle.tir_values import Masked
+from eqsat_layout.soundness.rules.climbs import Climb
 from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.runners import Legalised, Runs, build_call, sorts
-from eqsat_layout.soundness.rules.schema import ATTEMPTS, Call, all_ops, draw_calls, usual_call, vary
+from eqsat_layout.soundness.rules.schema import (
+    ATTEMPTS,
+    Call,
+    all_ops,
+    draw_calls,
+    has_attributes,
+    vary,
+)
 
 Shape = tuple[int, ...]
 
@@ -33,6 +41,10 @@ SAMPLED = 5
 VARIANTS = 3
 """Choices of attributes on the same operands."""
 FEW_ATTEMPTS = 12
+_CLIMBS = 3
+"""Calls that are found for an op until there is one with attributes that can be varied."""
+_TO_VARY = 20
+"""Draws of other attributes for one of them."""
 _INTEGERS = [dtype for dtype in DTYPES if "int" in dtype]
 
 
@@ -56,8 +68,9 @@ def plain_calls(shape: Shape, wide: Shape) -> Iterator[Call]:
     yield _call(R.sum, shape)
     yield _call(partial(R.max, axis=[last]), shape)
     yield _call(partial(R.nn.layer_norm, axes=[last]), shape, shape[-1:], shape[-1:])  # of three operands
-    for axis in dict.fromkeys((last, 0)):
+    for axis in (-1, 0):  # of which one is as if nothing were said
         yield _call(partial(R.nn.softmax, axis=axis), shape)
+    for axis in dict.fromkeys((last, 0)):
         yield _call(partial(_concat, axis), shape, shape)
     for parts in (2, [1], [1, 2]):
         if shape[-1] % 2 == 0 if parts == 2 else shape[-1] > len(parts):  # type: ignore[arg-type]
@@ -122,8 +135,32 @@ def named_calls(name: str, shape: Shape, wide: Shape, viewed: Sequence[Shape], r
         count = VARIANTS if (target, dtype) == (shape, "float32") else 2
         attempts = ATTEMPTS if (target, dtype) == (shape, "float32") else FEW_ATTEMPTS
         found += draw_calls(name, TensorType(target, dtype), count, rng, attempts)
-    usual = None if found else usual_call(name)
-    return found if usual is None else [usual, *vary(usual, VARIANTS, rng)]
+    usual = usual_call(name) if all(map(unusable, found)) else None
+    return found if usual is None else [*found, usual, *vary(usual, VARIANTS, rng)]
+
+
+@cache
+def usual_call(name: str) -> Call | None:
+    """Some call that can be run, and other attributes on the same operands if that is soon found.
+
+    Where none can be run, one that TVM takes, such as of an op that is but a view; None if there is none.
+    """
+    rng = random.Random(name)
+    found, typed = None, None
+    for _ in range(_CLIMBS):
+        climb = Climb(name, rng)
+        call = climb.run(unusable)
+        if call is not None and (not has_attributes(name) or vary(call, 1, rng, _TO_VARY)):
+            return call
+        found, typed = found or call, typed or climb.typed
+    return found or typed
+
+
+@lru_cache(4096)
+def unusable(call: Call) -> str:
+    """Why a call is none of an op of its name that can be run; empty if it is."""
+    known = known_ops([call], (call.name,))
+    return "" if known.signatures else "; ".join(known.refused.values()) or "it is a view, a pad or a crop"
 
 
 # ---- signatures -----------------------------------------------------------------------------------------------------
@@ -194,7 +231,7 @@ def run_once(signature: Signature, call: Call | None, interpreters: dict[str, Ru
             if [(tuple(map(int, m.values.shape[1:])), str(m.values.dtype)) for m in found] == types:
                 interpreters[signature.key] = runner
                 return ""
-            why = "what evaluates it gives another type than Relax has for it"
+            return "what evaluates it gives another type than Relax has for it"
     return why
 
 

@@ -40,7 +40,8 @@ def guards_of(rule: Rule, base: RuleBase) -> list[Expr]:
     found: list[Expr] = []
     for fact in rule.body:
         rest = [other for other in rule.body if other is not fact]
-        if isinstance(fact, tuple) and _tests(fact, base) and set(variables(fact)) <= _bound(rest):
+        needed = {name for other in (fact, *rest) if other is fact or _is_computed(other) for name in variables(other)}
+        if isinstance(fact, tuple) and _tests(fact, base) and needed <= _bound(rest):
             found.append(fact)
     return found
 
@@ -59,7 +60,12 @@ def _tests(fact: tuple[Expr, ...], base: RuleBase) -> bool:
 
 def _bound(facts: list[Expr]) -> set[str]:
     """The variables that facts bind: those of rows and terms, not those that are only compared."""
-    return {name for fact in facts if isinstance(fact, tuple) and fact[0] not in COMPUTED for name in variables(fact)}
+    binding = [fact for fact in facts if isinstance(fact, tuple) and fact[0] not in COMPUTED and not _is_computed(fact)]
+    return {name for fact in binding for name in variables(fact)}
+
+
+def _is_computed(fact: Expr) -> bool:
+    return isinstance(fact, tuple) and any(isinstance(part, tuple) and part[0] in COMPUTED for part in fact[1:])
 
 
 def heads(rule: Rule) -> list[str]:

@@ -22,22 +22,17 @@ from tvm import relax
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.legalize import REFUSALS
-from eqsat_layout.graph.op_calls import TENSORS, function_of, parameters
+from eqsat_layout.graph.op_calls import TENSORS, function_of, last_line, parameters
 from eqsat_layout.graph.op_names import relax_ops
 from eqsat_layout.soundness.rules.draws import DTYPES, Draw
 
 ATTEMPTS = 80
 """Draws per call that is wanted; few of a convolution's fit its operands."""
+_EXTENTS = (1, 1, 2, 2, 3, 3, 4, 4, 6)
 LARGEST = 64
 """Elements of a tensor of a random shape."""
 
-_ANYWHERE = 3000
-"""Draws of an op on tensors of any rank."""
-_OF_FLOATS = 200
-"""Of these, the first are on float32, which most ops take."""
-_TO_VARY = 20
-"""Draws of other attributes for one of them."""
-_KEPT = 0.7
+KEPT = 0.7
 """How often a call that differs little from another keeps one of its attributes."""
 
 
@@ -60,33 +55,45 @@ class Call:
     @cached_property
     def made(self) -> TensorType | tuple[TensorType, ...] | None:
         """The type of its result, or of all of them; None if type inference refuses it or does not know a shape."""
+        return None if isinstance(self._inferred, str) else self._inferred
+
+    @cached_property
+    def _inferred(self) -> TensorType | tuple[TensorType, ...] | str:
+        """The type, or why there is none."""
         try:
             made = relax.BlockBuilder().normalize(self.build(*self.variables))
-        except ILL_TYPED:
-            return None
-        if not isinstance(made.ty, relax.TupleType):
-            return _small_type(made.ty)
-        fields = tuple(_small_type(ty) for ty in made.ty.fields)
-        return None if None in fields else tuple(field for field in fields if field is not None)
+        except ILL_TYPED as error:
+            return last_line(error)
+        fields = [_small_type(ty) for ty in (made.ty.fields if isinstance(made.ty, relax.TupleType) else [made.ty])]
+        known = tuple(field for field in fields if field is not None)
+        if len(known) < len(fields):
+            return "a result is of no known shape, large, or of another dtype"
+        return known if isinstance(made.ty, relax.TupleType) else known[0]
 
-    @property
-    def is_computable(self) -> bool:
-        """Whether type inference takes it, and TVM's legalisation too, if there is one: it takes less."""
-        if self.made is None:
-            return False
+    @cached_property
+    def refusal(self) -> str:
+        """Why type inference does not take it, or TVM's legalisation, which takes less; empty if they do."""
+        if isinstance(self._inferred, str):
+            return self._inferred
         legalizer = tvm.ir.Op.get(self.name).get_attr("FLegalize")
         if legalizer is None:
-            return True
+            return ""
         builder = relax.BlockBuilder()
         variables = self.variables
+        why = "it is not legalised"
         with builder.function("main", variables):
             try:
                 call = builder.normalize(self.build(*variables))
                 legal = legalizer(builder, call)
-            except REFUSALS:
-                legal = call
+            except REFUSALS as error:
+                legal, why = call, last_line(error)
             builder.emit_func_output(variables[0])
-        return not legal.same_as(call)
+        return why if legal.same_as(call) else ""
+
+    @property
+    def is_computable(self) -> bool:
+        """Whether type inference takes it, and TVM's legalisation too, if there is one."""
+        return not self.refusal
 
 
 def has_attributes(name: str) -> bool:
@@ -115,33 +122,16 @@ def vary(call: Call, count: int, rng: random.Random, attempts: int = ATTEMPTS) -
     for _ in range(attempts if has_attributes(call.name) else 0):
         if len(found) > count:
             break
-        kept = {name: value for name, value in call.values.items() if rng.random() < _KEPT}
+        kept = {name: value for name, value in call.values.items() if rng.random() < KEPT}
         other = drawn(call.name, call.operands, rng, exact=True, kept=kept if rng.random() < 0.5 else {})
         if other.attributes not in found and other.is_computable:
             found[other.attributes] = other
     return list(found.values())[1:]
 
 
-@cache
-def usual_call(name: str) -> Call | None:
-    """Some call that has a kernel, and other attributes on the same operands if that is soon found; None if none is."""
-    rng = random.Random(name)
-    found, last = None, _ANYWHERE
-    for attempt in range(_ANYWHERE):
-        first = random_type(rng, DTYPES[:1] if attempt < _OF_FLOATS or attempt % 2 else DTYPES)
-        call = drawn(name, (first,), rng)
-        if call.is_computable:
-            if not has_attributes(name) or vary(call, 1, rng, _TO_VARY):
-                return call
-            found, last = found or call, min(last, attempt + _OF_FLOATS)
-        if attempt >= last:
-            break
-    return found
-
-
 def random_type(rng: random.Random, dtypes: Sequence[str]) -> TensorType:
     """A small tensor of any rank from 0 to 6."""
-    shape = [rng.choice((1, 2, 3, 4)) for _ in range(rng.randrange(7))]
+    shape = [rng.choice(_EXTENTS) for _ in range(rng.randrange(7))]
     while math.prod(shape) > LARGEST:
         shape[rng.randrange(len(shape))] = 1
     return TensorType(tuple(shape), rng.choice(dtypes))
@@ -160,14 +150,15 @@ def drawn(
     first = known[0] if known and known[0] is not None else random_type(rng, DTYPES)
     found = parameters(name)
     assert found is not None, name
-    draw = Draw(first, rng, inspect.getdoc(function_of(name)) or "")
+    draw = Draw(first, rng, inspect.getdoc(function_of(name)) or "", kept)
     types: list[TensorType] = []
     attributes: dict[str, Any] = {}
     places: dict[str, tuple[int, ...]] = {}
     several: set[str] = set()
     for parameter in found:
         if parameter.kind not in TENSORS:
-            attributes[parameter.name] = kept[parameter.name] if parameter.name in kept else draw.attribute(parameter)
+            is_kept = parameter.name in kept and draw.may_be(parameter, kept[parameter.name])
+            attributes[parameter.name] = kept[parameter.name] if is_kept else draw.attribute(parameter)
             continue
         at = (len(types),) if parameter.kind == "Tensor" else (len(types), len(types) + 1)
         if at[-1] >= len(known) if exact else parameter.default is None and rng.random() < 0.5:

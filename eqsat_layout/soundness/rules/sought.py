@@ -18,6 +18,8 @@ from eqsat_layout.soundness.rules.rule_base import RuleBase, without_meaning
 _BUILT = ("Op", "at", "Get", "Const", "window")
 """Terms that are built; the others are of programs, which are numbered afterwards."""
 
+_ATTRIBUTES = ("attribute", "attribute-number", "by-default")
+
 _DEPTH = 3
 """Rules in a chain."""
 _BODIES = 6
@@ -26,11 +28,18 @@ _BODIES = 6
 
 @dataclass(frozen=True)
 class Sought:
-    """What a body looks for: ``named`` ops, ``equations`` of terms, and ``items``: which tensors are in which lists."""
+    """What a body looks for: ``named`` ops, ``equations`` of terms, and ``items``: which tensors are in which lists.
+
+    ``typed``: terms, or ops whose results, are of a type; ``attributes`` of ops, each by its name, and what it is:
+    text, or a variable; None where it is the default.
+    """
 
     named: tuple[tuple[str, str], ...]
     equations: tuple[tuple[Expr, Expr], ...]
     items: tuple[tuple[str, Expr, Expr], ...]
+    typed: tuple[tuple[Expr, Expr], ...] = ()
+    gives: tuple[tuple[str, Expr], ...] = ()
+    attributes: tuple[tuple[str, str, Expr | None], ...] = ()
 
 
 def searches(base: RuleBase, rule: Rule) -> Iterator[tuple[str, Sought]]:
@@ -76,7 +85,23 @@ def sought_by(base: RuleBase, body: Sequence[Expr]) -> Sought:
     whole = [(a, b) for a, b in equations if isinstance(b, tuple) and b[0] in _BUILT]
     for name, cells in lists.items():
         whole = [(a, made) for a, b in whole if isinstance(made := substitute(b, {name: cells}), tuple)]
-    return Sought(tuple(named), tuple(whole), tuple(items))
+    return Sought(
+        tuple(named),
+        tuple(whole),
+        tuple(items),
+        typed=tuple((f[1], f[2]) for f in said if f[0] == "of-type"),
+        gives=tuple((str(f[1]), f[2]) for f in said if f[0] == "gives"),
+        attributes=tuple(_attribute(f) for f in said if f[0] in _ATTRIBUTES and is_text(f[2])),
+    )
+
+
+def _attribute(fact: tuple[Expr, ...]) -> tuple[str, str, Expr | None]:
+    return str(fact[1]), str(fact[2])[1:-1], fact[3] if len(fact) > 3 else None
+
+
+def is_text(term: Expr) -> bool:
+    """Whether it is text, and no variable."""
+    return isinstance(term, str) and term[:1] == '"'
 
 
 def _said(base: RuleBase, fact: Expr, suffix: str, fresh_numbers: Iterator[int]) -> Iterator[tuple[Expr, ...]]:
@@ -94,7 +119,11 @@ def _said(base: RuleBase, fact: Expr, suffix: str, fresh_numbers: Iterator[int])
     elif head == "some":
         fresh = {v: f"{v}{suffix}/{next(fresh_numbers)}" for v in variables(columns[0])}
         yield from _said(base, substitute(columns[1], dict(fresh)), suffix, fresh_numbers)
-    elif head in ("=", "named"):
+    elif head == "=>" and isinstance(columns[1], tuple) and columns[1][0] == "of-type":
+        term = columns[1][1]  # what an op gives wherever it is defined
+        if isinstance(term, tuple) and term[0] == "Op":
+            yield ("gives", term[1], columns[1][2])
+    elif head in ("=", "named", "of-type", *_ATTRIBUTES):
         yield fact
 
 

@@ -32,6 +32,8 @@ class TermTypes:
     """Which result, of which tuple, is which node."""
     items: dict[str, list[tuple[Expr, int]]] = field(default_factory=dict)
     """By list: which operand is which node."""
+    attributes: dict[str, list[tuple[str, Expr | None]]] = field(default_factory=dict)
+    """By op: the name of an attribute, and what it is; None: its default."""
     _parents: list[int] = field(default_factory=list)
     _nodes: dict[Expr, int] = field(default_factory=dict)
 
@@ -49,6 +51,13 @@ class TermTypes:
             if len(other.operands) == len(applied.operands):
                 for x, y in zip((*other.operands, other.result), (*applied.operands, applied.result), strict=True):
                     types._join(x, y)
+        for term, ty in sought.typed:
+            types._join(types._node(term), types._node(("type", ty)))
+        for key, ty in sought.gives:
+            for applied in [a for a in types.applied if a.key == key]:
+                types._join(applied.result, types._node(("type", ty)))
+        for key, name, value in sought.attributes:
+            types.attributes.setdefault(key, []).append((name, value))
         return types
 
     def root(self, node: int) -> int:
