@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import tvm
+
 _SHAPES_AND_TENSORS: Final = (
     "alloc_shape_heap", "alloc_storage", "alloc_tensor", "check_func_info", "check_prim_value_info", "check_shape_info",
     "check_string_info", "check_tensor_info", "check_tuple_info", "copy", "ensure_zero_offset", "make_prim_value",
@@ -34,6 +36,36 @@ _INSTRUCTIONS: Final = re.compile(
     r"|tirx\.\w*(mma|matrix|fragment|texture2d|storage_sync|thread_allreduce|simdgroup)\w*"
 )
 """Instructions of devices, with a word of the assembler's for a variant."""
+
+_OF_NUMBERS: Final = frozenset((
+    # mathematics
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "copysign", "cos", "cosh", "ctpop", "dp4a", "erf",
+    "exp", "exp10", "exp2", "fabs", "floor", "fma", "fmod", "hypot", "isfinite", "isinf", "isnan", "ldexp", "log",
+    "log10", "log1p", "nearbyint", "nextafter", "popcount", "pow", "q_multiply_shift", "q_multiply_shift_per_axis",
+    "round", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+    # vectors, and what a kernel says of itself
+    "assume", "break_loop", "continue_loop", "filter", "get_active_lane_mask", "ignore_loop_partition",
+    "reinterpret", "selector", "thread_return", "tvm_thread_invariant", "tvm_tuple", "type_annotation", "undef",
+    "vectorcombine", "vectorhigh", "vectorlow",
+    # addresses of its own buffers, which it has anyway
+    "address_of", "atomic_add", "buffer_data", "buffer_offset", "dma_copy", "dma_end_group", "dma_start_group",
+    "dma_wait", "isnullptr", "masked_load", "masked_store", "nd_mem_alloc_with_scope", "prefetch", "tvm_access_ptr",
+    # other threads
+    "tvm_global_barrier_kinit", "tvm_kernel_replace_point", "tvm_warp_activemask", "tvm_warp_shuffle",
+    "tvm_warp_shuffle_down", "tvm_warp_shuffle_up", "tvm_warp_shuffle_xor",
+    # functions, whose names are checked
+    "call_extern", "call_pure_extern", "call_spirv_pure_glsl450", "tvm_call_cpacked", "tvm_call_packed",
+))  # fmt: skip
+"""Ops of TIR besides instructions of devices; others make addresses of numbers, or are what TVM lowers calls to."""
+
+_OF_LLVM: Final = re.compile(
+    r"llvm\.(ceil|copysign|cos|ctlz|ctpop|cttz|exp2?|fabs|floor|fma|fmuladd|log(2|10)?|maximum|maxnum|minimum|minnum"
+    r"|nearbyint|pow|powi|rint|round|roundeven|s?sqrt|sin|trunc|vector\.(extract|insert|reduce\.\w+))(\.\w+)*"
+    r"|llvm\.(x86|aarch64|arm|hexagon)\.[\w.]*(dot|dpb|dpw|pmadd|pmul|mmla|mull|padd|paddl|rmpy|mpy)[\w.]*"
+)
+"""Its intrinsics that only compute."""
+
+_INTRINSICS: Final = frozenset(("tirx.call_llvm_intrin", "tirx.call_llvm_pure_intrin"))
 
 _WORD: Final = re.compile(r"[\w.:]*")
 _PRAGMAS: Final = frozenset((
@@ -84,6 +116,26 @@ def _check_call(nodes: Sequence[Any], call: dict[str, Any]) -> None:
             is_known = word in _OF_C or _OF_TVM.fullmatch(word) is not None
         if not is_known:
             raise UnsafeCallError(f"calls {word[:60]!r}, a function outside of the file, in {name}{_ADVICE}")
+    if name in _INTRINSICS:
+        _check_intrinsic(nodes, call)
+    elif name.startswith("tirx.") and not (_INSTRUCTIONS.fullmatch(name) or name.removeprefix("tirx.") in _OF_NUMBERS):
+        raise UnsafeCallError(f"uses {name}, which reaches beyond its buffers{_ADVICE}")
+    elif name == "tirx.reinterpret" and _is_address(nodes, call):
+        raise UnsafeCallError(f"makes an address of a number, in {name}{_ADVICE}")
+
+
+def _check_intrinsic(nodes: Sequence[Any], call: dict[str, Any]) -> None:
+    """LLVM's are called by their number in this build of it."""
+    first = nodes[nodes[call["args"]]["data"][0]]
+    number = nodes[first["data"]["value"]].get("data") if first["type"] == "ir.IntImm" else None
+    name = str(tvm.get_global_func("target.llvm_get_intrinsic_name")(number)) if isinstance(number, int) else ""
+    if not _OF_LLVM.fullmatch(name):
+        raise UnsafeCallError(f"calls LLVM's {name[:60] or 'intrinsic of no number'!r}{_ADVICE}")
+
+
+def _is_address(nodes: Sequence[Any], call: dict[str, Any]) -> bool:
+    ty = nodes[call["ty"]] if "ty" in call else {}
+    return ty.get("type") != "ir.PrimType" or "handle" in str(ty.get("data", {}).get("dtype"))
 
 
 def _words(nodes: Sequence[Any], call: dict[str, Any]) -> Iterator[str]:
