@@ -6,6 +6,7 @@ In: a schedule and a reduction. Out: its epilogue, if it has one, and how that r
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -62,6 +63,31 @@ def is_relaid(stage: Stage, epilogue: Stage) -> bool:
     ranges = {axis.var: tvm.ir.Range(0, axis.extent or 64) for axis in epilogue.axes}
     level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
     return len(tvm.sym.detect_iter_map(first, ranges, check_level=level).indices) == len(first)
+
+
+def with_epilogue(sch: Any, number: int, change: Callable[[Any], None]) -> tuple[Any, Stage] | None:
+    """A new schedule after ``change``, which lays out the results of reduction ``number`` anew, and that reduction.
+
+    A reduction without an epilogue gets a copy as one first. ``None`` where the change is refused, or the epilogue
+    would not run on the accumulators any more.
+    """
+    stage = stages_of(sch)[number]
+    epilogue = epilogue_of(sch, stage)
+    if epilogue is not None and not is_in_place(stage, epilogue):
+        return None
+
+    def changed(trial: Any) -> None:
+        if epilogue is None:
+            trial.cache_write(stage.block, 0, "global")
+        change(trial)
+
+    trial = tried(sch, changed)
+    if trial is None:
+        return None
+    trial = align_epilogues(new_schedule(trial.mod["main"]))
+    own = stages_of(trial)[number]
+    out = epilogue_of(trial, own)
+    return (trial, own) if out is not None and is_in_place(own, out) else None
 
 
 def align_epilogues(sch: Any) -> Any:

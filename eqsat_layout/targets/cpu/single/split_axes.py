@@ -16,9 +16,8 @@ from tvm import tirx
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
 from eqsat_layout.targets.schedules.accesses import StageAccess
-from eqsat_layout.targets.schedules.attempts import tried
-from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
-from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
+from eqsat_layout.targets.schedules.epilogues import with_epilogue
+from eqsat_layout.targets.schedules.stages import Stage, stages_of
 from eqsat_layout.tir.structural import substitute
 
 _GAIN = 0.9  # of the cycles of the whole axis, that those of its digits must stay below
@@ -45,23 +44,10 @@ def _split(sch: Any, number: int, axis: int, machine: CpuMachine) -> Any:
     size = math.lcm(*(load.period(one.var) or 1 for load in stage.loads))
     if one.extent is None or size in (1, one.extent) or one.extent % size:
         return None
-    epilogue = epilogue_of(sch, stage)
-    if epilogue is not None and not is_in_place(stage, epilogue):
+    found = with_epilogue(sch, number, lambda trial: _cut(trial, stage, axis, size))
+    if found is None:
         return None
-
-    def change(trial: Any) -> None:
-        if epilogue is None:
-            trial.cache_write(stage.block, 0, "global")
-        _cut(trial, stage, axis, size)
-
-    trial = tried(sch, change)
-    if trial is None:
-        return None
-    trial = align_epilogues(new_schedule(trial.mod["main"]))
-    cut = stages_of(trial)[number]
-    out = epilogue_of(trial, cut)
-    if out is None or not is_in_place(cut, out):
-        return None
+    trial, cut = found
     before, after = (tile_cycles(s, machine, joined=True) for s in (stage, cut))
     return trial if after is not None and (before is None or after < _GAIN * before) else None
 

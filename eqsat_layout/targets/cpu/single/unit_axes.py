@@ -11,9 +11,8 @@ from typing import Any
 
 from tvm import tirx
 
-from eqsat_layout.targets.schedules.attempts import tried
-from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
-from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
+from eqsat_layout.targets.schedules.epilogues import with_epilogue
+from eqsat_layout.targets.schedules.stages import Stage, stages_of
 
 
 def unit_axes_first(sch: Any) -> Any:
@@ -37,27 +36,20 @@ def _moved(sch: Any, number: int) -> Any:
     """A new schedule; ``None`` where its epilogue would not follow."""
     stage = stages_of(sch)[number]
     extents = [axis.extent for axis in stage.spatial]
-    epilogue = epilogue_of(sch, stage)
-    if epilogue is not None and not is_in_place(stage, epilogue):
-        return None
     count = len(extents)
     order = sorted(range(count), key=lambda place: extents[place] != 1)
     # reduced axes of one element go: TVM would make them axes of the result
     reduced = [place for place, axis in enumerate(stage.axes) if axis.reduce and axis.extent != 1]
 
     def change(trial: Any) -> None:
-        if epilogue is None:
-            trial.cache_write(stage.block, 0, "global")
         trial.transform_layout(stage.block, ("write", 0), _order(order, count))
         trial.transform_block_layout(stage.block, _order([*order, *reduced], len(stage.axes)))
 
-    trial = tried(sch, change)
-    if trial is None:
+    found = with_epilogue(sch, number, change)
+    if found is None:
         return None
-    trial = align_epilogues(new_schedule(trial.mod["main"]))
-    moved = stages_of(trial)[number]
-    out = epilogue_of(trial, moved)
-    return trial if moved.is_plain and out is not None and is_in_place(moved, out) else None
+    trial, moved = found
+    return trial if moved.is_plain else None
 
 
 def _order(places: list[int], count: int) -> Any:
