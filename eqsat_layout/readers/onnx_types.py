@@ -7,6 +7,7 @@ another type: a converter ignored something.
 from __future__ import annotations
 
 import importlib
+import math
 from typing import Any, Final
 
 from tvm import relax, tirx
@@ -57,12 +58,13 @@ def _differ(inferred: _Type, made: Any, is_pool: bool) -> bool:
 def _inferred(model: Any) -> dict[str, _Type]:
     onnx = importlib.import_module("onnx")
     found = onnx.shape_inference.infer_shapes(_without_weights(onnx, model), data_prop=True)
+    dtypes = _dtypes(onnx)
     types: dict[str, _Type] = {}
     for value in (*found.graph.value_info, *found.graph.output):
         tensor = value.type.tensor_type
-        if value.type.HasField("tensor_type") and tensor.elem_type in _dtypes(onnx):
+        if value.type.HasField("tensor_type") and tensor.elem_type in dtypes:
             dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
-            types[value.name] = _dtypes(onnx)[tensor.elem_type], tuple(dims) if tensor.HasField("shape") else None
+            types[value.name] = dtypes[tensor.elem_type], tuple(dims) if tensor.HasField("shape") else None
     return types
 
 
@@ -84,17 +86,10 @@ def _without_weights(onnx: Any, model: Any) -> Any:
     light.graph.input.extend(model.graph.input)
     given = {value.name for value in model.graph.input}
     for tensor in model.graph.initializer:
-        if _elements(tensor) <= MOST_KNOWN:
+        if math.prod(tensor.dims) <= MOST_KNOWN:
             light.graph.initializer.append(tensor)
         elif tensor.name not in given:
             light.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     for value in model.graph.output:
         light.graph.output.add().name = value.name
     return light
-
-
-def _elements(tensor: Any) -> int:
-    count = 1
-    for extent in tensor.dims:
-        count *= int(extent)
-    return count
