@@ -28,7 +28,7 @@ def by_stage(mod: Any) -> dict[str, float]:
     """What compile does, in its order."""
     from eqsat_layout.passes.evaluate import be_ready
     from eqsat_layout.planning.pipeline import choose
-    from eqsat_layout.planning.search import collector_paused
+    from eqsat_layout.system.collector import collector_paused
     from eqsat_layout.system.workers import workers
     from eqsat_layout.targets.lowering import lower, prepared
     from eqsat_layout.targets.registry import target
@@ -39,16 +39,16 @@ def by_stage(mod: Any) -> dict[str, float]:
     def begins(stage: str) -> None:
         marks.append((stage, time.perf_counter()))
 
-    begins("prepare")
-    workers().start(be_ready)
-    plain = prepared(mod)
     with collector_paused():
+        begins("prepare")
+        workers().start(be_ready)
+        plain = prepared(mod)
         begins("plan")
         choice = choose(plain, own, {})
         begins("emit")
         module = choice.tir_module()
-    lower(module, own, progress=begins)
-    begins("end")
+        lower(module, own, progress=begins)
+        begins("end")
     return {stage: after - at for (stage, at), (_, after) in pairwise(marks)}
 
 

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from egglog.bindings import EggSmolError
-
+from eqsat_layout.egraph.bindings import EggSmolError
 from eqsat_layout.egraph.limits import Budget, Stop, rehearse, used_megabytes
 from eqsat_layout.egraph.owned import OwnedEGraph
 from eqsat_layout.egraph.rule_forms import rules_of, text_with_name

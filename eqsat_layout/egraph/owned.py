@@ -11,7 +11,7 @@ import ctypes
 import threading
 from typing import Any
 
-from egglog.bindings import EGraph
+from eqsat_layout.egraph.bindings import EGraph
 
 
 class _Own(threading.local):

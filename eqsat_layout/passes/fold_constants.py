@@ -1,7 +1,8 @@
 """Folding of constant expressions.
 
-In: a Relax module. Out: the same with every pure expression over constants computed. All of them are evaluated as one
-module (:mod:`eqsat_layout.passes.evaluate`): TVM's FoldConstant builds and runs them one by one.
+In: a Relax module. Out: the same with every pure expression over constants computed. What is more than a move of
+elements (:mod:`eqsat_layout.passes.moved_constants`) is evaluated as one module (:mod:`eqsat_layout.passes.evaluate`):
+TVM's FoldConstant builds and runs them one by one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from eqsat_layout.graph.foldable import call_may_run_at_compile_time
 from eqsat_layout.graph.templates import leaf_exprs, settings_of
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.evaluate import evaluate
+from eqsat_layout.passes.moved_constants import moved_constants
 
 
 def fold_constants(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
@@ -133,14 +135,21 @@ def elements(ty: Any) -> int | None:
 
 def _evaluated(mod: tvm.IRModule, part: _ConstantPart) -> dict[Any, Any]:
     """Every wanted variable's value as a constant."""
-    result = relax.Tuple(list(part.wanted))
+    moved = moved_constants(part.bindings)
+    wanted = [var for var in part.wanted if var not in moved]
+    if not wanted:
+        return moved
+    result = relax.Tuple(wanted)
     out = relax.Var("folded", result.ty)
-    bindings = [*(relax.VarBinding(b.var, b.value) for b in part.bindings), relax.VarBinding(out, result)]
+    rest = [binding for binding in part.bindings if binding.var not in moved]
+    read = dict.fromkeys(var for binding in rest for var in relax.analysis.free_vars(binding.value))
+    bindings = [relax.VarBinding(var, moved[var]) for var in read if var in moved]
+    bindings += [*(relax.VarBinding(b.var, b.value) for b in rest), relax.VarBinding(out, result)]
     body = relax.SeqExpr([relax.DataflowBlock(bindings)], out)
     functions = {name: f for name, f in mod.functions.items() if isinstance(f, tirx.PrimFunc)}
     functions[tvm.ir.GlobalVar("main")] = relax.Function([], body, result.ty).with_attr("global_symbol", "main")
     values = evaluate(tvm.IRModule(functions))
-    return {var: relax.const(value) for var, value in zip(part.wanted, values, strict=True)}
+    return moved | {var: relax.const(value) for var, value in zip(wanted, values, strict=True)}
 
 
 @relax.expr_functor.mutator

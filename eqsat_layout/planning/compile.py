@@ -12,6 +12,7 @@ from eqsat_layout.notes import Notes
 from eqsat_layout.planning.given import as_module
 from eqsat_layout.planning.options import Options, with_options_in_help
 from eqsat_layout.planning.programs import KnownPrograms
+from eqsat_layout.system.collector import collector_paused
 from eqsat_layout.system.store import Store
 from eqsat_layout.system.turns import one_at_a_time
 from eqsat_layout.system.workers import workers
@@ -42,9 +43,10 @@ def compiled_and_key(source: Any, target: Any, options: Options) -> tuple[Any, s
         from eqsat_layout.passes.evaluate import be_ready
 
         workers().start(be_ready)  # which takes them a second, and the next line half of one
-        from eqsat_layout.planning.compile_anew import compile_anew
+        with collector_paused():
+            from eqsat_layout.planning.compile_anew import compile_anew
 
-        executable = compile_anew(mod, own, options, notes)
+            executable = compile_anew(mod, own, options, notes)
         programs.keep(key, executable, list(notes))
     asked = options.get("notes")
     if asked is not None:

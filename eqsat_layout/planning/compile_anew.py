@@ -12,7 +12,7 @@ from eqsat_layout.graph.public_names import is_public
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.pipeline import choose
-from eqsat_layout.planning.search import check_module, collector_paused
+from eqsat_layout.planning.search import check_module
 from eqsat_layout.targets.lowering import lower, prepared
 from eqsat_layout.targets.protocol import Target
 
@@ -22,10 +22,7 @@ def compile_anew(mod: Any, target: Target, options: Options, notes: Notes) -> An
     check_module(mod)
     if not any(map(is_public, mod.functions.values())):
         raise MalformedModuleError("no function of the module is public: give one the attribute global_symbol")
-    plain = prepared(mod, notes=notes)
-    with collector_paused():
-        choice = choose(plain, target, options)
-        module = choice.tir_module()
+    choice = choose(prepared(mod, notes=notes), target, options)
     for note in (*choice.search.program.notes, *(n for region in choice.regions for n in region.saturated.notes)):
         notes.add(note)
-    return lower(module, target, notes=notes)
+    return lower(choice.tir_module(), target, notes=notes)

@@ -17,7 +17,8 @@ from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.problem import ExtractionError, cost_of
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.options import Options
-from eqsat_layout.planning.search import check_module, collector_paused, extract, plan_regions, search_of
+from eqsat_layout.planning.search import check_module, extract, plan_regions, search_of
+from eqsat_layout.system.collector import collector_paused
 from eqsat_layout.targets.lowering import prepared
 from eqsat_layout.targets.protocol import Target
 

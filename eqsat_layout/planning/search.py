@@ -6,9 +6,7 @@ In: a module, a checked target and options. Out: a :class:`Search`, what every r
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -143,18 +141,6 @@ def check_module(mod: Any) -> None:
             raise MalformedModuleError(
                 f"{var.name_hint}: an expression has no type; relax.transform.Normalize() gives it one"
             ) from error
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Planning makes millions of small objects that all stay alive; looking for cycles among them doubles its time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _planned(graph: Graph, search: Search) -> Region | None:
