@@ -35,19 +35,19 @@ def compiled_and_key(source: Any, target: Any, options: Options) -> tuple[Any, s
     """The same, and the key by which it is kept; ``None`` where it is not."""
     mod, options = as_module(source, options)
     notes = Notes()
-    own = target_of(target, approx=options.get("approx", True))
-    programs = KnownPrograms(own, Store.usual())
-    key = programs.key(mod, options)
-    executable = programs.get(key, notes)
-    if executable is None:
-        from eqsat_layout.passes.evaluate import be_ready
+    with collector_paused():
+        own = target_of(target, approx=options.get("approx", True))
+        programs = KnownPrograms(own, Store.usual())
+        key = programs.key(mod, options)
+        executable = programs.get(key, notes)
+        if executable is None:
+            from eqsat_layout.passes.evaluate import be_ready
 
-        workers().start(be_ready)  # which takes them a second, and the next line half of one
-        with collector_paused():
+            workers().start(be_ready)  # which takes them a second, and the next line half of one
             from eqsat_layout.planning.compile_anew import compile_anew
 
             executable = compile_anew(mod, own, options, notes)
-        programs.keep(key, executable, list(notes))
+            programs.keep(key, executable, list(notes))
     asked = options.get("notes")
     if asked is not None:
         asked += notes
