@@ -180,22 +180,21 @@ def _lane_step(block: Block, write: Access, fmt: Format) -> tuple[int, int, int]
 
 def address_step(block: Block, read: Access, fmt: Format, variable: int, stride: int, steps: int) -> int | None:
     """Elements by which the address of ``read`` moves in ``steps`` lanes; ``None`` where it can't be told."""
-    points: tuple[dict[int, int], ...] = ({}, {variable: stride * steps})
-    indices = [[_value(index, point) for index in read.indices] for point in points]
-    if any(i is None for row in indices for i in row):
-        return None
-    before, after = (_address(fmt, [i or 0 for i in row]) for row in indices)
-    return after - before
+    reached: list[int] = []
+    for index in read.indices:
+        if not isinstance(index, Affine):
+            return None
+        reached.append(_value(index, variable, stride * steps))
+    return _address(fmt, reached)  # it starts at 0, with all variables
 
 
-def _value(index: object, point: dict[int, int]) -> int | None:
-    """The index where all variables but those of ``point`` are 0; constants only shift it and are left out."""
-    if not isinstance(index, Affine):
-        return None
+def _value(index: Affine, variable: int, point: int) -> int:
+    """The index where ``variable`` is ``point`` and all others are 0; constants only shift it and are left out."""
     total = 0
     for weight, axis, stride, extent in index.terms:
-        value = point.get(axis, 0) // stride
-        total += weight * (value % extent if isinstance(extent, int) and extent else value)
+        if axis == variable:
+            value = point // stride
+            total += weight * (value % extent if isinstance(extent, int) and extent else value)
     return total
 
 

@@ -32,12 +32,12 @@ class Makers:
         self._names = tensors.saturated.names
         self._fusion = fusion
         self.by_spec: dict[Spec, list[tuple[float, Made]]] = {}
+        self._run_costs: dict[tuple[str, frozenset[int]], float] = {}
         self._read()
 
     def _read(self) -> None:
         tables = self.tensors.saturated.tables
         operands = OperandLists(tables, self.tensors.number)
-        costs: dict[tuple[str, frozenset[int]], float] = {}
         runs: list[tuple[int, str, str, tuple[Spec, ...]]] = []
         for y, fmt, key, args in tables.rows("run"):
             variant = self._names.variants[key]
@@ -45,9 +45,7 @@ class Makers:
             tensor = self.tensors.number(y)
             reads = tuple(zip(tensors, variant.operands, strict=True))
             fused = self._fusion.fused(tensor, tensors)
-            if (key, fused) not in costs:
-                costs[key, fused] = self._run_cost(variant, fused)
-            self._add((tensor, fmt), costs[key, fused], ("run", (key, reads)))
+            self._add((tensor, fmt), self._run_cost(key, fused), ("run", (key, reads)))
             runs.append((tensor, fmt, key, reads))
         for z, fmt, index, y, formats in tables.rows("part"):
             self._add((self.tensors.number(z), fmt), 0.0, ("part", (index, (self.tensors.number(y), formats))))
@@ -105,7 +103,7 @@ class Makers:
         if question not in costs:
             costs[question] = math.inf
             if source.index_map.inverse() is not None:
-                own = self._run_cost(self._names.variants[key], fused)
+                own = self._run_cost(key, fused)
                 costs[question] = own + max(0.0, float(self._costs.convert(ty, source, target, fused=True)))
         if costs[question] < math.inf:
             self._add(spec, costs[question], made)
@@ -114,7 +112,13 @@ class Makers:
         if spec[0] not in self.tensors.constants:
             self.by_spec.setdefault(spec, []).append((cost, made))
 
-    def _run_cost(self, variant: Variant, fused: frozenset[int]) -> float:
+    def _run_cost(self, key: str, fused: frozenset[int]) -> float:
+        found = self._run_costs.get((key, fused))
+        if found is None:
+            found = self._run_costs[key, fused] = self._new_run_cost(self._names.variants[key], fused)
+        return found
+
+    def _new_run_cost(self, variant: Variant, fused: frozenset[int]) -> float:
         signature = self._signatures[variant.signature]
         formats = self._names.formats
         results = self._names.lists.get(variant.result, (variant.result,))

@@ -6,12 +6,16 @@ them, or why it holds no such buffer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
+from typing import Final
 
 from eqsat_layout.maps.format import GLOBAL, Format
 from eqsat_layout.maps.index_map import Extent, extent_product
+
+_NUMBER: Final = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ class Memory:
 
 def element_bits(dtype: str) -> int:
     """Bits of one element as it lies in memory: of ``float32`` 32, of ``bool`` 8."""
-    digits = "".join(c if c.isdigit() else " " for c in dtype).split()
+    digits = _NUMBER.search(dtype)
     return 8 if dtype == "bool" else int(digits[0]) if digits else 32
 
 

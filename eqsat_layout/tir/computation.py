@@ -120,7 +120,7 @@ class Block:
     inits: tuple[Store, ...]
     reads: tuple[Access, ...]
 
-    @property
+    @cached_property
     def writes(self) -> tuple[Access, ...]:
         """Where the block stores."""
         return tuple(s.access for s in self.stores)

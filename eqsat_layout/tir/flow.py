@@ -256,6 +256,7 @@ class _MapSpread:
     pairs: bool = False
     has_choice: bool = field(default=False)
     aligns: bool = field(init=False)
+    _learnt: dict[int, tuple[Access, Access]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.aligns = not any(axis.kind is IterKind.REDUCE for b in self.computation.blocks for axis in b.iters)
@@ -296,6 +297,7 @@ class _MapSpread:
             return False
         try:
             self.maps[target.buffer] = self._transfer(block, source, target)
+            self._learnt[target.buffer] = source, target
         except RefusedError:
             if self.strict:
                 raise
@@ -324,6 +326,9 @@ class _MapSpread:
             buffer = self.computation.buffers[read.buffer]
             known = self.maps.get(read.buffer)
             if known is None or buffer.role is Role.INTERNAL or not covers(block, written, read, buffer.shape):
+                continue
+            source, target = self._learnt.get(read.buffer, (None, None))
+            if source is written and target is read:  # it is what this access asks for
                 continue
             if _full_axes(known) != _full_axes(self._transfer(block, written, read)):
                 raise RefusedError("it is read in two ways that ask for different maps", read.buffer)

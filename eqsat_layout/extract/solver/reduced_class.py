@@ -57,6 +57,7 @@ class ReducedClass:
     regions: tuple[tuple[int, int], ...]
     _transitions: dict[int, Transitions] = field(default_factory=dict)
     _repairs: dict[tuple[int, int, bool], float] = field(default_factory=dict)
+    _conversions: dict[tuple[tuple[int, ...], int], float] = field(default_factory=dict)
     placed: dict[tuple[int, ...], dict[int, tuple[Option, ...]]] = field(default_factory=dict)
 
     @property
@@ -158,9 +159,16 @@ class ReducedClass:
         worst = -math.inf
         for count in range(1, len(makeable) + 1):
             for made in combinations(makeable, count):
-                if self.covered(made, lacks)[0] < math.inf:
-                    worst = max(worst, self.covered(made, missing)[0] - self.covered(made, saved)[0])
+                if self._converting(made, lacks) < math.inf:
+                    worst = max(worst, self._converting(made, missing) - self._converting(made, saved))
         return min(worst, self._from_nothing(missing)) if worst > 0 else worst
+
+    def _converting(self, made: tuple[int, ...], demand: int) -> float:
+        """The cost of :meth:`covered`: demands differ in few of the parts that are asked for here."""
+        found = self._conversions.get((made, demand))
+        if found is None:
+            found = self._conversions[made, demand] = self.covered(made, demand)[0]
+        return found
 
     def _loose(self, missing: int, lacks: int) -> float:
         """Each missing store on its own: some m supplies q of ``lacks``; take the best q and the worst such m."""

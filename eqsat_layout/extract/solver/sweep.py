@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from eqsat_layout.extract.solver.order import EliminationOrder, EliminationStep, Live, differences
 from eqsat_layout.extract.solver.reduce import Reduced
@@ -21,8 +22,10 @@ COMPARED = 16
 """How many cheaper states each state is compared with. More drops more states and takes longer; any number is sound."""
 REMEMBERED = 4_000
 """States whose repair costs are kept for steps that look alike."""
-AT_ONCE = 64
-"""From this many states on they are compared with NumPy."""
+FEW, AT_ONCE = 8, 64
+"""From this many states on they are compared with NumPy, if no other step asks the same, and in any case."""
+SQUARE = 128
+"""Up to this many states each is compared with every other at once."""
 SPARE = 4
 """Narrowed sweeps compare this many times the states that they keep."""
 NOISE = 1e-14
@@ -174,6 +177,8 @@ def prune(states: list[State], live: Live) -> list[State]:
     """
     if len(states) < 2:
         return states
+    if live.steps == 1 and FEW <= len(states) <= SQUARE:
+        return _not_beaten_at_once(states, live)
     known = live.repairs if live.steps > 1 else {}  # what no other step can ask is not worth its memory
     if len(known) > REMEMBERED:
         known.clear()
@@ -204,11 +209,30 @@ def _is_beaten(state: State, kept: list[State], live: Live, known: dict[int, dic
 
 def _not_beaten(states: list[State], kept: list[State], live: Live) -> list[State]:
     """The same for many states and few that they are compared with."""
-    steps = live.repair_all([state[1] for state in kept], [state[1] for state in states])
-    reached = np.array([state[0] for state in kept])[:, None] + steps
-    costs = np.array([state[0] for state in states])
-    kept_too = np.flatnonzero(~(reached <= costs + NOISE * costs).any(axis=0))
+    kept_too = np.flatnonzero(~_beats(kept, states, live).any(axis=0))
     return [states[i] for i in kept_too]
+
+
+def _not_beaten_at_once(states: list[State], live: Live) -> list[State]:
+    """What `prune` keeps, from a table of which state beats which."""
+    beats = _beats(states, states, live)
+    stays = np.ones(len(states), dtype=bool)
+    kept: list[State] = []
+    for i, state in enumerate(states):
+        if stays[i]:
+            kept.append(state)
+            if len(kept) <= COMPARED:
+                stays[i + 1 :] &= ~beats[i, i + 1 :]
+    return kept
+
+
+def _beats(cheaper: list[State], states: list[State], live: Live) -> npt.NDArray[np.bool_]:
+    """Whether each of ``cheaper`` (rows) can stand in for each of ``states`` (columns)."""
+    steps = live.repair_all([state[1] for state in cheaper], [state[1] for state in states])
+    reached = np.array([state[0] for state in cheaper])[:, None] + steps
+    costs = np.array([state[0] for state in states])
+    result: npt.NDArray[np.bool_] = reached <= costs + NOISE * costs
+    return result
 
 
 def beam(states: list[State], few: int, live: Live) -> list[State]:
