@@ -197,6 +197,8 @@ def is_injective(value: Affine) -> bool:
 
 def summed(terms: Sequence[Term], constant: int) -> Affine:
     """The canonical sum: equal digits added up, adjacent digits of one variable joined, sorted."""
+    if len(terms) < 2:
+        return Affine(tuple(t for t in terms if t.weight and t.extent != 1), constant)
     weights: dict[tuple[int, int, Extent], int] = {}
     for weight, axis, stride, extent in terms:
         if extent != 1:

@@ -57,6 +57,7 @@ class BlockAxes:
         self.axes: list[Axis] = []
         self.written: tuple[Extent, ...] | None = None
         self._numbers: dict[int, tuple[Digit, ...]] = {}  # old variable -> its digits in the new ones
+        self._wholes: dict[int, Affine] = {}
         self._make([str(v.name).removeprefix("v_") for v in variables])
         self.reader = AffineReader(
             [a.var for a in self.axes], [a.extent for a in self.axes], [a.iter_var.dom for a in self.axes]
@@ -112,6 +113,12 @@ class BlockAxes:
         return self._axis("u", 1, IterKind.SPATIAL)
 
     def _whole(self, number: int) -> Affine:
+        """An old variable as a sum over new ones."""
+        if number not in self._wholes:
+            self._wholes[number] = self._new_whole(number)
+        return self._wholes[number]
+
+    def _new_whole(self, number: int) -> Affine:
         place = 1
         terms: list[Term] = []
         for axis, stride, extent in reversed(self._numbers[number]):

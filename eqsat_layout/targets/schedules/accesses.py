@@ -78,7 +78,13 @@ class StageAccess:
 
     def uses(self, var: Any) -> bool:
         """The indices depend on ``var``."""
-        return any(depends_on(index, var) for index in self.indices)
+        if var not in self._uses:
+            self._uses[var] = any(depends_on(index, var) for index in self.indices)
+        return self._uses[var]
+
+    @cached_property
+    def _uses(self) -> dict[Any, bool]:
+        return {}
 
 
 def as_int(value: Any) -> int | None:
@@ -87,6 +93,8 @@ def as_int(value: Any) -> int | None:
 
 
 def depends_on(expr: Any, var: Any) -> bool:
+    if type(expr) in (tirx.Var, tirx.IntImm):  # as most indices are
+        return bool(expr.same_as(var))
     return any(node.same_as(var) for node in nodes_of(expr, tirx.Var))
 
 

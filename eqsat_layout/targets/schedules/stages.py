@@ -64,29 +64,29 @@ class Stage:
         """The store (the first one, if there are several)."""
         return self.stores[0]
 
-    @property
+    @cached_property
     def spatial(self) -> tuple[StageAxis, ...]:
         """Axes of the result."""
         return tuple(a for a in self.axes if not a.reduce)
 
-    @property
+    @cached_property
     def reduced(self) -> tuple[StageAxis, ...]:
         """Axes that are reduced over."""
         return tuple(a for a in self.axes if a.reduce)
 
-    @property
+    @cached_property
     def is_reduction(self) -> bool:
         """Some axis is reduced over."""
         return any(a.reduce for a in self.axes)
 
-    @property
+    @cached_property
     def is_plain(self) -> bool:
         """The store's indices are the spatial axes in order."""
         return len(self.write.indices) == len(self.spatial) and all(
             index.same_as(axis.var) for index, axis in zip(self.write.indices, self.spatial, strict=True)
         )
 
-    @property
+    @cached_property
     def domain(self) -> int:
         """Iterations; a symbolic axis counts as 64."""
         return math.prod(64 if axis.extent is None else axis.extent for axis in self.axes)
@@ -97,7 +97,7 @@ class Stage:
         lane = self.spatial[-1].var if self.spatial else None
         return next((load for load in self.loads if load.stride(lane)), None) if lane is not None else None
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """Iterations for one element of the result; a symbolic axis counts as 64."""
         return math.prod(64 if axis.extent is None else axis.extent for axis in self.reduced)

@@ -89,6 +89,19 @@ def test_few_states_are_tried_before_many() -> None:
     assert found.stats.widest <= FIRST
 
 
+def test_a_table_keeps_the_states_that_comparing_them_one_by_one_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = seeded_problem(2, 120, cyclic=False, forks=3)
+    reduced = reduce(replace(problem, goals=tuple((f, 0) for f in range(0, 120, 5))))
+    sweeps = []
+    for few in (2, sys.maxsize):
+        monkeypatch.setattr("eqsat_layout.extract.solver.sweep.FEW", few)
+        sweeps.append(Sweep.begin(reduced, elimination_order(reduced)))
+        sweeps[-1].run_exact(100, math.inf)
+    reached = [(s.step, s.widest, [(cost, bits) for cost, bits, _ in s.states]) for s in sweeps]
+    assert sweeps[0].widest > 16
+    assert reached[0] == reached[1]
+
+
 def test_presolve_does_not_lose_the_optimum() -> None:
     """HiGHS 1.15.1 with presolve proves 17 to be optimal."""
     problem = seeded_problem(3116, 4, cyclic=True)

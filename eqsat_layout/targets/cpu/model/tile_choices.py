@@ -83,7 +83,8 @@ def _sizes(extents: Extents, registers: int, held: int | None) -> Numbers:
         return _all_sizes(extents, registers)
     size = divisors(extents[held] or 1, LARGEST)[-1]
     others = _all_sizes((*extents[:held], *extents[held + 1 :]), registers // size)
-    return np.insert(others, held, size, axis=0)
+    row = np.full((1, others.shape[1]), size)
+    return np.concatenate([others[:held], row, others[held:]])
 
 
 @lru_cache(_REMEMBERED)

@@ -81,14 +81,25 @@ class _Span:
 
     def of(self, extents: Sizes) -> Numbers:
         """For so many elements along every spatial axis of the stage."""
-        for axis, extent in zip(self._stage.spatial, extents, strict=True):
-            if self._index.same_as(axis.var):
-                return extent
+        if self._axis is not None:
+            return extents[self._axis]
         if not self._moving:
-            return np.full(1, self._span(()))
+            return self._still
         given = np.stack(np.broadcast_arrays(*(extents[n] for n in self._moving)))
+        if given.shape[1] == 1:
+            return np.array([self._span(tuple(given[:, 0].tolist()))], np.int64)
         sizes, places = np.unique(given, axis=1, return_inverse=True)
         return np.array([self._span(tuple(size)) for size in sizes.T.tolist()], np.int64)[places.ravel()]
+
+    @cached_property
+    def _axis(self) -> int | None:
+        """The spatial axis that the index is, as it stands."""
+        return next((n for n, axis in enumerate(self._stage.spatial) if self._index.same_as(axis.var)), None)
+
+    @cached_property
+    def _still(self) -> Numbers:
+        """The span of an index that stands still along all spatial axes."""
+        return np.full(1, self._span(()))
 
     @cached_property
     def _moving(self) -> list[int]:
