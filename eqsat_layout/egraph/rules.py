@@ -7,8 +7,10 @@ are :class:`RuleError` with ``file:line:column``.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,8 +45,12 @@ RuleSource = Path | WrittenRule
 """A rule file, or a rule written in Python."""
 
 
+@cache
 def rules_dir() -> Path:
-    """The folder of the shipped ``*.egg`` files: inside an installed package, beside it in a checkout."""
+    """The folder of the shipped ``*.egg`` files: inside an installed package, beside it in a checkout.
+
+    Looked for once: every rule is asked whether it comes from there, again and again.
+    """
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "rules", package.parent / "rules"):
         if any(folder.glob("*.egg")):
@@ -62,20 +68,23 @@ def rule_files(extra: Iterable[str | Path] | None = None) -> list[Path]:
 
 def is_own(command: Command) -> bool:
     """Whether it comes with the package."""
-    return Path(command.file).parent == rules_dir()
+    return os.path.dirname(command.file) == str(rules_dir())
 
 
 def read_all(sources: Iterable[RuleSource]) -> list[Command]:
     """The commands of some files and rules, in order. A file may use what those before it and the package declare."""
-    declared = _package_names()
+    shipped, declared = _shipped()
     commands: list[Command] = []
     named: dict[str, str] = {}
     for source in sources:
         file = str(source) if isinstance(source, Path) else source.command.file
-        read = read_file(source) if isinstance(source, Path) else read_rule_text(source.command.text, file)
-        declared = check_forms(read.forms, file, declared)
-        _check_names(read.forms, file, named)
-        commands += _commands(read.forms, file) if isinstance(source, Path) else [source.command]
+        forms = shipped.get(file)
+        if forms is None:
+            read = read_file(source) if isinstance(source, Path) else read_rule_text(source.command.text, file)
+            forms = read.forms
+            declared = check_forms(forms, file, declared)
+        _check_names(forms, file, named)
+        commands += _commands(forms, file) if isinstance(source, Path) else [source.command]
     return commands
 
 
@@ -115,9 +124,11 @@ def _commands(forms: Iterable[Form], file: str) -> list[Command]:
     return [Command(form.text, file, form.line, form.column) for form in forms]
 
 
-def _package_names() -> Names:
-    """What the shipped files declare."""
+def _shipped() -> tuple[dict[str, Sequence[Form]], Names]:
+    """The forms of the shipped files, checked, and what they declare."""
+    found: dict[str, Sequence[Form]] = {}
     declared: Names = frozenset()
     for path in rule_files():
-        declared = check_forms(read_file(path).forms, str(path), declared)
-    return declared
+        found[str(path)] = forms = read_file(path).forms
+        declared = check_forms(forms, str(path), declared)
+    return found, declared
