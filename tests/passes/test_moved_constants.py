@@ -44,9 +44,7 @@ def in_blocks(b: Any, c: Any) -> Any:
     [(moved, GIVEN.transpose(2, 0, 1).reshape(1, 8, 3)), (in_blocks, GIVEN.reshape(2, 3, 2, 2))],
     ids=["chain", "layout"],
 )
-def test_what_only_moves_needs_no_other_process(
-    monkeypatch: pytest.MonkeyPatch, fold: Any, wanted: np.ndarray
-) -> None:
+def test_what_only_moves_needs_no_other_process(monkeypatch: pytest.MonkeyPatch, fold: Any, wanted: np.ndarray) -> None:
     monkeypatch.setattr("eqsat_layout.passes.fold_constants.evaluate", None)
     (found,) = folded(fold)
     np.testing.assert_array_equal(found, wanted)
