@@ -28,7 +28,8 @@ from eqsat_layout.soundness.rules.random_model import make_model
 from eqsat_layout.soundness.rules.remarks import never_false, remarks_on
 from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
 from eqsat_layout.soundness.rules.sought import searches
-from eqsat_layout.soundness.rules.terms import IllTypedError, MeaninglessError, NotMadeError
+from eqsat_layout.soundness.rules.terms import MeaninglessError
+from eqsat_layout.soundness.rules.values import IllTypedError, NotMadeError
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
 
 CHECKED = 400

@@ -23,7 +23,7 @@ from eqsat_layout.graph.constants import Applied, Constant
 from eqsat_layout.implementations.offers import Offers
 from eqsat_layout.soundness.rules.made import MadeOps
 from eqsat_layout.soundness.rules.runners import Runs
-from eqsat_layout.soundness.rules.terms import run_op
+from eqsat_layout.soundness.rules.values import run_op
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary
 
 Row = tuple[Any, ...]

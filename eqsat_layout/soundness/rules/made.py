@@ -23,7 +23,7 @@ from eqsat_layout.soundness.rules.bits import WORLDS
 from eqsat_layout.soundness.rules.ops import run_once
 from eqsat_layout.soundness.rules.runners import Runs
 from eqsat_layout.soundness.rules.schema import Call
-from eqsat_layout.soundness.rules.terms import IllTypedError, NotMadeError, Values
+from eqsat_layout.soundness.rules.values import IllTypedError, NotMadeError, Values
 
 GraphTerms = dict[tuple[str, int], tuple[Any, ...]]
 """The terms of a graph, by kind and number, as :class:`Values` has them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from eqsat_layout.egraph.attribute_text import shown
 from eqsat_layout.graph.op_calls import attributes_of
 from eqsat_layout.soundness.rules.model import Model
-from eqsat_layout.soundness.rules.terms import IllTypedError
+from eqsat_layout.soundness.rules.values import IllTypedError
 
 _MADE = 4
 """Terms of this kind in one model."""

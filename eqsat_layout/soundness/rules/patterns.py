@@ -13,7 +13,7 @@ from typing import Any
 from eqsat_layout.egraph.expressions import Expr, is_variable, variables
 from eqsat_layout.soundness.rules.model import Model
 from eqsat_layout.soundness.rules.sought import Sought
-from eqsat_layout.soundness.rules.terms import IllTypedError
+from eqsat_layout.soundness.rules.values import IllTypedError
 
 BUDGET = 120
 """Ops that are tried for one body."""

@@ -20,7 +20,8 @@ from eqsat_layout.soundness.rules.matching import Matcher
 from eqsat_layout.soundness.rules.model import Model
 from eqsat_layout.soundness.rules.random_model import make_full_model
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.terms import IllTypedError, MeaninglessError
+from eqsat_layout.soundness.rules.terms import MeaninglessError
+from eqsat_layout.soundness.rules.values import IllTypedError
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary
 
 MOST = 120

@@ -26,7 +26,8 @@ from eqsat_layout.soundness.rules.patterns import Pattern
 from eqsat_layout.soundness.rules.remarks import heads
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.sought import searches
-from eqsat_layout.soundness.rules.terms import TermEvaluator, Values, taken_shape
+from eqsat_layout.soundness.rules.terms import TermEvaluator
+from eqsat_layout.soundness.rules.values import Values, taken_shape
 
 TERMS = 40
 TRIES = 2
