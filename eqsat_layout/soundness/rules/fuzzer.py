@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from eqsat_layout.egraph.expressions import Expr, is_variable
+from eqsat_layout.egraph.expressions import is_variable
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rule_lint import lint
 from eqsat_layout.egraph.rules import RuleSource, is_own
-from eqsat_layout.soundness.rules.counterexample import Counterexample, describe
+from eqsat_layout.soundness.rules.conclusions import Conclusions
+from eqsat_layout.soundness.rules.counterexample import describe
 from eqsat_layout.soundness.rules.host_answers import check_answers
 from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon
@@ -26,18 +27,16 @@ from eqsat_layout.soundness.rules.model import Model, Row
 from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model
 from eqsat_layout.soundness.rules.remarks import never_false, remarks_on
+from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport
 from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
 from eqsat_layout.soundness.rules.sought import searches
 from eqsat_layout.soundness.rules.terms import MeaninglessError
-from eqsat_layout.soundness.rules.values import IllTypedError, NotMadeError
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
 
 CHECKED = 400
 """Instances of one rule that are checked in one model; which, is drawn."""
 DESCRIBED = 5
 """Counterexamples of one rule in one model that are put into words; the smallest is kept."""
-ASKED = 3
-"""Questions of one rule in one model that are put to the host, to see that it can answer."""
 TOGETHER_EVERY = 2
 """Models in one of which all rules run together."""
 PATIENCE = 3
@@ -51,74 +50,6 @@ VOCABULARIES = 3
 
 Progress = Callable[[int, float], None]
 """Called with the instances so far and the share of the work that is done."""
-
-
-@dataclass
-class RuleReport:
-    """``instances`` checked; ``matches`` found. ``trouble`` says why a rule could not be checked, or not in full;
-    ``remarks`` how far one may trust that nothing was found; ``not_made`` why an op that it asks for could not be had,
-    where nothing is claimed then."""
-
-    rule: Rule
-    matches: int = 0
-    instances: int = 0
-    failures: int = 0
-    counterexample: Counterexample | None = None
-    trouble: str = ""
-    remarks: tuple[str, ...] = ()
-    not_made: str = ""
-
-    @property
-    def is_sound(self) -> bool:
-        """No instance failed and there were some."""
-        return not self.failures and not self.trouble and self.instances > 0
-
-
-@dataclass
-class FuzzReport:
-    """What came of it all.
-
-    ``answers``: rows of the host checked; ``wrong_answers`` among them. ``compared``: e-classes and rows checked after
-    all rules ran together; ``false_merges`` among them. ``crashes``: questions that the host could not answer.
-    ``gaps``: questions that were never asked, and answers that can't be checked. ``attributes``: for each op that has
-    any and is named by a rule, how many choices of them stood side by side.
-    """
-
-    rules: list[RuleReport]
-    seed: int
-    models: int = 0
-    seconds: float = 0.0
-    answers: int = 0
-    wrong_answers: list[str] = field(default_factory=list)
-    compared: int = 0
-    false_merges: list[str] = field(default_factory=list)
-    crashes: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
-    gaps: list[str] = field(default_factory=list)
-    attributes: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def instances(self) -> int:
-        """Instances of all rules."""
-        return sum(r.instances for r in self.rules)
-
-    @property
-    def is_clean(self) -> bool:
-        """Every rule was checked and none failed, alone or together."""
-        trouble = self.unread or self.wrong_answers or self.false_merges or self.crashes or self.gaps
-        return not trouble and all(r.is_sound for r in self.rules)
-
-
-@dataclass(frozen=True)
-class Effort:
-    """When to stop: after ``seconds``; or when ``models`` were made and every rule that has instances had ``cases``, or
-    after ``at_most`` seconds of the processor, so that other work on the machine hides nothing, or before that, when
-    every rule is known to be wrong."""
-
-    seconds: float | None = None
-    cases: int = 1000
-    models: int = 10
-    at_most: float | None = None
 
 
 def fuzz_rules(
@@ -290,7 +221,7 @@ class Fuzzer:
                 self._check_rule(model, report, [name for name, _ in watched.variables], rows)
 
     def _check_rule(self, model: Model, report: RuleReport, names: Sequence[str], rows: Sequence[Row]) -> None:
-        check = _Check(model, report.rule)
+        check = Conclusions(model, report.rule)
         described = 0
         for row in rows if len(rows) <= CHECKED else model.rng.sample(rows, CHECKED):
             scope = dict(zip(names, row, strict=False))
@@ -325,57 +256,6 @@ class Fuzzer:
         if empty:
             return f"no instance: ({empty[0]} ...) has no rows in any random model"
         return "no instance: nothing in the random models matches its body"
-
-
-class _Check:
-    """Whether the actions of a rule are true, in one model."""
-
-    def __init__(self, model: Model, rule: Rule):
-        self._model, self._rule = model, rule
-        self._asked = 0
-        self.not_made = ""
-
-    def wrong(self, scope: dict[str, Any]) -> tuple[Expr, str] | None:
-        """The first action that is not true, and why; None if all are."""
-        evaluator = self._model.evaluator
-        scope = dict(scope)
-        for action in self._rule.actions:
-            if isinstance(action, str):
-                continue
-            head, *parts = action
-            try:
-                if head == "let":
-                    scope[str(parts[0])] = evaluator.term(parts[1], scope)
-                elif head == "union":
-                    a, b = (evaluator.term(part, scope) for part in parts)
-                    if not self._model.values.equal(a, b):
-                        return action, "they differ"
-                elif head in self._model.base.relations:
-                    row = [evaluator.term(part, scope) for part in parts]
-                    why = self._wrong_row(str(head), row)
-                    if why:
-                        return action, why
-                else:
-                    evaluator.term(action, scope)
-            except NotMadeError as error:
-                self.not_made = str(error)
-                if head == "let":  # what it would be part of can't be made either
-                    return None
-            except IllTypedError as error:
-                return action, str(error)
-        return None
-
-    def _wrong_row(self, relation: str, row: Row | list[Any]) -> str:
-        model = self._model
-        if relation in model.base.meanings:
-            known = model.truths.get((relation, *row))
-            if known is None:
-                known = model.truths[relation, *row] = model.evaluator.means(relation, row)
-            return "" if known else "it is not true"
-        if relation.startswith("ask-") and self._asked < ASKED:
-            self._asked += 1
-            return model.cannot_answer(relation, row)
-        return ""
 
 
 def _named_ops(base: RuleBase) -> Iterator[str]:

@@ -9,9 +9,10 @@ import pytest
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness import assert_rules_sound
-from eqsat_layout.soundness.rules.fuzzer import Effort, FuzzReport, fuzz_rules
+from eqsat_layout.soundness.rules.fuzzer import fuzz_rules
 from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
 from eqsat_layout.soundness.rules.mutation import judge, mutants_of
+from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 BAD = Path(__file__).with_name("bad_rules.egg")

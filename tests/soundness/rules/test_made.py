@@ -12,7 +12,8 @@ from tvm import relax
 from eqsat_layout import op, rule
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness import assert_rules_sound
-from eqsat_layout.soundness.rules.fuzzer import Effort, fuzz_rules
+from eqsat_layout.soundness.rules.fuzzer import fuzz_rules
+from eqsat_layout.soundness.rules.reports import Effort
 
 RULES = """
 (rule ((= y (Op k (Arg x (Arg s (End))))) (is k "relax.multiply") (= s (Op j (Arg x (End)))) (is j "relax.sigmoid"))
