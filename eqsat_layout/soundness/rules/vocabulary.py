@@ -15,10 +15,11 @@ from typing import Final
 from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.graph import Frozen, Signature
 from eqsat_layout.maps import UNDEF, Digit, Format, IndexMap
-from eqsat_layout.soundness.rules.instances import Instance, Instances, calls_in, parts_in
+from eqsat_layout.soundness.rules.instances import Instances, calls_in, parts_in
 from eqsat_layout.soundness.rules.ops import KnownOps, Shape, known_ops, named_calls, plain_calls, sampled_calls
 from eqsat_layout.soundness.rules.runners import Runs
 from eqsat_layout.soundness.rules.schema import Call
+from eqsat_layout.soundness.rules.solver import Instance
 
 _ELSEWHERE: Final = "global.texture"
 """A memory that is no flat one: whether a device has it does not matter to rules."""
