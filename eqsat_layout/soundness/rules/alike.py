@@ -31,12 +31,13 @@ _AS_USUAL = 0.3
 class Body:
     """What a body says of one op: ``others`` of its name so far; ``said`` of its attributes, each a value or a
     variable, None for its default; ``told``: what variables are. ``is_silent``: of no op's attributes is anything
-    said."""
+    said. ``is_named``: the op is called so by the body, and not by chance."""
 
     others: Sequence[Call]
     said: Sequence[tuple[str, Expr | None]]
     told: Mapping[Expr | None, Any]
     is_silent: bool
+    is_named: bool = True
 
 
 class AlikeCalls:
@@ -53,7 +54,7 @@ class AlikeCalls:
         first = known[0] if known else None
         if first is None and isinstance(result, TensorType) and rng.random() < 0.6:
             first = result
-        usual = usual_call(text) if rng.random() < 0.6 else None
+        usual = usual_call(text) if body.is_named and rng.random() < 0.6 else None
         if usual is not None and rng.random() < 0.5:
             usual = rng.choice(self._good.get(text) or [usual])
         if first is None:

@@ -37,8 +37,8 @@ CHECKED = 400
 """Instances of one rule that are checked in one model; which, is drawn."""
 DESCRIBED = 5
 """Counterexamples of one rule in one model that are put into words; the smallest is kept."""
-TOGETHER_EVERY = 2
-"""Models in one of which all rules run together."""
+TOGETHER_EVERY, USERS_TOGETHER_EVERY = 2, 3
+"""Models in one of which all rules run together: of the package, and of somebody's own."""
 PATIENCE = 3
 """How many times the models asked for are made so that rare rules have their instances too."""
 AT_MOST = 10.0
@@ -93,6 +93,8 @@ class Fuzzer:
         self._matcher = Matcher(base, chosen, guards=not until_caught and len(chosen) <= FEW_RULES)
         self._questions = Questions(base, host)
         self._found = FuzzReport([], seed)
+        self._is_users = host is OpAnswers and not any(is_own(rule.command) for rule in chosen)
+        self._every = USERS_TOGETHER_EVERY if self._is_users else TOGETHER_EVERY
         self._lexicons: dict[Any, Lexicon] = {}
         self._filled: set[str] = set()
         self._wanted = sorted(set(_named_ops(base)))
@@ -118,11 +120,11 @@ class Fuzzer:
                 break
             model = self.model(first + models)
             self.check(model)
-            if not self._until_caught:
+            if not self._until_caught and not self._is_users:
                 answers, wrong = check_answers(model)
                 self._found.answers += answers
                 self._found.wrong_answers += [f"{line} (seed {self._seed}, model {models})" for line in wrong]
-            if models % TOGETHER_EVERY == 0 and not any(r.failures for r in self.reports):
+            if models % self._every == 0 and model.lexicon.is_asked and not any(r.failures for r in self.reports):
                 compared, wrong = self._matcher.together(model)
                 self._found.compared += compared
                 if wrong and not self._found.false_merges:
@@ -208,7 +210,11 @@ class Fuzzer:
         known = self._lexicons.get((shape, variant))
         if known is None:
             vocabulary = make_vocabulary(shape, variant + self._seed, self._wanted, self._instances)
-            known = self._lexicons[shape, variant] = self._questions.make_lexicon(vocabulary, variant + self._seed)
+            must = not self._is_users or number % self._every == 0
+            known = self._questions.make_lexicon(
+                vocabulary, variant + self._seed, self._sought, must=must or not self._sought
+            )
+            self._lexicons[shape, variant] = known
         return make_model(known, self._base, self._seed * 1_000_003 + number, self._sought)
 
     def check(self, model: Model) -> None:

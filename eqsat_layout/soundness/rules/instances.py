@@ -2,14 +2,15 @@
 
 In: what the body of a rule looks for, and the types and views of a vocabulary. Out: :class:`Instance`: calls, views,
 pads and crops for the op variables of the body, such that its terms are well typed (``solver.py``). Of those that are
-found, the ones whose attributes were drawn least so far are taken.
+found, the ones that are least like those before are taken.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from eqsat_layout.graph.borders import Part
@@ -21,6 +22,8 @@ from eqsat_layout.soundness.rules.solver import Instance, Solver
 from eqsat_layout.soundness.rules.sought import Sought
 from eqsat_layout.soundness.rules.term_types import TermTypes
 
+EACH, TOGETHER = 4, 8
+"""Instances of each body, and at the least of all together."""
 DRAWS = 400
 """Calls drawn for one body in one vocabulary."""
 FIRST_DRAWS = 1200
@@ -29,6 +32,9 @@ CHOICE = 12
 """Times as many instances are drawn as are taken."""
 LOOKS = 4
 """Times as many as are taken are run to see that they can be."""
+
+Trait = tuple[str, ...]
+"""Of instances of one body: what some of them have in common."""
 
 
 class Instances:
@@ -39,28 +45,42 @@ class Instances:
         self._bodies = {key: TermTypes.of(body) for key, body in sought.items()}
         self._found: dict[str, list[Instance]] = {}
         self._good: dict[str, list[Call]] = {}
-        self._seen: Counter[tuple[str, ...]] = Counter()
+        self._seen: Counter[Trait] = Counter()
+        self._count = max(EACH, TOGETHER // max(1, len(self._bodies)))
 
     def draw(
-        self, shapes: Sequence[Shape], parts: Sequence[Part], make_view: MakeView, rng: random.Random, count: int
+        self, shapes: Sequence[Shape], parts: Sequence[Part], make_view: MakeView, rng: random.Random
     ) -> dict[str, list[Instance]]:
-        """``count`` instances of each body where so many are found: those whose attributes were drawn least so far."""
+        """Instances of each body, some of those found before where no more are found."""
+        count = self._count
         made: dict[str, list[Instance]] = {}
         fitting = FittingParts(parts, make_view, rng)
         for key, types in self._bodies.items():
-            if not any(text in KINDS or parameters(text) for text in types.named.values()):
+            if not types.alike and not any(text in KINDS or parameters(text) for text in types.named.values()):
                 continue
             known = self._found.setdefault(key, [])
             solver = Solver(types, shapes, fitting, rng, DRAWS if known else FIRST_DRAWS, self._good)
             drawn = list(islice(iter(solver.solve, None), CHOICE * count))
-            drawn.sort(key=lambda instance: (_alike(instance), self._seen[_attributes(key, instance)]))
-            self._seen.update(_attributes(key, instance) for instance in drawn)
-            fresh = list(islice(filter(_is_computable, drawn[: LOOKS * count]), count))
+            fresh = list(islice(filter(_is_computable, islice(self._unlike(key, drawn), LOOKS * count)), count))
             made[key] = [*fresh, *rng.sample(known, min(count - len(fresh), len(known)))]
             known += fresh
             for call in calls_in({key: fresh}):
                 self._good.setdefault(call.name, []).append(call)
         return made
+
+    def _unlike(self, key: str, drawn: Iterable[Instance]) -> Iterator[Instance]:
+        """The instances, those first whose attributes were seen least; of every two one for its types as well."""
+        waiting = [(instance, _attributes(key, instance), _types(key, instance)) for instance in drawn]
+        for types_too in itertools.cycle((False, True)):
+            if not waiting:
+                break
+            best = min(waiting, key=lambda one: (_alike(one[0]), self._times(one[1], one[2] if types_too else ())))
+            waiting = [one for one in waiting if one is not best]
+            self._seen.update((best[1], *best[2]))
+            yield best[0]
+
+    def _times(self, attributes: Trait, types: Sequence[Trait]) -> int:
+        return self._seen[attributes] + sum(self._seen[trait] for trait in types)
 
 
 def _alike(instance: Instance) -> int:
@@ -73,10 +93,20 @@ def _is_computable(instance: Instance) -> bool:
     return not any(call.refusal or unusable(call) for call in instance.values() if isinstance(call, Call))
 
 
-def _attributes(key: str, instance: Instance) -> tuple[str, ...]:
+def _attributes(key: str, instance: Instance) -> Trait:
     """The attributes of all calls, as TVM has them and not as they were written; views, pads and crops themselves."""
     chosen = (instance[name] for name in sorted(instance))
     return (key, *(str(c.build(*c.variables).attrs) if isinstance(c, Call) else str(c) for c in chosen))
+
+
+def _types(key: str, instance: Instance) -> tuple[Trait, ...]:
+    """The dtypes that there are, the ranks, and which operands have axes of one element."""
+    types = [ty for name in sorted(instance) if isinstance(c := instance[name], Call) for ty in c.operands]
+    return (
+        (key, "dtypes", *sorted({ty.dtype for ty in types})),
+        (key, "ranks", *(str(len(ty.shape)) for ty in types)),
+        (key, "units", *(str(1 in ty.shape) for ty in types)),
+    )
 
 
 def calls_in(instances: Mapping[str, Sequence[Instance]]) -> Iterator[Call]:

@@ -37,7 +37,7 @@ Host = Callable[..., OpAnswers]
 class Lexicon:
     """``constants``: elements by name. ``graphs``: terms of graphs that replace ops, by number.
 
-    ``answered``: the relations of the rows that the host gave.
+    ``answered``: the relations of the rows that the host gave; ``is_asked``: whether it was asked anything.
     """
 
     vocabulary: Vocabulary
@@ -52,6 +52,7 @@ class Lexicon:
     rows: dict[str, dict[Row, None]] = field(default_factory=dict)
     answered: dict[str, None] = field(default_factory=dict)
     crashes: list[str] = field(default_factory=list)
+    is_asked: bool = False
 
     def add(self, relation: str, *row: Any) -> None:
         """Notes a row."""

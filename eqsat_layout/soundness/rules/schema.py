@@ -107,6 +107,13 @@ def all_ops() -> tuple[str, ...]:
     return tuple(name for name in sorted(relax_ops()) if parameters(name) is not None)
 
 
+def takes(name: str, count: int) -> bool:
+    """Whether an op may have so many operands."""
+    tensors = [p for p in parameters(name) or () if p.kind in TENSORS]
+    least = sum(p.is_required for p in tensors)
+    return least <= count <= len(tensors) + (count if any(p.kind != "Tensor" for p in tensors) else 0)
+
+
 def draw_calls(name: str, first: TensorType, count: int, rng: random.Random, attempts: int = ATTEMPTS) -> list[Call]:
     """Up to ``count`` calls that differ in their attributes only, with a first operand of that type."""
     for _ in range(attempts):

@@ -18,7 +18,7 @@ from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.alike import AlikeCalls, Body
 from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
-from eqsat_layout.soundness.rules.schema import Call, all_ops, drawn
+from eqsat_layout.soundness.rules.schema import Call, all_ops, drawn, takes
 from eqsat_layout.soundness.rules.term_types import Applied, TermTypes
 
 Instance = Mapping[str, Call | Part]
@@ -53,6 +53,7 @@ class Solver:
             self._calls: dict[str, Call | Part] = {}
             self._places: dict[str, int] = {}
             self._told: dict[Expr | None, Any] = {}
+            self._named = {**self._nodes.named, **self._drawn_names()}
             self._dtype = "float32" if self._rng.random() < 0.6 else self._rng.choice(DTYPES)
             self._alike = AlikeCalls(self._shapes, self._dtype, self._good, self._rng)
             self.draws -= 1
@@ -64,8 +65,8 @@ class Solver:
         return None
 
     def _solve(self) -> None:
-        waiting = [a for a in self._nodes.applied if a.key in self._nodes.named]
-        unnamed = [a for a in self._nodes.applied if a.key not in self._nodes.named]
+        waiting = [a for a in self._nodes.applied if a.key in self._named]
+        unnamed = [a for a in self._nodes.applied if a.key not in self._named]
         while waiting:
             self._take_parts()
             applied = max(waiting, key=lambda a: (a.key in self._calls, self._known(a), self._rng.random()))
@@ -79,6 +80,16 @@ class Solver:
         self._take_parts()
         for applied in unnamed:
             self._any_op(applied)
+
+    def _drawn_names(self) -> dict[str, str]:
+        """Names for ops that are of one name, whichever that is: some op of so many operands."""
+        found: dict[str, str] = {}
+        for keys in self._nodes.alike:
+            counts = {len(a.operands) for a in self._nodes.applied if a.key in keys}
+            options = [name for name in all_ops() if any(takes(name, count) for count in counts)]
+            if options and not any(key in self._nodes.named for key in keys):
+                found.update(dict.fromkeys(keys, self._rng.choice(options)))
+        return found
 
     def _known(self, applied: Applied) -> float:
         """How much is known of its types."""
@@ -142,7 +153,7 @@ class Solver:
         return self._places.setdefault(str(index), self._rng.choice((0, 0, 1, 1, 2)))
 
     def _drawn(self, applied: Applied) -> Call | Part:
-        text = self._nodes.named[applied.key]
+        text = self._named[applied.key]
         operands = self._operands(applied)
         result = self._types.get(self._nodes.root(applied.result))
         if text in KINDS:
@@ -154,6 +165,7 @@ class Solver:
             self._nodes.attributes.get(applied.key, ()),
             self._told,
             is_silent=not self._nodes.attributes,
+            is_named=applied.key in self._nodes.named,
         )
         exact = not applied.rest or applied.rest in self._lists
         for _ in range(_OF_ONE):

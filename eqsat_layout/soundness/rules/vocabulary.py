@@ -45,8 +45,6 @@ FILLS = (0.5, 2.0, -0.5, float("inf"), float("-inf"), 127.0)
 """What pads hold besides -1, 0 and 1."""
 FROZEN = 2
 """Ops that are frozen, besides those that are named."""
-INSTANCES = 4
-"""Instances of the body of each rule that is fuzzed."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def make_vocabulary(
         calls += found
         if not found:
             missing[name] = "no such op, or it does not take tensors only"
-    drawn = instances.draw([shape, wide, *viewed], parts, _view, rng, INSTANCES) if instances is not None else {}
+    drawn = {} if instances is None else instances.draw([shape, wide, *viewed], parts, _view, rng)
     calls += calls_in(drawn)
     parts = tuple(dict.fromkeys([*parts, *parts_in(drawn)]))
     known = known_ops(calls, frozenset(wanted))
