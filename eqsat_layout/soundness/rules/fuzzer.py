@@ -210,10 +210,8 @@ class Fuzzer:
         known = self._lexicons.get((shape, variant))
         if known is None:
             vocabulary = make_vocabulary(shape, variant + self._seed, self._wanted, self._instances)
-            must = not self._is_users or number % self._every == 0
-            known = self._questions.make_lexicon(
-                vocabulary, variant + self._seed, self._sought, must=must or not self._sought
-            )
+            must = not (self._is_users and self._sought) or number % self._every == 0
+            known = self._questions.make_lexicon(vocabulary, variant + self._seed, self._sought, must=must)
             self._lexicons[shape, variant] = known
         return make_model(known, self._base, self._seed * 1_000_003 + number, self._sought)
 
