@@ -17,7 +17,7 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.fitting_parts import Shape, Type
 from eqsat_layout.soundness.rules.ops import usual_call
-from eqsat_layout.soundness.rules.schema import KEPT, Call, drawn, random_type
+from eqsat_layout.soundness.rules.schema import KEPT, Call, drawn, random_type, takes
 from eqsat_layout.soundness.rules.sought import is_text
 
 _LIKE_ANOTHER = 0.7
@@ -55,6 +55,8 @@ class AlikeCalls:
         if first is None and isinstance(result, TensorType) and rng.random() < 0.6:
             first = result
         usual = usual_call(text) if body.is_named and rng.random() < 0.6 else None
+        if usual is not None and exact and len(usual.operands) != len(known) and takes(text, len(known)):
+            usual = usual_call(text, len(known)) or usual
         if usual is not None and rng.random() < 0.5:
             usual = rng.choice(self._good.get(text) or [usual])
         if first is None:

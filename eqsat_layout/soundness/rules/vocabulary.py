@@ -14,6 +14,7 @@ from typing import Final
 
 from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.graph import Frozen, Signature
+from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.maps import UNDEF, Digit, Format, IndexMap
 from eqsat_layout.soundness.rules.instances import Instances, calls_in, parts_in
 from eqsat_layout.soundness.rules.ops import KnownOps, Shape, known_ops, named_calls, plain_calls, sampled_calls
@@ -88,6 +89,9 @@ def make_vocabulary(
     for name, why in known.refused.items():
         if name not in {call.name for call in known.attributes}:
             missing.setdefault(name, why)
+    called = {call.name for call in known.attributes} | {call.name for part in parts for call in part_calls(part)}
+    for name in [name for name in wanted if name not in called]:
+        missing.setdefault(name, "programs have it as a view, a pad or a crop, which are named otherwise")
     signatures = {**known.signatures, **_frozen(known, frozenset(wanted), rng)}
     shapes = {shape, wide, *(_made_shape(part) for part in parts)}
     shapes |= {tuple(int(e) for e in t.shape) for s in signatures.values() if s.is_tuple for t in s.results if t}

@@ -159,6 +159,10 @@ def test_a_guard_that_is_never_false_is_said(tmp_path: Path) -> None:
     ("rule", "trouble"),
     [
         ('(rule ((= y (Op k a)) (is k "relax.no_such_op")) ((live y)) :name "r")', "relax.no_such_op: no such op"),
+        (
+            '(rule ((= y (Op k a)) (is k "relax.expand_dims")) ((live y)) :name "r")',
+            "relax.expand_dims: programs have it as a view, a pad or a crop, which are named otherwise",
+        ),
         ('(rule ((row-ref 1234567)) ((row-ref 1)) :name "r")', "nothing in the random models matches"),
         ('(sort S) (relation s (S)) (rule ((s x)) ((s x)) :name "r")', "no random instances of sort 'S'"),
     ],
