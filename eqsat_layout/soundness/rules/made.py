@@ -102,7 +102,7 @@ class MadeOps:
                 terms[_KINDS[kind], number] = (kind, *rest)
         made = {k: self._answers.signatures.get(k) for what, *rest in terms.values() if what == "op" for k in rest[:1]}
         for key, signature in made.items():
-            if signature is not None and signature.func is None and key not in self._interpreters:
+            if signature is not None and key not in self._interpreters:
                 why = run_once(signature, _call_of(signature), self._interpreters)
                 if why:
                     return f"{signature.name} can't be evaluated: {why}"

@@ -42,6 +42,18 @@ def test_rules_that_ask_for_ops_are_fuzzed(tmp_path: Path) -> None:
     assert '(Make "relax.nn.relu" "" (Arg x (End))) = ' in counterexample.text
 
 
+def test_made_ops_without_elements_claim_nothing(tmp_path: Path) -> None:
+    """A window larger than what it slides over: type inference takes it, and the fuzzer ended in an error."""
+    path = tmp_path / "mine.egg"
+    path.write_text(
+        '(rule ((= y (Op k (Arg x (End)))) (is k "relax.nn.max_pool1d") (attr k "pool_size" s))\n'
+        '      ((becomes y (Make k (+ "pool_size=" s "+[9]") (Arg x (End))))) :ruleset logical :name "larger")\n'
+    )
+    report = fuzz_rules([*rule_files(), path], Effort(cases=5, models=4), only=lambda r: r.file == str(path))
+    assert report.crashes == []
+    assert "can't be" in report.rules[0].trouble or report.rules[0].failures
+
+
 @rule
 def twice(x: Any) -> Iterator[Any]:
     yield op.add(x, x)
