@@ -48,8 +48,11 @@ class AlikeCalls:
 
     def call(
         self, text: str, known: Sequence[TensorType | None], result: Type | None, body: Body, *, exact: bool
-    ) -> Call:
-        """One draw of an op; where nothing is known, on a tensor of the vocabulary, a small one, or what it takes."""
+    ) -> Call | None:
+        """One draw of an op; where nothing is known, on a tensor of the vocabulary, a small one, or what it takes.
+
+        None where what is drawn has not the attributes that the body says.
+        """
         rng = self._rng
         first = known[0] if known else None
         if first is None and isinstance(result, TensorType) and rng.random() < 0.6:
@@ -67,24 +70,17 @@ class AlikeCalls:
                 first, known = usual.operands[0], usual.operands
                 if len(known) == 1 and first.shape and rng.random() < 0.5:
                     first = _resized(first, rng)
-        return drawn(text, [first, *known[1:]], rng, exact=exact, kept=self._kept(text, usual, body))
+        said = _said(text, body)
+        call = drawn(text, [first, *known[1:]], rng, exact=exact, kept={**self._like(usual, body), **said})
+        return call if all(call.values.get(name) == value for name, value in said.items()) else None
 
-    def _kept(self, text: str, usual: Call | None, body: Body) -> dict[str, Any]:
-        """Attributes that are not drawn: some of another op of that name, so that they differ in few; what is said."""
+    def _like(self, usual: Call | None, body: Body) -> dict[str, Any]:
+        """Some attributes of another op of that name, so that they differ in few."""
         rng = self._rng
-        found: dict[str, Any] = {}
-        if rng.random() < _LIKE_ANOTHER:
-            like = rng.choice(body.others) if body.others else usual
-            found = {k: _turned(v, rng) for k, v in (like.values if like else {}).items() if rng.random() < KEPT}
-        defaults = {p.name: p.default for p in parameters(text) or () if not p.is_required}
-        for name, value in body.said:
-            if value is None:
-                found.update({name: defaults[name]} if name in defaults else {})
-            elif is_variable(value):
-                found.update({name: body.told[value]} if value in body.told else {})
-            else:
-                found[name] = _plain(str(value))
-        return found
+        if rng.random() >= _LIKE_ANOTHER:
+            return {}
+        like = rng.choice(body.others) if body.others else usual
+        return {k: _turned(v, rng) for k, v in (like.values if like else {}).items() if rng.random() < KEPT}
 
     def _first(self, usual: Call | None) -> TensorType:
         rng = self._rng
@@ -97,6 +93,20 @@ class AlikeCalls:
         extent = rng.choice((1, 2, 2, 3))
         options = [usual.operands[0].shape, (extent,) * rank, *fitting, *fitting]
         return TensorType(rng.choice(options), self._dtype if rng.random() < 0.8 else usual.operands[0].dtype)
+
+
+def _said(text: str, body: Body) -> dict[str, Any]:
+    """The attributes that an op must have."""
+    found: dict[str, Any] = {}
+    defaults = {p.name: p.default for p in parameters(text) or () if not p.is_required}
+    for name, value in body.said:
+        if value is None:
+            found.update({name: defaults[name]} if name in defaults else {})
+        elif is_variable(value):
+            found.update({name: body.told[value]} if value in body.told else {})
+        else:
+            found[name] = _plain(str(value))
+    return found
 
 
 def _plain(text: str) -> Any:

@@ -125,7 +125,8 @@ class Draw:
         rank = len(self._first.shape)
         if length <= rank and self._rng.random() < 0.4:
             return self._rng.sample(range(rank), length)
-        return [self._rng.choice(numbers) for _ in range(length)]
+        found = [self._rng.choice(numbers) for _ in range(length)]
+        return sorted(found) if self._rng.random() < 0.5 else found  # as places to split at are
 
     def _text(self, parameter: Parameter) -> str:
         default = parameter.default if isinstance(parameter.default, str) else ""

@@ -24,9 +24,9 @@ from eqsat_layout.soundness.rules.term_types import TermTypes
 
 EACH, TOGETHER = 4, 8
 """Instances of each body, and at the least of all together."""
-DRAWS = 400
+DRAWS = 1000
 """Calls drawn for one body in one vocabulary."""
-FIRST_DRAWS = 1200
+FIRST_DRAWS = 2000
 """The same for one that has no instance yet."""
 CHOICE = 12
 """Times as many instances are drawn as are taken."""

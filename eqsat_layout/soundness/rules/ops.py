@@ -159,6 +159,16 @@ def usual_call(name: str, count: int | None = None) -> Call | None:
     return found or typed
 
 
+@cache
+def why_never(name: str) -> str:
+    """Why no call of an op is found that can be run: what the furthest of many was refused for."""
+    if parameters(name) is None:
+        return "no such op, or it does not take tensors only"
+    climb = Climb(name, random.Random(name))
+    climb.run(unusable)
+    return f"no call of it is found that can be run: {list(climb.calls.values())[-1][1]}"
+
+
 @lru_cache(4096)
 def unusable(call: Call) -> str:
     """Why a call is none of an op of its name that can be run; empty if it is."""

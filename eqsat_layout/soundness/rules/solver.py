@@ -173,7 +173,7 @@ class Solver:
             if self.draws <= 0:
                 break
             call = self._alike.call(text, operands, result, body, exact=exact)
-            if call.made is not None and self._agrees(applied, call, result):
+            if call is not None and call.made is not None and self._agrees(applied, call, result):
                 return call
         raise MisfitError
 
@@ -194,12 +194,22 @@ class Solver:
 
     def _agrees(self, applied: Applied, call: Call, result: Type | None) -> bool:
         """Whether a call gives what is wanted, and is of one type where the body says so."""
-        if result is not None and call.made != result:
+        if (result is not None and call.made != result) or not self._parts_agree(applied, call.made):
             return False
         types = dict(zip(map(self._nodes.root, applied.operands), call.operands, strict=False))
         if any(types[self._nodes.root(n)] != ty for n, ty in zip(applied.operands, call.operands, strict=False)):
             return False
         return types.get(self._nodes.root(applied.result), call.made) == call.made
+
+    def _parts_agree(self, applied: Applied, made: Type | None) -> bool:
+        """Whether the results of an op that has several are of the types that are known of them."""
+        for index, whole, one in self._nodes.gets:
+            known = self._types.get(self._nodes.root(one))
+            if known is None or is_variable(index) or self._nodes.root(whole) != self._nodes.root(applied.result):
+                continue
+            if not isinstance(made, tuple) or int(str(index)) >= len(made) or made[int(str(index))] != known:
+                return False
+        return True
 
 
 def _types_of(

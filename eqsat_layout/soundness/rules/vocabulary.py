@@ -17,7 +17,15 @@ from eqsat_layout.graph.graph import Frozen, Signature
 from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.maps import UNDEF, Digit, Format, IndexMap
 from eqsat_layout.soundness.rules.instances import Instances, calls_in, parts_in
-from eqsat_layout.soundness.rules.ops import KnownOps, Shape, known_ops, named_calls, plain_calls, sampled_calls
+from eqsat_layout.soundness.rules.ops import (
+    KnownOps,
+    Shape,
+    known_ops,
+    named_calls,
+    plain_calls,
+    sampled_calls,
+    why_never,
+)
 from eqsat_layout.soundness.rules.runners import Runs
 from eqsat_layout.soundness.rules.schema import Call
 from eqsat_layout.soundness.rules.solver import Instance
@@ -81,7 +89,7 @@ def make_vocabulary(
         found = named_calls(name, shape, wide, viewed, rng)
         calls += found
         if not found:
-            missing[name] = "no such op, or it does not take tensors only"
+            missing[name] = why_never(name)
     drawn = {} if instances is None else instances.draw([shape, wide, *viewed], parts, _view, rng)
     calls += calls_in(drawn)
     parts = tuple(dict.fromkeys([*parts, *parts_in(drawn)]))

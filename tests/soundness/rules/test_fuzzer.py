@@ -163,6 +163,10 @@ def test_a_guard_that_is_never_false_is_said(tmp_path: Path) -> None:
             '(rule ((= y (Op k a)) (is k "relax.expand_dims")) ((live y)) :name "r")',
             "relax.expand_dims: programs have it as a view, a pad or a crop, which are named otherwise",
         ),
+        (  # TVM knows its type, and has no kernel of it
+            '(rule ((= y (Op k a)) (is k "relax.nn.pixel_shuffle")) ((live y)) :name "r")',
+            "relax.nn.pixel_shuffle: no call of it is found that can be run: module 'tvm.topi.nn' has no attribute",
+        ),
         ('(rule ((row-ref 1234567)) ((row-ref 1)) :name "r")', "nothing in the random models matches"),
         ('(sort S) (relation s (S)) (rule ((s x)) ((s x)) :name "r")', "no random instances of sort 'S'"),
     ],
