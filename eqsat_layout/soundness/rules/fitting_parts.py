@@ -1,6 +1,7 @@
 """Views, pads and crops that fit into a body: those of a vocabulary, or new ones where none of these does.
 
-In: which of the three, and what is known of the types of operand and result. Out: a part, or :class:`MisfitError`.
+In: which of the three, or the Relax op that it is called, and what is known of the types of operand and result. Out: a
+part, or :class:`MisfitError`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from typing import Any
 
 from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.maps import IndexMap
 
 KINDS = ("view", "pad", "crop")
 TRIES = 60
-"""Views drawn for one that makes a shape of a shape."""
+"""Views drawn for one that makes a shape of a shape, or is called so."""
 
 Shape = tuple[int, ...]
 Type = TensorType | tuple[TensorType, ...]
@@ -33,24 +35,33 @@ class FittingParts:
     def __init__(self, parts: Sequence[Part], make_view: MakeView, rng: random.Random):
         self._parts, self._make_view, self._rng = parts, make_view, rng
 
-    def part(self, kind: str, operands: Sequence[TensorType | None], result: Type | None) -> Part:
+    def has(self, text: str) -> bool:
+        """Whether some of them are called so."""
+        return text in KINDS or any(_is_called(part, text) for part in self._parts)
+
+    def part(self, text: str, operands: Sequence[TensorType | None], result: Type | None) -> Part:
         """A view, pad or crop of the vocabulary, or a new one where none fits."""
         if isinstance(result, tuple) or len(operands) != 1:
             raise MisfitError
         given = operands[0]
+        called = [part for part in self._parts if _is_called(part, text)]
         fitting = [
             part
-            for part in self._parts
-            if _kind_of(part) == kind
-            and (given is None or taken(part) == given.shape)
+            for part in called
+            if (given is None or taken(part) == given.shape)
             and (result is None or tuple(part.result_shape) == result.shape)
         ]
         if fitting:
             return self._rng.choice(fitting)
-        if given is None or not given.shape:
+        if given is None or not given.shape or not called:
             raise MisfitError
         shape = tuple(int(e) for e in given.shape)
-        return self._new(kind, shape) if result is None else self._between(kind, shape, result.shape)
+        kind = _kind_of(called[0])
+        for _ in range(TRIES):
+            part = self._new(kind, shape) if result is None else self._between(kind, shape, result.shape)
+            if _is_called(part, text):
+                return part
+        raise MisfitError
 
     def _between(self, kind: str, shape: Shape, wanted: Sequence[Any]) -> Part:
         """A new one that makes a shape of a shape."""
@@ -88,6 +99,10 @@ def taken(part: Part) -> Shape:
     """The shape that it takes."""
     shape = part.wide_shape if isinstance(part, Border) and part.fill is None else part.shape
     return tuple(int(e) for e in shape)
+
+
+def _is_called(part: Part, text: str) -> bool:
+    return text == _kind_of(part) or text in [call.name for call in part_calls(part)]
 
 
 def _kind_of(part: Part) -> str:

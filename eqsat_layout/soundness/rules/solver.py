@@ -26,6 +26,8 @@ Instance = Mapping[str, Call | Part]
 
 _OF_ONE = 60
 """Calls drawn for one op before everything is begun anew."""
+_AS_PART = 0.7
+"""How often an op is a view, a pad or a crop, where some of these are called so."""
 _OF_ANY = 100
 """Ops tried where the body names none."""
 
@@ -156,7 +158,7 @@ class Solver:
         text = self._named[applied.key]
         operands = self._operands(applied)
         result = self._types.get(self._nodes.root(applied.result))
-        if text in KINDS:
+        if text in KINDS or (self._parts.has(text) and self._rng.random() < _AS_PART):
             return self._parts.part(text, operands, result)
         if parameters(text) is None:
             raise MisfitError
