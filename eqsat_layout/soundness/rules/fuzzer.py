@@ -26,7 +26,7 @@ from eqsat_layout.soundness.rules.matching import Matcher
 from eqsat_layout.soundness.rules.model import Model, Row
 from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model
-from eqsat_layout.soundness.rules.remarks import never_false, remarks_on
+from eqsat_layout.soundness.rules.remarks import never_false, never_true, remarks_on
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport
 from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
 from eqsat_layout.soundness.rules.sought import searches
@@ -255,6 +255,9 @@ class Fuzzer:
             for lexicon in self._lexicons.values():
                 if name in lexicon.vocabulary.missing:
                     return f"no instance: {name}: {lexicon.vocabulary.missing[name]}"
+        guards = [guard for (key, guard), count in self._matcher.unguarded.items() if key == rule.key and count]
+        if guards:
+            return f"no instance: {' and '.join(map(never_true, guards))}"
         heads = [str(fact[0]) for fact in rule.body if isinstance(fact, tuple)]
         empty = [head for head in heads if head in self._base.meanings and head not in self._filled]
         if empty:
