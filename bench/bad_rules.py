@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("TVM_NUM_THREADS", "1")
@@ -33,9 +32,13 @@ def main() -> int:
     outcomes = []
     context = multiprocessing.get_context("spawn")  # threads of TVM and egglog do not live on in a fork
     with ProcessPoolExecutor(options.jobs, context) as pool:
-        for outcome in pool.map(partial(judge_case, seed=options.seed), cases):
+        for number, (case, work) in enumerate([(c, pool.submit(judge_case, c, seed=options.seed)) for c in cases], 1):
+            try:
+                outcome = work.result()
+            except Exception as error:  # a fault of the fuzzer: the rest is judged all the same
+                outcome = Outcome(case, caught=False, said=f"{type(error).__name__}: {error}", seconds=0.0)
             outcomes.append(outcome)
-            print(f"{len(outcomes)} of {len(cases)}: {outcome}", file=sys.stderr, flush=True)
+            print(f"{number} of {len(cases)}: {outcome}", file=sys.stderr, flush=True)
     bad = [o for o in outcomes if Path(o.case.file).parent.name != "sound_rules"]
     sound = [o for o in outcomes if o not in bad]
     failed = _print_all("wrong rules", "missed", bad, [o for o in bad if not o.caught])

@@ -26,11 +26,11 @@ from rich.table import Table
 
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness.rules.corpus import Outcome, cases_in, judge_case
-from eqsat_layout.soundness.rules.fuzzer import Effort, FuzzReport
 from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
 from eqsat_layout.soundness.rules.mutation import Verdict, judge, mutants_of
 from eqsat_layout.soundness.rules.ops import usual_call
 from eqsat_layout.soundness.rules.prover import prove_all
+from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
 from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
 from eqsat_layout.soundness.rules.schema import all_ops, has_attributes, vary
 

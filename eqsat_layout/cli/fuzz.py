@@ -18,8 +18,8 @@ from rich.text import Text
 
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rules import rule_files
-from eqsat_layout.soundness.rules.fuzzer import Effort, FuzzReport, RuleReport
 from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
+from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 

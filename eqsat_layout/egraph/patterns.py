@@ -133,7 +133,7 @@ def _operands(name: str, parameter: Parameter, given: Any) -> Iterator[Operand]:
     if given is None:
         return
     several = given if isinstance(given, list | tuple) else [given]
-    if parameter.kind == "Tensor" and isinstance(given, list | tuple):
+    if not parameter.is_list and isinstance(given, list | tuple):
         raise RuleError(f"{name}: {parameter.name} is one tensor")
     for one in several:
         if not isinstance(one, Variable | Term | Item):

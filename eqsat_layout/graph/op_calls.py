@@ -22,7 +22,8 @@ from eqsat_layout.errors import ILL_TYPED, Refused, did_you_mean
 from eqsat_layout.graph.op_names import RELAX, relax_ops
 from eqsat_layout.graph.templates import Template, leaf_exprs
 
-TENSORS: Final = ("Tensor", "Tuple of Tensors", "List of Tensors")
+ONE: Final = ("Tensor", "ffi::Optional<Tensor>")
+LISTS: Final = ("Tuple of Tensors", "List of Tensors")
 """What a registered op calls an argument that is a tensor, or several."""
 
 Attribute = bool | int | float | str | None | list["Attribute"]
@@ -41,7 +42,12 @@ class Parameter:
     @property
     def is_tensor(self) -> bool:
         """It is a tensor, or several."""
-        return self.kind in TENSORS
+        return self.kind in ONE or self.is_list
+
+    @property
+    def is_list(self) -> bool:
+        """It is several tensors."""
+        return self.kind in LISTS
 
     @property
     def is_required(self) -> bool:
@@ -107,7 +113,7 @@ def _placed(name: str, known: Sequence[Parameter], tensors: Sequence[Any]) -> di
     rest = list(tensors)
     found: dict[str, Any] = {}
     for number, place in enumerate(places):
-        if place.kind != "Tensor":
+        if place.is_list:
             after = sum(1 for p in places[number + 1 :] if p.is_required)
             taken = max(len(rest) - after, 0)
             found[place.name], rest = relax.Tuple(rest[:taken]), rest[taken:]

@@ -113,7 +113,7 @@ class Statements:
         return step
 
     def declare(self, buffer: Any) -> tuple[int, ...]:
-        """Gives a buffer its number; returns its shape. Raises for strides, offsets and unknown extents."""
+        """Gives a buffer its number; returns its shape. Raises for strides, offsets, unknown and negative extents."""
         info = buffer.ty
         if type(info.elem_offset) is tvm.ir.Var:  # whatever it is, arrays start at 0 here
             self.expressions.scope[info.elem_offset] = Code.constant(scalar(0, dtype_of(info.elem_offset)))
@@ -125,6 +125,8 @@ class Statements:
             size = self.number(extent)
             if size is None:
                 raise self.function.fail(f"nobody says how large {buffer.name} is")
+            if size < 0:
+                raise self.function.fail(f"{buffer.name} would have {size} elements")
             shape.append(size)
         self.function.numbers[buffer] = len(self.function.shapes)
         self.function.shapes.append(tuple(shape))

@@ -37,10 +37,11 @@ _LENGTH = 120
 
 @dataclass
 class Climb:
-    """``calls``: one for each reason for which calls were refused."""
+    """``calls``: one for each reason for which calls were refused. ``count``: of operands, if it has to be that."""
 
     name: str
     rng: random.Random
+    count: int | None = None
     calls: dict[str, tuple[Call, str]] = field(default_factory=dict)
     typed: Call | None = None
     """The first that TVM took, wanted or not."""
@@ -67,7 +68,9 @@ class Climb:
     def _next(self) -> Call:
         rng = self.rng
         if not self.calls or rng.random() < _ANEW:
-            return drawn(self.name, (random_type(rng, DTYPES[:1] if rng.random() < 0.5 else DTYPES),), rng)
+            first = random_type(rng, DTYPES[:1] if rng.random() < 0.5 else DTYPES)
+            others = [None] * ((self.count or 1) - 1)
+            return drawn(self.name, (first, *others), rng, exact=self.count is not None)
         known = list(self.calls.values())
         call, why = known[max(rng.randrange(len(known)) for _ in range(_ONWARDS))]
         types, kept = list(call.operands), dict(call.values)

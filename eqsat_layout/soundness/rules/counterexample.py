@@ -18,7 +18,7 @@ from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.bits import same_bits
 from eqsat_layout.soundness.rules.model import Model
 from eqsat_layout.soundness.rules.remarks import tainted
-from eqsat_layout.soundness.rules.terms import IllTypedError
+from eqsat_layout.soundness.rules.values import IllTypedError
 
 LARGEST_SHOWN = 24
 

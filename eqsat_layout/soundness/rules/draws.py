@@ -46,7 +46,8 @@ class Draw:
         self._texts: list[str] = []
 
     def operand(self, number: int) -> TensorType:
-        """The type of an operand: the first's; or one that broadcasts with it, of one of its axes, or of its rank."""
+        """The type of an operand: the first's; or one that broadcasts with it, of one of its axes, of another
+        extent there, or of its rank."""
         if number == 0:
             return self._first
         rng, shape = self._rng, self._first.shape
@@ -61,6 +62,7 @@ class Draw:
             lambda: (),
             lambda: [rng.choice((e, 1)) for e in shape],
             lambda: [rng.choice(extents)],
+            lambda: _with_other_axis(shape, rng.choice(extents), rng),
             lambda: [rng.choice(extents) for _ in shape],
             lambda: [rng.choice(extents), *shape[1:2], *(rng.choice((1, 2, 3)) for _ in shape[2:])],
         )
@@ -123,7 +125,8 @@ class Draw:
         rank = len(self._first.shape)
         if length <= rank and self._rng.random() < 0.4:
             return self._rng.sample(range(rank), length)
-        return [self._rng.choice(numbers) for _ in range(length)]
+        found = [self._rng.choice(numbers) for _ in range(length)]
+        return sorted(found) if self._rng.random() < 0.5 else found  # as places to split at are
 
     def _text(self, parameter: Parameter) -> str:
         default = parameter.default if isinstance(parameter.default, str) else ""
@@ -134,6 +137,12 @@ class Draw:
             text = str(self._rng.choice([default, *words]))
         self._texts.append(text)
         return text
+
+
+def _with_other_axis(shape: Sequence[Any], extent: Any, rng: random.Random) -> list[Any]:
+    """The shape with another extent in one place, as parts have that are joined."""
+    axis = rng.randrange(max(1, len(shape)))
+    return [extent if i == axis else e for i, e in enumerate(shape)]
 
 
 def _words(documentation: str, name: str) -> list[str]:

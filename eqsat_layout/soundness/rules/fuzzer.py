@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from eqsat_layout.egraph.expressions import Expr, is_variable
+from eqsat_layout.egraph.expressions import is_variable
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rule_lint import lint
 from eqsat_layout.egraph.rules import RuleSource, is_own
-from eqsat_layout.soundness.rules.counterexample import Counterexample, describe
+from eqsat_layout.soundness.rules.conclusions import Conclusions
+from eqsat_layout.soundness.rules.counterexample import describe
 from eqsat_layout.soundness.rules.host_answers import check_answers
 from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon
@@ -25,20 +26,19 @@ from eqsat_layout.soundness.rules.matching import Matcher
 from eqsat_layout.soundness.rules.model import Model, Row
 from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model
-from eqsat_layout.soundness.rules.remarks import never_false, remarks_on
+from eqsat_layout.soundness.rules.remarks import never_false, never_true, remarks_on
+from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport
 from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
 from eqsat_layout.soundness.rules.sought import searches
-from eqsat_layout.soundness.rules.terms import IllTypedError, MeaninglessError, NotMadeError
+from eqsat_layout.soundness.rules.terms import MeaninglessError
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
 
 CHECKED = 400
 """Instances of one rule that are checked in one model; which, is drawn."""
 DESCRIBED = 5
 """Counterexamples of one rule in one model that are put into words; the smallest is kept."""
-ASKED = 3
-"""Questions of one rule in one model that are put to the host, to see that it can answer."""
-TOGETHER_EVERY = 2
-"""Models in one of which all rules run together."""
+TOGETHER_EVERY, USERS_TOGETHER_EVERY = 2, 3
+"""Models in one of which all rules run together: of the package, and of somebody's own."""
 PATIENCE = 3
 """How many times the models asked for are made so that rare rules have their instances too."""
 AT_MOST = 10.0
@@ -50,74 +50,6 @@ VOCABULARIES = 3
 
 Progress = Callable[[int, float], None]
 """Called with the instances so far and the share of the work that is done."""
-
-
-@dataclass
-class RuleReport:
-    """``instances`` checked; ``matches`` found. ``trouble`` says why a rule could not be checked, or not in full;
-    ``remarks`` how far one may trust that nothing was found; ``not_made`` why an op that it asks for could not be had,
-    where nothing is claimed then."""
-
-    rule: Rule
-    matches: int = 0
-    instances: int = 0
-    failures: int = 0
-    counterexample: Counterexample | None = None
-    trouble: str = ""
-    remarks: tuple[str, ...] = ()
-    not_made: str = ""
-
-    @property
-    def is_sound(self) -> bool:
-        """No instance failed and there were some."""
-        return not self.failures and not self.trouble and self.instances > 0
-
-
-@dataclass
-class FuzzReport:
-    """What came of it all.
-
-    ``answers``: rows of the host checked; ``wrong_answers`` among them. ``compared``: e-classes and rows checked after
-    all rules ran together; ``false_merges`` among them. ``crashes``: questions that the host could not answer.
-    ``gaps``: questions that were never asked, and answers that can't be checked. ``attributes``: for each op that has
-    any and is named by a rule, how many choices of them stood side by side.
-    """
-
-    rules: list[RuleReport]
-    seed: int
-    models: int = 0
-    seconds: float = 0.0
-    answers: int = 0
-    wrong_answers: list[str] = field(default_factory=list)
-    compared: int = 0
-    false_merges: list[str] = field(default_factory=list)
-    crashes: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
-    gaps: list[str] = field(default_factory=list)
-    attributes: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def instances(self) -> int:
-        """Instances of all rules."""
-        return sum(r.instances for r in self.rules)
-
-    @property
-    def is_clean(self) -> bool:
-        """Every rule was checked and none failed, alone or together."""
-        trouble = self.unread or self.wrong_answers or self.false_merges or self.crashes or self.gaps
-        return not trouble and all(r.is_sound for r in self.rules)
-
-
-@dataclass(frozen=True)
-class Effort:
-    """When to stop: after ``seconds``; or when ``models`` were made and every rule that has instances had ``cases``, or
-    after ``at_most`` seconds of the processor, so that other work on the machine hides nothing, or before that, when
-    every rule is known to be wrong."""
-
-    seconds: float | None = None
-    cases: int = 1000
-    models: int = 10
-    at_most: float | None = None
 
 
 def fuzz_rules(
@@ -161,6 +93,8 @@ class Fuzzer:
         self._matcher = Matcher(base, chosen, guards=not until_caught and len(chosen) <= FEW_RULES)
         self._questions = Questions(base, host)
         self._found = FuzzReport([], seed)
+        self._is_users = host is OpAnswers and not any(is_own(rule.command) for rule in chosen)
+        self._every = USERS_TOGETHER_EVERY if self._is_users else TOGETHER_EVERY
         self._lexicons: dict[Any, Lexicon] = {}
         self._filled: set[str] = set()
         self._wanted = sorted(set(_named_ops(base)))
@@ -186,11 +120,11 @@ class Fuzzer:
                 break
             model = self.model(first + models)
             self.check(model)
-            if not self._until_caught:
+            if not self._until_caught and not self._is_users:
                 answers, wrong = check_answers(model)
                 self._found.answers += answers
                 self._found.wrong_answers += [f"{line} (seed {self._seed}, model {models})" for line in wrong]
-            if models % TOGETHER_EVERY == 0 and not any(r.failures for r in self.reports):
+            if models % self._every == 0 and model.lexicon.is_asked and not any(r.failures for r in self.reports):
                 compared, wrong = self._matcher.together(model)
                 self._found.compared += compared
                 if wrong and not self._found.false_merges:
@@ -276,7 +210,9 @@ class Fuzzer:
         known = self._lexicons.get((shape, variant))
         if known is None:
             vocabulary = make_vocabulary(shape, variant + self._seed, self._wanted, self._instances)
-            known = self._lexicons[shape, variant] = self._questions.make_lexicon(vocabulary, variant + self._seed)
+            must = not (self._is_users and self._sought) or number % self._every == 0
+            known = self._questions.make_lexicon(vocabulary, variant + self._seed, self._sought, must=must)
+            self._lexicons[shape, variant] = known
         return make_model(known, self._base, self._seed * 1_000_003 + number, self._sought)
 
     def check(self, model: Model) -> None:
@@ -289,7 +225,7 @@ class Fuzzer:
                 self._check_rule(model, report, [name for name, _ in watched.variables], rows)
 
     def _check_rule(self, model: Model, report: RuleReport, names: Sequence[str], rows: Sequence[Row]) -> None:
-        check = _Check(model, report.rule)
+        check = Conclusions(model, report.rule)
         described = 0
         for row in rows if len(rows) <= CHECKED else model.rng.sample(rows, CHECKED):
             scope = dict(zip(names, row, strict=False))
@@ -319,62 +255,14 @@ class Fuzzer:
             for lexicon in self._lexicons.values():
                 if name in lexicon.vocabulary.missing:
                     return f"no instance: {name}: {lexicon.vocabulary.missing[name]}"
+        guards = [guard for (key, guard), count in self._matcher.unguarded.items() if key == rule.key and count]
+        if guards:
+            return f"no instance: {' and '.join(map(never_true, guards))}"
         heads = [str(fact[0]) for fact in rule.body if isinstance(fact, tuple)]
         empty = [head for head in heads if head in self._base.meanings and head not in self._filled]
         if empty:
             return f"no instance: ({empty[0]} ...) has no rows in any random model"
         return "no instance: nothing in the random models matches its body"
-
-
-class _Check:
-    """Whether the actions of a rule are true, in one model."""
-
-    def __init__(self, model: Model, rule: Rule):
-        self._model, self._rule = model, rule
-        self._asked = 0
-        self.not_made = ""
-
-    def wrong(self, scope: dict[str, Any]) -> tuple[Expr, str] | None:
-        """The first action that is not true, and why; None if all are."""
-        evaluator = self._model.evaluator
-        scope = dict(scope)
-        for action in self._rule.actions:
-            if isinstance(action, str):
-                continue
-            head, *parts = action
-            try:
-                if head == "let":
-                    scope[str(parts[0])] = evaluator.term(parts[1], scope)
-                elif head == "union":
-                    a, b = (evaluator.term(part, scope) for part in parts)
-                    if not self._model.values.equal(a, b):
-                        return action, "they differ"
-                elif head in self._model.base.relations:
-                    row = [evaluator.term(part, scope) for part in parts]
-                    why = self._wrong_row(str(head), row)
-                    if why:
-                        return action, why
-                else:
-                    evaluator.term(action, scope)
-            except NotMadeError as error:
-                self.not_made = str(error)
-                if head == "let":  # what it would be part of can't be made either
-                    return None
-            except IllTypedError as error:
-                return action, str(error)
-        return None
-
-    def _wrong_row(self, relation: str, row: Row | list[Any]) -> str:
-        model = self._model
-        if relation in model.base.meanings:
-            known = model.truths.get((relation, *row))
-            if known is None:
-                known = model.truths[relation, *row] = model.evaluator.means(relation, row)
-            return "" if known else "it is not true"
-        if relation.startswith("ask-") and self._asked < ASKED:
-            self._asked += 1
-            return model.cannot_answer(relation, row)
-        return ""
 
 
 def _named_ops(base: RuleBase) -> Iterator[str]:

@@ -19,7 +19,8 @@ from eqsat_layout.soundness.rules.bits import garbage
 from eqsat_layout.soundness.rules.meanings import free_variables
 from eqsat_layout.soundness.rules.model import Model, Row
 from eqsat_layout.soundness.rules.rule_base import Meaning, RuleBase
-from eqsat_layout.soundness.rules.terms import IllTypedError, StoredBytes
+from eqsat_layout.soundness.rules.stored import StoredBytes
+from eqsat_layout.soundness.rules.values import IllTypedError
 from eqsat_layout.tir.rewrite import relayout
 
 ROWS = 3

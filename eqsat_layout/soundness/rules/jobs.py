@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.soundness.rules.fuzzer import Effort, FuzzReport, Progress, RuleReport, fuzz_rules
+from eqsat_layout.soundness.rules.fuzzer import Progress, fuzz_rules
+from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport
 
 _STRIDE = 7919
 """Between the seeds of processes."""

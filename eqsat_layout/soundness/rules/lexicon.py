@@ -23,7 +23,7 @@ from eqsat_layout.graph.constants import Applied, Constant
 from eqsat_layout.implementations.offers import Offers
 from eqsat_layout.soundness.rules.made import MadeOps
 from eqsat_layout.soundness.rules.runners import Runs
-from eqsat_layout.soundness.rules.terms import run_op
+from eqsat_layout.soundness.rules.values import run_op
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary
 
 Row = tuple[Any, ...]
@@ -37,7 +37,7 @@ Host = Callable[..., OpAnswers]
 class Lexicon:
     """``constants``: elements by name. ``graphs``: terms of graphs that replace ops, by number.
 
-    ``answered``: the relations of the rows that the host gave.
+    ``answered``: the relations of the rows that the host gave; ``is_asked``: whether it was asked anything.
     """
 
     vocabulary: Vocabulary
@@ -52,6 +52,7 @@ class Lexicon:
     rows: dict[str, dict[Row, None]] = field(default_factory=dict)
     answered: dict[str, None] = field(default_factory=dict)
     crashes: list[str] = field(default_factory=list)
+    is_asked: bool = False
 
     def add(self, relation: str, *row: Any) -> None:
         """Notes a row."""

@@ -23,7 +23,7 @@ from eqsat_layout.soundness.rules.bits import WORLDS
 from eqsat_layout.soundness.rules.ops import run_once
 from eqsat_layout.soundness.rules.runners import Runs
 from eqsat_layout.soundness.rules.schema import Call
-from eqsat_layout.soundness.rules.terms import IllTypedError, NotMadeError, Values
+from eqsat_layout.soundness.rules.values import IllTypedError, NotMadeError, Values
 
 GraphTerms = dict[tuple[str, int], tuple[Any, ...]]
 """The terms of a graph, by kind and number, as :class:`Values` has them."""
@@ -102,7 +102,7 @@ class MadeOps:
                 terms[_KINDS[kind], number] = (kind, *rest)
         made = {k: self._answers.signatures.get(k) for what, *rest in terms.values() if what == "op" for k in rest[:1]}
         for key, signature in made.items():
-            if signature is not None and signature.func is None and key not in self._interpreters:
+            if signature is not None and key not in self._interpreters:
                 why = run_once(signature, _call_of(signature), self._interpreters)
                 if why:
                     return f"{signature.name} can't be evaluated: {why}"

@@ -1,7 +1,7 @@
 """Terms of ops that rules ask for, in random models: ops that the model has anyhow, asked for by name.
 
 In: a model with its terms. Out: terms ``(Make name attributes operands)`` with their values, and the rows about types
-and attributes that the rules of ``make.egg`` look for.
+that the rules of ``make.egg`` look for.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from eqsat_layout.egraph.attribute_text import shown
 from eqsat_layout.graph.op_calls import attributes_of
 from eqsat_layout.soundness.rules.model import Model
-from eqsat_layout.soundness.rules.terms import IllTypedError
+from eqsat_layout.soundness.rules.values import IllTypedError
 
 _MADE = 4
 """Terms of this kind in one model."""
@@ -38,6 +38,11 @@ def add_made_rows(model: Model, count: int = _MADE) -> None:
         for i in range(len(a) + 1):
             model.add("typed-all", a[i:], makes.type_names(values, a[i:]))
             model.add("typing-all", a[i:])
+
+
+def add_types(model: Model) -> None:
+    """The types of all tensors."""
+    makes, values = model.lexicon.makes, model.values
     for number, value in enumerate(values.tensors):
         if not isinstance(value, tuple):
             model.add("typed", number, makes.type_name(values, number))

@@ -23,7 +23,7 @@ from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness.rules.model import Model, Row
 from eqsat_layout.soundness.rules.remarks import guards_of, heads
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.terms import IllTypedError
+from eqsat_layout.soundness.rules.values import IllTypedError
 
 SORTS = ("Tensor", "Args", "String", "i64")
 DERIVING_ROUNDS = 8

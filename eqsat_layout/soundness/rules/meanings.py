@@ -1,6 +1,6 @@
 """The language of meanings: what ``;=`` lines are made of besides the terms of the e-graph.
 
-rules/README.md tells what each function is; the interpreter (``values.py``) evaluates them, the prover reasons about
+rules/README.md tells what each function is; the interpreter (``terms.py``) evaluates them, the prover reasons about
 them with its axioms.
 """
 

@@ -13,7 +13,9 @@ from typing import Any
 
 from eqsat_layout.soundness.rules.lexicon import Lexicon
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.terms import Array, IllTypedError, TermEvaluator, Values, taken_shape
+from eqsat_layout.soundness.rules.stored import Array
+from eqsat_layout.soundness.rules.terms import TermEvaluator
+from eqsat_layout.soundness.rules.values import IllTypedError, Values, taken_shape
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary
 
 Row = tuple[Any, ...]

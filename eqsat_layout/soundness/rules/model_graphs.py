@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from eqsat_layout.soundness.rules.model import Model
-from eqsat_layout.soundness.rules.terms import IllTypedError
+from eqsat_layout.soundness.rules.values import IllTypedError
 
 
 def add_graphs(model: Model) -> None:

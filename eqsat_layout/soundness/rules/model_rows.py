@@ -22,10 +22,12 @@ def add_rows(model: Model) -> None:
     """Adds them all."""
     _operands(model)
     _ops(model)
-    _storage(model)
-    _wanted(model)
-    _serving(model)
-    _results(model)
+    _live(model)
+    if model.lexicon.is_asked:
+        _storage(model)
+        _wanted(model)
+        _serving(model)
+        _results(model)
     _rims(model)
     _constants(model)
     _program(model)
@@ -62,13 +64,17 @@ def _storage(model: Model) -> None:
             model.add("inside", y, f, a[0], g)
 
 
+def _live(model: Model) -> None:
+    for number in range(len(model.values.tensors)):
+        if model.rng.random() < 0.8:
+            model.add("live", number)
+
+
 def _wanted(model: Model) -> None:
     for number in range(len(model.values.tensors)):
         formats = model.formats_of(number)
         for f in model.rng.sample(formats, min(3, len(formats))):
             model.add("want", number, f)
-        if model.rng.random() < 0.8:
-            model.add("live", number)
     for number in model.values.params.values():
         formats = model.formats_of(number)
         for f in dict.fromkeys([*formats[:1], *model.rng.sample(formats, min(1, len(formats)))]):

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from eqsat_layout.egraph.expressions import Expr, is_variable, literal_sort
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.errors import RuleError
-from eqsat_layout.soundness.rules.fuzzer import Effort, Fuzzer, FuzzReport
+from eqsat_layout.soundness.rules.fuzzer import Fuzzer
 from eqsat_layout.soundness.rules.prover import Prover
+from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 
 ROUND = 10

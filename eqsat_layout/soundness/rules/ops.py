@@ -43,6 +43,8 @@ VARIANTS = 3
 FEW_ATTEMPTS = 12
 _CLIMBS = 3
 """Calls that are found for an op until there is one with attributes that can be varied."""
+_STEPS = 1500
+"""Calls that are drawn for one of so many operands."""
 _TO_VARY = 20
 """Draws of other attributes for one of them."""
 _INTEGERS = [dtype for dtype in DTYPES if "int" in dtype]
@@ -140,20 +142,31 @@ def named_calls(name: str, shape: Shape, wide: Shape, viewed: Sequence[Shape], r
 
 
 @cache
-def usual_call(name: str) -> Call | None:
+def usual_call(name: str, count: int | None = None) -> Call | None:
     """Some call that can be run, and other attributes on the same operands if that is soon found.
 
-    Where none can be run, one that TVM takes, such as of an op that is but a view; None if there is none.
+    Where none can be run, one that TVM takes, such as of an op that is but a view; None if there is none. ``count``: of
+    operands, where some may be left out.
     """
     rng = random.Random(name)
     found, typed = None, None
-    for _ in range(_CLIMBS):
-        climb = Climb(name, rng)
-        call = climb.run(unusable)
+    for _ in range(_CLIMBS if count is None else 1):
+        climb = Climb(name, rng, count)
+        call = climb.run(unusable, *([] if count is None else [_STEPS]))
         if call is not None and (not has_attributes(name) or vary(call, 1, rng, _TO_VARY)):
             return call
         found, typed = found or call, typed or climb.typed
     return found or typed
+
+
+@cache
+def why_never(name: str) -> str:
+    """Why no call of an op is found that can be run: what the furthest of many was refused for."""
+    if parameters(name) is None:
+        return "no such op, or it does not take tensors only"
+    climb = Climb(name, random.Random(name))
+    climb.run(unusable)
+    return f"no call of it is found that can be run: {list(climb.calls.values())[-1][1]}"
 
 
 @lru_cache(4096)

@@ -13,7 +13,7 @@ from typing import Any
 from eqsat_layout.egraph.expressions import Expr, is_variable, variables
 from eqsat_layout.soundness.rules.model import Model
 from eqsat_layout.soundness.rules.sought import Sought
-from eqsat_layout.soundness.rules.terms import IllTypedError
+from eqsat_layout.soundness.rules.values import IllTypedError
 
 BUDGET = 120
 """Ops that are tried for one body."""
@@ -133,7 +133,7 @@ class Pattern:
     def _op(self, key: Expr, operands: Expr, want: Type | None) -> int:
         name = str(key)
         known = self.scope.get(name)
-        options = [known] if known is not None else self._options.get(name) or self._all_names()
+        options = [known] if known is not None else self._options.get(name) or self._alike(name)
         count, exact = _length(operands)
         for option in self.model.rng.sample(options, min(len(options), OPTIONS * 4)):
             takes = self.model.takes(option)
@@ -155,6 +155,14 @@ class Pattern:
                 pass
             self.scope = scope
         raise MisfitError
+
+    def _alike(self, name: str) -> list[str]:
+        """Ops of the name that another has, where the body says so; all others."""
+        others = [self.scope[o] for keys in self.sought.alike if name in keys for o in keys if o in self.scope]
+        signatures = self.model.values.signatures
+        if not others or others[0] not in signatures:
+            return self._all_names()
+        return [k for k in self._all_names() if self.model.values.is_named(k, signatures[others[0]].rule_name)]
 
     def _may_give(self, key: str, want: Type) -> bool:
         part = self.model.values.parts.get(key)

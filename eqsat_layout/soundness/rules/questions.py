@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from eqsat_layout.egraph.expressions import Expr
 from eqsat_layout.egraph.op_answers import OpAnswers
@@ -18,9 +18,11 @@ from eqsat_layout.soundness.rules.host_answers import why_unchecked
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon, Row, add_graphs, add_lists, bare_lexicon
 from eqsat_layout.soundness.rules.matching import Matcher
 from eqsat_layout.soundness.rules.model import Model
+from eqsat_layout.soundness.rules.needed import needs_answers
 from eqsat_layout.soundness.rules.random_model import make_full_model
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.terms import IllTypedError, MeaninglessError
+from eqsat_layout.soundness.rules.terms import MeaninglessError
+from eqsat_layout.soundness.rules.values import IllTypedError
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary
 
 MOST = 120
@@ -46,17 +48,26 @@ class Questions:
         """Frees the scratch files."""
         self._matcher.close()
 
-    def make_lexicon(self, vocabulary: Vocabulary, seed: int) -> Lexicon:
-        """The lexicon of a vocabulary: asks the host."""
+    def make_lexicon(
+        self, vocabulary: Vocabulary, seed: int, rules: Sequence[Rule] = (), *, must: bool = True
+    ) -> Lexicon:
+        """The lexicon of a vocabulary: asks the host, but where that ``must`` not be and ``rules`` need no answer.
+
+        Of many questions those come first that are about the ops of one instance of these rules.
+        """
         lexicon = bare_lexicon(vocabulary, seed, self._host, self._base.builders)
         rng = random.Random(f"{vocabulary.shape} {seed}")
         add_lists(lexicon, rng)
+        if not must and not needs_answers(rules, self._base, lexicon.rows):
+            return lexicon
+        lexicon.is_asked = True
         waiting = {table for rule in self._rules for table, _ in _asks(rule)}
         for _ in range(ROUNDS):
-            model = make_full_model(lexicon, self._base, self._rules, seed)
+            model = make_full_model(lexicon, self._base, self._rules, seed, rules)
             found = {table: questions for table, questions in self._in(model).items() if table in waiting}
             for table, questions in found.items():
-                drawn = rng.sample(sorted(questions), min(MOST, len(questions)))
+                drawn = rng.sample(sorted(questions), len(questions))
+                drawn = sorted(drawn, key=lambda question: not _is_of_one(question, lexicon))[:MOST]
                 self.asked[table] += len(drawn)
                 for question in drawn:
                     lexicon.ask(table, question)
@@ -106,6 +117,14 @@ class Questions:
                         continue  # said of the rule itself
                     found.setdefault(table, {})[question] = None
         return found
+
+
+def _is_of_one(question: Row, lexicon: Lexicon) -> bool:
+    """Whether all ops, views, pads and crops in it are those of one instance of a rule."""
+    names = {cell for cell in question if cell in lexicon.vocabulary.signatures or cell in lexicon.parts}
+    parts = {part: name for name, part in lexicon.parts.items()}
+    found = (one for instances in lexicon.vocabulary.instances.values() for one in instances)
+    return bool(names) and any(names <= {c if isinstance(c, str) else parts[c] for c in one.values()} for one in found)
 
 
 def _asks(rule: Rule) -> Iterator[tuple[str, tuple[Expr, ...]]]:

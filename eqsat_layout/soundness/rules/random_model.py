@@ -17,7 +17,7 @@ from eqsat_layout.graph.borders import Border
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.bits import WORLDS, indices, plain_arrays, random_array
 from eqsat_layout.soundness.rules.lexicon import Lexicon
-from eqsat_layout.soundness.rules.made_rows import add_made_rows
+from eqsat_layout.soundness.rules.made_rows import add_made_rows, add_types
 from eqsat_layout.soundness.rules.model import Model
 from eqsat_layout.soundness.rules.model_coincidences import add_coincidences
 from eqsat_layout.soundness.rules.model_graphs import add_graphs
@@ -26,7 +26,8 @@ from eqsat_layout.soundness.rules.patterns import Pattern
 from eqsat_layout.soundness.rules.remarks import heads
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.sought import searches
-from eqsat_layout.soundness.rules.terms import TermEvaluator, Values, taken_shape
+from eqsat_layout.soundness.rules.terms import TermEvaluator
+from eqsat_layout.soundness.rules.values import Values, taken_shape
 
 TERMS = 40
 TRIES = 2
@@ -48,15 +49,19 @@ def make_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule
     rules = tuple(rules)
     _patterns(model, rules, MORE_TRIES)
     _add_facts(model)
+    add_types(model)
     add_coincidences(model, dict.fromkeys(head for rule in rules for head in heads(rule)))
     if model.rng.random() < MADE_IN:
         add_made_rows(model)
     return model
 
 
-def make_full_model(lexicon: Lexicon, base: RuleBase, rules: Iterable[Rule], seed: int) -> Model:
+def make_full_model(
+    lexicon: Lexicon, base: RuleBase, rules: Iterable[Rule], seed: int, more: Iterable[Rule] = ()
+) -> Model:
     """A model in which every op, view, pad and crop is on something, views of views and ops on pads too; in it every
-    tensor is wanted in every format, so that ``rules`` ask whatever they may ask about the lexicon's words."""
+    tensor is wanted in every format, so that ``rules`` ask whatever they may ask about the lexicon's words; with the
+    terms of ``more`` rules."""
     model = _empty(lexicon, base, seed)
     values, rng = model.values, model.rng
     parts = {name: taken_shape(part) for name, part in values.parts.items()}
@@ -83,7 +88,9 @@ def make_full_model(lexicon: Lexicon, base: RuleBase, rules: Iterable[Rule], see
                 if operands is not None:
                     model.try_apply(name, (*operands[:i], x, *operands[i + 1 :]))
     _patterns(model, rules, TRIES)
+    _patterns(model, more, MORE_TRIES)
     _add_facts(model)
+    add_types(model)
     add_made_rows(model)
     for number in range(len(values.tensors)):
         model.add("live", number)
@@ -117,7 +124,8 @@ def _patterns(model: Model, rules: Iterable[Rule], tries: int) -> None:
 def _add_facts(model: Model) -> None:
     for relation, rows in model.lexicon.rows.items():
         model.facts[relation] = dict.fromkeys(rows)
-    add_graphs(model)
+    if model.lexicon.is_asked:
+        add_graphs(model)
     add_rows(model)
 
 

@@ -51,6 +51,11 @@ def never_false(guard: Expr) -> str:
     return f"{show(guard)} is never false in the models: nothing tests it"
 
 
+def never_true(guard: Expr) -> str:
+    """What is said of a guard without which a body has matches, and with which it has none."""
+    return f"{show(guard)} is never true in the models"
+
+
 def _tests(fact: tuple[Expr, ...], base: RuleBase) -> bool:
     head = str(fact[0])
     if head in base.relations:

@@ -22,7 +22,7 @@ from tvm import relax
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.legalize import REFUSALS
-from eqsat_layout.graph.op_calls import TENSORS, function_of, last_line, parameters
+from eqsat_layout.graph.op_calls import function_of, last_line, parameters
 from eqsat_layout.graph.op_names import relax_ops
 from eqsat_layout.soundness.rules.draws import DTYPES, Draw
 
@@ -98,13 +98,20 @@ class Call:
 
 def has_attributes(name: str) -> bool:
     """Whether two ops of this name may differ on the same operands."""
-    return any(p.kind not in TENSORS for p in parameters(name) or ())
+    return any(not p.is_tensor for p in parameters(name) or ())
 
 
 @cache
 def all_ops() -> tuple[str, ...]:
     """The registered ops that take tensors, by name."""
     return tuple(name for name in sorted(relax_ops()) if parameters(name) is not None)
+
+
+def takes(name: str, count: int) -> bool:
+    """Whether an op may have so many operands."""
+    tensors = [p for p in parameters(name) or () if p.is_tensor]
+    least = sum(p.is_required for p in tensors)
+    return least <= count <= len(tensors) + (count if any(p.is_list for p in tensors) else 0)
 
 
 def draw_calls(name: str, first: TensorType, count: int, rng: random.Random, attempts: int = ATTEMPTS) -> list[Call]:
@@ -156,11 +163,11 @@ def drawn(
     places: dict[str, tuple[int, ...]] = {}
     several: set[str] = set()
     for parameter in found:
-        if parameter.kind not in TENSORS:
+        if not parameter.is_tensor:
             is_kept = parameter.name in kept and draw.may_be(parameter, kept[parameter.name])
             attributes[parameter.name] = kept[parameter.name] if is_kept else draw.attribute(parameter)
             continue
-        at = (len(types),) if parameter.kind == "Tensor" else (len(types), len(types) + 1)
+        at = (len(types), len(types) + 1) if parameter.is_list else (len(types),)
         if at[-1] >= len(known) if exact else parameter.default is None and rng.random() < 0.5:
             attributes[parameter.name] = None
             continue
@@ -168,7 +175,7 @@ def drawn(
             wanted = known[place] if place < len(known) else None
             types.append(draw.operand(place) if wanted is None else wanted)
         places[parameter.name] = at
-        several.update((parameter.name,) if parameter.kind != "Tensor" else ())
+        several.update((parameter.name,) if parameter.is_list else ())
     build = partial(_build, name, places, frozenset(several), attributes)
     return Call(name, build, tuple(types), ", ".join(f"{k}={v}" for k, v in attributes.items()), attributes)
 

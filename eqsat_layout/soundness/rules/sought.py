@@ -31,7 +31,7 @@ class Sought:
     """What a body looks for: ``named`` ops, ``equations`` of terms, and ``items``: which tensors are in which lists.
 
     ``typed``: terms, or ops whose results, are of a type; ``attributes`` of ops, each by its name, and what it is:
-    text, or a variable; None where it is the default.
+    text, or a variable; None where it is the default. ``alike``: ops of one name, whichever that is.
     """
 
     named: tuple[tuple[str, str], ...]
@@ -40,6 +40,7 @@ class Sought:
     typed: tuple[tuple[Expr, Expr], ...] = ()
     gives: tuple[tuple[str, Expr], ...] = ()
     attributes: tuple[tuple[str, str, Expr | None], ...] = ()
+    alike: tuple[tuple[str, ...], ...] = ()
 
 
 def searches(base: RuleBase, rule: Rule) -> Iterator[tuple[str, Sought]]:
@@ -92,7 +93,16 @@ def sought_by(base: RuleBase, body: Sequence[Expr]) -> Sought:
         typed=tuple((f[1], f[2]) for f in said if f[0] == "of-type"),
         gives=tuple((str(f[1]), f[2]) for f in said if f[0] == "gives"),
         attributes=tuple(_attribute(f) for f in said if f[0] in _ATTRIBUTES and is_text(f[2])),
+        alike=tuple(_alike(said)),
     )
+
+
+def _alike(said: Sequence[tuple[Expr, ...]]) -> Iterator[tuple[str, ...]]:
+    names: dict[str, dict[str, None]] = {}
+    for f in said:
+        if f[0] == "named" and is_variable(f[1]) and is_variable(f[2]):
+            names.setdefault(str(f[2]), {})[str(f[1])] = None
+    yield from (tuple(keys) for keys in names.values() if len(keys) > 1)
 
 
 def _attribute(fact: tuple[Expr, ...]) -> tuple[str, str, Expr | None]:

@@ -34,6 +34,8 @@ class TermTypes:
     """By list: which operand is which node."""
     attributes: dict[str, list[tuple[str, Expr | None]]] = field(default_factory=dict)
     """By op: the name of an attribute, and what it is; None: its default."""
+    alike: tuple[tuple[str, ...], ...] = ()
+    """Ops of one name each."""
     _parents: list[int] = field(default_factory=list)
     _nodes: dict[Expr, int] = field(default_factory=dict)
 
@@ -41,6 +43,7 @@ class TermTypes:
     def of(sought: Sought) -> TermTypes:
         """What a body says of the types of its terms."""
         types = TermTypes({key: text for key, text in reversed(sought.named) if text != "frozen"})
+        types.alike = sought.alike
         for a, b in sought.equations:
             types._join(types._node(a), types._node(b))
         for name, index, item in sought.items:

@@ -14,11 +14,21 @@ from typing import Final
 
 from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.graph import Frozen, Signature
+from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.maps import UNDEF, Digit, Format, IndexMap
-from eqsat_layout.soundness.rules.instances import Instance, Instances, calls_in, parts_in
-from eqsat_layout.soundness.rules.ops import KnownOps, Shape, known_ops, named_calls, plain_calls, sampled_calls
+from eqsat_layout.soundness.rules.instances import Instances, calls_in, parts_in
+from eqsat_layout.soundness.rules.ops import (
+    KnownOps,
+    Shape,
+    known_ops,
+    named_calls,
+    plain_calls,
+    sampled_calls,
+    why_never,
+)
 from eqsat_layout.soundness.rules.runners import Runs
 from eqsat_layout.soundness.rules.schema import Call
+from eqsat_layout.soundness.rules.solver import Instance
 
 _ELSEWHERE: Final = "global.texture"
 """A memory that is no flat one: whether a device has it does not matter to rules."""
@@ -44,8 +54,6 @@ FILLS = (0.5, 2.0, -0.5, float("inf"), float("-inf"), 127.0)
 """What pads hold besides -1, 0 and 1."""
 FROZEN = 2
 """Ops that are frozen, besides those that are named."""
-INSTANCES = 4
-"""Instances of the body of each rule that is fuzzed."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +89,17 @@ def make_vocabulary(
         found = named_calls(name, shape, wide, viewed, rng)
         calls += found
         if not found:
-            missing[name] = "no such op, or it does not take tensors only"
-    drawn = instances.draw([shape, wide, *viewed], parts, _view, rng, INSTANCES) if instances is not None else {}
+            missing[name] = why_never(name)
+    drawn = {} if instances is None else instances.draw([shape, wide, *viewed], parts, _view, rng)
     calls += calls_in(drawn)
     parts = tuple(dict.fromkeys([*parts, *parts_in(drawn)]))
     known = known_ops(calls, frozenset(wanted))
     for name, why in known.refused.items():
         if name not in {call.name for call in known.attributes}:
             missing.setdefault(name, why)
+    called = {call.name for call in known.attributes} | {call.name for part in parts for call in part_calls(part)}
+    for name in [name for name in wanted if name not in called]:
+        missing.setdefault(name, "programs have it as a view, a pad or a crop, which are named otherwise")
     signatures = {**known.signatures, **_frozen(known, frozenset(wanted), rng)}
     shapes = {shape, wide, *(_made_shape(part) for part in parts)}
     shapes |= {tuple(int(e) for e in t.shape) for s in signatures.values() if s.is_tuple for t in s.results if t}

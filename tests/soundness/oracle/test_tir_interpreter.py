@@ -19,7 +19,7 @@ from tvm.script import tirx as T
 from eqsat_layout.maps import UNDEF
 from eqsat_layout.soundness.oracle import tir_nests
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, InterpreterError, Masked, run_prim_func
-from eqsat_layout.soundness.rules.terms import lay
+from eqsat_layout.soundness.rules.stored import lay
 from eqsat_layout.tir.flow import backward, forward
 from eqsat_layout.tir.rewrite import relayout
 

@@ -8,8 +8,8 @@ import pytest
 
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness.rules.corpus import Case, cases_in, judge_case
-from eqsat_layout.soundness.rules.fuzzer import Effort
 from eqsat_layout.soundness.rules.prover import Prover
+from eqsat_layout.soundness.rules.reports import Effort
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 CORPUS = Path(__file__).parents[1]

@@ -9,7 +9,8 @@ import pytest
 from eqsat_layout.egraph.answers import Answers
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.maps import UNDEF, Format
-from eqsat_layout.soundness.rules.fuzzer import Effort, FuzzReport, fuzz_rules
+from eqsat_layout.soundness.rules.fuzzer import fuzz_rules
+from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
 
 
 def fuzz(models: int = 3) -> FuzzReport:

@@ -12,7 +12,8 @@ from tvm import relax
 from eqsat_layout import op, rule
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness import assert_rules_sound
-from eqsat_layout.soundness.rules.fuzzer import Effort, fuzz_rules
+from eqsat_layout.soundness.rules.fuzzer import fuzz_rules
+from eqsat_layout.soundness.rules.reports import Effort
 
 RULES = """
 (rule ((= y (Op k (Arg x (Arg s (End))))) (is k "relax.multiply") (= s (Op j (Arg x (End)))) (is j "relax.sigmoid"))
@@ -39,6 +40,18 @@ def test_rules_that_ask_for_ops_are_fuzzed(tmp_path: Path) -> None:
     counterexample = by_name["wrong"].counterexample
     assert counterexample is not None
     assert '(Make "relax.nn.relu" "" (Arg x (End))) = ' in counterexample.text
+
+
+def test_made_ops_without_elements_claim_nothing(tmp_path: Path) -> None:
+    """A window larger than what it slides over: type inference takes it, and the fuzzer ended in an error."""
+    path = tmp_path / "mine.egg"
+    path.write_text(
+        '(rule ((= y (Op k (Arg x (End)))) (is k "relax.nn.max_pool1d") (attr k "pool_size" s))\n'
+        '      ((becomes y (Make k (+ "pool_size=" s "+[9]") (Arg x (End))))) :ruleset logical :name "larger")\n'
+    )
+    report = fuzz_rules([*rule_files(), path], Effort(cases=5, models=4), only=lambda r: r.file == str(path))
+    assert report.crashes == []
+    assert "can't be" in report.rules[0].trouble or report.rules[0].failures
 
 
 @rule

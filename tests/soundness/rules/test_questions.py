@@ -9,8 +9,9 @@ import pytest
 
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rules import rule_files
-from eqsat_layout.soundness.rules.fuzzer import Effort, FuzzReport, fuzz_rules
+from eqsat_layout.soundness.rules.fuzzer import fuzz_rules
 from eqsat_layout.soundness.rules.questions import Questions
+from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
 

@@ -8,7 +8,7 @@ import pytest
 
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.soundness.rules.ops import usual_call
-from eqsat_layout.soundness.rules.schema import draw_calls, vary
+from eqsat_layout.soundness.rules.schema import draw_calls, drawn, vary
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,22 @@ def test_attributes_are_varied_on_the_same_operands(op: str) -> None:
     assert other.operands == usual.operands
     assert other.attributes != usual.attributes
     assert other.is_computable
+
+
+def test_an_operand_that_may_be_left_out_is_drawn_too() -> None:
+    """Weights of a loss were an attribute, so no rule about three operands had an instance."""
+    call = usual_call("relax.nn.nll_loss", 3)
+    assert call is not None
+    assert len(call.operands) == 3
+    assert call.is_computable
+    assert vary(call, 1, random.Random(0))
+
+
+def test_an_operand_may_have_another_extent_in_one_place() -> None:
+    """As parts have that are joined: halves only were found."""
+    rng = random.Random(0)
+    shapes = {drawn("relax.concat", [TensorType((2, 3), "float32")], rng).operands[1].shape for _ in range(200)}
+    assert {(2, 1), (1, 3)} <= shapes
 
 
 def test_modes_that_documentation_lists_are_drawn() -> None:

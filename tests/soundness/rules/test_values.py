@@ -6,7 +6,8 @@ import numpy as np
 
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.maps import Format
-from eqsat_layout.soundness.rules.terms import Values, lay
+from eqsat_layout.soundness.rules.stored import lay
+from eqsat_layout.soundness.rules.values import Values
 
 
 def test_formats_of_operands_are_no_formats_of_a_tuple() -> None:

@@ -1,0 +1,129 @@
+"""How the calls of one body are made alike: ops of one name differ in few of their attributes.
+
+In: the name of an op, what is known of its operands, and the other calls of the body. Out: one draw of it, with some
+attributes of another, and with those that the body says.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat_layout.egraph.expressions import Expr, is_variable
+from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.graph.op_calls import parameters
+from eqsat_layout.soundness.rules.fitting_parts import Shape, Type
+from eqsat_layout.soundness.rules.ops import usual_call
+from eqsat_layout.soundness.rules.schema import KEPT, Call, drawn, random_type, takes
+from eqsat_layout.soundness.rules.sought import is_text
+
+_LIKE_ANOTHER = 0.7
+"""How often an op has attributes of another of its name."""
+_OTHER_ORDER = 0.2
+_AS_USUAL = 0.3
+"""How often an op of whose operands nothing is known takes those that it takes elsewhere."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a body says of one op: ``others`` of its name so far; ``said`` of its attributes, each a value or a
+    variable, None for its default; ``told``: what variables are. ``is_silent``: of no op's attributes is anything
+    said. ``is_named``: the op is called so by the body, and not by chance."""
+
+    others: Sequence[Call]
+    said: Sequence[tuple[str, Expr | None]]
+    told: Mapping[Expr | None, Any]
+    is_silent: bool
+    is_named: bool = True
+
+
+class AlikeCalls:
+    """Draws calls on tensors of ``shapes`` and ``dtype``, or on those that calls in ``good`` take."""
+
+    def __init__(self, shapes: Sequence[Shape], dtype: str, good: Mapping[str, Sequence[Call]], rng: random.Random):
+        self._shapes, self._dtype, self._good, self._rng = shapes, dtype, good, rng
+
+    def call(
+        self, text: str, known: Sequence[TensorType | None], result: Type | None, body: Body, *, exact: bool
+    ) -> Call | None:
+        """One draw of an op; where nothing is known, on a tensor of the vocabulary, a small one, or what it takes.
+
+        None where what is drawn has not the attributes that the body says.
+        """
+        rng = self._rng
+        first = known[0] if known else None
+        if first is None and isinstance(result, TensorType) and rng.random() < 0.6:
+            first = result
+        usual = usual_call(text) if body.is_named and rng.random() < 0.6 else None
+        if usual is not None and exact and len(usual.operands) != len(known) and takes(text, len(known)):
+            usual = usual_call(text, len(known)) or usual
+        if usual is not None and rng.random() < 0.5:
+            usual = rng.choice(self._good.get(text) or [usual])
+        if first is None:
+            if usual is not None and None not in known and rng.random() < 0.3 and body.is_silent:
+                return usual
+            first = self._first(usual)
+            if usual is not None and not any(known) and rng.random() < _AS_USUAL and len(usual.operands) == len(known):
+                first, known = usual.operands[0], usual.operands
+                if len(known) == 1 and first.shape and rng.random() < 0.5:
+                    first = _resized(first, rng)
+        said = _said(text, body)
+        call = drawn(text, [first, *known[1:]], rng, exact=exact, kept={**self._like(usual, body), **said})
+        return call if all(call.values.get(name) == value for name, value in said.items()) else None
+
+    def _like(self, usual: Call | None, body: Body) -> dict[str, Any]:
+        """Some attributes of another op of that name, so that they differ in few."""
+        rng = self._rng
+        if rng.random() >= _LIKE_ANOTHER:
+            return {}
+        like = rng.choice(body.others) if body.others else usual
+        return {k: _turned(v, rng) for k, v in (like.values if like else {}).items() if rng.random() < KEPT}
+
+    def _first(self, usual: Call | None) -> TensorType:
+        rng = self._rng
+        if usual is None or not usual.operands:
+            if rng.random() < 0.7:
+                return TensorType(rng.choice(self._shapes), self._dtype)
+            return random_type(rng, (self._dtype,))
+        rank = len(usual.operands[0].shape)
+        fitting = [shape for shape in self._shapes if len(shape) == rank]
+        extent = rng.choice((1, 2, 2, 3))
+        options = [usual.operands[0].shape, (extent,) * rank, *fitting, *fitting]
+        return TensorType(rng.choice(options), self._dtype if rng.random() < 0.8 else usual.operands[0].dtype)
+
+
+def _said(text: str, body: Body) -> dict[str, Any]:
+    """The attributes that an op must have."""
+    found: dict[str, Any] = {}
+    defaults = {p.name: p.default for p in parameters(text) or () if not p.is_required}
+    for name, value in body.said:
+        if value is None:
+            found.update({name: defaults[name]} if name in defaults else {})
+        elif is_variable(value):
+            found.update({name: body.told[value]} if value in body.told else {})
+        else:
+            found[name] = _plain(str(value))
+    return found
+
+
+def _plain(text: str) -> Any:
+    """An attribute as a rule has it: a number, or what text says in Python's way."""
+    try:
+        return ast.literal_eval(text[1:-1] if is_text(text) else text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _resized(ty: TensorType, rng: random.Random) -> TensorType:
+    """The type with another extent."""
+    shape = list(ty.shape)
+    shape[rng.randrange(len(shape))] = rng.randint(1, 6)
+    return TensorType(tuple(shape), ty.dtype)
+
+
+def _turned(value: Any, rng: random.Random) -> Any:
+    """The attribute; of a list, sometimes its numbers in another order."""
+    return rng.sample(value, len(value)) if isinstance(value, list) and rng.random() < _OTHER_ORDER else value

@@ -1,0 +1,68 @@
+"""What rules conclude: whether it is true.
+
+In: a rule, a model, and a match of its body. Out: the first of its actions that is not true there, and why. What has no
+meaning claims nothing; an op that can't be made neither.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eqsat_layout.egraph.expressions import Expr
+from eqsat_layout.egraph.rule_forms import Rule
+from eqsat_layout.soundness.rules.model import Model, Row
+from eqsat_layout.soundness.rules.values import IllTypedError, NotMadeError
+
+ASKED = 3
+"""Questions of one rule in one model that are put to the host, to see that it can answer."""
+
+
+class Conclusions:
+    """Whether the actions of a rule are true, in one model."""
+
+    def __init__(self, model: Model, rule: Rule):
+        self._model, self._rule = model, rule
+        self._asked = 0
+        self.not_made = ""
+
+    def wrong(self, scope: dict[str, Any]) -> tuple[Expr, str] | None:
+        """The first action that is not true, and why; None if all are."""
+        evaluator = self._model.evaluator
+        scope = dict(scope)
+        for action in self._rule.actions:
+            if isinstance(action, str):
+                continue
+            head, *parts = action
+            try:
+                if head == "let":
+                    scope[str(parts[0])] = evaluator.term(parts[1], scope)
+                elif head == "union":
+                    a, b = (evaluator.term(part, scope) for part in parts)
+                    if not self._model.values.equal(a, b):
+                        return action, "they differ"
+                elif head in self._model.base.relations:
+                    row = [evaluator.term(part, scope) for part in parts]
+                    why = self._wrong_row(str(head), row)
+                    if why:
+                        return action, why
+                else:
+                    evaluator.term(action, scope)
+            except NotMadeError as error:
+                self.not_made = str(error)
+                if head == "let":  # what it would be part of can't be made either
+                    return None
+            except IllTypedError as error:
+                return action, str(error)
+        return None
+
+    def _wrong_row(self, relation: str, row: Row | list[Any]) -> str:
+        model = self._model
+        if relation in model.base.meanings:
+            known = model.truths.get((relation, *row))
+            if known is None:
+                known = model.truths[relation, *row] = model.evaluator.means(relation, row)
+            return "" if known else "it is not true"
+        if relation.startswith("ask-") and self._asked < ASKED:
+            self._asked += 1
+            return model.cannot_answer(relation, row)
+        return ""

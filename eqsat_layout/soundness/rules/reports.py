@@ -1,0 +1,76 @@
+"""What comes of fuzzing rules: a report per rule and one of all, and how much work is to be done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from eqsat_layout.egraph.rule_forms import Rule
+from eqsat_layout.soundness.rules.counterexample import Counterexample
+
+
+@dataclass
+class RuleReport:
+    """``instances`` checked; ``matches`` found. ``trouble`` says why a rule could not be checked, or not in full;
+    ``remarks`` how far one may trust that nothing was found; ``not_made`` why an op that it asks for could not be had,
+    where nothing is claimed then."""
+
+    rule: Rule
+    matches: int = 0
+    instances: int = 0
+    failures: int = 0
+    counterexample: Counterexample | None = None
+    trouble: str = ""
+    remarks: tuple[str, ...] = ()
+    not_made: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        """No instance failed and there were some."""
+        return not self.failures and not self.trouble and self.instances > 0
+
+
+@dataclass
+class FuzzReport:
+    """What came of it all.
+
+    ``answers``: rows of the host checked; ``wrong_answers`` among them. ``compared``: e-classes and rows checked after
+    all rules ran together; ``false_merges`` among them. ``crashes``: questions that the host could not answer.
+    ``gaps``: questions that were never asked, and answers that can't be checked. ``attributes``: for each op that has
+    any and is named by a rule, how many choices of them stood side by side.
+    """
+
+    rules: list[RuleReport]
+    seed: int
+    models: int = 0
+    seconds: float = 0.0
+    answers: int = 0
+    wrong_answers: list[str] = field(default_factory=list)
+    compared: int = 0
+    false_merges: list[str] = field(default_factory=list)
+    crashes: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+    attributes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def instances(self) -> int:
+        """Instances of all rules."""
+        return sum(r.instances for r in self.rules)
+
+    @property
+    def is_clean(self) -> bool:
+        """Every rule was checked and none failed, alone or together."""
+        trouble = self.unread or self.wrong_answers or self.false_merges or self.crashes or self.gaps
+        return not trouble and all(r.is_sound for r in self.rules)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """When to stop: after ``seconds``; or when ``models`` were made and every rule that has instances had ``cases``, or
+    after ``at_most`` seconds of the processor, so that other work on the machine hides nothing, or before that, when
+    every rule is known to be wrong."""
+
+    seconds: float | None = None
+    cases: int = 1000
+    models: int = 10
+    at_most: float | None = None

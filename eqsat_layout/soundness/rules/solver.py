@@ -1,0 +1,226 @@
+"""Types of the terms of one body, solved for.
+
+In: which terms are of one type, and what ops there are. Out: :data:`Instance`: calls, views, pads and crops for the op
+variables of the body, such that its terms are well typed. Ops are drawn one after the other, over what is known of
+their operands by then.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eqsat_layout.egraph.expressions import Expr, is_variable
+from eqsat_layout.graph.borders import Part
+from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.graph.op_calls import parameters
+from eqsat_layout.soundness.rules.alike import AlikeCalls, Body
+from eqsat_layout.soundness.rules.draws import DTYPES
+from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
+from eqsat_layout.soundness.rules.schema import Call, all_ops, drawn, takes
+from eqsat_layout.soundness.rules.term_types import Applied, TermTypes
+
+Instance = Mapping[str, Call | Part]
+"""By the op variables of a body."""
+
+_OF_ONE = 60
+"""Calls drawn for one op before everything is begun anew."""
+_AS_PART = 0.7
+"""How often an op is a view, a pad or a crop, where some of these are called so."""
+_OF_ANY = 100
+"""Ops tried where the body names none."""
+
+
+class Solver:
+    """Draws ops for one body until ``draws`` are used up."""
+
+    def __init__(
+        self,
+        types: TermTypes,
+        shapes: Sequence[Shape],
+        parts: FittingParts,
+        rng: random.Random,
+        draws: int,
+        good: Mapping[str, Sequence[Call]],
+    ):
+        self._nodes, self._shapes, self._parts, self._good = types, shapes, parts, good
+        self._rng, self.draws = rng, draws
+
+    def solve(self) -> Instance | None:
+        """One instance, or None if the draws are used up."""
+        while self.draws > 0:
+            self._types: dict[int, Type] = {}
+            self._lists: dict[str, tuple[TensorType, ...]] = {}
+            self._calls: dict[str, Call | Part] = {}
+            self._places: dict[str, int] = {}
+            self._told: dict[Expr | None, Any] = {}
+            self._named = {**self._nodes.named, **self._drawn_names()}
+            self._dtype = "float32" if self._rng.random() < 0.6 else self._rng.choice(DTYPES)
+            self._alike = AlikeCalls(self._shapes, self._dtype, self._good, self._rng)
+            self.draws -= 1
+            try:
+                self._solve()
+            except MisfitError:
+                continue
+            return self._calls
+        return None
+
+    def _solve(self) -> None:
+        waiting = [a for a in self._nodes.applied if a.key in self._named]
+        unnamed = [a for a in self._nodes.applied if a.key not in self._named]
+        while waiting:
+            self._take_parts()
+            applied = max(waiting, key=lambda a: (a.key in self._calls, self._known(a), self._rng.random()))
+            waiting.remove(applied)
+            known = self._calls.get(applied.key) or self._drawn(applied)
+            self._calls[applied.key] = known
+            if isinstance(known, Call):
+                said = self._nodes.attributes.get(applied.key, ())
+                self._told.update({value: known.values[name] for name, value in said if name in known.values})
+            self._note(applied, *_types_of(known, self._operands(applied)[:1], self._dtype))
+        self._take_parts()
+        for applied in unnamed:
+            self._any_op(applied)
+
+    def _drawn_names(self) -> dict[str, str]:
+        """Names for ops that are of one name, whichever that is: some op of so many operands."""
+        found: dict[str, str] = {}
+        for keys in self._nodes.alike:
+            counts = {len(a.operands) for a in self._nodes.applied if a.key in keys}
+            options = [name for name in all_ops() if any(takes(name, count) for count in counts)]
+            if options and not any(key in self._nodes.named for key in keys):
+                found.update(dict.fromkeys(keys, self._rng.choice(options)))
+        return found
+
+    def _known(self, applied: Applied) -> float:
+        """How much is known of its types."""
+        roots = [self._nodes.root(node) for node in (*applied.operands, applied.result)]
+        return sum(root in self._types for root in roots) / len(roots) + (applied.rest in self._lists)
+
+    def _take_parts(self) -> None:
+        """Types of the results of ops that have several."""
+        for index, whole, one in self._nodes.gets:
+            fields = self._types.get(self._nodes.root(whole))
+            if isinstance(fields, tuple):
+                at = self._rng.randrange(len(fields)) if is_variable(index) else int(str(index))
+                if not 0 <= at < len(fields):
+                    raise MisfitError
+                if not is_variable(index) or self._nodes.root(one) not in self._types:
+                    self._set(one, fields[at])
+
+    def _set(self, node: int, ty: Type) -> None:
+        root = self._nodes.root(node)
+        if self._types.setdefault(root, ty) != ty:
+            raise MisfitError
+
+    def _note(self, applied: Applied, operands: Sequence[TensorType], result: Type) -> None:
+        count = len(applied.operands)
+        if len(operands) < count or (not applied.rest and len(operands) != count):
+            raise MisfitError
+        for node, ty in zip(applied.operands, operands, strict=False):
+            self._set(node, ty)
+        if applied.rest and self._lists.setdefault(applied.rest, tuple(operands[count:])) != tuple(operands[count:]):
+            raise MisfitError
+        for index, node in self._nodes.items.get(applied.rest, ()):
+            if self._place(index) >= len(operands) - count:
+                raise MisfitError
+            self._set(node, operands[count + self._place(index)])
+        self._set(applied.result, result)
+
+    def _operands(self, applied: Applied) -> list[TensorType | None]:
+        """The types of the operands, as far as they are known."""
+        types = [self._types.get(self._nodes.root(node)) for node in applied.operands]
+        if any(isinstance(ty, tuple) for ty in types):
+            raise MisfitError
+        rest = self._lists.get(applied.rest)
+        return [
+            *(ty for ty in types if not isinstance(ty, tuple)),
+            *(self._items(applied.rest) if rest is None else rest),
+        ]
+
+    def _items(self, name: str) -> list[TensorType | None]:
+        """What is known of the operands in a list."""
+        found: dict[int, TensorType] = {}
+        for index, node in self._nodes.items.get(name, ()):
+            ty = self._types.get(self._nodes.root(node))
+            if isinstance(ty, TensorType):
+                found[self._place(index)] = ty
+        return [found.get(i) for i in range(max(found, default=-1) + 1)]
+
+    def _place(self, index: Expr) -> int:
+        """An index into a list; one that is a variable is drawn once."""
+        if not is_variable(index):
+            return int(str(index))
+        return self._places.setdefault(str(index), self._rng.choice((0, 0, 1, 1, 2)))
+
+    def _drawn(self, applied: Applied) -> Call | Part:
+        text = self._named[applied.key]
+        operands = self._operands(applied)
+        result = self._types.get(self._nodes.root(applied.result))
+        if text in KINDS or (self._parts.has(text) and self._rng.random() < _AS_PART):
+            return self._parts.part(text, operands, result)
+        if parameters(text) is None:
+            raise MisfitError
+        body = Body(
+            [c for c in self._calls.values() if isinstance(c, Call) and c.name == text],
+            self._nodes.attributes.get(applied.key, ()),
+            self._told,
+            is_silent=not self._nodes.attributes,
+            is_named=applied.key in self._nodes.named,
+        )
+        exact = not applied.rest or applied.rest in self._lists
+        for _ in range(_OF_ONE):
+            self.draws -= 1
+            if self.draws <= 0:
+                break
+            call = self._alike.call(text, operands, result, body, exact=exact)
+            if call is not None and call.made is not None and self._agrees(applied, call, result):
+                return call
+        raise MisfitError
+
+    def _any_op(self, applied: Applied) -> None:
+        """Some op for a variable that any op may be; only where operands of several types are known.
+
+        Others are found among the ops that every vocabulary has.
+        """
+        operands = self._operands(applied)
+        result = self._types.get(self._nodes.root(applied.result))
+        if applied.key in self._calls or applied.rest or None in operands or len(set(operands)) < 2:
+            return
+        for _ in range(_OF_ANY):
+            call = drawn(self._rng.choice(all_ops()), operands, self._rng, exact=True)
+            if call.operands == tuple(operands) and call.made is not None and result in (None, call.made):
+                self._calls[applied.key] = call
+                return
+
+    def _agrees(self, applied: Applied, call: Call, result: Type | None) -> bool:
+        """Whether a call gives what is wanted, and is of one type where the body says so."""
+        if (result is not None and call.made != result) or not self._parts_agree(applied, call.made):
+            return False
+        types = dict(zip(map(self._nodes.root, applied.operands), call.operands, strict=False))
+        if any(types[self._nodes.root(n)] != ty for n, ty in zip(applied.operands, call.operands, strict=False)):
+            return False
+        return types.get(self._nodes.root(applied.result), call.made) == call.made
+
+    def _parts_agree(self, applied: Applied, made: Type | None) -> bool:
+        """Whether the results of an op that has several are of the types that are known of them."""
+        for index, whole, one in self._nodes.gets:
+            known = self._types.get(self._nodes.root(one))
+            if known is None or is_variable(index) or self._nodes.root(whole) != self._nodes.root(applied.result):
+                continue
+            if not isinstance(made, tuple) or int(str(index)) >= len(made) or made[int(str(index))] != known:
+                return False
+        return True
+
+
+def _types_of(
+    known: Call | Part, operands: Sequence[TensorType | None], dtype: str
+) -> tuple[Sequence[TensorType], Type]:
+    """The types of operands and result; a view, pad or crop is of the dtype that its operand is."""
+    if isinstance(known, Call):
+        assert known.made is not None
+        return known.operands, known.made
+    given = operands[0] if operands else None
+    dtype = dtype if given is None else given.dtype
+    return [TensorType(taken(known), dtype)], TensorType(tuple(known.result_shape), dtype)
