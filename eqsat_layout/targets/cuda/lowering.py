@@ -20,6 +20,7 @@ from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.lowered import Lowered, device_part
 from eqsat_layout.targets.schedules.exact_values import reveal_arithmetic
+from eqsat_layout.tir.negated_dividends import dividends_that_count_up
 from eqsat_layout.tir.structural import nodes_of
 
 _INDEX_BITS: Final = 32
@@ -103,6 +104,7 @@ def _passes(*, is_scheduled: bool) -> Sequence[Any]:
     flat = [
         simplified,
         s_tir.transform.LowerOpaqueBlock(),
+        dividends_that_count_up(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(_INDEX_BITS),
