@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import tvm
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,9 +59,8 @@ def test_what_counts_up_stays_as_it_is() -> None:
     assert not nodes_of(counting_up(tirx.floordiv(tirx.IntImm("int64", 7) - V, W + 1)), tirx.Sub)[1:]
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_tvm_still_needs_it(size: int) -> None:
+def test_tvm_still_needs_it() -> None:
     """TVM takes what counts down for something else: where this fails, the pass can go."""
-    made = offset(11 - V, size)
+    made = offset(11 - V, 2)
     (simple,) = tvm.sym.iter_affine_map.iter_map_simplify([made], {V: tvm.ir.Range(0, EXTENTS[V])})
     assert values(simple) != values(made)

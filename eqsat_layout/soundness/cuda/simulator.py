@@ -183,8 +183,9 @@ def _extents(kernel: Kernel, what: str, extents: Sequence[int]) -> _Index:
 def _checked_array(what: str, argument: Any, size: int) -> np.ndarray[Any, np.dtype[Any]]:
     if not isinstance(argument, np.ndarray) or not argument.flags.c_contiguous or not argument.flags.writeable:
         raise InputError(f"{what}: not a NumPy array in C order that can be written")
-    is_raw = argument.dtype == np.uint8 and argument.nbytes % size == 0
-    if argument.itemsize != size and not is_raw:
+    if argument.dtype == np.uint8 and argument.ndim == 1:  # memory that other elements were in, too
+        argument = argument[: argument.nbytes // size * size]
+    elif argument.itemsize != size:
         raise InputError(f"{what}: elements of {argument.dtype} have {argument.itemsize} bytes, not {size}")
     if not argument.nbytes:
         raise InputError(f"{what}: an array without elements")

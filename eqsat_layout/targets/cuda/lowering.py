@@ -18,6 +18,7 @@ from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_depende
 from eqsat_layout.targets.cuda.half_functions import half_functions
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
+from eqsat_layout.targets.gpu.kernels.whole_indices import whole_indices
 from eqsat_layout.targets.gpu.lowered import Lowered, device_part
 from eqsat_layout.targets.schedules.exact_values import reveal_arithmetic
 from eqsat_layout.tir.negated_dividends import dividends_that_count_up
@@ -47,7 +48,11 @@ def lowered(functions: Mapping[str, Any], target: tvm.target.Target) -> Lowered:
 def _launches(name: str, func: Any, target: tvm.target.Target) -> tvm.IRModule:
     """A host function, and the kernels that it launches."""
     mod = tvm.IRModule({tvm.ir.GlobalVar(name): func.with_attr("global_symbol", name)})
-    passes = [tirx.transform.BindTarget(target), *_passes(is_scheduled=bool(nodes_of(func.body, s_tir.SBlock)))]
+    passes = [
+        tirx.transform.BindTarget(target),
+        whole_indices(),
+        *_passes(is_scheduled=bool(nodes_of(func.body, s_tir.SBlock))),
+    ]
     with target, tvm.transform.PassContext(config={"tirx.use_async_copy": True}):
         return tvm.transform.Sequential(passes)(mod)
 
@@ -55,10 +60,10 @@ def _launches(name: str, func: Any, target: tvm.target.Target) -> tvm.IRModule:
 def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target, constants: Collection[str]) -> dict[str, str]:
     device = device_part(mod, "cuda")
     last = [
-        reveal_arithmetic(),
         tirx.transform.BF16StorageLegalize(),
         tirx.transform.LowerWarpMemory(),
         tirx.transform.StmtSimplify(),
+        reveal_arithmetic(),  # nothing simplifies values from here on
         half_functions(),
         tirx.transform.LowerIntrin(),
         narrow_integers(_CONVERSIONS),
