@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compare import inputs_for, machine
 from programs import program
 from targets.cuda.simulating import CUDA, check, compiled, launches
 from targets.device_cases import (
@@ -200,3 +201,14 @@ def test_an_index_may_be_a_float() -> None:
         builder.emit_func_output(output)
     values, places = np.arange(8, dtype="float32"), np.array([7, 0, 3, 3, 1], "float32")
     np.testing.assert_array_equal(simulated(compiled(builder.get()))(values, places), [7, 0, 3, 3, 1])
+
+
+def test_networks_in_bfloat16() -> None:
+    """Products run on tensor cores, and results are as near as 8 bits of each operand let them be."""
+    mod = program(chain, SIZE)
+    program_of_halves = compiled(mod, precision="bfloat16")
+    x = inputs_for(mod["main"], 1)[0]
+    (expected,), (got,) = flat(machine(mod)["main"](x)), flat(simulated(program_of_halves, 2)(x.numpy()))
+    assert "bf16.bf16.f32" in "".join(program_of_halves.sources.values())
+    wide = expected.astype("float64")
+    assert 0 < np.linalg.norm(got - wide) / np.linalg.norm(wide) < 2e-2
