@@ -16,6 +16,7 @@ from tvm import s_tir, tirx
 from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
 from eqsat_layout.targets.cuda.half_functions import half_functions
+from eqsat_layout.targets.cuda.launch_bounds import bounded
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.kernels.whole_indices import whole_indices
@@ -41,7 +42,8 @@ def lowered(functions: Mapping[str, Any], target: tvm.target.Target) -> Lowered:
     for name, func in functions.items():
         mod = _launches(name, func, both)
         host |= {str(var.name_hint): one for var, one in mod.functions_items() if str(var.name_hint) == name}
-        sources |= _sources(name, mod, both, constants_of(func))
+        made = _sources(name, mod, both, constants_of(func))
+        sources |= {kernel: bounded(text, func) for kernel, text in made.items()}
     return Lowered(host, sources)
 
 

@@ -14,6 +14,7 @@ from tvm import te, tirx, topi
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cuda.compiler import available_compiler, compiled
+from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
 from eqsat_layout.targets.cuda.kernels.attention import attention_of
 from eqsat_layout.targets.cuda.kernels.attention_kernel import attention_kernel_of
 from eqsat_layout.targets.cuda.kernels.attention_plan import AttentionPlan, AttentionTiles, sides_of, tiles_of
@@ -212,6 +213,20 @@ def test_machine_code_spills_nothing(dtype: str, size: int) -> None:
         (facts,) = compiled(source, "sm_90").kernels.values()
         assert facts.spilled_bytes == 0
         assert facts.registers <= tiles.registers + 24, "the plan counts too few registers"
+
+
+@pytest.mark.skipif(available_compiler() is None, reason="neither NVRTC nor nvcc is here")
+def test_small_blocks_have_the_registers_that_they_need() -> None:
+    """Of its own accord the compiler spills 32 bytes here, so as to have room for more blocks."""
+    func = Case(rows=197, keys=197, size=64, heads=12, orders=("brhc", "brhc", "brhc")).func("float16")
+    func = func.with_attr("eqsat_layout.constants", [])  # launches overlap
+    attention, arithmetic = attention_of(func), ARITHMETICS["float16"]
+    plan = AttentionPlan(warps=1, keys=128, stages=3)
+    tiles = AttentionTiles(attention, arithmetic, sides_of(attention, arithmetic), plan)
+    kernels = Kernels(attention_kernel_of(tiles))
+    assert "__launch_bounds__(32, 1)" in "".join(kernels.sources.values())
+    (facts,) = compiled("".join(kernels.sources.values()), "sm_90").kernels.values()
+    assert facts.spilled_bytes == 0
 
 
 def test_refusals_say_why() -> None:
