@@ -47,7 +47,7 @@ def candidates(
 
 
 def _candidates(name: str, product: Product, target: CudaTarget, count: int, repeats: int) -> tuple[Item, CudaProgram]:
-    arithmetic = arithmetic_of(product)
+    arithmetic = arithmetic_of(product, target.machine)
     model = ProductModel(shape_of(product, arithmetic), arithmetic, target.machine)
     plans = {f"{name}_plan{i}": plan for i, plan in enumerate(_different(product, target)[:count])}
     kernels = {entry: kernel_of(product, plan) for entry, plan in plans.items()}

@@ -22,7 +22,7 @@ from eqsat_layout.targets.cuda.machines import MACHINES
 from eqsat_layout.targets.cuda.target import CudaTarget
 from eqsat_layout.targets.registry import target as target_of
 
-PRECISIONS: Final = ("float32", "float16")
+PRECISIONS: Final = ("float32", "float16", "bfloat16")
 
 
 def module_of(name: str, batch: int) -> tvm.IRModule:

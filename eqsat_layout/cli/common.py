@@ -41,7 +41,7 @@ ApproxOption = Annotated[
 ]
 PrecisionOption = Annotated[
     str | None,
-    typer.Option(metavar="float16", help="Compute the products of a float32 model with operands in half precision."),
+    typer.Option(metavar="float16|bfloat16", help="Compute the products of a float32 model with operands so."),
 ]
 AssumeOption = Annotated[
     list[str] | None,

@@ -22,6 +22,7 @@ from eqsat_layout.graph.skeleton import Kind, Skeleton, kind_of, read_tensors, w
 from eqsat_layout.passes.any_size import for_any_size
 from eqsat_layout.passes.guarded_writes import guard_writes
 from eqsat_layout.system.workers import WorkerError, workers
+from eqsat_layout.tir.negated_dividends import dividends_that_count_up
 
 _SHARED_MEMORY: Final = Path("/dev/shm")
 _OPTIMISATION: Final = 1
@@ -74,7 +75,8 @@ def _evaluate_job(job: _Job) -> list[Kind]:
         {"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "opt-level": _OPTIMISATION, "num-cores": 1}
     )
     with tvm.transform.PassContext(opt_level=0):
-        executable = tvm.compile(guard_writes(legalize(for_any_size(module))), target=target)
+        mod = dividends_that_count_up()(guard_writes(legalize(for_any_size(module))))
+        executable = tvm.compile(mod, target=target)
     results = list(relax.VirtualMachine(executable, tvm.cpu())["main"](*tensors))
     write_tensors(Path(job.made), results)
     return list(map(kind_of, results))

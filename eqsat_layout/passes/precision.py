@@ -1,9 +1,9 @@
-"""A float32 module computed in half precision.
+"""A float32 module computed in 16 bits.
 
 In: a module in float32, plain for inference. Out: the same with its convolutions and matrix products, and what follows
-them elementwise, in the precision asked for: operands and what is kept in memory are halves, products are added up in
+them elementwise, in the precision asked for: operands and what is kept in memory have 16 bits, products are added up in
 float32, and what is sensitive (softmax, norms, sums) stays in float32. Inputs and results keep their types. TVM's
-ToMixedPrecision decides what goes with what.
+ToMixedPrecision decides what goes with what; it knows float16 only, so bfloat16 takes the place of what it made so.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 from eqsat_layout.errors import EqsatError, did_you_mean
-from eqsat_layout.tir.structural import nodes_of, structural_map
+from eqsat_layout.tir.structural import Rule, nodes_of, structural_map
 
-PRECISIONS: Final = ("float16",)
+PRECISIONS: Final = ("float16", "bfloat16")
 """Those that there are."""
+_HALF: Final = PRECISIONS[0]
 _CLIP: Final = tvm.ir.Op.get("relax.clip")
 
 
@@ -27,12 +28,32 @@ def in_precision(mod: tvm.IRModule, precision: str) -> tvm.IRModule:
     """:class:`EqsatError` for a precision that is none, and for a module that has nothing to convert."""
     if precision not in PRECISIONS:
         near = did_you_mean(str(precision), PRECISIONS)
-        raise EqsatError(f"precision {precision!r} is not known; {near}there is {', '.join(PRECISIONS)}")
+        raise EqsatError(f"precision {precision!r} is not known; {near}there are {', '.join(PRECISIONS)}")
+    given = set(_dtypes(mod))
+    if precision != _HALF and _HALF in given:
+        raise EqsatError(f"precision {precision!r}: the module has {_HALF} already, and would have both")
     plain = _of_tensors(mod)
     converted = relax.transform.ToMixedPrecision(out_dtype="float32")(plain)
-    if precision not in set(_dtypes(converted)) - set(_dtypes(mod)):
+    if _HALF not in set(_dtypes(converted)) - given:
         raise EqsatError(f"precision {precision!r}: the module has no product of float32 to compute so")
-    return converted
+    return converted if precision == _HALF else _with(converted, precision)
+
+
+def _with(mod: tvm.IRModule, precision: str) -> tvm.IRModule:
+    """``mod``, all of whose halves ToMixedPrecision made, with another dtype in their place."""
+
+    def on_type(ty: Any) -> Any:
+        return relax.TensorType(ty.shape, precision, ty.vdevice) if str(ty.dtype) == _HALF else ty
+
+    def on_call(call: Any) -> Any:
+        kind = type(call.attrs).__tvm_ffi_type_info__ if call.attrs is not None else None
+        values = {field.name: getattr(call.attrs, field.name) for field in kind.fields} if kind else {}
+        if kind is None or not any(str(value) == _HALF for value in values.values()):
+            return call
+        changed = {name: precision if str(value) == _HALF else value for name, value in values.items()}
+        return tvm.ir.Call(call.op, list(call.args), attrs=tvm.ir.make_node(kind.type_key, **changed), ret_ty=call.ty)
+
+    return _mapped(mod, (relax.TensorType, on_type), (tvm.ir.Call, on_call))
 
 
 def _of_tensors(mod: tvm.IRModule) -> tvm.IRModule:
@@ -45,8 +66,13 @@ def _of_tensors(mod: tvm.IRModule) -> tvm.IRModule:
         low, high = (relax.const(bound.value, str(x.ty.dtype)) for bound in bounds)
         return op.maximum(op.minimum(x, high), low)
 
+    return _mapped(mod, (tvm.ir.Call, on_call))
+
+
+def _mapped(mod: tvm.IRModule, *rules: Rule) -> tvm.IRModule:
+    """``mod`` with nodes of its Relax functions replaced."""
     functions = {
-        var: structural_map(func, (tvm.ir.Call, on_call)) if isinstance(func, relax.Function) else func
+        var: structural_map(func, *rules) if isinstance(func, relax.Function) else func
         for var, func in mod.functions_items()
     }
     normalised: tvm.IRModule = relax.transform.Normalize()(tvm.IRModule(functions))

@@ -30,8 +30,8 @@ class Options(TypedDict, total=False):
     stands for 1, 32 and the powers of two between.
     ``assume``: what costs take symbolic sizes for that no shape gives, by the names that the plan's notes say,
     ``{"batch": 8}``; 64 where nothing is said.
-    ``precision``: "float16" computes products of a float32 model with operands in half precision; inputs and results
-    keep their types, and results differ by what half precision rounds.
+    ``precision``: "float16" or "bfloat16" computes products of a float32 model with operands of 16 bits; inputs and
+    results keep their types, and results differ by what these round.
     ``inputs``: a tensor, a tuple of them, or a dictionary by names, to trace an ``nn.Module`` with.
     ``rules``: further ``.egg`` files, and rules written in Python (:func:`eqsat_layout.rule`).
     ``desired_layouts``: layouts by op, as TVM's ``ConvertLayout`` takes them, or callbacks; best effort, notes say

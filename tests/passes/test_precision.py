@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tvm.relax import op
 
 import eqsat_layout
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.passes.precision import in_precision
+from eqsat_layout.passes.precision import PRECISIONS, in_precision
 
 
 def body(builder: Any, x: Any) -> Any:
@@ -26,21 +27,23 @@ def body(builder: Any, x: Any) -> Any:
 SIZE = (1, 8, 10, 10)
 
 
-def test_products_are_of_halves_and_sums_are_not() -> None:
-    text = in_precision(program(body, SIZE), "float16")["main"].script()
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_products_are_of_halves_and_sums_are_not(precision: str) -> None:
+    text = in_precision(program(body, SIZE), precision)["main"].script()
     assert 'out_dtype="float32"' in text
-    assert "float16" in text
+    assert {word for word in re.findall(r'dtype="(\w+)"', text) if word != "float32"} == {precision}
     assert "softmax" in text.split("astype")[-1]
 
 
-def test_inputs_and_results_keep_their_types_and_about_their_values() -> None:
+@pytest.mark.parametrize(("precision", "most"), [("float16", 5e-3), ("bfloat16", 5e-2)])
+def test_inputs_and_results_keep_their_types_and_about_their_values(precision: str, most: float) -> None:
     mod = program(body, SIZE)
     inputs = inputs_for(mod["main"], 1)
     expected = machine(mod)["main"](*inputs).numpy()
-    made = eqsat_layout.compile(mod, precision="float16")
+    made = eqsat_layout.compile(mod, precision=precision)
     got = relax.VirtualMachine(made, tvm.cpu())["main"](*inputs).numpy()
     assert got.dtype == np.float32
-    assert 0 < np.abs(got - expected).max() < 5e-3
+    assert 0 < np.abs(got - expected).max() < most
 
 
 def test_clips_between_products_are_of_halves_too() -> None:
@@ -62,6 +65,15 @@ def test_clips_between_products_are_of_halves_too() -> None:
 def test_a_precision_that_is_none() -> None:
     with pytest.raises(EqsatError, match="'float61' is not known; did you mean 'float16'"):
         eqsat_layout.plan(program(body, SIZE), precision="float61")
+
+
+def test_two_precisions_of_16_bits_are_not_told_apart() -> None:
+    def mixed(builder: Any, x: Any) -> Any:
+        return body(builder, builder.emit(op.astype(builder.emit(op.astype(x, "float16")), "float32")))
+
+    mod = program(mixed, SIZE)
+    with pytest.raises(EqsatError, match="the module has float16 already"):
+        in_precision(mod, "bfloat16")
 
 
 def test_a_module_without_products_is_refused() -> None:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from eqsat_layout.soundness.cuda.source import Kernel, translate
 
 MOST_SHARED: Final = 227 << 10
 """Bytes of shared memory that a block may have (compute capability 9.0)."""
+
+_Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 _NUMBERS: Final[dict[str, Any]] = {
     **dict.fromkeys(("int", "int32_t"), ctypes.c_int32),
@@ -180,12 +182,17 @@ def _extents(kernel: Kernel, what: str, extents: Sequence[int]) -> _Index:
     return _Index(*(int(extent) for extent in extents), *[1] * (3 - len(extents)))
 
 
-def _checked_array(what: str, argument: Any, size: int) -> np.ndarray[Any, np.dtype[Any]]:
+def _checked_array(what: str, argument: Any, size: int) -> _Array:
     if not isinstance(argument, np.ndarray) or not argument.flags.c_contiguous or not argument.flags.writeable:
         raise InputError(f"{what}: not a NumPy array in C order that can be written")
-    is_raw = argument.dtype == np.uint8 and argument.nbytes % size == 0
-    if argument.itemsize != size and not is_raw:
+    if argument.dtype == np.uint8 and argument.ndim == 1:  # memory that other elements were in, too
+        return _with_elements(what, argument[: argument.nbytes // size * size])
+    if argument.itemsize != size:
         raise InputError(f"{what}: elements of {argument.dtype} have {argument.itemsize} bytes, not {size}")
-    if not argument.nbytes:
+    return _with_elements(what, argument)
+
+
+def _with_elements(what: str, array: _Array) -> _Array:
+    if not array.nbytes:
         raise InputError(f"{what}: an array without elements")
-    return argument
+    return array

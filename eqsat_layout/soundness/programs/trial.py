@@ -115,7 +115,8 @@ def _checked(program: RandomProgram, seed: int, clock: Clock, optimizer: Optimiz
         return _raised("building the optimised module", error)
     with clock.stage("run"):
         try:
-            return _compared(program, pair, seed)
+            approx = program.options.get("approx", True) and program.options.get("candidates", True)
+            return _compared(program, pair, seed, approx=approx)
         except UnrunError as error:
             return ProgramOutcome(UNRUN, text=_without_numbers(f"TVM can't run the input: {str(error)[:150]}"))
 
@@ -154,7 +155,7 @@ def _checked_on(
         return _not_built(error)
     with clock.stage("run"):
         try:
-            return _compared(program, pair, seed)
+            return _compared(program, pair, seed, approx=own.approx)
         except UnrunError as error:
             return ProgramOutcome(UNRUN, text=_without_numbers(f"TVM can't run the input: {str(error)[:150]}"))
 
@@ -171,8 +172,8 @@ def _optimized(mod: Any, optimizer: Optimizer, threads: int) -> list[Any]:
         return [task.result() for task in [pool.submit(optimizer, mod) for _ in range(threads)]]
 
 
-def _compared(program: RandomProgram, pair: Pair, seed: int) -> ProgramOutcome:
-    approx = bool(program.options.get("approx", True) and program.options.get("candidates", True))
+def _compared(program: RandomProgram, pair: Pair, seed: int, *, approx: bool) -> ProgramOutcome:
+    """``approx``: what was made of the program may round otherwise, and be no number where an operand is infinite."""
     kind, asked = SAME, ""
     for number, case in enumerate(pair.cases(seed, (NORMAL, WHOLE) if approx else (NORMAL, WHOLE, SPECIAL))):
         for i in range(len(case.before)):

@@ -17,6 +17,7 @@ from tvm.tirx import compilation_pipeline
 from eqsat_layout.passes.fitting_calls import any_address, skip_checks
 from eqsat_layout.targets.cpu.booleans import compare_booleans
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
+from eqsat_layout.tir.negated_dividends import dividends_that_count_up
 from eqsat_layout.tir.structural import primfunc_pass, structural_map
 
 _PIPELINE: Final = "eqsat_layout.llvm"
@@ -49,6 +50,7 @@ def _passes() -> list[Any]:
         s_tir.transform.AnnotateIrregularLoop(),  # loops that are left early: those are not to be unrolled
         s_tir.transform.LowerOpaqueBlock(),
         # flat memory, types that the CPU has
+        dividends_that_count_up(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(_INDEX_BITS),  # indices where they fit

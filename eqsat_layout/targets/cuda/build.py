@@ -73,7 +73,7 @@ def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:
 
     def on_tensor_cores(func: Any) -> Any:
         product = product_of(func)
-        if not approx and not arithmetic_of(product).is_exact:
+        if not approx and not arithmetic_of(product, machine).is_exact:
             raise Refused("it would add up in another order")
         plan, seconds = fastest_plan(product, machine)
         return kernel_of(product, plan).with_attr(_SECONDS, seconds)

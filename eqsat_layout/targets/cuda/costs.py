@@ -15,9 +15,8 @@ from eqsat_layout.cost.model import RESULT, dtype_bytes
 from eqsat_layout.cost.vectorise import Heaviest, address_step, heaviest, padded_work
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
-from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
 from eqsat_layout.targets.cuda.kernels.product_model import ProductModel
-from eqsat_layout.targets.cuda.kernels.product_plan import legal_plans
+from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of, legal_plans
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.cuda.planned_products import planned_product
@@ -101,7 +100,7 @@ class CudaRoofline:
         padded = padded_work(computation, operands, results)
         dtypes = [buffer.dtype for buffer in computation.buffers]
         shape = planned_product(heavy, dtypes, op.results[0].dtype, padded)
-        arithmetic = None if shape is None else ARITHMETICS[shape.dtype]
+        arithmetic = None if shape is None else arithmetic_of(shape, self.machine)
         if shape is None or arithmetic is None or not (self.approx or arithmetic.is_exact):
             return None
         if shape not in self._known:

@@ -24,7 +24,7 @@ _FIRST: Final = 90
 """The first compute capability that has it."""
 _CONSTANTS: Final = "eqsat_layout.constants"
 """Attribute of a PrimFunc whose launch may overlap: names of parameters that no kernel writes."""
-_KERNEL: Final = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?\w+\(([^)]*)\) \{\n')
+_KERNEL: Final = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([\d, ]+\) )?\w+\(([^)]*)\) \{\n')
 _WAIT: Final = re.compile(r"^ *tvm_builtin_ptx_griddepcontrol_wait\(\);\n", re.MULTILINE)
 _RESTRICT: Final = " __restrict__"
 

@@ -117,7 +117,7 @@ class _Joiner:
         """Seconds of a call by itself; what is no product moves the scores at least."""
         product = self._product(call)
         if product is not None:
-            arithmetic = arithmetic_of(product)
+            arithmetic = arithmetic_of(product, self.machine)
             model = ProductModel(shape_of(product, arithmetic), arithmetic, self.machine)
             return model.seconds(plans_for(product, self.machine)[0])
         values = attention.values

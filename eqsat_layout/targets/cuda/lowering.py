@@ -16,10 +16,13 @@ from tvm import s_tir, tirx
 from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
 from eqsat_layout.targets.cuda.half_functions import half_functions
+from eqsat_layout.targets.cuda.launch_bounds import bounded
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
+from eqsat_layout.targets.gpu.kernels.whole_indices import whole_indices
 from eqsat_layout.targets.gpu.lowered import Lowered, device_part
 from eqsat_layout.targets.schedules.exact_values import reveal_arithmetic
+from eqsat_layout.tir.negated_dividends import dividends_that_count_up
 from eqsat_layout.tir.structural import nodes_of
 
 _INDEX_BITS: Final = 32
@@ -39,14 +42,19 @@ def lowered(functions: Mapping[str, Any], target: tvm.target.Target) -> Lowered:
     for name, func in functions.items():
         mod = _launches(name, func, both)
         host |= {str(var.name_hint): one for var, one in mod.functions_items() if str(var.name_hint) == name}
-        sources |= _sources(name, mod, both, constants_of(func))
+        made = _sources(name, mod, both, constants_of(func))
+        sources |= {kernel: bounded(text, func) for kernel, text in made.items()}
     return Lowered(host, sources)
 
 
 def _launches(name: str, func: Any, target: tvm.target.Target) -> tvm.IRModule:
     """A host function, and the kernels that it launches."""
     mod = tvm.IRModule({tvm.ir.GlobalVar(name): func.with_attr("global_symbol", name)})
-    passes = [tirx.transform.BindTarget(target), *_passes(is_scheduled=bool(nodes_of(func.body, s_tir.SBlock)))]
+    passes = [
+        tirx.transform.BindTarget(target),
+        whole_indices(),
+        *_passes(is_scheduled=bool(nodes_of(func.body, s_tir.SBlock))),
+    ]
     with target, tvm.transform.PassContext(config={"tirx.use_async_copy": True}):
         return tvm.transform.Sequential(passes)(mod)
 
@@ -54,10 +62,10 @@ def _launches(name: str, func: Any, target: tvm.target.Target) -> tvm.IRModule:
 def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target, constants: Collection[str]) -> dict[str, str]:
     device = device_part(mod, "cuda")
     last = [
-        reveal_arithmetic(),
         tirx.transform.BF16StorageLegalize(),
         tirx.transform.LowerWarpMemory(),
         tirx.transform.StmtSimplify(),
+        reveal_arithmetic(),  # nothing simplifies values from here on
         half_functions(),
         tirx.transform.LowerIntrin(),
         narrow_integers(_CONVERSIONS),
@@ -103,6 +111,7 @@ def _passes(*, is_scheduled: bool) -> Sequence[Any]:
     flat = [
         simplified,
         s_tir.transform.LowerOpaqueBlock(),
+        dividends_that_count_up(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(_INDEX_BITS),

@@ -14,7 +14,8 @@ class CudaMachine:
     """``flops``: per second on tensor cores, by the dtype of the operands (``tensorfloat32`` for tf32).
 
     ``registers``: of a multiprocessor. ``warpgroups``: four warps may multiply together (wgmma); the code is for that
-    generation only. ``launch_seconds``: between the ends of two kernels that do nothing.
+    generation only. ``launch_seconds``: between the ends of two kernels that do nothing. ``of_floats``: the arithmetic
+    that products of float32 are done by, "float32" or "tensorfloat32".
     """
 
     arch: str
@@ -27,3 +28,4 @@ class CudaMachine:
     flops: Mapping[str, float]
     launch_seconds: float
     warpgroups: bool = False
+    of_floats: str = "float32"

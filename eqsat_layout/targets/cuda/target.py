@@ -8,14 +8,16 @@ compiler is, and a plan for the host, which runs where a device is.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import tvm
 
 from eqsat_layout.cost.database import Snapshot
 from eqsat_layout.cost.fusion import Fusion
 from eqsat_layout.cost.model import CostModel
+from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.implementations.layouts import Candidate
 from eqsat_layout.notes import Notes
@@ -31,6 +33,9 @@ from eqsat_layout.targets.gpu.target import DeviceTarget
 from eqsat_layout.targets.registry import parsed
 from eqsat_layout.tir.computation import Computation
 
+_CUT: Final = "tensorfloat32"
+"""Of a target as a user gives it, and a key of TVM's: products of float32 keep 10 bits of each operand."""
+
 
 class CudaTarget(DeviceTarget):
     """A GPU of NVIDIA's."""
@@ -43,7 +48,8 @@ class CudaTarget(DeviceTarget):
     @cached_property
     def machine(self) -> CudaMachine:
         """What is known of the device."""
-        return machine_of(str(self.tvm.attrs["arch"]), str(self.tvm.attrs.get("model", "")))
+        found = machine_of(str(self.tvm.attrs["arch"]), str(self.tvm.attrs.get("model", "")))
+        return replace(found, of_floats=_CUT) if _CUT in self.tvm.keys else found
 
     @property
     def cache_bytes(self) -> int:
@@ -77,8 +83,13 @@ def make_target(given: Any, approx: bool) -> CudaTarget:
     """See :func:`eqsat_layout.targets.registry.target`. Where no ``arch`` is said, :data:`DEFAULT` is meant."""
     if isinstance(given, str) and given == CudaTarget.kind:
         given = {"kind": given}
-    if isinstance(given, Mapping) and "arch" not in given:
-        given = {**given, "arch": DEFAULT}
+    if isinstance(given, Mapping):
+        given = {"arch": DEFAULT, **given}
+        is_cut = given.pop(_CUT, False)
+        if not isinstance(is_cut, bool):
+            raise TargetError(f"{_CUT!r} of a CUDA target is true or false, not {is_cut!r}")
+        if is_cut:
+            given["keys"] = [*given.get("keys", ("cuda", "gpu")), _CUT]
     found = CudaTarget(parsed(given), approx=approx)
     _ = found.machine  # raises where there is no such one
     return found

@@ -18,6 +18,7 @@ from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int
 from eqsat_layout.targets.schedules.attempts import tried
 from eqsat_layout.targets.schedules.stages import ROOT, Stage, new_schedule, stage_of, stages_of
+from eqsat_layout.tir.negated_dividends import counting_up
 from eqsat_layout.tir.structural import substitute
 
 _FEW_STEPS = 16  # of a product, so few that LLVM writes them out and mixes them with what follows
@@ -62,7 +63,8 @@ def is_relaid(stage: Stage, epilogue: Stage) -> bool:
         return False
     ranges = {axis.var: tvm.ir.Range(0, axis.extent or 64) for axis in epilogue.axes}
     level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
-    return len(tvm.sym.detect_iter_map(first, ranges, check_level=level).indices) == len(first)
+    indices = list(map(counting_up, first))
+    return len(tvm.sym.detect_iter_map(indices, ranges, check_level=level).indices) == len(first)
 
 
 def with_epilogue(sch: Any, number: int, change: Callable[[Any], None]) -> tuple[Any, Stage] | None:

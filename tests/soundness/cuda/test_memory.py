@@ -263,3 +263,14 @@ def test_the_last_block_adds_what_all_have_made(simulator: Simulator, order: int
     sums, partial, ready = np.zeros(1, np.float32), np.zeros(5, np.float32), np.zeros(1, np.int32)
     simulator.launch("parts", [sums, partial, ready, x], (5,), (32,), order=order)
     assert sums[0] == x.sum()
+
+
+def test_memory_may_be_larger_than_its_elements() -> None:
+    """As where a plan gives memory to one tensor after another, and the sizes of their elements differ."""
+    source = 'extern "C" __global__ void one(long long* out) { out[0] = 7; }'
+    memory = np.zeros(12, "uint8")
+    Simulator(source).launch("one", [memory], [1], [1])
+    assert memory[:8].view("int64")[0] == 7
+    beyond = source.replace("out[0]", "out[1]")
+    with pytest.raises(KernelFault, match="8 bytes at byte 8 of global memory of 8 bytes"):
+        Simulator(beyond).launch("one", [memory], [1], [1])

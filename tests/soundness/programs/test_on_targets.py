@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from eqsat_layout.errors import TargetError
 from eqsat_layout.soundness.programs import trial
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.fuzzer import fuzz_programs, main
-from eqsat_layout.soundness.programs.on_targets import running
+from eqsat_layout.soundness.programs.generator import make_program
+from eqsat_layout.soundness.programs.on_targets import TargetPair, running
 from eqsat_layout.soundness.programs.outcomes import FAILED, SAME, ProgramFailure
 from eqsat_layout.soundness.programs.trial import check
+from eqsat_layout.validation.inputs import SPECIAL
 
 
 @pytest.mark.parametrize("target", ["cuda", {"kind": "opencl", "profile": "pocl"}, "llvm"])
@@ -53,3 +56,23 @@ def test_a_failure_says_how_to_see_it_again(capsys: pytest.CaptureFixture[str]) 
     assert failure.command.endswith("""fuzzer 7 --target '{"kind": "cuda", "arch": "sm_90"}'""")
     assert main(["2", "--target", '{"kind": "cuda", "arch": "sm_90"}']) == 0
     assert "seed 2: same" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("approx", [True, False])
+def test_kernels_that_need_not_be_exact_are_asked_for_no_special_numbers(
+    monkeypatch: pytest.MonkeyPatch, approx: bool
+) -> None:
+    """Also where the planner is offered nothing: kernels are what the target makes of it."""
+    asked: list[str] = []
+    made = TargetPair.cases
+
+    def cases(pair: TargetPair, seed: int, kinds: Sequence[str]) -> Any:
+        asked.extend(kinds)
+        return made(pair, seed, kinds)
+
+    monkeypatch.setattr(TargetPair, "cases", cases)
+    found = make_program(Choices.of_seed(2))
+    options = {**found.options, "candidates": False, "approx": approx}
+    monkeypatch.setattr(trial, "make_program", lambda _: replace(found, options=options))
+    assert check(Choices.of_seed(2), 2, target="cuda").kind == SAME
+    assert (SPECIAL in asked) is not approx

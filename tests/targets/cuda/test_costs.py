@@ -65,7 +65,7 @@ def planned(signature: Signature) -> Any:
 def test_the_planner_sees_the_product_that_the_build_makes(case: Any, dtype: str) -> None:
     signature = signature_of(case, dtype)
     product = product_of(signature.func)
-    assert planned(signature) == shape_of(product, arithmetic_of(product))
+    assert planned(signature) == shape_of(product, arithmetic_of(product, H100))
 
 
 def test_operands_of_two_dtypes_are_converted_by_threads() -> None:
@@ -77,13 +77,13 @@ def test_operands_of_two_dtypes_are_converted_by_threads() -> None:
         builder.emit_func_output(output)
     (signature,) = import_module(builder.get()).signatures.values()
     product = product_of(signature.func)
-    assert planned(signature) == shape_of(product, arithmetic_of(product))
+    assert planned(signature) == shape_of(product, arithmetic_of(product, H100))
 
 
 def test_a_product_costs_what_its_fastest_plan_does() -> None:
     signature = signature_of(CASES["channels last"], "float16")
     product = product_of(signature.func)
-    model = ProductModel(shape_of(product, arithmetic_of(product)), arithmetic_of(product), H100)
+    model = ProductModel(shape_of(product, arithmetic_of(product, H100)), arithmetic_of(product, H100), H100)
     fastest = model.seconds(plans_for(product, H100)[0])
     costs, formats = CudaRoofline(H100), signature.as_written
     assert costs.run(signature, *formats) == pytest.approx(fastest)

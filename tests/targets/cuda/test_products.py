@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -196,8 +197,8 @@ def test_machine_code_spills_nothing(arithmetic: str, arch: str) -> None:
     dtype = dtype_of(arithmetic)
     sums, result = ("int32", "int32") if dtype == "int8" else ("float32", dtype)
     product = product_of(conv((56, 56), 64, 64, (3, 3), pad=1)(dtype, sums, result))
-    tensorfloat32 = arithmetic == "tensorfloat32"
-    plans = [plan for plan in plans_for(product, H100, tensorfloat32=tensorfloat32) if plan.splits == 1]
+    machine = replace(H100, of_floats="tensorfloat32") if arithmetic == "tensorfloat32" else H100
+    plans = [plan for plan in plans_for(product, machine) if plan.splits == 1]
     widest = max(plans, key=lambda plan: (plan.registers, plan.stages))
     for plan in (plans[0], widest):
         (source,) = Kernels(kernel_of(product, plan), arch).sources.values()

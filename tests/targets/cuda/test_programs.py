@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compare import inputs_for, machine
 from programs import program
 from targets.cuda.simulating import CUDA, check, compiled, launches
 from targets.device_cases import (
@@ -167,3 +168,47 @@ def test_bytes_on_tensor_cores(approx: bool) -> None:
     """They are exact, so they may be always."""
     made = check(program(quantised, (1, 16, 9, 8), dtype="int8"), approx=approx)
     assert sum(".s32.s8.s8.s32" in source for source in made.sources.values()) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_function_less_itself_is_no_number_where_it_is_none(dtype: str) -> None:
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.tanh(x))
+        return builder.emit(op.subtract(y, y))
+
+    x = np.array([1, np.nan, -2, np.nan], dtype)
+    np.testing.assert_array_equal(simulated(compiled(program(body, (4,), dtype=dtype)))(x), [0, np.nan, 0, np.nan])
+
+
+def test_an_index_may_be_a_float() -> None:
+    """No compiler of C takes it as it is."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def gather(x: T.Buffer((8,), "float32"), i: T.Buffer((5,), "float32"), y: T.Buffer((5,), "float32")):  # type: ignore[no-untyped-def]
+        for axis in range(5):
+            with T.sblock("gather"):
+                v = T.axis.spatial(5, axis)
+                y[v] = x[i[v]]
+
+    builder = relax.BlockBuilder()
+    x, i = (relax.Var(name, relax.TensorType((size,), "float32")) for name, size in (("x", 8), ("i", 5)))
+    with builder.function("main", [x, i]):
+        with builder.dataflow():
+            called = relax.call_tir(
+                builder.add_func(gather, "gather"), (x, i), out_ty=relax.TensorType((5,), "float32")
+            )
+            output = builder.emit_output(called)
+        builder.emit_func_output(output)
+    values, places = np.arange(8, dtype="float32"), np.array([7, 0, 3, 3, 1], "float32")
+    np.testing.assert_array_equal(simulated(compiled(builder.get()))(values, places), [7, 0, 3, 3, 1])
+
+
+def test_networks_in_bfloat16() -> None:
+    """Products run on tensor cores, and results are as near as 8 bits of each operand let them be."""
+    mod = program(chain, SIZE)
+    program_of_halves = compiled(mod, precision="bfloat16")
+    x = inputs_for(mod["main"], 1)[0]
+    (expected,), (got,) = flat(machine(mod)["main"](x)), flat(simulated(program_of_halves, 2)(x.numpy()))
+    assert "bf16.bf16.f32" in "".join(program_of_halves.sources.values())
+    wide = expected.astype("float64")
+    assert 0 < np.linalg.norm(got - wide) / np.linalg.norm(wide) < 2e-2

@@ -168,4 +168,8 @@ def _driver() -> ModuleType:
         raise TargetError(_NO_BINDINGS) from error
     if not isinstance(driver, ModuleType):
         raise TargetError(_NO_BINDINGS)
+    try:
+        driver.cuInit(0)
+    except RuntimeError as error:  # what looks for the driver's library has found none
+        raise TargetError(f"CUDA programs need NVIDIA's driver here: {error}") from error
     return driver

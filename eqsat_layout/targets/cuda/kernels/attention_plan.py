@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Final
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS, UNIT, Arithmetic
+from eqsat_layout.targets.cuda.kernels.arithmetics import UNIT, Arithmetic
 from eqsat_layout.targets.cuda.kernels.attention import Attention
 from eqsat_layout.targets.cuda.kernels.fragments import ROWS, Part
 from eqsat_layout.targets.cuda.kernels.product_model import (
@@ -27,7 +27,7 @@ from eqsat_layout.targets.cuda.kernels.product_model import (
     RESERVED,
     dtype_of_flops,
 )
-from eqsat_layout.targets.cuda.kernels.product_plan import MOST_REGISTERS, OTHERS
+from eqsat_layout.targets.cuda.kernels.product_plan import MOST_REGISTERS, OTHERS, arithmetic_of
 from eqsat_layout.targets.cuda.kernels.sides import Side
 from eqsat_layout.targets.cuda.kernels.statements import LANES
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import waiting_words
@@ -61,12 +61,9 @@ class AttentionTiles:
     """What follows from a plan."""
 
     attention: Attention
+    arithmetic: Arithmetic
     sides: Sides
     plan: AttentionPlan
-
-    @property
-    def arithmetic(self) -> Arithmetic:
-        return ARITHMETICS[self.attention.dtype]
 
     @property
     def rows(self) -> int:
@@ -170,17 +167,18 @@ class AttentionTiles:
 
 def tiles_of(attention: Attention, machine: CudaMachine) -> list[AttentionTiles]:
     """All that fit the machine, the fastest by the model first; refused where none does."""
-    sides = sides_of(attention)
+    arithmetic = arithmetic_of(attention, machine)
+    sides = sides_of(attention, arithmetic)
     plans = itertools.starmap(AttentionPlan, itertools.product(_WARPS, _KEYS, _STAGES))
-    found = [tiles for plan in plans if (tiles := AttentionTiles(attention, sides, plan)).fits(machine)]
+    found = [tiles for plan in plans if (tiles := AttentionTiles(attention, arithmetic, sides, plan)).fits(machine)]
     if not found:
         raise Refused("a row's columns do not fit into registers")
     return sorted(found, key=lambda tiles: tiles.seconds(machine))
 
 
-def sides_of(attention: Attention) -> Sides:
+def sides_of(attention: Attention, arithmetic: Arithmetic) -> Sides:
     """All three operands."""
-    values, arithmetic, fixed = attention.values, ARITHMETICS[attention.dtype], attention.fixed
+    values, fixed = attention.values, attention.fixed
     return (
         Side(attention.query, values.rows, attention.head, arithmetic, fixed, is_left=True),
         Side(attention.key, values.steps, attention.head, arithmetic, fixed, is_left=False),

@@ -47,15 +47,15 @@ RESERVED: Final = 1024
 """Bytes of shared memory of a block that are not its own."""
 
 
-def plans_for(product: Product, machine: CudaMachine, *, tensorfloat32: bool = False) -> list[ProductPlan]:
-    """All legal ones, the fastest by the model first. ``tensorfloat32``: floats may be cut to so many bits."""
-    arithmetic = arithmetic_of(product, tensorfloat32=tensorfloat32)
+def plans_for(product: Product, machine: CudaMachine) -> list[ProductPlan]:
+    """All legal ones, the fastest by the model first."""
+    arithmetic = arithmetic_of(product, machine)
     return ranked_plans(shape_of(product, arithmetic), arithmetic, machine)
 
 
 def fastest_plan(product: Product, machine: CudaMachine) -> tuple[ProductPlan, float]:
     """The first of :func:`plans_for`, and its modelled seconds."""
-    arithmetic = arithmetic_of(product)
+    arithmetic = arithmetic_of(product, machine)
     shape = shape_of(product, arithmetic)
     model = ProductModel(shape, arithmetic, machine)
     timed = ((plan, model.seconds(plan)) for plan in legal_plans(shape, arithmetic, machine))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS, UNIT, Arithmetic
+from eqsat_layout.targets.cuda.kernels.attention import Attention
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import waiting_words
@@ -87,9 +88,9 @@ class ProductPlan:
         return ARITHMETICS[self.arithmetic]
 
 
-def arithmetic_of(product: Product | ProductShape, *, tensorfloat32: bool = False) -> Arithmetic:
-    """``tensorfloat32``: floats may be cut to so many bits."""
-    return ARITHMETICS["tensorfloat32" if product.dtype == "float32" and tensorfloat32 else product.dtype]
+def arithmetic_of(product: Product | ProductShape | Attention, machine: CudaMachine) -> Arithmetic:
+    """Floats may be cut to fewer bits where the machine is asked for that."""
+    return ARITHMETICS[machine.of_floats if product.dtype == "float32" else product.dtype]
 
 
 def legal_plans(product: ProductShape, arithmetic: Arithmetic, machine: CudaMachine) -> Iterator[ProductPlan]:

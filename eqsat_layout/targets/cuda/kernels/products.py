@@ -22,6 +22,7 @@ from eqsat_layout.targets.cuda.kernels.statements import number
 from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
+from eqsat_layout.tir.negated_dividends import counting_up
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
 FEW: Final = 32
@@ -134,7 +135,7 @@ def _over_axes_of(follower: Nest, nest: Nest, factors: Factors, func: Any) -> tu
     sizes = [[as_int(axis.extent) for axis in one.spatial] for one in (follower, nest)]
     if None in sizes[0] or math.prod(one or 0 for one in sizes[0]) != math.prod(one or 0 for one in sizes[1]):
         raise Refused("what follows does not read each sum once")
-    moving = [index for index, extent in zip(indices, sizes[1], strict=True) if extent != 1]
+    moving = [counting_up(index) for index, extent in zip(indices, sizes[1], strict=True) if extent != 1]
     ranges = {axis.var: tvm.ir.Range(0, axis.extent) for axis in follower.spatial}
     level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
     if len(tvm.sym.detect_iter_map(moving, ranges, check_level=level).indices) != len(moving):

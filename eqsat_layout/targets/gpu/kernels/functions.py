@@ -23,6 +23,7 @@ from eqsat_layout.targets.gpu.kernels.work_groups import USUAL, WorkGroups
 from eqsat_layout.targets.gpu.kernels.work_items import kernel_of
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
+from eqsat_layout.tir.negated_dividends import counting_up
 
 Suited: TypeAlias = Callable[[Any, list[Nest]], tuple[Any, list[Nest]]]
 """A PrimFunc and its nests as a device can compute them; the PrimFunc's parameters may be others then."""
@@ -77,7 +78,8 @@ def _is_read_once(nest: Nest, buffer: Any) -> bool:
         return False
     ranges = {axis.var: tvm.ir.Range(0, axis.extent) for axis in nest.spatial}
     level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
-    return len(tvm.sym.detect_iter_map(first, ranges, check_level=level).indices) == len(first)
+    indices = list(map(counting_up, first))
+    return len(tvm.sym.detect_iter_map(indices, ranges, check_level=level).indices) == len(first)
 
 
 def _elements(buffer: Any) -> int | None:

@@ -19,9 +19,11 @@ from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.kernels.vectors import LANES
+from eqsat_layout.targets.gpu.kernels.whole_indices import whole_indices
 from eqsat_layout.targets.gpu.lowered import Lowered, split_by_kind
 from eqsat_layout.targets.opencl.kernels import half
 from eqsat_layout.targets.schedules.exact_values import reveal_arithmetic
+from eqsat_layout.tir.negated_dividends import dividends_that_count_up
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
 _STORE: Final = "tirx.texture2d_store"
@@ -102,10 +104,12 @@ def with_host(target: tvm.target.Target) -> tvm.target.Target:
 def _passes(target: tvm.target.Target) -> list[Any]:
     return [
         tirx.transform.BindTarget(target),
+        whole_indices(),
         TextureFlatten(),
         _typed_stores(),
         s_tir.transform.StmtSimplify(),
         s_tir.transform.LowerOpaqueBlock(),
+        dividends_that_count_up(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(_INDEX_BITS),
