@@ -56,7 +56,7 @@ def plan(source: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
     mod, options = as_module(source, options)
     with collector_paused():
         choice = choose(mod, target_of(target, approx=options.get("approx", True)), options)
-    return summarise(lambda: choice.module, choice.regions, choice.search)
+    return summarise(choice)
 
 
 @one_at_a_time

@@ -17,16 +17,18 @@ from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.graph.steps import Convert, Run
 from eqsat_layout.implementations.algorithms import ALGORITHMS, convolution_of
+from eqsat_layout.planning.built import Built
 from eqsat_layout.planning.search import Search
 from eqsat_layout.report.changes import AS_WRITTEN, GONE, Change, joined
 from eqsat_layout.report.html.after import StepFacts, StepReason, picture_after
 from eqsat_layout.report.html.before import picture_before
 from eqsat_layout.report.html.picture import Picture, PictureWay
 from eqsat_layout.report.layout_names import LayoutNames
-from eqsat_layout.report.records import Refusal
+from eqsat_layout.report.records import Kernel, Refusal
 from eqsat_layout.tir.sized import sized
 
 _SHOWN_WAYS = 8
+LAYOUT_TRANSFORM = "layout transform"
 AT_RUN_TIME = "its sizes are known at run time only"
 _NUMBER = re.compile(r"^f\d+_")
 """What the functions of an algorithm's graph are told apart by."""
@@ -65,8 +67,45 @@ class Teller:
         """What the plan of ``regions`` changes, and what it keeps."""
         return joined(change for region in regions for change in self._changes(region))
 
-    def pictures(self, regions: Sequence[Region]) -> tuple[list[Picture], list[Picture]]:
+    def kernels(self, built: Built) -> Iterator[Kernel]:
+        """What the build makes of the plan."""
+        regions = built.choice.regions
+        ops = [self._ops(region) for region in regions]
+        costs = [r.reasons.costs() if r.is_taken else self._written_costs(r) for r in regions]
+        for kernel in built.kernels:
+            own = [(number, part) for number, part in kernel.parts if part in ops[number]]
+            if own:
+                cost = sum(costs[number].get(part, 0.0) for number, part in own)
+                names, tensors = zip(*(ops[number][part] for number, part in own), strict=True)
+                function = regions[own[0][0]].graph.function
+                yield Kernel(function, kernel.name, names, tensors, cost, cost * kernel.saved)
+
+    def _ops(self, region: Region) -> dict[int, tuple[str, str]]:
+        """What is run of a region, by its steps or, where these are not taken, by its nodes: the op and its tensor."""
+        nodes = region.graph.nodes
+        if not region.is_taken:
+            return {i: (self.op_name(n.signature), n.label) for i, n in enumerate(nodes) if n.kind == "op"}
+        return {
+            step.store: (
+                self.op_name(step.signature) if isinstance(step, Run) else LAYOUT_TRANSFORM,
+                nodes[owner].label if (owner := region.owners[step.store]) >= 0 else "",
+            )
+            for step in region.steps.steps
+            if isinstance(step, Run | Convert)
+        }
+
+    def _written_costs(self, region: Region) -> dict[int, float]:
+        """Of the ops as they are written, by their nodes."""
+        signatures = self.search.program.signatures
+        return {
+            i: run_cost(signatures[n.signature], self.search.costs, region.input_fusion.fused(i, n.inputs))
+            for i, n in enumerate(region.graph.nodes)
+            if n.kind == "op" and not signatures[n.signature].parts
+        }
+
+    def pictures(self, built: Built) -> tuple[list[Picture], list[Picture]]:
         """Before and after."""
+        regions = built.choice.regions
         before, after = [], []
         program, costs = self.search.program, self.search.costs
         for region, title in zip(regions, self.titles([r.graph for r in regions]), strict=True):
@@ -75,7 +114,7 @@ class Teller:
             if region.is_taken:
                 facts = StepFacts(
                     costs=region.reasons.costs(),
-                    kernels=region.reasons.kernels(),
+                    kernels=built.last_parts(region),
                     reasons=dict(self._reasons(region)),
                     bindings=region.bindings,
                     owners=region.owners,
@@ -144,11 +183,7 @@ class Teller:
 
     def _changes(self, region: Region) -> Iterator[Change]:
         graph, signatures = region.graph, self.search.program.signatures
-        written = {
-            i: run_cost(signatures[n.signature], self.search.costs, region.input_fusion.fused(i, n.inputs))
-            for i, n in enumerate(graph.nodes)
-            if n.kind == "op" and not signatures[n.signature].parts
-        }
+        written = self._written_costs(region)
         if not region.is_taken:
             yield from (self._kept(graph, i, cost) for i, cost in written.items())
             return
@@ -177,7 +212,7 @@ class Teller:
                 graph.nodes[region.owners[copy.store]].label for copy in copies
             ]
             was, now = f"{len(region.input_rewrites):,}", f"{len(copies):,}"
-            yield Change("layout transforms", was, now, max(moved, 0.0), after, tuple(names))
+            yield Change(f"{LAYOUT_TRANSFORM}s", was, now, max(moved, 0.0), after, tuple(names))
 
     def _kept(self, graph: Graph, i: int, cost: float) -> Change:
         signatures = self.search.program.signatures

@@ -109,6 +109,10 @@ class CpuTarget(Target):
         """TVM's groups, and nests of several whose working set stays in the L2 cache."""
         return join_calls(mod, self.machine, notes, self._build)
 
+    def kernels(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
+        """The same; none of them is built meanwhile."""
+        return join_calls(mod, self.machine, notes)
+
     def schedule(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         """Tiled, in vectors, parallel; kernels that are joined are scheduled already."""
         return schedule_module(mod, self.machine, notes)
