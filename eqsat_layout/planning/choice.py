@@ -16,6 +16,7 @@ from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import Graph
 from eqsat_layout.passes.evaluate import evaluate
 from eqsat_layout.passes.marks import marked
+from eqsat_layout.planning.built import Built, Marked
 from eqsat_layout.planning.search import Search
 from eqsat_layout.system.turns import one_at_a_time
 
@@ -45,9 +46,13 @@ class Choice:
         with self.search.clock.stage("emit"):
             return self._placed(self._emitted(as_tir=True))
 
-    def marked_module(self) -> tuple[Any, dict[str, tuple[Graph, int]]]:
-        """The same with marks, and what these stand for: a graph, and a store of the steps that are taken for it, or
-        else a node."""
+    @cached_property
+    def built(self) -> Built:
+        """What the build makes one kernel of."""
+        search = self.search
+        return Built(self.regions, search.program.signatures, search.costs, search.target, self._marked_module)
+
+    def _marked_module(self) -> Marked:
         nodes = {
             node.var: (region.graph, i)
             for region in self.regions

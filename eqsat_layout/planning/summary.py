@@ -66,12 +66,13 @@ def _kept_back(teller: Teller) -> Iterator[str]:
         yield f"{op}: {', '.join(algorithms)} not offered, because sizes are known at run time only"
 
 
-def _gained_nothing(regions: Sequence[Region], search: Search, teller: Teller, said: Sequence[str]) -> Iterator[str]:
+def _gained_nothing(built: Built, search: Search, teller: Teller, said: Sequence[str]) -> Iterator[str]:
     """The rules of the user's that were applied without a trace in what is run, but for those that ``said`` speaks of
     already. Where an op is gone, a rule may be why, and nothing is said."""
     rules = [rule for rule in users_rules(search.commands) if not any(rule.label in note for note in said)]
-    if not rules or any(change.now == GONE for change in teller.changes(regions)):
+    if not rules or any(change.now == GONE for change in teller.changes(built)):
         return
+    regions = built.regions
     behind = {label for region in regions if region.is_taken for one in region.reasons.choices for label in one.rules}
     for rule in rules:
         matched = any(rule.key not in region.saturated.experience.unmatched for region in regions)
@@ -81,13 +82,13 @@ def _gained_nothing(regions: Sequence[Region], search: Search, teller: Teller, s
 
 def summarise(choice: Choice) -> Plan:
     """The plan that was chosen."""
-    regions, search, built = choice.regions, choice.search, Built(choice)
+    regions, search, built = choice.regions, choice.search, choice.built
     program, costs, teller = search.program, search.costs, Teller(search)
     notes = [*program.notes, *_assumed_sizes(program, search.assumed), *_kept_back(teller)]
     written = [_written_cost(region, program, costs) for region in regions]
     for region, cost in zip(regions, written, strict=True):
         notes += [*region.saturated.notes, *_desires(region, cost)]
-    notes += _gained_nothing(regions, search, teller, notes)
+    notes += _gained_nothing(built, search, teller, notes)
     return Plan(
         make_module=lambda: choice.module,
         cost=sum(r.cost for r in regions),
@@ -109,7 +110,7 @@ def summarise(choice: Choice) -> Plan:
         notes=tuple(dict.fromkeys(notes)),
         changed=any(r.is_taken for r in regions),
         refusals=lambda: (*_refusals(regions, teller), *teller.not_offered()),
-        told_changes=lambda: teller.changes(regions),
+        told_changes=lambda: teller.changes(built),
         told_kernels=lambda: tuple(teller.kernels(built)),
         explained=lambda plan: _explanation(regions, program, teller, plan),
         page=lambda title, plan: _page(title, plan, built, teller),

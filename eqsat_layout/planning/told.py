@@ -63,22 +63,19 @@ class Teller:
         name = self.search.program.signatures[key].name.removeprefix("relax.")
         return _NUMBER.sub("", name) if key in self.algorithms else name
 
-    def changes(self, regions: Sequence[Region]) -> tuple[Change, ...]:
-        """What the plan of ``regions`` changes, and what it keeps."""
-        return joined(change for region in regions for change in self._changes(region))
+    def changes(self, built: Built) -> tuple[Change, ...]:
+        """What the plan changes, and what it keeps."""
+        return joined(change for region in built.regions for change in self._changes(region, built.written_costs(region)))
 
     def kernels(self, built: Built) -> Iterator[Kernel]:
         """What the build makes of the plan."""
-        regions = built.choice.regions
-        ops = [self._ops(region) for region in regions]
-        costs = [r.reasons.costs() if r.is_taken else self._written_costs(r) for r in regions]
+        ops = [self._ops(region) for region in built.regions]
         for kernel in built.kernels:
             own = [(number, part) for number, part in kernel.parts if part in ops[number]]
             if own:
-                cost = sum(costs[number].get(part, 0.0) for number, part in own)
                 names, tensors = zip(*(ops[number][part] for number, part in own), strict=True)
-                function = regions[own[0][0]].graph.function
-                yield Kernel(function, kernel.name, names, tensors, cost, cost * kernel.saved)
+                function = built.regions[own[0][0]].graph.function
+                yield Kernel(function, kernel.name, names, tensors, kernel.cost, kernel.saved)
 
     def _ops(self, region: Region) -> dict[int, tuple[str, str]]:
         """What is run of a region, by its steps or, where these are not taken, by its nodes: the op and its tensor."""
@@ -94,18 +91,9 @@ class Teller:
             if isinstance(step, Run | Convert)
         }
 
-    def _written_costs(self, region: Region) -> dict[int, float]:
-        """Of the ops as they are written, by their nodes."""
-        signatures = self.search.program.signatures
-        return {
-            i: run_cost(signatures[n.signature], self.search.costs, region.input_fusion.fused(i, n.inputs))
-            for i, n in enumerate(region.graph.nodes)
-            if n.kind == "op" and not signatures[n.signature].parts
-        }
-
     def pictures(self, built: Built) -> tuple[list[Picture], list[Picture]]:
         """Before and after."""
-        regions = built.choice.regions
+        regions = built.regions
         before, after = [], []
         program, costs = self.search.program, self.search.costs
         for region, title in zip(regions, self.titles([r.graph for r in regions]), strict=True):
@@ -181,9 +169,8 @@ class Teller:
             )
             yield Refusal(signature.name, "", None, reason, algorithm.name)
 
-    def _changes(self, region: Region) -> Iterator[Change]:
+    def _changes(self, region: Region, written: Mapping[int, float]) -> Iterator[Change]:
         graph, signatures = region.graph, self.search.program.signatures
-        written = self._written_costs(region)
         if not region.is_taken:
             yield from (self._kept(graph, i, cost) for i, cost in written.items())
             return
