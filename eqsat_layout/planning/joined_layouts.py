@@ -65,7 +65,8 @@ class _Neighbours:
 
     def joined(self) -> Region | None:
         """The region in layouts in which more of them may be joined; ``None`` where nothing speaks for such."""
-        apart = [pair for pair in self._pairs() if not all(self._joins(self._chosen[t]) for t in (pair.first, pair.last))]
+        chosen = self._chosen
+        apart = [p for p in self._pairs() if not (self._joins(chosen[p.first]) and self._joins(chosen[p.last]))]
         if not apart:
             return None
         region, problem = self.region, self.region.selection.problem
@@ -89,20 +90,21 @@ class _Neighbours:
         for tensor, node in self._makers.items():
             read = [tensors[i] for i in node.inputs] if tensor in self._chosen else []
             for operand, source in enumerate(read):
-                first = self._anchor(source) if users[source] == {tensor} else None
-                if first in self._chosen and (source, tensor) not in self.region.selection.fusion.edges:
+                first = self._anchor(source) if users[source] == {tensor} and source != tensor else None
+                if first is not None and first in self._chosen:
                     yield _Pair(first, tensor, operand)
 
     def _anchor(self, tensor: int) -> int | None:
         """What the contraction makes whose kernel goes on to ``tensor``."""
         tensors, edges = self.region.selection.tensors.of_node, self.region.selection.fusion.edges
-        while (node := self._makers.get(tensor)) is not None:
-            if self._is_contraction(node):
-                return tensor
-            (before, *others) = {tensors[i] for i in node.inputs if (tensors[i], tensor) in edges} or {-1}
-            if others:
+        for _ in self._makers:
+            node = self._makers.get(tensor)
+            if node is None or self._is_contraction(node):
+                return None if node is None else tensor
+            before = {tensors[i] for i in node.inputs if (tensors[i], tensor) in edges}
+            if len(before) != 1:
                 return None
-            tensor = before
+            (tensor,) = before
         return None
 
     @cached_property
@@ -139,7 +141,9 @@ class _Neighbours:
     def _joins(self, variant: str) -> bool:
         names = self.region.saturated.names
         own = names.variants[variant]
-        return self._may_join(own.signature, [names.formats.get(f) for f in own.operands], names.formats.get(own.result))
+        return self._may_join(
+            own.signature, [names.formats.get(f) for f in own.operands], names.formats.get(own.result)
+        )
 
     def _may_join(self, signature: str, operands: Sequence[Format | None], result: Format | None) -> bool:
         return self.search.target.joins(self.search.program.signatures[signature], operands, [result])

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.extract.baseline import run_cost
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.graph.steps import Convert, Run
@@ -65,7 +64,9 @@ class Teller:
 
     def changes(self, built: Built) -> tuple[Change, ...]:
         """What the plan changes, and what it keeps."""
-        return joined(change for region in built.regions for change in self._changes(region, built.written_costs(region)))
+        return joined(
+            change for region in built.regions for change in self._changes(region, built.written_costs(region))
+        )
 
     def kernels(self, built: Built) -> Iterator[Kernel]:
         """What the build makes of the plan."""

@@ -60,7 +60,7 @@ class ChosenOp:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All reasons of one plan; ``str()`` is text. ``kernels`` are those that the build makes, ``cost`` is the plan's."""
+    """All reasons of one plan of this ``cost``; ``str()`` is text. ``kernels`` are those that the build makes."""
 
     transforms: tuple[StayingTransform, ...]
     choices: tuple[ChosenOp, ...]
