@@ -59,7 +59,8 @@ def fuse_ops(mod: tvm.IRModule) -> tvm.IRModule:
 def kernels_of(joined: tvm.IRModule, mod: tvm.IRModule) -> list[JoinedCalls]:
     """The kernels of a module ``joined`` from a marked one, in their order.
 
-    A call that only puts together what others write where it belongs is part of the last kernel that does.
+    A call that only puts together what others write where it belongs is part of the last kernel that does. One that
+    gives the same bytes another shape is none: builds don't run it.
     """
     values = {str(var.name): (var, value) for function in _functions(mod) for var, value in _bindings(function)}
     reads = {mark: _marks_in(value) for mark, (_, value) in values.items()}
@@ -81,6 +82,7 @@ def kernels_of(joined: tvm.IRModule, mod: tvm.IRModule) -> list[JoinedCalls]:
     return [
         JoinedCalls(callee, _slice([mark, *(w for w, part in last.items() if part == mark)], reads, there), saved)
         for mark, _, callee, saved in kernels
+        if not relax.analysis.has_reshape_pattern(joined[callee])
     ]
 
 

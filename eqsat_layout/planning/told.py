@@ -89,7 +89,7 @@ class Teller:
                 nodes[owner].label if (owner := region.owners[step.store]) >= 0 else "",
             )
             for step in region.steps.steps
-            if isinstance(step, Run | Convert)
+            if isinstance(step, Run) or (isinstance(step, Convert) and not step.is_free)
         }
 
     def pictures(self, built: Built) -> tuple[list[Picture], list[Picture]]:

@@ -29,8 +29,8 @@ __all__ = ["Build", "join_calls", "schedule_module"]
 def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes, build: Build | None = None) -> tvm.IRModule:
     """TVM's groups first, then nests of several of them whose working set stays in the L2 cache.
 
-    ``build``, if any, makes those groups that stay as they are while the others are looked at. Kernels write their parts
-    of a concat in place, but for those that may use the matrix unit: it is told where rows lie.
+    ``build``, if any, makes those groups that stay as they are while the others are looked at. Kernels write their
+    parts of a concat in place, but for those that may use the matrix unit: it is told where rows lie.
     """
     if not machine.is_exact:
         mod = without_denormals(mod)
