@@ -19,7 +19,9 @@ from eqsat_layout.passes.all_calls import is_tir_call
 SAVED: Final = "eqsat_layout.saved"
 """The attribute of a PrimFunc that was made of several: the share of their time that it saves, as the target thinks."""
 
-_MARK: Final = "mark."
+_MARK: Final = "mark_"
+_END: Final = "_of_a_call"
+"""TVM gives a name that ends in a number another one where it emits."""
 
 _Change = Callable[[Any, Any], tuple[str, Any]]
 """From a variable and its value to the name that it has from now on, and the value."""
@@ -40,7 +42,7 @@ def marked(mod: tvm.IRModule) -> tuple[tvm.IRModule, dict[str, Any]]:
     known: dict[str, Any] = {}
 
     def mark(var: Any, value: Any) -> tuple[str, Any]:
-        name = f"{_MARK}{len(known)}"
+        name = f"{_MARK}{len(known)}{_END}"
         known[name] = var
         return name, value
 
@@ -112,7 +114,7 @@ def _is_same_type(one: Any, other: Any) -> bool:
 
 
 def _number(mark: str) -> int:
-    return int(mark.removeprefix(_MARK))
+    return int(mark.removeprefix(_MARK).removesuffix(_END))
 
 
 def _is_marked(var: Any) -> bool:
