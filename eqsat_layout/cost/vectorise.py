@@ -215,6 +215,27 @@ def slides(read: Access, variable: int) -> bool:
     return any(isinstance(index, Affine) and len(index.iters) > 1 and variable in index.iters for index in read.indices)
 
 
+def slides_along_vectors(
+    computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]
+) -> bool:
+    """Some window of a contraction moves along what is contiguous, in an operand or the result, as far as their formats
+    are known: vectors at a border are partly in the padding."""
+    formats = dict(zip(computation.operands, operands, strict=True))
+    formats |= dict(zip(computation.results, results, strict=True))
+    for block in computation.blocks if computation.is_contraction else ():
+        written = _format_of(computation, block.writes[0], formats) if len(block.stores) == 1 else None
+        step = None if written is None else _lane_step(block, block.writes[0], written)
+        for read in block.reads:
+            if step is not None and slides(read, step[0]):
+                return True
+            fmt = _format_of(computation, read, formats)
+            digits = [] if fmt is None else [d for d in fmt.index_map.flat_digits if d.extent != 1]
+            index = read.indices[digits[-1].axis] if digits else None
+            if isinstance(index, Affine) and sum(block.extents[i] != 1 for i in index.iters) > 1:
+                return True
+    return False
+
+
 def _steps_near(block: Block, read: Access, fmt: Format) -> bool:
     """The innermost step of the reduction that moves ``read`` moves it by little."""
     moved = [

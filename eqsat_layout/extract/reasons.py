@@ -7,7 +7,7 @@ how it came to its formats, and what each step costs.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -115,48 +115,6 @@ class Reasons:
                         fmt = names.formats.get(variant.result)
                         found[key] = Way(variant.signature, fmt, variant.origin, node.cost)
         return sorted(found.values(), key=lambda way: way.cost)
-
-    def kernels(self) -> dict[int, int]:
-        """The stores of ops and of copies by the way, each with the store of the last op of the same kernel."""
-        last: dict[int, int] = {}
-        tensors = {
-            step.store: frozenset(t for t, _ in self._selection.stores[place[0]][place[1]])
-            for step in self._steps.steps
-            if isinstance(step, Run) and (place := self._places[step.store])
-        }
-        users: dict[int, list[Step]] = {}
-        for step in self._steps.steps:
-            for source in () if isinstance(step, Convert) and step.is_free else step.sources:
-                users.setdefault(self._behind_free(source), []).append(step)
-        for step in reversed(self._steps.steps):
-            own = users.get(step.store, [])
-            joined = {last[user.store] for user in own if user.store in last}
-            alone = len(joined) == 1 and all(user.store in last for user in own)
-            if isinstance(step, Run):
-                fused = alone and all(self._is_fused(step.store, user, tensors) for user in own)
-                last[step.store] = joined.pop() if fused else step.store
-            elif isinstance(step, Convert) and self._is_absorbed(self._places[step.store]):
-                maker = self._made.get(step.source)
-                is_from = alone and len(own) == 1 and self._places[own[0].store] == self._places[step.store]
-                if is_from:
-                    last[step.store] = joined.pop()
-                elif isinstance(maker, Run):
-                    last[step.store] = maker.store
-        return last
-
-    def _behind_free(self, store: int) -> int:
-        """What is used where ``store`` is, copies that cost nothing looked through."""
-        step = self._made.get(store)
-        while isinstance(step, Convert) and step.is_free:
-            store, step = step.source, self._made.get(step.source)
-        return store
-
-    def _is_fused(self, store: int, user: Step, tensors: Mapping[int, frozenset[int]]) -> bool:
-        """The value of ``store`` stays in registers on its way to ``user``."""
-        if not isinstance(user, Run):
-            return self._places[user.store] == self._places[store]  # a copy by the way, of its result
-        edges = self._selection.fusion.edges
-        return any((own, other) in edges for own in tensors[store] for other in tensors[user.store])
 
     def _from_outside(self, step: Run) -> tuple[int, ...]:
         """The operands that no op makes: constants, and what comes from parameters."""

@@ -25,7 +25,10 @@ IMPROVEMENT: Final = 1e-9
 
 @dataclass(frozen=True)
 class Region:
-    """One region, planned. ``input_fusion``: what becomes one kernel of the input as it was written."""
+    """One region, planned. ``input_fusion``: what becomes one kernel of the input as it was written.
+
+    ``is_joined``: the plan is not the cheapest of ops one by one, but cheaper as the target joins them.
+    """
 
     graph: Graph
     saturated: Saturated
@@ -37,11 +40,12 @@ class Region:
     input_rewrites: list[Rewrite]
     input_fusion: Fusion
     annotated: bool
+    is_joined: bool = False
 
     @property
     def is_taken(self) -> bool:
         """The plan replaces the input: it is cheaper, or annotations ask for layouts that the input does not have."""
-        return self.annotated or self.solution.cost < self.input_cost * (1 - IMPROVEMENT)
+        return self.annotated or self.is_joined or self.solution.cost < self.input_cost * (1 - IMPROVEMENT)
 
     @cached_property
     def reasons(self) -> Reasons:

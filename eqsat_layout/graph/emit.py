@@ -39,10 +39,12 @@ def emit_module(
     evaluate: Evaluate,
     *,
     as_tir: bool = False,
+    bound: dict[Any, tuple[Graph, int]] | None = None,
 ) -> Any:
     """``mod`` with the bindings of each region replaced by its steps; ``evaluate`` runs ops over constants.
 
     ``as_tir``: every op whose TIR is known as a ``call_tir`` of it, for a build; else as a Relax op where one says it.
+    ``bound`` is told of every variable that is bound: its region, and the store of the step that makes it.
     """
     result = mod.clone()
     funcs = _PrimFuncs(result, signatures, as_tir)
@@ -52,7 +54,7 @@ def emit_module(
     for name, own in by_function.items():
         funcs.prepare([s for _, s in own])
         global_var = result.get_global_var(name)
-        result.update_func(global_var, _rebuilt(result[global_var], own, signatures, funcs, evaluate))
+        result.update_func(global_var, _rebuilt(result[global_var], own, signatures, funcs, evaluate, bound))
     return result
 
 
@@ -62,6 +64,7 @@ def _rebuilt(
     signatures: Mapping[str, Signature],
     funcs: _PrimFuncs,
     evaluate: Evaluate,
+    bound: dict[Any, tuple[Graph, int]] | None,
 ) -> Any:
     builder = relax.BlockBuilder()
     builder.begin_scope(list(function.params))
@@ -75,7 +78,10 @@ def _rebuilt(
         end = 0
         for (low, high), i in own:
             new += bindings[end:low]
-            new += _RegionEmitter(*regions[i], signatures, funcs, constants, builder).bindings()
+            emitter = _RegionEmitter(*regions[i], signatures, funcs, constants, builder)
+            new += emitter.bindings()
+            if bound is not None:
+                bound.update((var, (regions[i][0], store)) for var, store in emitter.stores.items())
             end = high
         blocks[position] = relax.DataflowBlock(new + bindings[end:])
     builder.end_scope()
@@ -198,6 +204,7 @@ class _RegionEmitter:
         self._device = ordinary_device(node.var.ty for node in graph.nodes if node.var is not None)
         self._values: dict[int, Any] = {}
         self._bindings: list[Any] = []
+        self.stores: dict[Any, int] = {}
 
     def bindings(self) -> list[Any]:
         for step in self._steps.steps:
@@ -224,6 +231,7 @@ class _RegionEmitter:
         if node is not None:
             self._bindings.append(relax.VarBinding(self._graph.nodes[node].var, expr))
             self._values[store] = self._graph.nodes[node].var
+            self.stores[self._values[store]] = store
         else:
             self._values[store] = self._bind_new(store, expr)
 
@@ -241,6 +249,7 @@ class _RegionEmitter:
         name = self._graph.nodes[node].label if node >= 0 else "relaid"
         var = relax.DataflowVar(name, expr.ty)
         self._bindings.append(relax.VarBinding(var, expr))
+        self.stores[var] = store
         return var
 
     def _operand(self, operand: Operand) -> Any:

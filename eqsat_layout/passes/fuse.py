@@ -13,6 +13,7 @@ from tvm import relax, s_tir, tirx
 
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.notes import Notes, said_by
+from eqsat_layout.passes.marks import fuse_ops
 
 GROUP: Final = "Primitive"
 """What TVM marks a group with that is to become one PrimFunc."""
@@ -43,7 +44,7 @@ def fuse(
     for one in (
         passes.AnnotateTIROpPattern(),
         annotated,
-        passes.FuseOps(),
+        fuse_ops,
         grouped,
     ):
         mod = mod if one is None else one(mod)

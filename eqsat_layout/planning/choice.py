@@ -13,7 +13,10 @@ from typing import Any
 
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.emit import emit_module
+from eqsat_layout.graph.graph import Graph
 from eqsat_layout.passes.evaluate import evaluate
+from eqsat_layout.passes.marks import marked
+from eqsat_layout.planning.built import Built, Marked
 from eqsat_layout.planning.search import Search
 from eqsat_layout.system.turns import one_at_a_time
 
@@ -36,18 +39,40 @@ class Choice:
     def module(self) -> Any:
         """The module, with Relax ops where they say what is chosen; ``mod`` itself where nothing is taken."""
         with self.search.clock.stage("emit"):
-            return self._emitted(as_tir=False)
+            return self._placed(self._emitted(as_tir=False))
 
     def tir_module(self) -> Any:
         """The module with a ``call_tir`` for every op whose TIR is known."""
         with self.search.clock.stage("emit"):
-            return self._emitted(as_tir=True)
+            return self._placed(self._emitted(as_tir=True))
+
+    @cached_property
+    def built(self) -> Built:
+        """What the build makes one kernel of."""
+        search = self.search
+        return Built(self.regions, search.program.signatures, search.costs, search.target, self._marked_module)
+
+    def _marked_module(self) -> Marked:
+        nodes = {
+            node.var: (region.graph, i)
+            for region in self.regions
+            if not region.is_taken
+            for i, node in enumerate(region.graph.nodes)
+            if node.var is not None
+        }
+        stores: dict[Any, tuple[Graph, int]] = {}
+        emitted, marks = marked(self._emitted(as_tir=True, bound=stores))
+        known = nodes | stores
+        return self._placed(emitted), {mark: known[var] for mark, var in marks.items() if var in known}
 
     @one_at_a_time
-    def _emitted(self, as_tir: bool) -> Any:
+    def _emitted(self, as_tir: bool, bound: dict[Any, tuple[Graph, int]] | None = None) -> Any:
         if not self.taken:
             return self.mod
         steps = [(region.graph, region.steps) for region in self.taken]
-        return self.search.target.place(
-            emit_module(self.snapshot, steps, self.search.program.signatures, evaluate, as_tir=as_tir)
-        )
+        signatures = self.search.program.signatures
+        return emit_module(self.snapshot, steps, signatures, evaluate, as_tir=as_tir, bound=bound)
+
+    @one_at_a_time
+    def _placed(self, mod: Any) -> Any:
+        return self.search.target.place(mod) if self.taken else mod

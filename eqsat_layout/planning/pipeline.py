@@ -22,6 +22,7 @@ from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Program
 from eqsat_layout.planning.choice import Choice
 from eqsat_layout.planning.given import as_module
+from eqsat_layout.planning.joined_layouts import with_joins
 from eqsat_layout.planning.options import Options, with_options_in_help
 from eqsat_layout.planning.search import check_module, plan_regions, search_of
 from eqsat_layout.planning.summary import summarise
@@ -57,7 +58,7 @@ def plan(source: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
     mod, options = as_module(source, options)
     with collector_paused():
         choice = choose(mod, target_of(target, approx=options.get("approx", True)), options)
-    return summarise(lambda: choice.module, choice.regions, choice.search)
+    return summarise(choice)
 
 
 @one_at_a_time
@@ -65,7 +66,7 @@ def choose(mod: Any, target: Target, options: Options, left_out: frozenset[Comma
     """The best plan of every region that the rules without those ``left_out`` give, validated if that is asked for."""
     check_module(mod)
     search = search_of(mod, target, options, lambda program: machine_costs(program, target), left_out)
-    choice = Choice(mod, mod.clone(), search, plan_regions(search))
+    choice = with_joins(Choice(mod, mod.clone(), search, plan_regions(search)))
     if choice.taken and (options.get("validate") or options.get("fallback")):
         with search.clock.stage("validate"):
             try:

@@ -6,7 +6,7 @@ out when asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from eqsat_layout.extract.region import IMPROVEMENT, Region
 from eqsat_layout.graph.graph import Program
 from eqsat_layout.graph.steps import Convert, Run, Steps
 from eqsat_layout.maps import Format
+from eqsat_layout.planning.built import Built
+from eqsat_layout.planning.choice import Choice
 from eqsat_layout.planning.search import Search
 from eqsat_layout.planning.told import Teller
 from eqsat_layout.report.changes import GONE
@@ -64,12 +66,13 @@ def _kept_back(teller: Teller) -> Iterator[str]:
         yield f"{op}: {', '.join(algorithms)} not offered, because sizes are known at run time only"
 
 
-def _gained_nothing(regions: Sequence[Region], search: Search, teller: Teller, said: Sequence[str]) -> Iterator[str]:
+def _gained_nothing(built: Built, search: Search, teller: Teller, said: Sequence[str]) -> Iterator[str]:
     """The rules of the user's that were applied without a trace in what is run, but for those that ``said`` speaks of
     already. Where an op is gone, a rule may be why, and nothing is said."""
     rules = [rule for rule in users_rules(search.commands) if not any(rule.label in note for note in said)]
-    if not rules or any(change.now == GONE for change in teller.changes(regions)):
+    if not rules or any(change.now == GONE for change in teller.changes(built)):
         return
+    regions = built.regions
     behind = {label for region in regions if region.is_taken for one in region.reasons.choices for label in one.rules}
     for rule in rules:
         matched = any(rule.key not in region.saturated.experience.unmatched for region in regions)
@@ -77,16 +80,17 @@ def _gained_nothing(regions: Sequence[Region], search: Search, teller: Teller, s
             yield f"rule {rule.label} was applied, and gained nothing: nothing that is run came from it"
 
 
-def summarise(make_module: Callable[[], Any], regions: Sequence[Region], search: Search) -> Plan:
-    """The plan of the ``regions``; ``make_module`` writes it down."""
+def summarise(choice: Choice) -> Plan:
+    """The plan that was chosen."""
+    regions, search, built = choice.regions, choice.search, choice.built
     program, costs, teller = search.program, search.costs, Teller(search)
     notes = [*program.notes, *_assumed_sizes(program, search.assumed), *_kept_back(teller)]
     written = [_written_cost(region, program, costs) for region in regions]
     for region, cost in zip(regions, written, strict=True):
         notes += [*region.saturated.notes, *_desires(region, cost)]
-    notes += _gained_nothing(regions, search, teller, notes)
+    notes += _gained_nothing(built, search, teller, notes)
     return Plan(
-        make_module=make_module,
+        make_module=lambda: choice.module,
         cost=sum(r.cost for r in regions),
         input_cost=sum(r.input_cost for r in regions),
         written_cost=_sum_written(regions, written),
@@ -106,9 +110,10 @@ def summarise(make_module: Callable[[], Any], regions: Sequence[Region], search:
         notes=tuple(dict.fromkeys(notes)),
         changed=any(r.is_taken for r in regions),
         refusals=lambda: (*_refusals(regions, teller), *teller.not_offered()),
-        told_changes=lambda: teller.changes(regions),
-        explained=lambda: _explanation(regions, program, teller),
-        page=lambda title, plan: _page(title, plan, regions, teller),
+        told_changes=lambda: teller.changes(built),
+        told_kernels=lambda: tuple(teller.kernels(built)),
+        explained=lambda plan: _explanation(regions, program, teller, plan),
+        page=lambda title, plan: _page(title, plan, built, teller),
     )
 
 
@@ -120,14 +125,14 @@ def _sum_written(regions: Sequence[Region], written: Sequence[float | None]) -> 
     return sum(region.input_cost if cost is None else cost for region, cost in pairs)
 
 
-def _explanation(regions: Sequence[Region], program: Program, teller: Teller) -> Explanation:
+def _explanation(regions: Sequence[Region], program: Program, teller: Teller, plan: Plan) -> Explanation:
     transforms: list[StayingTransform] = []
     choices: list[ChosenOp] = []
     for region in regions:
         if region.is_taken:
             transforms += _staying(region, teller)
             choices += _chosen(region, program, teller)
-    return Explanation(tuple(transforms), tuple(choices))
+    return Explanation(tuple(transforms), tuple(choices), plan.kernels, plan.cost)
 
 
 def _staying(region: Region, teller: Teller) -> Iterator[StayingTransform]:
@@ -173,12 +178,12 @@ def _label(region: Region, store: int) -> str:
     return region.graph.nodes[node].label if node >= 0 else "?"
 
 
-def _page(title: str, plan: Plan, regions: Sequence[Region], teller: Teller) -> str:
+def _page(title: str, plan: Plan, built: Built, teller: Teller) -> str:
     rows = [
         (t.transform.tensor, str(t.transform.index_map), t.transform.bytes, t.cost, t.reason)
         for t in plan.explain().transforms
     ]
-    before, after = teller.pictures(regions)
+    before, after = teller.pictures(built)
     return render(before, after, Summary(title, page_figures(plan), plan.changes, rows, plan.notes, teller.names.plain))
 
 

@@ -12,21 +12,22 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.extract.baseline import run_cost
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.graph.steps import Convert, Run
 from eqsat_layout.implementations.algorithms import ALGORITHMS, convolution_of
+from eqsat_layout.planning.built import Built
 from eqsat_layout.planning.search import Search
 from eqsat_layout.report.changes import AS_WRITTEN, GONE, Change, joined
 from eqsat_layout.report.html.after import StepFacts, StepReason, picture_after
 from eqsat_layout.report.html.before import picture_before
 from eqsat_layout.report.html.picture import Picture, PictureWay
 from eqsat_layout.report.layout_names import LayoutNames
-from eqsat_layout.report.records import Refusal
+from eqsat_layout.report.records import Kernel, Refusal
 from eqsat_layout.tir.sized import sized
 
 _SHOWN_WAYS = 8
+LAYOUT_TRANSFORM = "layout transform"
 AT_RUN_TIME = "its sizes are known at run time only"
 _NUMBER = re.compile(r"^f\d+_")
 """What the functions of an algorithm's graph are told apart by."""
@@ -61,12 +62,39 @@ class Teller:
         name = self.search.program.signatures[key].name.removeprefix("relax.")
         return _NUMBER.sub("", name) if key in self.algorithms else name
 
-    def changes(self, regions: Sequence[Region]) -> tuple[Change, ...]:
-        """What the plan of ``regions`` changes, and what it keeps."""
-        return joined(change for region in regions for change in self._changes(region))
+    def changes(self, built: Built) -> tuple[Change, ...]:
+        """What the plan changes, and what it keeps."""
+        return joined(
+            change for region in built.regions for change in self._changes(region, built.written_costs(region))
+        )
 
-    def pictures(self, regions: Sequence[Region]) -> tuple[list[Picture], list[Picture]]:
+    def kernels(self, built: Built) -> Iterator[Kernel]:
+        """What the build makes of the plan."""
+        ops = [self._ops(region) for region in built.regions]
+        for kernel in built.kernels:
+            own = [(number, part) for number, part in kernel.parts if part in ops[number]]
+            if own:
+                names, tensors = zip(*(ops[number][part] for number, part in own), strict=True)
+                function = built.regions[own[0][0]].graph.function
+                yield Kernel(function, kernel.name, names, tensors, kernel.cost, kernel.saved)
+
+    def _ops(self, region: Region) -> dict[int, tuple[str, str]]:
+        """What is run of a region, by its steps or, where these are not taken, by its nodes: the op and its tensor."""
+        nodes = region.graph.nodes
+        if not region.is_taken:
+            return {i: (self.op_name(n.signature), n.label) for i, n in enumerate(nodes) if n.kind == "op"}
+        return {
+            step.store: (
+                self.op_name(step.signature) if isinstance(step, Run) else LAYOUT_TRANSFORM,
+                nodes[owner].label if (owner := region.owners[step.store]) >= 0 else "",
+            )
+            for step in region.steps.steps
+            if isinstance(step, Run) or (isinstance(step, Convert) and not step.is_free)
+        }
+
+    def pictures(self, built: Built) -> tuple[list[Picture], list[Picture]]:
         """Before and after."""
+        regions = built.regions
         before, after = [], []
         program, costs = self.search.program, self.search.costs
         for region, title in zip(regions, self.titles([r.graph for r in regions]), strict=True):
@@ -75,7 +103,7 @@ class Teller:
             if region.is_taken:
                 facts = StepFacts(
                     costs=region.reasons.costs(),
-                    kernels=region.reasons.kernels(),
+                    kernels=built.last_parts(region),
                     reasons=dict(self._reasons(region)),
                     bindings=region.bindings,
                     owners=region.owners,
@@ -142,13 +170,8 @@ class Teller:
             )
             yield Refusal(signature.name, "", None, reason, algorithm.name)
 
-    def _changes(self, region: Region) -> Iterator[Change]:
+    def _changes(self, region: Region, written: Mapping[int, float]) -> Iterator[Change]:
         graph, signatures = region.graph, self.search.program.signatures
-        written = {
-            i: run_cost(signatures[n.signature], self.search.costs, region.input_fusion.fused(i, n.inputs))
-            for i, n in enumerate(graph.nodes)
-            if n.kind == "op" and not signatures[n.signature].parts
-        }
         if not region.is_taken:
             yield from (self._kept(graph, i, cost) for i, cost in written.items())
             return
@@ -177,7 +200,7 @@ class Teller:
                 graph.nodes[region.owners[copy.store]].label for copy in copies
             ]
             was, now = f"{len(region.input_rewrites):,}", f"{len(copies):,}"
-            yield Change("layout transforms", was, now, max(moved, 0.0), after, tuple(names))
+            yield Change(f"{LAYOUT_TRANSFORM}s", was, now, max(moved, 0.0), after, tuple(names))
 
     def _kept(self, graph: Graph, i: int, cost: float) -> Change:
         signatures = self.search.program.signatures

@@ -15,8 +15,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from eqsat_layout.report.records import Transform
-from eqsat_layout.report.text import format_bytes, format_seconds, html_text, plain_text, spanned
+from eqsat_layout.report.records import Kernel, Transform
+from eqsat_layout.report.text import count, format_bytes, format_seconds, html_text, plain_text, spanned
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,12 @@ class ChosenOp:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All reasons of one plan; ``str()`` is text."""
+    """All reasons of one plan of this ``cost``; ``str()`` is text. ``kernels`` are those that the build makes."""
 
     transforms: tuple[StayingTransform, ...]
     choices: tuple[ChosenOp, ...]
+    kernels: tuple[Kernel, ...] = ()
+    cost: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold: seconds, bytes, text."""
@@ -93,6 +95,17 @@ class Explanation:
                     "others": c.others,
                 }
                 for c in self.choices
+            ],
+            "kernels": [
+                {
+                    "function": k.function,
+                    "name": k.name,
+                    "ops": list(k.ops),
+                    "tensors": list(k.tensors),
+                    "cost_s": k.cost,
+                    "saved_s": k.saved,
+                }
+                for k in self.kernels
             ],
         }
 
@@ -127,6 +140,30 @@ class Explanation:
             cells = (str(len(group)), names, first.op, first.result, first.origin, ", ".join(first.rules))
             table.add_row(*map(Text, (*cells, cost, ways)))
         yield table
+        yield from self._kernel_parts()
+
+    def _kernel_parts(self) -> Iterator[RenderableType]:
+        """The kernels that save something, equal ones in one row."""
+        groups: dict[Any, list[Kernel]] = {}
+        for kernel in self.kernels:
+            if kernel.saved > 0:
+                groups.setdefault(kernel.ops, []).append(kernel)
+        if not groups:
+            return
+        after = format_seconds(self.cost - sum(kernel.saved for kernel in self.kernels))
+        yield Text(f"What the build joins: {said_of_kernels(self.kernels)}, {after} in all", style="bold")
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+        table.add_column("kernels", justify="right", no_wrap=True)
+        table.add_column("ops in each", overflow="fold")
+        table.add_column("result", overflow="fold")
+        for name in ("counted", "saved"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for ops, own in sorted(groups.items(), key=lambda item: -sum(kernel.saved for kernel in item[1])):
+            cost, saved = sum(kernel.cost for kernel in own), sum(kernel.saved for kernel in own)
+            results = spanned([kernel.tensors[-1] for kernel in own])
+            cells = (str(len(own)), " + ".join(ops), results, format_seconds(cost), format_seconds(saved))
+            table.add_row(*map(Text, cells))
+        yield table
 
     def groups(self) -> list[list[ChosenOp]]:
         """The choices, those of equal ops, layouts and reasons together, in the order in which they come first."""
@@ -134,6 +171,13 @@ class Explanation:
         for c in self.choices:
             found.setdefault((c.op, c.operands, c.result, c.origin, c.rules), []).append(c)
         return list(found.values())
+
+
+def said_of_kernels(kernels: Sequence[Kernel]) -> str:
+    """How many there are, and what joining saves."""
+    saved = sum(kernel.saved for kernel in kernels)
+    joins = f", joining saves {format_seconds(saved)}" if saved else ""
+    return f"{count(len(kernels), 'kernel')}{joins}"
 
 
 def _span(numbers: Sequence[int]) -> str:

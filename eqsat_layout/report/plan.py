@@ -19,8 +19,8 @@ from rich.text import Text
 
 from eqsat_layout.errors import EqsatError, did_you_mean
 from eqsat_layout.report.changes import Change, changes_table
-from eqsat_layout.report.explain import Explanation
-from eqsat_layout.report.records import Refusal, Stats, Transform
+from eqsat_layout.report.explain import Explanation, said_of_kernels
+from eqsat_layout.report.records import Kernel, Refusal, Stats, Transform
 from eqsat_layout.report.refusals import Refusals
 from eqsat_layout.report.text import (
     comparison_table,
@@ -63,7 +63,8 @@ class Plan:
     written_cost: float | None = None
     ops: tuple[str, ...] = ()
     told_changes: Callable[[], tuple[Change, ...]] = field(default=tuple, repr=False, compare=False)
-    explained: Callable[[], Explanation] | None = field(default=None, repr=False, compare=False)
+    told_kernels: Callable[[], tuple[Kernel, ...]] = field(default=tuple, repr=False, compare=False)
+    explained: Callable[[Plan], Explanation] | None = field(default=None, repr=False, compare=False)
     page: Callable[[str, Plan], str] | None = field(default=None, repr=False, compare=False)
 
     @cached_property
@@ -76,6 +77,17 @@ class Plan:
         """What is run in another layout or by another algorithm, in rows of equal ops, the largest savings first."""
         return self.told_changes()
 
+    @cached_property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """What the build makes one kernel of, in the order in which the program runs them. The target is asked when
+        they are asked for: it joins kernels for that as it does for a build, which takes about as long as planning."""
+        return self.told_kernels()
+
+    @property
+    def built_cost(self) -> float:
+        """:attr:`cost`, less what the build saves by making one kernel of several that the plan counts one by one."""
+        return self.cost - sum(kernel.saved for kernel in self.kernels)
+
     def why_not(self, op: str = "") -> Refusals:
         """The layouts that did not go through ops whose name contains ``op``, and the algorithms that they were not
         offered, and why: a tuple that prints as a table. Worked out when asked for.
@@ -87,11 +99,12 @@ class Plan:
         return Refusals(r for r in self.refusals() if op in r.op)
 
     def explain(self) -> Explanation:
-        """Why each remaining transform stays, what it would cost to do without, and how each op came to its layouts.
+        """Why each remaining transform stays, what it would cost to do without, how each op came to its layouts, and
+        what becomes one kernel.
 
         Worked out when asked for: the extraction is solved once more per transform that stays.
         """
-        return Explanation((), ()) if self.explained is None else self.explained()
+        return Explanation((), ()) if self.explained is None else self.explained(self)
 
     def html(self, title: str = "Layout plan") -> str:
         """One self-contained page: the program before and after, layouts in colour, bytes, costs, bound and gap."""
@@ -187,6 +200,7 @@ def page_figures(plan: Plan) -> list[tuple[str, str, str]]:
     return [
         ("modelled cost before", format_seconds(plan.input_cost), ""),
         ("modelled cost after", format_seconds(plan.cost), _gain(plan)),
+        ("cost as built", format_seconds(plan.built_cost), said_of_kernels(plan.kernels)),
         ("lower bound", format_seconds(plan.lower_bound), describe_gap(plan)),
         ("layout transforms", f"{len(before):,} → {len(after):,}", f"{_traffic(before)} → {_traffic(after)}"),
         (

@@ -61,3 +61,20 @@ class Refusal:
         if self.index_map is None:
             return f"{self.op}: {self.layout}: {self.reason}"
         return f"{self.op}: {self.index_map} of {self.side}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What the build makes one kernel of: the function's ``name`` in the program, the ``ops`` that it carries out and
+    the ``tensors`` that they make, as a person knows them, in order.
+
+    ``cost`` is what the plan counts for these ops, in modelled seconds; ``saved`` is what is less of it because the
+    target makes one kernel of several of those that the plan counts.
+    """
+
+    function: str
+    name: str
+    ops: tuple[str, ...]
+    tensors: tuple[str, ...]
+    cost: float
+    saved: float

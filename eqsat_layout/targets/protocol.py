@@ -172,6 +172,11 @@ class Target:
         """Which ops :meth:`join` makes one kernel of; ``tensors[i]`` is what node i of the graph makes."""
         return fusion_of(graph, signatures, tensors)
 
+    def joins(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> bool:
+        """:meth:`join` may make one kernel of that of a contraction in these formats, as far as they are given, and one
+        before or after it, each with what is fused with it."""
+        return False
+
     def probes(self, quick: bool = False) -> Sequence[Workload]:
         """What calibration times to know the constants of :meth:`roofline`."""
         return ()
@@ -185,6 +190,10 @@ class Target:
     def join(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         """A legalised module with one PrimFunc per kernel, not scheduled yet."""
         return fuse(mod, notes)
+
+    def kernels(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
+        """The same, for who only asks what becomes one kernel."""
+        return self.join(mod, notes)
 
     def schedule(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         """``mod`` with its kernels scheduled."""

@@ -6,6 +6,9 @@ shapes the kernels is imported from here, so that this module stands for their v
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from typing import Any
+
 import tvm
 
 from eqsat_layout.notes import Notes
@@ -23,15 +26,19 @@ from eqsat_layout.targets.cpu.schedule import schedule_module
 __all__ = ["Build", "join_calls", "schedule_module"]
 
 
-def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes, build: Build) -> tvm.IRModule:
+def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes, build: Build | None = None) -> tvm.IRModule:
     """TVM's groups first, then nests of several of them whose working set stays in the L2 cache.
 
-    ``build`` makes those groups that stay as they are while the others are looked at. Kernels write their parts of a
-    concat in place, but for those that may use the matrix unit: it is told where rows lie.
+    ``build``, if any, makes those groups that stay as they are while the others are looked at. Kernels write their
+    parts of a concat in place, but for those that may use the matrix unit: it is told where rows lie.
     """
     if not machine.is_exact:
         mod = without_denormals(mod)
     grouped = with_literals(with_floats(fuse(with_integers(mod), notes, annotated=keep_what_is_read_often)))
-    with build.ahead(grouped, notes) as kept:
+    with nullcontext(_mute) if build is None else build.ahead(grouped, notes) as kept:
         joined = join_chains(grouped, machine, notes, kept)
     return joined if machine.matrix_unit else assemble_in_place(joined)
+
+
+def _mute(_: Any) -> None:
+    pass

@@ -16,9 +16,12 @@ import tvm
 from tvm.target import codegen
 
 from eqsat_layout.cost.model import Roofline
+from eqsat_layout.cost.vectorise import slides_along_vectors
 from eqsat_layout.errors import TargetError
+from eqsat_layout.graph.graph import Signature
 from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm
 from eqsat_layout.implementations.layouts import Blocking, Candidate, layout_candidates
+from eqsat_layout.maps import Format
 from eqsat_layout.notes import Notes
 from eqsat_layout.system.store import Store
 from eqsat_layout.targets.cpu import host
@@ -101,6 +104,10 @@ class CpuTarget(Target):
         """By the vector width, of one core: proportions matter and not seconds."""
         return default_costs(self.machine)
 
+    def joins(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> bool:
+        """Where no window slides along the vectors: those at a border would have conditions."""
+        return op.computation is not None and not slides_along_vectors(op.computation, operands, results)
+
     def probes(self, quick: bool = False) -> Sequence[Workload]:
         """Streams, copies into blocks and back, convolutions, and a kernel that does next to nothing."""
         return workloads(self.machine, self.cache_bytes, quick)
@@ -108,6 +115,10 @@ class CpuTarget(Target):
     def join(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         """TVM's groups, and nests of several whose working set stays in the L2 cache."""
         return join_calls(mod, self.machine, notes, self._build)
+
+    def kernels(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
+        """The same; none of them is built meanwhile."""
+        return join_calls(mod, self.machine, notes)
 
     def schedule(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         """Tiled, in vectors, parallel; kernels that are joined are scheduled already."""

@@ -25,6 +25,7 @@ from eqsat_layout.passes.call_windows import (
     window_key,
     with_calls,
 )
+from eqsat_layout.passes.marks import SAVED
 from eqsat_layout.targets.cpu.amx.selection import split_product
 from eqsat_layout.targets.cpu.chains.best_cuts import BestCuts
 from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
@@ -189,8 +190,11 @@ class _CallJoiner:
         function = one_function(self.mod, window)
         alone, passes = sum(kernel.nanoseconds for kernel in kernels), kernels[0].chain.passes
         scheduled = function and joined_primfunc(function, self.machine, passes=passes, nanoseconds=alone)
+        if scheduled is None:
+            return None
+        share = self._gain(window) / alone if math.isfinite(alone) else 0.0
         name = "_".join(dict.fromkeys(call.callee.name_hint for call in window))
-        return None if scheduled is None else self.builder.add_func(scheduled, name)
+        return self.builder.add_func(scheduled.with_attr(SAVED, share), name)
 
 
 def _in_lines(calls: Sequence[Call], readers: Mapping[Any, list[Any]]) -> list[Call]:
