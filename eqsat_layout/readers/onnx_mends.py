@@ -17,6 +17,7 @@ from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.onnx_graphs import nodes_of
 from eqsat_layout.readers.resizing import cut, made_longer
 
 _WITHOUT_EFFECT: Final = ("seed", "storage_order", "saturate", "stash_type")
@@ -50,18 +51,26 @@ def _unread(op: str, opset: int) -> dict[str, Any]:
     }
 
 
-def with_functions_written_out(model: Any) -> Any:
-    """``model`` without ops that have no converter, or give results that theirs does not, and that ONNX itself writes
-    in other ops (``Celu``); the same object where there are none."""
+def has_function(op: str, opset: int) -> bool:
+    """Whether ONNX writes an op in others."""
+    defs = importlib.import_module("onnx").defs
+    if not defs.has(op, opset):
+        return False
+    schema = defs.get_schema(op, opset)
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def with_functions_written_out(model: Any, asked: frozenset[str]) -> Any:
+    """``model`` without ops that have no converter, or are ``asked`` for, and that ONNX itself writes in other ops
+    (``Celu``); the same object where there are none."""
     onnx = importlib.import_module("onnx")
     found: dict[str, None] = {}
     converters = onnx_frontend._get_convert_map()
-    for node in model.graph.node:
-        more = node.op_type == "LayerNormalization" and sum(map(bool, node.output)) > 1
-        if node.domain in ("", "ai.onnx") and (more or node.op_type not in converters) and onnx.defs.has(node.op_type):
-            schema = onnx.defs.get_schema(node.op_type)
-            if schema.has_function or schema.has_context_dependent_function:
-                found[node.op_type] = None
+    opset = next((int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")), 1)
+    for node in nodes_of(model.graph):
+        is_open = node.op_type in asked or node.op_type not in converters
+        if node.domain in ("", "ai.onnx") and is_open and has_function(node.op_type, opset):
+            found[node.op_type] = None
     if not found:
         return model
     typed = type(model)()

@@ -14,6 +14,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.tirx import compilation_pipeline
 
+from eqsat_layout.passes.bound_lanes import bind_one_by_one
 from eqsat_layout.passes.fitting_calls import any_address, skip_checks
 from eqsat_layout.targets.cpu.booleans import compare_booleans
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
@@ -54,6 +55,7 @@ def _passes() -> list[Any]:
         tirx.transform.NarrowDataType(_INDEX_BITS),  # indices where they fit
         # loops
         s_tir.transform.LoopPartition(),  # loops that ask for it, at their conditions
+        bind_one_by_one(),  # what the next one would give the last lane's value
         tirx.transform.VectorizeLoop(),
         tirx.transform.StorageRewrite(),  # buffers that are not used at the same time share memory
         s_tir.transform.HoistIfThenElse(),  # conditions out of loops over which they do not change

@@ -132,11 +132,11 @@ def _passes(*, is_scheduled: bool) -> Sequence[Any]:
         s_tir.transform.InjectPTXAsyncCopy(),
         s_tir.transform.MergeSharedMemoryAllocations(),
     ]
-    vectors, split = tirx.transform.VectorizeLoop(), tirx.transform.SplitHostDevice()
+    vectors, split = [bind_one_by_one(), tirx.transform.VectorizeLoop()], tirx.transform.SplitHostDevice()
     if is_scheduled:
         partitioned = s_tir.transform.LoopPartition()
-        return [*blocks, *flat, partitioned, vectors, *copies, *statements, *barriers, split]
-    return [*flat, vectors, *statements, split]
+        return [*blocks, *flat, partitioned, *vectors, *copies, *statements, *barriers, split]
+    return [*flat, *vectors, *statements, split]
 
 
 def _first_line(error: Exception) -> str:
