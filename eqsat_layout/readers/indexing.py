@@ -49,9 +49,7 @@ def put(builder: relax.BlockBuilder, data: Any, indices: Sequence[Any], values: 
     inner = list(range(front, front + len(extents)))
     order = [*inner, *range(front), *range(front + len(extents), len(own) + len(extents))]
     updates = emit(relax.op.permute_dims(spread, order))
-    places = [
-        emit(relax.op.broadcast_to(emit(relax.op.astype(one, "int64")), extents)) for one in given
-    ]
+    places = [emit(relax.op.broadcast_to(emit(relax.op.astype(one, "int64")), extents)) for one in given]
     where = emit(relax.op.stack(places, axis=len(extents)))
     turned = emit(relax.op.permute_dims(data, [*axes, *others]))
     made = emit(relax.op.scatter_nd(turned, where, updates, "add" if adds else "update"))

@@ -90,7 +90,9 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             raise EqsatError(f"with {results} results is not done")
         for ty in types:
             if isinstance(ty, tvm.relax.TensorType) and str(ty.dtype).startswith(_NARROW):
-                raise EqsatError(f"its result is {ty.dtype}: numbers of fewer than 8 bits, and floats of 8, are not done")
+                raise EqsatError(
+                    f"its result is {ty.dtype}: numbers of fewer than 8 bits, and floats of 8, are not done"
+                )
 
     def _parse_array(self, tensor: Any) -> Any:
         try:

@@ -12,8 +12,25 @@ from typing import Any, Final
 from eqsat_layout.errors import EqsatError
 
 _WITHOUT_EFFECT: Final = frozenset(
-    "device layout pin_memory memory_format non_blocking generator check_names copy momentum cudnn_enabled "
-    "padding_idx scale_grad_by_freq sparse stable train training sparse_grad".split()
+    [
+        "device",
+        "layout",
+        "pin_memory",
+        "memory_format",
+        "non_blocking",
+        "generator",
+        "check_names",
+        "copy",
+        "momentum",
+        "cudnn_enabled",
+        "padding_idx",
+        "scale_grad_by_freq",
+        "sparse",
+        "stable",
+        "train",
+        "training",
+        "sparse_grad",
+    ]
 )
 """Arguments that change no element of what an inference gives."""
 

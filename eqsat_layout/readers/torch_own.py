@@ -46,9 +46,7 @@ def _scatter_reduce(
 
 def _distances(b: relax.BlockBuilder, one: Any, other: Any, p: float, mode: Any = None) -> Any:
     """Of all rows of one from all rows of another."""
-    apart = b.emit(
-        relax.op.subtract(b.emit(relax.op.expand_dims(one, -2)), b.emit(relax.op.expand_dims(other, -3)))
-    )
+    apart = b.emit(relax.op.subtract(b.emit(relax.op.expand_dims(one, -2)), b.emit(relax.op.expand_dims(other, -3))))
     size = b.emit(relax.op.abs(apart))
     dtype = str(one.ty.dtype)
     if p == 2:
@@ -79,7 +77,13 @@ def _windows(b: relax.BlockBuilder, data: Any, dim: int, size: int, step: int) -
 
 
 def _max_pool(
-    b: relax.BlockBuilder, data: Any, size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
+    b: relax.BlockBuilder,
+    data: Any,
+    size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil: bool = False,
 ) -> Any:
     """Values and places."""
     rank = len(data.ty.shape) - 2
@@ -108,9 +112,7 @@ def _extremes(largest: bool) -> Maker:
 
 def _with_place(largest: bool) -> Maker:
     def make(b: relax.BlockBuilder, data: Any, dim: int, keepdim: bool = False) -> Any:
-        values, places = (
-            (relax.op.max, relax.op.argmax) if largest else (relax.op.min, relax.op.argmin)
-        )
+        values, places = (relax.op.max, relax.op.argmax) if largest else (relax.op.min, relax.op.argmin)
         return relax.Tuple([b.emit(values(data, dim, keepdim)), b.emit(places(data, dim, keepdim))])
 
     return make

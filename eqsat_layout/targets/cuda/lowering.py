@@ -14,6 +14,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.passes.bound_lanes import bind_one_by_one
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
 from eqsat_layout.targets.cuda.half_functions import half_functions
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
