@@ -24,8 +24,8 @@ def compile_anew(mod: Any, target: Target, options: Options, notes: Notes) -> An
         raise MalformedModuleError("no function of the module is public: give one the attribute global_symbol")
     plain = prepared(mod, notes=notes)
     with collector_paused():
-        choice = choose(plain, target, options)
-        module = choice.tir_module()
+        choice = choose(plain, target, options, build=lambda module: lower(module, target, notes=notes))
+    executable = choice.executable
     for note in (*choice.search.program.notes, *(n for region in choice.regions for n in region.saturated.notes)):
         notes.add(note)
-    return lower(module, target, notes=notes)
+    return executable

@@ -80,6 +80,15 @@ def check_domains(graph: Any) -> None:
             check_domains(inner)
 
 
+def check_ports(graph: Any) -> None:
+    """:class:`EqsatError` for an input or a result that is no tensor."""
+    for what, values in (("input", graph.input), ("result", graph.output)):
+        for value in values:
+            kind = value.type.WhichOneof("value")
+            if kind not in (None, "tensor_type"):
+                raise EqsatError(f"the {what} {value.name!r} is a {str(kind).removesuffix('_type')}, not a tensor")
+
+
 def graphs_of(node: Any) -> list[Any]:
     """The branches and bodies that a node holds."""
     return [

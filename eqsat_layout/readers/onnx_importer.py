@@ -62,6 +62,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             )
             return self.bb.normalize(own)
         onnx_mends.check_attributes(op_name, attrs, opset)
+        onnx_mends.check_meaning(op_name, inputs, attrs)
         inputs = onnx_mends.mended_inputs(self.bb, op_name, inputs, attrs, opset)
         return onnx_mends.converted(
             self.bb, op_name, inputs, attrs, lambda given: convert(op_name, given, attrs, opset)

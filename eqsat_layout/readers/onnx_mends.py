@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 import tvm
-from tvm import relax, tirx
+from tvm import ir, relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
@@ -81,6 +81,27 @@ def with_functions_written_out(model: Any, asked: frozenset[str]) -> Any:
     return inlined(typed, [("", op) for op in found], exclude=False, inline_schema_functions=True)
 
 
+_CONSTANT: Final = {"NonMaxSuppression": (2, 3, 4), "AllClassNMS": (2, 3, 4), "CumSum": (1,)}
+"""Inputs that converters take for their defaults where they are no constants."""
+
+
+def check_meaning(op: str, inputs: Any, attributes: dict[str, Any]) -> None:
+    """:class:`EqsatError` for what converters take for something else."""
+    given = [*inputs, *[None] * 6]
+    for at in _CONSTANT.get(op, ()):
+        if given[at] is not None and not isinstance(given[at], ir.GenericConst):
+            raise EqsatError(f"{op} whose input {at} is known at run time only is not done")
+    trains = bool(attributes.get("training_mode")) and attributes["tvm_custom"]["num_outputs"] > 1
+    if op == "Dropout" and given[2] is not None:
+        trains = not isinstance(given[2], ir.GenericConst) or bool(given[2].value.numpy().any())
+    if trains:
+        raise EqsatError(f"{op} in training is not done")
+    if op == "RoiAlign" and attributes.get("mode", b"avg") != b"avg":
+        raise EqsatError(f"RoiAlign with mode={attributes['mode'].decode()} is not done")
+    if op == "RMSNormalization" and attributes.get("axis", -1) in (0, -len(inputs[0].ty.shape)):
+        raise EqsatError("RMSNormalization over all axes is not done")
+
+
 def mended_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
     """``inputs`` as the converter has to get them."""
     if op == "Expand":
@@ -102,8 +123,32 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
     if op == "Pow" and _is_whole(inputs[0]):
         exponent = convert(type(inputs)([_as(builder, one, "float64") for one in list(inputs)[:2]]))
         return _as(builder, exponent, str(inputs[0].ty.dtype))
+    if op == "Mod" and not attributes.get("fmod") and not _is_whole(inputs[0]):
+        return _remainder(builder, inputs)
+    if op == "BitShift":
+        return _shifted(builder, inputs, convert)
     made = convert(inputs)
     return _as(builder, made, str(inputs[2].ty.dtype)) if op == "OneHot" else made
+
+
+def _remainder(builder: relax.BlockBuilder, inputs: Any) -> Any:
+    """With the sign of the divisor, also for infinite ones."""
+    emit, zero = builder.emit, relax.const(0, str(inputs[0].ty.dtype))
+    rest = emit(relax.op.mod(inputs[0], inputs[1]))
+    is_other = emit(relax.op.not_equal(emit(relax.op.less(rest, zero)), emit(relax.op.less(inputs[1], zero))))
+    moves = emit(relax.op.logical_and(emit(relax.op.not_equal(rest, zero)), is_other))
+    return emit(relax.op.where(moves, emit(relax.op.add(rest, inputs[1])), rest))
+
+
+def _shifted(builder: relax.BlockBuilder, inputs: Any, convert: Any) -> Any:
+    """0 for more bits than there are, and for fewer than none."""
+    dtype = str(inputs[0].ty.dtype)
+    by, bits = inputs[1], int(tvm.DataType(dtype).bits)
+    none, most = relax.const(0, dtype), relax.const(bits - 1, dtype)
+    inside = builder.emit(relax.op.maximum(builder.emit(relax.op.minimum(by, most)), none))
+    is_inside = builder.emit(relax.op.equal(inside, by))
+    made = builder.emit(builder.normalize(convert(type(inputs)([inputs[0], inside]))))
+    return builder.emit(relax.op.where(is_inside, made, none))
 
 
 def _is_whole(value: Any) -> bool:

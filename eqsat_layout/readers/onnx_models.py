@@ -19,7 +19,7 @@ from eqsat_layout.readers.external_data import check_locations
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
 from eqsat_layout.readers.onnx_folding import folded
-from eqsat_layout.readers.onnx_graphs import NodeError, check_domains, check_order
+from eqsat_layout.readers.onnx_graphs import NodeError, check_domains, check_order, check_ports
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -36,6 +36,7 @@ def loaded(path: Path) -> Any:
 def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
     """``given`` is not changed. Raises whatever the frontend raises, of one node :class:`EqsatError` that names it."""
     check_order(given.graph)
+    check_ports(given.graph)
     return _from_checked(given, sizes, frozenset())
 
 

@@ -2,7 +2,6 @@
 
 In: a node's inputs and attributes. Out: its result, in Relax; :class:`EqsatError` for what is not done.
 """
-# mypy: disable-error-code="valid-type, no-untyped-def, untyped-decorator"
 
 from __future__ import annotations
 
@@ -11,9 +10,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tvm import ir, relax, te, tirx
-from tvm.script import tirx as T
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.determinants import determinant
 from eqsat_layout.readers.window_maxima import Windows, count, maxima, places_of
 
 
@@ -96,60 +95,10 @@ def _pooled(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]
     return relax.Tuple([values, places_of(places, own, extents[1] or 0, builder, turned=turned)])
 
 
-def _determinant(builder: relax.BlockBuilder, inputs: Any, _: dict[str, Any]) -> Any:
-    """``Det``: elimination with the largest pivot."""
-    *outer, size, _ = inputs[0].ty.shape.values
-    if not isinstance(size, tirx.IntImm) or not all(isinstance(e, tirx.IntImm) for e in outer):
-        raise EqsatError("determinants of matrices of unknown size are not done")
-    dtype, n, many = str(inputs[0].ty.dtype), int(size), 1
-    for extent in outer:
-        many *= int(extent)
-    flat = builder.emit(relax.op.reshape(inputs[0], [many, n, n]))
-    kernel = builder.add_func(_determinants(many, n, dtype), "determinants")
-    made = builder.emit(relax.call_tir(kernel, [flat], relax.TensorType([many], dtype)))
-    return builder.emit(relax.op.reshape(made, list(outer)))
-
-
-def _determinants(many: int, n: int, dtype: str) -> tirx.PrimFunc:
-    @T.prim_func(private=True, s_tir=True)
-    def determinants(x: T.Buffer((many, n, n), dtype), y: T.Buffer((many,), dtype)):
-        own = T.sblock_alloc_buffer((n, n), dtype)
-        best = T.sblock_alloc_buffer((1,), "int32")
-        held = T.sblock_alloc_buffer((1,), dtype)
-        with T.sblock("elimination"):
-            T.reads(x[:, :, :])
-            T.writes(y[:], own[:, :], best[:], held[:])
-            for b in range(many):
-                for i, j in T.grid(n, n):
-                    own[i, j] = x[b, i, j]
-                y[b] = T.Cast(dtype, 1)
-                for k in range(n):
-                    best[0] = k
-                    for i in range(n):
-                        if i > k:
-                            if T.abs(own[i, k]) > T.abs(own[best[0], k]):
-                                best[0] = i
-                    if best[0] != k:
-                        y[b] = T.Cast(dtype, 0) - y[b]
-                        for j in range(n):
-                            held[0] = own[k, j]
-                            own[k, j] = own[best[0], j]
-                            own[best[0], j] = held[0]
-                    y[b] = y[b] * own[k, k]
-                    if own[k, k] != T.Cast(dtype, 0):
-                        for i in range(n):
-                            if i > k:
-                                held[0] = own[i, k] / own[k, k]
-                                for j in range(n):
-                                    own[i, j] = own[i, j] - held[0] * own[k, j]
-
-    return determinants
-
-
 _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "CumProd": _products,
     "BitCast": _same_bits,
     "ReverseSequence": _turned,
     "MaxPool": _pooled,
-    "Det": _determinant,
+    "Det": lambda builder, inputs, _: determinant(builder, inputs[0]),
 }

@@ -1,7 +1,7 @@
 """Convolutions and products of ONNX on whole numbers with scales, which TVM's frontend does not take.
 
 In: a node's inputs and attributes, TVM's converters of the ops on plain numbers. Out: its result, in Relax. Whole
-numbers of 8 bits are exact in float32, and so are their sums up to 2^24: such a convolution is as fast as one of floats.
+numbers of 8 bits are exact in float32, and so are their sums up to 2^24: convolutions are as fast as those of floats.
 """
 
 from __future__ import annotations

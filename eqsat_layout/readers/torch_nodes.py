@@ -83,8 +83,9 @@ def watched(node: Any) -> Any:
     seen: set[Any] = set()
     keywords = _Keywords(node.kwargs)
     keywords.seen = seen
+    args = _args(node.args, seen)
     return SimpleNamespace(
-        args=_args(node.args, seen),
+        args=args,
         kwargs=keywords,
         target=node.target,
         meta=node.meta,
@@ -93,6 +94,7 @@ def watched(node: Any) -> Any:
         users=node.users,
         all_input_nodes=node.all_input_nodes,
         graph=node.graph,
+        normalized_arguments=lambda _: (args, keywords),
         seen=seen,
     )
 
