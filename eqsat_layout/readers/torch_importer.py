@@ -87,15 +87,18 @@ class _Mended(_Base):  # type: ignore[misc]
                 return convert(node)
             values = list(self.retrieve_args(node))
             alpha = values.pop(2) if len(values) > 2 else node.kwargs.get("alpha", 1)
+            op = node.target.__name__.partition(".")[0]
             one, other = (_of_type(self.block_builder, value, dtype) for value in values[:2])
             if alpha != 1:
                 scale = relax.const(alpha, dtype)
-                if node.target.__name__.startswith("rsub"):
+                if op == "rsub":
                     one = self.block_builder.emit(relax.op.multiply(one, scale))
                 else:
                     other = self.block_builder.emit(relax.op.multiply(other, scale))
             if isinstance(one, ir.GenericConst) and isinstance(other, ir.GenericConst):
                 one = self.block_builder.emit(one)
+            if dtype == "bool" and op in _OF_BOOLEANS:
+                return self.block_builder.emit(_OF_BOOLEANS[op](one, other))
             return convert(SimpleNamespace(args=(one, other), kwargs={}, target=node.target, meta=node.meta))
 
         return converted
@@ -125,6 +128,18 @@ class _Mended(_Base):  # type: ignore[misc]
         """In the type that torch says; TVM gives float32 always."""
         one, other = self.retrieve_args(node)
         return self.block_builder.emit(relax.op.matmul(one, other))
+
+    def _clamp(self, node: Any) -> Any:
+        """Of whole numbers, whose bounds TVM takes for infinite floats where there are none."""
+        data, *bounds = self.retrieve_args(node)
+        low, high = [*bounds, node.kwargs.get("min"), node.kwargs.get("max")][:2]
+        dtype = str(data.ty.dtype)
+        if not dtype.startswith(("int", "uint")) or isinstance(low, relax.Expr) or isinstance(high, relax.Expr):
+            return super()._clamp(node)
+        for op, bound in ((relax.op.maximum, low), (relax.op.minimum, high)):
+            if bound is not None:
+                data = self.block_builder.emit(op(data, relax.const(bound, dtype)))
+        return data
 
     def _div(self, node: Any) -> Any:
         """Rounded divisions by a number."""
@@ -171,6 +186,9 @@ _OF_ONE_TYPE: Final = frozenset(
     + ["floor_divide.default", "logaddexp.default"]
 )
 """Ops whose operands are brought to one type before."""
+
+_OF_BOOLEANS: Final = {"add": relax.op.logical_or, "mul": relax.op.logical_and}
+"""What arithmetic is of booleans."""
 
 _WITHOUT_VALUES: Final = ("_assert", "sym_constrain", "dropout", "native_dropout", "bernoulli")
 """Ops that check, or that only training knows."""
