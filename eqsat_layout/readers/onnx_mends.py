@@ -126,7 +126,7 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
     if op == "Mod" and not attributes.get("fmod") and not _is_whole(inputs[0]):
         return _remainder(builder, inputs)
     if op == "BitShift":
-        return _shifted(builder, inputs, convert)
+        return _shifted(builder, inputs, attributes, convert)
     made = convert(inputs)
     return _as(builder, made, str(inputs[2].ty.dtype)) if op == "OneHot" else made
 
@@ -140,15 +140,15 @@ def _remainder(builder: relax.BlockBuilder, inputs: Any) -> Any:
     return emit(relax.op.where(moves, emit(relax.op.add(rest, inputs[1])), rest))
 
 
-def _shifted(builder: relax.BlockBuilder, inputs: Any, convert: Any) -> Any:
-    """0 for more bits than there are, and for fewer than none."""
-    dtype = str(inputs[0].ty.dtype)
-    by, bits = inputs[1], int(tvm.DataType(dtype).bits)
-    none, most = relax.const(0, dtype), relax.const(bits - 1, dtype)
-    inside = builder.emit(relax.op.maximum(builder.emit(relax.op.minimum(by, most)), none))
-    is_inside = builder.emit(relax.op.equal(inside, by))
-    made = builder.emit(builder.normalize(convert(type(inputs)([inputs[0], inside]))))
-    return builder.emit(relax.op.where(is_inside, made, none))
+def _shifted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any], convert: Any) -> Any:
+    """By as many bits as there are, or more, or by fewer than none: nothing is left but the sign, to the right."""
+    emit, dtype = builder.emit, str(inputs[0].ty.dtype)
+    none, most = relax.const(0, dtype), relax.const(int(tvm.DataType(dtype).bits) - 1, dtype)
+    by = inputs[1]
+    inside = emit(relax.op.equal(emit(relax.op.maximum(emit(relax.op.minimum(by, most)), none)), by))
+    made = emit(builder.normalize(convert(type(inputs)([inputs[0], emit(relax.op.where(inside, by, most))]))))
+    keeps_sign = attributes["direction"] == b"RIGHT" and dtype.startswith("int")
+    return made if keeps_sign else emit(relax.op.where(inside, made, none))
 
 
 def _is_whole(value: Any) -> bool:

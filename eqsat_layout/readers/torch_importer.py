@@ -142,12 +142,13 @@ class _Mended(_Base):  # type: ignore[misc]
         return data
 
     def _div(self, node: Any) -> Any:
-        """Rounded divisions by a number."""
+        """Rounded divisions by a number, which is of the type of what it divides."""
         data, number = self.env.get(node.args[0]), node.args[1]
-        is_float = isinstance(data, relax.Expr) and str(data.ty.dtype).startswith(("float", "bfloat"))
-        if not is_float or not isinstance(number, int | float):
+        dtype = str(data.ty.dtype) if isinstance(data, relax.Expr) else ""
+        is_float = dtype.startswith(("float", "bfloat"))
+        if not isinstance(number, int | float if is_float else int) or not dtype:
             return super()._div(node)
-        args = (data, relax.const(number, str(data.ty.dtype)), *node.args[2:])
+        args = (data, relax.const(number, dtype), *node.args[2:])
         return super()._div(SimpleNamespace(args=args, kwargs=node.kwargs))
 
     def _grid_sampler_2d(self, node: Any) -> Any:

@@ -147,6 +147,22 @@ def _erfc(b: relax.BlockBuilder, x: Any) -> Any:
     return b.emit(relax.op.subtract(relax.const(1.0, str(x.ty.dtype)), b.emit(relax.op.erf(x))))
 
 
+def _hypotenuse(b: relax.BlockBuilder, one: Any, other: Any) -> Any:
+    squares = [b.emit(relax.op.multiply(x, x)) for x in (one, other)]
+    return b.emit(relax.op.sqrt(b.emit(relax.op.add(*squares))))
+
+
+def _number_of(op: Callable[[Any, Any], Any]) -> Maker:
+    """Of two, one of which may be NaN: the other one."""
+
+    def make(b: relax.BlockBuilder, one: Any, other: Any) -> Any:
+        both = b.emit(op(one, other))
+        first = b.emit(relax.op.where(b.emit(relax.op.isnan(other)), one, both))
+        return b.emit(relax.op.where(b.emit(relax.op.isnan(one)), other, first))
+
+    return make
+
+
 MAKERS: Final[dict[str, Maker]] = {
     "scatter_add.default": _scatter("add"),
     "scatter_reduce.two": _scatter_reduce,
@@ -163,5 +179,8 @@ MAKERS: Final[dict[str, Maker]] = {
     "bitwise_right_shift.Tensor": _bits_moved(relax.op.right_shift),
     "exp2.default": _exp2,
     "erfc.default": _erfc,
+    "hypot.default": _hypotenuse,
+    "fmax.default": _number_of(relax.op.maximum),
+    "fmin.default": _number_of(relax.op.minimum),
 }
 """By the names of torch's ops."""

@@ -52,7 +52,12 @@ def _from_dense(program: Any, written_out: frozenset[Any]) -> Model:
         if error.op in written_out or error.op not in all_decompositions():
             raise
         _logger.debug("torch's own definition of %s is tried: %s", error.op, error)
-        return _from_dense(program, written_out | {error.op})
+        try:
+            return _from_dense(program, written_out | {error.op})
+        except NodeError as later:
+            if str(later.op).startswith("prims."):  # which no program of the user's has
+                raise error from later
+            raise
 
 
 def _converted(given: Any, program: Any) -> Model:
