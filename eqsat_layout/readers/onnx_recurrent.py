@@ -34,13 +34,13 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
     sides: list[list[Any]] = []
     for side, is_reverse in enumerate(reversals):
         weights, own = (_side(builder, one, side) for one in given[1:3])
-        biases = _biases(builder, given[3], side, gates, dtype)
+        input_bias, own_bias = _biases(builder, given[3], side, gates, dtype)
         zeros = relax.op.zeros(relax.ShapeExpr([batch, hidden]), dtype)
         states = [
             builder.emit(zeros) if one is None else _side(builder, one, side)
             for one in firsts[: 2 if kind == "LSTM" else 1]
         ]
-        made = Layer(kind, tuple(activations[side]), weights, own, *biases, is_reverse)
+        made = Layer(kind, tuple(activations[side]), weights, own, input_bias, own_bias, is_reverse)
         sides.append(layer(builder, made, x, states))
     both = enumerate(zip(*sides, strict=True))
     return relax.Tuple([builder.emit(relax.op.stack(list(one), axis=1 if i == 0 else 0)) for i, one in both])

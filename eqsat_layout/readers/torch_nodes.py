@@ -111,9 +111,15 @@ def ignored(node: Any) -> list[str]:
             continue
         value = given[at] if at < len(given) else dict.get(node.kwargs, argument.name, argument.default_value)
         default = argument.default_value if argument.has_default_value() else None
-        if value != default and value is not None:
+        is_plain = argument.has_default_value() or not _is_nothing(value)
+        if value != default and value is not None and is_plain:
             found.append(f"{argument.name}={value}")
     return found
+
+
+def _is_nothing(value: Any) -> bool:
+    """Of an argument without a default: it asks for nothing."""
+    return value is False or value == 0 or (isinstance(value, list | tuple) and not any(value))
 
 
 def _args(values: Any, seen: set[Any]) -> Any:

@@ -20,6 +20,13 @@ WHOLE = torch.randint(-10, 10, (8,))
 AT, TO = torch.tensor([3, 0, 1]), torch.tensor([1, 1, 2])
 PLACES = torch.randint(0, 6, (5, 3))
 
+
+def _put(x: Any, i: Any, j: Any) -> Any:
+    made = x.clone()
+    made[:, i % 3, j] = 1.0
+    return made
+
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "sums with a factor": (lambda x, y: (torch.add(x, y, alpha=2), torch.sub(x, y, alpha=3), torch.rsub(x, 2)), (X, X)),
     "selu, a scaled elu": (F.selu, (X,)),
@@ -28,10 +35,17 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "products of other types": (lambda x: (x.double() @ x.double().T, x.long() @ x.long().T), (X,)),
     "pooling with places": (lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), (IMAGE,)),
     "largest in two axes": (lambda x: (x.amax((0, 2)), *x.max(1), torch.aminmax(x)), (IMAGE,)),
-    "tensors of indices side by side": (lambda x, i, j: (x[:, i, :, j], x[:, i, j], x[i[:, None] % 2, j]), (IMAGE, AT, TO)),
-    "elements put side by side": (lambda x, i, j: x.index_put((None, i % 3, j), torch.ones(2, 3, 6)), (IMAGE, AT, TO)),
+    "tensors of indices side by side": (
+        lambda x, i, j: (x[:, i % 3, :, j], x[:, i % 3, j], x[i[:, None] % 2, j]),
+        (IMAGE, AT, TO),
+    ),
+    "elements put side by side": (_put, (IMAGE, AT, TO)),
     "elements added where they fall": (
-        lambda x, i, y: (x.scatter_add(1, i, y), x.scatter_reduce(1, i, y, "amax"), x.index_add(0, i[0] % 5, y[:3] @ y.T @ x)),
+        lambda x, i, y: (
+            x.scatter_add(1, i, y),
+            x.scatter_reduce(1, i, y, "amax"),
+            x.index_add(0, i[0] % 5, y[:3] @ y.T @ x),
+        ),
         (X, PLACES, torch.randn(5, 3)),
     ),
     "patches put together": (lambda x: F.fold(x, (4, 5), (2, 3)), (torch.randn(2, 12, 9),)),
