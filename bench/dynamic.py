@@ -51,7 +51,7 @@ def _bert(layers: int) -> torch.nn.Module:
     from transformers import BertConfig, BertModel
 
     config = BertConfig(attn_implementation="eager", return_dict=False, num_hidden_layers=layers)
-    network: torch.nn.Module = BertModel(config, add_pooling_layer=False)
+    network: torch.nn.Module = BertModel(config, add_pooling_layer=False)  # type: ignore[no-untyped-call]
     return network
 
 

@@ -21,7 +21,7 @@ def refused_op(mod: tvm.IRModule) -> str:
             call = binding.value
             op = call.op if isinstance(call, tvm.ir.Call) and isinstance(call.op, tvm.ir.Op) else None
             legalize = None if op is None else op.get_attr("FLegalize")
-            if legalize is None:
+            if op is None or legalize is None:
                 continue
             try:
                 legalize(relax.BlockBuilder(), call)
