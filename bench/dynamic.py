@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def _bert(layers: int) -> torch.nn.Module:
     from transformers import BertConfig, BertModel
 
     config = BertConfig(attn_implementation="eager", return_dict=False, num_hidden_layers=layers)
-    network: torch.nn.Module = BertModel(config, add_pooling_layer=False)  # type: ignore[no-untyped-call]
+    network: torch.nn.Module = BertModel(config, add_pooling_layer=False)
     return network
 
 
@@ -92,7 +93,7 @@ def _table(name: str, network: Network, options: argparse.Namespace) -> Table:
         for sizes in (*network.named, *network.others):
             static = eqsat_layout.Session(path, shapes=_shapes(network, [sizes]))
             feed = {key: value.numpy() for key, value in network.inputs(sizes).items()}
-            runs = [lambda f=feed, s=one: s.run(None, f) for one in (static, dynamic, peer)]
+            runs = [partial(one.run, None, feed) for one in (static, dynamic, peer)]
             results = [run() for run in runs]
             seconds = _in_turns(runs, options.rounds)
             ratios = [statistics.median(b / a for a, b in zip(*pair, strict=True)) for pair in _pairs(seconds)]
