@@ -70,3 +70,8 @@ def said_by(error: BaseException) -> str:
 def first_of(text: str) -> str:
     """The first line that says something: rows of carets, under what a compiler points at, say nothing."""
     return next((line.strip() for line in text.splitlines() if line.strip(" \t^~-")), "")
+
+
+def last_of(text: str) -> str:
+    """The last line that says something, which is the message where a trace of C++ comes before it."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

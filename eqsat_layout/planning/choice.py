@@ -6,7 +6,7 @@ for other passes, or as TIR for a build.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,12 +23,14 @@ from eqsat_layout.system.turns import one_at_a_time
 
 @dataclass(frozen=True)
 class Choice:
-    """``mod`` with the best plan of each of its ``regions``; ``snapshot``: what it held when it was planned."""
+    """``mod`` with the best plan of each of its ``regions``; ``snapshot``: what it held when it was planned;
+    ``build``: what makes an executable of a module, where one is wanted."""
 
     mod: Any
     snapshot: Any
     search: Search
     regions: Sequence[Region]
+    build: Callable[[Any], Any] | None = None
 
     @property
     def taken(self) -> list[Region]:
@@ -41,6 +43,13 @@ class Choice:
         with self.search.clock.stage("emit"):
             return self._placed(self._emitted(as_tir=False))
 
+    @cached_property
+    def executable(self) -> Any:
+        """The TIR module built."""
+        assert self.build is not None
+        return self.build(self.tir_module)
+
+    @cached_property
     def tir_module(self) -> Any:
         """The module with a ``call_tir`` for every op whose TIR is known."""
         with self.search.clock.stage("emit"):

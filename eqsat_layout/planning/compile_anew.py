@@ -22,7 +22,9 @@ def compile_anew(mod: Any, target: Target, options: Options, notes: Notes) -> An
     check_module(mod)
     if not any(map(is_public, mod.functions.values())):
         raise MalformedModuleError("no function of the module is public: give one the attribute global_symbol")
-    choice = choose(prepared(mod, notes=notes), target, options)
+    plain = prepared(mod, notes=notes)
+    choice = choose(plain, target, options, build=lambda module: lower(module, target, notes=notes))
+    executable = choice.executable
     for note in (*choice.search.program.notes, *(n for region in choice.regions for n in region.saturated.notes)):
         notes.add(note)
-    return lower(choice.tir_module(), target, notes=notes)
+    return executable

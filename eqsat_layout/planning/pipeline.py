@@ -62,11 +62,20 @@ def plan(source: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
 
 
 @one_at_a_time
-def choose(mod: Any, target: Target, options: Options, left_out: frozenset[Command] = frozenset()) -> Choice:
-    """The best plan of every region that the rules without those ``left_out`` give, validated if that is asked for."""
+def choose(
+    mod: Any,
+    target: Target,
+    options: Options,
+    left_out: frozenset[Command] = frozenset(),
+    build: Callable[[Any], Any] | None = None,
+) -> Choice:
+    """The best plan of every region that the rules without those ``left_out`` give, validated if that is asked for.
+
+    ``build``: what the chosen module is built with anyway; then that is what is validated.
+    """
     check_module(mod)
     search = search_of(mod, target, options, lambda program: machine_costs(program, target), left_out)
-    choice = with_joins(Choice(mod, mod.clone(), search, plan_regions(search)))
+    choice = with_joins(Choice(mod, mod.clone(), search, plan_regions(search), build))
     if choice.taken and (options.get("validate") or options.get("fallback")):
         with search.clock.stage("validate"):
             try:
@@ -85,7 +94,9 @@ def _validate(
     """:class:`ValidationError` if what is chosen is wrong, with the rule of the user's that makes it so."""
     search = choice.search
     try:
-        search.program.notes += validate(choice.mod, choice.module, choice.taken, search.program, search.target)
+        is_built = choice.build is not None and search.target.device is not None
+        module, built = (choice.tir_module, choice.executable) if is_built else (choice.module, None)
+        search.program.notes += validate(choice.mod, module, choice.taken, search.program, search.target, built=built)
     except ValidationError as error:
         rules = [c for c in search.commands if not is_own(c) and _REWRITES.match(c.text)]
         rule = None if left_out else _guilty(rules, choose_without)
@@ -115,7 +126,7 @@ def _guilty(rules: Sequence[Command], choose_without: Callable[[frozenset[Comman
 
 def _kept(region: Region) -> Region:
     """The region as it was, whatever was planned for it."""
-    return replace(region, annotated=False, solution=replace(region.solution, cost=math.inf))
+    return replace(region, annotated=False, is_joined=False, solution=replace(region.solution, cost=math.inf))
 
 
 def machine_costs(program: Program, target: Target) -> CostModel:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +26,14 @@ MOST_RESULTS: Final = 2048
 
 _DOMAINS: Final = ("", "ai.onnx", "com.microsoft")
 """Whose ops the converters mean; functions of other domains are written out before."""
+
+
+class NodeError(EqsatError):
+    """A node that can't be taken as it is; ``op``: what ONNX itself may write in other ops."""
+
+    def __init__(self, text: str, op: str) -> None:
+        super().__init__(text)
+        self.op = op
 
 
 def named(name: str, op: str) -> str:
@@ -72,6 +80,15 @@ def check_domains(graph: Any) -> None:
             check_domains(inner)
 
 
+def check_ports(graph: Any) -> None:
+    """:class:`EqsatError` for an input or a result that is no tensor."""
+    for what, values in (("input", graph.input), ("result", graph.output)):
+        for value in values:
+            kind = value.type.WhichOneof("value")
+            if kind not in (None, "tensor_type"):
+                raise EqsatError(f"the {what} {value.name!r} is a {str(kind).removesuffix('_type')}, not a tensor")
+
+
 def graphs_of(node: Any) -> list[Any]:
     """The branches and bodies that a node holds."""
     return [
@@ -79,6 +96,14 @@ def graphs_of(node: Any) -> list[Any]:
         for attribute in node.attribute
         for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs)
     ]
+
+
+def nodes_of(graph: Any) -> Iterator[Any]:
+    """Those of a graph and of the graphs in its nodes."""
+    for node in graph.node:
+        yield node
+        for inner in graphs_of(node):
+            yield from nodes_of(inner)
 
 
 class Budget:

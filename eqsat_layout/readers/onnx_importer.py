@@ -6,17 +6,16 @@ In: a graph. Out: a module, and what its variables were called. Import it late: 
 from __future__ import annotations
 
 import importlib
-from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 import tvm
-from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers import onnx_mends, onnx_recurrent
-from eqsat_layout.readers.onnx_graphs import Budget, named
+from eqsat_layout.readers import onnx_mends, onnx_own, onnx_quantized, onnx_recurrent
+from eqsat_layout.readers.onnx_graphs import Budget, NodeError, graphs_of, named
 from eqsat_layout.readers.onnx_types import check_results
 
 
@@ -34,8 +33,9 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         name = attrs["tvm_custom"]["name"]
         try:
             made = self._made(op_name, inputs, attrs, opset)
+            self._check(op_name, made, attrs["tvm_custom"]["num_outputs"])
         except Exception as error:  # converters raise whatever they meet
-            raise EqsatError(f"{named(name, op_name)}: {said_by(error)}") from error
+            raise NodeError(f"{named(name, op_name)}: {said_by(error)}", op_name) from error
         if not name or self._is_inside or not _is_of_numbers(made):
             return made
         if isinstance(made, tvm.ir.Call):
@@ -53,8 +53,16 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             attrs = _with_tensor(attrs)
         if op_name in onnx_recurrent.KINDS:
             return onnx_recurrent.converted(self.bb, op_name, inputs, attrs)
-        onnx_mends.check_attributes(op_name, attrs, opset)
+        if onnx_own.takes(op_name, attrs["tvm_custom"]["num_outputs"]):
+            return self.bb.normalize(onnx_own.converted(self.bb, op_name, inputs, attrs))
         convert = super()._convert_operator
+        if op_name in onnx_quantized.KINDS:
+            own = onnx_quantized.converted(
+                self.bb, op_name, inputs, attrs, lambda op, given, a: convert(op, type(inputs)(given), a, opset)
+            )
+            return self.bb.normalize(own)
+        onnx_mends.check_attributes(op_name, attrs, opset)
+        onnx_mends.check_meaning(op_name, inputs, attrs)
         inputs = onnx_mends.mended_inputs(self.bb, op_name, inputs, attrs, opset)
         return onnx_mends.converted(
             self.bb, op_name, inputs, attrs, lambda given: convert(op_name, given, attrs, opset)
@@ -65,8 +73,27 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         check_results(model, self._nodes)
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
-        nodes = [node for node in graph.node if node.op_type not in onnx_recurrent.KINDS]
-        super()._check_for_unsupported_ops(SimpleNamespace(node=nodes))
+        for node in graph.node:
+            is_own = node.op_type in _OWN or onnx_own.takes(node.op_type, len(node.output))
+            if not is_own and node.op_type not in _get_convert_map():
+                raise NodeError(f"{named(node.name, node.op_type)}: nothing here converts this op", node.op_type)
+            for inner in graphs_of(node):
+                self._check_for_unsupported_ops(inner)
+
+    def _check(self, op: str, made: Any, results: int) -> None:
+        """The results are as many as asked for, and of types that are computed rightly."""
+        parts = list(made.fields) if isinstance(made, tvm.relax.Tuple) else [made]
+        types = [getattr(part, "ty", None) for part in parts]
+        if len(types) == 1 and isinstance(types[0], tvm.ir.TupleType):
+            types = list(types[0].fields)
+        is_sequence = op.startswith(("Sequence", "Optional", "Split", "Concat"))
+        if len(types) < results and not is_sequence:
+            raise EqsatError(f"with {results} results is not done")
+        for ty in types:
+            if isinstance(ty, tvm.relax.TensorType) and str(ty.dtype).startswith(_NARROW):
+                raise EqsatError(
+                    f"its result is {ty.dtype}: numbers of fewer than 8 bits, and floats of 8, are not done"
+                )
 
     def _parse_array(self, tensor: Any) -> Any:
         try:
@@ -90,6 +117,10 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         finally:
             self._is_inside = outside
 
+
+_OWN: Final = onnx_recurrent.KINDS | onnx_quantized.KINDS | {"If", "Constant"}
+
+_NARROW: Final = ("float4_", "float6_", "float8_", "int2", "int4", "uint2", "uint4", "custom")
 
 _STRING: Final = 8
 """ONNX's number of that type of elements."""

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 import tvm
-from tvm import relax, tirx
+from tvm import ir, relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.onnx_graphs import nodes_of
 from eqsat_layout.readers.resizing import cut, made_longer
 
 _WITHOUT_EFFECT: Final = ("seed", "storage_order", "saturate", "stash_type")
@@ -50,18 +51,26 @@ def _unread(op: str, opset: int) -> dict[str, Any]:
     }
 
 
-def with_functions_written_out(model: Any) -> Any:
-    """``model`` without ops that have no converter, or give results that theirs does not, and that ONNX itself writes
-    in other ops (``Celu``); the same object where there are none."""
+def has_function(op: str, opset: int) -> bool:
+    """Whether ONNX writes an op in others."""
+    defs = importlib.import_module("onnx").defs
+    if not defs.has(op, opset):
+        return False
+    schema = defs.get_schema(op, opset)
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def with_functions_written_out(model: Any, asked: frozenset[str]) -> Any:
+    """``model`` without ops that have no converter, or are ``asked`` for, and that ONNX itself writes in other ops
+    (``Celu``); the same object where there are none."""
     onnx = importlib.import_module("onnx")
     found: dict[str, None] = {}
     converters = onnx_frontend._get_convert_map()
-    for node in model.graph.node:
-        more = node.op_type == "LayerNormalization" and sum(map(bool, node.output)) > 1
-        if node.domain in ("", "ai.onnx") and (more or node.op_type not in converters) and onnx.defs.has(node.op_type):
-            schema = onnx.defs.get_schema(node.op_type)
-            if schema.has_function or schema.has_context_dependent_function:
-                found[node.op_type] = None
+    opset = next((int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")), 1)
+    for node in nodes_of(model.graph):
+        is_open = node.op_type in asked or node.op_type not in converters
+        if node.domain in ("", "ai.onnx") and is_open and has_function(node.op_type, opset):
+            found[node.op_type] = None
     if not found:
         return model
     typed = type(model)()
@@ -70,6 +79,27 @@ def with_functions_written_out(model: Any) -> Any:
         typed.graph.value_info.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     inlined = importlib.import_module("onnx.inliner").inline_selected_functions
     return inlined(typed, [("", op) for op in found], exclude=False, inline_schema_functions=True)
+
+
+_CONSTANT: Final = {"NonMaxSuppression": (2, 3, 4), "AllClassNMS": (2, 3, 4), "CumSum": (1,)}
+"""Inputs that converters take for their defaults where they are no constants."""
+
+
+def check_meaning(op: str, inputs: Any, attributes: dict[str, Any]) -> None:
+    """:class:`EqsatError` for what converters take for something else."""
+    given = [*inputs, *[None] * 6]
+    for at in _CONSTANT.get(op, ()):
+        if given[at] is not None and not isinstance(given[at], ir.GenericConst):
+            raise EqsatError(f"{op} whose input {at} is known at run time only is not done")
+    trains = bool(attributes.get("training_mode")) and attributes["tvm_custom"]["num_outputs"] > 1
+    if op == "Dropout" and given[2] is not None:
+        trains = not isinstance(given[2], ir.GenericConst) or bool(given[2].value.numpy().any())
+    if trains:
+        raise EqsatError(f"{op} in training is not done")
+    if op == "RoiAlign" and attributes.get("mode", b"avg") != b"avg":
+        raise EqsatError(f"RoiAlign with mode={attributes['mode'].decode()} is not done")
+    if op == "RMSNormalization" and attributes.get("axis", -1) in (0, -len(inputs[0].ty.shape)):
+        raise EqsatError("RMSNormalization over all axes is not done")
 
 
 def mended_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
@@ -93,8 +123,32 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
     if op == "Pow" and _is_whole(inputs[0]):
         exponent = convert(type(inputs)([_as(builder, one, "float64") for one in list(inputs)[:2]]))
         return _as(builder, exponent, str(inputs[0].ty.dtype))
+    if op == "Mod" and not attributes.get("fmod") and not _is_whole(inputs[0]):
+        return _remainder(builder, inputs)
+    if op == "BitShift":
+        return _shifted(builder, inputs, attributes, convert)
     made = convert(inputs)
     return _as(builder, made, str(inputs[2].ty.dtype)) if op == "OneHot" else made
+
+
+def _remainder(builder: relax.BlockBuilder, inputs: Any) -> Any:
+    """With the sign of the divisor, also for infinite ones."""
+    emit, zero = builder.emit, relax.const(0, str(inputs[0].ty.dtype))
+    rest = emit(relax.op.mod(inputs[0], inputs[1]))
+    is_other = emit(relax.op.not_equal(emit(relax.op.less(rest, zero)), emit(relax.op.less(inputs[1], zero))))
+    moves = emit(relax.op.logical_and(emit(relax.op.not_equal(rest, zero)), is_other))
+    return emit(relax.op.where(moves, emit(relax.op.add(rest, inputs[1])), rest))
+
+
+def _shifted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any], convert: Any) -> Any:
+    """By as many bits as there are, or more, or by fewer than none: nothing is left but the sign, to the right."""
+    emit, dtype = builder.emit, str(inputs[0].ty.dtype)
+    none, most = relax.const(0, dtype), relax.const(int(tvm.DataType(dtype).bits) - 1, dtype)
+    by = inputs[1]
+    inside = emit(relax.op.equal(emit(relax.op.maximum(emit(relax.op.minimum(by, most)), none)), by))
+    made = emit(builder.normalize(convert(type(inputs)([inputs[0], emit(relax.op.where(inside, by, most))]))))
+    keeps_sign = attributes["direction"] == b"RIGHT" and dtype.startswith("int")
+    return made if keeps_sign else emit(relax.op.where(inside, made, none))
 
 
 def _is_whole(value: Any) -> bool:

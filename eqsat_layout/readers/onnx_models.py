@@ -19,7 +19,7 @@ from eqsat_layout.readers.external_data import check_locations
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
 from eqsat_layout.readers.onnx_folding import folded
-from eqsat_layout.readers.onnx_graphs import check_domains, check_order
+from eqsat_layout.readers.onnx_graphs import NodeError, check_domains, check_order, check_ports, nodes_of
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -36,8 +36,30 @@ def loaded(path: Path) -> Any:
 def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
     """``given`` is not changed. Raises whatever the frontend raises, of one node :class:`EqsatError` that names it."""
     check_order(given.graph)
+    check_ports(given.graph)
+    return _from_checked(given, sizes, frozenset())
+
+
+def _from_checked(given: Any, sizes: Sizes | None, written_out: frozenset[str]) -> Model:
+    """``written_out``: ops that ONNX writes in other ops, and that are tried so because they can't be taken as one."""
     mends = importlib.import_module("eqsat_layout.readers.onnx_mends")
-    model = folded(mends.with_functions_written_out(given), sizes)
+    try:
+        return _converted(given, mends.with_functions_written_out(given, written_out), sizes)
+    except NodeError as error:
+        if error.op in written_out or not mends.has_function(error.op, _opset(given)):
+            raise
+        _logger.debug("ONNX's own definition of %s is tried: %s", error.op, error)
+        try:
+            return _from_checked(given, sizes, written_out | {error.op})
+        except NodeError as later:
+            if all(node.op_type != later.op for node in nodes_of(given.graph)):  # of the definition, not of the user's
+                raise error from later
+            raise
+
+
+def _converted(given: Any, written: Any, sizes: Sizes | None) -> Model:
+    """``written``: what ``given`` is in ops that may have converters."""
+    model = folded(written, sizes)
     check_domains(model.graph)
     importer = importlib.import_module("eqsat_layout.readers.onnx_importer").Importer(_opset(model))
     with _talk_to_log():

@@ -8,61 +8,207 @@ samples take lies where torch says.
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.notes import said_by
+from eqsat_layout.readers import torch_recurrent
+from eqsat_layout.readers.indexing import put, taken
 from eqsat_layout.readers.resizing import cut, made_longer
+from eqsat_layout.readers.torch_nodes import NodeError, args_seen, ignored, watched
+from eqsat_layout.readers.torch_own import MAKERS
+from eqsat_layout.readers.torch_types import check_types, common_type
+
+_KINDS: Final = ("Tensor", "Scalar")
 
 
 def importer() -> Any:
     """A new one, of one program. The module of TVM's own takes long to import."""
     from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-    class Importer(ExportedProgramImporter):  # type: ignore[misc]
-        def _select(self, node: Any) -> Any:
-            data, axis, index = self.env[node.args[0]], node.args[1], node.args[2]
-            if not isinstance(index, int) or index >= 0:
-                return super()._select(node)
-            at = _counted(self.block_builder, relax.const(index, "int64"), self.shape_of(data)[axis])
-            return self.block_builder.emit(relax.op.take(data, at, axis))
+    return type("Importer", (_Mended, ExportedProgramImporter), {})()
 
-        def _index_tensor(self, node: Any) -> Any:
-            return super()._index_tensor(_from_the_front(self, node))
 
-        def _index_put(self, node: Any) -> Any:
-            return super()._index_put(_from_the_front(self, node))
+_Base: Any = object  # TVM's importer, where it is one
 
-        def _div(self, node: Any) -> Any:
-            """Rounded divisions by a number."""
-            data, number = self.env.get(node.args[0]), node.args[1]
-            is_float = isinstance(data, relax.Expr) and str(data.ty.dtype).startswith(("float", "bfloat"))
-            if not is_float or not isinstance(number, int | float):
-                return super()._div(node)
-            args = (data, relax.const(number, str(data.ty.dtype)), *node.args[2:])
-            return super()._div(SimpleNamespace(args=args, kwargs=node.kwargs))
 
-        def _grid_sampler_2d(self, node: Any) -> Any:
-            """Places lie along the last axis; TVM takes them along the second."""
-            grid = self.block_builder.emit(relax.op.permute_dims(self.env[node.args[1]], [0, 3, 1, 2]))
-            return super()._grid_sampler_2d(SimpleNamespace(args=(node.args[0], grid, *node.args[2:])))
+class _Mended(_Base):  # type: ignore[misc]
+    """What stands before TVM's importer."""
 
-        def _upsample_nearest2d(self, node: Any) -> Any:
-            """The elements at or before the places; TVM takes those in the middle, and no scale as it is given."""
-            data, size, scales = [*self.retrieve_args(node), None][:3]
-            return _nearest(self.block_builder, data, size, scales)
+    def create_convert_map(self) -> Any:
+        known = super().create_convert_map()
+        known |= {name: self._matmul for name in ("matmul.default", "mm.default", "bmm.default")}
+        known |= {name: self._own(MAKERS[name]) for name in MAKERS}
+        known |= {name: self._own(torch_recurrent.MAKERS[name]) for name in torch_recurrent.MAKERS}
+        known |= {name: self._of_one_type(known[name]) for name in _OF_ONE_TYPE & known.keys()}
+        return {name: self._checked(convert) for name, convert in known.items()}
 
-        def _upsample_impl(self, x: Any, size: Any, scale_factor: Any, method: str, align_corners: bool) -> Any:
-            resize = super()._upsample_impl
-            if size or align_corners:
-                return resize(x, size, scale_factor, method, align_corners)
-            return _by_scale(
-                self.block_builder, x, scale_factor, lambda *one: resize(one[0], None, one[1], method, False)
-            )
+    def _check_unsupported_func_type(self, nodes: Any) -> None:
+        for node in nodes:
+            if node.op == "call_function" and node.target.__name__ not in self.convert_map:
+                raise NodeError(f"{_called(node)}: nothing here converts this op", node.target)
 
-    return Importer()
+    def retrieve_args(self, node: Any) -> Any:
+        return args_seen(self._retrieve_args(tuple(tuple.__iter__(node.args))), node.args)
+
+    def _checked(self, convert: Any) -> Any:
+        """``convert``, which looks at all arguments and gives what torch says."""
+
+        def converted(node: Any) -> Any:
+            own = watched(node)
+            try:
+                made = convert(own)
+                if not node.target.__name__.startswith(_WITHOUT_VALUES):
+                    check_types(made, node.meta.get("val"))
+                    if unseen := ignored(own):
+                        raise EqsatError(f"with {', '.join(unseen)} is not done")
+            except Exception as error:  # converters raise whatever they meet
+                raise NodeError(f"{_called(node)}: {said_by(error)}", node.target) from error
+            return made
+
+        return converted
+
+    def _own(self, make: Any) -> Any:
+        def converted(node: Any) -> Any:
+            named = {name: self._retrieve_args(value) for name, value in node.kwargs.items() if value is not None}
+            return make(self.block_builder, *self.retrieve_args(node), **named)
+
+        return converted
+
+    def _of_one_type(self, convert: Any) -> Any:
+        """Operands of the type that torch computes in, and the second one times ``alpha``."""
+
+        def converted(node: Any) -> Any:
+            dtype = common_type(node)
+            if dtype is None:
+                return convert(node)
+            values = list(self.retrieve_args(node))
+            alpha = values.pop(2) if len(values) > 2 else node.kwargs.get("alpha", 1)
+            op = node.target.__name__.partition(".")[0]
+            one, other = (_of_type(self.block_builder, value, dtype) for value in values[:2])
+            if alpha != 1:
+                scale = relax.const(alpha, dtype)
+                if op == "rsub":
+                    one = self.block_builder.emit(relax.op.multiply(one, scale))
+                else:
+                    other = self.block_builder.emit(relax.op.multiply(other, scale))
+            if isinstance(one, ir.GenericConst) and isinstance(other, ir.GenericConst):
+                one = self.block_builder.emit(one)
+            if dtype == "bool" and op in _OF_BOOLEANS:
+                return self.block_builder.emit(_OF_BOOLEANS[op](one, other))
+            return convert(SimpleNamespace(args=(one, other), kwargs={}, target=node.target, meta=node.meta))
+
+        return converted
+
+    def _select(self, node: Any) -> Any:
+        data, axis, index = self.env[node.args[0]], node.args[1], node.args[2]
+        if not isinstance(index, int) or index >= 0:
+            return super()._select(node)
+        at = _counted(self.block_builder, relax.const(index, "int64"), self.shape_of(data)[axis])
+        return self.block_builder.emit(relax.op.take(data, at, axis))
+
+    def _index_tensor(self, node: Any) -> Any:
+        counted = _from_the_front(self, node)
+        if _are_side_by_side(self, counted.args[1]):
+            return taken(self.block_builder, self.env[node.args[0]], self._retrieve_args(counted.args[1]))
+        return super()._index_tensor(counted)
+
+    def _index_put(self, node: Any) -> Any:
+        counted = _from_the_front(self, node)
+        indices = self._retrieve_args(counted.args[1])
+        if any(str(one.ty.dtype) == "bool" for one in indices if one is not None):
+            return super()._index_put(counted)
+        data, _, values, *adds = self.retrieve_args(node)
+        return put(self.block_builder, data, indices, values, adds=bool(adds and adds[0]))
+
+    def _matmul(self, node: Any) -> Any:
+        """In the type that torch says; TVM gives float32 always."""
+        one, other = self.retrieve_args(node)
+        return self.block_builder.emit(relax.op.matmul(one, other))
+
+    def _clamp(self, node: Any) -> Any:
+        """Of whole numbers, whose bounds TVM takes for infinite floats where there are none."""
+        data, *bounds = self.retrieve_args(node)
+        low, high = [*bounds, node.kwargs.get("min"), node.kwargs.get("max")][:2]
+        dtype = str(data.ty.dtype)
+        if not dtype.startswith(("int", "uint")) or isinstance(low, relax.Expr) or isinstance(high, relax.Expr):
+            return super()._clamp(node)
+        for op, bound in ((relax.op.maximum, low), (relax.op.minimum, high)):
+            if bound is not None:
+                data = self.block_builder.emit(op(data, relax.const(bound, dtype)))
+        return data
+
+    def _div(self, node: Any) -> Any:
+        """Rounded divisions by a number, which is of the type of what it divides."""
+        data, number = self.env.get(node.args[0]), node.args[1]
+        dtype = str(data.ty.dtype) if isinstance(data, relax.Expr) else ""
+        is_float = dtype.startswith(("float", "bfloat"))
+        if not isinstance(number, int | float if is_float else int) or not dtype:
+            return super()._div(node)
+        args = (data, relax.const(number, dtype), *node.args[2:])
+        return super()._div(SimpleNamespace(args=args, kwargs=node.kwargs))
+
+    def _grid_sampler_2d(self, node: Any) -> Any:
+        """Places lie along the last axis; TVM takes them along the second."""
+        grid = self.block_builder.emit(relax.op.permute_dims(self.env[node.args[1]], [0, 3, 1, 2]))
+        return super()._grid_sampler_2d(SimpleNamespace(args=(node.args[0], grid, *node.args[2:])))
+
+    def _upsample_nearest2d(self, node: Any) -> Any:
+        """The elements at or before the places; TVM takes those in the middle, and no scale as it is given."""
+        data, size, scales = [*self.retrieve_args(node), None][:3]
+        return _nearest(self.block_builder, data, size, scales)
+
+    def _upsample_impl(self, x: Any, size: Any, scale_factor: Any, method: str, align_corners: bool) -> Any:
+        resize = super()._upsample_impl
+        if size or align_corners:
+            return resize(x, size, scale_factor, method, align_corners)
+        return _by_scale(self.block_builder, x, scale_factor, lambda *one: resize(one[0], None, one[1], method, False))
+
+
+_OF_ONE_TYPE: Final = frozenset(
+    [
+        f"{op}.{kind}"
+        for op in ["add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder", "rsub"]
+        for kind in _KINDS
+    ]
+    + [f"bitwise_{op}.{kind}" for op in ("and", "or", "xor") for kind in _KINDS]
+    + [
+        "maximum.default",
+        "minimum.default",
+        "max.other",
+        "min.other",
+        "atan2.default",
+        "pow.Tensor_Tensor",
+        "pow.Scalar",
+    ]
+    + ["floor_divide.default", "logaddexp.default"]
+)
+"""Ops whose operands are brought to one type before."""
+
+_OF_BOOLEANS: Final = {"add": relax.op.logical_or, "mul": relax.op.logical_and}
+"""What arithmetic is of booleans."""
+
+_WITHOUT_VALUES: Final = ("_assert", "sym_constrain", "dropout", "native_dropout", "bernoulli")
+"""Ops that check, or that only training knows."""
+
+
+def _called(node: Any) -> str:
+    return f"node {node.name} ({node.target})"
+
+
+def _of_type(builder: relax.BlockBuilder, value: Any, dtype: str) -> Any:
+    if not isinstance(value, relax.Expr) or not isinstance(value.ty, relax.TensorType):
+        return value if isinstance(value, relax.Expr) else relax.const(value, dtype)
+    return value if str(value.ty.dtype) == dtype else builder.emit(relax.op.astype(value, dtype))
+
+
+def _are_side_by_side(importer: Any, indices: Any) -> bool:
+    """More than one tensor of indices, none of them a mask."""
+    given = [importer._retrieve_args(one) for one in indices if one is not None]
+    return len(given) > 1 and all(str(one.ty.dtype) != "bool" for one in given)
 
 
 def _from_the_front(importer: Any, node: Any) -> Any:

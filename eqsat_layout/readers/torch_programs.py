@@ -7,15 +7,19 @@ whose variables are called after the modules that their nodes were written in.
 from __future__ import annotations
 
 import importlib
+import logging
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.archives import checked_archive
 from eqsat_layout.readers.model import Model
 from eqsat_layout.readers.naming import with_names
+from eqsat_layout.readers.torch_decompositions import all_decompositions, decompositions
 from eqsat_layout.readers.torch_importer import importer
+from eqsat_layout.readers.torch_nodes import NodeError
+
+_logger = logging.getLogger("eqsat_layout")
 
 
 def program_in(path: Path) -> Any:
@@ -31,15 +35,36 @@ def program_in(path: Path) -> Any:
 
 
 def from_program(program: Any) -> Model:
-    """Raises whatever the frontend raises."""
+    """Raises :class:`EqsatError` that names the node, and whatever else the frontend raises."""
     torch = importlib.import_module("torch")
-    inputs = tuple(map(str, program.graph_signature.user_inputs))
-    if all(tensor.layout == torch.strided for tensor in program.state_dict.values()):
-        program = program.run_decompositions()
-        _say_types(program)
+    if any(tensor.layout != torch.strided for tensor in program.state_dict.values()):
+        return _converted(program, program)
+    return _from_dense(program, frozenset())
+
+
+def _from_dense(program: Any, written_out: frozenset[Any]) -> Model:
+    """``written_out``: ops that torch writes in other ops, and that are tried so because they can't be taken as one."""
+    decomposed = program.run_decompositions(decompositions(written_out))
+    _say_types(decomposed)
+    try:
+        return _converted(program, decomposed)
+    except NodeError as error:
+        if error.op in written_out or error.op not in all_decompositions():
+            raise
+        _logger.debug("torch's own definition of %s is tried: %s", error.op, error)
+        try:
+            return _from_dense(program, written_out | {error.op})
+        except NodeError as later:
+            if str(later.op).startswith("prims."):  # which no program of the user's has
+                raise error from later
+            raise
+
+
+def _converted(given: Any, program: Any) -> Model:
+    """``program``: what is ``given``, in ops that may have converters."""
+    inputs = tuple(map(str, given.graph_signature.user_inputs))
     reader = importer()
     module = reader.from_exported_program(program, False, False, False, None)
-    _check_shapes(reader.env)
     names = {made: name for node, made in reader.env.items() if (name := _name(node)) and _is_var(made)}
     return Model(with_names(module, names), inputs)
 
@@ -53,22 +78,6 @@ def _say_types(program: Any) -> None:
         is_open = "dtype" in names[len(node.args) :] and node.kwargs.get("dtype") is None
         if is_open and None not in types and len(set(types)) > 1:
             node.kwargs = {**node.kwargs, "dtype": types[0]}
-
-
-def _check_shapes(made: Any) -> None:
-    """:class:`EqsatError` where what was made of a node has another shape than torch says."""
-    from tvm import relax, tirx
-
-    for node, one in made.items():
-        shape = getattr(node.meta.get("val"), "shape", None)
-        if shape is None or not isinstance(one, relax.Expr) or not isinstance(one.ty, relax.TensorType):
-            continue
-        own = list(one.ty.shape.values) if isinstance(one.ty.shape, relax.ShapeExpr) else list(shape)
-        both = [(a, b) for a, b in zip(own, shape, strict=False) if isinstance(a, tirx.IntImm) and isinstance(b, int)]
-        if len(own) != len(shape) or any(int(a) != b for a, b in both):
-            raise EqsatError(
-                f"node {node.name} ({node.target}): torch makes {tuple(shape)} of it, TVM's frontend {one.ty}"
-            )
 
 
 def _is_var(made: Any) -> bool:

@@ -10,7 +10,9 @@ from typing import Any
 
 import tvm
 
-from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.errors import EqsatError, TargetError
+from eqsat_layout.graph.legalize import REFUSALS, legalize
+from eqsat_layout.graph.refused_ops import refused_op
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.prepare import prepare
@@ -42,7 +44,12 @@ def lower(
     say("join")
     mod = own.join(mod, said)
     say("build")
-    return own.build(mod, said)
+    try:
+        return own.build(mod, said)
+    except (tvm.error.InternalError, *REFUSALS) as error:
+        if isinstance(error, EqsatError) or not (refused := refused_op(mod)):
+            raise
+        raise TargetError(f"TVM can't build {refused}") from error
 
 
 def _mute(_: str) -> None:

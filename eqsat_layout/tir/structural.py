@@ -38,6 +38,15 @@ def structural_map(node: Any, *rules: Rule) -> Any:
         raise (raised[0] if raised else error) from None
 
 
+def structural_map_outermost(node: Any, *rules: Rule) -> Any:
+    """The same from outside: what a callback gives stays as it is, and ``None`` lets it go on inside of the node."""
+    raised: list[Exception] = []
+    try:
+        return _MUTATE(node, [(kind, _before_children(call, raised), False) for kind, call in _by_type(rules)])
+    except Exception as error:
+        raise (raised[0] if raised else error) from None
+
+
 def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
     """An expression or statement with ``values`` in the place of variables."""
     return structural_map(node, (tvm.ir.Var, lambda var: values.get(var, var)))
@@ -63,6 +72,18 @@ def _after_children(callback: Callable[[Any], Any], raised: list[Exception]) -> 
         except Exception as error:
             raised.append(error)
             raise
+
+    return called
+
+
+def _before_children(callback: Callable[[Any], Any], raised: list[Exception]) -> Callable[[Any, Any], Any]:
+    def called(node: Any, mutator: Any) -> Any:
+        try:
+            given = callback(node)
+        except Exception as error:
+            raised.append(error)
+            raise
+        return _DEFAULT_MUTATE(mutator, node) if given is None else given
 
     return called
 

@@ -30,9 +30,9 @@ def public_functions(mod: Any) -> Iterator[tuple[str, Any]]:
             yield str(global_var.name_hint), function
 
 
-def virtual_machine(mod: Any, target: Target) -> Any:
-    """A virtual machine that runs ``mod`` on the device of ``target``."""
-    return relax.VirtualMachine(lower(mod, target), target.device)
+def virtual_machine(mod: Any, target: Target, built: Any = None) -> Any:
+    """A virtual machine that runs ``mod`` on the device of ``target``; ``built``: what it was compiled to before."""
+    return relax.VirtualMachine(lower(mod, target) if built is None else built, target.device)
 
 
 def run(machine: Any, name: str, inputs: Sequence[Any]) -> list[npt.NDArray[Any]]:

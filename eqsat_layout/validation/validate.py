@@ -35,18 +35,25 @@ _FIRST_SIZE = 2
 
 
 def validate(
-    before: Any, after: Any, regions: Sequence[Region], program: Program, target: Target, seed: int = 0
+    before: Any,
+    after: Any,
+    regions: Sequence[Region],
+    program: Program,
+    target: Target,
+    seed: int = 0,
+    built: Any = None,
 ) -> list[str]:
     """Notes on what could not be checked; :class:`ValidationError` where the results of the two modules differ.
 
-    ``regions`` are those of ``program`` that ``after`` was made of. Both are built for ``target`` and run on its
+    ``regions`` are those of ``program`` that ``after`` was made of; ``built``: its executable, where there is
+    one. Both are built for ``target`` and run on its
     device; where this machine has none, nothing is checked, and a note says so.
     """
     notes: list[str] = []
     if target.device is None:
         return [f"validation: nothing was run, because this machine does not run {target.kind!r} code for {target.tvm}"]
     reference = _Reference(before, seed, notes, target)
-    variants = [_Variant(after, "", None)]
+    variants = [_Variant(after, "", None, built)]
     signatures = program.signatures
     if any(has_undef(r, signatures) for r in regions):
         for kind in POISONS:
@@ -78,6 +85,7 @@ class _Variant:
     module: Any
     what: str
     poison: str | None
+    built: Any = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +146,7 @@ class _Reference:
         if not self.cases:
             return None
         try:
-            machine = virtual_machine(variant.module, self._target)
+            machine = virtual_machine(variant.module, self._target, variant.built)
         except Exception as error:  # whatever is raised, the input can be built
             text = f"the optimised module{variant.what} can't be built, but the input can: {last_line(error)}"
             raise ValidationError(text) from error

@@ -14,8 +14,10 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.tirx import compilation_pipeline
 
+from eqsat_layout.passes.bound_lanes import bind_one_by_one
 from eqsat_layout.passes.fitting_calls import any_address, skip_checks
 from eqsat_layout.targets.cpu.booleans import compare_booleans
+from eqsat_layout.targets.cpu.long_values import keep_long_values
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
 from eqsat_layout.tir.negated_dividends import dividends_that_count_up
 from eqsat_layout.tir.structural import primfunc_pass, structural_map
@@ -56,7 +58,9 @@ def _passes() -> list[Any]:
         tirx.transform.NarrowDataType(_INDEX_BITS),  # indices where they fit
         # loops
         s_tir.transform.LoopPartition(),  # loops that ask for it, at their conditions
+        bind_one_by_one(),  # what the next one would give the last lane's value
         tirx.transform.VectorizeLoop(),
+        keep_long_values(),  # the code generator would write them out
         tirx.transform.StorageRewrite(),  # buffers that are not used at the same time share memory
         s_tir.transform.HoistIfThenElse(),  # conditions out of loops over which they do not change
         tirx.transform.RemoveNoOp(),  # before unrolling, as it takes long for long bodies, and LLVM sees the rest

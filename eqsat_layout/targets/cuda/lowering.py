@@ -14,6 +14,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.passes.bound_lanes import bind_one_by_one
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
 from eqsat_layout.targets.cuda.half_functions import half_functions
 from eqsat_layout.targets.cuda.launch_bounds import bounded
@@ -141,11 +142,11 @@ def _passes(*, is_scheduled: bool) -> Sequence[Any]:
         s_tir.transform.InjectPTXAsyncCopy(),
         s_tir.transform.MergeSharedMemoryAllocations(),
     ]
-    vectors, split = tirx.transform.VectorizeLoop(), tirx.transform.SplitHostDevice()
+    vectors, split = [bind_one_by_one(), tirx.transform.VectorizeLoop()], tirx.transform.SplitHostDevice()
     if is_scheduled:
         partitioned = s_tir.transform.LoopPartition()
-        return [*blocks, *flat, partitioned, vectors, *copies, *statements, *barriers, split]
-    return [*flat, vectors, *statements, split]
+        return [*blocks, *flat, partitioned, *vectors, *copies, *statements, *barriers, split]
+    return [*flat, *vectors, *statements, split]
 
 
 def _first_line(error: Exception) -> str:

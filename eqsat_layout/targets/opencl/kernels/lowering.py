@@ -16,6 +16,7 @@ from tvm import ir, s_tir, tirx
 from tvm.s_tir.backend.adreno.transform import TextureFlatten
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.passes.bound_lanes import bind_one_by_one
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.kernels.vectors import LANES
@@ -113,6 +114,7 @@ def _passes(target: tvm.target.Target) -> list[Any]:
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(_INDEX_BITS),
+        bind_one_by_one(),  # what the next one would give the last lane's value
         tirx.transform.VectorizeLoop(),
         _checked_stores,
         tirx.transform.UnrollLoop(),

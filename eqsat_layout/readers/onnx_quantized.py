@@ -1,0 +1,89 @@
+"""Convolutions and products of ONNX on whole numbers with scales, which TVM's frontend does not take.
+
+In: a node's inputs and attributes, TVM's converters of the ops on plain numbers. Out: its result, in Relax. Whole
+numbers of 8 bits are exact in float32, and so are their sums up to 2^24: convolutions are as fast as those of floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tvm import relax, tirx
+
+from eqsat_layout.errors import EqsatError
+
+Convert = Callable[[str, list[Any], dict[str, Any]], Any]
+
+KINDS: Final = frozenset({"QLinearConv", "QLinearMatMul", "ConvInteger"})
+"""Their names."""
+
+
+def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: dict[str, Any], convert: Convert) -> Any:
+    """The result of a node. ``convert``: what TVM makes of an op, inputs and attributes."""
+    given = [*inputs, *[None] * 9][:9]
+    ops = _Ops(builder)
+    if kind == "ConvInteger":
+        data = ops.less(given[0], given[2], "int32", -1)
+        return convert("Conv", [data, ops.less(given[1], given[3], "int32", 0), None], attributes)
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = given
+    is_conv = kind == "QLinearConv"
+    data = ops.less(x, x_zero, "float32", -1 if is_conv else -2)
+    weights = ops.less(w, w_zero, "float32", 0 if is_conv else -1)
+    scales = [ops.floats(one) for one in (x_scale, w_scale, y_scale)]
+    if is_conv:
+        sums = builder.emit(convert("Conv", [data, weights, None], attributes))
+        if bias is not None:
+            sums = builder.emit(relax.op.add(sums, ops.along(ops.floats(bias), 1, sums)))
+        axes = (1, 1, 1)
+    else:
+        sums = builder.emit(relax.op.matmul(data, weights))
+        axes = (-2, -1, -1)
+    x_by, w_by, y_by = (ops.along(one, axis, sums) for one, axis in zip(scales, axes, strict=True))
+    factor = builder.emit(relax.op.divide(builder.emit(relax.op.multiply(x_by, w_by)), y_by))
+    scaled = builder.emit(relax.op.multiply(sums, factor))
+    return ops.rounded(scaled, ops.along(y_zero, axes[2], sums))
+
+
+class _Ops:
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        self._builder = builder
+
+    def floats(self, value: Any) -> Any:
+        return self._builder.emit(relax.op.astype(value, "float32"))
+
+    def less(self, value: Any, zero: Any, dtype: str, axis: int) -> Any:
+        """``value - zero``, as numbers of ``dtype``; ``zero``: one, one for each place of ``axis``, or none."""
+        own = self._builder.emit(relax.op.astype(value, dtype))
+        if zero is None:
+            return own
+        spread = self.along(zero, axis, own)
+        return self._builder.emit(relax.op.subtract(own, self._builder.emit(relax.op.astype(spread, dtype))))
+
+    def along(self, value: Any, axis: int, other: Any) -> Any:
+        """A vector as a tensor that is along one axis of ``other``; what has as many axes or one element is so."""
+        rank, own = len(other.ty.shape), len(value.ty.shape)
+        if own == 1 and not _is_one(value):
+            shape = [1] * rank
+            shape[axis] = value.ty.shape.values[0]
+            return self._builder.emit(relax.op.reshape(value, shape))
+        if own == 1:
+            return self._builder.emit(relax.op.reshape(value, []))
+        if own not in (0, rank):
+            raise EqsatError(f"scales or zeros with {own} axes for {rank} are not done")
+        return value
+
+    def rounded(self, value: Any, zero: Any) -> Any:
+        """To the nearest, even where two are, in the range of the type of ``zero``."""
+        dtype = str(zero.ty.dtype)
+        if dtype not in ("int8", "uint8"):
+            raise EqsatError(f"a result of {dtype} is not done")
+        least, most = (-128, 127) if dtype == "int8" else (0, 255)
+        emit = self._builder.emit
+        moved = emit(relax.op.add(emit(relax.op.round(value)), emit(relax.op.astype(zero, "float32"))))
+        return emit(relax.op.astype(emit(relax.op.clip(moved, least, most)), dtype))
+
+
+def _is_one(value: Any) -> bool:
+    extent = value.ty.shape.values[0]
+    return isinstance(extent, tirx.IntImm) and int(extent) == 1

@@ -1,0 +1,167 @@
+"""One layer of a recurrent network: one product for all inputs, one kernel for all steps.
+
+In: weights in the order of ONNX's gates, data, states. Out: what all steps give and the last states, in Relax. Steps
+are a loop of the kernel: long sequences compile as fast as short ones, and their number may be known at run time only.
+"""
+# mypy: disable-error-code="valid-type, no-untyped-def, untyped-decorator"
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tvm import relax, tirx
+from tvm.script import tirx as T
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One direction. ``inputs``, ``recurrent``: of shape (gates, numbers); a bias for each. ``reverse``: from the last
+    step to the first."""
+
+    kind: str
+    activations: tuple[str, ...]
+    inputs: Any
+    recurrent: Any
+    input_bias: Any
+    recurrent_bias: Any
+    reverse: bool
+
+
+def layer(builder: relax.BlockBuilder, one: Layer, x: Any, states: Sequence[Any]) -> list[Any]:
+    """All steps of ``x``, of shape (steps, batch, numbers), and each state after the last of them."""
+    weights, own = (builder.emit(relax.op.permute_dims(w, [1, 0])) for w in (one.inputs, one.recurrent))
+    products = builder.emit(relax.op.add(builder.emit(relax.op.matmul(x, weights)), one.input_bias))
+    steps, batch, _ = x.ty.shape.values
+    hidden, dtype = int(one.recurrent.ty.shape.values[1]), str(x.ty.dtype)
+    kernel = _kernel(one.kind, list(one.activations), (steps, batch, hidden), dtype, one.reverse)
+    types = [relax.TensorType([steps, batch, hidden], dtype)]
+    types += [relax.TensorType([batch, hidden], dtype)] * len(states)
+    operands = [products, own, one.recurrent_bias, *states]
+    made = builder.emit(relax.call_tir(builder.add_func(kernel, one.kind.lower()), operands, types))
+    return [builder.emit(relax.TupleGetItem(made, i)) for i in range(len(types))]
+
+
+def _kernel(
+    kind: str, activations: list[str], sizes: tuple[Any, Any, int], dtype: str, is_reverse: bool
+) -> tirx.PrimFunc:
+    """All steps of one direction: given what the inputs make of the gates."""
+    steps, batch = (one if isinstance(one, tirx.IntImm) else tirx.Var(str(one), "int64") for one in sizes[:2])
+    return _MAKERS[kind](steps, batch, sizes[2], dtype, is_reverse, activations)
+
+
+def _lstm(steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, _: list[str]) -> tirx.PrimFunc:
+    wide, at_once = 4 * hidden, _at_once(hidden)
+
+    @T.prim_func(private=True, s_tir=True)
+    def lstm(
+        x: T.Buffer((steps, batch, wide), dtype),
+        weights: T.Buffer((hidden, wide), dtype),
+        bias: T.Buffer((wide,), dtype),
+        first: T.Buffer((batch, hidden), dtype),
+        first_cell: T.Buffer((batch, hidden), dtype),
+        y: T.Buffer((steps, batch, hidden), dtype),
+        state: T.Buffer((batch, hidden), dtype),
+        cell: T.Buffer((batch, hidden), dtype),
+    ):
+        gates = T.sblock_alloc_buffer((batch, wide), dtype)
+        with T.sblock("steps"):
+            T.reads(x[:, :, :], weights[:, :], bias[:], first[:, :], first_cell[:, :])
+            T.writes(y[:, :, :], state[:, :], cell[:, :], gates[:, :])
+            for b, j in T.grid(batch, hidden):
+                state[b, j] = first[b, j]
+                cell[b, j] = first_cell[b, j]
+            for step in range(steps):
+                at = T.meta_var(steps - 1 - step if is_reverse else step)
+                for b, j in T.grid(batch, wide):
+                    gates[b, j] = x[at, b, j] + bias[j]
+                for b, k, j in T.grid(batch, hidden // at_once, wide):
+                    gates[b, j] = gates[b, j] + _products(state, weights, b, k * at_once, j, at_once)
+                for b, j in T.grid(batch, hidden):
+                    cell[b, j] = T.sigmoid(gates[b, hidden * 2 + j]) * cell[b, j] + T.sigmoid(gates[b, j]) * T.tanh(
+                        gates[b, hidden * 3 + j]
+                    )
+                    state[b, j] = T.sigmoid(gates[b, hidden + j]) * T.tanh(cell[b, j])
+                    y[at, b, j] = state[b, j]
+
+    return lstm
+
+
+def _gru(steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, _: list[str]) -> tirx.PrimFunc:
+    wide, at_once = 3 * hidden, _at_once(hidden)
+
+    @T.prim_func(private=True, s_tir=True)
+    def gru(
+        x: T.Buffer((steps, batch, wide), dtype),
+        weights: T.Buffer((hidden, wide), dtype),
+        bias: T.Buffer((wide,), dtype),
+        first: T.Buffer((batch, hidden), dtype),
+        y: T.Buffer((steps, batch, hidden), dtype),
+        state: T.Buffer((batch, hidden), dtype),
+    ):
+        gates = T.sblock_alloc_buffer((batch, wide), dtype)
+        with T.sblock("steps"):
+            T.reads(x[:, :, :], weights[:, :], bias[:], first[:, :])
+            T.writes(y[:, :, :], state[:, :], gates[:, :])
+            for b, j in T.grid(batch, hidden):
+                state[b, j] = first[b, j]
+            for step in range(steps):
+                at = T.meta_var(steps - 1 - step if is_reverse else step)
+                for b, j in T.grid(batch, wide):
+                    gates[b, j] = bias[j]
+                for b, k, j in T.grid(batch, hidden // at_once, wide):
+                    gates[b, j] = gates[b, j] + _products(state, weights, b, k * at_once, j, at_once)
+                for b, j in T.grid(batch, hidden):
+                    keep = T.meta_var(T.sigmoid(x[at, b, j] + gates[b, j]))
+                    reset = T.meta_var(T.sigmoid(x[at, b, hidden + j] + gates[b, hidden + j]))
+                    new = T.meta_var(T.tanh(x[at, b, hidden * 2 + j] + reset * gates[b, hidden * 2 + j]))
+                    y[at, b, j] = new + keep * (state[b, j] - new)
+                for b, j in T.grid(batch, hidden):
+                    state[b, j] = y[at, b, j]
+
+    return gru
+
+
+def _rnn(steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, activations: list[str]) -> tirx.PrimFunc:
+    is_relu, at_once = activations == ["Relu"], _at_once(hidden)
+
+    @T.prim_func(private=True, s_tir=True)
+    def rnn(
+        x: T.Buffer((steps, batch, hidden), dtype),
+        weights: T.Buffer((hidden, hidden), dtype),
+        bias: T.Buffer((hidden,), dtype),
+        first: T.Buffer((batch, hidden), dtype),
+        y: T.Buffer((steps, batch, hidden), dtype),
+        state: T.Buffer((batch, hidden), dtype),
+    ):
+        gates = T.sblock_alloc_buffer((batch, hidden), dtype)
+        with T.sblock("steps"):
+            T.reads(x[:, :, :], weights[:, :], bias[:], first[:, :])
+            T.writes(y[:, :, :], state[:, :], gates[:, :])
+            for b, j in T.grid(batch, hidden):
+                state[b, j] = first[b, j]
+            for step in range(steps):
+                at = T.meta_var(steps - 1 - step if is_reverse else step)
+                for b, j in T.grid(batch, hidden):
+                    gates[b, j] = x[at, b, j] + bias[j]
+                for b, k, j in T.grid(batch, hidden // at_once, hidden):
+                    gates[b, j] = gates[b, j] + _products(state, weights, b, k * at_once, j, at_once)
+                for b, j in T.grid(batch, hidden):
+                    state[b, j] = T.max(gates[b, j], T.Cast(dtype, 0)) if is_relu else T.tanh(gates[b, j])
+                    y[at, b, j] = state[b, j]
+
+    return rnn
+
+
+def _at_once(hidden: int) -> int:
+    """How many products are added before a sum is stored."""
+    return next(n for n in (8, 4, 2, 1) if hidden % n == 0)
+
+
+def _products(state: Any, weights: Any, b: Any, k: Any, j: Any, at_once: int) -> Any:
+    products = [state[b, k + i] * weights[k + i, j] for i in range(at_once)]
+    return sum(products[1:], products[0])
+
+
+_MAKERS: Final[dict[str, Callable[..., tirx.PrimFunc]]] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}

@@ -1,0 +1,186 @@
+"""Ops of torch that TVM's frontend does not take, or for something else, and that torch writes in no other ops.
+
+In: an importer's builder, values of a node's arguments. Out: what the node gives, in Relax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from tvm import relax, tirx
+
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.window_maxima import Windows, count, maxima
+
+Maker = Callable[..., Any]
+
+
+def _scatter(reduction: str) -> Maker:
+    def make(b: relax.BlockBuilder, data: Any, dim: int, index: Any, source: Any) -> Any:
+        return b.emit(relax.op.scatter_elements(data, index, _cut(b, source, index), dim, reduction))
+
+    return make
+
+
+def _cut(b: relax.BlockBuilder, source: Any, index: Any) -> Any:
+    """torch takes as many elements as there are indices."""
+    own, asked = list(source.ty.shape.values), list(index.ty.shape.values)
+    if len(own) != len(asked) or all(str(a) == str(c) for a, c in zip(own, asked, strict=True)):
+        return source
+    axes = list(range(len(own)))
+    return b.emit(relax.op.strided_slice(source, axes, [0] * len(own), asked, assume_inbound=True))
+
+
+_REDUCTIONS: Final = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+def _scatter_reduce(
+    b: relax.BlockBuilder, data: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True
+) -> Any:
+    if reduce not in _REDUCTIONS or not include_self:
+        raise EqsatError(f"scatter_reduce with reduce={reduce}, include_self={include_self} is not done")
+    return _scatter(_REDUCTIONS[reduce])(b, data, dim, index, source)
+
+
+def _distances(b: relax.BlockBuilder, one: Any, other: Any, p: float, mode: Any = None) -> Any:
+    """Of all rows of one from all rows of another."""
+    apart = b.emit(relax.op.subtract(b.emit(relax.op.expand_dims(one, -2)), b.emit(relax.op.expand_dims(other, -3))))
+    size = b.emit(relax.op.abs(apart))
+    dtype = str(one.ty.dtype)
+    if p == 2:
+        return b.emit(relax.op.sqrt(b.emit(relax.op.sum(b.emit(relax.op.multiply(apart, apart)), -1))))
+    if p == 1:
+        return b.emit(relax.op.sum(size, -1))
+    if p == float("inf"):
+        return b.emit(relax.op.max(size, -1))
+    if p == 0:
+        differ = b.emit(relax.op.not_equal(size, relax.const(0, dtype)))
+        return b.emit(relax.op.sum(b.emit(relax.op.astype(differ, dtype)), -1))
+    powers = b.emit(relax.op.sum(b.emit(relax.op.power(size, relax.const(p, dtype))), -1))
+    return b.emit(relax.op.power(powers, relax.const(1 / p, dtype)))
+
+
+def _windows(b: relax.BlockBuilder, data: Any, dim: int, size: int, step: int) -> Any:
+    """``x.unfold``: windows along one axis, their elements along a new last one."""
+    rank = len(data.ty.shape)
+    axis = dim % rank if rank else 0
+    extent = data.ty.shape.values[axis]
+    if not isinstance(extent, tirx.IntImm):
+        raise EqsatError("windows along an axis of unknown size are not done")
+    starts = np.arange((int(extent) - size) // step + 1) * step
+    places = (starts[:, None] + np.arange(size)[None]).astype("int64")
+    made = b.emit(relax.op.take(data, relax.const(places), axis))
+    order = [at for at in range(rank + 1) if at != axis + 1]
+    return b.emit(relax.op.permute_dims(made, [*order, axis + 1]))
+
+
+def _max_pool(
+    b: relax.BlockBuilder,
+    data: Any,
+    size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil: bool = False,
+) -> Any:
+    """Values and places."""
+    rank = len(data.ty.shape) - 2
+    sizes, paddings, dilations = (_each(one, rank) for one in (size, padding, dilation))
+    strides = _each(stride, rank) if stride else sizes
+    extents = [int(e) if isinstance(e, tirx.IntImm) else e for e in list(data.ty.shape.values)[2:]]
+    counts = [
+        count(extents[i], sizes[i], strides[i], 2 * paddings[i], dilations[i], is_ceil=ceil, before=paddings[i])
+        for i in range(rank)
+    ]
+    return relax.Tuple(maxima(b, data, Windows(sizes, strides, paddings, dilations, counts)))
+
+
+def _each(value: Any, rank: int) -> list[int]:
+    given = [value] if isinstance(value, int) else list(value)
+    return given * rank if len(given) == 1 else given
+
+
+def _extremes(largest: bool) -> Maker:
+    def make(b: relax.BlockBuilder, data: Any, dim: Any = (), keepdim: bool = False) -> Any:
+        op = relax.op.max if largest else relax.op.min
+        return b.emit(op(data, list(dim) if dim else None, keepdim))
+
+    return make
+
+
+def _with_place(largest: bool) -> Maker:
+    def make(b: relax.BlockBuilder, data: Any, dim: int, keepdim: bool = False) -> Any:
+        values, places = (relax.op.max, relax.op.argmax) if largest else (relax.op.min, relax.op.argmin)
+        return relax.Tuple([b.emit(values(data, dim, keepdim)), b.emit(places(data, dim, keepdim))])
+
+    return make
+
+
+def _kth(b: relax.BlockBuilder, data: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    order = b.emit(relax.op.argsort(data, dim, False, "int64"))
+    place = b.emit(relax.op.take(order, relax.const([k - 1], "int64"), dim))
+    value = b.emit(relax.op.gather_elements(data, place, dim))
+    both = [value, place] if keepdim else [b.emit(relax.op.squeeze(one, [dim])) for one in (value, place)]
+    return relax.Tuple(both)
+
+
+def _bits_moved(op: Any) -> Maker:
+    def make(b: relax.BlockBuilder, data: Any, by: Any) -> Any:
+        dtype = str(data.ty.dtype)
+        by = relax.const(by, dtype) if isinstance(by, int) else by
+        return b.emit(op(data, b.emit(relax.op.astype(by, dtype))))
+
+    return make
+
+
+def _of(op: Callable[[Any], Any]) -> Maker:
+    return lambda b, x: b.emit(op(x))
+
+
+def _exp2(b: relax.BlockBuilder, x: Any) -> Any:
+    return b.emit(relax.op.power(relax.const(2.0, str(x.ty.dtype)), x))
+
+
+def _erfc(b: relax.BlockBuilder, x: Any) -> Any:
+    return b.emit(relax.op.subtract(relax.const(1.0, str(x.ty.dtype)), b.emit(relax.op.erf(x))))
+
+
+def _hypotenuse(b: relax.BlockBuilder, one: Any, other: Any) -> Any:
+    squares = [b.emit(relax.op.multiply(x, x)) for x in (one, other)]
+    return b.emit(relax.op.sqrt(b.emit(relax.op.add(*squares))))
+
+
+def _number_of(op: Callable[[Any, Any], Any]) -> Maker:
+    """Of two, one of which may be NaN: the other one."""
+
+    def make(b: relax.BlockBuilder, one: Any, other: Any) -> Any:
+        both = b.emit(op(one, other))
+        first = b.emit(relax.op.where(b.emit(relax.op.isnan(other)), one, both))
+        return b.emit(relax.op.where(b.emit(relax.op.isnan(one)), other, first))
+
+    return make
+
+
+MAKERS: Final[dict[str, Maker]] = {
+    "scatter_add.default": _scatter("add"),
+    "scatter_reduce.two": _scatter_reduce,
+    "_cdist_forward.default": _distances,
+    "unfold.default": _windows,
+    "max_pool2d_with_indices.default": _max_pool,
+    "max_pool3d_with_indices.default": _max_pool,
+    "amax.default": _extremes(largest=True),
+    "amin.default": _extremes(largest=False),
+    "max.dim": _with_place(largest=True),
+    "min.dim": _with_place(largest=False),
+    "kthvalue.default": _kth,
+    "bitwise_left_shift.Tensor": _bits_moved(relax.op.left_shift),
+    "bitwise_right_shift.Tensor": _bits_moved(relax.op.right_shift),
+    "exp2.default": _exp2,
+    "erfc.default": _erfc,
+    "hypot.default": _hypotenuse,
+    "fmax.default": _number_of(relax.op.maximum),
+    "fmin.default": _number_of(relax.op.minimum),
+}
+"""By the names of torch's ops."""

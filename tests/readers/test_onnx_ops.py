@@ -1,0 +1,141 @@
+"""Ops of ONNX that TVM's frontend does not take, beside ONNX's own evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat_layout
+from eqsat_layout.errors import EqsatError
+
+onnx = pytest.importorskip("onnx")
+RNG = np.random.default_rng(0)
+IMAGE = RNG.standard_normal((1, 2, 5, 7), "float32")
+BYTES = RNG.integers(0, 255, (1, 3, 6, 6), "uint8")
+ROWS = RNG.integers(0, 255, (4, 5), "uint8")
+WEIGHTS = RNG.integers(-100, 100, (4, 3, 3, 3), "int8")
+MATRIX = WEIGHTS.reshape(-1)[:15].reshape(5, 3)
+SCALE, ZERO, SIGNED = np.float32(0.02), np.uint8(119), np.int8(3)
+
+
+def session(op: str, feed: Mapping[str, Any], constants: Mapping[str, Any], results: int, **attributes: Any) -> Any:
+    helper = onnx.helper
+    names = [f"y{i}" for i in range(results)]
+    order = [name for name in (*feed, *constants) if name]
+    node = helper.make_node(op, sorted(order), names, name="this", **attributes)
+    kinds = {name: helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype) for name, array in feed.items()}
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info(name, kinds[name], np.asarray(array).shape) for name, array in feed.items()],
+        [helper.make_empty_tensor_value_info(name) for name in names],
+        [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
+
+
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int, dict[str, Any]]] = {
+    "convolution with scales for each channel": (
+        "QLinearConv",
+        {"a": BYTES},
+        {
+            "b": SCALE,
+            "c": ZERO,
+            "d": WEIGHTS,
+            "e": np.array([0.01, 0.02, 0.03, 0.04], "float32"),
+            "f": np.array([0, 1, -2, 3], "int8"),
+            "g": np.float32(0.5),
+            "h": np.uint8(100),
+            "i": np.array([50, -30, 0, 1000], "int32"),
+        },
+        1,
+        {"pads": [1, 1, 1, 1]},
+    ),
+    "product with scales": (
+        "QLinearMatMul",
+        {"a": ROWS},
+        {"b": SCALE, "c": ZERO, "d": MATRIX, "e": SCALE, "f": SIGNED, "g": SCALE, "h": ZERO},
+        1,
+        {},
+    ),
+    "convolution of whole numbers": ("ConvInteger", {"a": BYTES, "b": WEIGHTS.view("uint8")}, {"c": ZERO}, 1, {}),
+    "products so far": ("CumProd", {"a": IMAGE}, {"b": np.int64(-1)}, 1, {"exclusive": 1, "reverse": 1}),
+    "sequences turned": (
+        "ReverseSequence",
+        {"a": IMAGE[0, 0], "b": np.array([2, 7, 1, 3, 5])},
+        {},
+        1,
+        {"time_axis": 1, "batch_axis": 0},
+    ),
+    "maxima and their places": (
+        "MaxPool",
+        {"a": IMAGE},
+        {},
+        2,
+        {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1], "storage_order": 1},
+    ),
+    "determinants": ("Det", {"a": RNG.standard_normal((2, 3, 4, 4), "float32")}, {}, 1, {}),
+    "attention by its definition": (
+        "Attention",
+        {name: RNG.standard_normal((1, 2, 4, 8), "float32") for name in "abc"},
+        {},
+        1,
+        {"is_causal": 1},
+    ),
+    "shifts by all bits": ("BitShift", {"a": np.full(4, 200, "uint8"), "b": np.array([1, 7, 8, 9], "uint8")}, {}, 1,
+                           {"direction": "LEFT"}),
+    "remainders of infinite numbers": (
+        "Mod",
+        {"a": np.array([-3, 3, 5.5, -1], "float32"), "b": np.array([2, np.inf, -2, 4], "float32")},
+        {},
+        1,
+        {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ops_give_the_numbers_of_onnx(name: str) -> None:
+    op, feed, constants, results, attributes = CASES[name]
+    model = session(op, feed, constants, results, **attributes)
+    got = eqsat_layout.Session(model).run(None, feed)
+    wanted = _wanted(name, model, feed)
+    for one, other in zip(got, wanted, strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def _wanted(name: str, model: Any, feed: dict[str, Any]) -> Any:
+    if name == "remainders of infinite numbers":  # ONNX says what Python does
+        return [np.array([1, 3, -0.5, 3], "float32")]
+    if name == "shifts by all bits":
+        return [np.array([144, 0, 0, 0], "uint8")]
+    return pytest.importorskip("onnx.reference").ReferenceEvaluator(model).run(None, feed)
+
+
+@pytest.mark.parametrize(
+    ("op", "feed", "constants", "results", "attributes", "said"),
+    [
+        ("Cast", {"a": IMAGE}, {}, 1, {"to": 17}, r"'this' \(Cast\).*float8"),
+        ("Cast", {"a": IMAGE}, {}, 1, {"to": 22}, r"'this' \(Cast\)"),
+        ("Dropout", {"a": IMAGE}, {"b": np.float32(0.5), "c": np.bool_(True)}, 1, {}, "training"),
+        (
+            "NonMaxSuppression",
+            {"a": np.zeros((1, 3, 4), "float32"), "b": np.zeros((1, 1, 3), "float32"), "c": np.array([3])},
+            {},
+            1,
+            {},
+            "run time",
+        ),
+        ("ImageDecoder", {"a": np.zeros(9, "uint8")}, {}, 1, {}, r"'this' \(ImageDecoder\): nothing here converts"),
+    ],
+)
+def test_what_would_give_other_numbers_is_refused_by_the_node(
+    op: str, feed: Any, constants: Any, results: int, attributes: Any, said: str
+) -> None:
+    """Each gave wrong numbers, no rows, or an error that named no node."""
+    with pytest.raises(EqsatError, match=said):
+        eqsat_layout.Session(session(op, feed, constants, results, **attributes))
