@@ -8,17 +8,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.extract.baseline import run_cost
+from eqsat_layout.extract.reasons import Way
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.graph.steps import Convert, Run
 from eqsat_layout.implementations.algorithms import ALGORITHMS, convolution_of
 from eqsat_layout.planning.search import Search
-from eqsat_layout.report.changes import AS_WRITTEN, GONE, Change, joined
+from eqsat_layout.report.changes import AS_WRITTEN, GONE, TRANSFORMS, Change, joined
 from eqsat_layout.report.html.after import StepFacts, StepReason, picture_after
 from eqsat_layout.report.html.before import picture_before
 from eqsat_layout.report.html.picture import Picture, PictureWay
@@ -61,6 +62,11 @@ class Teller:
         name = self.search.program.signatures[key].name.removeprefix("relax.")
         return _NUMBER.sub("", name) if key in self.algorithms else name
 
+    def full_name(self, key: str) -> str:
+        """The op's whole name, of a step of an algorithm with the algorithm in front."""
+        name, algorithm = self.search.program.signatures[key].name, self.algorithms.get(key)
+        return f"{algorithm}: {_NUMBER.sub('', name)}" if algorithm else name
+
     def changes(self, regions: Sequence[Region]) -> tuple[Change, ...]:
         """What the plan of ``regions`` changes, and what it keeps."""
         return joined(change for region in regions for change in self._changes(region))
@@ -82,8 +88,19 @@ class Teller:
                     op_name=self.op_name,
                 )
                 own = picture_after(region.graph, region.steps, program.signatures, facts, self.names, title)
+            else:
+                own = self._with_ways(region, own)
             after.append(own)
         return before, after
+
+    def _with_ways(self, region: Region, picture: Picture) -> Picture:
+        """What is left as written, with the other ways there were."""
+        ways = {
+            node.binding: self._shown(region.reasons.ways_of_node(node.binding))
+            for node in picture.nodes
+            if node.kind == "op" and node.binding >= 0
+        }
+        return replace(picture, nodes=tuple(replace(node, ways=ways.get(node.binding, ())) for node in picture.nodes))
 
     def titles(self, graphs: Sequence[Graph]) -> list[str]:
         """What a person knows regions by: the function, which part of it, and whether it computes sizes only."""
@@ -167,7 +184,7 @@ class Teller:
             run = last.get(i)
             key, label = graph.nodes[i].signature, graph.nodes[i].label
             was = self._was(signatures[key])
-            now = GONE if run is None else self._now(run, key, was)
+            now = GONE if run is None else self._now(run, signatures[key], was)
             yield Change(self.op_name(key), was, now, cost, spent.pop(i, 0.0), (label,))
         copies = [s for s in region.steps.steps if isinstance(s, Convert) and not s.is_free]
         if copies or region.input_rewrites:
@@ -177,7 +194,7 @@ class Teller:
                 graph.nodes[region.owners[copy.store]].label for copy in copies
             ]
             was, now = f"{len(region.input_rewrites):,}", f"{len(copies):,}"
-            yield Change("layout transforms", was, now, max(moved, 0.0), after, tuple(names))
+            yield Change(TRANSFORMS, was, now, max(moved, 0.0), after, tuple(names))
 
     def _kept(self, graph: Graph, i: int, cost: float) -> Change:
         signatures = self.search.program.signatures
@@ -188,22 +205,35 @@ class Teller:
         results = signature.as_written[1] if signature.frozen is None else signature.frozen.results
         return self.names(results[0]) if results else ""
 
-    def _now(self, step: Run, written: str, was: str) -> str:
-        _, results = step.layouts(self.search.program.signatures)
+    def _now(self, step: Run, written: Signature, was: str) -> str:
+        operands, results = step.layouts(self.search.program.signatures)
         layout = self.names(results[0]) if results else ""
-        algorithm = "" if step.signature == written else self.algorithms.get(step.signature, "")
-        if not algorithm:
-            return AS_WRITTEN if layout == was else layout
-        return f"{algorithm}, {layout}"
+        algorithm = "" if step.signature == written.key else self.algorithms.get(step.signature, "")
+        if algorithm:
+            return f"{algorithm}, {layout}"
+        if layout != was:
+            return layout
+        own = written.as_written[0] if written.frozen is None else written.frozen.operands
+        moved = [i for i, (now, then) in enumerate(zip(operands, own, strict=False)) if now != then]
+        reads = [f"operand {i} {self.names.operand(written, i, operands[i])}" for i in moved]
+        return ", ".join([layout, *reads]) if reads and step.signature == written.key else AS_WRITTEN
 
     def _reasons(self, region: Region) -> Iterator[tuple[int, StepReason]]:
         for choice in region.reasons.choices:
-            ways = region.reasons.ways(choice.step.store)[:_SHOWN_WAYS]
-            shown = tuple(
-                PictureWay(self.how(way.signature, way.origin), self.names(way.format), way.cost) for way in ways
-            )
-            why = self.how(choice.step.signature, choice.origin)
-            yield choice.step.store, StepReason(why, choice.rules, shown)
+            shown = self._shown(region.reasons.ways(choice.step.store))
+            yield choice.step.store, StepReason(self.how(choice.step.signature, choice.origin), choice.rules, shown)
+
+    def _shown(self, ways: Sequence[Way]) -> tuple[PictureWay, ...]:
+        """The cheapest, and of each algorithm the cheapest."""
+        best: dict[str, Way] = {}
+        for way in ways:
+            best.setdefault(self.algorithms.get(way.signature, ""), way)
+        others = [way for way in ways if way not in best.values()]
+        shown = [*best.values(), *others[: max(0, _SHOWN_WAYS - len(best))]]
+        return tuple(
+            PictureWay(self.how(way.signature, way.origin), self.names(way.format), way.cost)
+            for way in sorted(shown, key=lambda way: way.cost)
+        )
 
     def how(self, signature: str, origin: str) -> str:
         """``origin``, and the algorithm that the op is a part of."""

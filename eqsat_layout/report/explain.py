@@ -23,7 +23,8 @@ from eqsat_layout.report.text import format_bytes, format_seconds, html_text, pl
 class StayingTransform:
     """A transform that stays: its modelled ``cost`` in seconds, and what the best program without it costs *more*.
 
-    ``dearer`` is None where no program can do without. ``made_by`` and ``wanted_by`` name the ops on both sides.
+    ``dearer`` is None where no program can do without. ``made_by`` and ``wanted_by`` name the ops on both sides: empty
+    where the tensor comes from outside, or goes there.
     """
 
     transform: Transform
@@ -35,11 +36,15 @@ class StayingTransform:
     @property
     def reason(self) -> str:
         """In one sentence."""
-        between = f"{self.made_by} makes it so, {' and '.join(self.wanted_by) or 'the result'} needs it otherwise"
+        before, after = self.transform.before or "another layout", self.transform.after or "this one"
+        source = f"{self.made_by} writes {before}" if self.made_by else f"it arrives as {before}"
+        users = " and ".join(self.wanted_by)
+        verb = "reads" if len(self.wanted_by) == 1 else "read"
+        between = f"{source}, {f'{users} {verb} {after}' if users else f'the result has to be {after}'}"
         if self.dearer is None:
-            return f"{between}; no other program supplies it"
+            return f"{between}; no program was found without it"
         if self.dearer <= 0:
-            return f"{between}; another program costs the same"
+            return f"{between}; the best program without it costs the same"
         return f"{between}; the best program without it costs {format_seconds(self.dearer)} more"
 
 
@@ -60,10 +65,11 @@ class ChosenOp:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All reasons of one plan; ``str()`` is text."""
+    """All reasons of one plan; ``str()`` is text. ``unchanged``: why parts of the program are left as written."""
 
     transforms: tuple[StayingTransform, ...]
     choices: tuple[ChosenOp, ...]
+    unchanged: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold: seconds, bytes, text."""
@@ -73,6 +79,8 @@ class Explanation:
                     "function": t.transform.function,
                     "tensor": t.transform.tensor,
                     "index_map": str(t.transform.index_map),
+                    "before": t.transform.before,
+                    "after": t.transform.after,
                     "bytes": t.transform.bytes,
                     "cost_s": t.cost,
                     "dearer_without_s": t.dearer,
@@ -94,6 +102,7 @@ class Explanation:
                 }
                 for c in self.choices
             ],
+            "unchanged": list(self.unchanged),
         }
 
     def __rich__(self) -> RenderableType:
@@ -109,11 +118,17 @@ class Explanation:
         if self.transforms:
             yield Text("Layout transforms that stay, and why", style="bold")
             for t in self.transforms:
-                what = f"{t.transform.tensor}  {t.transform.index_map}  {format_bytes(t.transform.bytes)}"
+                what = f"{t.transform.tensor}  {t.transform.layouts}  {format_bytes(t.transform.bytes)}"
                 yield Text.assemble("  ", (what, "cyan"), f"  {format_seconds(t.cost)}\n", f"    {t.reason}")
         else:
-            yield Text("No layout transform stays.", style="bold")
-        yield Text("How the ops are run", style="bold")
+            yield Text("No layout transform was added or stays.", style="bold")
+        for line in self.unchanged:
+            yield Text(line)
+        if self.choices:
+            yield Text("How the ops are run", style="bold")
+            yield self._table()
+
+    def _table(self) -> Table:
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
         table.add_column("ops", justify="right")
         for name in ("tensor", "op", "result", "why", "rules"):
@@ -126,7 +141,7 @@ class Explanation:
             names = spanned([c.tensor for c in group if c.tensor != "?"])
             cells = (str(len(group)), names, first.op, first.result, first.origin, ", ".join(first.rules))
             table.add_row(*map(Text, (*cells, cost, ways)))
-        yield table
+        return table
 
     def groups(self) -> list[list[ChosenOp]]:
         """The choices, those of equal ops, layouts and reasons together, in the order in which they come first."""

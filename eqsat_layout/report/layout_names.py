@@ -5,17 +5,28 @@ In: formats, and the signatures of a program, whose ops may say what the axes of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_layout.graph.graph import Signature
-from eqsat_layout.maps import UNDEF, Format, IndexMap
+from eqsat_layout.maps import GLOBAL, UNDEF, Format, IndexMap
 
 _LETTERED = ("data_layout", "layout")
 """Attributes in which Relax ops say what the axes of their first operand are."""
 
-_Part = tuple[int, int | None]
-"""What a physical axis holds: an axis, -1 for one of extent 1, and the size of the block of it, None for the rest."""
+_WEIGHTS = "kernel_layout"
+"""The attribute in which they say what the axes of their second operand are."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A physical axis: ``axes`` that it holds whole, the outermost first, none where its extent is 1.
+
+    ``block``: it holds the block of that size of its only axis, and not what is outside of it.
+    """
+
+    axes: tuple[int, ...] = ()
+    block: int | None = None
 
 
 @dataclass(frozen=True)
@@ -33,8 +44,7 @@ class LayoutNames:
         """The names that convolutions and the like give; ranks on which they differ get none."""
         said: dict[int, set[str]] = {}
         for signature in signatures:
-            attrs = getattr(signature.template, "attrs", None)
-            layout = next((str(getattr(attrs, name)) for name in _LETTERED if hasattr(attrs, name)), "")
+            layout = _said(signature, *_LETTERED)
             first = signature.operands[0] if signature.operands else None
             if layout and first is not None:
                 said.setdefault(len(first.shape), set()).add(layout)
@@ -43,7 +53,10 @@ class LayoutNames:
         return LayoutNames(letters, {rank: name for rank, name in agreed.items() if rank not in letters})
 
     def __call__(self, fmt: Format | None) -> str:
-        """``NCHW16c``, ``row-major``, ``axes 0 2 3 1``, ``axis 1 by 16``; the index map where none of these fits."""
+        """``NCHW16c``, ``N(HW)C``, ``row-major``, ``axes 0 (2 3) 1``, ``axis 1 by 16``; else the index map.
+
+        Behind it the fill of padding, and the memory where it is no ordinary buffer.
+        """
         if fmt is None:
             return ""
         rank = len(fmt.shape)
@@ -54,7 +67,21 @@ class LayoutNames:
         else:
             text = _numbered(fmt.index_map)
         fill = "" if fmt.fill is None else " +?" if fmt.fill is UNDEF else f" +{fmt.fill:g}"
-        return (text or str(fmt.index_map)) + fill
+        return (text or str(fmt.index_map)) + fill + ("" if fmt.scope == GLOBAL else f" @{fmt.scope}")
+
+    def operand(self, signature: Signature, number: int, fmt: Format | None) -> str:
+        """What an op reads: weights have axes of their own, ``OIHW`` where the op says so."""
+        if number == 0 or signature.computation is None or not signature.computation.is_contraction:
+            return self(fmt)
+        said, rank = _said(signature, _WEIGHTS), 0 if fmt is None else len(fmt.shape)
+        is_said = number == 1 and bool(said)
+        if is_said and not (len(said) == rank and said.isalpha()):
+            return LayoutNames(packed={rank: said})(fmt)
+        return LayoutNames({rank: said} if is_said else {})(fmt)
+
+    def operands(self, signature: Signature, formats: Sequence[Format | None]) -> tuple[str, ...]:
+        """What an op reads, each operand."""
+        return tuple(self.operand(signature, number, fmt) for number, fmt in enumerate(formats))
 
     @property
     def plain(self) -> tuple[str, ...]:
@@ -62,51 +89,63 @@ class LayoutNames:
         return tuple(dict.fromkeys(("row-major", *self.letters.values(), *self.packed.values())))
 
 
+def _said(signature: Signature, *names: str) -> str:
+    """What an attribute of the op says, the first of these that it has."""
+    attrs = getattr(signature.template, "attrs", None)
+    return next((str(getattr(attrs, name)) for name in names if hasattr(attrs, name)), "")
+
+
 def _lettered(index_map: IndexMap, letters: str) -> str:
     """``NCHW16c``. Axes of extent 1 that the map drops are written where they were."""
-    parts = [_part(index_map, dim) for dim in range(len(index_map.dims))]
-    if None in parts:
-        return ""
-    known, dropped = _whole_block_split(index_map, [part for part in parts if part is not None])
+    parts, dropped = _parts(index_map)
     units = iter([letters[axis] for axis in dropped])
     text = ""
-    for axis, block in known:
-        text += next(units, "1") if axis < 0 else letters[axis] if block is None else f"{block}{letters[axis].lower()}"
+    for part in parts:
+        if part.block is not None:
+            text += f"{part.block}{letters[part.axes[0]].lower()}"
+        else:
+            names = "".join(letters[axis] for axis in part.axes) or next(units, "1")
+            text += f"({names})" if len(part.axes) > 1 else names
     return text
 
 
 def _numbered(index_map: IndexMap) -> str:
-    """``axes 0 2 3 1``, ``axis 1 by 16``, or both."""
-    parts = [_part(index_map, dim) for dim in range(len(index_map.dims))]
-    if None in parts:
-        return ""
-    known, dropped = _whole_block_split(index_map, [part for part in parts if part is not None])
+    """``axes 0 2 3 1``, ``axis 1 by 16``, or both; axes that are one physical axis in parentheses."""
+    parts, dropped = _parts(index_map)
     units = iter(dropped)
-    outer: list[int] = []
+    outer: list[tuple[int, ...]] = []
     blocks: list[str] = []
-    for axis, block in known:
-        if block is not None:
-            blocks.append(f"axis {axis} by {block}")
+    for part in parts:
+        if part.block is not None:
+            blocks.append(f"axis {part.axes[0]} by {part.block}")
         elif blocks:
             return ""  # an axis inside of a block
         else:
-            outer.append(next(units, -1) if axis < 0 else axis)
-    if sorted(outer) != list(range(len(index_map.shape))):
+            outer.append(part.axes or (next(units, -1),))
+    flat = [axis for axes in outer for axis in axes]
+    gone = list(units)
+    if sorted(flat + gone) != list(range(len(index_map.shape))):
         return ""
-    order = [] if outer == sorted(outer) else ["axes " + " ".join(map(str, outer))]
-    return ", ".join([*order, *blocks])
+    is_plain = flat == sorted(flat) and all(len(axes) == 1 for axes in outer)
+    names = [f"({' '.join(map(str, axes))})" if len(axes) > 1 else str(axes[0]) for axes in outer]
+    return ", ".join([*([] if is_plain and blocks else ["axes " + " ".join(names)]), *blocks])
 
 
-def _whole_block_split(index_map: IndexMap, parts: list[_Part]) -> tuple[list[_Part], list[int]]:
-    """The physical axes, and the axes that the map drops because their extent is 1.
+def _parts(index_map: IndexMap) -> tuple[list[_Part], list[int]]:
+    """The physical axes, and the axes that the map drops because their extent is 1; no parts where one has no name.
 
-    Where the last one is a block that holds all of its axis, what is outside of the block is dropped too.
+    Where a block holds all of its axis, what is outside of the block has extent 1, and is among the dropped ones.
     """
+    found = [_part(index_map, dim) for dim in range(len(index_map.dims))]
+    parts = [part for part in found if part is not None]
     dropped = _dropped(index_map)
-    last, block = parts[-1] if parts else (-1, None)
-    extent = index_map.result_shape[-1] if parts else 0
-    if last >= 0 and block is None and isinstance(extent, int) and parts.count((-1, None)) == len(dropped) + 1:
-        return [*parts[:-1], (last, extent)], sorted([*dropped, last])
+    if len(parts) < len(found):
+        return [], []
+    at = next((at for at in reversed(range(len(parts))) if parts[at].block is None), 0)
+    inner = parts[at] if parts else _Part()
+    extent = index_map.result_shape[at] if parts else 0
+    if parts.count(_Part()) == len(dropped) + 1 and len(inner.axes) == 1 and isinstance(extent, int):
+        return [*parts[:at], _Part(inner.axes, extent), *parts[at + 1 :]], sorted([*dropped, *inner.axes])
     return parts, dropped
 
 
@@ -116,12 +155,16 @@ def _dropped(index_map: IndexMap) -> list[int]:
 
 
 def _part(index_map: IndexMap, dim: int) -> _Part | None:
-    """One physical axis: (what is left of) an axis, or an axis and a block of it; axis -1 for one of extent 1."""
+    """One physical axis: (what is left of) an axis, a block of one, or several axes as one."""
     digits = index_map.dims[dim]
     if len(digits) > 1:
-        return None
+        whole = all(extent == index_map.shape[axis] for axis, _, extent in digits)
+        return _Part(tuple(axis for axis, _, _ in digits)) if whole else None
     for axis, stride, extent in digits:
-        whole = index_map.shape[axis]
-        is_top = extent == whole or (isinstance(whole, int) and isinstance(extent, int) and stride * extent == whole)
-        return (axis, None) if is_top else (axis, int(extent)) if isinstance(extent, int) else None
-    return -1, None
+        whole_extent = index_map.shape[axis]
+        if extent == whole_extent:
+            return _Part((axis,))
+        if not isinstance(whole_extent, int) or not isinstance(extent, int):
+            return None
+        return _Part((axis,), None if stride * extent == whole_extent else extent)
+    return _Part()

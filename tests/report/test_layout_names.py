@@ -26,7 +26,10 @@ PACKED = Format.make(index_map_from_names("NCHW", "NCHW16c", SHAPE))
         (Format.make(index_map_from_names("NCHW", "NHWC8c", SHAPE)), "NHWC8c", "axes 0 2 3 1, axis 1 by 8"),
         (Format.make(index_map_from_names("NCHW", "NCHW16c", (1, 16, 8, 8))), "NCHW16c", "axis 1 by 16"),
         (Format.make(IndexMap.permutation((4, 6), (1, 0))), "axes 1 0", "axes 1 0"),
-        (Format.make(IndexMap.reshape((4, 6), (24,))), "(i, j) -> (i*6 + j)", "(i, j) -> (i*6 + j)"),
+        (Format.make(IndexMap.reshape((4, 6), (24,))), "axes (0 1)", "axes (0 1)"),
+        (Format.make(IndexMap.make((1, 8, 4, 6), [[(2, 1, 4), (3, 1, 6)], [(1, 1, 8)]])), "(HW)C", "axes (2 3) 1"),
+        (Format.row_major(SHAPE, "global.texture"), "NCHW @global.texture", "row-major @global.texture"),
+        (Format.make(IndexMap.reshape((8, 6), (2, 4, 6))), "(i, j) -> (i//4, i%4, j)", "(i, j) -> (i//4, i%4, j)"),
         (
             Format.make(IndexMap.identity((4, 8)), padding=((0, 0), (0, 2)), fill=UNDEF),
             "row-major +?",
@@ -37,6 +40,24 @@ PACKED = Format.make(index_map_from_names("NCHW", "NCHW16c", SHAPE))
 def test_layouts_have_short_names(fmt: Format, lettered: str, numbered: str) -> None:
     assert IMAGES(fmt) == lettered
     assert LayoutNames()(fmt) == numbered
+
+
+def test_a_block_that_holds_all_of_its_axis_is_named_where_it_lies() -> None:
+    """The inputs of weights in blocks of outputs were called "O1HWI16o"."""
+    weights = IndexMap.make((32, 8, 3, 3), [[(0, 16, 2)], [], [(2, 1, 3)], [(3, 1, 3)], [(1, 1, 8)], [(0, 1, 16)]])
+    assert LayoutNames({4: "OIHW"})(Format.make(weights)) == "OIHW8i16o"
+
+
+def test_weights_have_the_letters_of_weights() -> None:
+    """What a convolution reads was called "NCHW16c, NCHW16c16n"; the second is its weights."""
+
+    def body(builder: Any, x: Any) -> Any:
+        return builder.emit(op.nn.conv2d(x, constant(32, 32, 3, 3), strides=2))
+
+    choices = eqsat_layout.plan(program(body, (1, 32, 56, 56)), AVX2).explain().choices
+    reads = {c.operands for c in choices if c.op == "nn.conv2d"}
+    assert reads
+    assert all(weights.startswith("OI") for _, weights in reads)
 
 
 def test_letters_come_from_convolutions_only() -> None:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from programs import constant, program
+from programs import AVX2, constant, program
 from tvm.relax import op
 
 import eqsat_layout
@@ -15,7 +15,7 @@ from eqsat_layout.report.html.page import Summary, render
 from eqsat_layout.report.html.picture import Picture, PictureEdge, PictureNode
 
 FROZEN = {"relax.nn.conv2d": ["NCHW4c", "OIHW4i4o"]}
-KIND, OP, LAYOUT = 0, 1, 2
+KIND, OP, LAYOUT, COST, WHY, WAYS = 0, 1, 2, 4, 7, 9
 
 
 def two_convolutions(builder: Any, x: Any) -> Any:
@@ -72,6 +72,35 @@ def test_an_op_has_the_same_number_before_and_after() -> None:
 
     assert by_binding("before") == by_binding("after")
     assert len(by_binding("after")) == 3
+
+
+def test_the_cost_of_an_algorithm_is_that_of_all_its_steps() -> None:
+    """Among the ways to make a convolution, Winograd had the cost of its last step: a tenth of what it takes."""
+    mod = program(lambda builder, x: op.nn.conv2d(x, constant(32, 32, 3, 3), padding=1), (1, 32, 56, 56))
+    data = data_of(eqsat_layout.plan(mod, AVX2).html())
+    facts = [data["facts"][node[0]] for node in data["regions"][0]["after"]["nodes"]]
+    last = next(own for own in facts if own[OP] == "winograd_result")
+    ways = {how: seconds(cost) for how, layout, cost in reversed(last[WAYS])}
+    spent = sum(seconds(own[COST]) for own in facts if own[KIND] == "op")
+    assert ways[last[WHY]] > 2 * seconds(last[COST])
+    assert 0.9 * spent <= ways[last[WHY]] <= 1.1 * spent
+    assert len({how.partition(":")[0] for how in ways}) > 2  # each algorithm, and what is none
+
+
+def test_what_is_left_as_written_shows_the_other_ways() -> None:
+    mod = program(lambda builder, x: op.nn.conv2d(x, constant(8, 4, 1, 1)), (1, 4, 6, 6))
+    plan = eqsat_layout.plan(mod, AVX2)
+    assert not plan.changed
+    data = data_of(plan.html())
+    (own,) = [facts for facts in data["facts"] if facts[OP] == "nn.conv2d" and facts[WAYS]]
+    assert ["as written", "NCHW", own[COST]] in own[WAYS]
+    assert len(own[WAYS]) > 1
+
+
+def seconds(text: str) -> float:
+    """What ``12.3 us`` is."""
+    number, unit = text.split()
+    return float(number) * {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
 
 
 def test_the_same_plan_gives_the_same_page() -> None:
