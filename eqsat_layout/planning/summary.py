@@ -194,12 +194,11 @@ def _label(region: Region, store: int) -> str:
 
 
 def _page(title: str, plan: Plan, regions: Sequence[Region], teller: Teller) -> str:
-    rows = [
-        (t.transform.tensor, str(t.transform.index_map), t.transform.bytes, t.cost, t.reason)
-        for t in plan.explain().transforms
-    ]
-    before, after = teller.pictures(regions)
-    return render(before, after, Summary(title, page_figures(plan), plan.changes, rows, plan.notes, teller.names.plain))
+    told = plan.explain()
+    rows = [(t.transform.tensor, t.transform.layouts, t.transform.bytes, t.cost, t.reason) for t in told.transforms]
+    figures, plain = page_figures(plan), teller.names.plain
+    summary = Summary(title, figures, plan.changes, rows, plan.notes, plain, told.unchanged)
+    return render(*teller.pictures(regions), summary)
 
 
 def _constant_bytes(region: Region) -> int:

@@ -215,7 +215,7 @@ class Teller:
             return layout
         own = written.as_written[0] if written.frozen is None else written.frozen.operands
         moved = [i for i, (now, then) in enumerate(zip(operands, own, strict=False)) if now != then]
-        reads = [f"operand {i} {self.names.operand(written, i, operands[i])}" for i in moved]
+        reads = [f"operand {i}: {self.names.operand(written, i, operands[i])}" for i in moved]
         return ", ".join([layout, *reads]) if reads and step.signature == written.key else AS_WRITTEN
 
     def _reasons(self, region: Region) -> Iterator[tuple[int, StepReason]]:

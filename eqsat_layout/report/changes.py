@@ -52,7 +52,7 @@ class Change:
     def why(self) -> str:
         """What is gained by it, in words."""
         if self.op == TRANSFORMS:
-            return "layouts that meet without a copy" if self.saved > 0 else "copies between layouts that are cheaper"
+            return "layouts that meet without a copy" if self.saved > 0 else "paid for the layouts above"
         if self.is_kept:
             return "nothing cheaper was found"
         if self.now == GONE:

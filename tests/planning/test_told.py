@@ -33,7 +33,7 @@ def test_packed_weights_are_a_change() -> None:
     (change,) = [change for change in plan.changes if change.op == "matmul"]
     assert change.saved > 0
     assert not change.is_kept
-    assert change.now.startswith("row-major, operand 1 ")
+    assert change.now.startswith("row-major, operand 1: ")
 
 
 def test_a_change_says_what_is_gained_by_it() -> None:

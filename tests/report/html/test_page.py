@@ -48,7 +48,8 @@ def test_the_page_of_a_plan_shows_everything() -> None:
     for stay in plan.explain().transforms:
         assert stay.reason in page
     for change in plan.changes:
-        assert f"<td>{change.op}<td>{change.was}<td>{change.now}" in page
+        assert f">{change.op}</button><td>{change.was}<td>{change.now}" in page
+        assert change.why in page
 
 
 def test_what_is_one_kernel_has_one_number() -> None:
