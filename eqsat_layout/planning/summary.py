@@ -125,14 +125,17 @@ def _sum_written(regions: Sequence[Region], written: Sequence[float | None]) -> 
 def _explanation(regions: Sequence[Region], program: Program, teller: Teller) -> Explanation:
     transforms: list[StayingTransform] = []
     choices: list[ChosenOp] = []
-    unchanged: list[str] = []
-    for region, title in zip(regions, teller.titles([r.graph for r in regions]), strict=True):
+    for region in regions:
         if region.is_taken:
-            transforms += _staying(region, teller)
+            transforms += _staying(region, teller).values()
             choices += _chosen(region, program, teller)
-        else:
-            unchanged.append(_why_unchanged(region, title))
-    return Explanation(tuple(transforms), tuple(choices), tuple(unchanged))
+    return Explanation(tuple(transforms), tuple(choices), tuple(_unchanged(regions, teller)))
+
+
+def _unchanged(regions: Sequence[Region], teller: Teller) -> list[str]:
+    """Why parts of the program are left as written."""
+    titles = teller.titles([r.graph for r in regions])
+    return [_why_unchanged(r, title) for r, title in zip(regions, titles, strict=True) if not r.is_taken]
 
 
 def _why_unchanged(region: Region, title: str) -> str:
@@ -142,7 +145,9 @@ def _why_unchanged(region: Region, title: str) -> str:
     return f"{title} is unchanged: none cheaper than as written, {cost}, was found; none can cost less than {bound}"
 
 
-def _staying(region: Region, teller: Teller) -> Iterator[StayingTransform]:
+def _staying(region: Region, teller: Teller) -> dict[int, StayingTransform]:
+    """The copies of a region by their stores."""
+    found: dict[int, StayingTransform] = {}
     read = _TransformReader(region.graph.function, teller)
     ops = {s.store: teller.op_name(s.signature) for s in region.steps.steps if isinstance(s, Run)}
     for stay in region.reasons.stays():
@@ -150,7 +155,9 @@ def _staying(region: Region, teller: Teller) -> Iterator[StayingTransform]:
         transform = read(Rewrite(_label(region, step.store), step.type, step.before, step.after))
         dearer = None if stay.without is None else stay.without - region.solution.cost
         wanted = tuple(dict.fromkeys(ops[user] for user in _users(region.steps, step.store) if user in ops))
-        yield StayingTransform(transform, stay.cost, dearer, ops.get(_maker(region.steps, step.source), ""), wanted)
+        maker = ops.get(_maker(region.steps, step.source), "")
+        found[step.store] = StayingTransform(transform, stay.cost, dearer, maker, wanted)
+    return found
 
 
 def _maker(steps: Steps, store: int) -> int:
@@ -194,11 +201,15 @@ def _label(region: Region, store: int) -> str:
 
 
 def _page(title: str, plan: Plan, regions: Sequence[Region], teller: Teller) -> str:
-    told = plan.explain()
-    rows = [(t.transform.tensor, t.transform.layouts, t.transform.bytes, t.cost, t.reason) for t in told.transforms]
-    figures, plain = page_figures(plan), teller.names.plain
-    summary = Summary(title, figures, plan.changes, rows, plan.notes, plain, told.unchanged)
-    return render(*teller.pictures(regions), summary)
+    stays = [_staying(region, teller) if region.is_taken else {} for region in regions]
+    rows = [
+        (t.transform.tensor, t.transform.layouts, t.transform.bytes, t.cost, t.reason)
+        for own in stays
+        for t in own.values()
+    ]
+    pictures = teller.pictures(regions, [{store: t.reason for store, t in own.items()} for own in stays])
+    figures, plain, unchanged = page_figures(plan), teller.names.plain, _unchanged(regions, teller)
+    return render(*pictures, Summary(title, figures, plan.changes, rows, plan.notes, plain, unchanged))
 
 
 def _constant_bytes(region: Region) -> int:

@@ -71,18 +71,21 @@ class Teller:
         """What the plan of ``regions`` changes, and what it keeps."""
         return joined(change for region in regions for change in self._changes(region))
 
-    def pictures(self, regions: Sequence[Region]) -> tuple[list[Picture], list[Picture]]:
-        """Before and after."""
+    def pictures(
+        self, regions: Sequence[Region], copies: Sequence[Mapping[int, str]]
+    ) -> tuple[list[Picture], list[Picture]]:
+        """Before and after. ``copies``: of each region why its copies stay, by their stores."""
         before, after = [], []
         program, costs = self.search.program, self.search.costs
-        for region, title in zip(regions, self.titles([r.graph for r in regions]), strict=True):
+        titles = self.titles([r.graph for r in regions])
+        for region, title, stays in zip(regions, titles, copies, strict=True):
             own = picture_before(region.graph, program.signatures, costs, region.input_fusion, self.names, title)
             before.append(own)
             if region.is_taken:
                 facts = StepFacts(
                     costs=region.reasons.costs(),
                     kernels=region.reasons.kernels(),
-                    reasons=dict(self._reasons(region)),
+                    reasons=dict(self._reasons(region)) | {store: StepReason(why) for store, why in stays.items()},
                     bindings=region.bindings,
                     owners=region.owners,
                     op_name=self.op_name,
@@ -214,8 +217,8 @@ class Teller:
         if layout != was:
             return layout
         own = written.as_written[0] if written.frozen is None else written.frozen.operands
-        moved = [i for i, (now, then) in enumerate(zip(operands, own, strict=False)) if now != then]
-        reads = [f"operand {i}: {self.names.operand(written, i, operands[i])}" for i in moved]
+        names = zip(self.names.operands(written, operands), self.names.operands(written, own), strict=False)
+        reads = [f"operand {i}: {now}" for i, (now, then) in enumerate(names) if now != then]
         return ", ".join([layout, *reads]) if reads and step.signature == written.key else AS_WRITTEN
 
     def _reasons(self, region: Region) -> Iterator[tuple[int, StepReason]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_layout.graph.graph import Signature
-from eqsat_layout.maps import GLOBAL, UNDEF, Format, IndexMap
+from eqsat_layout.maps import GLOBAL, UNDEF, Digit, Format, IndexMap
 
 _LETTERED = ("data_layout", "layout")
 """Attributes in which Relax ops say what the axes of their first operand are."""
@@ -53,19 +53,20 @@ class LayoutNames:
         return LayoutNames(letters, {rank: name for rank, name in agreed.items() if rank not in letters})
 
     def __call__(self, fmt: Format | None) -> str:
-        """``NCHW16c``, ``N(HW)C``, ``row-major``, ``axes 0 (2 3) 1``, ``axis 1 by 16``; else the index map.
+        """``NCHW16c``, ``row-major``, ``axes 0 2 3 1``, ``axis 1 by 16``; else the index map.
 
-        Behind it the fill of padding, and the memory where it is no ordinary buffer.
+        Behind it the fill of padding, and the memory where it is no ordinary buffer. What lies alike in flat memory has
+        one name; elsewhere axes that are one are in parentheses: ``N(HW)C``.
         """
         if fmt is None:
             return ""
-        rank = len(fmt.shape)
-        if rank in self.letters:
-            text = _lettered(fmt.index_map, self.letters[rank])
-        elif fmt.index_map.is_identity:
-            text = self.packed.get(rank, "row-major")
+        rank, is_flat = len(fmt.shape), not fmt.separators
+        if fmt.index_map.is_identity or (is_flat and _keeps_order(fmt.index_map)):
+            text = self.letters.get(rank) or self.packed.get(rank, "row-major")
+        elif rank in self.letters:
+            text = _lettered(fmt.index_map, self.letters[rank], is_flat)
         else:
-            text = _numbered(fmt.index_map)
+            text = _numbered(fmt.index_map, is_flat)
         fill = "" if fmt.fill is None else " +?" if fmt.fill is UNDEF else f" +{fmt.fill:g}"
         return (text or str(fmt.index_map)) + fill + ("" if fmt.scope == GLOBAL else f" @{fmt.scope}")
 
@@ -95,9 +96,29 @@ def _said(signature: Signature, *names: str) -> str:
     return next((str(getattr(attrs, name)) for name in names if hasattr(attrs, name)), "")
 
 
-def _lettered(index_map: IndexMap, letters: str) -> str:
-    """``NCHW16c``. Axes of extent 1 that the map drops are written where they were."""
-    parts, dropped = _parts(index_map)
+def _keeps_order(index_map: IndexMap) -> bool:
+    """In flat memory it lies as it would without the map: only axes of extent 1 moved, or axes became one."""
+    digits = [digit for digits in index_map.dims for digit in digits]
+    return _joined(digits) == _joined([d for dims in IndexMap.identity(index_map.shape).dims for d in dims])
+
+
+def _joined(digits: Iterable[Digit]) -> list[Digit]:
+    """Digits of one axis that follow each other as one."""
+    found: list[Digit] = []
+    for digit in digits:
+        last = found[-1] if found else None
+        if last is None or last.axis != digit.axis or not isinstance(digit.extent, int):
+            found.append(digit)
+        elif isinstance(last.extent, int) and last.stride == digit.stride * digit.extent:
+            found[-1] = Digit(digit.axis, digit.stride, last.extent * digit.extent)
+        else:
+            found.append(digit)
+    return found
+
+
+def _lettered(index_map: IndexMap, letters: str, is_flat: bool) -> str:
+    """``NCHW16c``. Axes of extent 1 that the map drops are written where they were, or first."""
+    parts, dropped = _parts(index_map, is_flat)
     units = iter([letters[axis] for axis in dropped])
     text = ""
     for part in parts:
@@ -106,12 +127,12 @@ def _lettered(index_map: IndexMap, letters: str) -> str:
         else:
             names = "".join(letters[axis] for axis in part.axes) or next(units, "1")
             text += f"({names})" if len(part.axes) > 1 else names
-    return text
+    return "".join(units) + text
 
 
-def _numbered(index_map: IndexMap) -> str:
+def _numbered(index_map: IndexMap, is_flat: bool) -> str:
     """``axes 0 2 3 1``, ``axis 1 by 16``, or both; axes that are one physical axis in parentheses."""
-    parts, dropped = _parts(index_map)
+    parts, dropped = _parts(index_map, is_flat)
     units = iter(dropped)
     outer: list[tuple[int, ...]] = []
     blocks: list[str] = []
@@ -122,31 +143,38 @@ def _numbered(index_map: IndexMap) -> str:
             return ""  # an axis inside of a block
         else:
             outer.append(part.axes or (next(units, -1),))
+    outer = [*((axis,) for axis in units), *outer]
     flat = [axis for axes in outer for axis in axes]
-    gone = list(units)
-    if sorted(flat + gone) != list(range(len(index_map.shape))):
+    if sorted(flat) != list(range(len(index_map.shape))):
         return ""
     is_plain = flat == sorted(flat) and all(len(axes) == 1 for axes in outer)
     names = [f"({' '.join(map(str, axes))})" if len(axes) > 1 else str(axes[0]) for axes in outer]
     return ", ".join([*([] if is_plain and blocks else ["axes " + " ".join(names)]), *blocks])
 
 
-def _parts(index_map: IndexMap) -> tuple[list[_Part], list[int]]:
+def _parts(index_map: IndexMap, is_flat: bool) -> tuple[list[_Part], list[int]]:
     """The physical axes, and the axes that the map drops because their extent is 1; no parts where one has no name.
 
-    Where a block holds all of its axis, what is outside of the block has extent 1, and is among the dropped ones.
+    In flat memory axes that are one stand by themselves. Where a block holds all of its axis, what is outside of the
+    block has extent 1, and is among the dropped ones.
     """
-    found = [_part(index_map, dim) for dim in range(len(index_map.dims))]
+    dims = [run for digits in index_map.dims for run in (_runs(digits) if is_flat and len(digits) > 1 else [digits])]
+    found = [_part(index_map, digits) for digits in dims]
     parts = [part for part in found if part is not None]
     dropped = _dropped(index_map)
     if len(parts) < len(found):
         return [], []
     at = next((at for at in reversed(range(len(parts))) if parts[at].block is None), 0)
     inner = parts[at] if parts else _Part()
-    extent = index_map.result_shape[at] if parts else 0
-    if parts.count(_Part()) == len(dropped) + 1 and len(inner.axes) == 1 and isinstance(extent, int):
+    extent = index_map.shape[inner.axes[0]] if len(inner.axes) == 1 else None
+    if parts.count(_Part()) == len(dropped) + 1 and isinstance(extent, int):
         return [*parts[:at], _Part(inner.axes, extent), *parts[at + 1 :]], sorted([*dropped, *inner.axes])
     return parts, dropped
+
+
+def _runs(digits: Iterable[Digit]) -> list[tuple[Digit, ...]]:
+    """Each digit by itself, those of one axis that follow each other as one."""
+    return [(digit,) for digit in _joined(digits)]
 
 
 def _dropped(index_map: IndexMap) -> list[int]:
@@ -154,9 +182,8 @@ def _dropped(index_map: IndexMap) -> list[int]:
     return [axis for axis in range(len(index_map.shape)) if axis not in kept]
 
 
-def _part(index_map: IndexMap, dim: int) -> _Part | None:
+def _part(index_map: IndexMap, digits: Sequence[Digit]) -> _Part | None:
     """One physical axis: (what is left of) an axis, a block of one, or several axes as one."""
-    digits = index_map.dims[dim]
     if len(digits) > 1:
         whole = all(extent == index_map.shape[axis] for axis, _, extent in digits)
         return _Part(tuple(axis for axis, _, _ in digits)) if whole else None

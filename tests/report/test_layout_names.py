@@ -14,6 +14,7 @@ from eqsat_layout.report.layout_names import LayoutNames
 
 IMAGES = LayoutNames({4: "NCHW"})
 SHAPE = (2, 32, 8, 8)
+INNER = "(i, j) -> (j, i%4, i//4)"
 PACKED = Format.make(index_map_from_names("NCHW", "NCHW16c", SHAPE))
 
 
@@ -26,10 +27,12 @@ PACKED = Format.make(index_map_from_names("NCHW", "NCHW16c", SHAPE))
         (Format.make(index_map_from_names("NCHW", "NHWC8c", SHAPE)), "NHWC8c", "axes 0 2 3 1, axis 1 by 8"),
         (Format.make(index_map_from_names("NCHW", "NCHW16c", (1, 16, 8, 8))), "NCHW16c", "axis 1 by 16"),
         (Format.make(IndexMap.permutation((4, 6), (1, 0))), "axes 1 0", "axes 1 0"),
-        (Format.make(IndexMap.reshape((4, 6), (24,))), "axes (0 1)", "axes (0 1)"),
-        (Format.make(IndexMap.make((1, 8, 4, 6), [[(2, 1, 4), (3, 1, 6)], [(1, 1, 8)]])), "(HW)C", "axes (2 3) 1"),
+        (Format.make(IndexMap.reshape((4, 6), (24,))), "row-major", "row-major"),
+        (Format.make(IndexMap.make((1, 8, 6), [[(1, 1, 8)], [(2, 1, 6)]])), "row-major", "row-major"),
+        (Format.make(index_map_from_names("NCHW", "NCHW16c", (1, 32, 1, 1))), "NCHW", "row-major"),
+        (Format.make(IndexMap.make((1, 8, 4, 6), [[(2, 1, 4), (3, 1, 6)], [(1, 1, 8)]])), "NHWC", "axes 0 2 3 1"),
         (Format.row_major(SHAPE, "global.texture"), "NCHW @global.texture", "row-major @global.texture"),
-        (Format.make(IndexMap.reshape((8, 6), (2, 4, 6))), "(i, j) -> (i//4, i%4, j)", "(i, j) -> (i//4, i%4, j)"),
+        (Format.make(IndexMap.make((8, 6), [[(1, 1, 6)], [(0, 1, 4)], [(0, 4, 2)]])), INNER, INNER),
         (
             Format.make(IndexMap.identity((4, 8)), padding=((0, 0), (0, 2)), fill=UNDEF),
             "row-major +?",
@@ -46,6 +49,13 @@ def test_a_block_that_holds_all_of_its_axis_is_named_where_it_lies() -> None:
     """The inputs of weights in blocks of outputs were called "O1HWI16o"."""
     weights = IndexMap.make((32, 8, 3, 3), [[(0, 16, 2)], [], [(2, 1, 3)], [(3, 1, 3)], [(1, 1, 8)], [(0, 1, 16)]])
     assert LayoutNames({4: "OIHW"})(Format.make(weights)) == "OIHW8i16o"
+
+
+def test_axes_that_are_one_are_named_where_memory_is_not_flat() -> None:
+    image = IndexMap.make((1, 8, 4, 6), [[(2, 1, 4), (3, 1, 6)], [(1, 1, 8)]])
+    fmt = Format.make(image, scope="global.texture", separators=(1,))
+    assert IMAGES(fmt) == "N(HW)C @global.texture"
+    assert LayoutNames()(fmt) == "axes 0 (2 3) 1 @global.texture"
 
 
 def test_weights_have_the_letters_of_weights() -> None:

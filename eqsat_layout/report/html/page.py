@@ -110,23 +110,37 @@ def _changes(changes: Sequence[Change], unchanged: Sequence[str]) -> Iterator[st
     title = "What changes, the largest savings first" if changed else "Nothing changes"
     yield f'<section class="changes"><h2>{title}</h2>'
     yield from (f"<p>{escape(line)}.</p>" for line in unchanged)
-    if changes:
+    if changed:
         yield '<div class="wide"><table><thead><tr><th class="n">ops<th>op<th>was<th>is now<th class="n each">before'
         yield '<th class="n each">after<th class="n">saved<th class="each">cost<th class="why">why</tr></thead><tbody>'
-        most = max(c.before for c in changes) or 1.0
-        yield from (_change(change, most) for change in changes)
+        most = max(c.before for c in changed) or 1.0
+        yield from (_change(change, most) for change in changed)
         yield "</tbody></table></div>"
+    yield from _kept([change for change in changes if change.is_kept])
     yield "</section>"
+
+
+def _kept(changes: Sequence[Change]) -> Iterator[str]:
+    """What stays as written, the dearest first, in one line."""
+    if changes:
+        ordered = sorted(changes, key=lambda change: -change.after)
+        names = (f"{len(c.names):,}&nbsp;{_button(c)} ({format_seconds(c.after)})" for c in ordered)
+        yield f'<p class="kept">As written: {", ".join(names)}.</p>'
+
+
+def _button(change: Change) -> str:
+    """Leads to the first of its ops."""
+    first = escape(change.names[0] if change.names else "", quote=True)
+    data = f'data-op="{escape(change.op, quote=True)}" data-name="{first}"'
+    return f'<button type="button" {data}>{escape(change.op)}</button>'
 
 
 def _change(change: Change, most: float) -> str:
     """A row; its bars are long by the costs, ``most`` is the longest."""
-    first = escape(change.names[0] if change.names else "", quote=True)
-    data = f'data-op="{escape(change.op, quote=True)}" data-name="{first}"'
     bars = f'<i class="was" style="width:{change.before / most:.1%}"></i>'
     bars += f'<i class="is" style="width:{min(1.0, change.after / most):.1%}"></i>'
     return (
-        f'<tr><td class="n">{len(change.names):,}<td><button type="button" {data}>{escape(change.op)}</button>'
+        f'<tr><td class="n">{len(change.names):,}<td>{_button(change)}'
         f"<td>{escape(change.was)}<td>{escape(change.now)}"
         f'<td class="n each">{format_seconds(change.before)}<td class="n each">{format_seconds(change.after)}'
         f'<td class="n">{_saved(change)}<td class="bars each" aria-hidden="true">{bars}'
@@ -135,7 +149,7 @@ def _change(change: Change, most: float) -> str:
 
 
 def _saved(change: Change) -> str:
-    if change.is_kept or change.saved == 0:
+    if change.saved == 0:
         return "0"
     return format_seconds(change.saved).replace("-", "\N{MINUS SIGN}")
 

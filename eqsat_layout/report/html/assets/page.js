@@ -284,7 +284,7 @@
       document.getElementById('found').textContent = `${hit + 1} of ${hits.length}`;
     }
   });
-  document.querySelectorAll('.changes tbody button').forEach((row) => {
+  document.querySelectorAll('.changes button').forEach((row) => {
     const go = () => {
       for (let r = 0; r < regions.length; r++) {
         const i = regions[r].before.nodes.findIndex((node, k) => node[1] === row.dataset.name && fact(regions[r], 'before', k)[OP] === row.dataset.op);
