@@ -9,13 +9,14 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from eqsat_layout.cli.native_warnings import without_tvm_warnings
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.report.text import SafeConsole, printable
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _SIZES = re.compile(r"[0-9]+(\|[0-9]+)*|[0-9]+-[0-9]+")
 
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, and TVM's own warnings.")]
 TargetOption = Annotated[
     str | None,
     typer.Option(metavar="TARGET", help="What to optimise for: 'llvm' or a JSON target. Default: this machine."),
@@ -138,9 +139,13 @@ def make_console() -> Console:
 
 @contextmanager
 def errors(debug: bool) -> Iterator[None]:
-    """One line for an error that the package raises on purpose; anything else is a bug and shows its traceback."""
+    """One line for an error that the package raises on purpose; anything else is a bug and shows its traceback.
+
+    Warnings of TVM's C++ are shown with ``debug`` only.
+    """
     try:
-        yield
+        with nullcontext() if debug else without_tvm_warnings():
+            yield
     except EqsatError as error:
         if debug:
             raise

@@ -212,8 +212,10 @@ class Teller:
         operands, results = step.layouts(self.search.program.signatures)
         layout = self.names(results[0]) if results else ""
         algorithm = "" if step.signature == written.key else self.algorithms.get(step.signature, "")
-        if algorithm:
-            return f"{algorithm}, {layout}"
+        name = self.op_name(step.signature)
+        other = algorithm or ("" if name == self.op_name(written.key) else name)
+        if other:
+            return f"{other}, {layout}"
         if layout != was:
             return layout
         own = written.as_written[0] if written.frozen is None else written.frozen.operands

@@ -117,9 +117,14 @@ class Explanation:
     def _parts(self) -> Iterator[RenderableType]:
         if self.transforms:
             yield Text("Layout transforms that stay, and why", style="bold")
+            alike: dict[Any, list[StayingTransform]] = {}
             for t in self.transforms:
-                what = f"{t.transform.tensor}  {t.transform.layouts}  {format_bytes(t.transform.bytes)}"
-                yield Text.assemble("  ", (what, "cyan"), f"  {format_seconds(t.cost)}\n", f"    {t.reason}")
+                alike.setdefault((t.transform.layouts, t.transform.bytes, t.reason), []).append(t)
+            for (layouts, moved, reason), group in alike.items():
+                times = f"{len(group):,} times " if len(group) > 1 else ""
+                names, cost = spanned([t.transform.tensor for t in group]), sum(t.cost for t in group)
+                what = f"{times}{names}  {layouts}  {format_bytes(moved * len(group))}"
+                yield Text.assemble("  ", (what, "cyan"), f"  {format_seconds(cost)}\n", f"    {reason}")
         else:
             yield Text("No layout transform was added or stays.", style="bold")
         for line in self.unchanged:

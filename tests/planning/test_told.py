@@ -10,6 +10,8 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 import eqsat_layout
+from eqsat_layout import op as pattern
+from eqsat_layout import rule
 
 
 def two_convolutions(builder: Any, x: Any) -> Any:
@@ -34,6 +36,19 @@ def test_packed_weights_are_a_change() -> None:
     assert change.saved > 0
     assert not change.is_kept
     assert change.now.startswith("row-major, operand 1: ")
+
+
+def test_an_op_that_a_rule_replaced_is_a_change() -> None:
+    """A multiplication that had become a silu was "as written"."""
+
+    @rule
+    def silu(x):  # type: ignore[no-untyped-def]
+        yield pattern.multiply(x, pattern.sigmoid(x))
+        yield pattern.nn.silu(x)
+
+    mod = program(lambda bb, x: bb.emit(op.multiply(x, bb.emit(op.sigmoid(x)))), (64, 512))
+    changes = {change.op: change.now for change in eqsat_layout.plan(mod, rules=[silu]).changes}
+    assert changes == {"multiply": "nn.silu, row-major", "sigmoid": "not needed any more"}
 
 
 def test_a_change_says_what_is_gained_by_it() -> None:

@@ -16,7 +16,7 @@ from typing import Final
 from eqsat_layout.report.changes import Change
 from eqsat_layout.report.html.data import layout_colours, page_data
 from eqsat_layout.report.html.picture import Picture
-from eqsat_layout.report.text import format_bytes, format_seconds
+from eqsat_layout.report.text import format_bytes, format_seconds, spanned
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
@@ -170,22 +170,28 @@ def _legend(colours: Mapping[str, int], pictures: Iterable[Picture]) -> Iterator
 
 
 def _transforms(rows: Sequence[tuple[str, str, int, float, str]]) -> Iterator[str]:
-    """The dearest first; where there are many, the others behind a click."""
+    """Those that are alike in one row, the dearest first; where there are many, the others behind a click."""
     yield '<section class="stays"><h2>Layout transforms that stay, and what they cost</h2>'
-    ordered = sorted(rows, key=lambda row: -row[3])
+    alike: dict[tuple[str, int, str], list[tuple[str, float]]] = {}
+    for tensor, layouts, size, cost, reason in rows:
+        alike.setdefault((layouts, size, reason), []).append((tensor, cost))
+    ordered = sorted(alike.items(), key=lambda item: -sum(cost for _, cost in item[1]))
     yield from ("<ul>", *map(_transform, ordered[:_SHOWN_TRANSFORMS]), "</ul>") if rows else ("<p>None.</p>",)
     rest = ordered[_SHOWN_TRANSFORMS:]
     if rest:
-        together = format_seconds(sum(row[3] for row in rest))
-        yield f"<details><summary>{len(rest):,} more, {together} together</summary><ul>"
+        together = format_seconds(sum(cost for _, own in rest for _, cost in own))
+        yield f"<details><summary>{sum(len(own) for _, own in rest):,} more, {together} together</summary><ul>"
         yield from map(_transform, rest)
         yield "</ul></details>"
     yield "</section>"
 
 
-def _transform(row: tuple[str, str, int, float, str]) -> str:
-    tensor, layouts, size, cost, reason = row
-    head = f"<b>{escape(tensor)}</b> {escape(layouts)}, {format_seconds(cost)}, {format_bytes(size)} read and written"
+def _transform(alike: tuple[tuple[str, int, str], list[tuple[str, float]]]) -> str:
+    (layouts, size, reason), own = alike
+    times = f"{len(own):,} times " if len(own) > 1 else ""
+    cost, moved = format_seconds(sum(cost for _, cost in own)), format_bytes(size * len(own))
+    names = escape(spanned([tensor for tensor, _ in own]))
+    head = f"{times}<b>{names}</b> {escape(layouts)}, {cost}, {moved} read and written"
     return f"<li>{head}<br><small>{escape(reason)}</small></li>"
 
 

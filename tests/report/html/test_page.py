@@ -118,6 +118,14 @@ def test_nothing_comes_from_elsewhere_and_the_page_says_so() -> None:
     assert "Copyright (c) 2012-2014 Chris Pettitt" in page
 
 
+def test_transforms_that_are_alike_are_one_row() -> None:
+    """BERT's page began with twelve times the same sentence."""
+    rows = [(f"x{i}", "NCHW → NHWC", 1024, 1e-6, "why") for i in range(12)] + [("y", "NHWC → NCHW", 8, 1e-9, "other")]
+    page = render([], [], Summary("p", [], [], rows, []))
+    assert page.count("<li>") == 2 + page.count('<li><i class="kernel">')
+    assert "12 times <b>x0 to x11</b> NCHW → NHWC, 12.0 us, 12.0 KiB read and written" in page
+
+
 def test_names_are_escaped() -> None:
     nasty = "<script>alert('x')</script>&\"--><!--"
     node = PictureNode("op", nasty, nasty, nasty, nasty, 1e-6, (), why=nasty)
