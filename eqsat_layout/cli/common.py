@@ -28,17 +28,21 @@ _SIZES = re.compile(r"[0-9]+(\|[0-9]+)*|[0-9]+-[0-9]+")
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, and TVM's own warnings.")]
 TargetOption = Annotated[
     str | None,
-    typer.Option(metavar="TARGET", help="What to optimise for: 'llvm' or a JSON target. Default: this machine."),
+    typer.Option(
+        metavar="TARGET",
+        help="'llvm', 'opencl', 'cuda', or a target of TVM's as JSON. Default: the CPU of this machine.",
+    ),
 ]
 ShapeOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=SIZES",
-        help='Sizes of an input: "x=1,3,224,224"; "?" leaves one open, "1|8" is made for both, "1-8" for 1, 2, 4, 8.',
+        help='Sizes of an input: "x=1,3,224,224"; "?" leaves one open, "1|8" makes a program for each, "1-8" for 1, 2, 4, '
+        "8. Repeatable.",
     ),
 ]
 ApproxOption = Annotated[
-    bool, typer.Option("--approx/--exact", help="Also algorithms that round differently, such as Winograd.")
+    bool, typer.Option("--approx/--exact", help="Allow algorithms that round differently, such as Winograd.")
 ]
 PrecisionOption = Annotated[
     str | None,
@@ -46,10 +50,14 @@ PrecisionOption = Annotated[
 ]
 AssumeOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=SIZE", help="What costs take a symbolic size for, by its name; else 64. Repeatable."),
+    typer.Option(
+        metavar="NAME=SIZE",
+        help="The size that costs assume for a symbolic one, by its name; 64 if none is given. Repeatable.",
+    ),
 ]
 RulesOption = Annotated[
-    list[Path] | None, typer.Option(metavar="FILE", help="Rule file to use besides the shipped ones. Repeatable.")
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="A rule file of yours (.egg), used beside those of the package. Repeatable."),
 ]
 SourceArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="Relax text (.py), TVM JSON, ONNX, or a torch.export archive (.pt2).")
