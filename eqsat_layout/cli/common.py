@@ -37,8 +37,8 @@ ShapeOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=SIZES",
-        help='Sizes of an input: "x=1,3,224,224"; "?" leaves one open, "1|8" makes a program for each, "1-8" for 1, 2, 4, '
-        "8. Repeatable.",
+        help='Sizes of an input: "x=1,3,224,224"; "?" leaves one open, "1|8" makes a program for each, "1-8" for 1, 2, '
+        "4, 8. Repeatable.",
     ),
 ]
 ApproxOption = Annotated[

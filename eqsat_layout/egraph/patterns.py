@@ -65,7 +65,11 @@ Operand = Variable | Term | Item
 
 
 class Ops:
-    """The Relax ops whose names begin so: ``op.nn.relu`` is ``relax.nn.relu``."""
+    """The Relax ops whose names begin so: ``op.nn.relu`` is ``relax.nn.relu``, called as ``tvm.relax.op.nn.relu`` is.
+
+    In a rule's pattern operands and attributes may be its parameters. An op that does not exist is an
+    :class:`AttributeError` with the nearest names.
+    """
 
     def __init__(self, prefix: str = _PREFIX):
         self._prefix = prefix
