@@ -24,6 +24,7 @@ from eqsat_layout.report.html.after import StepFacts, StepReason, picture_after
 from eqsat_layout.report.html.before import picture_before
 from eqsat_layout.report.html.picture import Picture, PictureWay
 from eqsat_layout.report.layout_names import LayoutNames
+from eqsat_layout.report.named_tensors import named_shapes
 from eqsat_layout.report.records import Refusal
 from eqsat_layout.tir.sized import sized
 
@@ -44,7 +45,8 @@ class Teller:
         """What layouts are called."""
         graphs = self.search.program.graphs
         used = {node.signature for graph in graphs for node in graph.nodes if node.signature}
-        return LayoutNames.of(self.search.program.signatures[key] for key in sorted(used))
+        signatures = self.search.program.signatures
+        return LayoutNames.of((signatures[key] for key in sorted(used)), named_shapes(graphs, signatures))
 
     @cached_property
     def algorithms(self) -> Mapping[str, str]:
@@ -235,10 +237,11 @@ class Teller:
             best.setdefault(self.algorithms.get(way.signature, ""), way)
         others = [way for way in ways if way not in best.values()]
         shown = [*best.values(), *others[: max(0, _SHOWN_WAYS - len(best))]]
-        return tuple(
-            PictureWay(self.how(way.signature, way.origin), self.names(way.format), way.cost)
-            for way in sorted(shown, key=lambda way: way.cost)
-        )
+        told: dict[tuple[str, str], PictureWay] = {}
+        for way in sorted(shown, key=lambda way: way.cost):
+            how, layout = self.how(way.signature, way.origin), self.names(way.format)
+            told.setdefault((how, layout), PictureWay(how, layout, way.cost))
+        return tuple(told.values())
 
     def how(self, signature: str, origin: str) -> str:
         """``origin``, and the algorithm that the op is a part of."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_layout.graph.graph import Signature
-from eqsat_layout.maps import GLOBAL, UNDEF, Digit, Format, IndexMap
+from eqsat_layout.maps import GLOBAL, UNDEF, Digit, Extent, Format, IndexMap
 
 _LETTERED = ("data_layout", "layout")
 """Attributes in which Relax ops say what the axes of their first operand are."""
@@ -33,24 +33,26 @@ class _Part:
 class LayoutNames:
     """Names layouts of one program. ``letters``: by the rank of a tensor, what its axes are called, one letter each.
 
-    ``packed``: by rank, the layout that such tensors come in where it has blocks already.
+    ``packed``: by rank, the layout that such tensors come in where it has blocks already. ``shapes``: of the tensors
+    that the letters are for; None for all.
     """
 
     letters: Mapping[int, str] = field(default_factory=dict)
     packed: Mapping[int, str] = field(default_factory=dict)
+    shapes: frozenset[tuple[Extent, ...]] | None = None
 
     @staticmethod
-    def of(signatures: Iterable[Signature]) -> LayoutNames:
+    def of(signatures: Iterable[Signature], shapes: frozenset[tuple[Extent, ...]] | None = None) -> LayoutNames:
         """The names that convolutions and the like give; ranks on which they differ get none."""
         said: dict[int, set[str]] = {}
         for signature in signatures:
-            layout = _said(signature, *_LETTERED)
+            layout = said_layout(signature)
             first = signature.operands[0] if signature.operands else None
             if layout and first is not None:
                 said.setdefault(len(first.shape), set()).add(layout)
         agreed = {rank: next(iter(layouts)) for rank, layouts in said.items() if len(layouts) == 1}
         letters = {rank: name for rank, name in agreed.items() if len(name) == rank and name.isalpha()}
-        return LayoutNames(letters, {rank: name for rank, name in agreed.items() if rank not in letters})
+        return LayoutNames(letters, {rank: name for rank, name in agreed.items() if rank not in letters}, shapes)
 
     def __call__(self, fmt: Format | None) -> str:
         """``NCHW16c``, ``row-major``, ``axes 0 2 3 1``, ``axis 1 by 16``; else the index map.
@@ -61,10 +63,12 @@ class LayoutNames:
         if fmt is None:
             return ""
         rank, is_flat = len(fmt.shape), not fmt.separators
+        is_named = self.shapes is None or fmt.shape in self.shapes
+        letters, packed = (self.letters.get(rank), self.packed.get(rank)) if is_named else (None, None)
         if fmt.index_map.is_identity or (is_flat and _keeps_order(fmt.index_map)):
-            text = self.letters.get(rank) or self.packed.get(rank, "row-major")
-        elif rank in self.letters:
-            text = _lettered(fmt.index_map, self.letters[rank], is_flat)
+            text = letters or packed or "row-major"
+        elif letters:
+            text = _lettered(fmt.index_map, letters, is_flat)
         else:
             text = _numbered(fmt.index_map, is_flat)
         fill = "" if fmt.fill is None else " +?" if fmt.fill is UNDEF else f" +{fmt.fill:g}"
@@ -88,6 +92,11 @@ class LayoutNames:
     def plain(self) -> tuple[str, ...]:
         """The names of what Relax means by a tensor."""
         return tuple(dict.fromkeys(("row-major", *self.letters.values(), *self.packed.values())))
+
+
+def said_layout(signature: Signature) -> str:
+    """What an op says that the axes of its first operand and of its result are, empty for nothing."""
+    return _said(signature, *_LETTERED)
 
 
 def _said(signature: Signature, *names: str) -> str:
@@ -155,8 +164,8 @@ def _numbered(index_map: IndexMap, is_flat: bool) -> str:
 def _parts(index_map: IndexMap, is_flat: bool) -> tuple[list[_Part], list[int]]:
     """The physical axes, and the axes that the map drops because their extent is 1; no parts where one has no name.
 
-    In flat memory axes that are one stand by themselves. Where a block holds all of its axis, what is outside of the
-    block has extent 1, and is among the dropped ones.
+    In flat memory axes that are one stand by themselves, and axes of extent 1 that say nothing are left out. Where a
+    block holds all of its axis, what is outside of the block has extent 1, and is among the dropped ones.
     """
     dims = [run for digits in index_map.dims for run in (_runs(digits) if is_flat and len(digits) > 1 else [digits])]
     found = [_part(index_map, digits) for digits in dims]
@@ -169,6 +178,8 @@ def _parts(index_map: IndexMap, is_flat: bool) -> tuple[list[_Part], list[int]]:
     extent = index_map.shape[inner.axes[0]] if len(inner.axes) == 1 else None
     if parts.count(_Part()) == len(dropped) + 1 and isinstance(extent, int):
         return [*parts[:at], _Part(inner.axes, extent), *parts[at + 1 :]], sorted([*dropped, *inner.axes])
+    if is_flat and parts.count(_Part()) != len(dropped):
+        parts = [part for part in parts if part != _Part()]
     return parts, dropped
 
 

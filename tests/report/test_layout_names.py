@@ -70,6 +70,25 @@ def test_weights_have_the_letters_of_weights() -> None:
     assert all(weights.startswith("OI") for _, weights in reads)
 
 
+def test_axes_of_one_element_that_say_nothing_are_left_out() -> None:
+    """Results of Winograd along one axis were in "N11111111CHW16c"."""
+    index_map = IndexMap.make((1, 32, 4, 6), [[], [], [], [(1, 16, 2)], [(2, 1, 4)], [(3, 1, 6)], [(1, 1, 16)]])
+    assert IMAGES(Format.make(index_map)) == "NCHW16c"
+
+
+def test_tensors_behind_a_reshape_have_no_letters_of_a_convolution() -> None:
+    """Attention of a vision transformer was computed in "HNCW"."""
+
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.nn.relu(builder.emit(op.nn.conv2d(x, constant(8, 8, 1, 1)))))
+        z = builder.emit(op.permute_dims(builder.emit(op.reshape(y, (1, 2, 4, 64))), [0, 2, 3, 1]))
+        return builder.emit(op.exp(z))
+
+    data = eqsat_layout.plan(program(body, (1, 8, 8, 8))).html()
+    assert '["op","nn.relu","NCHW"' in data
+    assert '["op","exp","row-major"' in data
+
+
 def test_letters_come_from_convolutions_only() -> None:
     """The five axes of Winograd's stages were called "NCDHW16d", the six "ABCDEF16d"."""
 

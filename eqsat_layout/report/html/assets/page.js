@@ -100,6 +100,10 @@
     const room = main.querySelector('.column.after').clientWidth - 10 || main.clientWidth;
     const widest = Math.max(...regions.map((region) => Math.max(region.made.before.width, region.made.after.width)));
     resize(Math.min(1, Math.max(0.7, room / widest)));
+    main.querySelectorAll('.column').forEach((column) => { // what is wider begins where the program does
+      const svg = column.querySelector('svg'), first = regions[+column.closest('section').id.slice(6)].made[column.classList[1]].cards[0];
+      if (svg && first) { column.scrollLeft = first.x * state.zoom - column.clientWidth / 2; }
+    });
   }
   function resize(zoom) {
     state.zoom = zoom;
