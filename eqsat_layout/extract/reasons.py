@@ -27,7 +27,8 @@ _SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Stay:
-    """Why a copy stays: its modelled ``cost``, and the program's cost without it (None: it can't do without)."""
+    """Why a copy stays: its modelled ``cost``, 0 where the kernel of an op does it by the way, and the program's cost
+    without it (None: it can't do without)."""
 
     step: Convert
     cost: float
@@ -74,7 +75,8 @@ class Reasons:
         for step in self._steps.steps:
             if isinstance(step, Convert) and not step.before.serves_as(step.after):
                 place = self._places[step.store]
-                yield Stay(step, self._copy_cost(place), self._cost_without(place))
+                cost = 0.0 if self._is_absorbed(place) else self._copy_cost(place)
+                yield Stay(step, cost, self._cost_without(place))
 
     @cached_property
     def choices(self) -> tuple[RunReason, ...]:

@@ -163,9 +163,10 @@ def _staying(region: Region, teller: Teller) -> dict[int, StayingTransform]:
 def _maker(steps: Steps, store: int) -> int:
     """The store whose step computes what ``store`` holds, copies and parts of results looked through."""
     made = {step.store: step for step in steps.steps}
-    while not isinstance(made[store], Run | Given) and isinstance(source := made[store].source, int):
-        store = source
-    return store
+    step = made[store]
+    while not isinstance(step, Run | Given) and isinstance(step.source, int):
+        step = made[step.source]
+    return step.store
 
 
 def _users(steps: Steps, store: int) -> Iterator[int]:

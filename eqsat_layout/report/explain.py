@@ -41,6 +41,8 @@ class StayingTransform:
         users = " and ".join(self.wanted_by)
         verb = "reads" if len(self.wanted_by) == 1 else "read"
         between = f"{source}, {f'{users} {verb} {after}' if users else f'the result has to be {after}'}"
+        if self.cost == 0:
+            between += ", which its kernel does at no cost of its own"
         if self.dearer is None:
             return f"{between}; no program was found without it"
         if self.dearer <= 0:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from programs import AVX2, constant, program
+from tvm import relax
 from tvm.relax import op
 
 import eqsat_layout
@@ -46,6 +47,22 @@ def test_every_op_says_how_it_came_to_its_layouts() -> None:
     (relu,) = [c for c in choices if c.op == "nn.relu"]
     assert relu.origin.startswith("layout flows backward")
     assert relu.rules == ("impls", "back", "back/operand", "run")  # wanted by the second, and made so
+
+
+def test_a_transform_that_a_kernel_does_by_the_way_costs_nothing() -> None:
+    """It was priced at all that the kernel costs, and the sum was more than the plan."""
+
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.nn.conv2d(x, constant(8, 8, 3, 3), padding=1), "first")
+        return builder.emit(op.take(builder.emit(op.permute_dims(y, [1, 0, 2, 3])), relax.const(0, "int64"), axis=1))
+
+    plan = eqsat_layout.plan(program(body, (4, 8, 6, 6), frozen={"relax.nn.conv2d": ["NHWC", "HWIO"]}))
+    stays = plan.explain().transforms
+    row = next(change for change in plan.changes if change.op == "layout transforms")
+    assert sum(stay.cost for stay in stays) == pytest.approx(row.after)
+    free = [stay for stay in stays if stay.cost == 0]
+    assert free
+    assert all("at no cost of its own" in stay.reason for stay in free)
 
 
 def test_a_plan_that_changes_nothing_has_nothing_to_explain() -> None:
