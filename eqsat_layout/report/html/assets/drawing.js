@@ -19,7 +19,7 @@ const Drawing = (() => {
     const [kind, op, layout, shape, cost] = facts[node[0]];
     const name = kind === 'transform' ? op : kind === 'op' ? op : kind + ' ' + node[1];
     const below = kind === 'op' && node[1] ? node[1] : shape;
-    return [short(name), kind === 'transform' ? '' : short(layout, 18), short(below), cost];
+    return [short(name), kind === 'transform' ? '' : short(layout, 28), short(below), cost];
   }
   function rowWidth([a, b, c, d]) {
     const above = width(a, '600 13px') + (b ? GAP + width(b, '600 12px') : 0);
