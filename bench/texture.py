@@ -1,8 +1,8 @@
 """What programs for OpenCL devices launch, copy, move and hold: ours, other engines' policies, TVM's own pipeline.
 
 In: names of networks and of profiles. Out: a table, a summary and, with ``--json``, the rows. Bytes are modelled, for
-each kernel of the compiled program: images are kept in the first cache, buffers come from the second one each time
-where the profile says so. Launches, copies and memory are those of the compiled program. ``--run`` runs it on PoCL,
+each kernel of the compiled program: images are kept in the L1 cache, buffers come from the L2 cache each time where
+the profile says so. Launches, copies and memory are those of the compiled program. ``--run`` runs it on PoCL,
 compares it with the CPU and gives CPU seconds: images are simulated there. The ten networks need the dependency group
 ``bench``; ``--small`` gives them smaller inputs.
 """

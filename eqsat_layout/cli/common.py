@@ -9,13 +9,14 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from eqsat_layout.cli.native_warnings import without_tvm_warnings
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.report.text import SafeConsole, printable
 
@@ -24,20 +25,24 @@ if TYPE_CHECKING:
 
 _SIZES = re.compile(r"[0-9]+(\|[0-9]+)*|[0-9]+-[0-9]+")
 
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, and TVM's own warnings.")]
 TargetOption = Annotated[
     str | None,
-    typer.Option(metavar="TARGET", help="What to optimise for: 'llvm' or a JSON target. Default: this machine."),
+    typer.Option(
+        metavar="TARGET",
+        help="'llvm', 'opencl', 'cuda', or a target of TVM's as JSON. Default: the CPU of this machine.",
+    ),
 ]
 ShapeOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=SIZES",
-        help='Sizes of an input: "x=1,3,224,224"; "?" leaves one open, "1|8" is made for both, "1-8" for 1, 2, 4, 8.',
+        help='Sizes of an input: "x=1,3,224,224"; "?" leaves one open, "1|8" makes a program for each, "1-8" for 1, 2, '
+        "4, 8. Repeatable.",
     ),
 ]
 ApproxOption = Annotated[
-    bool, typer.Option("--approx/--exact", help="Also algorithms that round differently, such as Winograd.")
+    bool, typer.Option("--approx/--exact", help="Allow algorithms that round differently, such as Winograd.")
 ]
 PrecisionOption = Annotated[
     str | None,
@@ -45,10 +50,14 @@ PrecisionOption = Annotated[
 ]
 AssumeOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=SIZE", help="What costs take a symbolic size for, by its name; else 64. Repeatable."),
+    typer.Option(
+        metavar="NAME=SIZE",
+        help="The size that costs assume for a symbolic one, by its name; 64 if none is given. Repeatable.",
+    ),
 ]
 RulesOption = Annotated[
-    list[Path] | None, typer.Option(metavar="FILE", help="Rule file to use besides the shipped ones. Repeatable.")
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="A rule file of yours (.egg), used beside those of the package. Repeatable."),
 ]
 SourceArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="Relax text (.py), TVM JSON, ONNX, or a torch.export archive (.pt2).")
@@ -138,9 +147,13 @@ def make_console() -> Console:
 
 @contextmanager
 def errors(debug: bool) -> Iterator[None]:
-    """One line for an error that the package raises on purpose; anything else is a bug and shows its traceback."""
+    """One line for an error that the package raises on purpose; anything else is a bug and shows its traceback.
+
+    Warnings of TVM's C++ are shown with ``debug`` only.
+    """
     try:
-        yield
+        with nullcontext() if debug else without_tvm_warnings():
+            yield
     except EqsatError as error:
         if debug:
             raise

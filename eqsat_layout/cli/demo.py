@@ -23,7 +23,7 @@ from rich.text import Text
 from eqsat_layout.cli.demo_net import DemoNet
 from eqsat_layout.cli.demo_peers import PEERS, stock_tvm
 from eqsat_layout.cli.stages import Stages
-from eqsat_layout.report.text import format_seconds
+from eqsat_layout.report.text import format_seconds, three_digits
 from eqsat_layout.session.session import Session
 
 TOLERANCE: Final = 1e-3
@@ -88,15 +88,15 @@ def _compared(mod: Any, session: Session, options: PlainDemoOptions, stages: Sta
     with stages("run", _OWN):
         result, seconds = _timed(lambda: np.asarray(session.run(None, {"x": x})[0]), options.repeat)
     lines = [Line(_OWN, seconds, options.repeat)]
-    for name, make in (*PEERS.items(), ("TVM without us", stock_tvm)):
+    for name, make in (*PEERS.items(), ("stock TVM", stock_tvm)):
         runs = options.repeat if name in PEERS else 1
-        with stages("run", name):
-            try:
+        try:
+            with stages("run", name):
                 run = make(mod)
-            except ImportError as error:
-                lines.append(Line(name, missing=f"{error.name} is not installed"))
-                continue
-            other, seconds = _timed(lambda run=run: run(x), runs, warm=name in PEERS)  # type: ignore[misc]
+                other, seconds = _timed(lambda run=run: run(x), runs, warm=name in PEERS)  # type: ignore[misc]
+        except ImportError as error:
+            lines.append(Line(name, missing=f"{error.name} is not installed"))
+            continue
         lines.append(Line(name, seconds, runs, float(np.max(np.abs(result - other)))))
     magnitude = float(np.max(np.abs(result)))
     console.print()
@@ -139,7 +139,7 @@ def _cells(lines: list[Line]) -> Iterator[tuple[str, ...]]:
         if line.missing:
             yield line.name, "", "", "", line.missing
             continue
-        times = "" if line is own else f"{line.seconds / own.seconds:.2f} times as long"
+        times = "" if line is own else f"{three_digits(line.seconds / own.seconds)} times as long"
         difference = "" if line is own else f"{line.difference:.2g}"
         remark = f"median of {line.runs}" if line.runs > 1 else "one run"
         yield line.name, format_seconds(line.seconds), times, difference, remark

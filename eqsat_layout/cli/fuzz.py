@@ -83,7 +83,7 @@ def run_fuzz_programs(
 def fuzz_summary(report: FuzzReport, proofs: dict[tuple[str, int, str], str]) -> Group:
     """The table of rules, what was found, and the totals."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("rule", "where", "instances", "proof", ""):
+    for heading in ("rule", "where", "instances", "proof", "result"):
         table.add_column(heading, justify="right" if heading == "instances" else "left")
     for rule in report.rules:
         where, proof = f"{Path(rule.rule.file).name}:{rule.rule.line}", proofs.get(_key(rule.rule), "not tried")

@@ -35,7 +35,7 @@ from eqsat_layout.cli.common import (
 from eqsat_layout.errors import EqsatError
 
 _SLOW_ELSEWHERE: Final = (
-    "Build  with `eqsat-layout compile` or eqsat_layout.compile: tvm.compile has no schedules for this module "
+    "Build it with `eqsat-layout compile` or eqsat_layout.compile: tvm.compile has no schedules for this module "
     "(ResNet-50 takes 44 times as long when it builds it)"
 )
 
@@ -129,13 +129,14 @@ def optimize(
     ] = None,
     rules: RulesOption = None,
     time_limit: Annotated[
-        float | None, typer.Option(min=0.0, metavar="SECONDS", help="Seconds for the search for the best plan.")
+        float | None,
+        typer.Option(min=0.0, metavar="SECONDS", help="Time limit of the extraction; the best plan so far is taken."),
     ] = None,
     validate: Annotated[
         bool, typer.Option("--validate", help="Run both modules on random inputs and compare.")
     ] = False,
     fallback: Annotated[
-        bool, typer.Option("--fallback", help="As --validate; where they differ, write the input and say so.")
+        bool, typer.Option("--fallback", help="As --validate; if they differ, write the input unchanged and say so.")
     ] = False,
     plan: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the plan too: .json, or text under any other name.")
@@ -152,12 +153,12 @@ def optimize(
     candidates: Annotated[
         bool,
         typer.Option(
-            "--candidates/--as-written", help="Offer other layouts and algorithms to convolutions and the like."
+            "--candidates/--as-written", help="Try other layouts and algorithms for convolutions and matrix products."
         ),
     ] = True,
     debug: DebugOption = False,
 ) -> None:
-    """Optimise the module in FILE, write it, and print the plan."""
+    """Optimise the module in FILE, write it for other passes of TVM, and print the plan. To run it, use `compile`."""
     console = make_console()
     with errors(debug):
         from eqsat_layout.cli.stages import Stages
@@ -218,7 +219,7 @@ def calibrate(
     ] = None,
     debug: DebugOption = False,
 ) -> None:
-    """Measure what the cost model should know of this machine, and keep it for later plans."""
+    """Measure memory bandwidth, arithmetic and the overhead of a call, and keep them for later plans."""
     console = make_console()
     with errors(debug):
         from eqsat_layout.cli.calibrate import run_calibrate
@@ -233,7 +234,7 @@ def tune(
     ] = None,
     shape: ShapeOption = None,
     target: TargetOption = None,
-    seconds: Annotated[float | None, typer.Option(min=0.0, help="Start no kernel after that time.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=0.0, help="Start no new measurement after this time.")] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -245,14 +246,17 @@ def tune(
         ),
     ] = None,
     tracker: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Measure on a device that this RPC tracker lends.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Measure on a device behind this RPC tracker of TVM's.")
     ] = None,
-    key: Annotated[str | None, typer.Option(help="What the tracker knows the device by.")] = None,
+    key: Annotated[str | None, typer.Option(help="Key of the device at the tracker.")] = None,
     approx: ApproxOption = True,
     precision: PrecisionOption = None,
     debug: DebugOption = False,
 ) -> None:
-    """Measure the kernels that decide how MODEL is best compiled, and keep them. Run again, it goes on."""
+    """Measure the kernels that decide how MODEL is best compiled, and keep them for later plans.
+
+    A run that was stopped is continued by the next one.
+    """
     console = make_console()
     with errors(debug):
         if key is not None and tracker is None:
@@ -271,10 +275,10 @@ def fuzz(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="FILE", help="Rule files of yours. Default: those of the package.")
     ] = None,
-    seconds: Annotated[float | None, typer.Option(min=0.0, help="How long; instead of --cases.")] = None,
-    cases: Annotated[int, typer.Option(min=1, help="Instances of every rule, at least.")] = 1000,
+    seconds: Annotated[float | None, typer.Option(min=0.0, help="Run for this long, instead of --cases.")] = None,
+    cases: Annotated[int, typer.Option(min=1, help="Instances of every rule to try, at least.")] = 1000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same instances.")] = 0,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     prove: Annotated[bool, typer.Option("--prove/--no-prove", help="Also try to prove each rule, with z3.")] = True,
     debug: DebugOption = False,
 ) -> None:
@@ -293,10 +297,10 @@ def fuzz(
 
 @app.command()
 def fuzz_programs(
-    seconds: Annotated[float | None, typer.Option(min=0.0, help="How long; instead of --cases.")] = None,
-    cases: Annotated[int, typer.Option(min=1, help="Programs.")] = 200,
+    seconds: Annotated[float | None, typer.Option(min=0.0, help="Run for this long, instead of --cases.")] = None,
+    cases: Annotated[int, typer.Option(min=1, help="Number of programs.")] = 200,
     seed: Annotated[int, typer.Option(help="The same seed gives the same programs.")] = 0,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     rules: RulesOption = None,
     target: Annotated[
         str | None,

@@ -273,7 +273,7 @@ class Answers:
             rows = self._rows_of(key, operands, results, None, "as written")
         found: list[AnswerRow] = [("impls", (key, rows[0][1][1])), *rows]
         for candidate in self._offers.layouts.get(key, ()):
-            rows = self._variant_rows(key, candidate.flow, f"candidate '{candidate.name}'")
+            rows = self._variant_rows(key, candidate.flow, f"candidate: {candidate.name}")
             found += [("impls", (key, rows[0][1][1])), *rows]
         return found
 

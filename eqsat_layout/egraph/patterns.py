@@ -65,7 +65,11 @@ Operand = Variable | Term | Item
 
 
 class Ops:
-    """The Relax ops whose names begin so: ``op.nn.relu`` is ``relax.nn.relu``."""
+    """The Relax ops whose names begin so: ``op.nn.relu`` is ``relax.nn.relu``, called as ``tvm.relax.op.nn.relu`` is.
+
+    In a rule's pattern operands and attributes may be its parameters. An op that does not exist is an
+    :class:`AttributeError` with the nearest names.
+    """
 
     def __init__(self, prefix: str = _PREFIX):
         self._prefix = prefix
@@ -125,8 +129,20 @@ def _term(name: str, given: Mapping[str, Any]) -> Term:
     unnamed = tuple(p.name for p in known if not p.is_tensor and p.name not in given)
     for key, value in attributes.items():
         if isinstance(value, Term | Item | ir.Expr) or (not isinstance(value, Variable) and _mentions_variables(value)):
-            raise RuleError(f"{name}: {key} is a variable or a plain value in a pattern, not {value!r}")
+            raise RuleError(
+                f"{name}: {key} is one variable or a plain value in a pattern, not {_written(value)}; "
+                "give it a variable of its own, and compare behind the first yield"
+            )
     return Term(name, tuple(operands), attributes, unnamed)
+
+
+def _written(value: Any) -> str:
+    """``[axis]`` as the user wrote it."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_written, value))}]"
+    return (
+        value.name if isinstance(value, Variable) else f"{value.name}(...)" if isinstance(value, Term) else repr(value)
+    )
 
 
 def _operands(name: str, parameter: Parameter, given: Any) -> Iterator[Operand]:
@@ -137,5 +153,8 @@ def _operands(name: str, parameter: Parameter, given: Any) -> Iterator[Operand]:
         raise RuleError(f"{name}: {parameter.name} is one tensor")
     for one in several:
         if not isinstance(one, Variable | Term | Item):
-            raise RuleError(f"{name}: {parameter.name} is a variable or an op in a pattern, not {one!r}")
+            raise RuleError(
+                f"{name}: operand {parameter.name} is a variable or an op in a pattern, not {_written(one)}"
+                + ("; what a constant holds can't be asked for" if isinstance(one, ir.GenericConst) else "")
+            )
         yield one

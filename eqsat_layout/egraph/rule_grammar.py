@@ -201,7 +201,7 @@ class _Checker:
             return self._error(form, "expected a form that starts with a name")
         return self._error(
             head,
-            f"a rule file may not use '{head.text[:40]}': it is not declared, nor what declares or rewrites; "
+            f"a rule file may not use '{head.text[:40]}': it is neither declared nor a declaration or a rule; "
             f"{did_you_mean(head.text[:40], {*self.declared, *self._commands})}".rstrip("; "),
         )
 

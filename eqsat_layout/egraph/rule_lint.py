@@ -1,7 +1,7 @@
 """What looks like a slip in a rule that egglog takes all the same.
 
-In: a rule. Out: lines for a person, without its place: a rule that no phase runs, names of ops that do not exist, a
-name without its quotes, a variable that stands in one place only.
+In: a rule. Out: lines for a person, without its place: a rule that no phase runs, names of ops and attributes
+that do not exist, a name without its quotes, a variable that stands in one place only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from collections.abc import Iterable, Iterator
 from eqsat_layout.egraph.expressions import Expr, is_variable, quoted, unquoted
 from eqsat_layout.egraph.rule_forms import REWRITTEN, Rule, rules_of
 from eqsat_layout.egraph.rules import Command, is_own
+from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.graph.op_names import RELAX, nearest_ops, relax_ops
+
+_ATTRIBUTES = ("attr", "int-attr", "default")
+"""The facts that name an attribute of an op."""
 
 
 def lint_notes(commands: Iterable[Command]) -> list[str]:
@@ -33,9 +37,14 @@ def _slips(rule: Rule) -> Iterator[str]:
     """What keeps a rule from ever being applied."""
     if not rule.ruleset:
         yield "it is in no ruleset, so it never runs: say :ruleset logical, flow or build"
+    names: dict[Expr, str] = {}
     for fact in rule.body:
         if isinstance(fact, tuple) and fact[:1] == ("is",) and len(fact) == 3 and isinstance(fact[2], str):
+            names[fact[1]] = unquoted(fact[2])
             yield from _lint_name(fact[2])
+    for fact in rule.body:
+        if isinstance(fact, tuple) and len(fact) > 2 and fact[0] in _ATTRIBUTES and isinstance(fact[2], str):
+            yield from _lint_attribute(names.get(fact[1], ""), fact[2])
 
 
 def _lint_name(name: str) -> Iterator[str]:
@@ -44,6 +53,13 @@ def _lint_name(name: str) -> Iterator[str]:
     elif name.startswith('"') and unquoted(name).startswith(RELAX) and unquoted(name) not in relax_ops():
         near = nearest_ops(unquoted(name))
         yield f"there is no op {unquoted(name)}" + (f": did you mean {' or '.join(near)}?" if near else "")
+
+
+def _lint_attribute(op: str, name: str) -> Iterator[str]:
+    known = [parameter.name for parameter in parameters(op) or () if not parameter.is_tensor]
+    if name.startswith('"') and parameters(op) is not None and unquoted(name) not in known:
+        own = f"it has {', '.join(known)}" if known else "it has none"
+        yield f"{op} has no attribute {unquoted(name)}; {own}"
 
 
 def _occurrences(rule: Rule) -> Counter[str]:

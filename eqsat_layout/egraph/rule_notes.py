@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_layout.egraph.expressions import Expr, is_variable, quoted, show, variables
-from eqsat_layout.egraph.rule_forms import Rule, rules_of
+from eqsat_layout.egraph.rule_forms import REWRITTEN, Rule, rules_of
 from eqsat_layout.egraph.rule_grammar import COMPUTED
 from eqsat_layout.egraph.rules import Command, is_own
 
@@ -91,8 +91,13 @@ def _is_guard(fact: Expr) -> bool:
     return not isinstance(fact, str) and fact[0] in COMPUTED
 
 
+def _shown(fact: Expr) -> Expr:
+    """A fact as it was written: what is rewritten has no name there."""
+    return fact[2] if isinstance(fact, tuple) and fact[:2] == ("=", REWRITTEN) else fact
+
+
 def _why(facts: Sequence[Expr]) -> str:
-    *before, last = facts
+    *before, last = map(_shown, facts)
     if _is_guard(last):
         return f"its guard {show(last)} is never true"
     return f"nothing in the program matches {show(last)}" + (f", with {show(tuple(before))[1:-1]}" if before else "")

@@ -17,7 +17,7 @@ from eqsat_layout.egraph.saturate import Saturated
 from eqsat_layout.extract.decode import Decoder, StorePlace
 from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.frontier import solve
-from eqsat_layout.extract.solver.problem import ENode, ExtractionError, Problem, Solution
+from eqsat_layout.extract.solver.problem import ENode, ExtractionError, Problem, Solution, StoreId
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Run, Step, Steps
 from eqsat_layout.maps import Format
 
@@ -27,7 +27,8 @@ _SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Stay:
-    """Why a copy stays: its modelled ``cost``, and the program's cost without it (None: it can't do without)."""
+    """Why a copy stays: its modelled ``cost``, 0 where the kernel of an op does it by the way, and the program's cost
+    without it (None: it can't do without)."""
 
     step: Convert
     cost: float
@@ -36,7 +37,10 @@ class Stay:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to make a tensor: the signature of the op that does it last, its result's format, its modelled cost."""
+    """One way to make a tensor: the signature of the op that does it last, its result's format, its modelled cost.
+
+    Where that op is the last of several that only this way needs, as those of an algorithm, the cost is of all of them.
+    """
 
     signature: str
     format: Format | None
@@ -71,7 +75,8 @@ class Reasons:
         for step in self._steps.steps:
             if isinstance(step, Convert) and not step.before.serves_as(step.after):
                 place = self._places[step.store]
-                yield Stay(step, self._copy_cost(place), self._cost_without(place))
+                cost = 0.0 if self._is_absorbed(place) else self._copy_cost(place)
+                yield Stay(step, cost, self._cost_without(place))
 
     @cached_property
     def choices(self) -> tuple[RunReason, ...]:
@@ -102,8 +107,17 @@ class Reasons:
 
     def ways(self, store: int) -> list[Way]:
         """The ways there were to make what a step makes, the cheapest first, each in its format once."""
+        return self._ways(self._places[store][0])
+
+    def ways_of_node(self, node: int) -> list[Way]:
+        """Those to make the value of a binding."""
+        tensor = self._selection.tensors.of_node[node]
+        return self._ways(next((c for (t, _), (c, _) in self._selection.place.items() if t == tensor), -1))
+
+    def _ways(self, alias_class: int) -> list[Way]:
+        if alias_class < 0:
+            return []
         names = self._selection.tensors.saturated.names
-        alias_class = self._places[store][0]
         found: dict[tuple[str, str], Way] = {}
         nodes = self._selection.problem.classes[alias_class].nodes
         for own, labels in zip(nodes, self._selection.labels[alias_class], strict=True):
@@ -111,10 +125,15 @@ class Reasons:
                 if kind == "run":
                     variant = names.variants[detail[0]]
                     key = (variant.signature, variant.result)
-                    if key not in found or node.cost < found[key].cost:
+                    cost = node.cost + self._inner_costs.of(node)
+                    if key not in found or cost < found[key].cost:
                         fmt = names.formats.get(variant.result)
-                        found[key] = Way(variant.signature, fmt, variant.origin, node.cost)
+                        found[key] = Way(variant.signature, fmt, variant.origin, cost)
         return sorted(found.values(), key=lambda way: way.cost)
+
+    @cached_property
+    def _inner_costs(self) -> _InnerCosts:
+        return _InnerCosts(self._selection)
 
     def _from_outside(self, step: Run) -> tuple[int, ...]:
         """The operands that no op makes: constants, and what comes from parameters."""
@@ -175,6 +194,36 @@ class Reasons:
             return solve(Problem(tuple(classes), self._selection.problem.goals), time_limit=_SECONDS).cost
         except ExtractionError:
             return None
+
+
+class _InnerCosts:
+    """What tensors cost that no binding of the program has: the steps of algorithms."""
+
+    def __init__(self, selection: Selection):
+        self._problem = selection.problem
+        first = selection.tensors.first_node
+        self._is_inner = [all(first[t] < 0 for specs in own for t, _ in specs) for own in selection.stores]
+        self._known: dict[StoreId, float] = {}
+
+    def of(self, node: ENode) -> float:
+        """Of the operands of a node, each made in the cheapest way."""
+        return sum(self._store(child) for child in set(node.children) if self._is_inner[child[0]])
+
+    def _store(self, store: StoreId) -> float:
+        if store not in self._known:
+            self._known[store] = math.inf  # made out of itself: not in this way
+            alias_class, number = store
+            own = self._problem.classes[alias_class]
+            self._known[store] = min(
+                (
+                    node.cost + self.of(node) + own.convert[source][number]
+                    for source, nodes in enumerate(own.nodes)
+                    for node in nodes
+                    if own.convert[source][number] < math.inf
+                ),
+                default=math.inf,
+            )
+        return self._known[store]
 
 
 def _classes(saturated: Saturated, derivations: Derivations) -> dict[Any, Hashable]:

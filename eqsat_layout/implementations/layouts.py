@@ -113,9 +113,9 @@ class _Heart:
             return
         widest = max((b for b in blocking.sizes if extent % b == 0), default=0)
         if all(e == 1 for e in shape[axis + 1 :]):  # the last that counts: a 1x1 image is a vector of channels
-            yield "as written", Format.row_major(shape), widest
+            yield "weights packed", Format.row_major(shape), widest
             return
-        yield "last", _axis_last(shape, axis), widest
+        yield "channels last", _axis_last(shape, axis), widest
         for block in blocking.sizes:
             if extent % block and not blocking.pads(extent, block):
                 continue

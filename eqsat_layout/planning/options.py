@@ -25,27 +25,33 @@ class Options(TypedDict, total=False):
     """What ``optimize``, ``plan``, ``compile``, ``Session``, ``tune`` and ``OptimizeLayout`` take besides source and
     target.
 
-    ``shapes``: sizes for inputs with symbolic ones, ``{"x": (1, 3, 224, 224)}``; None leaves an axis as it is, and
-    several, ``{"x": ((1, 8), 3, 224, 224)}``, make a program for each of them and one for all others; ``range(1, 33)``
-    stands for 1, 32 and the powers of two between.
-    ``assume``: what costs take symbolic sizes for that no shape gives, by the names that the plan's notes say,
-    ``{"batch": 8}``; 64 where nothing is said.
-    ``precision``: "float16" or "bfloat16" computes products of a float32 model with operands of 16 bits; inputs and
-    results keep their types, and results differ by what these round.
-    ``inputs``: a tensor, a tuple of them, or a dictionary by names, to trace an ``nn.Module`` with.
-    ``rules``: further ``.egg`` files, and rules written in Python (:func:`eqsat_layout.rule`).
-    ``desired_layouts``: layouts by op, as TVM's ``ConvertLayout`` takes them, or callbacks; best effort, notes say
-    where they can't be had or cost more. ``candidates``: False offers no other
-    implementations of convolutions and matrix products than the written ones; a dictionary adds the user's own
-    (:data:`~eqsat_layout.implementations.collect.UserCandidates`). ``approx``: also those that round differently, such
-    as Winograd, and matrix products from parts of numbers where the target has a matrix unit. ``flows``: how layouts go
-    through ops, in place of what their TIR says (:class:`~eqsat_layout.tir.callbacks.FlowCallback`). ``cost_model``: in
-    place of the target's roofline.
-    ``time_limit``: of the extraction, in seconds. ``limits``: of the rules, so that rules that never come to an end are
-    stopped. ``validate``: run both modules on random inputs, with poison in all padding that nothing may rely on, and
-    raise :class:`~eqsat_layout.errors.ValidationError` where they differ. ``fallback``: where they differ, give the
-    input back, with a note that says where, instead of raising; implies ``validate``.
-    ``notes``: a list that ``compile`` adds what a person should know to; :attr:`Plan.notes` has it for a plan.
+    All are optional. Costs are seconds; shapes are tuples of whole numbers, in the order of the tensor's axes.
+
+    - ``shapes`` (dict, default None): sizes for inputs with symbolic ones, ``{"x": (1, 3, 224, 224)}``. None leaves an
+      axis as it is. Several sizes, ``{"x": ((1, 8), 3, 224, 224)}``, make a program for each and one for all others;
+      ``range(1, 33)`` stands for 1, 2, 4, 8, 16 and 32.
+    - ``assume`` (dict, default 64 for each): the size that costs take a symbolic size for, where no shape gives it, by
+      the name that the plan's notes say: ``{"batch": 8}``.
+    - ``precision`` ("float16", "bfloat16" or None): products of a float32 model take operands of 16 bits; inputs and
+      results keep their types, and results differ by what these round.
+    - ``inputs``: a tensor, a tuple of them, or a dictionary by names, to trace an ``nn.Module`` with.
+    - ``rules`` (list): ``.egg`` files, and rules written in Python (:func:`eqsat_layout.rule`), beside the package's.
+    - ``desired_layouts`` (dict): layouts by op, as TVM's ``ConvertLayout`` takes them, or callbacks. What can't be had
+      stays as it is; notes say so, and what costs more.
+    - ``candidates`` (bool or dict, default True): offer other layouts and algorithms for convolutions and matrix
+      products; a dictionary adds the user's own (:data:`~eqsat_layout.implementations.collect.UserCandidates`).
+    - ``approx`` (bool, default True): also those that round differently, such as Winograd, and products of numbers cut
+      into parts where the target has a matrix unit.
+    - ``flows`` (dict): how layouts go through an op, in place of what its TIR says
+      (:class:`~eqsat_layout.tir.callbacks.FlowCallback`).
+    - ``cost_model`` (:class:`~eqsat_layout.cost.model.CostModel`): in place of the target's.
+    - ``time_limit`` (seconds, default none): of the extraction; the best plan found by then is taken.
+    - ``limits`` (:class:`~eqsat_layout.egraph.limits.Limits`): of the rules, so that rules that never come to an end
+      are stopped.
+    - ``validate`` (bool, default False): run both modules on random inputs, with poison in all padding that nothing may
+      rely on, and raise :class:`~eqsat_layout.errors.ValidationError` where they differ.
+    - ``fallback`` (bool, default False): as ``validate``; where they differ, give the input back with a note.
+    - ``notes`` (list): ``compile`` appends what a person should know; a plan has it in :attr:`Plan.notes`.
     """
 
     shapes: Mapping[str, Sequence[int | Sequence[int] | None]] | None

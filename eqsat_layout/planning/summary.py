@@ -16,7 +16,7 @@ from eqsat_layout.egraph.rule_notes import users_rules
 from eqsat_layout.extract.baseline import Rewrite, as_written, baseline
 from eqsat_layout.extract.region import IMPROVEMENT, Region
 from eqsat_layout.graph.graph import Program
-from eqsat_layout.graph.steps import Convert, Run, Steps
+from eqsat_layout.graph.steps import Convert, Given, Run, Steps
 from eqsat_layout.maps import Format
 from eqsat_layout.planning.built import Built
 from eqsat_layout.planning.choice import Choice
@@ -94,10 +94,12 @@ def summarise(choice: Choice) -> Plan:
         cost=sum(r.cost for r in regions),
         input_cost=sum(r.input_cost for r in regions),
         written_cost=_sum_written(regions, written),
-        ops=tuple(dict.fromkeys(signature.name for signature in program.signatures.values())),
+        ops=tuple(dict.fromkeys(map(teller.full_name, program.signatures))),
         lower_bound=sum(min(r.solution.lower_bound, r.cost) for r in regions),
-        transforms=tuple(t for r in regions for t in (_kept_transforms(r) if r.is_taken else _input_transforms(r))),
-        input_transforms=tuple(t for r in regions for t in _input_transforms(r)),
+        transforms=tuple(
+            t for r in regions for t in (_kept_transforms(r, teller) if r.is_taken else _input_transforms(r, teller))
+        ),
+        input_transforms=tuple(t for r in regions for t in _input_transforms(r, teller)),
         stats=Stats(
             ops=sum(r.graph.ops for r in regions),
             e_nodes=sum(r.saturated.e_nodes for r in regions),
@@ -109,7 +111,7 @@ def summarise(choice: Choice) -> Plan:
         ),
         notes=tuple(dict.fromkeys(notes)),
         changed=any(r.is_taken for r in regions),
-        refusals=lambda: (*_refusals(regions, teller), *teller.not_offered()),
+        refusals=lambda: _refusals(regions, teller),
         told_changes=lambda: teller.changes(built),
         told_kernels=lambda: tuple(teller.kernels(built)),
         explained=lambda plan: _explanation(regions, program, teller, plan),
@@ -130,20 +132,47 @@ def _explanation(regions: Sequence[Region], program: Program, teller: Teller, pl
     choices: list[ChosenOp] = []
     for region in regions:
         if region.is_taken:
-            transforms += _staying(region, teller)
+            transforms += _staying(region, teller).values()
             choices += _chosen(region, program, teller)
-    return Explanation(tuple(transforms), tuple(choices), plan.kernels, plan.cost)
+    unchanged = tuple(_unchanged(regions, teller))
+    return Explanation(tuple(transforms), tuple(choices), plan.kernels, plan.cost, unchanged)
 
 
-def _staying(region: Region, teller: Teller) -> Iterator[StayingTransform]:
-    read = _TransformReader(region.graph.function)
+def _unchanged(regions: Sequence[Region], teller: Teller) -> list[str]:
+    """Why parts of the program are left as written."""
+    titles = teller.titles([r.graph for r in regions])
+    return [_why_unchanged(r, title) for r, title in zip(regions, titles, strict=True) if not r.is_taken]
+
+
+def _why_unchanged(region: Region, title: str) -> str:
+    cost, bound = map(format_seconds, (region.input_cost, region.solution.lower_bound))
+    if region.solution.proven:
+        return f"{title} is unchanged: no program that was found costs less than it does as written, {cost}"
+    return f"{title} is unchanged: none cheaper than as written, {cost}, was found; none can cost less than {bound}"
+
+
+def _staying(region: Region, teller: Teller) -> dict[int, StayingTransform]:
+    """The copies of a region by their stores."""
+    found: dict[int, StayingTransform] = {}
+    read = _TransformReader(region.graph.function, teller)
     ops = {s.store: teller.op_name(s.signature) for s in region.steps.steps if isinstance(s, Run)}
     for stay in region.reasons.stays():
         step = stay.step
         transform = read(Rewrite(_label(region, step.store), step.type, step.before, step.after))
         dearer = None if stay.without is None else stay.without - region.solution.cost
         wanted = tuple(dict.fromkeys(ops[user] for user in _users(region.steps, step.store) if user in ops))
-        yield StayingTransform(transform, stay.cost, dearer, ops.get(step.source, "the outside"), wanted)
+        maker = ops.get(_maker(region.steps, step.source), "")
+        found[step.store] = StayingTransform(transform, stay.cost, dearer, maker, wanted)
+    return found
+
+
+def _maker(steps: Steps, store: int) -> int:
+    """The store whose step computes what ``store`` holds, copies and parts of results looked through."""
+    made = {step.store: step for step in steps.steps}
+    step = made[store]
+    while not isinstance(step, Run | Given) and isinstance(step.source, int):
+        step = made[step.source]
+    return step.store
 
 
 def _users(steps: Steps, store: int) -> Iterator[int]:
@@ -164,7 +193,7 @@ def _chosen(region: Region, program: Program, teller: Teller) -> Iterator[Chosen
             region.graph.function,
             _label(region, choice.step.store),
             teller.op_name(choice.step.signature),
-            tuple(map(teller.names, operands)),
+            teller.names.operands(program.signatures[choice.step.signature], operands),
             ", ".join(map(teller.names, results)),
             teller.how(choice.step.signature, choice.origin),
             choice.rules,
@@ -179,12 +208,16 @@ def _label(region: Region, store: int) -> str:
 
 
 def _page(title: str, plan: Plan, built: Built, teller: Teller) -> str:
+    regions = built.regions
+    stays = [_staying(region, teller) if region.is_taken else {} for region in regions]
     rows = [
-        (t.transform.tensor, str(t.transform.index_map), t.transform.bytes, t.cost, t.reason)
-        for t in plan.explain().transforms
+        (t.transform.tensor, t.transform.layouts, t.transform.bytes, t.cost, t.reason)
+        for own in stays
+        for t in own.values()
     ]
-    before, after = teller.pictures(built)
-    return render(before, after, Summary(title, page_figures(plan), plan.changes, rows, plan.notes, teller.names.plain))
+    pictures = teller.pictures(built, [{store: t.reason for store, t in own.items()} for own in stays])
+    figures, plain, unchanged = page_figures(plan), teller.names.plain, _unchanged(regions, teller)
+    return render(*pictures, Summary(title, figures, plan.changes, rows, plan.notes, plain, unchanged))
 
 
 def _constant_bytes(region: Region) -> int:
@@ -199,33 +232,39 @@ def _input_constant_bytes(region: Region) -> int:
 
 
 def _refusals(regions: Sequence[Region], teller: Teller) -> tuple[Refusal, ...]:
-    """The layouts that did not go through ops."""
+    """What did not go through ops, or was not offered them: of the program's own, then of the steps of algorithms."""
     refused = [r for region in regions for r in region.saturated.refusals]
-    return tuple(dict.fromkeys(_refusal(r, teller) for r in refused))
+    own, inner = (
+        [_refusal(r, teller) for r in refused if (r.signature.key in teller.algorithms) is is_inner]
+        for is_inner in (False, True)
+    )
+    return tuple(dict.fromkeys([*own, *teller.not_offered(), *inner]))
 
 
 def _refusal(refused: RefusedFormat, teller: Teller) -> Refusal:
-    side = f"operand {refused.operand}" if refused.operand is not None else f"result {refused.result or 0}"
-    layout = teller.names(refused.format)
-    return Refusal(refused.signature.name, side, refused.format.index_map, refused.reason, layout)
+    signature, number = refused.signature, refused.operand
+    side = f"operand {number}" if number is not None else f"result {refused.result or 0}"
+    fmt = refused.format
+    layout = teller.names(fmt) if number is None else teller.names.operand(signature, number, fmt)
+    return Refusal(teller.full_name(signature.key), side, fmt.index_map, refused.reason, layout)
 
 
-def _kept_transforms(region: Region) -> Iterator[Transform]:
-    read = _TransformReader(region.graph.function)
+def _kept_transforms(region: Region, teller: Teller) -> Iterator[Transform]:
+    read = _TransformReader(region.graph.function, teller)
     for step in region.steps.steps:
         if isinstance(step, Convert) and not step.before.serves_as(step.after):
             yield read(Rewrite(_label(region, step.store), step.type, step.before, step.after))
 
 
-def _input_transforms(region: Region) -> Iterator[Transform]:
-    return map(_TransformReader(region.graph.function), region.input_rewrites)
+def _input_transforms(region: Region, teller: Teller) -> Iterator[Transform]:
+    return map(_TransformReader(region.graph.function, teller), region.input_rewrites)
 
 
 class _TransformReader:
     """Rewrites as the report shows them; each distinct one is worked out once."""
 
-    def __init__(self, function: str):
-        self._function = function
+    def __init__(self, function: str, teller: Teller):
+        self._function, self._teller = function, teller
         self._known: dict[Any, Transform] = {}
 
     def __call__(self, rewrite: Rewrite) -> Transform:
@@ -250,4 +289,6 @@ class _TransformReader:
             shape=rewrite.type.shape,
             dtype=rewrite.type.dtype,
             bytes=int(elements * dtype_bytes(rewrite.type.dtype)),
+            before=self._teller.names(before),
+            after=self._teller.names(after),
         )

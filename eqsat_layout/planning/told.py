@@ -8,21 +8,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from eqsat_layout.errors import LayoutError
+from eqsat_layout.extract.reasons import Way
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.graph.steps import Convert, Run
 from eqsat_layout.implementations.algorithms import ALGORITHMS, convolution_of
 from eqsat_layout.planning.built import Built
 from eqsat_layout.planning.search import Search
-from eqsat_layout.report.changes import AS_WRITTEN, GONE, Change, joined
+from eqsat_layout.report.changes import AS_WRITTEN, GONE, TRANSFORMS, Change, joined
 from eqsat_layout.report.html.after import StepFacts, StepReason, picture_after
 from eqsat_layout.report.html.before import picture_before
 from eqsat_layout.report.html.picture import Picture, PictureWay
 from eqsat_layout.report.layout_names import LayoutNames
+from eqsat_layout.report.named_tensors import named_shapes
 from eqsat_layout.report.records import Kernel, Refusal
 from eqsat_layout.tir.sized import sized
 
@@ -44,7 +46,8 @@ class Teller:
         """What layouts are called."""
         graphs = self.search.program.graphs
         used = {node.signature for graph in graphs for node in graph.nodes if node.signature}
-        return LayoutNames.of(self.search.program.signatures[key] for key in sorted(used))
+        signatures = self.search.program.signatures
+        return LayoutNames.of((signatures[key] for key in sorted(used)), named_shapes(graphs, signatures))
 
     @cached_property
     def algorithms(self) -> Mapping[str, str]:
@@ -61,6 +64,11 @@ class Teller:
         """What a person knows an op by: Relax's name without its dialect, or the PrimFunc's."""
         name = self.search.program.signatures[key].name.removeprefix("relax.")
         return _NUMBER.sub("", name) if key in self.algorithms else name
+
+    def full_name(self, key: str) -> str:
+        """The op's whole name, of a step of an algorithm with the algorithm in front."""
+        name, algorithm = self.search.program.signatures[key].name, self.algorithms.get(key)
+        return f"{algorithm}: {_NUMBER.sub('', name)}" if algorithm else name
 
     def changes(self, built: Built) -> tuple[Change, ...]:
         """What the plan changes, and what it keeps."""
@@ -92,26 +100,38 @@ class Teller:
             if isinstance(step, Run) or (isinstance(step, Convert) and not step.is_free)
         }
 
-    def pictures(self, built: Built) -> tuple[list[Picture], list[Picture]]:
-        """Before and after."""
+    def pictures(self, built: Built, copies: Sequence[Mapping[int, str]]) -> tuple[list[Picture], list[Picture]]:
+        """Before and after. ``copies``: of each region why its copies stay, by their stores."""
         regions = built.regions
         before, after = [], []
         program, costs = self.search.program, self.search.costs
-        for region, title in zip(regions, self.titles([r.graph for r in regions]), strict=True):
+        titles = self.titles([r.graph for r in regions])
+        for region, title, stays in zip(regions, titles, copies, strict=True):
             own = picture_before(region.graph, program.signatures, costs, region.input_fusion, self.names, title)
             before.append(own)
             if region.is_taken:
                 facts = StepFacts(
                     costs=region.reasons.costs(),
                     kernels=built.last_parts(region),
-                    reasons=dict(self._reasons(region)),
+                    reasons=dict(self._reasons(region)) | {store: StepReason(why) for store, why in stays.items()},
                     bindings=region.bindings,
                     owners=region.owners,
                     op_name=self.op_name,
                 )
                 own = picture_after(region.graph, region.steps, program.signatures, facts, self.names, title)
+            else:
+                own = self._with_ways(region, own)
             after.append(own)
         return before, after
+
+    def _with_ways(self, region: Region, picture: Picture) -> Picture:
+        """What is left as written, with the other ways there were."""
+        ways = {
+            node.binding: self._shown(region.reasons.ways_of_node(node.binding))
+            for node in picture.nodes
+            if node.kind == "op" and node.binding >= 0
+        }
+        return replace(picture, nodes=tuple(replace(node, ways=ways.get(node.binding, ())) for node in picture.nodes))
 
     def titles(self, graphs: Sequence[Graph]) -> list[str]:
         """What a person knows regions by: the function, which part of it, and whether it computes sizes only."""
@@ -190,7 +210,7 @@ class Teller:
             run = last.get(i)
             key, label = graph.nodes[i].signature, graph.nodes[i].label
             was = self._was(signatures[key])
-            now = GONE if run is None else self._now(run, key, was)
+            now = GONE if run is None else self._now(run, signatures[key], was)
             yield Change(self.op_name(key), was, now, cost, spent.pop(i, 0.0), (label,))
         copies = [s for s in region.steps.steps if isinstance(s, Convert) and not s.is_free]
         if copies or region.input_rewrites:
@@ -200,7 +220,7 @@ class Teller:
                 graph.nodes[region.owners[copy.store]].label for copy in copies
             ]
             was, now = f"{len(region.input_rewrites):,}", f"{len(copies):,}"
-            yield Change(f"{LAYOUT_TRANSFORM}s", was, now, max(moved, 0.0), after, tuple(names))
+            yield Change(TRANSFORMS, was, now, max(moved, 0.0), after, tuple(names))
 
     def _kept(self, graph: Graph, i: int, cost: float) -> Change:
         signatures = self.search.program.signatures
@@ -211,22 +231,38 @@ class Teller:
         results = signature.as_written[1] if signature.frozen is None else signature.frozen.results
         return self.names(results[0]) if results else ""
 
-    def _now(self, step: Run, written: str, was: str) -> str:
-        _, results = step.layouts(self.search.program.signatures)
+    def _now(self, step: Run, written: Signature, was: str) -> str:
+        operands, results = step.layouts(self.search.program.signatures)
         layout = self.names(results[0]) if results else ""
-        algorithm = "" if step.signature == written else self.algorithms.get(step.signature, "")
-        if not algorithm:
-            return AS_WRITTEN if layout == was else layout
-        return f"{algorithm}, {layout}"
+        algorithm = "" if step.signature == written.key else self.algorithms.get(step.signature, "")
+        name = self.op_name(step.signature)
+        other = algorithm or ("" if name == self.op_name(written.key) else name)
+        if other:
+            return f"{other}, {layout}"
+        if layout != was:
+            return layout
+        own = written.as_written[0] if written.frozen is None else written.frozen.operands
+        names = zip(self.names.operands(written, operands), self.names.operands(written, own), strict=False)
+        reads = [f"operand {i}: {now}" for i, (now, then) in enumerate(names) if now != then]
+        return ", ".join([layout, *reads]) if reads and step.signature == written.key else AS_WRITTEN
 
     def _reasons(self, region: Region) -> Iterator[tuple[int, StepReason]]:
         for choice in region.reasons.choices:
-            ways = region.reasons.ways(choice.step.store)[:_SHOWN_WAYS]
-            shown = tuple(
-                PictureWay(self.how(way.signature, way.origin), self.names(way.format), way.cost) for way in ways
-            )
-            why = self.how(choice.step.signature, choice.origin)
-            yield choice.step.store, StepReason(why, choice.rules, shown)
+            shown = self._shown(region.reasons.ways(choice.step.store))
+            yield choice.step.store, StepReason(self.how(choice.step.signature, choice.origin), choice.rules, shown)
+
+    def _shown(self, ways: Sequence[Way]) -> tuple[PictureWay, ...]:
+        """The cheapest, and of each algorithm the cheapest."""
+        best: dict[str, Way] = {}
+        for way in ways:
+            best.setdefault(self.algorithms.get(way.signature, ""), way)
+        others = [way for way in ways if way not in best.values()]
+        shown = [*best.values(), *others[: max(0, _SHOWN_WAYS - len(best))]]
+        told: dict[tuple[str, str], PictureWay] = {}
+        for way in sorted(shown, key=lambda way: way.cost):
+            how, layout = self.how(way.signature, way.origin), self.names(way.format)
+            told.setdefault((how, layout), PictureWay(how, layout, way.cost))
+        return tuple(told.values())
 
     def how(self, signature: str, origin: str) -> str:
         """``origin``, and the algorithm that the op is a part of."""

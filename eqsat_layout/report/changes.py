@@ -22,6 +22,13 @@ GONE: Final = "not needed any more"
 """What an op is run as that the plan does without."""
 
 
+TRANSFORMS: Final = "layout transforms"
+"""The op of the change that is about them."""
+
+_SAME: Final = 0.02
+"""Share of a cost below which a difference is no reason."""
+
+
 @dataclass(frozen=True)
 class Change:
     """Ops of one kind that were run ``was`` and are run ``now``; modelled seconds of all of them ``before``, ``after``.
@@ -40,6 +47,21 @@ class Change:
     def saved(self) -> float:
         """Seconds; negative where it costs more."""
         return self.before - self.after
+
+    @property
+    def why(self) -> str:
+        """What is gained by it, in words."""
+        if self.op == TRANSFORMS:
+            return "layouts that meet without a copy" if self.saved > 0 else "paid for the layouts above"
+        if self.is_kept:
+            return "nothing cheaper was found"
+        if self.now == GONE:
+            return "nothing reads it any more"
+        if abs(self.saved) <= _SAME * self.before:
+            return "takes the layout of its neighbours"
+        if self.saved < 0:
+            return "its neighbours gain more by it"
+        return "cheaper by itself"
 
     @property
     def is_kept(self) -> bool:

@@ -23,7 +23,8 @@ from eqsat_layout.report.text import count, format_bytes, format_seconds, html_t
 class StayingTransform:
     """A transform that stays: its modelled ``cost`` in seconds, and what the best program without it costs *more*.
 
-    ``dearer`` is None where no program can do without. ``made_by`` and ``wanted_by`` name the ops on both sides.
+    ``dearer`` is None where no program can do without. ``made_by`` and ``wanted_by`` name the ops on both sides: empty
+    where the tensor comes from outside, or goes there.
     """
 
     transform: Transform
@@ -35,11 +36,17 @@ class StayingTransform:
     @property
     def reason(self) -> str:
         """In one sentence."""
-        between = f"{self.made_by} makes it so, {' and '.join(self.wanted_by) or 'the result'} needs it otherwise"
+        before, after = self.transform.before or "another layout", self.transform.after or "this one"
+        source = f"{self.made_by} writes {before}" if self.made_by else f"it arrives as {before}"
+        users = " and ".join(self.wanted_by)
+        verb = "reads" if len(self.wanted_by) == 1 else "read"
+        between = f"{source}, {f'{users} {verb} {after}' if users else f'the result has to be {after}'}"
+        if self.cost == 0:
+            between += ", which its kernel does at no cost of its own"
         if self.dearer is None:
-            return f"{between}; no other program supplies it"
+            return f"{between}; no program was found without it"
         if self.dearer <= 0:
-            return f"{between}; another program costs the same"
+            return f"{between}; the best program without it costs the same"
         return f"{between}; the best program without it costs {format_seconds(self.dearer)} more"
 
 
@@ -60,12 +67,14 @@ class ChosenOp:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All reasons of one plan of this ``cost``; ``str()`` is text. ``kernels`` are those that the build makes."""
+    """All reasons of one plan of this ``cost``; ``str()`` is text. ``kernels`` are those that the build makes;
+    ``unchanged``: why parts of the program are left as written."""
 
     transforms: tuple[StayingTransform, ...]
     choices: tuple[ChosenOp, ...]
     kernels: tuple[Kernel, ...] = ()
     cost: float = 0.0
+    unchanged: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold: seconds, bytes, text."""
@@ -75,6 +84,8 @@ class Explanation:
                     "function": t.transform.function,
                     "tensor": t.transform.tensor,
                     "index_map": str(t.transform.index_map),
+                    "before": t.transform.before,
+                    "after": t.transform.after,
                     "bytes": t.transform.bytes,
                     "cost_s": t.cost,
                     "dearer_without_s": t.dearer,
@@ -107,6 +118,7 @@ class Explanation:
                 }
                 for k in self.kernels
             ],
+            "unchanged": list(self.unchanged),
         }
 
     def __rich__(self) -> RenderableType:
@@ -121,12 +133,24 @@ class Explanation:
     def _parts(self) -> Iterator[RenderableType]:
         if self.transforms:
             yield Text("Layout transforms that stay, and why", style="bold")
+            alike: dict[Any, list[StayingTransform]] = {}
             for t in self.transforms:
-                what = f"{t.transform.tensor}  {t.transform.index_map}  {format_bytes(t.transform.bytes)}"
-                yield Text.assemble("  ", (what, "cyan"), f"  {format_seconds(t.cost)}\n", f"    {t.reason}")
+                alike.setdefault((t.transform.layouts, t.transform.bytes, t.reason), []).append(t)
+            for (layouts, moved, reason), group in alike.items():
+                times = f"{len(group):,} times " if len(group) > 1 else ""
+                names, cost = spanned([t.transform.tensor for t in group]), sum(t.cost for t in group)
+                what = f"{times}{names}  {layouts}  {format_bytes(moved * len(group))}"
+                yield Text.assemble("  ", (what, "cyan"), f"  {format_seconds(cost)}\n", f"    {reason}")
         else:
-            yield Text("No layout transform stays.", style="bold")
-        yield Text("How the ops are run", style="bold")
+            yield Text("No layout transform was added or stays.", style="bold")
+        for line in self.unchanged:
+            yield Text(line)
+        if self.choices:
+            yield Text("How the ops are run", style="bold")
+            yield self._table()
+        yield from self._kernel_parts()
+
+    def _table(self) -> Table:
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
         table.add_column("ops", justify="right")
         for name in ("tensor", "op", "result", "why", "rules"):
@@ -139,8 +163,7 @@ class Explanation:
             names = spanned([c.tensor for c in group if c.tensor != "?"])
             cells = (str(len(group)), names, first.op, first.result, first.origin, ", ".join(first.rules))
             table.add_row(*map(Text, (*cells, cost, ways)))
-        yield table
-        yield from self._kernel_parts()
+        return table
 
     def _kernel_parts(self) -> Iterator[RenderableType]:
         """The kernels that save something, equal ones in one row."""

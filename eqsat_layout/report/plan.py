@@ -231,7 +231,7 @@ def _plan_parts(plan: Plan) -> Iterator[RenderableType]:
 def _transform_parts(transforms: Sequence[Transform]) -> Iterator[RenderableType]:
     groups: dict[Any, list[Transform]] = {}
     for t in transforms:
-        groups.setdefault((t.function, t.shape, t.dtype, t.bytes, t.index_map), []).append(t)
+        groups.setdefault((t.function, t.shape, t.dtype, t.bytes, t.layouts), []).append(t)
     largest = sorted(groups.values(), key=lambda group: -sum(t.bytes for t in group))
     shown = largest if len(largest) <= _SHOWN_TRANSFORMS else largest[: _SHOWN_TRANSFORMS - 1]
     rest = [t for group in largest[len(shown) :] for t in group]
@@ -243,11 +243,11 @@ def _transform_parts(transforms: Sequence[Transform]) -> Iterator[RenderableType
     table.add_column("tensor", overflow="ellipsis", no_wrap=True, max_width=24)
     table.add_column("type", no_wrap=True)
     table.add_column("traffic", justify="right", no_wrap=True)
-    table.add_column("index map", overflow="fold", style="cyan")
+    table.add_column("layouts", overflow="fold", style="cyan")
     for group in shown:
         t, total = group[0], format_bytes(sum(t.bytes for t in group))
         kind = f"{'x'.join(str(e) for e in t.shape)} {t.dtype}"
-        cells = (str(len(group)), spanned([t.tensor for t in group]), kind, total, str(t.index_map))
+        cells = (str(len(group)), spanned([t.tensor for t in group]), kind, total, t.layouts)
         table.add_row(*(Text(c) for c in ((t.function, *cells) if several else cells)))
     yield Text("Layout transforms that stay, the largest first", style="bold")
     yield Padding(table, (0, 0, 0, 1))
@@ -260,6 +260,8 @@ def _transform_dict(transform: Transform) -> dict[str, Any]:
         "function": transform.function,
         "tensor": transform.tensor,
         "index_map": str(transform.index_map),
+        "before": transform.before,
+        "after": transform.after,
         "shape": list(transform.shape),
         "dtype": transform.dtype,
         "bytes": transform.bytes,

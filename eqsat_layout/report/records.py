@@ -15,7 +15,8 @@ from eqsat_layout.maps import Extent, IndexMap
 class Transform:
     """A layout rewrite of one tensor that the program carries out when it runs.
 
-    ``shape`` is the logical shape, ``bytes`` what the rewrite reads and writes in all.
+    ``shape`` is the logical shape, ``bytes`` what the rewrite reads and writes in all, ``before`` and ``after`` are the
+    names of the layouts.
     """
 
     function: str
@@ -24,6 +25,13 @@ class Transform:
     shape: tuple[Extent, ...]
     dtype: str
     bytes: int
+    before: str = ""
+    after: str = ""
+
+    @property
+    def layouts(self) -> str:
+        """``NCHW → NHWC``; the index map where the layouts have no names."""
+        return f"{self.before} → {self.after}" if self.before else str(self.index_map)
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,8 @@ class Stats:
 @dataclass(frozen=True)
 class Refusal:
     """A layout that did not go through an op, or an algorithm that it was not offered.
+
+    ``op`` is its whole name; of a step of an algorithm, with the algorithm in front.
 
     ``side`` is the operand or result that the layout was asked for, ``layout`` its short name and ``index_map`` itself;
     of an algorithm, ``side`` is empty, ``layout`` its name, and there is no index map.

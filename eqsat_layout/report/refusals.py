@@ -1,11 +1,10 @@
 """What was refused, as a table.
 
-In: refusals of one plan. Out: :class:`Refusals`, a tuple of them that prints as a table of equal rows.
+In: refusals of one plan. Out: :class:`Refusals`, a tuple of them that prints as a table, one row for each reason.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from rich import box
@@ -29,10 +28,10 @@ class Refusals(tuple[Refusal, ...]):
             return Text("Nothing was refused.")
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
         table.add_column("times", justify="right")
-        for name in ("op", "layout or algorithm", "of", "why not"):
+        for name in ("op", "layouts or algorithms", "of", "why not"):
             table.add_column(name, overflow="fold")
-        for (op, layout, side, reason), times in self._rows():
-            table.add_row(*map(Text, (str(times), op, layout, side, reason)))
+        for row in self._rows():
+            table.add_row(*map(Text, row))
         return table
 
     def __str__(self) -> str:
@@ -41,6 +40,10 @@ class Refusals(tuple[Refusal, ...]):
     def _repr_html_(self) -> str:
         return html_text(self, _WIDTH)
 
-    def _rows(self) -> Iterator[tuple[tuple[str, str, str, str], int]]:
-        rows = Counter((r.op, r.layout or str(r.index_map), r.side, r.reason) for r in self)
-        yield from rows.items()
+    def _rows(self) -> Iterator[tuple[str, str, str, str, str]]:
+        """How often, the op, what it does not take, of which operand or result, why."""
+        rows: dict[tuple[str, str, str], list[str]] = {}
+        for r in self:
+            rows.setdefault((r.op, r.side, r.reason), []).append(r.layout or str(r.index_map))
+        for (op, side, reason), layouts in rows.items():
+            yield str(len(layouts)), op, "; ".join(dict.fromkeys(layouts)), side, reason

@@ -59,8 +59,8 @@ def format_seconds(seconds: float) -> str:
         return "0 s" if seconds == 0 else f"{seconds} s"
     for unit, scale in (("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3)):
         if abs(seconds) < 999.5 * scale:
-            return f"{_three_digits(seconds / scale)} {unit}"
-    return f"{_three_digits(seconds)} s"
+            return f"{three_digits(seconds / scale)} {unit}"
+    return f"{three_digits(seconds)} s"
 
 
 def format_bytes(count: float) -> str:
@@ -70,8 +70,8 @@ def format_bytes(count: float) -> str:
     for unit in ("KiB", "MiB", "GiB"):
         count /= 1024
         if abs(count) < 999.5:
-            return f"{_three_digits(count)} {unit}"
-    return f"{_three_digits(count / 1024)} TiB"
+            return f"{three_digits(count)} {unit}"
+    return f"{three_digits(count / 1024)} TiB"
 
 
 def comparison_table(columns: tuple[str, str], rows: Sequence[tuple[str, str, str, str]]) -> Table:
@@ -115,6 +115,7 @@ def spanned(names: Sequence[str]) -> str:
     return f"{names[0]} {'and' if len(names) == 2 else 'to'} {names[-1]}"
 
 
-def _three_digits(value: float) -> str:
+def three_digits(value: float) -> str:
+    """``1.23``, ``12.3``, ``123``."""
     magnitude = abs(value)
     return f"{value:.{2 if magnitude < 9.995 else 1 if magnitude < 99.95 else 0}f}"

@@ -70,8 +70,9 @@ class Session:
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[Array]:
-        """The outputs that are named, None for all, for inputs by name: NumPy arrays, tensors of torch or TVM.
+        """The outputs that are named, in that order, None for all, as NumPy arrays.
 
+        ``input_feed``: NumPy arrays, or tensors of torch or TVM, by name, of the shapes and dtypes of :attr:`inputs`.
         ``run_options`` is there because ONNX Runtime has it. Raises :class:`~eqsat_layout.errors.InputError` that says
         what was expected and what came.
         """

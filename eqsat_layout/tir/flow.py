@@ -184,7 +184,7 @@ class _FlowSearch:
     def _is_open(self) -> bool:
         self.reason = why_not_placed(self.computation, self.seed, self.placed, self.placement)
         if self.reason is None and self.computation.is_contraction and not self.contractions:
-            self.reason = "it is a contraction: its layouts are chosen, not carried through"
+            self.reason = "a contraction takes no layouts but those of its candidates"
         return self.reason is None
 
     def _found(self, placing: Placing, pairs: bool, flows: dict[Flow, None]) -> bool:

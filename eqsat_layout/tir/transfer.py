@@ -264,7 +264,7 @@ class _ToLayOut:
         try:
             return IndexMap.make(self.buffer.shape, [slot.digits for slot in self.slots])
         except LayoutError:
-            reason = "the accesses ask for no bijective map of it"
+            reason = "its accesses don't determine a bijective map for the other tensors"
             raise RefusedError(reason, self.access.buffer) from None
 
     def _keeps_places(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import tvm
 import tvm_ffi
+import typer
 from rich.console import Console
 from tvm import relax
 from typer.testing import CliRunner, Result
@@ -32,6 +34,19 @@ def refused(*arguments: object) -> str:
     assert result.exit_code == 2, result.output
     assert result.stderr.count("\n") == 1, result.stderr
     return result.stderr.removeprefix("eqsat-layout: ").strip()
+
+
+def test_the_page_on_the_command_line_names_every_option() -> None:
+    page = Path(__file__).parents[2] / "docs" / "command-line.md"
+    synopsis = re.sub(r"\n +", " ", page.read_text(encoding="utf-8").split("```")[1])
+    said = {line.split()[1]: set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", line)) for line in synopsis.splitlines()[1:]}
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert set(said) == set(commands)
+    for name, command in commands.items():
+        options = [p for p in command.params if p.param_type_name == "option" and p.name not in ("debug", "help")]
+        spellings = [{*option.opts, *option.secondary_opts} for option in options]
+        assert all(own & said[name] for own in spellings), name
+        assert said[name] <= set().union(*spellings), name
 
 
 def two_transforms() -> tvm.IRModule:

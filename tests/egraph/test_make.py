@@ -189,6 +189,13 @@ NEVER = {
 }
 
 
+def test_what_is_rewritten_is_noted_as_it_was_written(tmp_path: Path) -> None:
+    """The note spoke of "rewritten__", which stands in no rule."""
+    rule = """(rewrite (Op k (Arg x (Arg z (End)))) x :when ((is k "relax.add")) :ruleset logical :name "mine")"""
+    (note,) = planned(tmp_path, rule, program(lambda b, x: b.emit(op.nn.relu(x)), (4, 8))).notes
+    assert note.endswith("nothing in the program matches (Op k (Arg x (Arg z (End))))")
+
+
 @pytest.mark.parametrize("name", NEVER)
 def test_a_rule_that_is_never_applied_is_noted_with_the_reason(name: str, tmp_path: Path) -> None:
     body, reason = NEVER[name]

@@ -191,6 +191,16 @@ def number(x: Any) -> Iterator[Any]:
     yield x
 
 
+def constant_operand(x: Any) -> Iterator[Any]:
+    yield op.add(x, relax.const(1.0))
+    yield x
+
+
+def list_of_one(x: Any, axis: Any) -> Iterator[Any]:
+    yield op.max(x, axis=[axis])
+    yield x
+
+
 def returns(x: Any) -> Any:
     return op.exp(x)
 
@@ -202,7 +212,9 @@ MISTAKES: dict[str, tuple[Callable[..., Any], int, str]] = {
     "both": (both, 0, "'x' can't be a tensor and an attribute"),
     "arithmetic": (arithmetic, 1, "in a pattern 'axis' stands for anything"),
     "missing": (missing, 1, "relax.matmul: missing a required argument: 'x2'"),
-    "number": (number, 1, "relax.add: x2 is a variable or an op in a pattern, not 1.0"),
+    "number": (number, 1, "relax.add: operand x2 is a variable or an op in a pattern, not 1.0"),
+    "constant": (constant_operand, 1, "relax.add: operand x2 is a variable or an op in a pattern, not R.const(1.0"),
+    "list": (list_of_one, 1, "relax.max: axis is one variable or a plain value in a pattern, not [axis]; give it"),
     "no-generator": (returns, 0, "a rule yields its pattern, and then what that equals"),
 }
 

@@ -19,6 +19,14 @@ from eqsat_layout.egraph.rules import Command, read_all, rule_files
         ('(rule ((is k "relax.nn.rellu") (= y (Op k y))) ((live y)) :ruleset flow)', "did you mean relax.nn.relu"),
         ("(rule ((is k relax.nn.relu) (= y (Op k y))) ((live y)) :ruleset flow)", 'write "relax.nn.relu"'),
         ("(rule ((alias y k x) (identity k)) ((live y)) :ruleset logical)", "used once: x"),
+        (
+            '(rule ((= y (Op k y)) (is k "relax.permute_dims") (attr k "axis" y)) ((live y)) :ruleset flow)',
+            "relax.permute_dims has no attribute axis; it has axes",
+        ),
+        (
+            '(rule ((= y (Op k y)) (is k "relax.nn.relu") (default k "axis")) ((live y)) :ruleset flow)',
+            "relax.nn.relu has no attribute axis; it has none",
+        ),
     ],
 )
 def test_slips_are_said(text: str, said: str) -> None:
@@ -32,6 +40,7 @@ def test_slips_are_said(text: str, said: str) -> None:
         "(rule ((alias y k x) (identity k)) ((union y x)) :ruleset logical)",
         '(rewrite (Op k (Arg x (End))) x :when ((is k "relax.nn.relu") (want x _f)) :ruleset logical)',
         '(rule ((is k "view") (alias y k x)) ((union y x)) :ruleset logical)',
+        '(rule ((= y (Op k x)) (is k "relax.permute_dims") (attr k "axes" "[1, 0]")) ((union y x)) :ruleset logical)',
         '(rule ((is k "call_tir:mine") (alias y k x)) ((union y x)) :ruleset logical)',
     ],
 )

@@ -10,6 +10,8 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 import eqsat_layout
+from eqsat_layout import op as pattern
+from eqsat_layout import rule
 
 
 def two_convolutions(builder: Any, x: Any) -> Any:
@@ -26,14 +28,48 @@ def test_changes_add_up_to_the_costs_of_the_plan() -> None:
     assert "winograd" not in by_name["second"].now
 
 
+def test_packed_weights_are_a_change() -> None:
+    """A product whose weights are packed was "as written", and cost half of what it did."""
+    mod = program(lambda bb, x: bb.emit(op.matmul(x, constant(512, 512))), (64, 512))
+    plan = eqsat_layout.plan(mod, AVX2)
+    (change,) = [change for change in plan.changes if change.op == "matmul"]
+    assert change.saved > 0
+    assert not change.is_kept
+    assert change.now.startswith("row-major, operand 1: ")
+
+
+def test_an_op_that_a_rule_replaced_is_a_change() -> None:
+    """A multiplication that had become a silu was "as written"."""
+
+    @rule
+    def silu(x):  # type: ignore[no-untyped-def]
+        yield pattern.multiply(x, pattern.sigmoid(x))
+        yield pattern.nn.silu(x)
+
+    mod = program(lambda bb, x: bb.emit(op.multiply(x, bb.emit(op.sigmoid(x)))), (64, 512))
+    changes = {change.op: change.now for change in eqsat_layout.plan(mod, rules=[silu]).changes}
+    assert changes == {"multiply": "nn.silu, row-major", "sigmoid": "not needed any more"}
+
+
+def test_a_change_says_what_is_gained_by_it() -> None:
+    plan = eqsat_layout.plan(program(two_convolutions, (1, 32, 56, 56)), AVX2)
+    why = {change.op: change.why for change in plan.changes}
+    assert why["nn.conv2d"] == "cheaper by itself"
+    assert why["nn.relu"] == "takes the layout of its neighbours"
+
+
 def test_why_not_says_why_an_algorithm_was_not_offered() -> None:
     plan = eqsat_layout.plan(program(two_convolutions, (1, 32, 56, 56)), AVX2)
     reasons = {(r.layout, r.reason) for r in plan.why_not("conv2d") if r.index_map is None}
     assert ("winograd F(4,3)", "its strides are (2, 2) and its dilation (1, 1), not 1") in reasons
-    assert ("winograd F(2,5)", "its window is 3x3") in reasons
-    assert ("transposed", "its data is not stretched") in reasons
+    assert ("winograd F(2,5)", "its kernel is 3x3") in reasons
+    assert ("transposed", "it is not a transposed convolution with strides") in reasons
     assert not any(reason == "its graph was not understood" for _, reason in reasons)
     assert "winograd F(4,3)" in str(plan.why_not("conv2d"))
+    names = [r.op for r in plan.why_not()]
+    step = "winograd F(4,3): winograd_product"  # it was called "f0_winograd_product", and came first
+    assert step in names
+    assert "relax.nn.conv2d" not in names[names.index(step) :]
 
     exact = eqsat_layout.plan(program(two_convolutions, (1, 32, 56, 56)), AVX2, approx=False)
     reasons = {(r.layout, r.reason) for r in exact.why_not("conv2d") if r.index_map is None}
@@ -51,7 +87,7 @@ def test_what_a_symbol_kept_back_is_said() -> None:
     assert note.startswith("relax.nn.conv2d: winograd F(2,3), winograd F(4,3), im2col not offered")
     reasons = {(r.layout, r.reason) for r in convolution.why_not("conv2d") if r.index_map is None}
     assert ("winograd F(4,3)", "its sizes are known at run time only") in reasons
-    assert ("winograd F(2,5)", "its window is 3x3") in reasons
+    assert ("winograd F(2,5)", "its kernel is 3x3") in reasons
     size = tirx.Var("h", "int64")
     sides = eqsat_layout.plan(program(two_convolutions, (1, 32, size, size)), AVX2)
     assert any("im2col not offered" in note for note in sides.notes)

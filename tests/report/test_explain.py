@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from programs import AVX2, constant, program
+from tvm import relax
 from tvm.relax import op
 
 import eqsat_layout
@@ -29,9 +30,11 @@ def test_every_transform_that_stays_has_its_reason() -> None:
         assert stay.cost > 0
         assert stay.dearer is None or stay.dearer >= 0
         assert stay.reason in " ".join(str(explanation).split())
-    ends = [t for t in explanation.transforms if t.made_by == "the outside" or not t.wanted_by]
+        assert f" {stay.transform.before}, " in stay.reason
+        assert f" {stay.transform.after}; " in stay.reason
+    ends = [t for t in explanation.transforms if not t.made_by or not t.wanted_by]
     assert [t.dearer for t in ends] == [None, None]  # a frozen op and Relax's own layout: nothing else will do
-    assert "no other program supplies it" in ends[0].reason
+    assert "no program was found without it" in ends[0].reason
 
 
 def test_every_op_says_how_it_came_to_its_layouts() -> None:
@@ -46,11 +49,28 @@ def test_every_op_says_how_it_came_to_its_layouts() -> None:
     assert relu.rules == ("impls", "back", "back/operand", "run")  # wanted by the second, and made so
 
 
+def test_a_transform_that_a_kernel_does_by_the_way_costs_nothing() -> None:
+    """It was priced at all that the kernel costs, and the sum was more than the plan."""
+
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.nn.conv2d(x, constant(8, 8, 3, 3), padding=1), "first")
+        return builder.emit(op.take(builder.emit(op.permute_dims(y, [1, 0, 2, 3])), relax.const(0, "int64"), axis=1))
+
+    plan = eqsat_layout.plan(program(body, (4, 8, 6, 6), frozen={"relax.nn.conv2d": ["NHWC", "HWIO"]}))
+    stays = plan.explain().transforms
+    row = next(change for change in plan.changes if change.op == "layout transforms")
+    assert sum(stay.cost for stay in stays) == pytest.approx(row.after)
+    free = [stay for stay in stays if stay.cost == 0]
+    assert free
+    assert all("at no cost of its own" in stay.reason for stay in free)
+
+
 def test_a_plan_that_changes_nothing_has_nothing_to_explain() -> None:
     explanation = eqsat_layout.plan(program(lambda b, x: op.nn.relu(x), (4, 6))).explain()
     assert explanation.transforms == ()
     assert explanation.choices == ()
-    assert "No layout transform stays" in str(explanation)
+    assert "main is unchanged: no program that was found costs less than it does as written" in str(explanation)
+    assert "How the ops are run" not in str(explanation)  # a table without rows
 
 
 def test_equal_rows_of_explain_are_one_row() -> None:

@@ -14,6 +14,7 @@ from eqsat_layout.report.layout_names import LayoutNames
 
 IMAGES = LayoutNames({4: "NCHW"})
 SHAPE = (2, 32, 8, 8)
+INNER = "(i, j) -> (j, i%4, i//4)"
 PACKED = Format.make(index_map_from_names("NCHW", "NCHW16c", SHAPE))
 
 
@@ -26,7 +27,12 @@ PACKED = Format.make(index_map_from_names("NCHW", "NCHW16c", SHAPE))
         (Format.make(index_map_from_names("NCHW", "NHWC8c", SHAPE)), "NHWC8c", "axes 0 2 3 1, axis 1 by 8"),
         (Format.make(index_map_from_names("NCHW", "NCHW16c", (1, 16, 8, 8))), "NCHW16c", "axis 1 by 16"),
         (Format.make(IndexMap.permutation((4, 6), (1, 0))), "axes 1 0", "axes 1 0"),
-        (Format.make(IndexMap.reshape((4, 6), (24,))), "(i, j) -> (i*6 + j)", "(i, j) -> (i*6 + j)"),
+        (Format.make(IndexMap.reshape((4, 6), (24,))), "row-major", "row-major"),
+        (Format.make(IndexMap.make((1, 8, 6), [[(1, 1, 8)], [(2, 1, 6)]])), "row-major", "row-major"),
+        (Format.make(index_map_from_names("NCHW", "NCHW16c", (1, 32, 1, 1))), "NCHW", "row-major"),
+        (Format.make(IndexMap.make((1, 8, 4, 6), [[(2, 1, 4), (3, 1, 6)], [(1, 1, 8)]])), "NHWC", "axes 0 2 3 1"),
+        (Format.row_major(SHAPE, "global.texture"), "NCHW @global.texture", "row-major @global.texture"),
+        (Format.make(IndexMap.make((8, 6), [[(1, 1, 6)], [(0, 1, 4)], [(0, 4, 2)]])), INNER, INNER),
         (
             Format.make(IndexMap.identity((4, 8)), padding=((0, 0), (0, 2)), fill=UNDEF),
             "row-major +?",
@@ -37,6 +43,50 @@ PACKED = Format.make(index_map_from_names("NCHW", "NCHW16c", SHAPE))
 def test_layouts_have_short_names(fmt: Format, lettered: str, numbered: str) -> None:
     assert IMAGES(fmt) == lettered
     assert LayoutNames()(fmt) == numbered
+
+
+def test_a_block_that_holds_all_of_its_axis_is_named_where_it_lies() -> None:
+    """The inputs of weights in blocks of outputs were called "O1HWI16o"."""
+    weights = IndexMap.make((32, 8, 3, 3), [[(0, 16, 2)], [], [(2, 1, 3)], [(3, 1, 3)], [(1, 1, 8)], [(0, 1, 16)]])
+    assert LayoutNames({4: "OIHW"})(Format.make(weights)) == "OIHW8i16o"
+
+
+def test_axes_that_are_one_are_named_where_memory_is_not_flat() -> None:
+    image = IndexMap.make((1, 8, 4, 6), [[(2, 1, 4), (3, 1, 6)], [(1, 1, 8)]])
+    fmt = Format.make(image, scope="global.texture", separators=(1,))
+    assert IMAGES(fmt) == "N(HW)C @global.texture"
+    assert LayoutNames()(fmt) == "axes 0 (2 3) 1 @global.texture"
+
+
+def test_weights_have_the_letters_of_weights() -> None:
+    """What a convolution reads was called "NCHW16c, NCHW16c16n"; the second is its weights."""
+
+    def body(builder: Any, x: Any) -> Any:
+        return builder.emit(op.nn.conv2d(x, constant(32, 32, 3, 3), strides=2))
+
+    choices = eqsat_layout.plan(program(body, (1, 32, 56, 56)), AVX2).explain().choices
+    reads = {c.operands for c in choices if c.op == "nn.conv2d"}
+    assert reads
+    assert all(weights.startswith("OI") for _, weights in reads)
+
+
+def test_axes_of_one_element_that_say_nothing_are_left_out() -> None:
+    """Results of Winograd along one axis were in "N11111111CHW16c"."""
+    index_map = IndexMap.make((1, 32, 4, 6), [[], [], [], [(1, 16, 2)], [(2, 1, 4)], [(3, 1, 6)], [(1, 1, 16)]])
+    assert IMAGES(Format.make(index_map)) == "NCHW16c"
+
+
+def test_tensors_behind_a_reshape_have_no_letters_of_a_convolution() -> None:
+    """Attention of a vision transformer was computed in "HNCW"."""
+
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.nn.relu(builder.emit(op.nn.conv2d(x, constant(8, 8, 1, 1)))))
+        z = builder.emit(op.permute_dims(builder.emit(op.reshape(y, (1, 2, 4, 64))), [0, 2, 3, 1]))
+        return builder.emit(op.exp(z))
+
+    data = eqsat_layout.plan(program(body, (1, 8, 8, 8))).html()
+    assert '["op","nn.relu","NCHW"' in data
+    assert '["op","exp","row-major"' in data
 
 
 def test_letters_come_from_convolutions_only() -> None:

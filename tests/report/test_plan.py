@@ -196,6 +196,8 @@ def test_plain_data_is_json() -> None:
             "function": "main",
             "tensor": "lv1",
             "index_map": "(i, j, k, l) -> (0, j//16, k, l, j%16)",
+            "before": "",
+            "after": "",
             "shape": [1, 64, 56, 56],
             "dtype": "float32",
             "bytes": 1605632,

@@ -24,7 +24,7 @@ def grouped(conv: Convolution) -> tvm.IRModule | None:
 
 def why_not_grouped(conv: Convolution) -> str | None:
     """Why its groups don't get an axis; None where they do."""
-    return "it is transposed" if conv.is_transposed else None
+    return "it is a transposed convolution" if conv.is_transposed else None
 
 
 def merged(conv: Convolution, outputs: int) -> tvm.IRModule | None:
@@ -38,12 +38,12 @@ def merged(conv: Convolution, outputs: int) -> tvm.IRModule | None:
 def why_not_merged(conv: Convolution, outputs: int) -> str | None:
     """Why groups don't become some of so many ``outputs``; None where they do."""
     if conv.is_transposed:
-        return "it is transposed"
+        return "it is a transposed convolution"
     own = _outputs(conv)
     count, rest = divmod(outputs, own)
     if rest or count < 2:
-        return f"its groups have {own} outputs: {outputs} are no several of them"
-    return f"it has {conv.groups} groups, and {count} would become one" if conv.groups % count else None
+        return f"its groups have {own} outputs each: {outputs} is no larger multiple of it"
+    return f"it has {conv.groups} groups, which {count} does not divide" if conv.groups % count else None
 
 
 def _outputs(conv: Convolution) -> int:

@@ -42,8 +42,8 @@ def im2col(conv: Convolution) -> tvm.IRModule | None:
 def why_not_im2col(conv: Convolution) -> str | None:
     """Why it has none; None where it has."""
     if conv.is_transposed:
-        return "it is transposed"
-    return "its window has one element" if math.prod(conv.windows) == 1 else None
+        return "it is a transposed convolution"
+    return "its kernel has one element" if math.prod(conv.windows) == 1 else None
 
 
 def _gather(data: te.Tensor, conv: Convolution) -> te.Tensor:

@@ -70,13 +70,13 @@ def taps_apart(conv: Convolution) -> tvm.IRModule | None:
 def why_not_taps_apart(conv: Convolution) -> str | None:
     """Why its taps stay together; None where they don't."""
     if conv.is_transposed:
-        return "it is transposed"
+        return "it is a transposed convolution"
     taps = list(_taps(conv))
     if not 0 < len(taps) <= _MOST_TAPS:
-        return f"{len(taps)} elements of its window meet data"
+        return f"{len(taps)} elements of its window read data and not only padding; it is for 1 to {_MOST_TAPS}"
     met = sum(math.prod(tap.size) for tap in taps)
     most = _MOST_OF_DATA * math.prod(conv.windows) * math.prod(conv.out_size)
-    return "most of its window meets data" if met > most else None
+    return "most of its window reads data and not padding" if met > most else None
 
 
 def _taps(conv: Convolution) -> Iterator[_Tap]:

@@ -55,7 +55,7 @@ def _module(conv: Convolution, stages: _TransposedStages) -> tvm.IRModule:
 def why_not_transposed(conv: Convolution) -> str | None:
     """Why it has none; None where it has."""
     if set(conv.stretches) == {1}:
-        return "its data is not stretched"
+        return "it is not a transposed convolution with strides"
     if {*conv.strides, *conv.dilation} != {1}:
         return f"its strides are {conv.strides} and its dilation {conv.dilation}, not 1"
     return None
@@ -63,8 +63,8 @@ def why_not_transposed(conv: Convolution) -> str | None:
 
 def why_not_in_planes(conv: Convolution) -> str | None:
     """Why it has no planes; None where it has."""
-    if conv.channels[1] > _FEW_CHANNELS:
-        return f"its {conv.channels[1]} channels fill vectors"
+    if conv.channels[1] > _FEW_CHANNELS and why_not_transposed(conv) is None:
+        return f"its {conv.channels[1]} output channels fill vectors: it is for at most {_FEW_CHANNELS}"
     return why_not_transposed(conv)
 
 

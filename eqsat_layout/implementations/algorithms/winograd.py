@@ -61,15 +61,15 @@ def why_not_winograd(conv: Convolution, tile: int, window: int) -> str | None:
     length along :func:`transformed_axes`, and neither strides nor dilation there."""
     axes = transformed_axes(conv)
     if conv.is_transposed:
-        return "it is transposed"
+        return "it is a transposed convolution"
     if any(conv.strides[axis] != 1 or conv.dilation[axis] != 1 for axis in axes):
         return f"its strides are {conv.strides} and its dilation {conv.dilation}, not 1"
     if {conv.windows[axis] for axis in axes} - {1} != {window}:
-        return f"its window is {'x'.join(map(str, conv.windows))}"
+        return f"its kernel is {'x'.join(map(str, conv.windows))}"
     if conv.dtype != "float32":
         return f"it computes in {conv.dtype}"
     if min(conv.channels) < 4:
-        return f"it has {min(conv.channels)} channels on one side"
+        return f"it has only {min(conv.channels)} {'input' if conv.channels[0] < 4 else 'output'} channels"
     if any(conv.windows[axis] > 1 and conv.out_size[axis] < tile for axis in axes):
         return f"its result of {'x'.join(map(str, conv.out_size))} is smaller than a tile"
     return None

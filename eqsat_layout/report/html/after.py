@@ -102,7 +102,7 @@ class _After:
             constants=tuple(map(_constant_bytes, (o for o in step.operands if isinstance(o, ConstantUse)))),
             binding=self._facts.bindings.get(step.store, -1),
             kernel=self._facts.kernels.get(step.store, -1),
-            operands=tuple(map(self._names, operands)),
+            operands=self._names.operands(signature, operands),
             why=reason.why,
             rules=reason.rules,
             ways=reason.ways,

@@ -73,7 +73,7 @@ class _Before:
             constants=tuple(size_of(self._graph.nodes[n].type) for n in node.inputs if self._is_const(n)),
             binding=i,
             kernel=self._kernels.get(i, -1),
-            operands=tuple(map(self._names, formats[:count])),
+            operands=self._names.operands(signature, formats[:count]),
             why="as written" if formats is plain else "frozen",
         )
         sources: list[tuple[int | None, int]] = []

@@ -16,6 +16,9 @@ _LONGEST: Final = 400
 _LEAST: Final = 4
 """Nodes that a fold must hide."""
 
+_Key = tuple[int, tuple[int, ...]]
+"""A number for what is drawn of a node, and its sources."""
+
 
 @dataclass(frozen=True)
 class Fold:
@@ -46,25 +49,31 @@ def folds_of(picture: Picture) -> list[Fold]:
     return found
 
 
-def _keys(picture: Picture) -> list[Hashable]:
-    """What makes two nodes the same: all that is drawn of them, and how far back their sources lie."""
+def _keys(picture: Picture) -> list[_Key]:
+    """What makes two nodes the same: all that is drawn of them, and their sources."""
     sources: list[list[int]] = [[] for _ in picture.nodes]
     for edge in picture.edges:
-        sources[edge.target].append(edge.target - edge.source)
+        sources[edge.target].append(edge.source)
+    facts: dict[Hashable, int] = {}
     return [
-        (n.kind, n.op, n.layout, n.shape, n.constants, tuple(back))
-        for n, back in zip(picture.nodes, sources, strict=True)
+        (facts.setdefault((n.kind, n.op, n.layout, n.shape, n.constants, len(own)), len(facts)), tuple(own))
+        for n, own in zip(picture.nodes, sources, strict=True)
     ]
 
 
-def _runs(keys: Sequence[Hashable], period: int) -> list[int]:
+def _runs(keys: Sequence[_Key], period: int) -> list[int]:
     """For each place, how many nodes from there on are the same as those a period later."""
     lengths = [0] * (len(keys) - period)
     ahead = 0
     for i in reversed(range(len(lengths))):
-        ahead = ahead + 1 if keys[i] == keys[i + period] else 0
+        ahead = ahead + 1 if _are_same(keys[i], keys[i + period], period) else 0
         lengths[i] = ahead
     return lengths
+
+
+def _are_same(one: _Key, later: _Key, period: int) -> bool:
+    """Each source of ``later`` is as far back as that of ``one``, or the same: what all times read, such as a mask."""
+    return one[0] == later[0] and all(b in (a, a + period) for a, b in zip(one[1], later[1], strict=True))
 
 
 def _is_whole(picture: Picture, fold: Fold) -> bool:

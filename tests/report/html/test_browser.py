@@ -128,6 +128,50 @@ def test_keys_lead_everywhere(opened: Any) -> None:
     assert page.evaluate("document.querySelectorAll('.column.after .row[tabindex=\"0\"]').length") == 1
 
 
+def test_the_first_screen_says_what_changes_why_and_what_stays(opened: Any) -> None:
+    page = opened(width=1440)
+    for what in (".changes td.why >> nth=0", ".stays li >> nth=0", "#next"):
+        box = page.locator(what).bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 900, what
+    assert "costs" in page.inner_text(".stays small >> nth=0")
+    page.click(".changes button >> nth=0")
+    assert page.inner_text("#details h2") in page.inner_text(".changes")
+
+
+def test_repeats_are_unfolded_and_folded_by_keys(opened: Any) -> None:
+    """The badge could be clicked only, and what was unfolded stayed so."""
+    page = opened()
+    cards = page.evaluate("document.querySelectorAll('.card').length")
+    page.focus(".column.after .badge >> nth=0")
+    assert "unfold" in page.evaluate("document.activeElement.getAttribute('aria-label')")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.querySelectorAll('.card').length") > cards
+    assert "fold the repeats again" in page.evaluate("document.activeElement.getAttribute('aria-label')")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.querySelectorAll('.card').length") == cards
+
+
+def test_escape_closes_what_is_told(opened: Any) -> None:
+    page = opened(width=700)
+    page.click("#next")
+    assert page.locator("#details .close").count() == 1
+    page.keyboard.press("Escape")
+    assert page.locator("#details .hint").count() == 1
+    assert page.locator(".row[aria-pressed=true]").count() == 0
+
+
+def test_every_heading_and_button_has_a_name(opened: Any) -> None:
+    page = opened()
+    page.click("#next")
+    names = page.evaluate(
+        "[...document.querySelectorAll('h1,h2,h3,button,[role=button]')]"
+        ".map((e) => (e.getAttribute('aria-label') || e.textContent).trim())"
+    )
+    assert len(names) > 20
+    assert all(names)
+
+
 def test_next_leads_through_every_changed_kernel_and_back(opened: Any) -> None:
     page = opened()
     stops = ask(page, "changedCards()")
@@ -163,7 +207,7 @@ def test_a_narrow_window_has_one_column(opened: Any) -> None:
     shown = ask(page, "shownColumns()")
     assert shown == ["column after"]
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    page.click("[data-side=before][role=radio]")
+    page.click("[data-show=before]")
     shown = ask(page, "shownColumns()")
     assert shown == ["column before"]
 

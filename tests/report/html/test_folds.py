@@ -41,6 +41,15 @@ def test_sources_at_another_distance_are_another_op() -> None:
     assert folds_of(skewed) == []
 
 
+def test_what_all_times_read_does_not_keep_them_apart() -> None:
+    """BERT's layers read one mask, each from another distance: its page was 29 000 pixels tall."""
+    plain = chain("mabcdabcdabcd")
+    masked = Picture("p", plain.nodes, (*plain.edges, *(PictureEdge(0, i, 4) for i in (3, 7, 11))))
+    assert folds_of(masked) == [Fold(1, 4, 3)]
+    other = Picture("p", plain.nodes, (*plain.edges, *(PictureEdge(source, i, 4) for source, i in ((0, 3), (2, 7)))))
+    assert folds_of(other) == []
+
+
 @given(st.text("abc", max_size=60))
 def test_folds_are_what_they_say(ops: str) -> None:
     end = 0

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from programs import constant, program
+from programs import AVX2, constant, program
 from tvm.relax import op
 
 import eqsat_layout
@@ -15,7 +15,7 @@ from eqsat_layout.report.html.page import Summary, render
 from eqsat_layout.report.html.picture import Picture, PictureEdge, PictureNode
 
 FROZEN = {"relax.nn.conv2d": ["NCHW4c", "OIHW4i4o"]}
-KIND, OP, LAYOUT = 0, 1, 2
+KIND, OP, LAYOUT, COST, WHY, WAYS = 0, 1, 2, 4, 7, 9
 
 
 def two_convolutions(builder: Any, x: Any) -> Any:
@@ -47,8 +47,10 @@ def test_the_page_of_a_plan_shows_everything() -> None:
     assert "proven optimal" in page
     for stay in plan.explain().transforms:
         assert stay.reason in page
-    for change in plan.changes:
-        assert f"<td>{change.op}<td>{change.was}<td>{change.now}" in page
+    for change in (change for change in plan.changes if not change.is_kept):
+        assert f">{change.op}</button><td>{change.was}<td>{change.now}" in page
+        assert change.why in page
+    assert all(stay.reason in {facts[WHY] for facts in data["facts"]} for stay in plan.explain().transforms)
 
 
 def test_what_is_one_kernel_has_one_number() -> None:
@@ -74,6 +76,35 @@ def test_an_op_has_the_same_number_before_and_after() -> None:
     assert len(by_binding("after")) == 3
 
 
+def test_the_cost_of_an_algorithm_is_that_of_all_its_steps() -> None:
+    """Among the ways to make a convolution, Winograd had the cost of its last step: a tenth of what it takes."""
+    mod = program(lambda builder, x: op.nn.conv2d(x, constant(32, 32, 3, 3), padding=1), (1, 32, 56, 56))
+    data = data_of(eqsat_layout.plan(mod, AVX2).html())
+    facts = [data["facts"][node[0]] for node in data["regions"][0]["after"]["nodes"]]
+    last = next(own for own in facts if own[OP] == "winograd_result")
+    ways = {how: seconds(cost) for how, layout, cost in reversed(last[WAYS])}
+    spent = sum(seconds(own[COST]) for own in facts if own[KIND] == "op")
+    assert ways[last[WHY]] > 2 * seconds(last[COST])
+    assert 0.9 * spent <= ways[last[WHY]] <= 1.1 * spent
+    assert len({how.partition(":")[0] for how in ways}) > 2  # each algorithm, and what is none
+
+
+def test_what_is_left_as_written_shows_the_other_ways() -> None:
+    mod = program(lambda builder, x: op.nn.conv2d(x, constant(8, 4, 1, 1)), (1, 4, 6, 6))
+    plan = eqsat_layout.plan(mod, AVX2)
+    assert not plan.changed
+    data = data_of(plan.html())
+    (own,) = [facts for facts in data["facts"] if facts[OP] == "nn.conv2d" and facts[WAYS]]
+    assert ["as written", "NCHW", own[COST]] in own[WAYS]
+    assert len(own[WAYS]) > 1
+
+
+def seconds(text: str) -> float:
+    """What ``12.3 us`` is."""
+    number, unit = text.split()
+    return float(number) * {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
+
+
 def test_the_same_plan_gives_the_same_page() -> None:
     mod = program(two_convolutions, (1, 8, 6, 6), frozen=FROZEN)
     first, second = (re.sub(r"<dt>searched</dt>.*", "", eqsat_layout.plan(mod).html()) for _ in range(2))
@@ -85,6 +116,14 @@ def test_nothing_comes_from_elsewhere_and_the_page_says_so() -> None:
     assert not re.search(r"https?:|src=|@import|url\(", page)
     assert "default-src 'none'" in page
     assert "Copyright (c) 2012-2014 Chris Pettitt" in page
+
+
+def test_transforms_that_are_alike_are_one_row() -> None:
+    """BERT's page began with twelve times the same sentence."""
+    rows = [(f"x{i}", "NCHW → NHWC", 1024, 1e-6, "why") for i in range(12)] + [("y", "NHWC → NCHW", 8, 1e-9, "other")]
+    page = render([], [], Summary("p", [], [], rows, []))
+    assert page.count("<li>") == 2 + page.count('<li><i class="kernel">')
+    assert "12 times <b>x0 to x11</b> NCHW → NHWC, 12.0 us, 12.0 KiB read and written" in page
 
 
 def test_names_are_escaped() -> None:

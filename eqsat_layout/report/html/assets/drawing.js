@@ -19,7 +19,7 @@ const Drawing = (() => {
     const [kind, op, layout, shape, cost] = facts[node[0]];
     const name = kind === 'transform' ? op : kind === 'op' ? op : kind + ' ' + node[1];
     const below = kind === 'op' && node[1] ? node[1] : shape;
-    return [short(name), kind === 'transform' ? '' : short(layout, 18), short(below), cost];
+    return [short(name), kind === 'transform' ? '' : short(layout, 28), short(below), cost];
   }
   function rowWidth([a, b, c, d]) {
     const above = width(a, '600 13px') + (b ? GAP + width(b, '600 12px') : 0);
@@ -44,9 +44,10 @@ const Drawing = (() => {
 
   // The cards of a picture: rows of one kernel together, of folded repeats the first time only.
   function cards(picture, facts, options) {
-    const shown = picture.nodes.map((_, i) => i), times = new Map();
+    const shown = picture.nodes.map((_, i) => i), times = new Map(), opened = new Set();
     picture.folds.forEach(([first, period, count], f) => {
-      if (options.open.has(f) || !options.fold) { return; }
+      if (!options.fold) { return; }
+      if (options.open.has(f)) { times.set(first, [count, f]); opened.add(f); return; }
       for (let i = first; i < first + period * count; i++) { shown[i] = first + (i - first) % period; }
       for (let i = first; i < first + period; i++) { times.set(i, [count, f]); }
     });
@@ -55,7 +56,7 @@ const Drawing = (() => {
     picture.nodes.forEach((node, i) => {
       if (shown[i] !== i || (own && own[i] !== options.part)) { return; }
       const key = node[3] >= 0 ? node[3] : 'n' + i;
-      if (!byKernel.has(key)) { byKernel.set(key, found.length); found.push({ rows: [], times: times.get(i) }); }
+      if (!byKernel.has(key)) { byKernel.set(key, found.length); found.push({ rows: [], times: times.get(i), open: times.has(i) && opened.has(times.get(i)[1]) }); }
       cardOf.set(i, byKernel.get(key));
       found[byKernel.get(key)].rows.push(i);
     });

@@ -27,8 +27,8 @@
       const other = side === 'before' ? 'after' : 'before', own = fact(region, side, i);
       if (own[KIND] === 'parameter' || own[KIND] === 'result') { return false; }
       if (own[KIND] === 'transform') { return true; }
-      const twin = region.twins[other].get(region[side].nodes[i][2]);
-      return twin === undefined || fact(region, other, twin)[OP] !== own[OP] || fact(region, other, twin)[LAYOUT] !== own[LAYOUT];
+      const found = region.twins[other].get(region[side].nodes[i][2]), theirs = found !== undefined && fact(region, other, found);
+      return !theirs || theirs[OP] !== own[OP] || theirs[LAYOUT] !== own[LAYOUT] || String(theirs[OPERANDS]) !== String(own[OPERANDS]);
     };
     region.changed = { before: region.before.nodes.map((_, i) => differs('before', i)),
       after: region.after.nodes.map((_, i) => differs('after', i)) };
@@ -55,10 +55,11 @@
   }
   function cardOf(region, r, side, card) {
     const left = card.x - card.width / 2, top = card.y - card.height / 2, shift = card.times ? Drawing.BADGE : 0;
-    const stack = card.times ? `<rect class="stack" x="4" y="4" width="${card.width}" height="${card.height}" rx="7"/>` : '';
-    const text = card.times ? '×' + card.times[0] : '', room = Drawing.width(text, '600 11px') + 10;
-    const badge = card.times ? `<g class="badge" data-r="${r}" data-side="${side}" data-fold="${card.times[1]}">` +
-      `<title>${card.times[0]} times the same: click to unfold</title>` +
+    const stack = card.times && !card.open ? `<rect class="stack" x="4" y="4" width="${card.width}" height="${card.height}" rx="7"/>` : '';
+    const text = card.open ? '−' : card.times ? '×' + card.times[0] : '', room = Drawing.width(text, '600 11px') + 10;
+    const hint = card.open ? 'fold the repeats again' : card.times && `${card.times[0]} times the same: unfold`;
+    const badge = card.times ? `<g class="badge" role="button" tabindex="0" aria-label="${hint}" data-r="${r}" data-side="${side}"` +
+      ` data-fold="${card.times[1]}"><title>${hint}</title>` +
       `<rect x="${card.width - room - 4}" y="4" width="${room}" height="14" rx="7"/>` +
       `<text class="times" x="${card.width - room + 1}" y="15">${text}</text></g>` : '';
     const rows = card.rows.map((i, k) => rowOf(region, r, side, i, card.words[k], 3 + shift + k * Drawing.ROW, card.width));
@@ -86,7 +87,7 @@
     Drawing.align(region.made.before, region.made.after, [region.before, region.after]);
     ['before', 'after'].forEach((side) => {
       const column = home.querySelector('.' + side);
-      column.innerHTML = `<h4>${side === 'before' ? 'Before' : 'After'}</h4>` + svgOf(region, r, side);
+      column.innerHTML = `<h3>${side === 'before' ? 'Before' : 'After'}</h3>` + svgOf(region, r, side);
       const first = column.querySelector('.row');
       if (first) { first.setAttribute('tabindex', '0'); }
     });
@@ -99,6 +100,10 @@
     const room = main.querySelector('.column.after').clientWidth - 10 || main.clientWidth;
     const widest = Math.max(...regions.map((region) => Math.max(region.made.before.width, region.made.after.width)));
     resize(Math.min(1, Math.max(0.7, room / widest)));
+    main.querySelectorAll('.column').forEach((column) => { // what is wider begins where the program does
+      const svg = column.querySelector('svg'), first = regions[+column.closest('section').id.slice(6)].made[column.classList[1]].cards[0];
+      if (svg && first) { column.scrollLeft = first.x * state.zoom - column.clientWidth / 2; }
+    });
   }
   function resize(zoom) {
     state.zoom = zoom;
@@ -110,7 +115,7 @@
   }
   regions.forEach((region, r) => {
     const home = element('section', { id: 'region' + r, 'aria-label': region.title });
-    const head = element('h3', {}, regions.length > 1 ? region.title + ' ' : '');
+    const head = element(regions.length > 1 ? 'h2' : 'div', {}, regions.length > 1 ? region.title + ' ' : '');
     if (region.parts > 1) {
       const turn = (by) => { region.part = Math.min(region.parts - 1, Math.max(0, region.part + by)); draw(r); };
       const back = element('button', { type: 'button', 'aria-label': 'Earlier part' }, '‹'), on = element('button', { type: 'button', 'aria-label': 'Later part' }, '›');
@@ -157,7 +162,10 @@
   function tell(region, r, side, i) {
     const node = region[side].nodes[i], own = fact(region, side, i), other = twin(region, side, i), list = element('dl');
     const say = (name, value) => { if (value) { list.append(element('dt', {}, name), element('dd', {}, value)); } };
-    details.replaceChildren(element('h2', {}, own[KIND] === 'op' || own[KIND] === 'transform' ? own[OP] : own[KIND]),
+    const close = element('button', { type: 'button', class: 'close', 'aria-label': 'Close' }, '×');
+    close.addEventListener('click', forget);
+    details.classList.add('told');
+    details.replaceChildren(close, element('h2', {}, own[KIND] === 'op' || own[KIND] === 'transform' ? own[OP] : own[KIND]),
       element('p', { class: 'name' }, `${node[1] || 'no name of its own'} · ${side}`));
     say('layout', own[LAYOUT]);
     say('tensor', own[SHAPE]);
@@ -181,17 +189,27 @@
         const same = layout === own[LAYOUT] && how === own[WHY];
         body.append(element('tr', same ? { class: 'same' } : {}, element('td', {}, layout), element('td', {}, how), element('td', { class: 'n' }, cost)));
       });
-      details.append(element('h3', {}, 'Ways to make it, without the copies they need'), element('table', {},
+      details.append(element('h3', {}, 'Ways to make it: all steps, without layout transforms'), element('table', {},
         element('thead', {}, element('tr', {}, element('th', {}, 'layout'), element('th', {}, 'how'), element('th', {}, 'cost'))), body));
     }
   }
+  const hint = details.innerHTML;
+  function forget() {
+    state.chosen = null;
+    details.innerHTML = hint;
+    details.classList.remove('told');
+    mark();
+  }
+  function unfold(badge) { // or fold again
+    const r = +badge.dataset.r, side = badge.dataset.side, open = regions[r].open[side], fold = +badge.dataset.fold;
+    if (!open.delete(fold)) { open.add(fold); }
+    draw(r);
+    const again = main.querySelector(`.badge[data-r="${r}"][data-side="${side}"][data-fold="${fold}"]`);
+    if (again) { again.focus({ preventScroll: true }); }
+  }
   main.addEventListener('click', (event) => {
     const badge = event.target.closest('.badge'), row = event.target.closest('.row');
-    if (badge) {
-      const r = +badge.dataset.r;
-      regions[r].open[badge.dataset.side].add(+badge.dataset.fold);
-      draw(r);
-    } else if (row) { choose(+row.dataset.r, row.dataset.side, +row.dataset.i); }
+    if (badge) { unfold(badge); } else if (row) { choose(+row.dataset.r, row.dataset.side, +row.dataset.i); }
   });
 
   // ---- keys ----
@@ -204,7 +222,8 @@
     return down ? rows[0] : rows[rows.length - 1];
   }
   main.addEventListener('keydown', (event) => {
-    const row = event.target.closest && event.target.closest('.row');
+    const row = event.target.closest && event.target.closest('.row'), badge = event.target.closest && event.target.closest('.badge');
+    if (badge && (event.key === 'Enter' || event.key === ' ')) { unfold(badge); event.preventDefault(); }
     if (!row) { return; }
     const r = +row.dataset.r, side = row.dataset.side, i = +row.dataset.i, region = regions[r];
     if (event.key === 'Enter' || event.key === ' ') { choose(r, side, i); }
@@ -216,6 +235,7 @@
     event.preventDefault();
   });
   document.addEventListener('keydown', (event) => {
+    if (event.key === 'Escape') { forget(); return; }
     if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA)$/.test(event.target.tagName)) { return; }
     if (event.key === 'n') { step(1); } else if (event.key === 'p') { step(-1); }
     else if (event.key === '/') { document.getElementById('search').focus(); event.preventDefault(); }
@@ -268,8 +288,7 @@
       document.getElementById('found').textContent = `${hit + 1} of ${hits.length}`;
     }
   });
-  document.querySelectorAll('.changes tbody tr').forEach((row) => {
-    row.setAttribute('tabindex', '0');
+  document.querySelectorAll('.changes button').forEach((row) => {
     const go = () => {
       for (let r = 0; r < regions.length; r++) {
         const i = regions[r].before.nodes.findIndex((node, k) => node[1] === row.dataset.name && fact(regions[r], 'before', k)[OP] === row.dataset.op);
@@ -281,7 +300,6 @@
       if (r >= 0) { choose(r, 'after', regions[r].after.nodes.findIndex((_, i) => fact(regions[r], 'after', i)[KIND] === 'transform')); }
     };
     row.addEventListener('click', go);
-    row.addEventListener('keydown', (event) => { if (event.key === 'Enter') { go(); } });
   });
 
   // ---- tools ----
@@ -299,9 +317,9 @@
   function show(side) {
     state.side = side;
     main.dataset.shown = side;
-    document.querySelectorAll('[data-side][role=radio]').forEach((b) => b.setAttribute('aria-checked', String(b.dataset.side === side)));
+    document.querySelectorAll('[data-show]').forEach((b) => b.setAttribute('aria-pressed', String(b.dataset.show === side)));
   }
-  document.querySelectorAll('[role=radio]').forEach((button) => button.addEventListener('click', () => show(button.dataset.side)));
+  document.querySelectorAll('[data-show]').forEach((button) => button.addEventListener('click', () => show(button.dataset.show)));
   show(state.side);
   drawAll();
   if (regions.length) { fit(); }
