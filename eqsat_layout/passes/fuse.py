@@ -14,6 +14,7 @@ from tvm import relax, s_tir, tirx
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.notes import Notes, said_by
 from eqsat_layout.passes.marks import fuse_ops
+from eqsat_layout.passes.rounding import with_rounding
 
 GROUP: Final = "Primitive"
 """What TVM marks a group with that is to become one PrimFunc."""
@@ -39,7 +40,7 @@ def fuse(
             var: func.with_attr("op_pattern", OPAQUE) if var in alone else func for var, func in mod.functions_items()
         }
         mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
-    mod = _with_public_functions(mod)
+    mod = _with_public_functions(tirx.transform.Apply(with_rounding)(mod))
     passes = relax.transform
     for one in (
         passes.AnnotateTIROpPattern(),

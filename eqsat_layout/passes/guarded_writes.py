@@ -22,13 +22,15 @@ def guard_writes(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _guarded(func: Any) -> Any:
-    return func.with_body(structural_map(func.body, (tirx.BufferStore, _guarded_store)))
+    return func.with_body(structural_map(func.body, (tirx.BufferStore, _guarded_if_read)))
 
 
-def _guarded_store(store: Any) -> Any:
+def _guarded_if_read(store: Any) -> Any:
+    return guarded_store(store) if any(nodes_of(index, ir.TensorLoad) for index in store.indices) else store
+
+
+def guarded_store(store: Any) -> Any:
     """Indices are read once: what another core writes there meanwhile is not used."""
-    if not any(nodes_of(index, ir.TensorLoad) for index in store.indices):
-        return store
     places = [tirx.Var(f"place{number}", index.ty.dtype) for number, index in enumerate(store.indices)]
     extents = [
         tirx.const(int(extent), str(place.ty.dtype)) if isinstance(extent, tirx.IntImm) else extent

@@ -28,8 +28,11 @@ _OF_TVM: Final = re.compile(
 )
 """Functions of TVM that take tensors and give tensors; the process has others that read files and load libraries."""
 
-_OF_C: Final = frozenset(f"{name}{end}" for name in dir(math) if not name.startswith("_") for end in ("", "f"))
-"""Functions of C's mathematics, as far as Python has them too."""
+_WITH_ADDRESSES: Final = ("frexp", "modf", "nan")
+_OF_C: Final = frozenset(
+    f"{name}{end}" for name in dir(math) if name[0] != "_" and name not in _WITH_ADDRESSES for end in ("", "f")
+)
+"""Functions of C's mathematics, as far as Python has them too, but those that write or read at an address."""
 
 _INSTRUCTIONS: Final = re.compile(
     r"tirx\.(ptx|ptx_legacy|metal|webgpu|nki|tile|s_tir)\..+|tirx\.cuda\.(?!func_call).+"

@@ -10,6 +10,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from tvm import relax
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_of, said_by
+from eqsat_layout.readers.bounds_guard import with_writes_in_bounds
 from eqsat_layout.readers.json_guard import checked_json
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.onnx_models import from_proto, loaded
@@ -63,7 +65,7 @@ def read_model(path: str | os.PathLike[str], sizes: Sizes | None = None) -> Mode
         read = reader(path, sizes)
         model = read if isinstance(read, Model) else Model(_as_module(read))
         check_tensors(model.module)
-        return model
+        return replace(model, module=with_writes_in_bounds(model.module))
     except FileError:
         raise
     except Exception as error:  # the frontends raise whatever they meet

@@ -16,6 +16,7 @@ from tvm.tirx import compilation_pipeline
 
 from eqsat_layout.passes.bound_lanes import bind_one_by_one
 from eqsat_layout.passes.fitting_calls import any_address, skip_checks
+from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.targets.cpu.booleans import compare_booleans
 from eqsat_layout.targets.cpu.long_values import keep_long_values
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
@@ -71,6 +72,7 @@ def _passes() -> list[Any]:
         compare_booleans(),  # which the code generator takes for floats
         # functions that TVM calls
         tirx.transform.FP8ComputeLegalize(),
+        round_by_arithmetic(),
         tirx.transform.VerifyMemory(),
         tirx.transform.AnnotateEntryFunc(),
         tirx.transform.MakePackedAPI(),

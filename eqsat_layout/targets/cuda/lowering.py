@@ -15,6 +15,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.passes.bound_lanes import bind_one_by_one
+from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
 from eqsat_layout.targets.cuda.half_functions import half_functions
 from eqsat_layout.targets.cuda.launch_bounds import bounded
@@ -63,6 +64,7 @@ def _launches(name: str, func: Any, target: tvm.target.Target) -> tvm.IRModule:
 def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target, constants: Collection[str]) -> dict[str, str]:
     device = device_part(mod, "cuda")
     last = [
+        round_by_arithmetic(),
         tirx.transform.BF16StorageLegalize(),
         tirx.transform.LowerWarpMemory(),
         tirx.transform.StmtSimplify(),

@@ -19,6 +19,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from eqsat_layout.passes.rounding import is_rounding, without_idle_rounding
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
 _SAMPLES: Final = 4096
@@ -92,6 +93,7 @@ def reveal_arithmetic() -> Any:
 
 def hidden(func: Any) -> Any:
     """``func`` with the arithmetic of stores hidden that do not survive."""
+    func = without_idle_rounding(func)
     return func.with_body(structural_map(func.body, (tirx.BufferStore, _hidden_store)))
 
 
@@ -167,7 +169,7 @@ def _parts(node: Any) -> tuple[Any, ...] | None:
         return (node.value,)
     if isinstance(node, tirx.Select):
         return node.condition, node.true_value, node.false_value
-    if isinstance(node, tvm.ir.Call) and getattr(node.op, "name", "") == "prim.if_then_else":
+    if is_rounding(node) or (isinstance(node, tvm.ir.Call) and getattr(node.op, "name", "") == "prim.if_then_else"):
         return tuple(node.args)
     return None
 
@@ -176,6 +178,8 @@ def _of_parts(node: Any, parts: Sequence[Any]) -> Any:
     """``node`` with other parts; nothing is simplified on the way."""
     if isinstance(node, tirx.Cast):
         return tirx.Cast(str(node.ty.dtype), *parts)
+    if is_rounding(node):
+        return tvm.ir.Call(node.op, list(parts), ret_ty=node.ty)
     if isinstance(node, tvm.ir.Call):
         return tirx.Select(*parts)  # no part has side effects
     return type(node)(*parts)
@@ -217,6 +221,8 @@ def _evaluated(node: Any, values: Mapping[Any, npt.NDArray[Any]]) -> npt.NDArray
         return np.asarray(np.logical_not(*done))
     if isinstance(node, tirx.Cast):
         return done[0].astype(_numpy(node))
+    if is_rounding(node):
+        return done[0]
     return np.where(*done)
 
 

@@ -26,6 +26,7 @@ from eqsat_layout.passes.call_windows import (
     with_calls,
 )
 from eqsat_layout.passes.marks import SAVED
+from eqsat_layout.passes.rounding import NARROW
 from eqsat_layout.targets.cpu.amx.selection import split_product
 from eqsat_layout.targets.cpu.chains.best_cuts import BestCuts
 from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
@@ -106,7 +107,7 @@ class _CallJoiner:
     def _gain(self, window: Sequence[Call]) -> float:
         """Nanoseconds that one kernel saves, 0 if none."""
         kernels = self._kernels_of(window)
-        if len(kernels) < len(window):
+        if len(kernels) < len(window) or any(map(_is_unrounded, kernels[:-1])):
             return 0.0
         return self._once(self._gains, window_key(window), window, lambda: self._new_gain(window, kernels)) or 0.0
 
@@ -215,6 +216,12 @@ def _in_lines(calls: Sequence[Call], readers: Mapping[Any, list[Any]]) -> list[C
             else:
                 order.setdefault(call.var, waiting.pop())
     return list(order.values())
+
+
+def _is_unrounded(kernel: _Kernel) -> bool:
+    """Its sums are of a type that is rounded where it is stored only (:mod:`eqsat_layout.passes.rounding`)."""
+    is_narrow = str(kernel.chain.last.write.buffer.ty.dtype) in NARROW
+    return is_narrow and any(stage.is_reduction for stage in kernel.chain.stages)
 
 
 def _is_line(window: Sequence[Call]) -> bool:

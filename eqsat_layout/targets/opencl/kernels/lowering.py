@@ -17,6 +17,7 @@ from tvm.s_tir.backend.adreno.transform import TextureFlatten
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.passes.bound_lanes import bind_one_by_one
+from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.kernels.vectors import LANES
@@ -74,6 +75,10 @@ def halves(functions: Mapping[str, Any], target: tvm.target.Target, typed: Mappi
             mod.update_func(var, half.with_types_of((typed or {})[str(var.name_hint)], func))
     packed, device = split_by_kind(mod, "opencl")
     last = [
+        tirx.transform.FP8ComputeLegalize(),
+        round_by_arithmetic(),
+        tirx.transform.FP8StorageLegalize(),
+        tirx.transform.BF16StorageLegalize(),
         reveal_arithmetic(),
         _built_in_functions(),
         tirx.transform.LowerIntrin(),

@@ -1,0 +1,150 @@
+"""Values of narrow floats between the ops of one kernel are rounded, as they are between kernels.
+
+In: PrimFuncs. Out: the same with calls of an op that TVM does not know around values that are to be rounded, without
+those around what is rounded anyway, or with arithmetic in their place. TVM computes such values in float32 and rounds
+where they are stored in a buffer of the function's own (``BF16ComputeLegalize``): it drops a cast to the type and back,
+and what several ops that became one kernel hand on to each other. Inside of one op that is what TVM gives, so what is
+to be rounded is said before ops are fused.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+import tvm
+from tvm import tirx
+
+from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, substitute
+
+NARROW: Final = (
+    "bfloat16",
+    *(
+        f"float8_{name}"
+        for name in ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
+    ),
+)
+"""What TVM computes in a wider type."""
+
+
+def _registered(narrow: str) -> Any:
+    """An op of TVM's, pure, and the same for vectors."""
+    name = f"eqsat_layout.rounded_to_{narrow}"
+    tvm.get_global_func("ir.RegisterOp")(name, "a value that is rounded to the type")
+    tvm.ir.register_op_attr(name, "TVectorizable", True)
+    tvm.ir.register_op_attr(name, "TCallEffectKind", int(tirx.CallEffectKind.Pure.value))
+    return tvm.ir.Op.get(name)
+
+
+_OPS: Final = {narrow: _registered(narrow) for narrow in NARROW}
+_TYPES: Final = {str(op.name): narrow for narrow, op in _OPS.items()}
+
+
+def is_rounding(node: Any) -> bool:
+    """Whether it is a call of our op."""
+    return isinstance(node, tvm.ir.Call) and str(getattr(node.op, "name", "")) in _TYPES
+
+
+def with_rounding(func: Any) -> Any:
+    """``func``, one op, with its results rounded and its operands, for when these stay inside of a kernel.
+
+    Reductions are left as they are written, so that schedules know them: what reads their results rounds these.
+    """
+    params = [p for p in func.params if type(p.ty) is tirx.BufferType]
+    if not any(_is_narrow(p) for p in params):
+        return func
+
+    def rounded(store: Any) -> Any:
+        if _moves(store.value) or any(load.source.same_as(store.buffer) for load in _loads(store.value)):
+            return store
+        value = structural_map(store.value, (tvm.ir.TensorLoad, read))
+        is_result = _is_narrow(store.buffer) and _is_one_of(store.buffer, params)
+        return tirx.BufferStore(store.buffer, _call(value) if is_result else value, list(store.indices))
+
+    def read(load: Any) -> Any:
+        return _call(load) if _is_narrow(load.source) and _is_one_of(load.source, params) else load
+
+    return func.with_body(structural_map(func.body, (tirx.BufferStore, rounded)))
+
+
+def without_idle_rounding(func: Any) -> Any:
+    """``func``, a kernel, without rounding of what lies in buffers of the function's own, or is put there."""
+    params = list(func.params)
+
+    def stored(store: Any) -> Any:
+        if not is_rounding(store.value) or not _is_one_of(store.buffer, params):
+            return store
+        return tirx.BufferStore(store.buffer, store.value.args[0], list(store.indices))
+
+    def idle(call: Any) -> Any:
+        if not is_rounding(call):
+            return call
+        (value,) = call.args
+        is_read = isinstance(value, tvm.ir.TensorLoad) and _is_one_of(value.source, params)
+        return value if is_read or is_rounding(value) else call
+
+    return func.with_body(structural_map(func.body, (tvm.ir.Call, idle), (tirx.BufferStore, stored)))
+
+
+def round_by_arithmetic() -> Any:
+    """A pass, for between TVM's passes that say how values of these types are computed and how they are stored."""
+    return primfunc_pass(
+        "RoundByArithmetic", lambda f: f.with_body(structural_map(f.body, (tvm.ir.Call, _written_out)))
+    )
+
+
+def _written_out(call: Any) -> Any:
+    if not is_rounding(call):
+        return call
+    (value,) = call.args
+    narrow, (wide, _, lanes) = _TYPES[str(call.op.name)], str(value.ty.dtype).partition("x")
+    if wide == narrow:  # the target computes with it
+        return value
+    made, taken = _there_and_back(narrow, wide, int(lanes or 1))
+    var = tirx.Var("exact", value.ty)
+    return tirx.Let(var, value, substitute(made, {taken: var}))  # it is read several times
+
+
+@cache
+def _there_and_back(narrow: str, wide: str, lanes: int) -> tuple[Any, Any]:
+    """What TVM makes of a value that is stored as ``narrow`` and read again; and the variable that it is made of."""
+    vector = f"x{lanes}" if lanes > 1 else ""
+    taken = tirx.Var("taken", wide + vector)
+    buffers = [tirx.decl_buffer((lanes,), dtype, "b") for dtype in (narrow, wide)]
+    place = [tirx.Ramp(0, 1, lanes) if lanes > 1 else tirx.IntImm("int32", 0)]
+    stores = [
+        tirx.BufferStore(buffers[0], tirx.Cast(narrow + vector, taken), place),
+        tirx.BufferStore(buffers[1], tirx.Cast(wide + vector, tirx.BufferLoad(buffers[0], place)), place),
+    ]
+    func = tirx.PrimFunc([taken, *buffers], tirx.SeqStmt(stores))
+    mod = tvm.IRModule({"f": func})
+    for one in (tirx.transform.BF16ComputeLegalize(), tirx.transform.FP8ComputeLegalize()):
+        mod = one(mod)
+    func = mod["f"]
+    there, back = (store.value for store in nodes_of(func.body, tirx.BufferStore))
+    return structural_map(back, (tvm.ir.TensorLoad, lambda _: there)), func.params[0]
+
+
+def _call(value: Any) -> Any:
+    return tvm.ir.Call(_OPS[str(value.ty.dtype)], [value], ret_ty=value.ty)
+
+
+def _moves(value: Any) -> bool:
+    """It is one of the operands as it is, or a number."""
+    if isinstance(value, tirx.Select):
+        return _moves(value.true_value) and _moves(value.false_value)
+    if isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == "prim.if_then_else":
+        return all(map(_moves, list(value.args)[1:]))
+    return isinstance(value, tvm.ir.TensorLoad | tirx.FloatImm | tirx.IntImm)
+
+
+def _loads(value: Any) -> list[Any]:
+    return nodes_of(value, tvm.ir.TensorLoad)
+
+
+def _is_narrow(buffer: Any) -> bool:
+    return str(getattr(buffer.ty, "dtype", "")) in _OPS
+
+
+def _is_one_of(buffer: Any, params: list[Any]) -> bool:
+    return any(buffer.same_as(param) for param in params)

@@ -1,0 +1,57 @@
+"""Kernels of files write within their buffers, whatever they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, tirx
+
+import eqsat_layout
+from eqsat_layout.readers.modules import read_module
+from eqsat_layout.tir.structural import nodes_of
+
+TEXT = """\
+@I.ir_module
+class Module:
+    @T.prim_func(private=True, s_tir=True)
+    def kernel(a: T.Buffer((4,), "float32"), b: T.Buffer((4,), "float32")):
+        for i in range(4):
+            with T.sblock("last"):
+                vi = T.axis.spatial(4, i)
+                b[PLACE] = a[vi] + T.float32(1)
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        cls = Module
+        return R.call_tir(cls.kernel, (x,), out_ty=R.Tensor((4,), "float32"))
+"""
+
+
+def read(folder: Path, place: str) -> Any:
+    (folder / "net.py").write_text(TEXT.replace("PLACE", place))
+    return read_module(folder / "net.py")
+
+
+def has_condition(mod: Any) -> bool:
+    return bool(nodes_of(mod["kernel"].body, tirx.IfThenElse))
+
+
+@pytest.mark.parametrize("place", ["vi + 3", "vi * 1000000 + 3", "3 - vi * 2", "T.Cast('int32', a[vi])"])
+def test_a_write_that_may_be_elsewhere_is_looked_at(tmp_path: Path, place: str) -> None:
+    assert has_condition(read(tmp_path, place))
+
+
+@pytest.mark.parametrize("place", ["vi", "3 - vi", "(vi + 1) % 4"])
+def test_a_write_within_its_buffer_stays_as_it_is(tmp_path: Path, place: str) -> None:
+    assert not has_condition(read(tmp_path, place))
+
+
+def test_what_is_written_elsewhere_is_not_written(tmp_path: Path) -> None:
+    mod = read(tmp_path, "vi + 3")
+    machine = relax.VirtualMachine(eqsat_layout.compile(mod, "llvm"), tvm.cpu())
+    x = np.arange(4, dtype="float32")
+    assert machine["main"](tvm.runtime.tensor(x)).numpy()[3] == 1
