@@ -7,6 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
+
+REGISTERS: Final = 1 << 16
+"""Of a multiprocessor, of every architecture that we know (CUDA programming guide, technical specifications)."""
+_PARTS, _LANES, _UNIT = 4, 32, 8
+
+
+def blocks_by_registers(registers: int, threads: int, of_all: int = REGISTERS) -> int:
+    """Blocks of so many threads, each with ``registers``, that a multiprocessor has the registers for.
+
+    It has four parts, each with a quarter of them; a warp lies in one part, and has registers by the eight.
+    """
+    rounded = -(-registers // _UNIT) * _UNIT
+    return of_all // _PARTS // (rounded * _LANES) * _PARTS // -(-threads // _LANES)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from eqsat_layout.targets.cuda.kernels.attention import attention_of
 from eqsat_layout.targets.cuda.kernels.attention_kernel import attention_kernel_of
 from eqsat_layout.targets.cuda.kernels.attention_plan import AttentionPlan, AttentionTiles, sides_of, tiles_of
 from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
-from eqsat_layout.targets.cuda.machine import CudaMachine
+from eqsat_layout.targets.cuda.machine import CudaMachine, blocks_by_registers
 
 TOLERANCES = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6, "tensorfloat32": 2e-3}
 SMALL = AttentionPlan(warps=2, keys=32, stages=2)
@@ -198,7 +198,7 @@ def test_plans_fit_and_the_first_one_is_for_the_size() -> None:
     )
     for tiles in (*tiles_of(few, H100), *tiles_of(many, H100)):
         assert 4 * tiles.shared_words <= H100.shared_bytes_per_block
-        assert tiles.registers * tiles.threads <= H100.registers
+        assert blocks_by_registers(tiles.registers, tiles.threads) > 0
     assert tiles_of(few, H100)[0].rows < tiles_of(many, H100)[0].rows
 
 
@@ -212,7 +212,8 @@ def test_machine_code_spills_nothing(dtype: str, size: int) -> None:
         (source,) = Kernels(attention_kernel_of(tiles)).sources.values()
         (facts,) = compiled(source, "sm_90").kernels.values()
         assert facts.spilled_bytes == 0
-        assert facts.registers <= tiles.registers + 24, "the plan counts too few registers"
+        planned = blocks_by_registers(tiles.registers, tiles.threads)
+        assert blocks_by_registers(facts.registers, tiles.threads) >= planned, "fewer blocks than planned fit"
 
 
 @pytest.mark.skipif(available_compiler() is None, reason="neither NVRTC nor nvcc is here")
@@ -224,7 +225,7 @@ def test_small_blocks_have_the_registers_that_they_need() -> None:
     plan = AttentionPlan(warps=1, keys=128, stages=3)
     tiles = AttentionTiles(attention, arithmetic, sides_of(attention, arithmetic), plan)
     kernels = Kernels(attention_kernel_of(tiles))
-    assert "__launch_bounds__(32, 1)" in "".join(kernels.sources.values())
+    assert "__launch_bounds__(32, 8)" in "".join(kernels.sources.values())
     (facts,) = compiled("".join(kernels.sources.values()), "sm_90").kernels.values()
     assert facts.spilled_bytes == 0
 

@@ -36,7 +36,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
 )
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import stored_in_runs, waiting_words
 from eqsat_layout.targets.cuda.kernels.widened import widened
-from eqsat_layout.targets.cuda.launch_bounds import with_all_registers
+from eqsat_layout.targets.cuda.launch_bounds import with_registers
 from eqsat_layout.tir.structural import substitute
 
 _FULL: Final = tirx.IntImm("uint32", 0xFFFFFFFF)
@@ -69,7 +69,7 @@ class _Kernel:
 
     def function(self) -> Any:
         blocks = self._attention.values.batch.extent * self._row_tiles
-        func = with_all_registers(self._attention.values.func)
+        func = with_registers(self._attention.values.func, self._tiles.registers)
         return func.with_body(launched((blocks,), self._tiles.threads, self._block))
 
     def _block(self, grid: Any, thread: Any) -> Any:

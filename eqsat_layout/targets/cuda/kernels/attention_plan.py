@@ -31,7 +31,7 @@ from eqsat_layout.targets.cuda.kernels.product_plan import MOST_REGISTERS, OTHER
 from eqsat_layout.targets.cuda.kernels.sides import Side
 from eqsat_layout.targets.cuda.kernels.statements import LANES
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import waiting_words
-from eqsat_layout.targets.cuda.machine import CudaMachine
+from eqsat_layout.targets.cuda.machine import CudaMachine, blocks_by_registers
 
 _WARPS: Final = (1, 2, 4, 8)
 _KEYS: Final = (16, 32, 64, 128)
@@ -138,7 +138,7 @@ class AttentionTiles:
     def fits(self, machine: CudaMachine) -> bool:
         return (
             self.registers <= MOST_REGISTERS
-            and self.registers * self.threads <= machine.registers
+            and blocks_by_registers(self.registers, self.threads, machine.registers) > 0
             and 4 * self.shared_words <= machine.shared_bytes_per_block
         )
 
@@ -148,7 +148,7 @@ class AttentionTiles:
         blocks = attention.values.batch.extent * math.ceil(attention.values.rows.extent / self.rows)
         resident = min(
             machine.shared_bytes // (4 * self.shared_words + RESERVED),
-            machine.registers // (self.registers * self.threads),
+            blocks_by_registers(self.registers, self.threads, machine.registers),
             MOST_THREADS // self.threads,
         )
         waves = math.ceil(blocks / (machine.multiprocessors * resident))

@@ -21,7 +21,7 @@ from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan, arithmet
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.sides import sides_of
-from eqsat_layout.targets.cuda.machine import CudaMachine
+from eqsat_layout.targets.cuda.machine import CudaMachine, blocks_by_registers
 
 REACHED: Final = 0.7
 """Of the arithmetic of tensor cores, with instructions of warps (assumed; bandwidth is given as it is reached)."""
@@ -105,7 +105,7 @@ class ProductModel:
         blocks = self._blocks(plan) * plan.splits
         resident = min(
             machine.shared_bytes // (4 * plan.shared_words + RESERVED),
-            machine.registers // (plan.registers * plan.threads),
+            blocks_by_registers(plan.registers, plan.threads, machine.registers),
             MOST_THREADS // plan.threads,
         )
         waves = math.ceil(blocks / (machine.multiprocessors * resident))

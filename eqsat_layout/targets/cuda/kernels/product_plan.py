@@ -17,7 +17,7 @@ from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import waiting_words
 from eqsat_layout.targets.cuda.kernels.warpgroups import GROUP_WARP_ROWS, LINE_BYTES
-from eqsat_layout.targets.cuda.machine import CudaMachine
+from eqsat_layout.targets.cuda.machine import CudaMachine, blocks_by_registers
 
 _BLOCKS: Final = ((32, 32), (32, 64), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128))
 _WARPS: Final = ((16, 32), (32, 16), (32, 32), (32, 64), (64, 32), (64, 64))
@@ -129,6 +129,6 @@ def _fits(plan: ProductPlan, machine: CudaMachine) -> bool:
     return (
         units <= plan.threads <= _MOST_THREADS
         and plan.registers <= MOST_REGISTERS
-        and plan.registers * plan.threads <= machine.registers
+        and blocks_by_registers(plan.registers, plan.threads, machine.registers) > 0
         and 4 * plan.shared_words <= machine.shared_bytes_per_block
     )
