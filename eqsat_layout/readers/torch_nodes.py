@@ -30,9 +30,12 @@ _WITHOUT_EFFECT: Final = frozenset(
         "train",
         "training",
         "sparse_grad",
+        "N",
+        "C",
+        "HxW",
     ]
 )
-"""Arguments that change no element of what an inference gives."""
+"""Arguments that change no element of what an inference gives, or say again how large the input is."""
 
 
 class NodeError(EqsatError):

@@ -118,6 +118,20 @@ def _with_place(largest: bool) -> Maker:
     return make
 
 
+def _variance_and_mean(
+    b: relax.BlockBuilder, data: Any, dim: Any = None, correction: float | None = None, keepdim: bool = False
+) -> Any:
+    axes = [dim] if isinstance(dim, int) else list(dim or range(len(data.ty.shape)))
+    extents = [data.ty.shape.values[axis] for axis in axes]
+    if not all(isinstance(extent, tirx.IntImm) for extent in extents):
+        raise EqsatError("the variance along axes of unknown size is not done")
+    size = int(np.prod([int(extent) for extent in extents]))
+    rest = size - (1 if correction is None else correction)
+    scale = relax.const(size / rest if rest > 0 else float("nan" if size <= 1 else "inf"), str(data.ty.dtype))
+    variance = b.emit(relax.op.multiply(b.emit(relax.op.variance(data, axes, keepdim)), scale))
+    return relax.Tuple([variance, b.emit(relax.op.mean(data, axes, keepdim))])
+
+
 def _kth(b: relax.BlockBuilder, data: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     order = b.emit(relax.op.argsort(data, dim, False, "int64"))
     place = b.emit(relax.op.take(order, relax.const([k - 1], "int64"), dim))
@@ -174,6 +188,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "amin.default": _extremes(largest=False),
     "max.dim": _with_place(largest=True),
     "min.dim": _with_place(largest=False),
+    "var_mean.correction": _variance_and_mean,
     "kthvalue.default": _kth,
     "bitwise_left_shift.Tensor": _bits_moved(relax.op.left_shift),
     "bitwise_right_shift.Tensor": _bits_moved(relax.op.right_shift),

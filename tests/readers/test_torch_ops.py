@@ -55,6 +55,11 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (IMAGE,),
     ),
     "mish": (F.mish, (X,)),
+    "norms of groups, which are told the extents again": (lambda x: F.group_norm(x[:, :2], 2), (IMAGE,)),
+    "variances beside means": (
+        lambda x: (*torch.var_mean(x, (1, 2)), *torch.var_mean(x, 0, correction=0, keepdim=True), *torch.std_mean(x)),
+        (IMAGE,),
+    ),
 }  # fmt: skip
 
 
