@@ -46,7 +46,7 @@ def by_stage(mod: Any) -> dict[str, float]:
         begins("plan")
         choice = choose(plain, own, {})
         begins("emit")
-        module = choice.tir_module()
+        module = choice.tir_module
         lower(module, own, progress=begins)
         begins("end")
     return {stage: after - at for (stage, at), (_, after) in pairwise(marks)}
