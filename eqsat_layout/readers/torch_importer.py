@@ -129,6 +129,20 @@ class _Mended(_Base):  # type: ignore[misc]
         one, other = self.retrieve_args(node)
         return self.block_builder.emit(relax.op.matmul(one, other))
 
+    def _convolution(self, node: Any) -> Any:
+        """TVM's knows no transposed ones along three axes."""
+        if len(self.env[node.args[0]].ty.shape) != 5 or not node.args[6]:
+            return super()._convolution(node)
+        data, weight, bias, strides, padding, dilation, _, output_padding, groups = self.retrieve_args(node)
+        if any(one != 1 for one in dilation):
+            raise EqsatError(f"a transposed convolution with dilation={list(dilation)} is not done")
+        attributes = {"strides": strides, "padding": padding, "output_padding": output_padding, "groups": groups}
+        made = self.block_builder.emit(relax.op.nn.conv3d_transpose(data, weight, **attributes))
+        if bias is None:
+            return made
+        along = self.block_builder.emit(relax.op.reshape(bias, (1, -1, 1, 1, 1)))
+        return self.block_builder.emit(relax.op.add(made, along))
+
     def _clamp(self, node: Any) -> Any:
         """Of whole numbers, whose bounds TVM takes for infinite floats where there are none."""
         data, *bounds = self.retrieve_args(node)

@@ -56,6 +56,13 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     ),
     "mish": (F.mish, (X,)),
     "norms of groups, which are told the extents again": (lambda x: F.group_norm(x[:, :2], 2), (IMAGE,)),
+    "transposed convolutions along three axes": (
+        lambda x, w, b: (
+            F.conv_transpose3d(x[None], w, b, 2, 1, 1),
+            F.conv_transpose3d(x[None], w[:, :1], None, (1, 2, 1), groups=3),
+        ),
+        (torch.randn(3, 4, 5, 6), torch.randn(3, 2, 3, 3, 2), torch.randn(2)),
+    ),
     "variances beside means": (
         lambda x: (*torch.var_mean(x, (1, 2)), *torch.var_mean(x, 0, correction=0, keepdim=True), *torch.std_mean(x)),
         (IMAGE,),
