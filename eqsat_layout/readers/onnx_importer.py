@@ -32,6 +32,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         of other nodes look into."""
         name = attrs["tvm_custom"]["name"]
         try:
+            _check_dtypes("an operand", inputs)
             made = self._made(op_name, inputs, attrs, opset)
             self._check(op_name, made, attrs["tvm_custom"]["num_outputs"])
         except Exception as error:  # converters raise whatever they meet
@@ -89,11 +90,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         is_sequence = op.startswith(("Sequence", "Optional", "Split", "Concat"))
         if len(types) < results and not is_sequence:
             raise EqsatError(f"with {results} results is not done")
-        for ty in types:
-            if isinstance(ty, tvm.relax.TensorType) and str(ty.dtype).startswith(_NARROW):
-                raise EqsatError(
-                    f"its result is {ty.dtype}: numbers of fewer than 8 bits, and floats of 8, are not done"
-                )
+        _check_dtypes("its result", parts)
 
     def _parse_array(self, tensor: Any) -> Any:
         try:
@@ -121,6 +118,16 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
 _OWN: Final = onnx_recurrent.KINDS | onnx_quantized.KINDS | {"If", "Constant"}
 
 _NARROW: Final = ("float4_", "float6_", "float8_", "int2", "int4", "uint2", "uint4", "custom")
+
+
+def _check_dtypes(what: str, values: Any) -> None:
+    """TVM's conversions of narrow types give other numbers: of zero in ``float8_e4m3fn`` 2^-7."""
+    for value in values:
+        ty = value.ty if isinstance(value, tvm.ir.Expr) else None
+        for one in ty.fields if isinstance(ty, tvm.ir.TupleType) else [ty]:
+            if isinstance(one, tvm.relax.TensorType) and str(one.dtype).startswith(_NARROW):
+                raise EqsatError(f"{what} is {one.dtype}: numbers of fewer than 8 bits, and floats of 8, are not done")
+
 
 _STRING: Final = 8
 """ONNX's number of that type of elements."""

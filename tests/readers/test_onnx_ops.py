@@ -18,6 +18,7 @@ BYTES = RNG.integers(0, 255, (1, 3, 6, 6), "uint8")
 ROWS = RNG.integers(0, 255, (4, 5), "uint8")
 WEIGHTS = RNG.integers(-100, 100, (4, 3, 3, 3), "int8")
 MATRIX = WEIGHTS.reshape(-1)[:15].reshape(5, 3)
+NARROW = IMAGE.astype(pytest.importorskip("ml_dtypes").float8_e4m3fn)
 SCALE, ZERO, SIGNED = np.float32(0.02), np.uint8(119), np.int8(3)
 
 
@@ -121,6 +122,7 @@ def _wanted(name: str, model: Any, feed: dict[str, Any]) -> Any:
     [
         ("Cast", {"a": IMAGE}, {}, 1, {"to": 17}, r"'this' \(Cast\).*float8"),
         ("Cast", {"a": IMAGE}, {}, 1, {"to": 22}, r"'this' \(Cast\)"),
+        ("Cast", {"a": NARROW}, {}, 1, {"to": 1}, "an operand is float8_e4m3fn"),
         ("Dropout", {"a": IMAGE}, {"b": np.float32(0.5), "c": np.bool_(True)}, 1, {}, "training"),
         (
             "NonMaxSuppression",
