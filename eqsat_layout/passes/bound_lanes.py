@@ -6,13 +6,12 @@ apart lane by lane at the statement that makes it; a name that is bound there ke
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from tvm import ir, tirx
 
+from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
-
-_CHOICE: Final = "prim.if_then_else"
 
 
 def bind_one_by_one() -> Any:
@@ -27,4 +26,4 @@ def _in_turn(loop: Any) -> Any:
 
 
 def _chooses(bind: Any) -> bool:
-    return any(str(getattr(call.op, "name", "")) == _CHOICE for call in nodes_of(bind.value, ir.Call))
+    return any(map(is_choice, nodes_of(bind.value, ir.Call)))

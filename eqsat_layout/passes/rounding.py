@@ -15,6 +15,7 @@ from typing import Any, Final
 import tvm
 from tvm import tirx
 
+from eqsat_layout.tir.intrinsics import is_choice, pure_op
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, substitute
 
 NARROW: Final = (
@@ -27,16 +28,7 @@ NARROW: Final = (
 """What TVM computes in a wider type."""
 
 
-def _registered(narrow: str) -> Any:
-    """An op of TVM's, pure, and the same for vectors."""
-    name = f"eqsat_layout.rounded_to_{narrow}"
-    tvm.get_global_func("ir.RegisterOp")(name, "a value that is rounded to the type")
-    tvm.ir.register_op_attr(name, "TVectorizable", True)
-    tvm.ir.register_op_attr(name, "TCallEffectKind", int(tirx.CallEffectKind.Pure.value))
-    return tvm.ir.Op.get(name)
-
-
-_OPS: Final = {narrow: _registered(narrow) for narrow in NARROW}
+_OPS: Final = {narrow: pure_op(f"rounded_to_{narrow}", "a value that is rounded to the type") for narrow in NARROW}
 _TYPES: Final = {str(op.name): narrow for narrow, op in _OPS.items()}
 
 
@@ -133,7 +125,7 @@ def _moves(value: Any) -> bool:
     """It is one of the operands as it is, or a number."""
     if isinstance(value, tirx.Select):
         return _moves(value.true_value) and _moves(value.false_value)
-    if isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == "prim.if_then_else":
+    if is_choice(value):
         return all(map(_moves, list(value.args)[1:]))
     return isinstance(value, tvm.ir.TensorLoad | tirx.FloatImm | tirx.IntImm)
 

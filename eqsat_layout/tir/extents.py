@@ -19,6 +19,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Extent, extent_product
+from eqsat_layout.tir.intrinsics import is_choice
 
 Monomial = tuple[str, ...]
 """Factors, sorted; the empty one is the number 1."""
@@ -127,7 +128,7 @@ def _polynomial(expr: Any) -> Polynomial:
         return _divided(_polynomial(expr.a), _polynomial(expr.b), _DIVISIONS[kind])
     if kind in (tirx.Min, tirx.Max):
         return _extreme(expr, kind)
-    if kind is tirx.Select or (kind is tvm.ir.Call and getattr(expr.op, "name", "") == "prim.if_then_else"):
+    if kind is tirx.Select or is_choice(expr):
         return _conditional(
             *((expr.condition, expr.true_value, expr.false_value) if kind is tirx.Select else expr.args)
         )

@@ -11,12 +11,11 @@ from typing import Any, Final
 
 from tvm import ir, tirx
 
+from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, structural_map_outermost, substitute
 
 LONGEST: Final = 5_000
 """Parts of a value with all names written out: far from where it takes time."""
-
-_CHOICE: Final = "prim.if_then_else"
 
 
 def keep_long_values() -> Any:
@@ -61,4 +60,4 @@ class _Flat:
 
 def _unless_choice(call: Any) -> Any:
     """``None``: go on inside."""
-    return call if str(getattr(call.op, "name", "")) == _CHOICE else None
+    return call if is_choice(call) else None

@@ -20,6 +20,7 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.passes.rounding import is_rounding, without_idle_rounding
+from eqsat_layout.tir.intrinsics import is_choice, pure_op
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
 _SAMPLES: Final = 4096
@@ -49,16 +50,8 @@ _BINARY: Final[Mapping[Any, Callable[[Any, Any], Any]]] = {
 _WRAPPING: Final = (tirx.Add, tirx.Sub, tirx.Mul)
 
 
-def _registered(kind: Any) -> Any:
-    """An op of TVM's that stands for a kind of node: pure, and the same for vectors."""
-    name = f"eqsat_layout.{kind.__name__}"
-    tvm.get_global_func("ir.RegisterOp")(name, "arithmetic that is not to be simplified")
-    tvm.ir.register_op_attr(name, "TVectorizable", True)
-    tvm.ir.register_op_attr(name, "TCallEffectKind", int(tirx.CallEffectKind.Pure.value))
-    return tvm.ir.Op.get(name)
-
-
-_OPS: Final = {kind: _registered(kind) for kind in (*_BINARY, tirx.Not)}
+_OPS: Final = {kind: pure_op(kind.__name__, "arithmetic that is not to be simplified") for kind in (*_BINARY, tirx.Not)}
+"""By the kind of node that they stand for."""
 _KINDS: Final = {str(op.name): kind for kind, op in _OPS.items()}
 
 
@@ -169,7 +162,7 @@ def _parts(node: Any) -> tuple[Any, ...] | None:
         return (node.value,)
     if isinstance(node, tirx.Select):
         return node.condition, node.true_value, node.false_value
-    if is_rounding(node) or (isinstance(node, tvm.ir.Call) and getattr(node.op, "name", "") == "prim.if_then_else"):
+    if is_rounding(node) or is_choice(node):
         return tuple(node.args)
     return None
 

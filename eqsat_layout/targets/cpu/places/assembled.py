@@ -16,6 +16,7 @@ from tvm import ir, s_tir, tirx
 
 from eqsat_layout.targets.cpu.places.box import Box
 from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import nodes_of
 
 
@@ -45,7 +46,7 @@ def assembled(func: Any) -> dict[int, Box] | None:
 
 def _leaves(value: Any) -> Iterator[Any]:
     """What a choice is made of."""
-    if isinstance(value, ir.Call) and str(getattr(value.op, "name", "")) == "prim.if_then_else":
+    if is_choice(value):
         for choice in value.args[1:]:
             yield from _leaves(choice)
     else:

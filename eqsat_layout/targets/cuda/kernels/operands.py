@@ -15,6 +15,7 @@ from tvm import tirx
 
 from eqsat_layout.targets.gpu.kernels.nests import Axis
 from eqsat_layout.targets.schedules.accesses import StageAccess, places_of
+from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import nodes_of
 
 SUMS: Final = {
@@ -92,7 +93,7 @@ def choice(value: Any) -> tuple[Any, Any, Any] | None:
     """Condition and both values of an expression that chooses."""
     if isinstance(value, tirx.Select):
         return value.condition, value.true_value, value.false_value
-    if isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == "prim.if_then_else":
+    if is_choice(value):
         return tuple(value.args)
     return None
 

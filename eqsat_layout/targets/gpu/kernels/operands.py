@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import tvm
 from tvm import tirx
 
 from eqsat_layout.targets.gpu.kernels.vectors import LANES, in_vectors
+from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import nodes_of
-
-_GUARD: Final = "prim.if_then_else"
 
 Extent = tuple[Any, int]
 """A variable and how many values it has."""
@@ -36,7 +35,7 @@ class Operands:
         if isinstance(value, tvm.ir.TensorLoad):
             return value if value.source.same_as(self._sums) else self._loaded(value)
         if isinstance(value, tvm.ir.Call):
-            if str(getattr(value.op, "name", "")) == _GUARD and not self._reads_sums(value):
+            if is_choice(value) and not self._reads_sums(value):
                 return self._loaded(value)
             args = list(map(self.replaced, value.args))
             return tvm.ir.Call(value.op, args, attrs=value.attrs, ret_ty=value.ty)

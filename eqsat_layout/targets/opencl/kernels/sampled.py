@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import tvm
 from tvm import ir, tirx
@@ -18,9 +18,8 @@ from eqsat_layout.targets.gpu.kernels.nests import Nest
 from eqsat_layout.targets.gpu.kernels.vectors import is_image
 from eqsat_layout.targets.opencl.images import first_column
 from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import structural_map
-
-_GUARD: Final = "prim.if_then_else"
 
 
 def without_needless_guards(nests: Sequence[Nest]) -> list[Nest]:
@@ -36,7 +35,7 @@ def without_needless_guards(nests: Sequence[Nest]) -> list[Nest]:
 
 def _less_guarded(call: Any) -> Any:
     """The read under those conditions alone that the sampler does not take over."""
-    if str(getattr(call.op, "name", "")) != _GUARD:
+    if not is_choice(call):
         return call
     condition, inside, outside = call.args
     is_zero = isinstance(outside, tirx.FloatImm) and float(outside.value) == 0.0

@@ -1,0 +1,25 @@
+"""Ops that TIR's expressions call: choices by a condition, and ops of our own.
+
+In: a node, or a name. Out: whether it is such a call, or the op.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+
+def is_choice(node: Any) -> bool:
+    """A call that gives one of two values, and evaluates no other; ``Select`` evaluates both and is no call."""
+    return isinstance(node, tvm.ir.Call) and str(getattr(node.op, "name", "")) == "prim.if_then_else"
+
+
+def pure_op(name: str, description: str) -> Any:
+    """A new op ``eqsat_layout.NAME`` that TVM knows nothing of but that it is pure, and the same for vectors."""
+    full = f"eqsat_layout.{name}"
+    tvm.get_global_func("ir.RegisterOp")(full, description)
+    tvm.ir.register_op_attr(full, "TVectorizable", True)
+    tvm.ir.register_op_attr(full, "TCallEffectKind", int(tirx.CallEffectKind.Pure.value))
+    return tvm.ir.Op.get(full)
