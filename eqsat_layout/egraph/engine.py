@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
+import weakref
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -69,10 +71,12 @@ class Engine:
                 ' (multiprocessing.get_context("spawn")), or fork before the first optimize'
             )
         try:
-            self._folder = tempfile.TemporaryDirectory(prefix="eqsat_layout_")
+            self._folder = tempfile.mkdtemp(prefix="eqsat_layout_")
         except OSError as error:
             raise EqsatError(f"can't write scratch files: {error}") from error
-        self._owned = OwnedEGraph(self._folder.name)
+        self.close = weakref.finalize(self, _remove, self._folder, os.getpid())
+        """Frees the scratch files."""
+        self._owned = OwnedEGraph(self._folder)
         self._egraph = self._owned.graph
         self._files = 0
         self.history: list[LogEntry] = []
@@ -112,7 +116,7 @@ class Engine:
         self.history.append((relation, text))
         self._files += 1
         name = f"{self._files}.tsv"
-        path = Path(self._folder.name) / name
+        path = Path(self._folder) / name
         try:
             path.write_text(text, encoding="utf-8")
         except (OSError, UnicodeEncodeError) as error:
@@ -198,10 +202,6 @@ class Engine:
         """A snapshot of all tables."""
         return Tables(self._owned, self._strings)
 
-    def close(self) -> None:
-        """Frees the scratch files."""
-        self._folder.cleanup()
-
 
 class Tables:
     """A snapshot: rows by table name. Strings and integers are decoded, e-classes are handles."""
@@ -257,6 +257,12 @@ class Tables:
                 nodes += len(function.rows)
                 classes.update((function.output_sort, row.output) for row in function.rows)
         return nodes, len(classes)
+
+
+def _remove(folder: str, owner: int) -> None:
+    """A fork leaves its parent's alone."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _matches(iterations: Iterable[Any]) -> Counter[str]:

@@ -186,7 +186,7 @@ def test_compaction_changes_nothing_that_is_read(database: Database) -> None:
 
 
 def start(work: Callable[..., None], *arguments: object) -> multiprocessing.process.BaseProcess:
-    process = FORK.Process(target=work, args=arguments)
+    process = FORK.Process(target=work, args=arguments, daemon=True)  # a test that fails leaves none
     process.start()
     return process
 

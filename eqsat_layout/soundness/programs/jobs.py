@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from eqsat_layout.errors import EqsatError
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import make_program
 from eqsat_layout.soundness.programs.outcomes import FAILED, ProgramFailure, ProgramOutcome, ProgramReport, Progress
@@ -184,7 +185,9 @@ class Worker:
         self._process = context.Process(target=_serve, args=(other,), daemon=True)
         self._process.start()
         other.close()
-        self._pipe.poll(PATIENCE)  # until it is ready
+        if not self._pipe.poll(PATIENCE):
+            self.close()
+            raise EqsatError(f"a process that checks programs was not ready after {PATIENCE:g} s")
         self._pipe.recv()
 
     def close(self) -> None:
