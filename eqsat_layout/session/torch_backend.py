@@ -15,6 +15,7 @@ from typing import Any
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.session.session import Session
+from eqsat_layout.session.torch_views import split
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -50,8 +51,12 @@ class _Compiled:
             raise EqsatError("gradients are wanted: call it under torch.no_grad() or torch.inference_mode()")
         if any(one.device.type != "cpu" for one in (*held.values(), *given)):
             raise EqsatError("tensors that are not on the CPU")
-        self._versions = self._held_versions()
-        plain = _with_numbers(torch, graph, self._numbers)
+        self._state = [_state(one) for _, one in self._held]
+        divided = split(torch, graph)
+        if divided.is_only_views:
+            raise EqsatError("none of its results has memory of its own")
+        self._views = divided.views
+        plain = _with_numbers(torch, divided.computed, self._numbers)
         self._session = Session(_exported(torch, plain, held, self._tensors, examples), **options)
         self._names = [spec.name for spec in self._session.inputs]
         if strange := [str(spec) for spec in self._session.outputs if not hasattr(torch, spec.dtype)]:
@@ -59,17 +64,27 @@ class _Compiled:
 
     def __call__(self, *given: Any) -> Any:
         """Results as the graph gives them: a tuple."""
-        if self._held_versions() != self._versions:
+        if [_state(given[i]) for i, _ in self._held] != self._state:
             _logger.warning("torch runs a graph itself: its parameters were changed after it was compiled")
             return self._graph(*given)
         if any(given[i].item() != number for i, number in self._numbers.items()):
             _logger.warning("torch runs a graph itself: a number of the model was changed after it was compiled")
             return self._graph(*given)
         feed = dict(zip(self._names, (given[i] for i in self._tensors), strict=True))
-        return tuple(map(self._torch.from_numpy, self._session.run(None, feed)))
+        own = [_tensor(self._torch, result) for result in self._session.run(None, feed)]
+        return tuple(own) if self._views is None else self._views(*given, *own)
 
-    def _held_versions(self) -> list[int]:
-        return [0 if one.is_inference() else one._version for _, one in self._held]
+
+def _state(held: Any) -> tuple[int, int, int]:
+    """Another one where another tensor, or other memory, took its place, or it was written to."""
+    return id(held), held.data_ptr(), 0 if held.is_inference() else held._version
+
+
+def _tensor(torch: Any, result: Any) -> Any:
+    """The same memory; NumPy has some of torch's dtypes by others' names only."""
+    if result.dtype.isbuiltin == 1:
+        return torch.from_numpy(result)
+    return torch.from_numpy(result.view(f"uint{8 * result.itemsize}")).view(getattr(torch, result.dtype.name))
 
 
 def _is_held(torch: Any, one: Any) -> bool:

@@ -85,6 +85,100 @@ def test_weights_that_change_are_not_run_as_they_were(runs: list[str], caplog: p
     assert "parameters were changed" in caplog.text
 
 
+class Replacing(torch.nn.Module):  # type: ignore[misc]
+    """A buffer that another tensor takes the place of, at every call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("sum", torch.zeros(4))
+
+    def forward(self, x: Any) -> Any:
+        self.sum = self.sum + x
+        return self.sum * 2
+
+
+@pytest.mark.parametrize("how", ["attribute", "data", "forward"])
+def test_tensors_of_a_model_that_are_replaced_are_not_run_as_they_were(how: str) -> None:
+    """Only writes were noticed: a parameter that took the place of another one was ignored."""
+    model = Replacing() if how == "forward" else torch.nn.Linear(4, 3)
+    fast, x = compiled(model), torch.ones(2, 4) if how != "forward" else torch.ones(4)
+    with torch.no_grad():
+        before = fast(x)
+        if how == "attribute":
+            model.weight = torch.nn.Parameter(torch.full((3, 4), 2.0))
+        elif how == "data":
+            model.weight.data = torch.full((3, 4), 2.0)
+        expected = before * 2 if how == "forward" else torch.full((2, 3), 8.0) + model.bias
+        torch.testing.assert_close(fast(x), expected)
+
+
+def _view_of_input(x: Any) -> Any:
+    y, z = x.t(), x * 2
+    torch._dynamo.graph_break()
+    y.add_(1)
+    return x, z
+
+
+def _same_as_input(x: Any) -> Any:
+    y, z = x.contiguous(), x * 2
+    torch._dynamo.graph_break()
+    y.add_(1)
+    return x, z
+
+
+def _view_of_result(x: Any) -> Any:
+    y = x + 1
+    v = y[0]
+    torch._dynamo.graph_break()
+    v.zero_()
+    return y
+
+
+def _views_of_nothing_that_is_given(x: Any) -> Any:
+    first, second = (x + 1).view(-1), (x * 2).sum()
+    whole = first.view(3, 4)
+    torch._dynamo.graph_break()
+    whole.mul_(3)
+    return first, second
+
+
+def _parts(x: Any) -> Any:
+    y = x + 1
+    parts = y.split(2)
+    torch._dynamo.graph_break()
+    parts[0].zero_()
+    return y
+
+
+def _written_before(x: Any) -> Any:
+    y = x.view(-1)
+    x.add_(1)
+    return y, x * 2
+
+
+@pytest.mark.parametrize(
+    "model", [_view_of_input, _same_as_input, _view_of_result, _views_of_nothing_that_is_given, _parts, _written_before]
+)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_that_share_memory_go_on_sharing_it(model: Any, dynamic: bool, runs: list[str]) -> None:
+    """They were copies, so that a write to one was not seen in the other, or in the input."""
+    x = torch.randn(3, 4)
+    ours = x.clone()
+    expected = model(x)
+    torch.testing.assert_close(compiled(model, dynamic=dynamic)(ours), expected)
+    torch.testing.assert_close(ours, x)
+    assert bool(runs) == (model is not _written_before)
+
+
+def test_results_of_bfloat16(runs: list[str]) -> None:
+    """NumPy has no name of its own for it: the first call raised TypeError."""
+    model = torch.nn.Linear(8, 4).bfloat16()
+    x = torch.randn(2, 8).bfloat16()
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(model)(x), model(x), rtol=2e-2, atol=2e-2)
+    assert runs == ["ours"]
+
+
 @pytest.mark.parametrize("case", ["gradients", "writes"])
 def test_what_we_can_not_run_torch_runs(case: str, runs: list[str], caplog: pytest.LogCaptureFixture) -> None:
     def writes(x: Any) -> Any:

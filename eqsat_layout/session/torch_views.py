@@ -1,0 +1,114 @@
+"""Results of a torch graph that share memory with an input or with each other: whoever writes to one writes to both.
+
+In: a graph of Dynamo's. Out: :class:`Split`, what is left to compute, and the views that torch itself takes of it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat_layout.errors import EqsatError
+
+
+@dataclass(frozen=True)
+class Split:
+    """``computed`` gives what has memory of its own; ``views``, of the graph's inputs and those, the graph's results.
+    ``views`` is None where these are the results."""
+
+    computed: Any
+    views: Any | None
+
+    @property
+    def is_only_views(self) -> bool:
+        """Nothing is left to compute."""
+        return not _results(self.computed)
+
+
+def split(torch: Any, graph: Any) -> Split:
+    """``graph``, its results that share memory as views of what they are views of."""
+    results = _results(graph)
+    memory = [_memory(result) for result in results]
+    inputs = {_memory(node) for node in graph.graph.nodes if node.op == "placeholder"}
+    shared = {one for one in memory if one is not None and (one in inputs or memory.count(one) > 1)}
+    if not shared:
+        return Split(graph, None)
+    sources = _sources(graph, shared)
+    own = [sources[one] if one in shared else result for one, result in zip(memory, results, strict=True)]
+    own = list(dict.fromkeys(one for one in own if one.op != "placeholder"))
+    return Split(_ending_in(torch, graph, own), _views(torch, graph, own, inputs | shared))
+
+
+def _sources(graph: Any, shared: set[int]) -> dict[int, Any]:
+    """The first tensor in each of these memories."""
+    found: dict[int, Any] = {}
+    for node in graph.graph.nodes:
+        memory = _memory(node)
+        if memory in shared:
+            found.setdefault(memory, node)
+    return found
+
+
+def _ending_in(torch: Any, graph: Any, results: Sequence[Any]) -> Any:
+    """``graph`` with these of its nodes as its results."""
+    made, copied = _copy(torch, graph)
+    (output,) = (node for node in made.graph.nodes if node.op == "output")
+    output.args = (tuple(copied[one] for one in results),)  # what nobody uses stays: it may write to something
+    made.recompile()
+    return made
+
+
+def _views(torch: Any, graph: Any, own: Sequence[Any], known: set[Any]) -> Any:
+    """``graph`` with further inputs for its nodes ``own``."""
+    made, copied = _copy(torch, graph)
+    last = [node for node in made.graph.nodes if node.op == "placeholder"][-1:]
+    for i, one in reversed(list(enumerate(own))):
+        with made.graph.inserting_after(last[0]) if last else made.graph.inserting_before():
+            given = made.graph.placeholder(f"own{i}")
+        copied[one].replace_all_uses_with(given)
+    made.graph.eliminate_dead_code()
+    made.recompile()
+    known = known | {_memory(one) for one in own}
+    steps = [node for node in made.graph.nodes if node.op not in ("placeholder", "output")]
+    if any(_memory_of(value) not in known for node in steps for value in _tensors(node.meta.get("example_value"))):
+        raise EqsatError("results that share memory in a way that is not understood")
+    return made
+
+
+def _copy(torch: Any, graph: Any) -> tuple[Any, Mapping[Any, Any]]:
+    made = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    return made, dict(zip(graph.graph.nodes, made.graph.nodes, strict=True))
+
+
+def _results(graph: Any) -> list[Any]:
+    """The nodes that are results."""
+
+    def flat(value: Any) -> Iterator[Any]:
+        if isinstance(value, list | tuple):
+            for one in value:
+                yield from flat(one)
+        elif hasattr(value, "meta"):
+            yield value
+
+    (output,) = (node for node in graph.graph.nodes if node.op == "output")
+    return list(flat(output.args))
+
+
+def _memory(node: Any) -> Any:
+    """What names the memory of a node's tensor; None for what is no tensor."""
+    value = node.meta.get("example_value")
+    return _memory_of(value) if hasattr(value, "untyped_storage") else None
+
+
+def _memory_of(tensor: Any) -> Any:
+    return tensor.untyped_storage()._cdata
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _tensors(one)
+    elif hasattr(value, "untyped_storage"):
+        yield value
