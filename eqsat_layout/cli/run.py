@@ -18,6 +18,7 @@ from rich.text import Text
 from eqsat_layout.cli.stages import Stages
 from eqsat_layout.errors import EqsatError, InputError
 from eqsat_layout.session.examples import random_feed
+from eqsat_layout.session.feed import check_names
 from eqsat_layout.session.interface import TensorSpec, described
 from eqsat_layout.session.session import Session
 from eqsat_layout.session.tensors import Array
@@ -62,6 +63,9 @@ def _by_name(options: Sequence[str], specs: Sequence[TensorSpec], option: str) -
     found: dict[str, Path] = {}
     for text in options:
         name = next((own for own in names if text.startswith(f"{own}=")), None)
+        asked = text.partition("=")[0] if "=" in text and not Path(text).exists() else ""
+        if name is None and asked.isidentifier():
+            check_names([asked], names, option.removeprefix("--"))
         if name is None and len(names) != 1:
             raise EqsatError(f"{option} {text!r}: say which, NAME=FILE; there are {', '.join(names)}")
         path = text if name is None else text[len(name) + 1 :]

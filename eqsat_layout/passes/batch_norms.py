@@ -147,7 +147,7 @@ def _scaled_weights(norm: _Norm) -> Any:
 
 def _constant(values: Any, dtype: Any) -> Any:
     with np.errstate(all="ignore"):
-        return relax.const(values.astype(dtype))
+        return relax.const(values.astype(dtype), str(dtype))  # without a dtype, float64 would become float32
 
 
 def _layouts(call: Any) -> tuple[str, str] | None:

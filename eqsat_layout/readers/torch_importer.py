@@ -129,19 +129,43 @@ class _Mended(_Base):  # type: ignore[misc]
         one, other = self.retrieve_args(node)
         return self.block_builder.emit(relax.op.matmul(one, other))
 
+    def _layer_norm_impl(self, x: Any, gamma: Any, beta: Any, eps: float, normalized_shape: Any) -> Any:
+        """TVM has a kernel for float32 and float16 alone; torch computes bfloat16 in float32 too."""
+        b, dtype = self.block_builder, str(x.ty.dtype)
+        if dtype == "bfloat16":
+            wide = [one if one is None else _of_type(b, one, "float32") for one in (x, gamma, beta)]
+            return _of_type(b, super()._layer_norm_impl(*wide, eps, normalized_shape), dtype)
+        if dtype != "float64":
+            return super()._layer_norm_impl(x, gamma, beta, eps, normalized_shape)
+        axes = [-1 - i for i in range(len(normalized_shape))]
+        centred = b.emit(relax.op.subtract(x, b.emit(relax.op.mean(x, axes, keepdims=True))))
+        spread = b.emit(relax.op.mean(b.emit(relax.op.multiply(centred, centred)), axes, keepdims=True))
+        scale = b.emit(relax.op.rsqrt(b.emit(relax.op.add(spread, relax.const(eps, dtype)))))
+        made = b.emit(relax.op.multiply(centred, scale))
+        made = made if gamma is None else b.emit(relax.op.multiply(made, gamma))
+        return made if beta is None else b.emit(relax.op.add(made, beta))
+
     def _convolution(self, node: Any) -> Any:
-        """TVM's knows no transposed ones along three axes."""
-        if len(self.env[node.args[0]].ty.shape) != 5 or not node.args[6]:
-            return super()._convolution(node)
-        data, weight, bias, strides, padding, dilation, _, output_padding, groups = self.retrieve_args(node)
-        if any(one != 1 for one in dilation):
+        """In the type of its operands, halves summed in float32 as torch's are; TVM's gives float32 always, and knows
+        no transposed ones along three axes."""
+        data, weight, bias, strides, padding, dilation, is_transposed, output_padding, groups = self.retrieve_args(node)
+        dtype, axes = str(data.ty.dtype), len(data.ty.shape) - 2
+        wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+        attributes = {"strides": strides, "padding": padding, "groups": groups, "out_dtype": wide}
+        if not is_transposed:
+            attributes["dilation"] = dilation
+        elif axes < 3:
+            attributes |= {"dilation": dilation, "output_padding": output_padding}
+        elif any(one != 1 for one in dilation):
             raise EqsatError(f"a transposed convolution with dilation={list(dilation)} is not done")
-        attributes = {"strides": strides, "padding": padding, "output_padding": output_padding, "groups": groups}
-        made = self.block_builder.emit(relax.op.nn.conv3d_transpose(data, weight, **attributes))
-        if bias is None:
-            return made
-        along = self.block_builder.emit(relax.op.reshape(bias, (1, -1, 1, 1, 1)))
-        return self.block_builder.emit(relax.op.add(made, along))
+        else:
+            attributes["output_padding"] = output_padding
+        op = getattr(relax.op.nn, f"conv{axes}d{'_transpose' if is_transposed else ''}")
+        made = self.block_builder.emit(op(data, weight, **attributes))
+        if bias is not None:
+            along = self.block_builder.emit(relax.op.reshape(bias, (1, -1, *[1] * axes)))
+            made = self.block_builder.emit(relax.op.add(made, _of_type(self.block_builder, along, wide)))
+        return _of_type(self.block_builder, made, dtype)
 
     def _clamp(self, node: Any) -> Any:
         """Of whole numbers, whose bounds TVM takes for infinite floats where there are none."""

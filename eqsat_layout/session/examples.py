@@ -56,6 +56,8 @@ def _sizes(spec: TensorSpec, asked: Sequence[int | None], symbols: Mapping[str, 
     for axis, extent in enumerate(spec.shape):
         given = asked[axis] if asked else None
         if isinstance(extent, int):
+            if given not in (None, extent):
+                raise InputError(f"shapes: axis {axis} of {spec.name!r} is {extent}, got {given}")
             sizes.append(extent)
         elif given is not None:
             sizes.append(given)

@@ -37,11 +37,13 @@ def written_to(path: Path, executable: Any) -> None:
 
 
 def check_output(path: Path, suffix: str) -> None:
-    """:class:`EqsatError` for a name that no file has whose kind has this one."""
+    """:class:`EqsatError` for a name that no file has whose kind has this one, or in a folder that is none."""
     known = LIBRARIES if suffix in LIBRARIES else PROGRAMS
     if path.suffix not in known:
         what = "library" if known is LIBRARIES else "program for a device"
         raise EqsatError(f"{path}: a {what}'s name ends in {', '.join(sorted(known))}")
+    if not path.parent.is_dir():
+        raise EqsatError(f"{path}: No such file or directory")
 
 
 def opened(path: Path) -> tuple[Any, Interface]:

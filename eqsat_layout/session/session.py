@@ -44,8 +44,9 @@ class Session:
         self._model: CompiledModel | None = None
         self._staging: deque[Staging] = deque()
         if isinstance(source, str | os.PathLike) and Path(source).suffix in COMPILED:
-            if options:
-                raise EqsatError(f"{source}: is compiled already, so {next(iter(options))}= comes too late")
+            late = [name for name, value in options.items() if value is not None]
+            if late:
+                raise EqsatError(f"{source}: is compiled already, so {late[0]}= comes too late")
             if target is not None:
                 from eqsat_layout.targets.registry import target as target_of
 

@@ -42,6 +42,8 @@ def taken(value: Any, spec: TensorSpec, staging: Staging, *, any_address: bool =
         return _foreign(value, spec, alignment)
     try:
         array = np.asarray(value)
+        if type(value) in (list, tuple, bool, int, float):  # not NumPy's own numbers
+            array = _of_python(array, spec.dtype)
     except ValueError as error:
         raise InputError(f"input {spec.name!r}: expected {spec}, got no array: {first_line(error)}") from error
     _check_dtype(array.dtype.name, array.shape, spec)
@@ -84,6 +86,17 @@ def _foreign(value: Any, spec: TensorSpec, alignment: int) -> Any:
         _bytes(own)[:] = _bytes(tensor)
         return own
     return tensor
+
+
+def _of_python(array: Array, dtype: str) -> Array:
+    """Numbers of Python's, which have no dtype of their own, as ``dtype`` where that has such numbers."""
+    wanted = numpy_dtype(dtype)
+    order = "biuf"
+    kind = "f" if dtype.startswith(("float", "bfloat")) else wanted.kind
+    if array.size and (array.dtype.kind not in order or order.find(array.dtype.kind) > order.find(kind)):
+        return array
+    made = array.astype(wanted)
+    return made if kind == "f" or np.array_equal(made, array) else array
 
 
 def _is_ready(array: Array, alignment: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from eqsat_layout.cli.main import app
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.modules import write_module
 from eqsat_layout.report.text import plain_text
+from eqsat_layout.session.session import Session
 
 
 def call(*arguments: object) -> Result:
@@ -71,6 +73,18 @@ def test_compile_writes_a_library_that_is_a_session(library: Path) -> None:
     assert [spec.shape for spec in eqsat_layout.Session(library).inputs] == [("n", 4), (3,)]
 
 
+def test_an_option_that_is_none_does_not_come_too_late(library: Path) -> None:
+    """`bench model.so` said that shapes= comes too late, which nobody gave."""
+    assert eqsat_layout.Session(library, shapes=None, precision=None).outputs
+    with pytest.raises(EqsatError, match="so approx= comes too late"):
+        eqsat_layout.Session(library, shapes=None, approx=False)
+
+
+def test_compile_says_that_there_is_no_such_folder_before_it_compiles(model: Path, tmp_path: Path) -> None:
+    with patch.object(Session, "__init__", side_effect=AssertionError("compiled")):
+        assert "No such file" in refused("compile", model, "-o", tmp_path / "none" / "a.so")
+
+
 def test_run_takes_and_gives_arrays_in_files(library: Path, tmp_path: Path) -> None:
     x, i = np.arange(-4, 4, dtype="float32").reshape(2, 4), np.array([1, 0, 1])
     np.save(tmp_path / "x.npy", x)
@@ -101,6 +115,9 @@ def test_run_compiles_a_model_and_says_what_does_not_fit(model: Path, library: P
     assert "No such file" in refused("run", library, "--input", f"x={tmp_path / 'none.npy'}")
     assert "No such file" in refused("run", library, "--output", f"output0={tmp_path / 'a' / 'y.npy'}")
     assert "no input 'y'" in refused("run", library, "--shape", "y=1")
+    assert "axis 1 of 'x' is 4, got 5" in refused("run", library, "--shape", "x=7,5")
+    assert "no output 'y'" in refused("run", library, "--output", f"y={tmp_path / 'y.npy'}")
+    assert "no input 'z'" in refused("run", library, "--input", f"z={x}")
     assert "there is no such file" in refused("run", tmp_path / "none.so")
 
 

@@ -150,3 +150,18 @@ def test_a_wider_dtype_is_not_forgotten() -> None:
     gamma, _, _, variance = (one.value.numpy().astype("float64") for one in norms)
     scale = (gamma / np.sqrt(variance + 1e-5)).reshape(-1, 1, 1)
     np.testing.assert_array_equal(given, (weights.astype("float32") * scale.astype("float32")).astype("float16"))
+
+
+def test_doubles_stay_doubles() -> None:
+    """`relax.const` makes float32 of them where it is told no dtype: the norm's type error came out."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, CHANNELS, 5), "float64"))
+    given = [relax.const(np.full(CHANNELS, 1 / 3), "float64") for _ in range(4)]
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            norm = builder.emit(op.nn.batch_norm(x, *given, axis=1, training=False))
+            out = builder.emit_output(builder.emit(norm[0]))
+        builder.emit_func_output(out)
+    folded = fold_batch_norms(builder.get())
+    assert counted(folded) == {"subtract": 1, "multiply": 1, "add": 1}
+    assert "float32" not in folded.script()

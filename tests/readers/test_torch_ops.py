@@ -63,6 +63,22 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ),
         (torch.randn(3, 4, 5, 6), torch.randn(3, 2, 3, 3, 2), torch.randn(2)),
     ),
+    "convolutions and norms of doubles": (
+        lambda x, w, b: (
+            F.conv2d(x, w, b),
+            F.conv_transpose1d(x[:, :, 0], w[:, :, 0].transpose(0, 1), b, 2),
+            F.layer_norm(x, (6, 6)),
+        ),
+        (IMAGE.double(), torch.randn(4, 3, 2, 2).double(), torch.randn(4).double()),
+    ),
+    "convolutions of halves": (
+        lambda x, w, b: (F.conv2d(x, w, b).float(), F.conv1d(x[:, :, 0], w[:, :, 0], b).float()),
+        (IMAGE.half(), torch.randn(4, 3, 2, 2).half(), torch.randn(4).half()),
+    ),
+    "convolutions and norms of bfloat16": (
+        lambda x, w, b: (F.conv2d(x, w, b).float(), F.layer_norm(x, (6,), b).float()),
+        (IMAGE.bfloat16(), torch.randn(6, 3, 2, 2).bfloat16(), torch.randn(6).bfloat16()),
+    ),
     "variances beside means": (
         lambda x: (*torch.var_mean(x, (1, 2)), *torch.var_mean(x, 0, correction=0, keepdim=True), *torch.std_mean(x)),
         (IMAGE,),
@@ -90,7 +106,9 @@ def test_ops_give_the_numbers_of_torch(name: str) -> None:
     results = session.run(None, dict(zip([one.name for one in session.inputs], given, strict=True)))
     for got, wanted in zip(results, leaves(function(*given)), strict=True):
         assert (str(got.dtype), got.shape) == (str(wanted.dtype).removeprefix("torch."), tuple(wanted.shape))
-        np.testing.assert_allclose(got, wanted.numpy(), rtol=1e-4, atol=1e-5)
+        rounding = max(torch.finfo(one.dtype).eps if one.is_floating_point() else 0.0 for one in given)
+        tolerance = 1e-12 if wanted.dtype == torch.float64 else 2 * rounding if rounding > 1e-6 else 1e-4
+        np.testing.assert_allclose(got, wanted.numpy(), rtol=tolerance, atol=min(tolerance, 1e-5))
 
 
 def test_an_argument_that_nothing_looks_at_is_refused() -> None:

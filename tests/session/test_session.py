@@ -416,6 +416,16 @@ def test_numbers_and_lists_are_arrays() -> None:
     assert identity((2,), "float64").run(None, {"x": [1.0, 2.0]})[0].tolist() == [1.0, 2.0]
 
 
+def test_numbers_of_python_are_of_the_input_s_type_where_it_has_them() -> None:
+    """They were float64 and int64, which no float32 or int32 input takes."""
+    assert identity((2,), "float32").run(None, {"x": [1, 2.5]})[0].tolist() == [1.0, 2.5]
+    assert identity((), "int32").run(None, {"x": 3})[0] == 3
+    assert identity((), "bfloat16").run(None, {"x": 3})[0] == 3
+    for dtype, value in (("int32", 1.5), ("int8", 300), ("bool", 1), ("float32", np.float64(1)), ("float32", "1")):
+        with pytest.raises(InputError, match=f"expected {dtype} \\(\\), got"):
+            identity((), dtype).run(None, {"x": value})
+
+
 def test_torch_tensors_are_taken() -> None:
     torch = pytest.importorskip("torch")
     session = identity((4, 2), "float32")
