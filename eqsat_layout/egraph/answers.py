@@ -198,6 +198,11 @@ class Answers:
         folded = Constant(f"{key}~{len(self._names.constants)}", Applied(signature, tuple(constants)))
         return [("fold-op", (key, operands, self._names.constant(folded)))]
 
+    def answer_uniform(self, constant: str) -> list[AnswerRow]:
+        """The number that each element of a constant of the program is."""
+        number = self._names.constants[constant].uniform
+        return [] if number is None else [("uniform", (constant, number))]
+
     def _may_run(self, signature: Signature) -> bool:
         """Its PrimFunc may be run while compiling."""
         if signature.key not in self._runnable:

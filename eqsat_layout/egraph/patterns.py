@@ -15,6 +15,7 @@ from typing import Any, Final
 from tvm import ir, relax
 
 from eqsat_layout.errors import ILL_TYPED, Refused, RuleError, did_you_mean
+from eqsat_layout.graph.constants import number_text
 from eqsat_layout.graph.op_calls import Parameter, function_of, parameters, typed
 from eqsat_layout.graph.op_names import relax_ops
 
@@ -61,7 +62,14 @@ class Item:
     index: int
 
 
-Operand = Variable | Term | Item
+@dataclass(frozen=True)
+class Filled:
+    """A constant that is a number everywhere, as text."""
+
+    number: str
+
+
+Operand = Variable | Term | Item | Filled
 
 
 class Ops:
@@ -102,7 +110,8 @@ class _Op:
         function = function_of(self.name)
         if not _mentions_variables([*arguments, *named.values()]):
             try:
-                call = function(*arguments, **named)
+                bound = _with_constants(self.name, arguments, named)
+                call = function(*bound.args, **bound.kwargs)
             except (AttributeError, AssertionError, *ILL_TYPED) as error:
                 raise Refused(f"{self.name} does not take these: {error}") from error
             builder = relax.BlockBuilder.current()
@@ -112,6 +121,19 @@ class _Op:
         except TypeError as error:
             raise RuleError(f"{self.name}: {error}") from error
         return _term(self.name, bound.arguments)
+
+
+def _with_constants(name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> inspect.BoundArguments:
+    """The arguments, numbers in the places of tensors as constants of the type of the first tensor."""
+    bound = inspect.signature(function_of(name)).bind(*arguments, **named)
+    for one in parameters(name) or ():
+        number = bound.arguments.get(one.name)
+        if one.is_tensor and isinstance(number, bool | int | float):
+            types = [getattr(other, "ty", None) for other in bound.arguments.values()]
+            dtypes = [str(ty.dtype) for ty in types if isinstance(ty, relax.TensorType)]
+            if dtypes:
+                bound.arguments[one.name] = relax.const(number, dtypes[0])
+    return bound
 
 
 def _mentions_variables(value: Any) -> bool:
@@ -152,9 +174,12 @@ def _operands(name: str, parameter: Parameter, given: Any) -> Iterator[Operand]:
     if not parameter.is_list and isinstance(given, list | tuple):
         raise RuleError(f"{name}: {parameter.name} is one tensor")
     for one in several:
+        if isinstance(one, bool | int | float):
+            yield Filled(number_text(one))
+            continue
         if not isinstance(one, Variable | Term | Item):
             raise RuleError(
                 f"{name}: operand {parameter.name} is a variable or an op in a pattern, not {_written(one)}"
-                + ("; what a constant holds can't be asked for" if isinstance(one, ir.GenericConst) else "")
+                + ("; a constant that is a number everywhere is that number" if isinstance(one, ir.GenericConst) else "")
             )
         yield one

@@ -17,7 +17,7 @@ from tvm import ir
 
 from eqsat_layout.egraph.attribute_text import shown
 from eqsat_layout.egraph.expressions import quoted
-from eqsat_layout.egraph.patterns import Item, Operand, Term, Variable
+from eqsat_layout.egraph.patterns import Filled, Item, Operand, Term, Variable
 from eqsat_layout.egraph.rule_notes import PYTHON
 from eqsat_layout.egraph.rules import Command
 from eqsat_layout.errors import Declined, Refused, RuleError
@@ -139,7 +139,9 @@ class _Text:
             return _variable(operand.name)
         if id(operand) not in self.known:
             value = self.known[id(operand)] = f"t{len(self.known)}"
-            if isinstance(operand, Item):
+            if isinstance(operand, Filled):
+                self.facts.append(f"(holds {value} {quoted(operand.number)})")
+            elif isinstance(operand, Item):
                 self.facts.append(f"(= {value} (Get {operand.index} {self.operand(operand.of)}))")
             else:
                 self._term(value, operand)

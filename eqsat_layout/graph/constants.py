@@ -106,11 +106,38 @@ class Constant:
         shape = self.source.type.shape if isinstance(self.source, Applied) else self.source.ty.shape.values
         return math.prod(int(e) for e in shape)
 
+    @property
+    def uniform(self) -> str | None:
+        """The number that all its elements are, as :func:`number_text`; None where they differ, or are not known yet."""
+        if isinstance(self.source, Applied) or not all(isinstance(view, IndexMap) for view in self.views):
+            return None
+        return uniform_number(self.source.value.numpy())
+
     def applied(self) -> list[Applied]:
         """The ops that it is made by, operands before users."""
         if not isinstance(self.source, Applied):
             return []
         return [a for operand in self.source.operands for a in operand.applied()] + [self.source]
+
+
+def number_text(value: Any) -> str:
+    """A number as rules write it: ``1`` for 1.0 and True too, ``-0`` for the negative zero, ``nan``."""
+    number = np.asarray(value).reshape(()).astype("float64" if np.asarray(value).dtype.kind not in "biu" else "object")
+    plain = number.item()
+    if isinstance(plain, float) and plain.is_integer():
+        return "-0" if plain == 0 and math.copysign(1, plain) < 0 else str(int(plain))
+    return repr(plain) if isinstance(plain, float) else str(int(plain))
+
+
+def uniform_number(array: Array) -> str | None:
+    """The number that all elements are; None where they differ, or there are none."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return number_text(flat[:1]) if _is_uniform(flat[:2]) and _is_uniform(flat) else None
+
+
+def _is_uniform(flat: Array) -> bool:
+    """Whether all elements are the same bits, and there is one."""
+    return bool(flat.size) and bool((flat.view("uint8").reshape(flat.size, -1) == flat[:1].view("uint8")).all())
 
 
 class ConstantPool:

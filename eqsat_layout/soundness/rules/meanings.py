@@ -35,6 +35,8 @@ FUNCTIONS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "attribute": (("String", "String", "String"), "Bool"),
     "attribute-number": (("String", "String", "i64"), "Bool"),
     "by-default": (("String", "String"), "Bool"),
+    "everywhere": (("Tensor", "String"), "Bool"),
+    "same-type": (("Tensor", "Tensor"), "Bool"),
 }
 """Functions with the sorts of their arguments and result."""
 
@@ -61,6 +63,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "attribute": ("op", "text", "text"),
     "attribute-number": ("op", "text"),
     "by-default": ("op", "text"),
+    "everywhere": ("", "text"),
 }
 """Names of what the strings in these places are. No name is one of two kinds; a list of formats counts as a format."""
 

@@ -30,6 +30,7 @@ def add_rows(model: Model) -> None:
         _results(model)
     _rims(model)
     _constants(model)
+    _uniform(model)
     _program(model)
 
 
@@ -119,6 +120,13 @@ def _constants(model: Model) -> None:
         for i in range(len(a)):
             if all(x in known for x in a[i:]):
                 model.add("constants", a[i:], "".join(f"{known[x]}," for x in a[i:]))
+
+
+def _uniform(model: Model) -> None:
+    for x in range(len(model.values.tensors)):
+        number = model.values.uniform(x)
+        if number is not None:
+            model.add("holds", x, number)
 
 
 def _program(model: Model) -> None:

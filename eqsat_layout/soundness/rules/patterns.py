@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from eqsat_layout.egraph.expressions import Expr, is_variable, variables
+from eqsat_layout.soundness.rules.bits import WORLDS
 from eqsat_layout.soundness.rules.model import Model
 from eqsat_layout.soundness.rules.sought import Sought
 from eqsat_layout.soundness.rules.values import IllTypedError
@@ -93,7 +96,8 @@ class Pattern:
                     if name not in self.scope:
                         definitions += waiting
             else:
-                known = self._any(want)
+                number = dict(self.sought.held).get(name)
+                known = self._any(want) if number is None else self._filled(number, want)
             self.scope[name] = known
         return int(known)
 
@@ -103,6 +107,18 @@ class Pattern:
         found = self.model.of_shape(*want)
         if found is None:
             raise MisfitError
+        return found
+
+    def _filled(self, number: str, want: Type | None) -> int:
+        """A tensor that holds a number everywhere."""
+        shape, dtype = want or (self.model.vocabulary.shape, "float32")
+        try:
+            array = np.full((WORLDS, *map(int, shape)), float(number)).astype(dtype)
+        except (ValueError, OverflowError, TypeError) as error:
+            raise MisfitError from error
+        found = self.model.leaf(array)
+        if self.model.values.uniform(found) != number:
+            raise MisfitError  # the dtype has no such number
         return found
 
     def _made(self, term: tuple[Expr, ...], want: Type | None) -> int:

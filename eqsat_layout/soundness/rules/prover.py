@@ -101,6 +101,7 @@ AXIOMS = """
 (= (constants-named "") (End))
 (= (constants-named (joined h (joined "," hs))) (Arg (Const h) (constants-named hs)))
 (of-types (End) "")
+(=> (and (of-type x t) (of-type y t)) (same-type x y))
 (=> (and (of-type x t) (of-types r ts)) (of-types (Arg x r) (joined t (joined ";" ts))))
 (=> (ok (lay f x)) (fits f x))
 (=> (and (ok (lay f x)) (is-tuple x)) (false))

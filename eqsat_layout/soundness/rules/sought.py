@@ -32,6 +32,7 @@ class Sought:
 
     ``typed``: terms, or ops whose results, are of a type; ``attributes`` of ops, each by its name, and what it is:
     text, or a variable; None where it is the default. ``alike``: ops of one name, whichever that is.
+    ``held``: numbers that tensors hold everywhere.
     """
 
     named: tuple[tuple[str, str], ...]
@@ -41,6 +42,7 @@ class Sought:
     gives: tuple[tuple[str, Expr], ...] = ()
     attributes: tuple[tuple[str, str, Expr | None], ...] = ()
     alike: tuple[tuple[str, ...], ...] = ()
+    held: tuple[tuple[str, str], ...] = ()
 
 
 def searches(base: RuleBase, rule: Rule) -> Iterator[tuple[str, Sought]]:
@@ -94,6 +96,7 @@ def sought_by(base: RuleBase, body: Sequence[Expr]) -> Sought:
         gives=tuple((str(f[1]), f[2]) for f in said if f[0] == "gives"),
         attributes=tuple(_attribute(f) for f in said if f[0] in _ATTRIBUTES and is_text(f[2])),
         alike=tuple(_alike(said)),
+        held=tuple((str(f[1]), str(f[2])[1:-1]) for f in said if f[0] == "everywhere" and is_text(f[2])),
     )
 
 
@@ -133,7 +136,7 @@ def _said(base: RuleBase, fact: Expr, suffix: str, fresh_numbers: Iterator[int])
         term = columns[1][1]  # what an op gives wherever it is defined
         if isinstance(term, tuple) and term[0] == "Op":
             yield ("gives", term[1], columns[1][2])
-    elif head in ("=", "named", "of-type", *_ATTRIBUTES):
+    elif head in ("=", "named", "of-type", "everywhere", *_ATTRIBUTES):
         yield fact
 
 

@@ -68,6 +68,8 @@ class TermEvaluator:
             "attribute": lambda k, n, x: repr(v.makes.attribute(v, k, n)) == x,
             "attribute-number": lambda k, n, i: v.makes.attribute(v, k, n) == i,
             "by-default": lambda k, n: v.makes.attribute(v, k, n) is not ...,
+            "same-type": lambda x, y: v.makes.type_name(v, x) == v.makes.type_name(v, y),
+            "everywhere": lambda x, number: v.uniform(x) == number,
             "=": lambda first, *rest: all(v.equal(first, other) for other in rest),
             "!=": lambda a, b: not v.equal(a, b),
             "<": lambda a, b: a < b,

@@ -15,6 +15,7 @@ import numpy as np
 
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.graph.borders import Part
+from eqsat_layout.graph.constants import uniform_number
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.maps import IndexMap
@@ -179,6 +180,11 @@ class Values:
         if name not in self.constants:
             raise IllTypedError(f"there is no constant {name!r}")
         return self.constants[name]
+
+    def uniform(self, number: int) -> str | None:
+        """The number that all elements are in all worlds, as rules write it."""
+        value = self.tensors[number]
+        return None if isinstance(value, tuple) else uniform_number(value)
 
     def window(self, name: str, number: int) -> int:
         """A tensor without the border that pad or crop ``name`` is about."""
