@@ -8,7 +8,7 @@ the same words.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -180,6 +180,6 @@ def _operands(name: str, parameter: Parameter, given: Any) -> Iterator[Operand]:
         if not isinstance(one, Variable | Term | Item):
             raise RuleError(
                 f"{name}: operand {parameter.name} is a variable or an op in a pattern, not {_written(one)}"
-                + ("; a constant that is a number everywhere is that number" if isinstance(one, ir.GenericConst) else "")
+                + ("; a constant of one number is that number" if isinstance(one, ir.GenericConst) else "")
             )
         yield one

@@ -108,7 +108,7 @@ class Constant:
 
     @property
     def uniform(self) -> str | None:
-        """The number that all its elements are, as :func:`number_text`; None where they differ, or are not known yet."""
+        """The number that all its elements are, as :func:`number_text`; None if they differ or are not known yet."""
         if isinstance(self.source, Applied) or not all(isinstance(view, IndexMap) for view in self.views):
             return None
         return uniform_number(self.source.value.numpy())

@@ -145,6 +145,20 @@ class _Mended(_Base):  # type: ignore[misc]
         made = made if gamma is None else b.emit(relax.op.multiply(made, gamma))
         return made if beta is None else b.emit(relax.op.add(made, beta))
 
+    def _where(self, node: Any) -> Any:
+        """Of two types, which torch brings to one."""
+        dtype = str(node.meta["val"].dtype).removeprefix("torch.")
+        condition, one, other = self.retrieve_args(node)
+        both = [_of_type(self.block_builder, value, dtype) for value in (one, other)]
+        return self.block_builder.emit(relax.op.where(condition, *both))
+
+    def _any(self, node: Any) -> Any:
+        """TVM takes the largest number for it: of bytes torch makes a byte that is 0 or 1."""
+        made, dtype = super()._any(node), str(node.meta["val"].dtype).removeprefix("torch.")
+        if dtype == "bool":
+            return made
+        return _of_type(self.block_builder, _of_type(self.block_builder, made, "bool"), dtype)
+
     def _convolution(self, node: Any) -> Any:
         """In the type of its operands, halves summed in float32 as torch's are; TVM's gives float32 always, and knows
         no transposed ones along three axes."""

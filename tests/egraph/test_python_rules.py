@@ -15,6 +15,8 @@ from tvm import relax
 import eqsat_layout
 from eqsat_layout import op, rule
 from eqsat_layout.errors import EqsatError, RuleError
+from eqsat_layout.graph.constants import number_text, uniform_number
+from eqsat_layout.soundness import assert_rules_sound
 from eqsat_layout.tir.extents import extent_of
 
 
@@ -107,6 +109,52 @@ def test_what_is_made_holds_constants_and_is_compiled() -> None:
     assert_same_fast(mod, eqsat_layout.optimize(mod, "llvm", rules=[scaled], validate=True))
 
 
+@rule
+def times_one(x: Any) -> Iterator[Any]:
+    yield op.multiply(x, 1)
+    yield x
+
+
+@rule
+def plus_zero(x: Any) -> Iterator[Any]:
+    yield op.add(x, 0)
+    yield x
+
+
+@pytest.mark.parametrize(
+    ("constant", "is_gone"),
+    [
+        (np.float32(1), True),
+        (np.ones((8, 1), "float32"), True),
+        (np.ones((2, 1, 1), "float32"), False),  # the product has more axes
+        (np.array([1, 2] * 8, "float32"), False),
+        (np.float32(-1), False),
+    ],
+)
+def test_a_number_in_a_pattern_is_a_constant_that_holds_it_everywhere(constant: Any, is_gone: bool) -> None:
+    def body(b: Any, x: Any) -> Any:
+        return b.emit(relax.op.multiply(b.emit(relax.op.exp(x)), relax.const(constant)))
+
+    mod = program(body, (8, 16))
+    plan = eqsat_layout.plan(mod, "llvm", rules=[times_one])
+    assert ("multiply" not in plan.module.script()) == is_gone
+    assert_same_fast(mod, plan.module)
+
+
+def test_what_a_constant_holds_is_fuzzed() -> None:
+    """-0 + 0 is 0: the fuzzer makes constants that hold what a rule looks for."""
+    with pytest.raises(AssertionError, match="rule 'plus_zero' is not sound"):
+        assert_rules_sound(plus_zero)
+
+
+def test_numbers_as_rules_write_them() -> None:
+    for value, text in ((1.0, "1"), (-0.0, "-0"), (0, "0"), (True, "1"), (0.5, "0.5"), (np.inf, "inf"), (-3, "-3")):
+        assert number_text(value) == text
+    assert uniform_number(np.full((2, 3), np.nan, "float32")) == "nan"
+    assert uniform_number(np.array([0.0, -0.0])) is None
+    assert uniform_number(np.empty((0, 2))) is None
+
+
 def test_what_is_made_has_the_layouts_and_algorithms_that_the_target_offers() -> None:
     weights = [relax.const(np.random.default_rng(i).random((32, 32, 3, 3), np.float32)) for i in range(2)]
 
@@ -186,8 +234,8 @@ def missing(x: Any) -> Iterator[Any]:
     yield x
 
 
-def number(x: Any) -> Iterator[Any]:
-    yield op.add(x, 1.0)
+def text_operand(x: Any) -> Iterator[Any]:
+    yield op.add(x, "one")
     yield x
 
 
@@ -212,7 +260,7 @@ MISTAKES: dict[str, tuple[Callable[..., Any], int, str]] = {
     "both": (both, 0, "'x' can't be a tensor and an attribute"),
     "arithmetic": (arithmetic, 1, "in a pattern 'axis' stands for anything"),
     "missing": (missing, 1, "relax.matmul: missing a required argument: 'x2'"),
-    "number": (number, 1, "relax.add: operand x2 is a variable or an op in a pattern, not 1.0"),
+    "text": (text_operand, 1, "relax.add: operand x2 is a variable or an op in a pattern, not 'one'"),
     "constant": (constant_operand, 1, "relax.add: operand x2 is a variable or an op in a pattern, not R.const(1.0"),
     "list": (list_of_one, 1, "relax.max: axis is one variable or a plain value in a pattern, not [axis]; give it"),
     "no-generator": (returns, 0, "a rule yields its pattern, and then what that equals"),

@@ -63,6 +63,11 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ),
         (torch.randn(3, 4, 5, 6), torch.randn(3, 2, 3, 3, 2), torch.randn(2)),
     ),
+    "choices between two types": (
+        lambda x, w: (torch.where(x > 0, x, w[:6]), torch.where(x > 0, w[:6], 0.5), torch.where(x > 0, x, x.double())),
+        (X, WHOLE),
+    ),
+    "any and all of bytes": (lambda x: (x.any(0), x.all(0), x.any()), (WHOLE.reshape(2, 4).to(torch.uint8),)),
     "convolutions and norms of doubles": (
         lambda x, w, b: (
             F.conv2d(x, w, b),
