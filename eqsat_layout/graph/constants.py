@@ -111,7 +111,14 @@ class Constant:
         """The number that all its elements are, as :func:`number_text`; None if they differ or are not known yet."""
         if isinstance(self.source, Applied) or not all(isinstance(view, IndexMap) for view in self.views):
             return None
-        return uniform_number(self.source.value.numpy())
+        value = self.source.value
+        in_place = str(value.dtype) in (
+            "float32",
+            "float64",
+            "int32",
+            "int64",
+        )  # weights are not copied to be looked at
+        return uniform_number(np.from_dlpack(value) if in_place else value.numpy())
 
     def applied(self) -> list[Applied]:
         """The ops that it is made by, operands before users."""

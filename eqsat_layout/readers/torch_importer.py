@@ -41,6 +41,7 @@ class _Mended(_Base):  # type: ignore[misc]
     def create_convert_map(self) -> Any:
         known = super().create_convert_map()
         known |= {name: self._matmul for name in ("matmul.default", "mm.default", "bmm.default")}
+        known |= {name: self._any for name in ("any.default", "any.dim", "any.dims")}
         known |= {name: self._own(MAKERS[name]) for name in MAKERS}
         known |= {name: self._own(torch_recurrent.MAKERS[name]) for name in torch_recurrent.MAKERS}
         known |= {name: self._of_one_type(known[name]) for name in _OF_ONE_TYPE & known.keys()}
@@ -153,11 +154,14 @@ class _Mended(_Base):  # type: ignore[misc]
         return self.block_builder.emit(relax.op.where(condition, *both))
 
     def _any(self, node: Any) -> Any:
-        """TVM takes the largest number for it: of bytes torch makes a byte that is 0 or 1."""
-        made, dtype = super()._any(node), str(node.meta["val"].dtype).removeprefix("torch.")
-        if dtype == "bool":
-            return made
-        return _of_type(self.block_builder, _of_type(self.block_builder, made, "bool"), dtype)
+        """Of what is not 0, as a byte where bytes are given; TVM's takes the largest number for it."""
+        b, (data, *rest) = self.block_builder, self.retrieve_args(node)
+        dtype = str(data.ty.dtype)
+        if dtype != "bool":
+            data = b.emit(relax.op.not_equal(data, relax.const(0, dtype)))
+        axes, keepdims = (*rest, *(None, False)[len(rest) :])
+        made = b.emit(relax.op.max(_of_type(b, data, "int8"), axes, bool(keepdims)))
+        return _of_type(b, _of_type(b, made, "bool"), str(node.meta["val"].dtype).removeprefix("torch."))
 
     def _convolution(self, node: Any) -> Any:
         """In the type of its operands, halves summed in float32 as torch's are; TVM's gives float32 always, and knows

@@ -67,7 +67,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, w: (torch.where(x > 0, x, w[:6]), torch.where(x > 0, w[:6], 0.5), torch.where(x > 0, x, x.double())),
         (X, WHOLE),
     ),
-    "any and all of bytes": (lambda x: (x.any(0), x.all(0), x.any()), (WHOLE.reshape(2, 4).to(torch.uint8),)),
+    "any and all of bytes": (
+        lambda x: (x.any(0), x.all(0), x.any(), (x.float() - 3).any(-1, True), x.any((0, 1))),
+        (torch.tensor([[0, 3, 2, 0], [0, 0, 5, 1]], dtype=torch.uint8),),
+    ),
     "convolutions and norms of doubles": (
         lambda x, w, b: (
             F.conv2d(x, w, b),
