@@ -65,6 +65,7 @@ RELATIONS = sorted(read_rule_base(rule_files()).meanings)
 
 
 SURPLUS: dict[str, set[str]] = {
+    "holds": {"(everywhere x v)"},
     "attr": {"(attribute k n v)"},
     "back": {"(reads v gs)", "(fits f (Op k a))"},
     "cancel": {'(named c "crop")', '(named k "pad")'},
@@ -86,7 +87,7 @@ SURPLUS: dict[str, set[str]] = {
 }
 """Parts that no proof needs: the host's answers are checked against them, or others say as much.
 
-Only rules of users read attributes; what has a type is defined.
+Only rules of users read attributes and what constants hold; what has a type is defined.
 """
 
 
