@@ -155,11 +155,11 @@ class _Mended(_Base):  # type: ignore[misc]
 
     def _any(self, node: Any) -> Any:
         """Of what is not 0, as a byte where bytes are given; TVM's takes the largest number for it."""
-        b, (data, *rest) = self.block_builder, self.retrieve_args(node)
+        b, given = self.block_builder, list(self.retrieve_args(node))
+        data, axes, keepdims = (*given, *(None, False)[len(given) - 1 :])
         dtype = str(data.ty.dtype)
         if dtype != "bool":
             data = b.emit(relax.op.not_equal(data, relax.const(0, dtype)))
-        axes, keepdims = (*rest, *(None, False)[len(rest) :])
         made = b.emit(relax.op.max(_of_type(b, data, "int8"), axes, bool(keepdims)))
         return _of_type(b, _of_type(b, made, "bool"), str(node.meta["val"].dtype).removeprefix("torch."))
 
