@@ -156,7 +156,7 @@ class _Mended(_Base):  # type: ignore[misc]
     def _any(self, node: Any) -> Any:
         """Of what is not 0, as a byte where bytes are given; TVM's takes the largest number for it."""
         b, given = self.block_builder, list(self.retrieve_args(node))
-        data, axes, keepdims = (*given, *(None, False)[len(given) - 1 :])
+        data, axes, keepdims = given + [None, False][len(given) - 1 :]
         dtype = str(data.ty.dtype)
         if dtype != "bool":
             data = b.emit(relax.op.not_equal(data, relax.const(0, dtype)))
