@@ -31,7 +31,7 @@ class Slots:
 
 
 NestCompiler = Callable[["Statements", Any], Step | None]
-MOST_TURNS = 20_000
+MOST_TURNS = 2_000
 """Of loops whose ends the operands decide, in one run: a box as wide as the largest number has 10^38 places to read."""
 
 
@@ -214,10 +214,10 @@ class Statements:
             if not end.size:
                 return
             alike = low.size == end.size == 1
+            if decided:
+                self._turn(frame, (int(end.max()) - int(low.min())) // stride)
             for n in range(int(low.min()), int(end.max()), stride):
                 lanes = taken if alike else meet(taken, (low <= n) & (n < end) & ((n - low) % stride == 0))
-                if decided:
-                    self._turn(frame)
                 if lanes is None or lanes.any():
                     frame.scope[slot] = np.full(1, n, dtype), None
                     body(frame, lanes)
@@ -243,8 +243,8 @@ class Statements:
 
         return step
 
-    def _turn(self, frame: Frame) -> None:
-        frame.turns += 1
+    def _turn(self, frame: Frame, turns: int = 1) -> None:
+        frame.turns += max(0, turns)
         if frame.turns > MOST_TURNS:
             raise self.function.fail(f"its operands let loops go round more than {MOST_TURNS} times")
 
