@@ -31,6 +31,8 @@ class Slots:
 
 
 NestCompiler = Callable[["Statements", Any], Step | None]
+MOST_TURNS = 2_000
+"""Of loops whose ends the operands decide, in one run: a box as wide as the largest number has 10^38 places to read."""
 
 
 @dataclass
@@ -204,6 +206,7 @@ class Statements:
         slot, self.expressions.scope[loop.loop_var] = self.slots.reader()
         dtype = dtype_of(loop.loop_var)
         body = self.compile(loop.body)
+        decided = start.known is None or extent.known is None
 
         def step(frame: Frame, taken: Mask | None) -> None:
             low, high = self._bound(start, frame, taken), self._bound(extent, frame, taken)
@@ -211,6 +214,8 @@ class Statements:
             if not end.size:
                 return
             alike = low.size == end.size == 1
+            if decided:
+                self._turn(frame, (int(end.max()) - int(low.min())) // stride)
             for n in range(int(low.min()), int(end.max()), stride):
                 lanes = taken if alike else meet(taken, (low <= n) & (n < end) & ((n - low) % stride == 0))
                 if lanes is None or lanes.any():
@@ -233,9 +238,15 @@ class Statements:
                 taken = meet(taken, self._decision(test, frame, taken))
                 if taken is None or not taken.any():
                     return
+                self._turn(frame)
                 body(frame, taken)
 
         return step
+
+    def _turn(self, frame: Frame, turns: int = 1) -> None:
+        frame.turns += max(0, turns)
+        if frame.turns > MOST_TURNS:
+            raise self.function.fail(f"its operands let loops go round more than {MOST_TURNS} times")
 
 
 def sequence(steps: list[Step]) -> Step:

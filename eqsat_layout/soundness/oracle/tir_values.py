@@ -49,6 +49,8 @@ class Frame:
     """What of a reduction's body does not read its result, for all of its iterations."""
     slices: list[Pair] = field(default_factory=list)
     """The same for the iteration that runs."""
+    turns: int = 0
+    """Of loops whose ends the operands decide."""
 
 
 Run = Callable[[Frame, Mask | None], Pair]

@@ -30,7 +30,12 @@ DERIVING_ROUNDS = 8
 FEW = 12
 """Tensors and lists that a body of unrelated facts is matched with."""
 TOGETHER_ROUNDS = 3
+GROWTH = 3
+"""Times as many rows as a model has, at which rules run no further together: what is wrong joins ever more."""
 MOST_ROWS = 500
+MOST_TERMS = 10_000
+ENOUGH = 3
+"""False merges that are looked for in one model."""
 _HANDLES = {"Tensor": "FuzzTensor", "Args": "FuzzArgs"}
 
 
@@ -149,9 +154,11 @@ class Matcher:
         """Runs all rules of the base on a model; how many e-classes were compared, and the false merges and rows."""
         rulesets = dict.fromkeys(r.ruleset for r in self._base.rules if r.ruleset not in ("handles", "load"))
         with self._filled(model) as lists:
-            for _ in range(TOGETHER_ROUNDS):
-                for ruleset in rulesets:
-                    self._engine.step(ruleset) if ruleset else self._engine.command("(run 1)")
+            most = GROWTH * self._engine.size()
+            for ruleset in [*rulesets] * TOGETHER_ROUNDS:
+                self._engine.step(ruleset) if ruleset else self._engine.command("(run 1)")
+                if self._engine.size() > most:
+                    break
             return _Merged(model, self._base, self._engine.tables(), lists).check()
 
     @contextmanager
@@ -288,7 +295,9 @@ class _Merged:
             for x, rest, handle in self._tables.rows("Arg"):
                 if x in self._tensors and rest in self._lists:
                     self._join(self._lists, handle, (self._tensors[x], *self._lists[rest]), "an operand list")
-            for key, operands, handle in self._tables.rows("Op"):
+            for key, operands, handle in self._tables.rows("Op")[:MOST_TERMS]:
+                if len(self.wrong) >= ENOUGH:
+                    return
                 if operands in self._lists:
                     self._term(handle, partial(values.op, key, self._lists[operands]), key)
             for index, y, handle in self._tables.rows("Get"):

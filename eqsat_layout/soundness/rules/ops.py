@@ -17,6 +17,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op as R
 
 from eqsat_layout.errors import ILL_TYPED, EqsatError
+from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.op_calls import parameters
@@ -174,6 +175,19 @@ def unusable(call: Call) -> str:
     """Why a call is none of an op of its name that can be run; empty if it is."""
     known = known_ops([call], (call.name,))
     return "" if known.signatures else "; ".join(known.refused.values()) or "it is a view, a pad or a crop"
+
+
+@lru_cache(4096)
+def part_of(call: Call) -> Part | None:
+    """The view, pad or crop that a call is; None if it is none, or several."""
+    builder = relax.BlockBuilder()
+    variables = call.variables
+    with builder.function("main", variables):
+        with builder.dataflow():
+            output = builder.emit_output(call.build(*variables))
+        builder.emit_func_output(output)
+    parts = [part for signature in import_module(builder.finalize()).signatures.values() for part in signature.parts]
+    return parts[0] if len(parts) == 1 else None
 
 
 # ---- signatures -----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.alike import AlikeCalls, Body
 from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
+from eqsat_layout.soundness.rules.ops import part_of
 from eqsat_layout.soundness.rules.schema import Call, all_ops, drawn, takes
 from eqsat_layout.soundness.rules.term_types import Applied, TermTypes
 
@@ -75,9 +76,6 @@ class Solver:
             waiting.remove(applied)
             known = self._calls.get(applied.key) or self._drawn(applied)
             self._calls[applied.key] = known
-            if isinstance(known, Call):
-                said = self._nodes.attributes.get(applied.key, ())
-                self._told.update({value: known.values[name] for name, value in said if name in known.values})
             self._note(applied, *_types_of(known, self._operands(applied)[:1], self._dtype))
         self._take_parts()
         for applied in unnamed:
@@ -158,13 +156,15 @@ class Solver:
         text = self._named[applied.key]
         operands = self._operands(applied)
         result = self._types.get(self._nodes.root(applied.result))
-        if text in KINDS or (self._parts.has(text) and self._rng.random() < _AS_PART):
+        said = self._nodes.attributes.get(applied.key, ())
+        is_part = self._parts.has(text)
+        if text in KINDS or (is_part and not self._decides(said) and self._rng.random() < _AS_PART):
             return self._parts.part(text, operands, result)
         if parameters(text) is None:
             raise MisfitError
         body = Body(
             [c for c in self._calls.values() if isinstance(c, Call) and c.name == text],
-            self._nodes.attributes.get(applied.key, ()),
+            said,
             self._told,
             is_silent=not self._nodes.attributes,
             is_named=applied.key in self._nodes.named,
@@ -176,8 +176,13 @@ class Solver:
                 break
             call = self._alike.call(text, operands, result, body, exact=exact)
             if call is not None and call.made is not None and self._agrees(applied, call, result):
-                return call
+                self._told.update({value: call.values[name] for name, value in said if name in call.values})
+                return (part_of(call) if is_part else None) or call
         raise MisfitError
+
+    def _decides(self, said: Sequence[tuple[str, Expr | None]]) -> bool:
+        """Whether what a body says of attributes leaves some out."""
+        return any(value is None or not is_variable(value) or value in self._told for _, value in said)
 
     def _any_op(self, applied: Applied) -> None:
         """Some op for a variable that any op may be; only where operands of several types are known.

@@ -500,6 +500,12 @@ def test_every_world_loops_as_often_as_its_own_data_says() -> None:
         run_prim_func(first_few, [x, Masked(n, n != 3)])
 
 
+def test_a_loop_that_its_operands_make_endless_is_refused_before_it_begins() -> None:
+    x, n = Masked.of(np.ones((1, 4), "float32")), np.array([[2**31 - 1]], "int32")
+    with pytest.raises(InterpreterError, match="first_few: its operands let loops go round more than"):
+        run_prim_func(first_few, [x, Masked.of(n)])
+
+
 def test_undef_decides_no_branch() -> None:
     with pytest.raises(InterpreterError, match="branches: branches on what is not defined"):
         run_prim_func(branches, [undefined_at((4, 4), (1, 1))])

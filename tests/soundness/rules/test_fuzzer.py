@@ -201,6 +201,20 @@ def test_rules_that_are_wrong_together_only_are_found(tmp_path: Path) -> None:
     assert report.false_merges or any(r.failures for r in report.rules)
 
 
+def test_rules_whose_terms_multiply_are_not_run_together_for_ever(tmp_path: Path) -> None:
+    """Every merge gives the rule more to match: one round more took longer than anybody waited."""
+    path = written(
+        tmp_path,
+        """
+        (rewrite (Op k (Arg (Op k (Arg x (Arg y (End)))) (Arg z (End))))
+                 (Op k (Arg x (Arg (Op l (Arg y (Arg z (End)))) (End))))
+                 :when ((is k "relax.divide") (is l "relax.multiply")) :ruleset logical :name "divide twice")
+        """,
+    )
+    report = fuzz(path, Effort(cases=1, models=1))
+    assert report.false_merges or any(r.failures for r in report.rules)
+
+
 def test_processes_share_the_work(tmp_path: Path) -> None:
     report = fuzz_in_processes([*rule_files(), BAD], Effort(cases=2, models=2), only=[BAD], jobs=2)
     assert len(report.rules) == 15

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 from eqsat_layout.egraph.rules import rule_files
+from eqsat_layout.graph.part_calls import part_calls
+from eqsat_layout.maps import Digit, IndexMap
+from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
 from eqsat_layout.soundness.rules.sought import searches
 
@@ -36,3 +40,22 @@ def test_a_relation_with_a_meaning_is_looked_for_by_it(tmp_path: Path) -> None:
     path = tmp_path / "chain.egg"
     path.write_text(";= (zero z) := (live z)\n" + CHAIN, encoding="utf-8")
     assert named(read_rule_base([*rule_files(), path]), "sum") == [{"relax.add"}]
+
+
+def test_views_have_the_attributes_that_a_rule_says(tmp_path: Path) -> None:
+    path = tmp_path / "mine.egg"
+    path.write_text(
+        """(rule ((= y (Op k (Arg x (End)))) (is k "relax.permute_dims") (attr k "axes" "[0, 3, 1, 2]"))
+                 ((union y x)) :ruleset logical :name "moved")""",
+        encoding="utf-8",
+    )
+    base = read_rule_base([*rule_files(), path])
+    (rule,) = [rule for rule in base.rules if rule.file == str(path)]
+    shape = (1, 2, 3, 4)
+    turned = IndexMap.make(shape, [[Digit(axis, 1, shape[axis])] for axis in (3, 2, 1, 0)])
+    instances = Instances(dict(searches(base, rule))).draw([shape], [turned], lambda *_: turned, random.Random(0))
+    chosen = [instance["k"] for found in instances.values() for instance in found]
+    assert chosen
+    assert turned not in chosen
+    axes = {str(c.attributes.get("axes")) for p in chosen if isinstance(p, IndexMap) for c in part_calls(p)}
+    assert "[0, 3, 1, 2]" in axes
