@@ -1,8 +1,7 @@
 """Functions such as exp and erf as arithmetic, which LLVM turns into vectors.
 
-In: a PrimFunc. Out: the same with every float32 exp, log, sigmoid, tanh, erf and atan and every power with a small
-whole
-exponent written out, and no division by a number.
+In: a PrimFunc. Out: the same with every float32 exp, log, sigmoid, tanh, erf, atan, sine and cosine and every power
+with a small whole exponent written out, and no division by a number.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from typing import Any, Final
 import tvm
 from tvm import tirx
 
+from eqsat_layout.targets.schedules.lets import named, polynomial
+from eqsat_layout.targets.schedules.sines import cosine, sine
 from eqsat_layout.tir.structural import structural_map
 
 _TINIEST: Final = 2.0**-126
@@ -158,7 +159,7 @@ def _log(x: Any) -> Any:
     """2^n (1 + m), with denormal numbers multiplied first."""
 
     def of_parts(n: Any, m: Any) -> Any:
-        curved = named(m * m, lambda square: m * square * _polynomial(_LOG, m) + n * _f(_LN2_LOW) - square * _f(0.5))
+        curved = named(m * m, lambda square: m * square * polynomial(_LOG, m) + n * _f(_LN2_LOW) - square * _f(0.5))
         return curved + m + n * _f(_LN2_HIGH)
 
     def special(x: Any) -> Any:
@@ -189,7 +190,7 @@ def _exp_of(x: Any, bounds: tuple[float, float], scaled: Callable[[Any, Any], An
         n = shifted - _f(_SHIFT)
         r = x - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW)
         bits = tirx.reinterpret("int32", shifted) - _i(_SHIFT_BITS)
-        value = named(r, lambda r: _polynomial(_EXP, r) * (r * r) + r + _f(1.0))
+        value = named(r, lambda r: polynomial(_EXP, r) * (r * r) + r + _f(1.0))
         return named(bits, lambda n: scaled(value, n))
 
     return named(_bounded(x, *bounds), of_bounded)
@@ -221,22 +222,14 @@ def _atan(x: Any) -> Any:
         is_far, is_near = a > _f(1 / _TAN_8TH), a <= _f(_TAN_8TH)
         part = tirx.Select(is_far, _f(-1.0) / a, tirx.Select(is_near, a, (a - _f(1.0)) / (a + _f(1.0))))
         start = tirx.Select(is_far, _f(math.pi / 2), tirx.Select(is_near, _f(0.0), _f(math.pi / 4)))
-        found = named(part, lambda r: named(r * r, lambda z: start + (_polynomial(_ATAN, z) * z * r + r)))
+        found = named(part, lambda r: named(r * r, lambda z: start + (polynomial(_ATAN, z) * z * r + r)))
         return tirx.Select(x < _f(0.0), _f(0.0) - found, found)
 
     return named(x, lambda x: named(tirx.Select(x < _f(0.0), _f(0.0) - x, x), of_size))
 
 
 def _rational(x: Any, above: Sequence[float], below: Sequence[float]) -> Any:
-    return named(x * x, lambda square: x * (_polynomial(above, square) / _polynomial(below, square)))
-
-
-def _polynomial(coefficients: Sequence[float], x: Any) -> Any:
-    """Highest power first."""
-    total: Any = _f(coefficients[0])
-    for coefficient in coefficients[1:]:
-        total = total * x + _f(coefficient)
-    return total
+    return named(x * x, lambda square: x * (polynomial(above, square) / polynomial(below, square)))
 
 
 def _bounded(x: Any, low: float, high: float) -> Any:
@@ -249,12 +242,6 @@ def _bounded(x: Any, low: float, high: float) -> Any:
         return tirx.Select(_f(low) > x, _f(low), x)
 
     return named(x, from_above)
-
-
-def named(value: Any, body: Callable[[Any], Any]) -> Any:
-    """``body`` of a variable that stands for ``value``."""
-    variable = tirx.Var("v", value.ty)
-    return tirx.Let(variable, value, body(variable))
 
 
 def _f(value: float) -> Any:
@@ -272,4 +259,6 @@ _EXPANSIONS: Final = {
     "tirx.tanh": _tanh,
     "tirx.erf": _erf,
     "tirx.atan": _atan,
+    "tirx.sin": sine,
+    "tirx.cos": cosine,
 }

@@ -23,6 +23,8 @@ FUNCTIONS = {
     "tanh": (tirx.tanh, np.tanh, 1.2e-38),
     "erf": (tirx.erf, _erf, 1.2e-38),
     "atan": (tirx.atan, np.arctan, 1.2e-38),
+    "sin": (tirx.sin, np.sin, 1.2e-38),
+    "cos": (tirx.cos, np.cos, 1.2e-38),
 }
 """Of TVM, of NumPy, and the results below which errors are absolute."""
 SPECIAL = [
@@ -84,14 +86,14 @@ def test_a_power_with_a_small_whole_exponent_is_products(exponent):
     np.testing.assert_array_equal(got[large], wanted[large])
 
 
-def _computed(function):
+def _computed(function, x=None):
     """What the function makes of the inputs, none of TVM's own calls left in it."""
-    x = inputs()
+    x = inputs() if x is None else x
     operand = te.placeholder(x.shape, name="x")
     result = te.compute(x.shape, lambda i, j: function(operand[i, j]), name="y")
     func = te.create_prim_func([operand, result], index_dtype_override="int64")
     scheduled = schedule_primfunc(func, machine_of(normalize_target()))
-    assert not re.search(r"T\.(exp|log|sigmoid|tanh|erf|atan|pow)\(", scheduled.script())
+    assert not re.search(r"T\.(exp|log|sigmoid|tanh|erf|atan|sin|cos|pow)\(", scheduled.script())
     main = tvm.tirx.build(tvm.IRModule({"main": scheduled}), target=normalize_target())["main"]
     got = tvm.runtime.tensor(np.zeros_like(x))
     main(tvm.runtime.tensor(x), got)
@@ -112,3 +114,25 @@ def test_a_division_by_a_number_is_a_product(number):
     main(tvm.runtime.tensor(x), got)
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(got.numpy(), x / np.float32(number), rtol=2.5e-7, atol=1e-44)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_a_sine_is_right_for_angles_of_every_size_and_near_its_zeros(name):
+    """2^72 * 16367173 is the float that lies nearest to a multiple of pi / 2."""
+    random = np.random.default_rng(0)
+    bits = random.integers(0, 1 << 32, 1 << 14, dtype=np.uint32).view("float32")
+    near = random.integers(1, 1 << 26, 1 << 13) * (math.pi / 2)
+    far = random.uniform(2.0**24, 2.0**27, 1 << 12)
+    far[0] = 16367173.0 * 2.0**72
+    x = np.concatenate([bits, *(own.astype("float32") for own in (near, far))]).reshape(-1, 16)
+    got = _computed(getattr(tirx, name), x)
+    with np.errstate(all="ignore"):
+        wanted = getattr(np, name)(x.astype("float64"))
+    known = np.isfinite(x)
+    assert np.isnan(got[~known]).all()
+    np.testing.assert_allclose(got[known], wanted[known], rtol=2e-7, atol=1e-45)
+
+
+def test_the_sine_of_zero_keeps_its_sign():
+    got = _computed(tirx.sin, np.tile(np.array([0.0, -0.0], "float32"), (1, 8)))
+    np.testing.assert_array_equal(np.signbit(got), np.tile([False, True], (1, 8)))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tvm import tirx
 
-from eqsat_layout.targets.schedules.math_functions import named
+from eqsat_layout.targets.schedules.lets import named
 
 PARTS: Final = 3
 PAIRS: Final = ((0, 2), (0, 1), (1, 1), (1, 0), (2, 0), (0, 0))
