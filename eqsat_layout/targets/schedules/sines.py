@@ -89,7 +89,9 @@ def _of_angle(x: Any, of_quarter: Callable[[Any, Any, Any], Any]) -> Any:
             r = tirx.Select(is_far, tirx.Cast("float32", far_rest), tirx.Cast("float32", near_rest))
             return named(n, lambda n: named(r, lambda r: of_quarter(bits, n, r)))
 
-        return named(near, lambda near: named(near * _d(2 / math.pi) + _d(_SHIFT), lambda shifted: of_near(near, shifted)))
+        return named(
+            near, lambda near: named(near * _d(2 / math.pi) + _d(_SHIFT), lambda shifted: of_near(near, shifted))
+        )
 
     return named(tirx.reinterpret("int32", x), of_bits)
 
