@@ -38,6 +38,7 @@ from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
 from eqsat_layout.targets.cpu.single.join_axes import join_axes
 from eqsat_layout.targets.cpu.single.lane_moves import move_lanes
 from eqsat_layout.targets.cpu.single.matrix_sums import write_out_combinations
+from eqsat_layout.targets.cpu.single.neighbours import neighbours_in_lanes
 from eqsat_layout.targets.cpu.single.order_axes import order_axes
 from eqsat_layout.targets.cpu.single.prefetch import prefetch_panels
 from eqsat_layout.targets.cpu.single.split_axes import split_axes
@@ -117,6 +118,8 @@ def _scheduled_whole(func: Any, means: _Means) -> Any:
     reasons: list[str] = []
     kernel = _on_matrix_unit(func, means.machine)
     done = kernel or _finished(func, lambda sch: _schedule(sch, means), means.machine, reasons)
+    if done is None:
+        done = unless_refused(lambda: _scheduled(neighbours_in_lanes(func, means.machine)))
     if done is None:
         means.refused[:] = [f"{_NOT_SCHEDULED}: {reason}" for reason in reasons]
     return done or func
