@@ -6,6 +6,7 @@ parallel loops, which depend on none of each other, as lanes; what one does keep
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import tvm
@@ -53,12 +54,14 @@ def _in_lanes(loop: Any, machine: CpuMachine) -> Any:
 
 
 def _inner_extent(loop: Any, extent: int) -> int:
-    """Of the fastest axis that the loop counts through."""
+    """Of the fastest axis that the loop counts through, no longer than what lies in one row of memory."""
     parts = [node for node in nodes_of(loop.body, tirx.FloorMod) if node.a.same_as(loop.loop_var)]
-    sizes = {_number(node.b) for node in parts} or {extent}
-    if len(sizes) != 1 or extent % min(sizes) or min(sizes) < 2:
+    sizes = [_number(node.b) for node in parts]
+    rows = [_number(store.buffer.shape[-1]) for store in nodes_of(loop.body, tirx.BufferStore) if store.buffer.shape]
+    inner = math.gcd(extent, *sizes, *rows)
+    if inner < 2:
         raise Refused("a loop over no axis whose elements are neighbours")
-    return sizes.pop()
+    return inner
 
 
 def _with_short_indices(body: Any, extents: dict[Any, int]) -> Any:
