@@ -13,6 +13,7 @@ from tvm import ir, relax, te, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.determinants import determinant
+from eqsat_layout.readers.scattering import scattered
 from eqsat_layout.readers.window_maxima import Windows, count, maxima, places_of
 
 
@@ -95,10 +96,19 @@ def _pooled(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]
     return relax.Tuple([values, places_of(places, own, extents[1] or 0, builder, turned=turned)])
 
 
+def _scattered(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+    """``ScatterElements``."""
+    reduction = attributes.get("reduction", b"none").decode()
+    return scattered(
+        builder, *inputs[:3], int(attributes.get("axis", 0)), "update" if reduction == "none" else reduction
+    )
+
+
 _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "CumProd": _products,
     "BitCast": _same_bits,
     "ReverseSequence": _turned,
     "MaxPool": _pooled,
+    "ScatterElements": _scattered,
     "Det": lambda builder, inputs, _: determinant(builder, inputs[0]),
 }

@@ -12,6 +12,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.scattering import scattered
 from eqsat_layout.readers.window_maxima import Windows, count, maxima
 
 Maker = Callable[..., Any]
@@ -19,7 +20,10 @@ Maker = Callable[..., Any]
 
 def _scatter(reduction: str) -> Maker:
     def make(b: relax.BlockBuilder, data: Any, dim: int, index: Any, source: Any) -> Any:
-        return b.emit(relax.op.scatter_elements(data, index, _cut(b, source, index), dim, reduction))
+        if isinstance(source, bool | int | float):
+            source = relax.op.full(index.ty.shape, relax.const(source, str(data.ty.dtype)), str(data.ty.dtype))
+            return scattered(b, data, index, b.emit(source), dim, reduction)
+        return scattered(b, data, index, _cut(b, source, index), dim, reduction)
 
     return make
 
@@ -178,6 +182,8 @@ def _number_of(op: Callable[[Any, Any], Any]) -> Maker:
 
 
 MAKERS: Final[dict[str, Maker]] = {
+    "scatter.src": _scatter("update"),
+    "scatter.value": _scatter("update"),
     "scatter_add.default": _scatter("add"),
     "scatter_reduce.two": _scatter_reduce,
     "_cdist_forward.default": _distances,
