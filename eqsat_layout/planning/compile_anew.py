@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eqsat_layout.errors import MalformedModuleError
-from eqsat_layout.graph.public_names import is_public
+from eqsat_layout.graph.public_names import check_public_names
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.pipeline import choose
@@ -20,8 +19,7 @@ from eqsat_layout.targets.protocol import Target
 def compile_anew(mod: Any, target: Target, options: Options, notes: Notes) -> Any:
     """See :func:`eqsat_layout.planning.compile.compile`."""
     check_module(mod)
-    if not any(map(is_public, mod.functions.values())):
-        raise MalformedModuleError("no function of the module is public: give one the attribute global_symbol")
+    check_public_names(mod)
     plain = prepared(mod, notes=notes)
     choice = choose(plain, target, options, build=lambda module: lower(module, target, notes=notes))
     executable = choice.executable

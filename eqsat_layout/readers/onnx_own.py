@@ -98,10 +98,9 @@ def _pooled(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]
 
 def _scattered(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
     """``ScatterElements``."""
-    reduction = attributes.get("reduction", b"none").decode()
-    return scattered(
-        builder, *inputs[:3], int(attributes.get("axis", 0)), "update" if reduction == "none" else reduction
-    )
+    data, indices, updates = inputs[:3]
+    reduction = attributes.get("reduction", b"none").decode().replace("none", "update")
+    return scattered(builder, data, indices, updates, int(attributes.get("axis", 0)), reduction)
 
 
 _MAKERS: Final[dict[str, Callable[..., Any]]] = {

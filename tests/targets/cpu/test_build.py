@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
 import eqsat_layout
 from eqsat_layout.errors import MalformedModuleError, TargetError
@@ -174,6 +174,15 @@ def test_a_module_without_public_functions_is_refused(make_module):
     private = tvm.IRModule({"main": mod["main"].without_attr("global_symbol")})
     with pytest.raises(MalformedModuleError, match="no function of the module is public"):
         eqsat_layout.compile(private)
+
+
+def test_two_functions_of_one_public_name_are_refused(make_module):
+    """What te.create_prim_func makes is called main until somebody names it: TVM's InternalError told nobody so."""
+    mod = make_module(lambda emit, x: nn.relu(x), (3, 4))
+    a = te.placeholder((4,), "float32", name="a")
+    mod["k"] = te.create_prim_func([a, te.compute((4,), lambda i: a[i] + 1.0, name="b")])
+    with pytest.raises(MalformedModuleError, match="k and main have one global_symbol, 'main'"):
+        eqsat_layout.compile(mod)
 
 
 def test_prepare_returns_what_it_cannot_do_unchanged():
