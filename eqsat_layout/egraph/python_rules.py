@@ -87,7 +87,7 @@ def rule(function: Callable[..., Iterator[Any]]) -> PythonRule:
     attributes = tuple(name for name in names if name in text.attributes)
     made = f"(Make {quoted(asked_for(function))} {_settings(attributes)} {_listed(map(_variable, tensors))})"
     label = quoted(function.__name__)
-    whole = f"(rule ({' '.join(text.facts)}) ((becomes {top} {made})) :ruleset logical :name {label})"
+    whole = f"(rule ({' '.join(text.facts)}) ((may-become {top} {made})) :ruleset logical :name {label})"
     code = function.__code__
     return PythonRule(function, Command(whole, code.co_filename, code.co_firstlineno, 1), tensors, attributes)
 
@@ -140,7 +140,7 @@ class _Text:
         if id(operand) not in self.known:
             value = self.known[id(operand)] = f"t{len(self.known)}"
             if isinstance(operand, Filled):
-                self.facts.append(f"(holds {value} {quoted(operand.number)})")
+                self.facts.append(f"(filled-with {value} {quoted(operand.number)})")
             elif isinstance(operand, Item):
                 self.facts.append(f"(= {value} (Get {operand.index} {self.operand(operand.of)}))")
             else:

@@ -38,6 +38,10 @@ def may_fold(elements: int, operands: int, growth: float = GROWTH) -> bool:
     return elements <= max(_SMALL, growth * operands)
 
 
+_SHARED: Final = ("float32", "float64", "int32", "int64")
+"""What NumPy takes without a copy: weights are large."""
+
+
 @dataclass(frozen=True)
 class Applied:
     """An op over constants only; it has one result and is no view."""
@@ -112,13 +116,7 @@ class Constant:
         if isinstance(self.source, Applied) or not all(isinstance(view, IndexMap) for view in self.views):
             return None
         value = self.source.value
-        in_place = str(value.dtype) in (
-            "float32",
-            "float64",
-            "int32",
-            "int64",
-        )  # weights are not copied to be looked at
-        return uniform_number(np.from_dlpack(value) if in_place else value.numpy())
+        return uniform_number(np.from_dlpack(value) if str(value.dtype) in _SHARED else value.numpy())
 
     def applied(self) -> list[Applied]:
         """The ops that it is made by, operands before users."""

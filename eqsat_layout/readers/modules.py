@@ -22,6 +22,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_of, said_by
 from eqsat_layout.readers.bounds_guard import with_writes_in_bounds
 from eqsat_layout.readers.json_guard import checked_json
+from eqsat_layout.readers.long_unrolls import with_short_unrolls
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.onnx_models import from_proto, loaded
 from eqsat_layout.readers.script import read_script
@@ -65,7 +66,7 @@ def read_model(path: str | os.PathLike[str], sizes: Sizes | None = None) -> Mode
         read = reader(path, sizes)
         model = read if isinstance(read, Model) else Model(_as_module(read))
         check_tensors(model.module)
-        return replace(model, module=with_writes_in_bounds(model.module))
+        return replace(model, module=with_writes_in_bounds(with_short_unrolls(model.module)))
     except FileError:
         raise
     except Exception as error:  # the frontends raise whatever they meet

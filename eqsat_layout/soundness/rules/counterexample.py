@@ -116,7 +116,7 @@ def _elements(array: np.ndarray[Any, Any]) -> str:
 
 def _sides(model: Model, action: Expr, scope: Mapping[str, Any]) -> list[tuple[Expr, np.ndarray[Any, Any]]]:
     """Both sides of an equality of tensors, all worlds of them."""
-    if isinstance(action, str) or action[0] not in ("union", "becomes"):
+    if isinstance(action, str) or action[0] not in ("union", "becomes", "may-become"):
         return []
     try:
         sides = [model.evaluator.term(part, scope) for part in action[1:]]

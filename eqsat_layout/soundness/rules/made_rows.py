@@ -33,6 +33,7 @@ def add_made_rows(model: Model, count: int = _MADE) -> None:
         model.makes[name, settings, a] = y
         model.add("made", y)
         model.add("becomes", y, y)
+        model.add("may-become", y, y)
         types = makes.type_names(values, a)
         model.add("make", name, settings, types, makes.graph_of(name, settings, types))
         for i in range(len(a) + 1):

@@ -126,7 +126,7 @@ def _uniform(model: Model) -> None:
     for x in range(len(model.values.tensors)):
         number = model.values.uniform(x)
         if number is not None:
-            model.add("holds", x, number)
+            model.add("filled-with", x, number)
 
 
 def _program(model: Model) -> None:

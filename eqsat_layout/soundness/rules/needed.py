@@ -12,7 +12,7 @@ from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.soundness.rules.remarks import heads
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 
-_COMPLETE = ("live", "typing", "typed", "rest", "item", "use", "constants", "holds")
+_COMPLETE = ("live", "typing", "typed", "rest", "item", "use", "constants", "filled-with")
 """Relations of which models have all rows that are true, or some of all, whatever was asked."""
 
 

@@ -65,7 +65,7 @@ RELATIONS = sorted(read_rule_base(rule_files()).meanings)
 
 
 SURPLUS: dict[str, set[str]] = {
-    "holds": {"(everywhere x v)"},
+    "filled-with": {"(everywhere x v)"},
     "attr": {"(attribute k n v)"},
     "back": {"(reads v gs)", "(fits f (Op k a))"},
     "cancel": {'(named c "crop")', '(named k "pad")'},
