@@ -111,6 +111,8 @@ def mended_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes:
         if opset >= 16 and scale != 1.0:  # half a pixel of the map, not of the image, is taken off
             moved = relax.const(np.float32(0.5 - 0.5 / scale), str(inputs[1].ty.dtype))
             return type(inputs)([inputs[0], builder.emit(relax.op.add(inputs[1], moved)), *list(inputs)[2:]])
+    if op == "Pow" and not _is_whole(inputs[0]):  # the exponent may be of another type
+        return type(inputs)([inputs[0], _as(builder, inputs[1], str(inputs[0].ty.dtype))])
     if op == "Slice" and len(inputs) > 2:
         return type(inputs)(_counted_from_the_start(builder, inputs))
     return inputs

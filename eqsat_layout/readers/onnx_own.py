@@ -96,6 +96,16 @@ def _pooled(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]
     return relax.Tuple([values, places_of(places, own, extents[1] or 0, builder, turned=turned)])
 
 
+def _infinite(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+    """``IsInf``, of one sign or both."""
+    data = inputs[0]
+    found, zero = builder.emit(relax.op.isinf(data)), relax.const(0, str(data.ty.dtype))
+    for sign, is_other in (("negative", relax.op.greater), ("positive", relax.op.less)):
+        if not attributes.get(f"detect_{sign}", 1):
+            found = builder.emit(relax.op.logical_and(found, builder.emit(is_other(data, zero))))
+    return found
+
+
 def _scattered(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
     """``ScatterElements``."""
     data, indices, updates = inputs[:3]
@@ -108,6 +118,7 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "BitCast": _same_bits,
     "ReverseSequence": _turned,
     "MaxPool": _pooled,
+    "IsInf": _infinite,
     "ScatterElements": _scattered,
     "Det": lambda builder, inputs, _: determinant(builder, inputs[0]),
 }

@@ -198,6 +198,8 @@ MAKERS: Final[dict[str, Maker]] = {
     "kthvalue.default": _kth,
     "bitwise_left_shift.Tensor": _bits_moved(relax.op.left_shift),
     "bitwise_right_shift.Tensor": _bits_moved(relax.op.right_shift),
+    "__lshift__.Scalar": _bits_moved(relax.op.left_shift),
+    "__rshift__.Scalar": _bits_moved(relax.op.right_shift),
     "exp2.default": _exp2,
     "erfc.default": _erfc,
     "hypot.default": _hypotenuse,

@@ -88,6 +88,15 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int, dict[str, Any]]
     ),
     "shifts by all bits": ("BitShift", {"a": np.full(4, 200, "uint8"), "b": np.array([1, 7, 8, 9], "uint8")}, {}, 1,
                            {"direction": "LEFT"}),
+    "powers with whole exponents": ("Pow", {"a": abs(IMAGE), "b": np.arange(7)}, {}, 1, {}),
+    "infinities of one sign": ("IsInf", {"a": np.float32([np.inf, -np.inf, 1])}, {}, 1, {"detect_negative": 0}),
+    "fewer places than data along every axis": (
+        "ScatterElements",
+        {"a": IMAGE, "b": np.array([[[[4, 0, 1]], [[2, 1, 3]]]]), "c": np.ones((1, 2, 1, 3), "float32")},
+        {},
+        1,
+        {"axis": 2, "reduction": "add"},
+    ),
     "remainders of infinite numbers": (
         "Mod",
         {"a": np.array([-3, 3, 5.5, -1], "float32"), "b": np.array([2, np.inf, -2, 4], "float32")},

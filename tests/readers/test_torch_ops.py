@@ -52,6 +52,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, i, y: (x.scatter(0, i, y), x.scatter_add(0, i, y), x.scatter(-1, i, 1.5)),
         (X, torch.tensor([[0, 4, 2, 1], [3, 1, 5 - 5, 2]]), torch.randn(3, 5)),
     ),
+    "bits moved by numbers": (lambda x: (x << 2, x >> 1), (WHOLE,)),
     "patches put together": (lambda x: F.fold(x, (4, 5), (2, 3)), (torch.randn(2, 12, 9),)),
     "windows and distances": (lambda x, y: (x.unfold(1, 3, 2), torch.cdist(x, y), torch.cdist(x, y, 1.0)), (X, ROWS)),
     "resizes along one axis and three": (
