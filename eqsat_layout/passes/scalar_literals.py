@@ -18,7 +18,7 @@ from tvm import relax, s_tir, tirx
 from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.passes.merge_calls import tir_call
 from eqsat_layout.tir.axis_groups import axis_groups, with_axis_groups
-from eqsat_layout.tir.structural import nodes_of, structural_map
+from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map
 
 NumberOf = Callable[[Any], Any]
 """The literal that an operand is, or ``None``."""
@@ -118,18 +118,7 @@ def knowing_numbers(func: Any, values: Mapping[int, Any]) -> Any:
         return load if value is None else value
 
     def on_block(block: Any) -> Any:
-        reads = [region for region in block.reads if region.source not in known]
-        return s_tir.SBlock(
-            block.iter_vars,
-            reads,
-            block.writes,
-            block.name_hint,
-            block.body,
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            block.annotations,
-        )
+        return changed_block(block, reads=[region for region in block.reads if region.source not in known])
 
     if any(_is_address_of(call, known) for call in nodes_of(func.body, tvm.ir.Call)):
         return None

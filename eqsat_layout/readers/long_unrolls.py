@@ -12,7 +12,7 @@ from typing import Any, Final
 import tvm
 from tvm import s_tir, tirx
 
-from eqsat_layout.tir.structural import nodes_of, structural_map
+from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map
 
 _LONGEST: Final = 1 << 14
 """Iterations of a nest that are written out."""
@@ -71,17 +71,7 @@ def _loop(loop: Any) -> Any:
 
 
 def _block(block: Any) -> Any:
-    return s_tir.SBlock(
-        block.iter_vars,
-        block.reads,
-        block.writes,
-        block.name_hint,
-        block.body,
-        block.init,
-        block.alloc_buffers,
-        block.match_buffers,
-        _without_pragmas(block.annotations),
-    )
+    return changed_block(block, annotations=_without_pragmas(block.annotations))
 
 
 def _without_pragmas(annotations: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -111,8 +111,6 @@ def mended_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes:
         if opset >= 16 and scale != 1.0:  # half a pixel of the map, not of the image, is taken off
             moved = relax.const(np.float32(0.5 - 0.5 / scale), str(inputs[1].ty.dtype))
             return type(inputs)([inputs[0], builder.emit(relax.op.add(inputs[1], moved)), *list(inputs)[2:]])
-    if op == "Pow" and not _is_whole(inputs[0]):  # the exponent may be of another type
-        return type(inputs)([inputs[0], _as(builder, inputs[1], str(inputs[0].ty.dtype))])
     if op == "Slice" and len(inputs) > 2:
         return type(inputs)(_counted_from_the_start(builder, inputs))
     return inputs
@@ -122,9 +120,10 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
     """``convert(inputs)``, with what it leaves out."""
     if op == "Resize":
         return _resized(builder, inputs, attributes, convert)
-    if op == "Pow" and _is_whole(inputs[0]):
-        exponent = convert(type(inputs)([_as(builder, one, "float64") for one in list(inputs)[:2]]))
-        return _as(builder, exponent, str(inputs[0].ty.dtype))
+    if op == "Pow":  # of the type of its base, whatever that of the exponent
+        dtype = str(inputs[0].ty.dtype)
+        wide = "float64" if _is_whole(inputs[0]) else dtype
+        return _as(builder, convert(type(inputs)([_as(builder, one, wide) for one in list(inputs)[:2]])), dtype)
     if op == "Mod" and not attributes.get("fmod") and not _is_whole(inputs[0]):
         return _remainder(builder, inputs)
     if op == "BitShift":

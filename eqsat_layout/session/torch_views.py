@@ -72,7 +72,8 @@ def _views(torch: Any, graph: Any, own: Sequence[Any], known: set[Any]) -> Any:
     made.recompile()
     known = known | {_memory(one) for one in own}
     steps = [node for node in made.graph.nodes if node.op not in ("placeholder", "output")]
-    if any(_memory_of(value) not in known for node in steps for value in _tensors(node.meta.get("example_value"))):
+    values = [value for node in steps for value in _leaves(node.meta.get("example_value"), "untyped_storage")]
+    if any(_memory_of(value) not in known for value in values):
         raise EqsatError("results that share memory in a way that is not understood")
     return made
 
@@ -84,16 +85,8 @@ def _copy(torch: Any, graph: Any) -> tuple[Any, Mapping[Any, Any]]:
 
 def _results(graph: Any) -> list[Any]:
     """The nodes that are results."""
-
-    def flat(value: Any) -> Iterator[Any]:
-        if isinstance(value, list | tuple):
-            for one in value:
-                yield from flat(one)
-        elif hasattr(value, "meta"):
-            yield value
-
     (output,) = (node for node in graph.graph.nodes if node.op == "output")
-    return list(flat(output.args))
+    return list(_leaves(output.args, "meta"))
 
 
 def _memory(node: Any) -> Any:
@@ -106,9 +99,10 @@ def _memory_of(tensor: Any) -> Any:
     return tensor.untyped_storage()._cdata
 
 
-def _tensors(value: Any) -> Iterator[Any]:
+def _leaves(value: Any, attribute: str) -> Iterator[Any]:
+    """What has the attribute, in lists of lists."""
     if isinstance(value, list | tuple):
         for one in value:
-            yield from _tensors(one)
-    elif hasattr(value, "untyped_storage"):
+            yield from _leaves(one, attribute)
+    elif hasattr(value, attribute):
         yield value

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import s_tir, tirx
 
 Rule: TypeAlias = tuple[Any, Callable[[Any], Any]]
 """Nodes of which types, or of which one, are replaced by what."""
@@ -22,6 +22,19 @@ _WALK: Final = tvm_ffi.get_global_func("ffi.StructuralWalk")
 _MUTATE: Final = tvm_ffi.get_global_func("ffi.StructuralMutate")
 _DEFAULT_MUTATE: Final = tvm_ffi.get_global_func("ffi.StructuralMutatorDefaultMutate")
 _POST_ORDER: Final = int(tvm_ffi.WalkOrder.POSTORDER)
+
+_BLOCK: Final = [
+    "iter_vars",
+    "reads",
+    "writes",
+    "name_hint",
+    "body",
+    "init",
+    "alloc_buffers",
+    "match_buffers",
+    "annotations",
+]
+"""What makes a block."""
 
 
 def structural_map(node: Any, *rules: Rule) -> Any:
@@ -50,6 +63,11 @@ def structural_map_outermost(node: Any, *rules: Rule) -> Any:
 def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
     """An expression or statement with ``values`` in the place of variables."""
     return structural_map(node, (tvm.ir.Var, lambda var: values.get(var, var)))
+
+
+def changed_block(block: Any, **changes: Any) -> Any:
+    """A block with other values of some of its fields, by their names."""
+    return s_tir.SBlock(**{name: getattr(block, name) for name in _BLOCK} | changes)
 
 
 def nodes_of(node: Any, *kinds: Any) -> list[Any]:

@@ -180,13 +180,7 @@ def unusable(call: Call) -> str:
 @lru_cache(4096)
 def part_of(call: Call) -> Part | None:
     """The view, pad or crop that a call is; None if it is none, or several."""
-    builder = relax.BlockBuilder()
-    variables = call.variables
-    with builder.function("main", variables):
-        with builder.dataflow():
-            output = builder.emit_output(call.build(*variables))
-        builder.emit_func_output(output)
-    parts = [part for signature in import_module(builder.finalize()).signatures.values() for part in signature.parts]
+    parts = [part for signature in import_module(call.module()).signatures.values() for part in signature.parts]
     return parts[0] if len(parts) == 1 else None
 
 

@@ -63,7 +63,7 @@ class Legalised:
     @staticmethod
     def of(call: Call) -> Legalised:
         """The call, legalised."""
-        return Legalised(legalize(_module_of(call)))
+        return Legalised(legalize(call.module()))
 
     @cached_property
     def _interpreter(self) -> RelaxInterpreter:
@@ -93,7 +93,7 @@ def build_call(call: Call) -> Built:
         raise InterpreterError("it has no TIR, and several operands")
     (variable,) = call.variables
     try:
-        mod = _module_of(call)
+        mod = call.module()
         with tvm.target.Target("llvm"):
             legal = legalize(relax.backend.DispatchSortScan()(mod)).script()
         calls = sum(legal.count(word) for word in _OUTSIDE)
@@ -106,13 +106,3 @@ def build_call(call: Call) -> Built:
     except REFUSALS as error:
         reason = (str(error).strip() or repr(error)).splitlines()[-1]
         raise InterpreterError(f"it has no TIR, and TVM does not build it: {reason}") from error
-
-
-def _module_of(call: Call) -> Any:
-    builder = relax.BlockBuilder()
-    variables = call.variables
-    with builder.function("main", variables):
-        with builder.dataflow():
-            output = builder.emit_output(call.build(*variables))
-        builder.emit_func_output(output)
-    return builder.finalize()

@@ -52,6 +52,16 @@ class Call:
         """Fresh variables to build it of."""
         return [relax.Var(f"p{i}", relax.TensorType(list(ty.shape), ty.dtype)) for i, ty in enumerate(self.operands)]
 
+    def module(self) -> Any:
+        """One whose main is the call, of fresh variables."""
+        builder = relax.BlockBuilder()
+        variables = self.variables
+        with builder.function("main", variables):
+            with builder.dataflow():
+                output = builder.emit_output(self.build(*variables))
+            builder.emit_func_output(output)
+        return builder.finalize()
+
     @cached_property
     def made(self) -> TensorType | tuple[TensorType, ...] | None:
         """The type of its result, or of all of them; None if type inference refuses it or does not know a shape."""

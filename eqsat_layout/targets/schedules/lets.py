@@ -1,4 +1,4 @@
-"""Expressions with names for what occurs twice in them."""
+"""Arithmetic on float32: numbers, polynomials, and names for what occurs twice."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ from typing import Any
 from tvm import tirx
 
 
+def f32(value: float) -> Any:
+    """A float32."""
+    return tirx.const(value, "float32")
+
+
+def i32(value: int) -> Any:
+    """An int32: bits of a float32, or a count."""
+    return tirx.const(value, "int32")
+
+
 def polynomial(coefficients: Sequence[float], x: Any) -> Any:
     """Highest power first."""
-    total: Any = tirx.const(coefficients[0], "float32")
+    total: Any = f32(coefficients[0])
     for coefficient in coefficients[1:]:
-        total = total * x + tirx.const(coefficient, "float32")
+        total = total * x + f32(coefficient)
     return total
 
 

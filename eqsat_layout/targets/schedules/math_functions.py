@@ -13,7 +13,7 @@ from typing import Any, Final
 import tvm
 from tvm import tirx
 
-from eqsat_layout.targets.schedules.lets import named, polynomial
+from eqsat_layout.targets.schedules.lets import f32, i32, named, polynomial
 from eqsat_layout.targets.schedules.sines import cosine, sine
 from eqsat_layout.tir.structural import structural_map
 
@@ -114,7 +114,7 @@ def _without_division(division: Any) -> Any:
     number = float(divisor.value)
     if not _TINIEST <= abs(number) <= 1 / _TINIEST:
         return division
-    return division.a * _f(1 / number)
+    return division.a * f32(1 / number)
 
 
 def small_exponent(call: Any) -> int | None:
@@ -140,9 +140,9 @@ def _whole_power(x: Any, exponent: int) -> Any:
         return half * x if count % 2 else half
 
     if exponent == 0:
-        return _f(1.0)
+        return f32(1.0)
     power = named(x, lambda x: product(x, abs(exponent)))
-    return power if exponent > 0 else _f(1.0) / power
+    return power if exponent > 0 else f32(1.0) / power
 
 
 def _exp(x: Any) -> Any:
@@ -150,7 +150,7 @@ def _exp(x: Any) -> Any:
     under a mask would give them to the product after it."""
 
     def scaled(value: Any, n: Any) -> Any:
-        return value * _f(2.0) * _power(n - _i(1))  # the largest results need 2^128
+        return value * f32(2.0) * _power(n - i32(1))  # the largest results need 2^128
 
     return _exp_of(x, _EXP_RANGE, scaled)
 
@@ -159,23 +159,23 @@ def _log(x: Any) -> Any:
     """2^n (1 + m), with denormal numbers multiplied first."""
 
     def of_parts(n: Any, m: Any) -> Any:
-        curved = named(m * m, lambda square: m * square * polynomial(_LOG, m) + n * _f(_LN2_LOW) - square * _f(0.5))
-        return curved + m + n * _f(_LN2_HIGH)
+        curved = named(m * m, lambda square: m * square * polynomial(_LOG, m) + n * f32(_LN2_LOW) - square * f32(0.5))
+        return curved + m + n * f32(_LN2_HIGH)
 
     def special(x: Any) -> Any:
-        is_denormal = x < _f(_TINIEST)
-        normal = tirx.Select(is_denormal, x * _f(2.0**_DENORMAL_BITS), x)
-        shift = tirx.Select(is_denormal, _f(-_DENORMAL_BITS), _f(0.0))
+        is_denormal = x < f32(_TINIEST)
+        normal = tirx.Select(is_denormal, x * f32(2.0**_DENORMAL_BITS), x)
+        shift = tirx.Select(is_denormal, f32(-_DENORMAL_BITS), f32(0.0))
 
         def of_bits(bits: Any) -> Any:
-            exponent = tirx.Cast("float32", bits >> _i(23)) + shift
-            mantissa = tirx.reinterpret("float32", (bits & _i(_MANTISSA)) + _i(_ROOT_HALF_BITS))
-            return named(exponent, lambda n: named(mantissa - _f(1.0), lambda m: of_parts(n, m)))
+            exponent = tirx.Cast("float32", bits >> i32(23)) + shift
+            mantissa = tirx.reinterpret("float32", (bits & i32(_MANTISSA)) + i32(_ROOT_HALF_BITS))
+            return named(exponent, lambda n: named(mantissa - f32(1.0), lambda m: of_parts(n, m)))
 
-        found = named(tirx.reinterpret("int32", normal) - _i(_ROOT_HALF_BITS), of_bits)
-        found = tirx.Select(x < _f(math.inf), found, x)  # infinity and NaN are their own
-        found = tirx.Select(x < _f(0.0), _f(math.nan), found)
-        return tirx.Select(tirx.EQ(x, _f(0.0)), _f(-math.inf), found)
+        found = named(tirx.reinterpret("int32", normal) - i32(_ROOT_HALF_BITS), of_bits)
+        found = tirx.Select(x < f32(math.inf), found, x)  # infinity and NaN are their own
+        found = tirx.Select(x < f32(0.0), f32(math.nan), found)
+        return tirx.Select(tirx.EQ(x, f32(0.0)), f32(-math.inf), found)
 
     return named(x, special)
 
@@ -184,13 +184,13 @@ def _exp_of(x: Any, bounds: tuple[float, float], scaled: Callable[[Any, Any], An
     """2^n exp(r) with x = n ln 2 + r; ``scaled`` multiplies by 2^n."""
 
     def of_bounded(x: Any) -> Any:
-        return named(x * _f(_LOG2_E) + _f(_SHIFT), lambda shifted: of_shifted(x, shifted))
+        return named(x * f32(_LOG2_E) + f32(_SHIFT), lambda shifted: of_shifted(x, shifted))
 
     def of_shifted(x: Any, shifted: Any) -> Any:
-        n = shifted - _f(_SHIFT)
-        r = x - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW)
-        bits = tirx.reinterpret("int32", shifted) - _i(_SHIFT_BITS)
-        value = named(r, lambda r: polynomial(_EXP, r) * (r * r) + r + _f(1.0))
+        n = shifted - f32(_SHIFT)
+        r = x - n * f32(_LN2_HIGH) - n * f32(_LN2_LOW)
+        bits = tirx.reinterpret("int32", shifted) - i32(_SHIFT_BITS)
+        value = named(r, lambda r: polynomial(_EXP, r) * (r * r) + r + f32(1.0))
         return named(bits, lambda n: scaled(value, n))
 
     return named(_bounded(x, *bounds), of_bounded)
@@ -198,13 +198,13 @@ def _exp_of(x: Any, bounds: tuple[float, float], scaled: Callable[[Any, Any], An
 
 def _power(n: Any) -> Any:
     """2^n for an integer from -126 to 127; 0 for -127, infinity for 128."""
-    return tirx.reinterpret("float32", (n + _i(127)) << _i(23))
+    return tirx.reinterpret("float32", (n + i32(127)) << i32(23))
 
 
 def _sigmoid(x: Any) -> Any:
     """Results below 5e-39 come out as 0."""
-    exp = _exp_of(_f(0.0) - x, _SIGMOID_RANGE, lambda value, n: value * _power(n))
-    return _f(1.0) / (_f(1.0) + exp)
+    exp = _exp_of(f32(0.0) - x, _SIGMOID_RANGE, lambda value, n: value * _power(n))
+    return f32(1.0) / (f32(1.0) + exp)
 
 
 def _erf(x: Any) -> Any:
@@ -219,13 +219,13 @@ def _atan(x: Any) -> Any:
     """atan(a) = pi/4 + atan((a - 1) / (a + 1)) = pi/2 - atan(1 / a)."""
 
     def of_size(a: Any) -> Any:
-        is_far, is_near = a > _f(1 / _TAN_8TH), a <= _f(_TAN_8TH)
-        part = tirx.Select(is_far, _f(-1.0) / a, tirx.Select(is_near, a, (a - _f(1.0)) / (a + _f(1.0))))
-        start = tirx.Select(is_far, _f(math.pi / 2), tirx.Select(is_near, _f(0.0), _f(math.pi / 4)))
+        is_far, is_near = a > f32(1 / _TAN_8TH), a <= f32(_TAN_8TH)
+        part = tirx.Select(is_far, f32(-1.0) / a, tirx.Select(is_near, a, (a - f32(1.0)) / (a + f32(1.0))))
+        start = tirx.Select(is_far, f32(math.pi / 2), tirx.Select(is_near, f32(0.0), f32(math.pi / 4)))
         found = named(part, lambda r: named(r * r, lambda z: start + (polynomial(_ATAN, z) * z * r + r)))
-        return tirx.Select(x < _f(0.0), _f(0.0) - found, found)
+        return tirx.Select(x < f32(0.0), f32(0.0) - found, found)
 
-    return named(x, lambda x: named(tirx.Select(x < _f(0.0), _f(0.0) - x, x), of_size))
+    return named(x, lambda x: named(tirx.Select(x < f32(0.0), f32(0.0) - x, x), of_size))
 
 
 def _rational(x: Any, above: Sequence[float], below: Sequence[float]) -> Any:
@@ -236,20 +236,12 @@ def _bounded(x: Any, low: float, high: float) -> Any:
     """Unlike ``min`` and ``max``, this lets NaN pass."""
 
     def from_above(x: Any) -> Any:
-        return named(tirx.Select(_f(high) < x, _f(high), x), from_below)
+        return named(tirx.Select(f32(high) < x, f32(high), x), from_below)
 
     def from_below(x: Any) -> Any:
-        return tirx.Select(_f(low) > x, _f(low), x)
+        return tirx.Select(f32(low) > x, f32(low), x)
 
     return named(x, from_above)
-
-
-def _f(value: float) -> Any:
-    return tirx.const(value, "float32")
-
-
-def _i(value: int) -> Any:
-    return tirx.const(value, "int32")
 
 
 _EXPANSIONS: Final = {

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tvm import tirx
 
-from eqsat_layout.targets.schedules.lets import named, polynomial
+from eqsat_layout.targets.schedules.lets import f32, i32, named, polynomial
 
 _QUARTERS: Final = (1.570796325802803, 9.920935739593517e-10, 5.721188726109832e-18)
 """pi / 2 in parts of 27 bits, so that products with 26 bits are exact."""
@@ -43,16 +43,16 @@ def sine(x: Any) -> Any:
     """Odd: -0.0 is its own sine."""
 
     def of_quarter(bits: Any, n: Any, r: Any) -> Any:
-        negative = ((n & _i(2)) << _i(30)) ^ (bits - (bits & _i(_MAGNITUDE)))
-        return _with_sign(tirx.Select(tirx.EQ(n & _i(1), _i(0)), _sine_near(r), _cosine_near(r)), negative)
+        negative = ((n & i32(2)) << i32(30)) ^ (bits - (bits & i32(_MAGNITUDE)))
+        return _with_sign(tirx.Select(tirx.EQ(n & i32(1), i32(0)), _sine_near(r), _cosine_near(r)), negative)
 
     return _of_angle(x, of_quarter)
 
 
 def cosine(x: Any) -> Any:
     def of_quarter(bits: Any, n: Any, r: Any) -> Any:
-        negative = ((n + _i(1)) & _i(2)) << _i(30)
-        return _with_sign(tirx.Select(tirx.EQ(n & _i(1), _i(0)), _cosine_near(r), _sine_near(r)), negative)
+        negative = ((n + i32(1)) & i32(2)) << i32(30)
+        return _with_sign(tirx.Select(tirx.EQ(n & i32(1), i32(0)), _cosine_near(r), _sine_near(r)), negative)
 
     return _of_angle(x, of_quarter)
 
@@ -65,12 +65,12 @@ def _of_angle(x: Any, of_quarter: Callable[[Any, Any, Any], Any]) -> Any:
     """``of_quarter`` of the bits of x, the quarter and the rest of its size. NaN for what is not finite."""
 
     def of_bits(bits: Any) -> Any:
-        size = bits & _i(_MAGNITUDE)
+        size = bits & i32(_MAGNITUDE)
         found = named(size, lambda size: of_size(bits, size))
-        return tirx.Select(size < _i(_INFINITY_BITS), found, _f(math.nan))
+        return tirx.Select(size < i32(_INFINITY_BITS), found, f32(math.nan))
 
     def of_size(bits: Any, size: Any) -> Any:
-        is_far = size >= _i(_FAR_BITS)
+        is_far = size >= i32(_FAR_BITS)
         near = tirx.Cast("float64", tirx.reinterpret("float32", size))
 
         def of_near(near: Any, shifted: Any) -> Any:
@@ -99,21 +99,21 @@ def _of_angle(x: Any, of_quarter: Callable[[Any, Any, Any], Any]) -> Any:
 def _far_fraction(size: Any) -> Any:
     """The part of a turn that a far angle leaves, of 24 bits times 2^k: of 1 / (2 pi) only 84 bits behind the k-th
     count, for those before it make whole turns."""
-    mantissa = tirx.Cast("int64", (size & _i(_MANTISSA)) | _i(_MANTISSA + 1))
-    scale = (size >> _i(23)) - _i(_SCALE_OF_BITS)
-    scale = tirx.Select(scale < _i(0), _i(0), scale)
+    mantissa = tirx.Cast("int64", (size & i32(_MANTISSA)) | i32(_MANTISSA + 1))
+    scale = (size >> i32(23)) - i32(_SCALE_OF_BITS)
+    scale = tirx.Select(scale < i32(0), i32(0), scale)
 
     def of_scale(scale: Any) -> Any:
         left = scale
         for border in (1, 2, 3):
-            left = left - tirx.Select(scale >= _i(border * _WORD), _i(_WORD), _i(0))
-        return named(tirx.Cast("int64", _i(_WORD) - left), lambda shift: of_shift(scale, shift))
+            left = left - tirx.Select(scale >= i32(border * _WORD), i32(_WORD), i32(0))
+        return named(tirx.Cast("int64", i32(_WORD) - left), lambda shift: of_shift(scale, shift))
 
     def of_shift(scale: Any, shift: Any) -> Any:
         def word(place: int) -> Any:
             chosen = _l(_TURN[place])
             for border in (1, 2, 3):
-                chosen = tirx.Select(scale >= _i(border * _WORD), _l(_TURN[place + border]), chosen)
+                chosen = tirx.Select(scale >= i32(border * _WORD), _l(_TURN[place + border]), chosen)
             return (chosen >> shift) & _l((1 << _WORD) - 1)
 
         first = (mantissa * word(0) & _l((1 << _WORD) - 1)) << _l(_UNIT - _WORD)
@@ -128,19 +128,11 @@ def _sine_near(r: Any) -> Any:
 
 
 def _cosine_near(r: Any) -> Any:
-    return named(r * r, lambda z: polynomial(_COSINE, z) * (z * z) - z * _f(0.5) + _f(1.0))
-
-
-def _f(value: float) -> Any:
-    return tirx.const(value, "float32")
+    return named(r * r, lambda z: polynomial(_COSINE, z) * (z * z) - z * f32(0.5) + f32(1.0))
 
 
 def _d(value: float) -> Any:
     return tirx.const(value, "float64")
-
-
-def _i(value: int) -> Any:
-    return tirx.const(value, "int32")
 
 
 def _l(value: int) -> Any:
