@@ -195,8 +195,7 @@ class _Saturation:
     def _experience(self, tables: Tables) -> Experience:
         """What became of the user's rules."""
         types: dict[Any, str] = {tensor: name for tensor, name in tables.rows("typed")}
-        wanted = [row for relation in ("becomes", "may-become") for row in tables.rows(relation)]
-        pairs = {(types.get(y), types.get(t)) for y, t in wanted}
+        pairs = {(types.get(y), types.get(t)) for y, t in tables.rows("may-become")}
         misfits = tuple(sorted((y, t) for y, t in pairs if y is not None and t is not None and y != t))
         is_whole = self._budget.is_guarded and not self._stops
         unmet = unmatched(self._commands, self._engine.matches, self._engine.holds) if is_whole else {}
