@@ -13,6 +13,7 @@ from typing import Any, Final
 import tvm
 from tvm import tirx
 
+from eqsat_layout.targets.schedules.hyperbolic import without_logarithms
 from eqsat_layout.targets.schedules.lets import f32, i32, named, polynomial
 from eqsat_layout.targets.schedules.sines import cosine, sine
 from eqsat_layout.tir.structural import structural_map
@@ -103,7 +104,8 @@ def expand_functions(func: Any) -> Any:
         expansion = _EXPANSIONS.get(_name_of(call))
         return call if expansion is None else expansion(call.args[0])
 
-    return func.with_body(structural_map(func.body, (tvm.ir.Call, on_call), (tirx.Div, _without_division)))
+    body = without_logarithms(func.body)
+    return func.with_body(structural_map(body, (tvm.ir.Call, on_call), (tirx.Div, _without_division)))
 
 
 def _without_division(division: Any) -> Any:
