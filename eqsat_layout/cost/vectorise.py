@@ -22,6 +22,8 @@ _FAR = 0.85
 """Share left where the vectors of a reduction lie far apart: each step opens another cache line and page."""
 _NEAR = 64
 """Elements up to which the next step's vector counts as near."""
+_HALVES = 0.5
+"""Share of peak where a load has blocks of half a vector."""
 _STRIDED = 0.25
 """Share of peak where lanes are two elements apart: two loads and a shuffle."""
 _GATHERED = 0.03
@@ -58,7 +60,9 @@ class Heaviest:
             if moved == 0:
                 continue
             if moved is None or address_step(block, read, fmt, variable, stride, count - 1) != moved * (count - 1):
-                share = min(share, _GATHERED)
+                half = count // 2
+                in_halves = moved == 1 and address_step(block, read, fmt, variable, stride, half - 1) == half - 1 > 0
+                share = min(share, _HALVES if in_halves else _GATHERED)
             elif moved == 1:
                 share *= _UNALIGNED if block.is_contraction and slides(read, variable) else 1.0
             else:
@@ -75,6 +79,13 @@ class Heaviest:
         """Numbers of the operands of which every step reads vectors elsewhere, and each element only once."""
         once = {read.buffer for read, fmt in self._far if self.block.iterations <= fmt.elements(SYMBOL_SIZE)}
         return frozenset(i for i, buffer in enumerate(self.operands) if buffer in once)
+
+    def row_operands(self, lanes: int) -> frozenset[int]:
+        """Numbers of the weights that vectors along the reduction run through, a row for each element of the result."""
+        if not self._is_dot(lanes):
+            return frozenset()
+        once = {read.buffer for read, fmt in self.reads if self.block.iterations <= fmt.elements(SYMBOL_SIZE)}
+        return frozenset(i for i in self.weights if self.operands[i] in once)
 
     @property
     def stalling_operands(self) -> frozenset[int]:

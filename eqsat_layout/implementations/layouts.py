@@ -113,13 +113,21 @@ class _Heart:
             return
         widest = max((b for b in blocking.sizes if extent % b == 0), default=0)
         if all(e == 1 for e in shape[axis + 1 :]):  # the last that counts: a 1x1 image is a vector of channels
-            yield "weights packed", Format.row_major(shape), widest
+            yield "weights packed", Format.row_major(shape), widest or self._half_block(extent, blocking)
             return
         yield "channels last", _axis_last(shape, axis), widest
         for block in blocking.sizes:
             if extent % block and not blocking.pads(extent, block):
                 continue
             yield f"blocks of {block}", _blocked(shape, axis, block), block
+
+    def _half_block(self, extent: int, blocking: Blocking) -> int:
+        """Of one row of a result, whose weights take longer to arrive than vectors that are half empty; else 0."""
+        half = min(blocking.sizes, default=0) // 2
+        return half if self._is_one_row() and half > 1 and extent % half == 0 else 0
+
+    def _is_one_row(self) -> bool:
+        return all(e == 1 for axis, e in enumerate(self.shape) if axis != self.axis)
 
     def candidate(self, name: str, fmt: Format, block: int, flow: Flow | None) -> Candidate | None:
         """The op with its result in ``fmt`` and its weights packed in ``block``."""
@@ -133,7 +141,7 @@ class _Heart:
 
     def dots(self) -> Candidate | None:
         """One row of the result as dot products: the weights of each are one piece of memory, read only once."""
-        if self.partner is None or any(e != 1 for axis, e in enumerate(self.shape) if axis != self.axis):
+        if self.partner is None or not self._is_one_row():
             return None
         operands: list[Format | None] = [None] * self._operands
         for i, read in self._weights():

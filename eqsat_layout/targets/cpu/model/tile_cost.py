@@ -21,6 +21,10 @@ _SPARE = 1  # registers for the operand that is not held
 _FRESH = 1.0  # cycles that a vector from beyond L2 takes where every tile needs others
 _ELSEWHERE = 1.0  # cycles of reading on in another place, where every accumulator has a vector of its own
 _STREAMED = 0.1  # of the cycles that loads from L2 take is not hidden
+_FREE = 5  # registers beside accumulators, below which LLVM may put one of these on the stack in every step
+_CROWDED = 1.1  # times as many cycles, where elements are broadcast to several vectors: half as large tiles are as good
+_STREAMS = 12  # pieces of memory that the hardware prefetches at once
+_UNFORESEEN = 4.0  # cycles of a vector that it does not prefetch, since there are more
 _SUPPLY = 0.72  # of the bandwidth of the last-level cache, for weights that come from there and from memory in turns
 Numbers: TypeAlias = NDArray[np.int64]
 
@@ -86,6 +90,11 @@ class OperandLoad:
         """For how many elements of a tile each is read."""
         return math.prod(size for axis, size in enumerate(tile.sizes) if not self.moves(axis))
 
+    def streams(self, tile: Tile | Tiles) -> Any:
+        """Pieces of memory that a tile walks through side by side."""
+        vectors = tile.sizes[tile.vector]
+        return self.moved(tile) // np.where(tile.lanes * vectors <= self.run, vectors, 1)
+
 
 @dataclass(frozen=True)
 class TileProblem:
@@ -93,7 +102,8 @@ class TileProblem:
 
     ``width``: elements of a vector register; ``spare``: registers besides accumulators and the operand that is held;
     ``periods``: of blocks of the axis in vectors, which no vector may cross. ``is_depthwise``: of a window, where every
-    element of the result is made of others.
+    element of the result is made of others. ``has_panels``: vectors run along the result, so what a tile reads of an
+    operand lies in long pieces; else in the rows of a reduction.
     """
 
     loads: tuple[OperandLoad, ...]
@@ -103,6 +113,7 @@ class TileProblem:
     periods: tuple[int, ...]
     has_window: bool
     is_depthwise: bool
+    has_panels: bool
 
 
 def problem_of(stage: Stage, axes: Sequence[StageAxis], machine: CpuMachine) -> TileProblem:
@@ -122,7 +133,8 @@ def problem_of(stage: Stage, axes: Sequence[StageAxis], machine: CpuMachine) -> 
     blocks = tuple(period for period in periods if period)
     is_own = any(all(a.extent == 1 or load.moves(i) for i, a in enumerate(axes)) for load in loads)
     is_depthwise = stage.has_window and is_own
-    return TileProblem(tuple(loads), stage.steps, width, _spare(stage, machine), blocks, stage.has_window, is_depthwise)
+    kind = stage.has_window, is_depthwise, not last.reduce
+    return TileProblem(tuple(loads), stage.steps, width, _spare(stage, machine), blocks, *kind)
 
 
 def _is_streamed(stage: Stage, access: StageAccess, machine: CpuMachine) -> bool:
@@ -154,7 +166,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
     accumulators = vectors * count
     held = np.full(lanes.shape, machine.registers)
     arriving = _SUPPLY * machine.last_level_bandwidth / machine.clock  # bytes a cycle
-    issued, streamed, fresh, supply, elsewhere = (np.zeros(lanes.shape) for _ in range(5))
+    issued, streamed, fresh, supply, elsewhere, unforeseen = (np.zeros(lanes.shape) for _ in range(6))
     for load in problem.loads:
         moved = load.moved(tiles)
         stride = load.strides[tiles.vector] or 0
@@ -164,7 +176,10 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
         panel = touched * load.steps
         streamed += np.where(panel > machine.l1_working_set // 2, touched / machine.l2_bytes_per_cycle, 0)
         if load.readings:  # to L2 for all tiles that share a panel, from there for each
-            supply += touched * load.shared(tiles) / load.readings / arriving + touched / machine.l2_bytes_per_cycle
+            first = load.shared(tiles) / load.readings
+            supply += touched * first / arriving + touched / machine.l2_bytes_per_cycle
+            if problem.has_panels:
+                unforeseen += np.where(load.streams(tiles) > _STREAMS, _UNFORESEEN * moved * first, 0)
         if not stride and load.total > machine.l2_working_set:  # new rows
             fresh += touched / machine.vector_bytes
         elif stride and problem.has_window:  # a new panel, with many rows not cut in pieces
@@ -176,10 +191,11 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
     cycles = np.maximum((accumulators + issued) / machine.instructions_per_cycle, machine.fma_latency)
     for limit in limits:
         cycles = np.maximum(cycles, limit)
-    cycles += _FRESH * fresh + _STREAMED * streamed + _ELSEWHERE * elsewhere + 0.02 * issued
+    cycles += unforeseen + _FRESH * fresh + _STREAMED * streamed + _ELSEWHERE * elsewhere + 0.02 * issued
     small = sum((size > 1).astype(int) for axis, size in enumerate(tiles.sizes) if axis != tiles.vector)
     rows = math.prod(tiles.sizes[: max(0, tiles.vector - 1)])  # of the result, far from each other
-    cycles = (cycles + 0.05 * small + 0.04 * rows) / (lanes * count)
+    is_crowded = machine.broadcast_operand & (held > 1) & (machine.registers - accumulators < _FREE)
+    cycles = (cycles + 0.05 * small + 0.04 * rows) * np.where(is_crowded, _CROWDED, 1) / (lanes * count)
     is_fit = accumulators + held + problem.spare <= machine.registers
     found: list[float] = np.where(is_fit, cycles, math.inf).tolist()
     return found
