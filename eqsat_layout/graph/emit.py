@@ -304,5 +304,7 @@ class _Rewriter:
         calls = write_relax(rewrite, ty.dtype, self._symbols) if may_be_relax else []
         if len(calls) == 1 and not (ty.dtype == "bool" and calls[0].op.name == "relax.layout_transform"):
             return calls[0]  # TVM can't legalise a layout_transform of bool
-        global_var = self._funcs.added(write_primfunc(rewrite, ty.dtype), "layout_rewrite")
-        return self._builder.normalize(relax.call_tir(global_var, relax.Tuple([source]), result))
+        func, loose = with_loose_symbols(write_primfunc(rewrite, ty.dtype), 1)
+        global_var = self._funcs.added(func, "layout_rewrite")
+        operands = relax.Tuple([source, *(self._symbols[str(var.name)] for var in loose)])
+        return self._builder.normalize(relax.call_tir(global_var, operands, result))

@@ -93,7 +93,7 @@ def _iteration_slots(block: Block, access: Access, shape: Sequence[Extent], inde
     empty = [s for s, row in zip(slots, index_map.dims, strict=True) if not row]
     units = [access.indices[axis] for axis, extent in enumerate(shape) if extent == 1]
     for slot, index in zip(reversed(empty), reversed(units), strict=False):
-        slot.unit = _unit_iter(index)
+        slot.unit, slot.emptied = _unit_iter(index), True
     return slots
 
 
@@ -312,10 +312,8 @@ class _ToLayOut:
         """A unit dimension that runs along a variable of extent 1 stays on that variable's axis."""
         own = {_unit_iter(index): dim for dim, index in reversed(list(enumerate(self.access.indices)))}
         for slot in self.slots:
-            if slot.unit is not None:
-                slot.emptied = True
-                if slot.unit in own:
-                    self._filled(slot, own[slot.unit])
+            if slot.unit is not None and slot.unit in own:
+                self._filled(slot, own[slot.unit])
 
     def _fill(self, pending: list[int]) -> list[int]:
         """Puts dimensions on emptied axes, in order, and returns those that are left.

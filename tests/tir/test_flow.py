@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from strategies import index_maps
 from tir.helpers import fmt, legal, named, understood
 from tvm import relax
+from tvm.script import tirx as T
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Format, IndexMap
@@ -89,6 +90,20 @@ def test_the_sums_of_the_proposal() -> None:
     assert maps(best(total, split).operands) == ["(i, j, k, l) -> (i, j//4, k, l, j%4)"]
     swapped = Format.make(IndexMap.permutation(result, (0, 2, 1)))
     assert maps(best(total, swapped).operands) == ["(i, j, k, l) -> (i, k, l, j)"]
+
+
+def test_a_unit_axis_that_is_read_at_its_only_element_leaves_no_axis_behind() -> None:
+    """It did, one more at every such op, so that all layouts of a tensor came with one, two, three... unit axes."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def row(x: T.Buffer((1, 8, 4), "float32"), y: T.Buffer((8, 4), "float32")) -> None:
+        for i, j in T.grid(8, 4):
+            with T.sblock("y"):
+                a, b = T.axis.remap("SS", [i, j])
+                y[a, b] = x[0, a, b] * T.float32(2)
+
+    (flow,) = forward(understood(row), 0, Format.row_major((1, 8, 4)))
+    assert flow.results == (Format.row_major((8, 4)),)
 
 
 def test_reductions_drop_the_axes_of_what_they_reduce() -> None:

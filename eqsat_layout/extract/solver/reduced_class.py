@@ -8,6 +8,7 @@ is worked out once.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
@@ -118,35 +119,56 @@ class ReducedClass:
         return total, used
 
     def _enumerate(self, demand: int) -> Transitions:
-        """Sets of made stores in which each is the cheapest supplier of something, times the nodes of each."""
+        """Sets of made stores in which each saves more than it costs, times the nodes of each."""
         found: list[Option] = []
         budget = COMBINATIONS
-        makeable = self.makeable
         any_only = demand == 1 << self.size
-        most = 1 if any_only else (demand & ~(1 << self.size)).bit_count()
-        for count in range(1, min(most, len(makeable)) + 1):
-            for made in combinations(makeable, count):
-                budget -= 1
-                conversions, used = self.covered(made, demand)
-                if conversions == math.inf or (used.bit_count() < count and not any_only):
+        needed = [] if any_only else list(_bits(demand & ~(1 << self.size)))
+        makeable = self._not_beaten(needed)
+        sets: list[tuple[int, ...]] = [()]
+        for _ in range(max(1, len(needed))):
+            sets = [(*made, m) for made in sets for m in makeable if not made or m > made[-1]]
+            budget -= len(sets)
+            if budget < 0 and found:
+                return Transitions(_undominated(found), False)
+            paying = {made: self._paying(made, needed) for made in sets}
+            sets = [made for made, ways in paying.items() if all(ways)]
+            for made in sets:
+                conversions = self.covered(made, demand)[0]
+                if conversions == math.inf:
                     continue
-                budget -= math.prod(len(self.ways[m]) for m in made)
+                budget -= math.prod(map(len, paying[made]))
                 if budget < 0 and found:
                     return Transitions(_undominated(found), False)
-                found.extend(self._ways_to_make(made, conversions))
+                found.extend(_ways_to_make(made, paying[made], conversions))
         return Transitions(_undominated(found), True)
 
-    def _ways_to_make(self, made: tuple[int, ...], conversions: float) -> tuple[Option, ...]:
-        partial: tuple[Option, ...] = ((conversions, 0, ()),)
-        for m in made:
-            partial = _undominated(
-                [
-                    (cost + way.cost, bits | way.bits, (*choice, (m, way.index)))
-                    for cost, bits, choice in partial
-                    for way in self.ways[m]
-                ]
-            )
-        return partial
+    def _not_beaten(self, needed: Sequence[int]) -> list[int]:
+        """The makeable stores but for those in whose place another one does: made as cheaply, no dearer to convert."""
+        kept: list[int] = []
+        for m in sorted(self.makeable, key=lambda m: ([self.convert[m][s] for s in needed], m)):
+            if not any(self._does_instead(other, m, needed) for other in kept):
+                kept.append(m)
+        return sorted(kept)
+
+    def _does_instead(self, other: int, m: int, needed: Sequence[int]) -> bool:
+        if any(self.convert[other][s] > self.convert[m][s] for s in needed):
+            return False
+        return all(any(a.cost <= b.cost and a.bits & ~b.bits == 0 for a in self.ways[other]) for b in self.ways[m])
+
+    def _paying(self, made: tuple[int, ...], needed: Sequence[int]) -> list[list[Way]]:
+        """For each store the nodes that cost less than it saves in conversions: the others would do as well without.
+
+        What a store saves only falls with more stores beside it: where it has no such node, it has none in larger sets.
+        """
+        total = sum(min(self.convert[m][s] for m in made) for s in needed)
+        if len(made) == 1 or total == math.inf:
+            return [list(self.ways[m]) for m in made]
+        found: list[list[Way]] = []
+        for left_out in made:
+            others = sum(min(self.convert[m][s] for m in made if m != left_out) for s in needed)
+            found.append([way for way in self.ways[left_out] if way.cost < others - total])
+        return found
 
     def _repair(self, missing: int, saved: int, lacks: int) -> float:
         makeable = self.makeable
@@ -190,6 +212,20 @@ class ReducedClass:
             if leaf < best:
                 best = min(best, leaf + self.covered((m,), missing)[0])
         return best
+
+
+def _ways_to_make(made: tuple[int, ...], ways: Sequence[Sequence[Way]], conversions: float) -> tuple[Option, ...]:
+    """One of the ways for each made store."""
+    partial: tuple[Option, ...] = ((conversions, 0, ()),)
+    for m, of_store in zip(made, ways, strict=True):
+        partial = _undominated(
+            [
+                (cost + way.cost, bits | way.bits, (*choice, (m, way.index)))
+                for cost, bits, choice in partial
+                for way in of_store
+            ]
+        )
+    return partial
 
 
 def _undominated(found: list[Option]) -> tuple[Option, ...]:

@@ -54,11 +54,12 @@ class ImageRoofline:
         return launch + named * _NAMED + self._seconds(moved, self._arithmetic(op, operands, results))
 
     def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
-        """A kernel of its own where an image is read or written; a kernel beside it permutes buffers by the way."""
+        """A kernel of its own, or a kernel beside it that stores or loads in another order, whatever the memories."""
         size = dtype_bytes(tensor.dtype)
-        if fused and source.scope == GLOBAL and target.scope == GLOBAL:
+        if fused:
             before, after = source.elements() * size, target.elements() * size
-            return max(0.0, max(before, after) / _PERMUTING - before) / self.profile.memory
+            permuting = 1.0 if source.index_map.flat_digits == target.index_map.flat_digits else _PERMUTING
+            return max(0.0, max(before, after) / permuting - before) / self.profile.memory
         copied = self._seconds(traffic_of_copy(source, target, size, self.profile))
         return self.profile.launch + copied / _PERMUTING
 

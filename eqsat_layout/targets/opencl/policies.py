@@ -77,7 +77,9 @@ class LeastTraffic:
         return 0.0 if op.parts else _seconds(traffic_of(op, operands, results, self.target.profile, fused))
 
     def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
-        """Read and written."""
+        """Read and written, but for what a kernel beside it loads or stores in any case."""
+        if fused:
+            return abs(source.elements() - target.elements()) * dtype_bytes(tensor.dtype) / 1e9
         return _seconds(traffic_of_copy(source, target, dtype_bytes(tensor.dtype), self.target.profile))
 
     def constant(self, tensor: TensorType, fmt: Format) -> float:

@@ -173,6 +173,18 @@ def test_a_state_may_only_stand_in_for_another_at_the_worst_supplier() -> None:
         assert solve(problem).cost == pytest.approx(min(1.0 + to_zero, 1.1 + to_one) + 5.0)
 
 
+def test_stores_that_save_less_than_they_cost_are_not_combined() -> None:
+    """Of 24 stores any five could be made; the sets are so many that once only some were looked at."""
+    stores = range(24)
+    nodes = tuple((ENode(10.0 + s % 3),) for s in stores)
+    convert = tuple(tuple(0.0 if s == t else 1.0 for t in stores) for s in stores)
+    wanted = (0, 5, 9, 14, 20)
+    problem = Problem((AliasClass(nodes, convert),), tuple((0, s) for s in wanted))
+    found = reduce(problem).of_class[0].transitions(sum(1 << s for s in wanted))
+    assert found.exact
+    assert found.options[0][0] == solve(problem).cost == 14.0
+
+
 def test_goals_that_are_free_cost_nothing() -> None:
     """Regression: the integer program of a problem without any choice is empty."""
     problem = Problem((AliasClass(((ENode(0.0),), ()), ((0.0, 0.0), (1.0, 0.0))),), ((0, 1),))

@@ -29,7 +29,7 @@ from targets.device_cases import (
     sorts,
 )
 from targets.opencl.running import ADRENO, check, compiled, context, images, launches, results
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 from tvm.script import tirx as T
 
@@ -162,6 +162,25 @@ def test_an_opaque_kernel_reads_and_writes_buffers() -> None:
 @pytest.mark.parametrize("axis", ["n", "h"])
 def test_sizes_that_are_known_at_run_time_only(axis: str) -> None:
     check(of_symbolic_size(axis), sizes=(1, 5))
+
+
+def test_rows_of_unknown_number_are_added_to_what_follows_a_product() -> None:
+    """TVM asked the number for its sign in the midst of a statement; the device's compiler refused that."""
+
+    def body(builder: Any, x: Any) -> Any:
+        return builder.emit(op.add(builder.emit(op.matmul(x, constant(1, 32, 32))), x))
+
+    check(program(body, (1, tirx.Var("s", "int64"), 32)), sizes=(1, 9))
+
+
+def test_a_copy_of_half_an_unknown_extent_is_given_the_symbol() -> None:
+    """Of ``h // 2`` rows only: no buffer of its kernel says what ``h`` is."""
+
+    def body(builder: Any, x: Any) -> Any:
+        pooled = builder.emit(nn.max_pool2d(conv(builder, x, channels=8), [2, 2], strides=[2, 2]))
+        return builder.emit(op.mean(pooled, axis=[2, 3]))
+
+    check(program(body, (1, 12, tirx.Var("h", "int64"), 10)), sizes=(7,), cost_model=image_costs())
 
 
 def test_constants_of_one_shape_are_told_apart() -> None:

@@ -82,11 +82,16 @@ def pooled_branches(b: Any, x: Any, w1: Any, w2: Any, w3: Any, w4: Any, bias: An
     return b.emit(op.add(b.emit(op.add(left, middle)), right))
 
 
-def means_and_convs(b: Any, x: Any, w1: Any, w2: Any) -> Any:
-    mean = b.emit(op.mean(x, axis=1, keepdims=True))
-    first, second = (b.emit(nn.conv2d(x, w, padding=[1, 1, 1, 1])) for w in (w1, w2))
-    both = b.emit(op.add(first, second))
-    return b.emit(op.add(b.emit(op.multiply(b.emit(op.add(mean, first)), second)), both))
+def means_and_convs(product_first: bool) -> Callable[..., Any]:
+    def body(b: Any, x: Any, w1: Any, w2: Any) -> Any:
+        mean = b.emit(op.mean(x, axis=1, keepdims=True))
+        first = b.emit(nn.conv2d(x, w1, padding=[1, 1, 1, 1]))
+        second = b.emit(nn.conv2d(first, w2, padding=[1, 1, 1, 1]))
+        both = b.emit(op.add(first, second))
+        product = b.emit(op.multiply(b.emit(op.add(mean, first)), second))
+        return b.emit(op.add(product, both) if product_first else op.add(both, product))
+
+    return body
 
 
 CASES: Final[dict[str, Case]] = {
@@ -95,6 +100,7 @@ CASES: Final[dict[str, Case]] = {
         lambda b, x, w: b.emit(nn.conv2d(x, w, data_layout="NHWC", kernel_layout="OHWI")),
         [(2, 28, 28, 16), (4, 3, 3, 16)],
     ),
+    "conv_of_few_channels": (lambda b, x, w: b.emit(nn.conv2d(x, w)), [X, W]),
     "relu": (relu_of_conv, [X, W]),
     "relu_conv_relu": (relu_conv_relu, [X, W]),
     "relu_tanh": (lambda b, x, w: b.emit(op.tanh(relu_of_conv(b, x, w))), [X, W]),
@@ -130,7 +136,8 @@ CASES: Final[dict[str, Case]] = {
         pooled_branches,
         [WIDE, (32, 32, 1, 1), (32, 32, 2, 2), (32, 32, 1, 1), (32, 32, 2, 2), (1, 32, 1, 1)],
     ),
-    "means_and_convs": (means_and_convs, [(1, 4, 40, 40), (4, 4, 3, 3), (4, 4, 3, 3)]),
+    "means_and_convs": (means_and_convs(False), [(1, 4, 40, 40), (4, 4, 3, 3), (4, 4, 3, 3)]),
+    "product_first": (means_and_convs(True), [(1, 4, 40, 40), (4, 4, 3, 3), (4, 4, 3, 3)]),
 }
 
 

@@ -221,8 +221,8 @@ class Kernel:
         for outer, count in zip(reversed(self._outer), reversed(self._counts), strict=True):
             if isinstance(outer, tvm.ir.Var):
                 is_first = outer.same_as(self._outer[0])
-                values[outer] = self._analyzer.simplify(flat if is_first else tirx.floormod(flat, count))
-            flat = tirx.floordiv(flat, count)
+                values[outer] = self._analyzer.simplify(flat if is_first else _remainder(flat, count))
+            flat = _quotient(flat, count)
         bound = [tirx.Bind(var, value) for var, value in values.items()]
         return sequence([*bound, body])
 
@@ -248,6 +248,16 @@ class Kernel:
 
     def _int(self, value: int, axis: Axis | None = None) -> Any:
         return tirx.IntImm(self._dtype if axis is None else axis.var.ty.dtype, value)
+
+
+def _quotient(number: Any, count: Any) -> Any:
+    """Neither is negative. TVM asks a symbol for its sign, in the midst of the statement that it writes."""
+    return tirx.floordiv(number, count) if isinstance(count, tirx.IntImm) else tirx.truncdiv(number, count)
+
+
+def _remainder(number: Any, count: Any) -> Any:
+    """See :func:`_quotient`."""
+    return tirx.floormod(number, count) if isinstance(count, tirx.IntImm) else tirx.truncmod(number, count)
 
 
 def sequence(statements: Sequence[Any]) -> Any:
