@@ -31,6 +31,7 @@ from tvm import relax
 from tvm.relax import op
 from tvm.script import tirx as T
 
+from eqsat_layout.errors import TargetError
 from eqsat_layout.soundness.cuda.driver import simulated
 from eqsat_layout.validation.inputs import flat
 
@@ -117,8 +118,6 @@ def test_dtypes() -> None:
 
 
 def test_an_unknown_architecture_is_refused() -> None:
-    from eqsat_layout.errors import TargetError
-
     with pytest.raises(TargetError, match="'sm_61' is not known; there are sm_80"):
         compiled(program(chain, SIZE), {"kind": "cuda", "arch": "sm_61"})
     with pytest.raises(TargetError, match="'h100' is of architecture sm_90, not sm_80"):
@@ -168,6 +167,25 @@ def test_bytes_on_tensor_cores(approx: bool) -> None:
     """They are exact, so they may be always."""
     made = check(program(quantised, (1, 16, 9, 8), dtype="int8"), approx=approx)
     assert sum(".s32.s8.s8.s32" in source for source in made.sources.values()) == 1
+
+
+def test_bytes_without_a_sign_on_tensor_cores() -> None:
+    """A machine has one figure for bytes."""
+
+    def body(builder: Any, a: Any, b: Any) -> Any:
+        return builder.emit(op.matmul(a, b, out_dtype="int32"))
+
+    made = check(program(body, (37, 65), (65, 29), dtype="uint8"))
+    assert sum(".s32.u8.u8.s32" in source for source in made.sources.values()) == 1
+
+
+def test_what_tvm_has_no_kernel_for_is_named_with_its_reason() -> None:
+    with pytest.raises(TargetError, match=r"relax\.nn\.layer_norm, which no kernel does: TVM .* float32 and float16"):
+        compiled(
+            program(
+                lambda builder, *x: builder.emit(nn.layer_norm(*x, axes=[-1])), (4, 40), (40,), (40,), dtype="bfloat16"
+            )
+        )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -17,6 +17,7 @@ from tvm import relax
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.public_names import is_public
+from eqsat_layout.graph.refused_ops import refused_op
 from eqsat_layout.graph.skeleton import data_of, kind_of
 from eqsat_layout.graph.vdevices import scope_of
 from eqsat_layout.maps import GLOBAL
@@ -168,7 +169,9 @@ class _Body:
             return self._launched(call)
         if name in _VIEWS:
             return self._viewed(self._of(call.args[0]), var.ty)
-        raise TargetError(f"{self._name}: {var.name} is {name}, which no kernel does")
+        refused = refused_op(self._writer.mod)
+        why = f": TVM can't build {refused}" if refused else ""
+        raise TargetError(f"{self._name}: {var.name} is {name}, which no kernel does{why}")
 
     def _inside(self, name: str, call: Any) -> Any:
         """What a function of the module gives here."""
