@@ -31,7 +31,7 @@ from eqsat_layout.targets.gpu.host.program import host_plan
 from eqsat_layout.targets.gpu.kernel_names import with_kernel_names
 from eqsat_layout.targets.gpu.kernels.families import Family, of_first_family
 from eqsat_layout.targets.gpu.kernels.functions import with_work_items
-from eqsat_layout.targets.gpu.kernels.serial import in_one_work_item
+from eqsat_layout.targets.gpu.kernels.serial import as_it_stands
 from eqsat_layout.targets.gpu.sorts import without_libraries
 from eqsat_layout.targets.gpu.views import launched_and_views
 
@@ -54,8 +54,7 @@ def build(
         launched = knowing_constants(mod, launched)
     families = _families(machine, approx)
     kernels = {
-        name: of_first_family(name, func, families, in_one_work_item, "thread", notes)
-        for name, func in launched.items()
+        name: of_first_family(name, func, families, as_it_stands, "thread", notes) for name, func in launched.items()
     }
     made = lowered(kernels, target)
     plan, constants = host_plan(mod, made.host, views)

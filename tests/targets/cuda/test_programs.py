@@ -88,7 +88,7 @@ def test_an_opaque_kernel_runs_in_one_thread() -> None:
                 j = T.axis.opaque(64, i)
                 T.reads(x[0:64])
                 T.writes(y[0:64])
-                y[j] = x[63 - j]
+                y[j * 5 % 64] = x[63 - j]
 
     def body(builder: Any, x: Any) -> Any:
         func = builder.add_func(opaque, "opaque")
