@@ -46,7 +46,7 @@ def build(
 
     ``approx``: products may run on tensor cores, which add up in another order and, of float32, cut operands to parts.
     """
-    mod = with_kernel_names(without_libraries(mod))
+    mod = with_kernel_names(without_libraries(mod, in_order=not approx))
     launched, views = launched_and_views(mod)
     arch = str(target.attrs["arch"])
     overlaps = has_dependent_launch(arch)

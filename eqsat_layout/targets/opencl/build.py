@@ -44,7 +44,7 @@ def build(
     mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes, *, in_order: bool = True
 ) -> OpenClProgram:
     """What no work items are found for runs in one, and a note says so. ``in_order``: sums are added up as stated."""
-    mod = with_kernel_names(without_libraries(mod))
+    mod = with_kernel_names(without_libraries(mod, in_order=in_order))
     launched, views = launched_and_views(mod)
     return _program(mod, views, lowered(_kernels(launched, profile, notes, in_order), target))
 
@@ -53,7 +53,7 @@ def build_library(
     mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes, *, in_order: bool = True
 ) -> OpenClLibrary:
     """The same for TVM's virtual machine, on the host that the target names."""
-    mod = with_kernel_names(without_libraries(mod))
+    mod = with_kernel_names(without_libraries(mod, in_order=in_order))
     launched, views = launched_and_views(mod)
     machine = for_virtual_machine(mod, views, target)
     called, host = called_by_machine(machine)
