@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from compare import inputs_for, machine
@@ -142,6 +143,23 @@ def test_sorts() -> None:
 def test_functions_of_halves() -> None:
     """CUDA C++ has no hnearbyint, which TVM writes, nor a remainder of halves."""
     check(program(half_functions, (70,), dtype="float16"))
+
+
+def test_functions_of_bfloat16() -> None:
+    """CUDA C++ has them for neither kind of halves. TVM has none of them for CPUs."""
+
+    def body(builder: Any, x: Any, y: Any) -> Any:
+        made = (op.round(x), op.cosh(x), op.sinh(x), op.asinh(x), op.acos(op.tanh(x)), op.atan2(x, y), op.mod(x, y))
+        return tuple(builder.emit(builder.normalize(one)) for one in made)
+
+    x, y = (np.random.default_rng(seed).standard_normal(70).astype(ml_dtypes.bfloat16) for seed in (0, 1))
+    wide, other = x.astype("float32"), y.astype("float32")
+    tanh = np.tanh(wide).astype(ml_dtypes.bfloat16).astype("float32")
+    expected = [np.round(wide), np.cosh(wide), np.sinh(wide), np.arcsinh(wide), np.arccos(tanh)]
+    expected += [np.arctan2(wide, other), np.fmod(wide, other)]
+    got = simulated(compiled(program(body, (70,), (70,), dtype="bfloat16")))(x, y)
+    for one, two in zip(flat(got), expected, strict=True):
+        np.testing.assert_allclose(one.astype("float32"), two, rtol=1e-2, atol=1e-2)
 
 
 def test_kernels_may_have_any_name() -> None:
