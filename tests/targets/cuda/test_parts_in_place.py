@@ -63,6 +63,15 @@ def test_what_is_no_product_is_copied_once() -> None:
     assert moved.groups[0] * moved.items[0] * 4 <= 2 * 36 * 16, "it copies more than its part"
 
 
+def test_what_begins_the_result_is_copied_too() -> None:
+    """Its elements have the numbers that they had: TVM takes that for a view."""
+
+    def body(builder: Any, x: Any) -> Any:
+        return builder.emit(op.concat([x, conv(builder, x, 16)], axis=1))
+
+    assert len(launches(check(program(body, SHAPE)))) == 2
+
+
 def test_rows_put_together() -> None:
     made = check(program(together(16, 16, axis=1), SHAPE))
     assert not copies(made)
