@@ -60,7 +60,7 @@ def bundle(options: argparse.Namespace, target: CudaTarget) -> None:
         for precision in options.precision
         for batch in options.batch
     ]
-    write_bundle(options.bundle, networks, target, Effort(plans=options.plans), partial(print, flush=True))
+    write_bundle(options.bundle, networks, target, Effort(options.cases, options.plans), partial(print, flush=True))
 
 
 def main() -> None:
@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument("--simulate", action="store_true", help="run on the simulator and compare with the CPU")
     parser.add_argument("--json", help="a file for the rows")
     parser.add_argument("--batch", nargs="+", type=int, default=[1], help="images or texts")
+    parser.add_argument("--cases", nargs="*", metavar="NAME", help="small programs of a bundle, instead of all")
     parser.add_argument("--plans", type=int, default=4, help="candidates of each product in a bundle; 0: none")
     options = parser.parse_args()
     for name in options.networks:
