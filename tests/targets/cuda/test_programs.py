@@ -30,6 +30,8 @@ from targets.device_cases import (
 )
 from tvm import relax
 from tvm.relax import op
+from tvm.script import ir as I
+from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from eqsat_layout.errors import TargetError
@@ -116,6 +118,21 @@ def test_dtypes() -> None:
         return builder.emit(op.astype(builder.emit(op.add(whole, relax.const(3, "int64"))), "float16"))
 
     check(program(body, (5, 7)))
+
+
+def test_a_branch_is_refused_by_its_condition() -> None:
+    @I.ir_module
+    class Branch:
+        @R.function
+        def main(x: R.Tensor((3, 4), "float32"), is_large: R.Tensor((), "bool")) -> R.Tensor((3, 4), "float32"):
+            if is_large:  # noqa: SIM108 - TVMScript
+                z = R.add(x, x)
+            else:
+                z = R.negative(x)
+            return z
+
+    with pytest.raises(TargetError, match="main: a program for a device can't hold the branch by is_large: its host"):
+        compiled(Branch)
 
 
 def test_an_unknown_architecture_is_refused() -> None:

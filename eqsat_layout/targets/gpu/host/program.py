@@ -163,7 +163,11 @@ class _Body:
             return self._writer.constant(expr)
         if isinstance(expr, tvm.ir.Var) and expr in self._known:
             return self._known[expr]
-        raise TargetError(f"{self._name}: a program for a device can't hold {type(expr).__name__} {expr}")
+        if isinstance(expr, relax.If):
+            said = f"the branch by {expr.cond}: its host launches the same kernels every time"
+        else:
+            said = f"{type(expr).__name__} {expr}"
+        raise TargetError(f"{self._name}: a program for a device can't hold {said}")
 
     def _called(self, call: Any, var: Any) -> Any:
         if isinstance(call.op, tvm.ir.GlobalVar) and isinstance(self._writer.mod[call.op], relax.Function):
