@@ -24,6 +24,7 @@ from cuda_cases import cases, made
 from cuda_ceilings import ceiling
 from cuda_data import Array, Carried, Recipe, numpy_type, recipe_like
 from cuda_items import NETWORK, Item, leaves, write_manifest
+from cuda_table import of_precision, options_of
 from tvm import relax, tirx
 
 import eqsat_layout
@@ -43,13 +44,13 @@ _SCRIPTS: Final = (
     *("run_bundle.py", "cuda_data.py", "cuda_items.py", "cuda_steps.py"),
     *("cuda_peers.py", "cuda_fused.py", "cuda_jax.py", "zoo.py"),
 )
-_TOLERANCES: Final = {"float32": 5e-3, "float16": 5e-2, "bfloat16": 2e-1}
+_TOLERANCES: Final = {"float32": 5e-3, "tensorfloat32": 5e-2, "float16": 5e-2, "bfloat16": 2e-1}
 """Of a whole network: what rounding grows to on its way."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """``make``: from a batch to a module. ``precision``: "float32", or what it is converted to."""
+    """``make``: from a batch to a module. ``precision``: what products are done in (:func:`of_precision`)."""
 
     name: str
     make: Callable[[int], tvm.IRModule]
@@ -114,7 +115,7 @@ def write_bundle(
     seen: set[Any] = set()
     for network in networks:
         say(network.title)
-        own = SeededTarget(target.tvm, approx=target.approx)
+        own = SeededTarget(of_precision(target, network.precision).tvm, approx=target.approx)
         item, program, expected = _network(network, own)
         items.append(_written(folder, item, program, expected))
         functions = {str(v.name_hint): f for v, f in own.built.functions_items() if isinstance(f, tirx.PrimFunc)}
@@ -134,8 +135,7 @@ def _written(folder: Path, item: Item, program: CudaProgram, expected: Sequence[
 
 def _network(network: Network, target: SeededTarget) -> tuple[Item, CudaProgram, list[Array]]:
     """What it gives is worked out by the CPU target, from the module that the CUDA target generated kernels from."""
-    options: Any = {} if network.precision == "float32" else {"precision": network.precision}
-    mod, rest = as_module(network.make(network.batch), options)
+    mod, rest = as_module(network.make(network.batch), options_of(network.precision))
     program = compile_anew(mod, target, rest, Notes())
     types = [(tuple(map(int, param.ty.shape.values)), str(param.ty.dtype)) for param in mod["main"].params]
     inputs = [_input(shape, dtype, number) for number, (shape, dtype) in enumerate(types)]

@@ -6,6 +6,7 @@ In: names of networks, precisions, a machine. Out: tables, rows as JSON, or the 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from eqsat_layout.targets.cuda.machines import MACHINES
 from eqsat_layout.targets.cuda.target import CudaTarget
 from eqsat_layout.targets.registry import target as target_of
 
-PRECISIONS: Final = ("float32", "float16", "bfloat16")
+PRECISIONS: Final = ("float32", "tensorfloat32", "float16", "bfloat16")
 
 
 def module_of(name: str, batch: int) -> tvm.IRModule:
@@ -39,13 +40,12 @@ def module_of(name: str, batch: int) -> tvm.IRModule:
 def tables(options: argparse.Namespace, target: CudaTarget) -> None:
     """Prints them, and writes the rows."""
     rows, kernels = [], {}
-    for name in options.networks:
-        for precision in options.precision:
-            row, own = row_of(name, module_of(name, 1), target, precision, options.simulate)
-            rows.append({**row, "machine": options.machine})
-            kernels[f"{name} {precision}"] = own
-            if options.kernels:
-                print(f"{name} {precision}\n{shown(own, KERNELS)}\n", flush=True)
+    for name, batch, precision in itertools.product(options.networks, options.batch, options.precision):
+        row, own = row_of(name, module_of(name, batch), target, precision, options.simulate)
+        rows.append({**row, "machine": options.machine, "batch": batch})
+        title = f"{name} {batch} {precision}"
+        kernels[title] = own
+        print(f"{title}\n{shown(own, KERNELS)}\n" if options.kernels else title, flush=True)
     print(shown(rows, COLUMNS))
     print("seconds are modelled, not measured")
     if options.json:
@@ -60,7 +60,7 @@ def bundle(options: argparse.Namespace, target: CudaTarget) -> None:
         for precision in options.precision
         for batch in options.batch
     ]
-    write_bundle(options.bundle, networks, target, Effort(plans=options.plans), partial(print, flush=True))
+    write_bundle(options.bundle, networks, target, Effort(options.cases, options.plans), partial(print, flush=True))
 
 
 def main() -> None:
@@ -75,7 +75,8 @@ def main() -> None:
     parser.add_argument("--kernels", action="store_true", help="a table of each network's kernels, too")
     parser.add_argument("--simulate", action="store_true", help="run on the simulator and compare with the CPU")
     parser.add_argument("--json", help="a file for the rows")
-    parser.add_argument("--batch", nargs="+", type=int, default=[1], help="of the networks of a bundle")
+    parser.add_argument("--batch", nargs="+", type=int, default=[1], help="images or texts")
+    parser.add_argument("--cases", nargs="*", metavar="NAME", help="small programs of a bundle, instead of all")
     parser.add_argument("--plans", type=int, default=4, help="candidates of each product in a bundle; 0: none")
     options = parser.parse_args()
     for name in options.networks:

@@ -5,6 +5,7 @@ In: a folder. Out: :class:`Item` by item, and the device that runs it. Nothing h
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,13 +41,16 @@ class Item:
         """The program without its constants, and results that it should give, if they are known."""
         empty = tuple(Constant(0, 0) for _ in program.constants)
         plan = HostPlan(program.plan.memories, program.plan.values, empty, program.plan.functions)
-        replace(program, plan=plan, constants=[b""] * len(empty)).save(folder / f"{self.name}.program")
+        path = folder / f"{self.name}.program"
+        replace(program, plan=plan, constants=[b""] * len(empty)).save(path)
+        self._path(folder).write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+        path.unlink()
         if expected is not None:
             np.savez_compressed(folder / f"{self.name}.npz", *expected)
 
     def program(self, folder: Path) -> CudaProgram:
         """With its constants, which are made now."""
-        program = CudaProgram.load(folder / f"{self.name}.program")
+        program = CudaProgram.from_bytes(gzip.decompress(self._path(folder).read_bytes()))
         return replace(program, constants=[one.array().tobytes() for one in self.constants])
 
     def expected(self, folder: Path) -> list[Array] | None:
@@ -56,6 +60,10 @@ class Item:
             return None
         with np.load(path) as file:
             return [file[name] for name in file.files]
+
+    def _path(self, folder: Path) -> Path:
+        """Of the program, a seventh of its size: text of kernels is much the same."""
+        return folder / f"{self.name}.program.gz"
 
     def to_data(self) -> dict[str, Any]:
         """For JSON."""

@@ -22,8 +22,10 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.soundness.cuda.driver import simulated
 from eqsat_layout.targets.cuda.compiler import KernelFacts, available_compiler, machine_code
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
+from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
+from eqsat_layout.targets.cuda.kernels.product_model import dtype_of_flops
 from eqsat_layout.targets.cuda.machine import CudaMachine
-from eqsat_layout.targets.cuda.target import CudaTarget
+from eqsat_layout.targets.cuda.target import CudaTarget, make_target
 from eqsat_layout.validation.inputs import flat, random_inputs
 
 Row = dict[str, Any]
@@ -35,6 +37,7 @@ _MICRO: Final = ("modelled", "floor")
 
 NETWORKS: Final[Columns] = (
     ("network", "network", "{}"),
+    ("batch", "batch", "{:d}"),
     ("precision", "precision", "{}"),
     ("machine", "machine", "{}"),
     ("launches", "launches", "{:d}"),
@@ -66,9 +69,27 @@ KERNELS: Final[Columns] = (
 )
 
 
+CUT: Final = "tensorfloat32"
+"""A precision: float32 with products of 10 bits of each operand."""
+
+
+def options_of(precision: str) -> Any:
+    """Of ``compile``."""
+    return {} if precision in ("float32", CUT) else {"precision": precision}
+
+
+def of_precision(target: CudaTarget, precision: str) -> CudaTarget:
+    """``target`` as it computes products in a precision."""
+    if precision != CUT:
+        return target
+    said = {"kind": target.kind, "arch": str(target.tvm.attrs["arch"]), CUT: True}
+    known = {"model": str(target.tvm.attrs["model"])} if "model" in target.tvm.attrs else {}
+    return make_target({**said, **known}, target.approx)
+
+
 def row_of(name: str, mod: tvm.IRModule, target: CudaTarget, precision: str, simulate: bool) -> tuple[Row, list[Row]]:
     """A network on a machine, and its kernels."""
-    options: Any = {} if precision == "float32" else {"precision": precision}
+    options, target = options_of(precision), of_precision(target, precision)
     start = time.process_time()
     plan = eqsat_layout.plan(mod, target, **options)
     planned = time.process_time()
@@ -164,11 +185,19 @@ def _floor(op: Signature, machine: CudaMachine, precision: str) -> float:
     if op.computation is None or not op.computation.is_contraction:
         return 0.0
     tensors = [ty for ty in (*op.operands, *op.results) if ty is not None]
-    dtypes = [precision if ty.dtype == "float32" else ty.dtype for ty in tensors]
+    own = "float32" if precision == CUT else precision
+    dtypes = [own if ty.dtype == "float32" else ty.dtype for ty in tensors]
     elements = [np.prod([e if isinstance(e, int) else _SYMBOL for e in ty.shape]) for ty in tensors]
     moved = sum(dtype_bytes(dtype) * count for dtype, count in zip(dtypes, elements, strict=True))
-    peak = machine.flops["tensorfloat32" if dtypes[0] == "float32" else dtypes[0]]
-    return float(max(moved / machine.bandwidth, op.computation.flops / peak))
+    return float(max(moved / machine.bandwidth, op.computation.flops / _peak(dtypes[0], machine, precision)))
+
+
+def _peak(dtype: str, machine: CudaMachine, precision: str) -> float:
+    """Operations a second of products on the fastest units that do them; of other types the ordinary ones."""
+    if dtype == "float32":
+        return machine.flops[CUT] / (1 if precision == CUT else ARITHMETICS["float32"].products)
+    arithmetic = ARITHMETICS.get(dtype)
+    return machine.flops["float32" if arithmetic is None else dtype_of_flops(arithmetic)]
 
 
 def shown(rows: Sequence[Row], columns: Columns) -> str:

@@ -27,11 +27,12 @@ from eqsat_layout.targets.cuda.kernels.row_kernel import row_kernel
 from eqsat_layout.targets.cuda.kernels.window_kernel import window_kernel
 from eqsat_layout.targets.cuda.lowering import lowered
 from eqsat_layout.targets.cuda.machine import CudaMachine
+from eqsat_layout.targets.cuda.parts_in_place import parts_in_place
 from eqsat_layout.targets.gpu.host.program import host_plan
 from eqsat_layout.targets.gpu.kernel_names import with_kernel_names
 from eqsat_layout.targets.gpu.kernels.families import Family, of_first_family
 from eqsat_layout.targets.gpu.kernels.functions import with_work_items
-from eqsat_layout.targets.gpu.kernels.serial import in_one_work_item
+from eqsat_layout.targets.gpu.kernels.serial import as_it_stands
 from eqsat_layout.targets.gpu.sorts import without_libraries
 from eqsat_layout.targets.gpu.views import launched_and_views
 
@@ -46,7 +47,7 @@ def build(
 
     ``approx``: products may run on tensor cores, which add up in another order and, of float32, cut operands to parts.
     """
-    mod = with_kernel_names(without_libraries(mod))
+    mod = with_kernel_names(parts_in_place(without_libraries(mod, in_order=not approx)))
     launched, views = launched_and_views(mod)
     arch = str(target.attrs["arch"])
     overlaps = has_dependent_launch(arch)
@@ -54,8 +55,7 @@ def build(
         launched = knowing_constants(mod, launched)
     families = _families(machine, approx)
     kernels = {
-        name: of_first_family(name, func, families, in_one_work_item, "thread", notes)
-        for name, func in launched.items()
+        name: of_first_family(name, func, families, as_it_stands, "thread", notes) for name, func in launched.items()
     }
     made = lowered(kernels, target)
     plan, constants = host_plan(mod, made.host, views)

@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -23,6 +23,7 @@ from typing import Any, Final
 from eqsat_layout.errors import TargetError
 from eqsat_layout.system.frames import head_of, split_head
 from eqsat_layout.system.store import Store
+from eqsat_layout.targets.cuda.machine import blocks_by_registers
 
 _OPTIONS: Final = ("--ptxas-options=-v",)
 _PRECOMPILES: Final = (12, 8)
@@ -32,6 +33,7 @@ _HEADERS: Final = re.compile(r"#include <(?:cuda/std/\w+|cuda_\w+\.h)>")
 _KERNEL: Final = re.compile(r"Compiling entry function '(\w+)'")
 _SPILLS: Final = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS: Final = re.compile(r"Used (\d+) registers")
+_BOUNDS: Final = re.compile(r"__launch_bounds__\((\d+)(?:, \d+)?\)")
 _SHARED: Final = re.compile(r"(\d+) bytes smem")
 
 
@@ -52,6 +54,11 @@ class Compiled:
     cubin: bytes
     kernels: Mapping[str, KernelFacts]
 
+    @property
+    def spilled_bytes(self) -> int:
+        """Of all kernels."""
+        return sum(facts.spilled_bytes for facts in self.kernels.values())
+
 
 def compiled(source: str, arch: str, headers: str | None = None) -> Compiled:
     """``source`` for ``arch``, as in ``sm_90``; :class:`TargetError` with the compiler's words where it does not
@@ -60,8 +67,28 @@ def compiled(source: str, arch: str, headers: str | None = None) -> Compiled:
     compiler = available_compiler()
     if compiler is None:
         raise TargetError("no CUDA compiler is here: install eqsat-layout[cuda], or put nvcc on the path")
+    first = found = _compiled(compiler, source, arch, headers)
+    for text in _with_fewer_blocks(source, first) if first.spilled_bytes else ():
+        if not found.spilled_bytes:
+            break
+        other = _compiled(compiler, text, arch, headers)
+        found = min(found, other, key=lambda one: one.spilled_bytes)
+    return found
+
+
+def _compiled(compiler: str, source: str, arch: str, headers: str | None) -> Compiled:
     cubin, log = _with_nvrtc(source, arch, headers) if compiler == "nvrtc" else _with_nvcc(source, arch)
     return Compiled(cubin, _facts(log))
+
+
+def _with_fewer_blocks(source: str, made: Compiled) -> Iterator[str]:
+    """``source`` with room for fewer and fewer blocks on a multiprocessor. An assembler spills rather than take the
+    registers of a block more, though it was not asked for one: 16 bytes of a convolution that it gave 80."""
+    threads = [int(one) for one in _BOUNDS.findall(source)]
+    if threads:
+        most = max(facts.registers for facts in made.kernels.values())
+        for blocks in range(blocks_by_registers(most, max(threads)) - 1, 0, -1):
+            yield _BOUNDS.sub(rf"__launch_bounds__(\1, {blocks})", source)
 
 
 def machine_code(sources: Sequence[str], arch: str) -> list[Compiled]:
@@ -71,7 +98,7 @@ def machine_code(sources: Sequence[str], arch: str) -> list[Compiled]:
 
 
 def _kept(store: Store, arch: str, headers: str, source: str) -> Compiled:
-    key = "\n".join(("CUDA", str(_compilers_version()), arch, *_OPTIONS, source))
+    key = "\n".join(("CUDA, no spills", str(_compilers_version()), arch, *_OPTIONS, source))
     known = store.get(key)
     if known is not None:
         head, cubin = split_head(known)

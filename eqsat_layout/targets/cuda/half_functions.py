@@ -1,4 +1,4 @@
-"""Functions that CUDA C++ does not have for halves, computed in single precision.
+"""Functions that CUDA C++ does not have for halves of either kind, computed in single precision.
 
 In: a PrimFunc before its functions become those of the language. Out: the same, operands of such a function converted
 to float32 and its result back.
@@ -45,9 +45,13 @@ def half_functions() -> Any:
     return primfunc_pass("HalfFunctions", changed)
 
 
+_HALVES: Final = ("bfloat16", "float16")
+
+
 def _are_halves(expressions: list[Any]) -> bool:
-    return all(str(getattr(one.ty, "dtype", "")).startswith("float16") for one in expressions)
+    return all(str(getattr(one.ty, "dtype", "")).startswith(_HALVES) for one in expressions)
 
 
 def _wide(expression: Any) -> str:
-    return str(expression.ty.dtype).replace("float16", "float32")
+    """Of as many lanes."""
+    return str(expression.ty.dtype).replace("bfloat16", "float32").replace("float16", "float32")

@@ -1,8 +1,8 @@
-"""Sorts without a library: each element counts those that come before it, and goes where the count says.
+"""Sorts and scans without a library: each element counts those that come before it, and goes where the count says.
 
 In: a module whose sorts and scans are calls of Relax. Out: the same calls as reductions and gathers, which are launched
-as other kernels are; scans as loops of one thread. A sort of n elements compares n * n pairs, all at once. Equal
-elements keep their order, as they do in TVM's own sorts.
+as other kernels are. A sort of n elements compares n * n pairs, all at once. Equal elements keep their order, as they
+do in TVM's own sorts. Scans are sums of pieces (:mod:`.scans`) where their order is free; else loops along a row.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from typing import Any, Final
 import tvm
 from tvm import relax, te, tirx
 
+from eqsat_layout.targets.gpu.scans import SCANS, may_be_in_pieces
 
-def without_libraries(mod: tvm.IRModule) -> tvm.IRModule:
-    """No call of a sort or a scan is left."""
+
+def without_libraries(mod: tvm.IRModule, *, in_order: bool) -> tvm.IRModule:
+    """No call of a sort or a scan is left. ``in_order``: floats are added up as stated."""
     sorted_here = _Sorts(mod)
+    sorted_here.in_order = in_order
     for var, func in mod.functions_items():
         if isinstance(func, relax.Function):
             sorted_here.builder_.update_func(var, sorted_here.visit_expr(func))
@@ -26,9 +29,14 @@ def without_libraries(mod: tvm.IRModule) -> tvm.IRModule:
 
 @relax.expr_functor.mutator
 class _Sorts(relax.PyExprMutator):  # type: ignore[misc]
+    in_order = True
+
     def visit_call_(self, call: Any) -> Any:
         call = super().visit_call_(call)
-        make = _OPS.get(str(getattr(call.op, "name", "")))
+        name = str(getattr(call.op, "name", ""))
+        make = _OPS.get(name)
+        if make is None and may_be_in_pieces(name, call, in_order=self.in_order):
+            make = SCANS[name]
         return call if make is None else self.builder_.call_te(make, call.args[0], call.attrs)
 
 

@@ -5,6 +5,7 @@ In: a module whose PrimFuncs are not scheduled. Out: PrimFuncs by name.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tvm
@@ -12,6 +13,7 @@ from tvm import relax, tirx
 
 from eqsat_layout.graph.vdevices import buffer_scopes
 from eqsat_layout.maps import GLOBAL
+from eqsat_layout.targets.schedules.accesses import as_int
 
 
 def launched_and_views(mod: tvm.IRModule) -> tuple[dict[str, Any], set[str]]:
@@ -27,4 +29,14 @@ def _is_view(func: Any) -> bool:
         set(buffer_scopes(func)) == {GLOBAL}
         and len(list(func.params)) == 2
         and bool(relax.analysis.has_reshape_pattern(func))
+        and not _is_part(*func.params)
     )
+
+
+def _is_part(source: Any, result: Any) -> bool:
+    """A copy into something larger, as far as is known: TVM's pattern is of indices only."""
+    sizes = [[as_int(extent) for extent in one.ty.shape] for one in (source, result)]
+    if any(extent is None for shape in sizes for extent in shape):
+        return False
+    given, made = (math.prod(extent or 0 for extent in shape) for shape in sizes)
+    return made > given

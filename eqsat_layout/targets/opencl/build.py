@@ -20,7 +20,7 @@ from eqsat_layout.targets.gpu.kernel_names import with_kernel_names
 from eqsat_layout.targets.gpu.kernels.families import of_first_family
 from eqsat_layout.targets.gpu.kernels.functions import with_work_items
 from eqsat_layout.targets.gpu.kernels.nests import Nest
-from eqsat_layout.targets.gpu.kernels.serial import in_one_work_item
+from eqsat_layout.targets.gpu.kernels.serial import as_it_stands
 from eqsat_layout.targets.gpu.lowered import Lowered
 from eqsat_layout.targets.gpu.sorts import without_libraries
 from eqsat_layout.targets.gpu.views import launched_and_views
@@ -44,7 +44,7 @@ def build(
     mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes, *, in_order: bool = True
 ) -> OpenClProgram:
     """What no work items are found for runs in one, and a note says so. ``in_order``: sums are added up as stated."""
-    mod = with_kernel_names(without_libraries(mod))
+    mod = with_kernel_names(without_libraries(mod, in_order=in_order))
     launched, views = launched_and_views(mod)
     return _program(mod, views, lowered(_kernels(launched, profile, notes, in_order), target))
 
@@ -53,7 +53,7 @@ def build_library(
     mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes, *, in_order: bool = True
 ) -> OpenClLibrary:
     """The same for TVM's virtual machine, on the host that the target names."""
-    mod = with_kernel_names(without_libraries(mod))
+    mod = with_kernel_names(without_libraries(mod, in_order=in_order))
     launched, views = launched_and_views(mod)
     machine = for_virtual_machine(mod, views, target)
     called, host = called_by_machine(machine)
@@ -70,9 +70,11 @@ def build_library(
 
 
 def _kernels(functions: Mapping[str, Any], profile: Profile, notes: Notes, in_order: bool) -> dict[str, Any]:
-    suited, alone = partial(_suited, profile), partial(_alone, profile)
+    suited, otherwise = partial(_suited, profile), partial(_as_it_stands, profile)
     families = (partial(with_work_items, suited=suited, in_order=in_order, groups=profile.groups),)
-    return {name: of_first_family(name, func, families, alone, "work item", notes) for name, func in functions.items()}
+    return {
+        name: of_first_family(name, func, families, otherwise, "work item", notes) for name, func in functions.items()
+    }
 
 
 def _program(mod: tvm.IRModule, views: Collection[str], made: Lowered) -> OpenClProgram:
@@ -81,9 +83,9 @@ def _program(mod: tvm.IRModule, views: Collection[str], made: Lowered) -> OpenCl
     return OpenClProgram(sources, plan, constants)
 
 
-def _alone(profile: Profile, func: Any) -> Any:
-    alone = in_one_work_item(func)
-    return alone if profile.has_f16 else body_in_single_precision(alone)
+def _as_it_stands(profile: Profile, func: Any) -> tuple[Any, bool]:
+    made, has_one = as_it_stands(func)
+    return made if profile.has_f16 else body_in_single_precision(made), has_one
 
 
 def _suited(profile: Profile, func: Any, nests: list[Nest]) -> tuple[Any, list[Nest]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from compare import inputs_for, machine
@@ -29,8 +30,11 @@ from targets.device_cases import (
 )
 from tvm import relax
 from tvm.relax import op
+from tvm.script import ir as I
+from tvm.script import relax as R
 from tvm.script import tirx as T
 
+from eqsat_layout.errors import TargetError
 from eqsat_layout.soundness.cuda.driver import simulated
 from eqsat_layout.validation.inputs import flat
 
@@ -87,7 +91,7 @@ def test_an_opaque_kernel_runs_in_one_thread() -> None:
                 j = T.axis.opaque(64, i)
                 T.reads(x[0:64])
                 T.writes(y[0:64])
-                y[j] = x[63 - j]
+                y[j * 5 % 64] = x[63 - j]
 
     def body(builder: Any, x: Any) -> Any:
         func = builder.add_func(opaque, "opaque")
@@ -116,9 +120,22 @@ def test_dtypes() -> None:
     check(program(body, (5, 7)))
 
 
-def test_an_unknown_architecture_is_refused() -> None:
-    from eqsat_layout.errors import TargetError
+def test_a_branch_is_refused_by_its_condition() -> None:
+    @I.ir_module
+    class Branch:
+        @R.function
+        def main(x: R.Tensor((3, 4), "float32"), is_large: R.Tensor((), "bool")) -> R.Tensor((3, 4), "float32"):
+            if is_large:  # noqa: SIM108 - TVMScript
+                z = R.add(x, x)
+            else:
+                z = R.negative(x)
+            return z
 
+    with pytest.raises(TargetError, match="main: a program for a device can't hold the branch by is_large: its host"):
+        compiled(Branch)
+
+
+def test_an_unknown_architecture_is_refused() -> None:
     with pytest.raises(TargetError, match="'sm_61' is not known; there are sm_80"):
         compiled(program(chain, SIZE), {"kind": "cuda", "arch": "sm_61"})
     with pytest.raises(TargetError, match="'h100' is of architecture sm_90, not sm_80"):
@@ -145,6 +162,23 @@ def test_functions_of_halves() -> None:
     check(program(half_functions, (70,), dtype="float16"))
 
 
+def test_functions_of_bfloat16() -> None:
+    """CUDA C++ has them for neither kind of halves. TVM has none of them for CPUs."""
+
+    def body(builder: Any, x: Any, y: Any) -> Any:
+        made = (op.round(x), op.cosh(x), op.sinh(x), op.asinh(x), op.acos(op.tanh(x)), op.atan2(x, y), op.mod(x, y))
+        return tuple(builder.emit(builder.normalize(one)) for one in made)
+
+    x, y = (np.random.default_rng(seed).standard_normal(70).astype(ml_dtypes.bfloat16) for seed in (0, 1))
+    wide, other = x.astype("float32"), y.astype("float32")
+    tanh = np.tanh(wide).astype(ml_dtypes.bfloat16).astype("float32")
+    expected = [np.round(wide), np.cosh(wide), np.sinh(wide), np.arcsinh(wide), np.arccos(tanh)]
+    expected += [np.arctan2(wide, other), np.fmod(wide, other)]
+    got = simulated(compiled(program(body, (70,), (70,), dtype="bfloat16")))(x, y)
+    for one, two in zip(flat(got), expected, strict=True):
+        np.testing.assert_allclose(one.astype("float32"), two, rtol=1e-2, atol=1e-2)
+
+
 def test_kernels_may_have_any_name() -> None:
     """PoCL ended the process at one of more than 255 characters: groups are called by all that is in them."""
     check(odd_names())
@@ -168,6 +202,25 @@ def test_bytes_on_tensor_cores(approx: bool) -> None:
     """They are exact, so they may be always."""
     made = check(program(quantised, (1, 16, 9, 8), dtype="int8"), approx=approx)
     assert sum(".s32.s8.s8.s32" in source for source in made.sources.values()) == 1
+
+
+def test_bytes_without_a_sign_on_tensor_cores() -> None:
+    """A machine has one figure for bytes."""
+
+    def body(builder: Any, a: Any, b: Any) -> Any:
+        return builder.emit(op.matmul(a, b, out_dtype="int32"))
+
+    made = check(program(body, (37, 65), (65, 29), dtype="uint8"))
+    assert sum(".s32.u8.u8.s32" in source for source in made.sources.values()) == 1
+
+
+def test_what_tvm_has_no_kernel_for_is_named_with_its_reason() -> None:
+    with pytest.raises(TargetError, match=r"relax\.nn\.layer_norm, which no kernel does: TVM .* float32 and float16"):
+        compiled(
+            program(
+                lambda builder, *x: builder.emit(nn.layer_norm(*x, axes=[-1])), (4, 40), (40,), (40,), dtype="bfloat16"
+            )
+        )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -74,6 +74,16 @@ def test_rows_of_halves(dtype: str) -> None:
     assert relative_error(result, softmax(arrays[0].astype("float64"))) < (2e-3 if dtype == "float16" else 2e-2)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_rows_that_shared_memory_is_too_small_for(dtype: str) -> None:
+    """Powers are computed twice then. Several launches would add up halves in halves: 2000 and one is 2000."""
+    func = func_of(lambda x: op.nn.softmax(x), (2, 30000), dtype=dtype)
+    arrays = inputs_of(func)
+    kernels = Kernels(row_kernel(func))
+    assert len(kernels.sources) == 1
+    assert relative_error(result_of(kernels, arrays), softmax(arrays[0].astype("float64"))) < 2e-3
+
+
 def test_many_rows_that_lie_apart_are_refused() -> None:
     """A thread for each reads beside its neighbours. A few would leave the machine idle: the means of an EfficientNet
     were 12544 steps of 8 threads."""

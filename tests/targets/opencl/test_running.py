@@ -146,7 +146,8 @@ def test_an_opaque_kernel_reads_and_writes_buffers() -> None:
                 j = T.axis.opaque(6272, i)
                 T.reads(x[0:1, 0:32, 0:14, 0:14])
                 T.writes(y[0:1, 0:32, 0:14, 0:14])
-                y[0, j // 196, j % 196 // 14, j % 14] = x[0, 31 - j // 196, j % 196 // 14, j % 14]
+                k: T.let = j * 5 % 6272
+                y[0, k // 196, k % 196 // 14, k % 14] = x[0, 31 - k // 196, k % 196 // 14, k % 14]
 
     def body(builder: Any, x: Any) -> Any:
         func = builder.add_func(opaque, "opaque")

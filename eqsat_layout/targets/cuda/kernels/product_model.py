@@ -164,4 +164,7 @@ class ProductModel:
 
 
 def dtype_of_flops(arithmetic: Arithmetic) -> str:
-    return "tensorfloat32" if arithmetic.operand == "float32" else arithmetic.name
+    """A machine's figure for these products; bytes with a sign and without are one."""
+    if arithmetic.operand == "float32":
+        return "tensorfloat32"
+    return "int8" if arithmetic.operand_bytes == 1 else arithmetic.name

@@ -31,7 +31,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     number,
     sequence,
 )
-from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
+from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, made_again, nests_of
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
@@ -55,7 +55,13 @@ def row_kernel(func: Any) -> Any:
         raise Refused("it reduces nothing")
     if any(as_int(axis.extent) is None for nest in nests for axis in (*nest.spatial, *nest.reduced)):
         raise Refused("extents are not known")
-    return func.with_body(_Rows(func, nests, reductions[0]).launch())
+    body, used = _Rows(func, nests, reductions[0]).launch()
+    if used > _SHARED:  # what depends on an element is computed from it each time
+        nests = made_again(nests, list(func.params))
+        body, used = _Rows(func, nests, next(nest for nest in nests if nest.reduced)).launch()
+    if used > _SHARED:
+        raise Refused(f"a row needs {used} bytes of shared memory")
+    return func.with_body(body)
 
 
 class _Rows:
@@ -79,9 +85,10 @@ class _Rows:
         for nest in nests:
             self._check(nest)
 
-    def launch(self) -> Any:
-        count = math.prod(self._extents)
-        return launched((count,), self._threads, self._row)
+    def launch(self) -> tuple[Any, int]:
+        """The launch, and how many bytes of shared memory a block has."""
+        body = launched((math.prod(self._extents),), self._threads, self._row)
+        return body, sum(_bytes(buffer) for buffer in (self._waiting, *self._held.values()) if _is_shared(buffer))
 
     def _row(self, grid: Any, thread: Any) -> Any:
         self._thread = thread
@@ -89,9 +96,6 @@ class _Rows:
         found = places.at(grid[0])
         row = [found[axis.var] for axis in places.axes]
         body = [self._reduced(nest, row) if nest.reduced else self._each(nest, row) for nest in self._nests]
-        used = sum(_bytes(buffer) for buffer in (self._waiting, *self._held.values()) if _is_shared(buffer))
-        if used > _SHARED:
-            raise Refused(f"a row needs {used} bytes of shared memory")
         return sequence([*(tirx.AllocBuffer(one) for one in (self._waiting, *self._held.values())), *body])
 
     def _reduced(self, nest: Nest, row: Sequence[Any]) -> Any:

@@ -17,6 +17,7 @@ from tvm import relax
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.public_names import is_public
+from eqsat_layout.graph.refused_ops import refused_op
 from eqsat_layout.graph.skeleton import data_of, kind_of
 from eqsat_layout.graph.vdevices import scope_of
 from eqsat_layout.maps import GLOBAL
@@ -28,6 +29,8 @@ from eqsat_layout.targets.gpu.host.sizes import Size, product
 
 ImageOf: TypeAlias = Callable[[Sequence[Size], str], tuple[Size, Size, Size]]
 
+_IN_PLACE: Final = "relax.call_tir_inplace"
+_LAUNCHED: Final = ("relax.call_tir", _IN_PLACE)
 _VIEWS: Final = ("relax.reshape", "relax.memory_view", "relax.flatten", "relax.expand_dims", "relax.squeeze")
 
 
@@ -104,11 +107,13 @@ class _Body:
         self._known: dict[Any, Any] = {}
         self._symbols: dict[Any, Size] = {}
         self._launches: list[Launch] = []
+        self._kept: set[int] = set()
 
     def written(self, func: Any) -> Function:
         leaves = [leaf for param in func.params for leaf in _leaves(str(param.name), param.ty)]
         symbols = self._read_symbols([ty for _, ty in leaves])
         inputs = [self._input(name, ty) for name, ty in leaves]
+        self._kept = {self._writer.values[number].memory for number in inputs}
         given = iter(inputs)
         for param in func.params:
             self._known[param] = _nested(param.ty, given)
@@ -158,24 +163,30 @@ class _Body:
             return self._writer.constant(expr)
         if isinstance(expr, tvm.ir.Var) and expr in self._known:
             return self._known[expr]
-        raise TargetError(f"{self._name}: a program for a device can't hold {type(expr).__name__} {expr}")
+        if isinstance(expr, relax.If):
+            said = f"the branch by {expr.cond}: its host launches the same kernels every time"
+        else:
+            said = f"{type(expr).__name__} {expr}"
+        raise TargetError(f"{self._name}: a program for a device can't hold {said}")
 
     def _called(self, call: Any, var: Any) -> Any:
         if isinstance(call.op, tvm.ir.GlobalVar) and isinstance(self._writer.mod[call.op], relax.Function):
             return self._inside(str(call.op.name_hint), call)
         name = str(getattr(call.op, "name", call.op))
-        if name == "relax.call_tir":
+        if name in _LAUNCHED:
             return self._launched(call)
         if name in _VIEWS:
             return self._viewed(self._of(call.args[0]), var.ty)
-        raise TargetError(f"{self._name}: {var.name} is {name}, which no kernel does")
+        refused = refused_op(self._writer.mod)
+        why = f": TVM can't build {refused}" if refused else ""
+        raise TargetError(f"{self._name}: {var.name} is {name}, which no kernel does{why}")
 
     def _inside(self, name: str, call: Any) -> Any:
         """What a function of the module gives here."""
         if name in self._callers:
             raise TargetError(f"{self._name}: {name} calls itself, which programs for devices can't")
         own = _Body(self._writer, name, (*self._callers, name))
-        own._launches = self._launches
+        own._launches, own._kept = self._launches, self._kept
         func = self._writer.mod[call.op]
         for param, arg in zip(func.params, call.args, strict=True):
             own._known[param] = self._of(arg)
@@ -205,14 +216,29 @@ class _Body:
         if name in self._writer.views:
             return self._viewed(self._of(fields[0]), out)
         types = list(out.fields) if isinstance(out, relax.TupleType) else [out]
-        results = [self._writer.new(self._shape(ty), str(ty.dtype), scope_of(ty)) for ty in types]
+        given = list(map(self._given, fields))
+        written = list(call.attrs.inplace_indices) if str(call.op.name) == _IN_PLACE else [-1] * len(types)
+        results = [
+            self._writer.new(self._shape(ty), str(ty.dtype), scope_of(ty))
+            if place < 0
+            else self._own(given[place], name)
+            for ty, place in zip(types, written, strict=True)
+        ]
         host = self._writer.hosts[name]
-        given = [*map(self._given, fields), *results]
+        given += [result for result, place in zip(results, written, strict=True) if place < 0]
         symbols = self._symbols_of(host, given, call)
         memories = [None if isinstance(one, _Number) else self._writer.values[one].memory for one in given]
         memories += [None] * (len(list(host.params)) - len(memories))
         self._launches += launches_of(name, host, memories, symbols, self._buffer)
         return results if isinstance(out, relax.TupleType) else results[0]
+
+    def _own(self, number: int | _Number, name: str) -> int:
+        """What a kernel writes into: nothing that was given to the function, nor a constant."""
+        assert isinstance(number, int), name
+        memory = self._writer.values[number].memory
+        if memory in self._kept or self._writer.memories[memory].constant is not None:
+            raise TargetError(f"{self._name}: {name} writes into an input or a constant, which devices keep")
+        return number
 
     def _given(self, field: Any) -> int | _Number:
         """An operand of a kernel: a tensor, or a number."""

@@ -97,6 +97,18 @@ def inlined(nests: Sequence[Nest], parameters: Sequence[Any]) -> list[Nest]:
     return left
 
 
+def made_again(nests: Sequence[Nest], parameters: Sequence[Any]) -> list[Nest]:
+    """Without nests that hold elements for others, however dear these are and however often they are read."""
+    for nest in nests:
+        if nest.reduced or not nest.is_plain or any(nest.buffers[0].same_as(p) for p in parameters):
+            continue
+        readers = {id(other): len(other.loads(nest.buffers[0])) for other in nests}
+        if all(other.size + readers[id(other)] * nest.size <= _LARGEST for other in nests):
+            others = [other for other in nests if other is not nest]
+            return made_again([_with_inlined(o, nest) if readers[id(o)] else o for o in others], parameters)
+    return list(nests)
+
+
 def _nest(statement: Any) -> Nest:
     loops: list[Any] = []
     inner = statement

@@ -1,40 +1,82 @@
-"""A PrimFunc that is not understood, as one work item that does all of it.
+"""A PrimFunc that is not understood, statement by statement.
 
-In: any PrimFunc of statements. Out: one without blocks that launches a single work item; buffers that it allocates are
-those of the host.
+In: any PrimFunc of statements. Out: one without blocks that launches each of them: loops whose iterations may run at
+once as work items, all else as a single one; buffers that it allocates are those of the host.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, Final
 
 import tvm
 from tvm import s_tir, tirx
 
+from eqsat_layout.targets.gpu.kernels.apart import apart
+from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
+from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.structural import substitute
 
+_LOWERED: Final = (
+    s_tir.transform.LowerInitBlock,
+    s_tir.transform.ConvertBlocksToOpaque,
+    s_tir.transform.LowerOpaqueBlock,
+)
 
-def in_one_work_item(func: Any) -> Any:
-    """``func`` launched once."""
+
+def as_it_stands(func: Any) -> tuple[Any, bool]:
+    """``func`` as launches, and whether some of it is done by one work item."""
     func = _with_compact_buffers(func)
     name = func.attrs.get("global_symbol") if func.attrs else None
     mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    for one in (
-        s_tir.transform.LowerInitBlock(),
-        s_tir.transform.ConvertBlocksToOpaque(),
-        s_tir.transform.LowerOpaqueBlock(),
-    ):
-        mod = one(mod)
+    for lowered in _LOWERED:
+        mod = lowered()(mod)
     plain = mod["main"]
-    statements = list(plain.body.seq) if isinstance(plain.body, tirx.SeqStmt) else [plain.body]
-    allocations = [s for s in statements if isinstance(s, tirx.AllocBuffer)]
-    rest = [s for s in statements if not isinstance(s, tirx.AllocBuffer)]
-    body = rest[0] if len(rest) == 1 else tirx.SeqStmt(rest)
-    for tag in ("threadIdx.x", "blockIdx.x"):
-        thread = tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
-        body = tirx.AttrStmt(thread, "thread_extent", tirx.IntImm("int32", 1), body)
-    whole = plain.with_body(tirx.SeqStmt([*allocations, body]) if allocations else body)
-    return whole.with_attr("global_symbol", name) if name else whole.without_attr("global_symbol")
+    statements = _statements(plain.body)
+    allocations = [one for one in statements if isinstance(one, tirx.AllocBuffer)]
+    rest = [one for one in statements if not isinstance(one, tirx.AllocBuffer)]
+    parts = [apart(one) for one in rest]
+    is_apart = [bool(part.loops) for part in parts]
+    if not any(is_apart):
+        launches = [_launched([], tirx.SeqStmt(rest) if rest[1:] else rest[0])]
+    else:
+        launches = [_launched(part.loops, part.body) for part in parts]
+    body = [*allocations, *launches]
+    whole = plain.with_body(tirx.SeqStmt(body) if body[1:] else body[0])
+    return (whole.with_attr("global_symbol", name) if name else whole.without_attr("global_symbol")), not all(is_apart)
+
+
+def _statements(body: Any) -> list[Any]:
+    """One after the other, out of groups and of hints for compilers."""
+    if isinstance(body, tirx.SeqStmt):
+        return [one for statement in body.seq for one in _statements(statement)]
+    if isinstance(body, tirx.AttrStmt) and str(body.attr_key).startswith("pragma"):
+        return _statements(body.body)
+    return [body]
+
+
+def _launched(loops: Sequence[Any], body: Any) -> Any:
+    """A work item for each iteration of all loops, the last one's side by side."""
+    group, item = (tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag) for tag in _TAGS)
+    total = math.prod((loop.extent for loop in loops), start=tirx.IntImm("int64", 1)) if loops else None
+    known = 1 if total is None else as_int(tvm.sym.Analyzer().simplify(total))
+    size = USUAL.size(known) if known != 0 else 1
+    flat = group.var.astype("int64") * size + item.var.astype("int64")
+    left, places = flat, dict[Any, Any]()
+    for loop in reversed(loops):
+        places[loop.loop_var] = (loop.min + tirx.floormod(left, loop.extent)).astype(str(loop.loop_var.ty.dtype))
+        left = tirx.floordiv(left, loop.extent)
+    body = substitute(body, places)
+    groups: Any = tirx.IntImm("int32", 1)
+    if total is not None:
+        body = tirx.IfThenElse(flat < total, body, None)
+        groups = tvm.sym.Analyzer().simplify(tirx.ceildiv(total, size))
+    body = tirx.AttrStmt(item, "thread_extent", tirx.IntImm("int32", size), body)
+    return tirx.AttrStmt(group, "thread_extent", groups, body)
+
+
+_TAGS: Final = ("blockIdx.x", "threadIdx.x")
 
 
 def _with_compact_buffers(func: Any) -> Any:

@@ -1,0 +1,118 @@
+"""Kernels that are not understood: loops whose iterations can't meet are threads, and only they."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from targets.cuda.running import Kernels
+from tvm import tirx
+from tvm.script import tirx as T
+
+from eqsat_layout.targets.gpu.kernels.serial import as_it_stands
+
+
+@T.prim_func(s_tir=True)
+def backwards(x: T.Buffer((70,), "float32"), y: T.Buffer((70,), "float32")) -> None:
+    with T.sblock("y"):
+        for i in range(70):
+            y[69 - i] = x[i]
+
+
+@T.prim_func(s_tir=True)
+def by_flat_index(x: T.Buffer((10, 7), "float32"), y: T.Buffer((10, 7), "float32")) -> None:
+    with T.sblock("y"):
+        for i in range(70):
+            y[i // 7, i % 7] = x[i // 7, i % 7]
+
+
+@T.prim_func(s_tir=True)
+def running_sums_of_rows(x: T.Buffer((10, 7), "float32"), y: T.Buffer((10, 7), "float32")) -> None:
+    with T.sblock("y"):
+        for i in range(10):
+            y[i, 0] = x[i, 0]
+            for j in range(6):
+                y[i, j + 1] = y[i, j] + x[i, j + 1]
+
+
+@T.prim_func(s_tir=True)
+def running_sums_of_columns(x: T.Buffer((10, 7), "float32"), y: T.Buffer((10, 7), "float32")) -> None:
+    with T.sblock("y"):
+        for j in range(7):
+            y[0, j] = x[0, j]
+        for i in range(9):
+            for j in range(7):
+                y[i + 1, j] = y[i, j] + x[i + 1, j]
+
+
+@T.prim_func(s_tir=True)
+def running_sum(x: T.Buffer((70,), "float32"), y: T.Buffer((70,), "float32")) -> None:
+    with T.sblock("y"):
+        for i in range(70):
+            y[i] = x[i] + T.if_then_else(i == 0, T.float32(0), y[T.max(i - 1, 0)])
+
+
+@T.prim_func(s_tir=True)
+def to_places(x: T.Buffer((70,), "float32"), y: T.Buffer((70,), "float32")) -> None:
+    with T.sblock("y"):
+        for i in range(70):
+            y[i] = T.float32(0)
+        for i in range(70):
+            y[T.Cast("int32", x[i])] = T.Cast("float32", i)
+
+
+@T.prim_func(s_tir=True)
+def rows_to_places(x: T.Buffer((10, 7), "float32"), y: T.Buffer((10, 7), "float32")) -> None:
+    with T.sblock("y"):
+        for i in range(70):
+            y[i // 7, i % 7] = T.float32(0)
+        for i in range(10):
+            for j in range(7):
+                y[T.Cast("int32", x[i, 0]), j] = y[T.Cast("int32", x[i, 0]), j] * T.float32(2) + x[i, j]
+
+
+@T.prim_func(s_tir=True)
+def two_to_a_place(x: T.Buffer((70,), "float32"), y: T.Buffer((70,), "float32")) -> None:
+    with T.sblock("y"):
+        for i in range(70):
+            y[i] = T.float32(0)
+        for i in range(70):
+            y[i // 2] = y[i // 2] * T.float32(2) + x[i]
+
+
+CASES: dict[str, tuple[Any, list[bool]]] = {
+    "backwards": (backwards, [True]),
+    "a flat index": (by_flat_index, [True]),
+    "running sums of rows": (running_sums_of_rows, [True]),
+    "running sums of columns": (running_sums_of_columns, [True, True]),
+    "a running sum": (running_sum, [False]),
+    "places that are read": (to_places, [True, False]),
+    "rows whose places are read": (rows_to_places, [True, True]),
+    "two iterations for a place": (two_to_a_place, [True, False]),
+}
+"""Functions, and whether each of their launches has several threads."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_iterations_that_can_not_meet_are_threads(name: str) -> None:
+    func, is_apart = CASES[name]
+    made, has_one = as_it_stands(func)
+    assert [extents != [1, 1] for extents in extents_of(made)] == is_apart
+    assert has_one != all(is_apart)
+    shape = tuple(int(extent) for extent in func.params[0].ty.shape)
+    x = np.random.default_rng(0).integers(0, shape[0], shape).astype("float32")
+    expected = tvm.runtime.tensor(np.zeros(shape, "float32"))
+    tvm.compile(func, tvm.target.Target({"kind": "llvm"}))(tvm.runtime.tensor(x), expected)
+    kernels = Kernels(made)
+    for order in (0, 1, 2):
+        y = np.full(shape, np.nan, "float32")
+        kernels.run(x, y, order=order)
+        np.testing.assert_array_equal(y, expected.numpy())
+
+
+def extents_of(made: Any) -> list[list[int]]:
+    """Of the blocks and threads of each launch."""
+    launches = list(made.body.seq) if isinstance(made.body, tirx.SeqStmt) else [made.body]
+    return [[int(one.value) for one in (launch, launch.body)] for launch in launches]
