@@ -29,6 +29,7 @@ from eqsat_layout.readers.script import read_script
 from eqsat_layout.readers.script_literals import UnsafeScriptError
 from eqsat_layout.readers.tensor_sizes import check_tensors
 from eqsat_layout.readers.torch_programs import from_program, program_in
+from eqsat_layout.readers.types_guard import check_types
 
 _DIAGNOSTIC = re.compile(r"error: (?P<message>.*?)\n --> [^\n]*?:(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
 _INDEX_MAP = re.compile(r"T\.index_map\(lambda [^:]*: ")
@@ -164,7 +165,9 @@ def _read_script(path: Path, _: Sizes | None) -> Any:
 
 
 def _read_json(path: Path, _: Sizes | None) -> Any:
-    return tvm.ir.load_json(checked_json(path.read_text(encoding="utf-8")))
+    module = _as_module(tvm.ir.load_json(checked_json(path.read_text(encoding="utf-8"))))
+    check_types(module)
+    return module
 
 
 def _read_onnx(path: Path, sizes: Sizes | None) -> Model:

@@ -24,6 +24,7 @@ from eqsat_layout.readers.json_guard import UnsafeGraphError, checked_json
 from eqsat_layout.readers.script_guard import check_extent, check_statements
 from eqsat_layout.readers.script_literals import UnsafeScriptError, refusal
 from eqsat_layout.readers.script_words import no_builtins, vocabulary
+from eqsat_layout.readers.types_guard import check_types
 
 LARGEST: Final = 1 << 30
 """Characters of a text, most of which are constants."""
@@ -36,7 +37,8 @@ def read_script(text: str) -> Any:
     """What the text defines; its last class or function where it has several.
 
     Raises :class:`UnsafeScriptError` where it is more than TVMScript, ``UnsafeCallError`` where the module calls what
-    it does not hold, ``SyntaxError`` where it is not Python, and TVM's own errors where it is no module.
+    it does not hold, ``UnsafeTypeError`` where a type can't be, ``SyntaxError`` where it is not Python, and TVM's own
+    errors where it is no module.
     """
     if len(text) > LARGEST:
         raise UnsafeScriptError(1, 1, f"holds more than {LARGEST >> 20} million characters")
@@ -52,6 +54,7 @@ def read_script(text: str) -> Any:
     bound = check_statements(statements, words)
     found = _parsed(text, ast.Module(statements, []), {**no_builtins(bound), **words})
     mod = found if isinstance(found, tvm.IRModule) else tvm.IRModule.from_expr(found)
+    check_types(mod)
     check_calls(json.loads(tvm.ir.save_json(Skeleton.of(mod).module))["nodes"])  # constants are most of what it holds
     return found
 
