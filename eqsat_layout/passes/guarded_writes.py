@@ -1,7 +1,7 @@
-"""Writes at indices that are themselves in memory happen within their buffer, or not at all.
+"""Writes at indices that come from memory happen within their buffer, or not at all.
 
-In: a module. Out: the same, whose PrimFuncs look at such an index before they write there: constants are computed by
-code of the model, and what it writes elsewhere could be anything of the process.
+In: a module. Out: the same, whose PrimFuncs look at such an index before they write there: what a model writes
+elsewhere could be anything of the process, its code included, and a model's constants are indices of its own choice.
 """
 
 from __future__ import annotations
@@ -10,23 +10,62 @@ from functools import reduce
 from typing import Any
 
 import tvm
-from tvm import ir, tirx
+from tvm import ir, s_tir, tirx
 
-from eqsat_layout.tir.structural import nodes_of, structural_map
+from eqsat_layout.tir.structural import nodes_of, structural_map, walk
 
 
 def guard_writes(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` itself is not changed."""
-    functions = {name: _guarded(f) if isinstance(f, tirx.PrimFunc) else f for name, f in mod.functions.items()}
+    changed = {}
+    for name, function in mod.functions_items():
+        if isinstance(function, tirx.PrimFunc):
+            guarded = _guarded(function)
+            if not guarded.same_as(function):
+                changed[name] = guarded
+    if not changed:
+        return mod
+    functions = {name: changed.get(name, function) for name, function in mod.functions_items()}
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
 def _guarded(func: Any) -> Any:
-    return func.with_body(structural_map(func.body, (tirx.BufferStore, _guarded_if_read)))
+    read = _read_variables(func.body)
+
+    def guarded(store: Any) -> Any:
+        return guarded_store(store) if any(_is_read(index, read) for index in store.indices) else store
+
+    if not any(_is_read(index, read) for store in nodes_of(func.body, tirx.BufferStore) for index in store.indices):
+        return func
+    return func.with_body(structural_map(func.body, (tirx.BufferStore, guarded)))
 
 
-def _guarded_if_read(store: Any) -> Any:
-    return guarded_store(store) if any(nodes_of(index, ir.TensorLoad) for index in store.indices) else store
+def _read_variables(body: Any) -> set[Any]:
+    """Variables whose values, or bounds, come from memory."""
+    sources: list[tuple[Any, list[Any]]] = []
+
+    def block(realize: Any) -> None:
+        for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+            bounds = [] if axis.dom is None else [axis.dom.min, axis.dom.extent]
+            sources.append((axis.var, [value, *bounds]))
+
+    walk(
+        body,
+        (tirx.For, lambda loop: sources.append((loop.loop_var, [loop.min, loop.extent]))),
+        (tirx.Bind, lambda bind: sources.append((bind.var, [bind.value]))),
+        (tirx.Let, lambda let: sources.append((let.var, [let.value]))),
+        (s_tir.SBlockRealize, block),
+    )
+    found: set[Any] = set()
+    while True:  # a variable may be made of another one, which the walk sees later
+        more = {var for var, parts in sources if var not in found and any(_is_read(part, found) for part in parts)}
+        if not more:
+            return found
+        found |= more
+
+
+def _is_read(value: Any, read: set[Any]) -> bool:
+    return bool(nodes_of(value, ir.TensorLoad)) or any(var in read for var in (nodes_of(value, ir.Var) if read else ()))
 
 
 def guarded_store(store: Any) -> Any:
