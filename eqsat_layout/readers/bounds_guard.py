@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
+from functools import reduce
 from typing import Any, Final
 
 import tvm
@@ -49,7 +50,7 @@ def _guarded(function: Any) -> Any:
     stores = nodes_of(function.body, tirx.BufferStore)
     if any(store not in found.seen for store in stores):
         raise UnsafeBoundsError("writes within a statement that is not understood")
-    if not found.unknown:
+    if not found.unknown and not found.open_axes:
         return function
     if any(str(getattr(call.op, "name", "")) == _ASSUMES for call in nodes_of(function.body, ir.Call)):
         raise UnsafeBoundsError("has TVM assume something, and writes where it could be anything")
@@ -57,15 +58,26 @@ def _guarded(function: Any) -> Any:
     def guard(store: Any) -> Any:
         return guarded_store(store) if store in found.unknown else store
 
-    return function.with_body(structural_map(function.body, (tirx.BufferStore, guard)))
+    def guard_block(realize: Any) -> Any:
+        conditions = [found.open_axes[a.var] for a in realize.block.iter_vars if a.var in found.open_axes]
+        if not conditions:
+            return realize
+        return s_tir.SBlockRealize(realize.iter_values, reduce(tirx.And, conditions, realize.predicate), realize.block)
+
+    rules = ((tirx.BufferStore, guard), (s_tir.SBlockRealize, guard_block))
+    return function.with_body(structural_map(function.body, *rules))
 
 
 class _Stores:
-    """``seen``: all of a function's, ``unknown``: those that are not known to be within their buffers."""
+    """``seen``: all of a function's, ``unknown``: those that are not known to be within their buffers.
+
+    ``open_axes``: of blocks, those whose values are not known to be such as they have, and when they are.
+    """
 
     def __init__(self) -> None:
         self.seen: set[Any] = set()
         self.unknown: set[Any] = set()
+        self.open_axes: dict[Any, Any] = {}
         self._analyzer = sym.Analyzer()
 
     def function(self, function: Any) -> None:
@@ -106,15 +118,18 @@ class _Stores:
         self._statement(node.body)
 
     def _block(self, realize: Any) -> None:
-        """TVM takes an axis to be what it is said to be, so it has to be."""
+        """TVM takes an axis to be what it is said to be, so it has to be; where it is not, the block is not done."""
         block = realize.block
         for buffer in block.alloc_buffers:
             _check_dense(buffer)
         with self._where(realize.predicate):
             for axis, value in zip(block.iter_vars, realize.iter_values, strict=True):
                 dom = axis.dom
-                if dom is None or nodes_of(value, ir.TensorLoad) or not self._is_within(value, dom.min, dom.extent):
+                if dom is None or nodes_of(value, ir.TensorLoad):
                     raise UnsafeBoundsError(f"gives the axis {axis.var.name} values that it does not have")
+                self._check_arithmetic(value)
+                if not self._is_within(value, dom.min, dom.extent):
+                    self.open_axes[axis.var] = tirx.And(value >= dom.min, value < dom.min + dom.extent)
             for axis in block.iter_vars:
                 self._analyzer.bind(axis.var, axis.dom, allow_override=True)
             for part in block.match_buffers:

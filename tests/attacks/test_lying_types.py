@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -116,3 +117,11 @@ def test_a_result_type_that_can_not_be_is_refused_in_a_text(tmp_path: Path) -> N
     (tmp_path / "m.py").write_text(text)
     with pytest.raises(FileError, match=r"main: its result is said to be R.Tensor\(\(9,\)"):
         read_module(tmp_path / "m.py")
+
+
+def test_what_has_no_type_is_refused(tmp_path: Path) -> None:
+    x = relax.Var("x", relax.TensorType((4,), "float32"))
+    function = relax.Function([x], relax.SeqExpr([], x), x.ty).with_attr("global_symbol", "main")
+    (tmp_path / "m.json").write_text(tvm.ir.save_json(tvm.IRModule({"main": function})))
+    with pytest.raises(FileError, match=r"main: an expression has no type; save what relax.transform.Normalize\(\)"):
+        read_module(tmp_path / "m.json")

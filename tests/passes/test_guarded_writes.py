@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tvm
 from programs import program
 from tvm import relax
@@ -59,3 +60,30 @@ def test_a_scatter_of_constants_is_computed_ahead() -> None:
     run = tvm.relax.VirtualMachine(eqsat_layout.compile(mod), tvm.cpu())["main"]
     got = run(tvm.runtime.tensor(np.zeros((2, 3), "float32"))).numpy()
     np.testing.assert_array_equal(got, np.array([[0, 1, 0], [0, 0, 1]], "float32"))
+
+
+@I.ir_module
+class Counted:
+    @T.prim_func(s_tir=True)
+    def main(count: T.Buffer((1,), "int64"), y: T.Buffer((3,), "float32")):
+        with T.sblock("counted"):
+            for i in range(count[0]):
+                j = T.bind(i * T.int64(2))
+                y[j] = T.float32(1)
+
+
+def test_a_loop_that_is_as_long_as_memory_says_writes_within_its_buffer() -> None:
+    kernel = tvm.compile(guard_writes(Counted), "llvm")
+    y = tvm.runtime.tensor(np.zeros(3, "float32"))
+    kernel["main"](tvm.runtime.tensor(np.array([100_000], "int64")), y)
+    np.testing.assert_array_equal(y.numpy(), np.array([1, 0, 1], "float32"))
+
+
+@pytest.mark.parametrize("at", [1 << 30, -(1 << 30), 2])
+def test_a_program_writes_at_no_index_beyond_its_tensor(at: int) -> None:
+    indices = relax.const(np.array([at, 1], "int64"))
+    updates = relax.const(np.array([7, 5], "float32"))
+    mod = program(lambda b, x: b.emit(R.scatter_elements(x, indices, updates)), (3,))
+    machine = relax.VirtualMachine(eqsat_layout.compile(mod), tvm.cpu())
+    got = machine["main"](tvm.runtime.tensor(np.zeros(3, "float32"))).numpy()
+    np.testing.assert_array_equal(got, np.array([0, 5, 7 if at == 2 else 0], "float32"))

@@ -11,7 +11,7 @@ import tvm
 from tvm import relax, tirx
 
 import eqsat_layout
-from eqsat_layout.readers.modules import read_module
+from eqsat_layout.readers.modules import FileError, read_module
 from eqsat_layout.tir.structural import nodes_of
 
 TEXT = """\
@@ -55,3 +55,18 @@ def test_what_is_written_elsewhere_is_not_written(tmp_path: Path) -> None:
     machine = relax.VirtualMachine(eqsat_layout.compile(mod, "llvm"), tvm.cpu())
     x = np.arange(4, dtype="float32")
     assert machine["main"](tvm.runtime.tensor(x)).numpy()[3] == 1
+
+
+def test_a_block_whose_axis_is_out_of_its_range_is_not_done(tmp_path: Path) -> None:
+    text = TEXT.replace("PLACE", "vi").replace("range(4)", "range(9)")
+    (tmp_path / "net.py").write_text(text.replace("spatial(4, i)", "spatial(4, i * 3 - 6)"))
+    machine = relax.VirtualMachine(eqsat_layout.compile(read_module(tmp_path / "net.py"), "llvm"), tvm.cpu())
+    got = machine["main"](tvm.runtime.tensor(np.arange(4, dtype="float32"))).numpy()
+    assert (got[0], got[3]) == (1, 4)
+
+
+def test_an_axis_that_wraps_around_is_refused(tmp_path: Path) -> None:
+    value = "(i * 1073741824 + i * 1073741824) // 1073741824 // 2"
+    (tmp_path / "net.py").write_text(TEXT.replace("PLACE", "vi").replace("(4, i)", f"(4, {value})"))
+    with pytest.raises(FileError, match="computes an index beyond 32 bits"):
+        read_module(tmp_path / "net.py")
