@@ -1,21 +1,29 @@
 """egglog's engine without the language for Python around it.
 
-In: the wheel. Out: its extension module. ``import egglog.bindings`` imports that language first, with a formatter of
-source code: 0.14 s of the time in which a network is compiled. A program that imports egglog itself gets it whole.
+In: the wheel. Out: its extension module, loaded when something is first asked of it: it starts a thread then, which a
+fork does not have, and for which it waits there for ever. ``import egglog.bindings`` imports that language first, with
+a formatter of source code: 0.14 s of the time in which a network is compiled. A program that imports egglog itself gets
+it whole.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import Any, Final
 
 _PACKAGE: Final = "egglog"
 _EXTENSION: Final = f"{_PACKAGE}.bindings"
+_forks: Final[set[int]] = set()
+"""Processes that are forks of one that had loaded it."""
 
 
-def _extension() -> Any:
+@cache
+def extension() -> Any:
+    """The module. Not to be used where :func:`is_left_behind` says so."""
     if _PACKAGE in sys.modules:
         from egglog import bindings
 
@@ -30,6 +38,14 @@ def _extension() -> Any:
     return module
 
 
-_LOADED: Final = _extension()
-EGraph: Final = _LOADED.EGraph
-EggSmolError: Final = _LOADED.EggSmolError
+def is_left_behind() -> bool:
+    """Whether its threads are those of a process that this one is a fork of."""
+    return os.getpid() in _forks
+
+
+def _in_a_fork() -> None:
+    if extension.cache_info().currsize or _EXTENSION in sys.modules:
+        _forks.add(os.getpid())
+
+
+os.register_at_fork(after_in_child=_in_a_fork)

@@ -14,9 +14,9 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from eqsat_layout.egraph.bindings import EggSmolError
+from eqsat_layout.egraph.bindings import extension, is_left_behind
 from eqsat_layout.egraph.limits import Budget, Stop, rehearse, used_megabytes
 from eqsat_layout.egraph.owned import OwnedEGraph
 from eqsat_layout.egraph.rule_forms import rules_of, text_with_name
@@ -61,11 +61,8 @@ class Engine:
     them for ever.
     """
 
-    _processes: ClassVar[set[int]] = set()
-
     def __init__(self, commands: Sequence[Command]):
-        self._processes.add(os.getpid())
-        if len(self._processes) > 1:
+        if is_left_behind():
             raise EqsatError(
                 "egglog can't be used in a fork of a process that has used it: start the process by spawning it"
                 ' (multiprocessing.get_context("spawn")), or fork before the first optimize'
@@ -174,7 +171,7 @@ class Engine:
         """Whether something in the e-graph matches all of these facts."""
         try:
             self.command(f"(check {facts})")
-        except EggSmolError:
+        except extension().EggSmolError:
             return False
         return True
 

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Any, Final
 
-from eqsat_layout.egraph.bindings import EGraph
+from eqsat_layout.egraph.bindings import extension
 
 
 class _Own(threading.local):
@@ -48,7 +48,7 @@ class OwnedEGraph:
     def __init__(self, folder: str) -> None:
         self._set_aside = _own.set_aside
         self._set_aside.clear()
-        self.graph: Any = EGraph(fact_directory=folder)
+        self.graph: Any = extension().EGraph(fact_directory=folder)
         _owners.add(self)
 
     def __del__(self) -> None:
