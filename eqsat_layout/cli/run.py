@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,12 @@ def _by_name(options: Sequence[str], specs: Sequence[TensorSpec], option: str) -
 
 def _loaded(path: Path) -> Array:
     try:
+        if path.exists() and not path.is_file():
+            raise OSError(0, "a pipe or a device")
         array: Any = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except MemoryError as error:
+        raise InputError(f"{path}: says that it is larger than memory") from error
+    except (OSError, ValueError, EOFError, TokenError) as error:
         raise InputError(
             f"{path}: {getattr(error, 'strerror', None) or 'is no array as numpy.save writes it'}"
         ) from error

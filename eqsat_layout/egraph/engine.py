@@ -30,6 +30,7 @@ LogEntry = tuple[str, str]
 
 _DECLARED = re.compile(r"^\((?:ruleset|sort|relation|constructor|function)\s+([^\s()]+)")
 _UNKNOWN = re.compile(r"(?:No such ruleset:|Undefined sort|Unbound function|Unbound symbol) \S+$")
+_STOPPED = re.compile(r"In (?P<place>\d+:\d+)-[\d:]+ of (?P<file>[^:\n]+): (?P<said>[^\n]*)")
 _INTERNAL = re.compile(r"@([A-Za-z-]+)\d+")
 
 Ending = Stop | Literal["done", "paused"]
@@ -82,6 +83,7 @@ class Engine:
         self._recent: deque[Counter[str]] = deque(maxlen=_RECENT)
         self._strings: dict[Any, str] = {}
         self._declared: set[str] = set()
+        self._paths: dict[str, str] = {}
         for command in commands:
             self.declare(command)
 
@@ -100,6 +102,7 @@ class Engine:
             near = did_you_mean(reason.rpartition(" ")[2], self._declared) if _UNKNOWN.match(reason) else ""
             rule = "".join(f"rule {rule.name!r}: " for rule in rules_of(command)[:1] if rule.is_named)
             raise RuleError(f"{_position(command, error)}: {rule}{reason}; {near}".rstrip("; ")) from error
+        self._paths[Path(command.file).name] = command.file
         self._declared.update(_DECLARED.findall(command.text))
 
     def load(self, rows: Mapping[str, Iterable[Row]]) -> None:
@@ -137,7 +140,7 @@ class Engine:
                 continue
             if died:
                 return Stop(ruleset, died, self.at_work)
-            ran: Any = self._egraph.run_program(*command)
+            ran = self._ran(command)
             self.history.append((_RUN, text))
             report = ran[0].report
             self._last = _matches(report.iterations[-1:])
@@ -185,7 +188,18 @@ class Engine:
 
     def _run(self, text: str) -> None:
         self.history.append((_RUN, text))
-        self.command(text)
+        self._ran(self._egraph.parse_program(text))
+
+    def _ran(self, command: Any) -> Any:
+        """What rules do is theirs: :class:`RuleError` where egglog stops at it."""
+        try:
+            return self._egraph.run_program(*command)
+        except extension().EggSmolError as error:
+            found = _STOPPED.search(str(error))
+            if found is None:
+                raise RuleError(f"a rule stops egglog: {_reason(error)}") from error
+            file = self._paths.get(found["file"], found["file"])
+            raise RuleError(f"{file}:{found['place']}: stops egglog: {found['said']}") from error
 
     def repeat(self, history: Iterable[LogEntry]) -> None:
         """Does what another engine did, with other rules: no limits, because that one came to an end."""

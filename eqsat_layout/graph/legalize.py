@@ -35,6 +35,10 @@ REFUSALS: Final = (AssertionError, AttributeError, LookupError, RuntimeError, Ty
 """What TVM's own legalisations raise for calls that they can't do, over all ops with many shapes and types."""
 
 
+MOST_OPERANDS: Final = 2048
+"""Of an op: TVM writes its element as choices in each other, and ends the process where its stack does."""
+
+
 def legalize(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` with its Relax ops as ``call_tir``; ops without a legalisation stay. Never raises for an op."""
     names = ops_in(mod)
@@ -63,6 +67,8 @@ def _forgiving(legalizer: Legalizer) -> Legalizer:
     """
 
     def attempt(builder: Any, call: Any) -> Any:
+        if operands(call) > MOST_OPERANDS:
+            return call
         try:
             made = builder.normalize(legalizer(builder, call))
         except REFUSALS:
@@ -71,6 +77,11 @@ def _forgiving(legalizer: Legalizer) -> Legalizer:
         return made if is_tuple[0] == is_tuple[1] else call
 
     return attempt
+
+
+def operands(call: Any) -> int:
+    """How many there are, those within tuples included."""
+    return sum(len(one.fields) if isinstance(one, relax.Tuple) else 1 for one in call.args)
 
 
 def _multiply_add(builder: Any, call: Any) -> Any:

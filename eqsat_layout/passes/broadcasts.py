@@ -44,8 +44,9 @@ class _Skipper(relax.PyExprMutator):  # type: ignore[misc]
     def visit_var_binding_(self, binding: Any) -> None:
         call = binding.value
         if _is_plain_call(call):
-            for position in range(len(leaf_exprs(call))):
-                call = self._skipped(call, position)
+            for position, leaf in enumerate(leaf_exprs(call)):
+                if leaf in self.widenings:
+                    call = self._skipped(call, position)
         if _is_widening(call, binding.var.ty):
             self.widenings[binding.var] = call
         super().visit_var_binding_(relax.VarBinding(binding.var, call))
@@ -61,9 +62,7 @@ class _Skipper(relax.PyExprMutator):  # type: ignore[misc]
     def _skipped(self, call: Any, position: int) -> Any:
         """The call over what the broadcast at operand ``position`` reads; itself if it is not the same then."""
         leaves = leaf_exprs(call)
-        widening = self.widenings.get(leaves[position])
-        if widening is None:
-            return call
+        widening = self.widenings[leaves[position]]
         (source,) = leaf_exprs(widening)
         try:
             small = self.builder_.normalize(Template(call).over([*leaves[:position], source, *leaves[position + 1 :]]))

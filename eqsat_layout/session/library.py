@@ -6,9 +6,10 @@ In: an executable, or a path. Out: a file that appears whole or not at all; the 
 from __future__ import annotations
 
 import os
+import struct
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,6 +19,12 @@ from eqsat_layout.session import runtime
 from eqsat_layout.session.interface import TELLS, Interface
 from eqsat_layout.sources.suffixes import LIBRARIES, PROGRAMS
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram, kind_of_program
+
+_ELF: Final = struct.Struct("<32xQ14xHH6x")
+"""The head of such a file for 64 bits, as far as it says where its segments are told: start, size and number."""
+
+_SEGMENT: Final = struct.Struct("<8xQ16xQ")
+"""Where a segment starts in the file, and how long it is there."""
 
 
 def written_to(path: Path, executable: Any) -> None:
@@ -67,6 +74,7 @@ def _opened_program(path: Path) -> tuple[DeviceProgram, Interface]:
 
 
 def _opened_library(path: Path) -> tuple[Any, Interface]:
+    _check_whole(path)
     with tempfile.TemporaryDirectory() as folder:
         # the system takes a file for the one of that name that it has loaded, even if it was replaced; TVM's own
         # load_module follows links
@@ -84,6 +92,21 @@ def _opened_library(path: Path) -> tuple[Any, Interface]:
         raise EqsatError(
             f"{path}: does not say what it takes: Session.save or `eqsat-layout compile` write such"
         ) from error
+
+
+def _check_whole(path: Path) -> None:
+    """:class:`EqsatError` for an ELF file that ends before its segments do: the system ends who opens such a one."""
+    with path.open("rb") as file:
+        head = file.read(_ELF.size)
+        if len(head) < _ELF.size or not head.startswith(b"\x7fELF\x02\x01"):
+            return
+        start, entry, count = _ELF.unpack(head)
+        file.seek(start)
+        table, size = file.read(entry * count), path.stat().st_size
+    segments = [table[at : at + entry] for at in range(0, len(table), entry)] if entry else []
+    ends = [sum(_SEGMENT.unpack_from(one)) for one in segments if len(one) >= _SEGMENT.size]
+    if len(ends) < count or max(ends, default=0) > size:
+        raise EqsatError(f"{path}: can't be loaded: it is cut off")
 
 
 def told_by(executable: Any) -> Interface:

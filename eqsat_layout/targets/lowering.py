@@ -6,20 +6,24 @@ join calls to kernels, schedule, build.
 
 from __future__ import annotations
 
-from typing import Any
+import traceback
+from pathlib import Path
+from typing import Any, Final
 
 import tvm
 
 from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.graph.legalize import REFUSALS, legalize
-from eqsat_layout.graph.refused_ops import refused_op
-from eqsat_layout.notes import Notes
+from eqsat_layout.graph.refused_ops import refused_op, too_wide_op
+from eqsat_layout.notes import Notes, last_of
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.guarded_writes import guard_writes
 from eqsat_layout.passes.prepare import prepare
 from eqsat_layout.system.turns import one_at_a_time
 from eqsat_layout.targets.protocol import Progress
 from eqsat_layout.targets.registry import resolved
+
+_PACKAGE: Final = Path(__file__).parents[1]
 
 
 @one_at_a_time
@@ -40,6 +44,8 @@ def lower(
     own, said, say = resolved(target), Notes() if notes is None else notes, progress or _mute
     say("legalize")
     mod = guard_writes(legalize(mod))
+    if wide := too_wide_op(mod):
+        raise TargetError(f"TVM can't build {wide}")
     say("fold constants")
     mod = fold_constants(mod, said)
     say("join")
@@ -48,9 +54,16 @@ def lower(
     try:
         return own.build(mod, said)
     except (tvm.error.InternalError, *REFUSALS) as error:
-        if isinstance(error, EqsatError) or not (refused := refused_op(mod)):
+        refused = "" if isinstance(error, EqsatError) else refused_op(mod) or _said_by_tvm(error)
+        if not refused:
             raise
         raise TargetError(f"TVM can't build {refused}") from error
+
+
+def _said_by_tvm(error: Exception) -> str:
+    """What TVM raised itself; "" for what was raised here, which is a fault."""
+    innermost = traceback.extract_tb(error.__traceback__)[-1].filename
+    return "" if Path(innermost).is_relative_to(_PACKAGE) else f"the module: {last_of(str(error))}"
 
 
 def _mute(_: str) -> None:

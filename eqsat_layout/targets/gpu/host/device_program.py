@@ -83,8 +83,15 @@ class DeviceProgram(ABC):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """What :meth:`save` wrote."""
-        return cls.from_bytes(Path(path).read_bytes())
+        """What :meth:`save` wrote. :class:`EqsatError`, which names the file, for another one."""
+        if Path(path).exists() and not Path(path).is_file():
+            raise EqsatError(f"{path}: is no file")  # a pipe would be waited for
+        try:
+            return cls.from_bytes(Path(path).read_bytes())
+        except OSError as error:
+            raise EqsatError(f"{path}: {error.strerror or error}") from error
+        except EqsatError as error:
+            raise EqsatError(f"{path}: {error}") from error
 
     def export_library(self, file_name: Any, **_: Any) -> None:
         """:class:`EqsatError`: what TVM's executables have, and this is no library."""

@@ -7,13 +7,16 @@ this machine: text and plans are data.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.system.frames import head_of, padding_after, split_head
 from eqsat_layout.targets.gpu.host.plan import HostPlan
 
 Piece = bytes | memoryview
+
+_REFUSALS: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What taking data apart raises that another program wrote."""
 
 
 def parts_of(kind: str, said: Mapping[str, Any], plan: HostPlan, constants: Sequence[Piece]) -> list[Piece]:
@@ -32,7 +35,7 @@ def read_parts(kind: str, data: Piece) -> tuple[Mapping[str, Any], HostPlan, lis
             raise ValueError("another kind of file")
         plan = HostPlan.from_data(head["plan"])
         return head, plan, list(_split(rest, [c.size for c in plan.constants]))
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except _REFUSALS as error:
         raise EqsatError(f"this is no {kind}: {error}") from error
 
 
@@ -40,7 +43,7 @@ def said_to_be(data: Piece) -> str:
     """The ``kind`` of a file; :class:`EqsatError` for one that has none."""
     try:
         return str(split_head(memoryview(data))[0]["kind"])
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except _REFUSALS as error:
         raise EqsatError(f"this is no program: {error}") from error
 
 
