@@ -61,6 +61,7 @@ def run_fuzz_programs(
     rules: Sequence[Path],
     console: Console,
     target: Any = None,
+    exact: bool = False,
 ) -> bool:
     """Fuzzes programs, prints, and says whether all came out right."""
     from eqsat_layout.soundness.programs.fuzzer import fuzz_programs
@@ -75,6 +76,7 @@ def run_fuzz_programs(
             lambda found, share: bar.update(task, completed=min(share, 1.0), instances=f"{found.programs:,}"),
             rules,
             target,
+            exact,
         )
     console.print(str(report), highlight=False, soft_wrap=True)
     return report.is_clean

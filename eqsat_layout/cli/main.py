@@ -308,6 +308,12 @@ def fuzz_programs(
             metavar="TARGET", help="Compile for it too and run there: cuda (simulated), opencl, llvm, or JSON."
         ),
     ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact", help="Compile for this CPU with approx=False; NaN and infinities are among the inputs."
+        ),
+    ] = False,
     debug: DebugOption = False,
 ) -> None:
     """Optimise random programs, run them before and after, and compare. Exit code 1: one went wrong."""
@@ -315,8 +321,10 @@ def fuzz_programs(
     with errors(debug):
         from eqsat_layout.cli.fuzz import run_fuzz_programs
 
+        if exact and (target or rules):
+            raise EqsatError("--exact is for this CPU and the package's own rules: without --target and --rules")
         most = None if seconds is not None else cases
-        right = run_fuzz_programs(seconds, most, seed, jobs, rules or [], console, parse_target(target))
+        right = run_fuzz_programs(seconds, most, seed, jobs, rules or [], console, parse_target(target), exact)
     if not right:
         raise typer.Exit(1)
 

@@ -17,7 +17,7 @@ from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import make_program
 from eqsat_layout.soundness.programs.jobs import run_jobs
 from eqsat_layout.soundness.programs.outcomes import FAILED, ProgramReport, Progress
-from eqsat_layout.soundness.programs.trial import check
+from eqsat_layout.soundness.programs.trial import EXACTLY, check
 from eqsat_layout.targets.registry import target as target_of
 
 
@@ -29,18 +29,20 @@ def fuzz_programs(
     on_progress: Progress = lambda report, share: None,
     rules: Sequence[str | Path] = (),
     target: Any = None,
+    exact: bool = False,
 ) -> ProgramReport:
     """Fuzzes for so many ``seconds`` or programs (by default 100) in ``jobs`` processes; ``rules``: further files.
 
     ``target``: programs are compiled for it as a whole, and run on it (:mod:`.on_targets`) beside TVM's own code for
     the CPU; by default ``optimize`` alone is tried. :class:`TargetError` where there is no such target.
+    ``exact``: they are compiled for this CPU with ``approx=False``, and run on NaN, infinities and integers' ends, too.
     A process that dies or hangs is a failure of the program that it was at, and another one takes its place.
     """
     if target is not None:
         target_of(target)
     if seconds is None and cases is None:
         cases = 100
-    return run_jobs(seconds, cases, seed, jobs, on_progress, tuple(rules), target)
+    return run_jobs(seconds, cases, seed, jobs, on_progress, tuple(rules), EXACTLY if exact else target)
 
 
 def main(given: Sequence[str]) -> int:
@@ -48,12 +50,13 @@ def main(given: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("seeds", nargs="+", type=int)
     parser.add_argument("--target", help="compiles for this one, too: a name, or JSON")
+    parser.add_argument("--exact", action="store_true", help="compiles for this CPU with approx=False")
     options = parser.parse_args(given)
     is_json = options.target is not None and options.target.startswith("{")
     target = json.loads(options.target) if is_json else options.target
     failed = False
     for seed in options.seeds:
-        outcome = check(Choices.of_seed(seed), seed, target=target)
+        outcome = check(Choices.of_seed(seed), seed, target=EXACTLY if options.exact else target)
         failed |= outcome.kind == FAILED
         print(outcome.program or make_program(Choices.of_seed(seed)).text())
         print(f"seed {seed}: {outcome.kind} {outcome.why} {outcome.text}")

@@ -32,6 +32,7 @@ from eqsat_layout.soundness.programs.check import (
     interface_difference,
 )
 from eqsat_layout.soundness.programs.choices import Choices
+from eqsat_layout.soundness.programs.compiled import compiled_difference
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
 from eqsat_layout.soundness.programs.on_targets import TargetPair, running
 from eqsat_layout.soundness.programs.outcomes import FAILED, NOISY, REFUSED, SAME, UNCHANGED, UNRUN, ProgramOutcome
@@ -46,6 +47,9 @@ THREADS_EVERY: Final = 16
 """Programs in one of which several threads optimise at once."""
 _THREADS: Final = 3
 
+EXACTLY: Final = "approx=False"
+"""In the place of a target: programs are compiled for this CPU with ``approx=False``, beside TVM's own builds."""
+
 Optimizer = Callable[..., Any]
 """``optimize``, or one of its kind with a fault."""
 
@@ -59,7 +63,7 @@ def check(
 ) -> ProgramOutcome:
     """Makes a program, optimises it and compares; ``seed`` is for its inputs, ``rules`` are further files.
 
-    ``target``: it is compiled for that as a whole, and run there.
+    ``target``: it is compiled for that as a whole, and run there; :data:`EXACTLY` for this CPU without approximations.
     """
     clock = Clock()
     try:
@@ -71,6 +75,8 @@ def check(
         options = {**program.options, "rules": rules}
         if target is None:
             found = _checked(program, seed, clock, partial(optimizer, **options))
+        elif target == EXACTLY:
+            found = _checked_exactly(program, seed, clock)
         else:
             found = _checked_on(target, program, seed, clock, options)
     except Exception as error:  # whatever optimize, TVM or the comparison meets
@@ -158,6 +164,14 @@ def _checked_on(
             return _compared(program, pair, seed, approx=own.approx)
         except UnrunError as error:
             return ProgramOutcome(UNRUN, text=_without_numbers(f"TVM can't run the input: {str(error)[:150]}"))
+
+
+def _checked_exactly(program: RandomProgram, seed: int, clock: Clock) -> ProgramOutcome:
+    with clock.stage("compile"):
+        text = compiled_difference(program, seed)
+    if text is None:
+        return ProgramOutcome(UNRUN, text="TVM can't build the input")
+    return ProgramOutcome(FAILED, "special numbers", text) if text else ProgramOutcome(SAME)
 
 
 def _not_built(error: BaseException) -> ProgramOutcome:
