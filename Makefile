@@ -19,6 +19,7 @@ audit: $(VENV) ## run attacks, wrong rules and ten minutes of each fuzzer
 	$(BIN)/python bench/bad_rules.py
 	$(BIN)/eqsat-layout fuzz --seconds 600
 	$(BIN)/eqsat-layout fuzz-programs --seconds 600
+	$(BIN)/eqsat-layout fuzz-programs --exact --seconds 600
 
 lint: $(VENV) ## ruff and mypy
 	$(BIN)/ruff check

@@ -16,6 +16,7 @@ from tvm import relax
 from tvm.relax import op as R
 
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
+from eqsat_layout.soundness.programs import trial
 from eqsat_layout.soundness.programs.check import Pair, difference, interface_difference
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.fuzzer import fuzz_programs, main
@@ -30,12 +31,13 @@ from eqsat_layout.soundness.programs.outcomes import (
     FAILED,
     SAME,
     UNCHANGED,
+    UNRUN,
     ProgramFailure,
     ProgramOutcome,
     ProgramReport,
 )
 from eqsat_layout.soundness.programs.shrink import shrunk
-from eqsat_layout.soundness.programs.trial import check
+from eqsat_layout.soundness.programs.trial import EXACTLY, check
 
 MANY = 700
 
@@ -236,3 +238,11 @@ def test_a_failure_shows_how_to_see_it_again(capsys: pytest.CaptureFixture[str])
     assert failure.command in str(report)
     assert main(["7"]) == 0
     assert "seed 7: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("said", "kind"), [("result 0 differs", FAILED), ("", SAME), (None, UNRUN)])
+def test_programs_are_compiled_exactly_where_that_is_asked(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, kind: str
+) -> None:
+    monkeypatch.setattr(trial, "compiled_difference", lambda program, seed: said)
+    assert check(Choices.of_seed(0), 0, target=EXACTLY).kind == kind
