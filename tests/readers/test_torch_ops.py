@@ -143,3 +143,17 @@ def test_long_recurrent_networks_compile_at_once(kind: str) -> None:
         wanted = leaves(network(x))
     for got, one in zip(session.run(None, {session.inputs[0].name: x}), wanted, strict=True):
         np.testing.assert_allclose(got, one.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "draws", [torch.nn.Dropout(0.5).train(), Function(lambda x: x * torch.bernoulli(x.abs().clamp(max=1), 0.5))]
+)
+def test_what_draws_random_numbers_is_refused(draws: Any) -> None:
+    """Dropout that trains, and Bernoulli's numbers, were taken for what they are given."""
+    with pytest.raises(EqsatError, match="draws random numbers"):
+        eqsat_layout.plan(torch.export.export(draws, (X,)))
+
+
+def test_dropout_without_effect_is_none() -> None:
+    model = torch.nn.Sequential(torch.nn.Dropout(0.0), torch.nn.LSTM(6, 4)).train()
+    eqsat_layout.plan(torch.export.export(model, (ROWS,)))
