@@ -213,3 +213,13 @@ def test_results_of_another_dtype_than_stated_are_no_kernel() -> None:
         for made in (relax.op.variance, relax.op.mean, relax.op.max)
     ]
     assert [found.func is None for found in legalise_calls(calls)] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"), [(relax.op.divide, [np.inf, -np.inf, np.nan]), (relax.op.mod, [np.nan] * 3)]
+)
+def test_numbers_are_divided_by_zero(make_module, unscheduled, op, expected):
+    """TVM refuses to build that."""
+    mod = make_module(lambda emit, x: emit(op(x, relax.const(0.0))), (3,))
+    given = np.array([1, -2, 0], "float32")
+    np.testing.assert_array_equal(unscheduled(legalize(mod), given), np.array(expected, "float32"))

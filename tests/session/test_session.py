@@ -440,6 +440,20 @@ def test_torch_tensors_are_taken() -> None:
         session.run(None, {"x": x.long()})
 
 
+def test_torch_tensors_that_stand_for_others_are_taken_for_these() -> None:
+    """One that stands for its negative was taken for what it negates; one without memory raised a bare ValueError."""
+    torch = pytest.importorskip("torch")
+    session, x = identity((4,), "float32"), torch.arange(4.0)
+    assert session.run(None, {"x": torch._neg_view(x)})[0].tolist() == [0, -1, -2, -3]
+    with pytest.raises(InputError, match="input 'x'"):
+        session.run(None, {"x": x.to("meta")})
+
+
+def test_a_name_of_an_output_is_no_list_of_them() -> None:
+    with pytest.raises(InputError, match="a list of names, got 'output0'"):
+        identity((4,), "float32").run("output0", {"x": np.zeros(4, "float32")})
+
+
 def test_a_second_session_of_the_same_comes_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EQSAT_LAYOUT_CACHE", str(tmp_path))
     path = tmp_path / "affine.json"
