@@ -86,7 +86,9 @@ class Session:
             staging = self._staging.pop()
         except IndexError:
             staging = {}
-        results = self._runs(tensors_of(input_feed, self.inputs, staging, any_address=self._interface.any_address))
+        own = self._interface
+        tensors = tensors_of(input_feed, own.inputs, staging, any_address=own.any_address, extents=own.extents)
+        results = self._runs(tensors)
         self._staging.append(staging)
         return results if output_names is None else [results[known.index(name)] for name in output_names]
 

@@ -465,3 +465,27 @@ def test_a_second_session_of_the_same_comes_from_disk(tmp_path: Path, monkeypatc
     monkeypatch.setattr("eqsat_layout.planning.compile_anew.compile_anew", None)
     again = eqsat_layout.Session(path, shapes={"x": (5, 4)}).run(None, feed())
     np.testing.assert_array_equal(first[0], again[0])
+
+
+@I.ir_module
+class Windows:
+    @R.function
+    def main(x: R.Tensor((1, 1, "h", "w"), "float32")):
+        with R.dataflow():
+            windows = R.nn.conv2d(x, R.ones((1, 1, 3, 3), "float32"))
+            y = R.sum(windows, axis=[2, 3])
+            R.output(y)
+        return y
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_data_smaller_than_a_window_is_an_error(tmp_path: Path, saved: bool) -> None:
+    """The product of two extents below zero is none: numbers that nobody computed came back."""
+    session = eqsat_layout.Session(Windows)
+    if saved:
+        session.save(tmp_path / "windows.so")
+        session = eqsat_layout.Session(tmp_path / "windows.so")
+    assert session.run(None, {"x": np.ones((1, 1, 3, 4), "float32")})[0].tolist() == [[18.0]]
+    for h, w in ((1, 1), (1, 9)):
+        with pytest.raises(InputError, match=r"too small.* h is 1.* h - 2 is -1"):
+            session.run(None, {"x": np.ones((1, 1, h, w), "float32")})
