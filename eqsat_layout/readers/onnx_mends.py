@@ -117,6 +117,15 @@ def mended_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes:
         if opset >= 16 and scale != 1.0:  # half a pixel of the map, not of the image, is taken off
             moved = relax.const(np.float32(0.5 - 0.5 / scale), str(inputs[1].ty.dtype))
             return type(inputs)([inputs[0], builder.emit(relax.op.add(inputs[1], moved)), *list(inputs)[2:]])
+    if op == "OneHot" and isinstance(inputs[1], ir.GenericConst):  # how many there are may be said as a float
+        attributes["axis"] = int(attributes.get("axis", -1)) % (len(inputs[0].ty.shape) + 1)
+        depth = relax.const(inputs[1].value.numpy().astype("int64"), "int64")
+        return type(inputs)([_as(builder, inputs[0], "int64"), depth, *list(inputs)[2:]])
+    if op == "NonMaxSuppression":
+        given = [*inputs, *[None] * 5][:5]
+        most = np.zeros(1, "float32") if given[3] is None else given[3].value.numpy()
+        given[3] = relax.const(np.nextafter(most, np.float32(np.inf)))  # a box that overlaps as much as that stays
+        return type(inputs)(given)
     if op == "Slice" and len(inputs) > 2:
         return type(inputs)(_counted_from_the_start(builder, inputs))
     return inputs

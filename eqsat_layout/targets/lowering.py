@@ -14,6 +14,7 @@ from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.graph.legalize import REFUSALS, legalize
 from eqsat_layout.graph.refused_ops import refused_op
 from eqsat_layout.notes import Notes
+from eqsat_layout.passes.empty_reductions import begin_empty_reductions
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.prepare import prepare
 from eqsat_layout.system.turns import one_at_a_time
@@ -38,7 +39,7 @@ def lower(
     """
     own, said, say = resolved(target), Notes() if notes is None else notes, progress or _mute
     say("legalize")
-    mod = legalize(mod)
+    mod = begin_empty_reductions(legalize(mod))
     say("fold constants")
     mod = fold_constants(mod, said)
     say("join")
