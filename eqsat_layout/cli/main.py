@@ -51,8 +51,8 @@ for _command in (answers.plan, answers.compile, answers.run, answers.bench):
 
 
 def main() -> None:
-    """The console script."""
-    app()
+    """The console script, by that name in completion too, however it is started."""
+    app(prog_name=app.info.name)
 
 
 def _print_version(wanted: bool) -> None:

@@ -85,7 +85,9 @@ def _forgiving(legalizer: Legalizer) -> Legalizer:
         try:
             made = builder.normalize(legalizer(builder, call))
         except REFUSALS:
-            return call
+            if not any(map(_is_zero, call.args)):
+                return call
+            return attempt(builder, _with_zeros_as_operands(builder, call))
         is_tuple = [isinstance(one.ty, relax.TupleType) for one in (made, call)]
         return made if is_tuple[0] == is_tuple[1] else call
 
@@ -95,6 +97,17 @@ def _forgiving(legalizer: Legalizer) -> Legalizer:
 def operands(call: Any) -> int:
     """How many there are, those within tuples included."""
     return sum(len(one.fields) if isinstance(one, relax.Tuple) else 1 for one in call.args)
+
+
+def _is_zero(value: Any) -> bool:
+    """A number that TVM makes a part of the kernel, where it then refuses to divide by it."""
+    is_number = isinstance(value, tvm.ir.GenericConst) and isinstance(value.ty, relax.TensorType)
+    return is_number and str(value.ty.dtype).startswith("float") and value.value.shape == () and not value.value.numpy()
+
+
+def _with_zeros_as_operands(builder: Any, call: Any) -> Any:
+    args = [builder.emit(one) if _is_zero(one) else one for one in call.args]
+    return builder.normalize(relax.Call(call.op, args, call.attrs, call.ty_args))
 
 
 def _multiply_add(builder: Any, call: Any) -> Any:

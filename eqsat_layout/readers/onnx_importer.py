@@ -14,7 +14,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers import onnx_mends, onnx_own, onnx_quantized, onnx_recurrent
+from eqsat_layout.readers import onnx_mends, onnx_own, onnx_quantized, onnx_recurrent, onnx_resizes
 from eqsat_layout.readers.onnx_graphs import Budget, NodeError, graphs_of, named
 from eqsat_layout.readers.onnx_types import check_results
 
@@ -55,7 +55,13 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         if op_name in onnx_recurrent.KINDS:
             return onnx_recurrent.converted(self.bb, op_name, inputs, attrs)
         if onnx_own.takes(op_name, attrs["tvm_custom"]["num_outputs"]):
-            return self.bb.normalize(onnx_own.converted(self.bb, op_name, inputs, attrs))
+            return self.bb.normalize(onnx_own.converted(self.bb, op_name, inputs, attrs, opset))
+        if op_name == "Upsample":
+            return self._made("Resize", *onnx_resizes.as_resize(inputs, attrs), max(opset, _RESIZES_BY_PLACE))
+        if op_name == "Resize":
+            inputs, attrs = onnx_resizes.of_all_axes(inputs, attrs)
+            if onnx_resizes.is_by_rows(inputs, attrs):
+                return self.bb.normalize(onnx_resizes.by_rows(self.bb, inputs, attrs))
         convert = super()._convert_operator
         if op_name in onnx_quantized.KINDS:
             own = onnx_quantized.converted(
@@ -116,6 +122,9 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
 
 
 _OWN: Final = onnx_recurrent.KINDS | onnx_quantized.KINDS | {"If", "Constant"}
+
+_RESIZES_BY_PLACE: Final = 13
+"""The version of ``Resize`` that says where places lie."""
 
 _NARROW: Final = ("float4_", "float6_", "float8_", "int2", "int4", "uint2", "uint4", "custom")
 

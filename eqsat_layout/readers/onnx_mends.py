@@ -18,15 +18,20 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.onnx_graphs import nodes_of
-from eqsat_layout.readers.resizing import cut, made_longer
+from eqsat_layout.readers.onnx_resizes import resized
 
 _WITHOUT_EFFECT: Final = ("seed", "storage_order", "saturate", "stash_type")
 """Attributes that change nothing of what is converted: of dropout, of indices, of 8-bit floats, of precision."""
 
 
+_READ_HERE: Final = (("ConvTranspose", "output_shape"),)
+
+
 def check_attributes(op: str, attributes: dict[str, Any], opset: int) -> None:
     """:class:`EqsatError` for an attribute that the converter would not even look at."""
     for name, default in _unread(op, opset).items():
+        if (op, name) in _READ_HERE:
+            continue
         value = attributes.get(name, default)
         if value != default:
             shown = value.decode() if isinstance(value, bytes) else value
@@ -78,7 +83,8 @@ def with_functions_written_out(model: Any, asked: frozenset[str]) -> Any:
     for tensor in model.graph.initializer:  # whose types the inliner does not look up
         typed.graph.value_info.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     inlined = importlib.import_module("onnx.inliner").inline_selected_functions
-    return inlined(typed, [("", op) for op in found], exclude=False, inline_schema_functions=True)
+    written = inlined(typed, [("", op) for op in found], exclude=False, inline_schema_functions=True)
+    return with_functions_written_out(written, asked)  # definitions may hold such ops themselves
 
 
 _CONSTANT: Final = {"NonMaxSuppression": (2, 3, 4), "AllClassNMS": (2, 3, 4), "CumSum": (1,)}
@@ -111,6 +117,15 @@ def mended_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes:
         if opset >= 16 and scale != 1.0:  # half a pixel of the map, not of the image, is taken off
             moved = relax.const(np.float32(0.5 - 0.5 / scale), str(inputs[1].ty.dtype))
             return type(inputs)([inputs[0], builder.emit(relax.op.add(inputs[1], moved)), *list(inputs)[2:]])
+    if op == "OneHot" and isinstance(inputs[1], ir.GenericConst):  # how many there are may be said as a float
+        attributes["axis"] = int(attributes.get("axis", -1)) % (len(inputs[0].ty.shape) + 1)
+        depth = relax.const(inputs[1].value.numpy().astype("int64"), "int64")
+        return type(inputs)([_as(builder, inputs[0], "int64"), depth, *list(inputs)[2:]])
+    if op == "NonMaxSuppression":
+        given = [*inputs, *[None] * 5][:5]
+        most = np.zeros(1, "float32") if given[3] is None else given[3].value.numpy()
+        given[3] = relax.const(np.nextafter(most, np.float32(np.inf)))  # a box that overlaps as much as that stays
+        return type(inputs)(given)
     if op == "Slice" and len(inputs) > 2:
         return type(inputs)(_counted_from_the_start(builder, inputs))
     return inputs
@@ -119,7 +134,7 @@ def mended_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes:
 def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dict[str, Any], convert: Any) -> Any:
     """``convert(inputs)``, with what it leaves out."""
     if op == "Resize":
-        return _resized(builder, inputs, attributes, convert)
+        return resized(builder, inputs, attributes, convert)
     if op == "Pow":  # of the type of its base, whatever that of the exponent
         dtype = str(inputs[0].ty.dtype)
         wide = "float64" if _is_whole(inputs[0]) else dtype
@@ -128,6 +143,8 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
         return _remainder(builder, inputs)
     if op == "BitShift":
         return _shifted(builder, inputs, attributes, convert)
+    if op == "ConvTranspose" and attributes.get("output_shape"):
+        _say_pads(inputs, attributes)
     made = convert(inputs)
     return _as(builder, made, str(inputs[2].ty.dtype)) if op == "OneHot" else made
 
@@ -195,30 +212,25 @@ def _counted_from_the_start(builder: relax.BlockBuilder, inputs: Any) -> Any:
     return [data, *inside, axes, steps]
 
 
-def _to_sizes(inputs: Any, sizes: list[Any], convert: Any) -> Any:
-    """The converter takes numbers only; they stand in its call as they are."""
-    numbers = [int(size) if isinstance(size, tirx.IntImm) else 1 for size in sizes]
-    made = convert(type(inputs)([*list(inputs)[:3], relax.const(np.array(numbers), "int64")]))
-    is_known = all(isinstance(size, tirx.IntImm) for size in sizes[2:])
-    return made if is_known else relax.Call(made.op, [made.args[0], relax.ShapeExpr(sizes[2:])], made.attrs)
-
-
-_SCALED: Final = ("half_pixel", "pytorch_half_pixel", "asymmetric")
-"""Where places of the result lie by the scale; else by the sizes, which is what TVM goes by always."""
-
-
-def _resized(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any], convert: Any) -> Any:
-    """By the scale as it is given, also where an extent times it is not whole: a part of what longer data gives."""
-    scales, sizes = inputs[2], inputs[3]
-    if isinstance(sizes, relax.ShapeExpr) and len(sizes.values) == 4:
-        return _to_sizes(inputs, list(sizes.values), convert)
-    mode = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
-    if not isinstance(scales, tvm.ir.GenericConst) or mode == "align_corners":
-        return convert(inputs)
-    if mode not in _SCALED or attributes.get("exclude_outside"):
-        sizes = zip(list(inputs[0].ty.shape), scales.value.numpy().tolist(), strict=True)
-        if not all(isinstance(e, tirx.IntImm) and float(int(e) * scale).is_integer() for e, scale in sizes):
-            raise EqsatError(f"Resize ({mode}) by {scales.value.numpy()}, which may give no whole number, is not done")
-        return convert(inputs)
-    longer, ends = made_longer(builder, inputs[0], scales.value.numpy().tolist())
-    return cut(builder, convert(type(inputs)([longer, *list(inputs)[1:]])), ends)
+def _say_pads(inputs: Any, attributes: dict[str, Any]) -> None:
+    """Of a transposed convolution, in place of the extents of its result."""
+    extents = [int(e) if isinstance(e, tirx.IntImm) else None for e in list(inputs[0].ty.shape.values)[2:]]
+    if None in extents:
+        raise EqsatError("ConvTranspose with output_shape of data of unknown size is not done")
+    rank = len(extents)
+    sizes = [int(e) for e in list(inputs[1].ty.shape.values)[2:]]
+    wanted = list(attributes.pop("output_shape"))[-rank:]
+    ones, zeros = [1] * rank, [0] * rank
+    strides, dilations, more = (
+        list(attributes.get(name, usual))
+        for name, usual in (("strides", ones), ("dilations", ones), ("output_padding", zeros))
+    )
+    is_upper = attributes.pop("auto_pad", b"NOTSET") == b"SAME_UPPER"
+    begins, ends = [], []
+    for i, extent in enumerate(extents):
+        whole = strides[i] * ((extent or 0) - 1) + more[i] + (sizes[i] - 1) * dilations[i] + 1
+        pad = max(0, whole - wanted[i])
+        more[i] += max(0, wanted[i] - whole)
+        begins.append(pad // 2 if is_upper else pad - pad // 2)
+        ends.append(pad - begins[-1])
+    attributes.update(pads=begins + ends, output_padding=more)

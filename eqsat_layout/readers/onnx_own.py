@@ -13,13 +13,22 @@ from tvm import ir, relax, te, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.determinants import determinant
+from eqsat_layout.readers.fourier import of_windows, transformed
+from eqsat_layout.readers.onnx_pools import pooled_norms, pooled_with_places
 from eqsat_layout.readers.scattering import scattered
-from eqsat_layout.readers.window_maxima import Windows, count, maxima, places_of
 
 
-def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: dict[str, Any]) -> Any:
+def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
     """The result of a node."""
-    return _MAKERS[kind](builder, [*inputs, *[None] * 4], attributes)
+    return _MAKERS[kind](builder, [*inputs, *[None] * 4], _defaults(kind, opset) | attributes)
+
+
+def _defaults(kind: str, opset: int) -> dict[str, Any]:
+    """What ONNX says of attributes that a node leaves out."""
+    onnx = importlib.import_module("onnx")
+    attributes = onnx.defs.get_schema(kind, opset).attributes
+    values = {name: one.default_value for name, one in attributes.items() if one.default_value.name}
+    return {name: onnx.helper.get_attribute_value(value) for name, value in values.items()}
 
 
 def takes(kind: str, results: int) -> bool:
@@ -68,34 +77,6 @@ def _turned(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]
     return builder.emit_te(turned, *inputs[:2], primfunc_name_hint="reverse_sequence")
 
 
-def _pooled(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
-    """``MaxPool`` with its second result."""
-    data = inputs[0]
-    extents = [int(e) if isinstance(e, tirx.IntImm) else None for e in data.ty.shape.values]
-    if None in extents[1:]:
-        raise EqsatError("the places of maxima in data of unknown size are not done")
-    sizes = [int(size) for size in attributes["kernel_shape"]]
-    rank, own = len(sizes), [e for e in extents[2:] if e is not None]
-    strides = [int(x) for x in attributes.get("strides", [1] * rank)]
-    dilations = [int(x) for x in attributes.get("dilations", [1] * rank)]
-    mode = attributes.get("auto_pad", b"NOTSET").decode()
-    if mode not in ("NOTSET", "VALID"):
-        wide = [(-(-e // s) - 1) * s + (k - 1) * d + 1 - e for e, s, k, d in zip(own, strides, sizes, dilations)]  # noqa: B905
-        both = [max(0, one) for one in wide]
-        before = [(one + (mode == "SAME_LOWER")) // 2 for one in both]
-    else:
-        pads = [int(x) for x in attributes.get("pads", [0] * 2 * rank)]
-        before, both = pads[:rank], [a + b for a, b in zip(pads[:rank], pads[rank:], strict=True)]
-    is_ceil = bool(attributes.get("ceil_mode"))
-    counts = [
-        count(own[i], sizes[i], strides[i], both[i], dilations[i], is_ceil=is_ceil, before=before[i])
-        for i in range(rank)
-    ]
-    values, places = maxima(builder, data, Windows(sizes, strides, before, dilations, counts))
-    turned = bool(attributes.get("storage_order"))
-    return relax.Tuple([values, places_of(places, own, extents[1] or 0, builder, turned=turned)])
-
-
 def _infinite(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
     """``IsInf``, of one sign or both."""
     data = inputs[0]
@@ -113,11 +94,25 @@ def _scattered(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, A
     return scattered(builder, data, indices, updates, int(attributes.get("axis", 0)), reduction)
 
 
+def _of_length_one(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+    """``LpNormalization``; where the norm is zero, zeros."""
+    data, axis, p = inputs[0], int(attributes.get("axis", -1)), int(attributes.get("p", 2))
+    emit, zero = builder.emit, relax.const(0, str(data.ty.dtype))
+    size = emit(relax.op.abs(data)) if p == 1 else emit(relax.op.multiply(data, data))
+    norm = emit(relax.op.sum(size, axis, keepdims=True))
+    norm = norm if p == 1 else emit(relax.op.sqrt(norm))
+    return emit(relax.op.where(emit(relax.op.equal(norm, zero)), zero, emit(relax.op.divide(data, norm))))
+
+
 _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "CumProd": _products,
     "BitCast": _same_bits,
     "ReverseSequence": _turned,
-    "MaxPool": _pooled,
+    "MaxPool": pooled_with_places,
+    "LpPool": pooled_norms,
+    "LpNormalization": _of_length_one,
+    "DFT": transformed,
+    "STFT": of_windows,
     "IsInf": _infinite,
     "ScatterElements": _scattered,
     "Det": lambda builder, inputs, _: determinant(builder, inputs[0]),

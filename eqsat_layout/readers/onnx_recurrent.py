@@ -40,7 +40,8 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
             builder.emit(zeros) if one is None else _side(builder, one, side)
             for one in firsts[: 2 if kind == "LSTM" else 1]
         ]
-        made = Layer(kind, tuple(activations[side]), weights, own, input_bias, own_bias, is_reverse)
+        own_kind = "GRU before" if kind == "GRU" and not attributes.get("linear_before_reset") else kind
+        made = Layer(own_kind, tuple(activations[side]), weights, own, input_bias, own_bias, is_reverse)
         sides.append(layer(builder, made, x, states))
     both = enumerate(zip(*sides, strict=True))
     return relax.Tuple([builder.emit(relax.op.stack(list(one), axis=1 if i == 0 else 0)) for i, one in both])
@@ -51,8 +52,6 @@ def _reversals(kind: str, attributes: dict[str, Any]) -> list[bool]:
     for name in ("clip", "layout", "input_forget"):
         if attributes.get(name):
             raise EqsatError(f"{kind} with {name}={attributes[name]} is not done")
-    if kind == "GRU" and not attributes.get("linear_before_reset"):
-        raise EqsatError("GRU with linear_before_reset=0 is not done")
     direction = _text(attributes.get("direction", "forward"))
     return {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
 

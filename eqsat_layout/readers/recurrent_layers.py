@@ -18,7 +18,7 @@ from tvm.script import tirx as T
 @dataclass(frozen=True)
 class Layer:
     """One direction. ``inputs``, ``recurrent``: of shape (gates, numbers); a bias for each. ``reverse``: from the last
-    step to the first."""
+    step to the first. The ``kind`` "GRU before" is a GRU that resets its states before they are multiplied."""
 
     kind: str
     activations: tuple[str, ...]
@@ -39,7 +39,7 @@ def layer(builder: relax.BlockBuilder, one: Layer, x: Any, states: Sequence[Any]
     types = [relax.TensorType([steps, batch, hidden], dtype)]
     types += [relax.TensorType([batch, hidden], dtype)] * len(states)
     operands = [products, own, one.recurrent_bias, *states]
-    made = builder.emit(relax.call_tir(builder.add_func(kernel, one.kind.lower()), operands, types))
+    made = builder.emit(relax.call_tir(builder.add_func(kernel, one.kind.split()[0].lower()), operands, types))
     return [builder.emit(relax.TupleGetItem(made, i)) for i in range(len(types))]
 
 
@@ -123,6 +123,47 @@ def _gru(steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, _: l
     return gru
 
 
+def _gru_reset_before(steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, _: list[str]) -> tirx.PrimFunc:
+    """What is new is made of the states that the reset leaves, not of a part of their product."""
+    wide, at_once = 3 * hidden, _at_once(hidden)
+
+    @T.prim_func(private=True, s_tir=True)
+    def gru(
+        x: T.Buffer((steps, batch, wide), dtype),
+        weights: T.Buffer((hidden, wide), dtype),
+        bias: T.Buffer((wide,), dtype),
+        first: T.Buffer((batch, hidden), dtype),
+        y: T.Buffer((steps, batch, hidden), dtype),
+        state: T.Buffer((batch, hidden), dtype),
+    ):
+        gates = T.sblock_alloc_buffer((batch, wide), dtype)
+        left = T.sblock_alloc_buffer((batch, hidden), dtype)
+        with T.sblock("steps"):
+            T.reads(x[:, :, :], weights[:, :], bias[:], first[:, :])
+            T.writes(y[:, :, :], state[:, :], gates[:, :], left[:, :])
+            for b, j in T.grid(batch, hidden):
+                state[b, j] = first[b, j]
+            for step in range(steps):
+                at = T.meta_var(steps - 1 - step if is_reverse else step)
+                for b, j in T.grid(batch, wide):
+                    gates[b, j] = x[at, b, j] + bias[j]
+                for b, k, j in T.grid(batch, hidden // at_once, 2 * hidden):
+                    gates[b, j] = gates[b, j] + _products(state, weights, b, k * at_once, j, at_once)
+                for b, j in T.grid(batch, hidden):
+                    left[b, j] = T.sigmoid(gates[b, hidden + j]) * state[b, j]
+                for b, k, j in T.grid(batch, hidden // at_once, hidden):
+                    gates[b, hidden * 2 + j] = gates[b, hidden * 2 + j] + _products(
+                        left, weights, b, k * at_once, hidden * 2 + j, at_once
+                    )
+                for b, j in T.grid(batch, hidden):
+                    new = T.meta_var(T.tanh(gates[b, hidden * 2 + j]))
+                    y[at, b, j] = new + T.sigmoid(gates[b, j]) * (state[b, j] - new)
+                for b, j in T.grid(batch, hidden):
+                    state[b, j] = y[at, b, j]
+
+    return gru
+
+
 def _rnn(steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, activations: list[str]) -> tirx.PrimFunc:
     is_relu, at_once = activations == ["Relu"], _at_once(hidden)
 
@@ -164,4 +205,9 @@ def _products(state: Any, weights: Any, b: Any, k: Any, j: Any, at_once: int) ->
     return sum(products[1:], products[0])
 
 
-_MAKERS: Final[dict[str, Callable[..., tirx.PrimFunc]]] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
+_MAKERS: Final[dict[str, Callable[..., tirx.PrimFunc]]] = {
+    "LSTM": _lstm,
+    "GRU": _gru,
+    "GRU before": _gru_reset_before,
+    "RNN": _rnn,
+}

@@ -247,8 +247,8 @@ _OF_ONE_TYPE: Final = frozenset(
 _OF_BOOLEANS: Final = {"add": relax.op.logical_or, "mul": relax.op.logical_and}
 """What arithmetic is of booleans."""
 
-_WITHOUT_VALUES: Final = ("_assert", "sym_constrain", "dropout", "native_dropout", "bernoulli")
-"""Ops that check, or that only training knows."""
+_WITHOUT_VALUES: Final = ("_assert", "sym_constrain", "dropout", "native_dropout")
+"""Ops that check, or that do nothing but in training."""
 
 
 def _called(node: Any) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.resampling import Filter, resampled
 from eqsat_layout.readers.scattering import scattered
 from eqsat_layout.readers.window_maxima import Windows, count, maxima
 
@@ -170,6 +171,65 @@ def _hypotenuse(b: relax.BlockBuilder, one: Any, other: Any) -> Any:
     return b.emit(relax.op.sqrt(b.emit(relax.op.add(*squares))))
 
 
+def _is_minus(b: relax.BlockBuilder, x: Any) -> Any:
+    """``signbit``: of -0 too."""
+    dtype = str(x.ty.dtype)
+    zero = relax.const(0, dtype)
+    is_below = b.emit(relax.op.less(x, zero))
+    if not dtype.startswith(("float", "bfloat")):
+        return is_below
+    inverse = b.emit(relax.op.less(b.emit(relax.op.divide(relax.const(1, dtype), x)), zero))
+    is_zero = b.emit(relax.op.logical_and(b.emit(relax.op.equal(x, zero)), inverse))
+    return b.emit(relax.op.logical_or(is_below, is_zero))
+
+
+def _with_sign(b: relax.BlockBuilder, data: Any, sign: Any) -> Any:
+    sign = sign if isinstance(sign, relax.Expr) else relax.const(sign, str(data.ty.dtype))
+    size = b.emit(relax.op.abs(data))
+    return b.emit(relax.op.where(_is_minus(b, sign), b.emit(relax.op.negative(size)), size))
+
+
+def _filled(b: relax.BlockBuilder, data: Any, mask: Any, source: Any) -> Any:
+    """``masked_scatter``: the elements that the mask says, in order, are those of the source."""
+    shape = data.ty.shape
+    mask = b.emit(relax.op.broadcast_to(mask, shape))
+    flat = b.emit(relax.op.astype(b.emit(relax.op.reshape(mask, [-1])), "int64"))
+    counted = b.emit(relax.op.cumsum(flat, 0))
+    before = b.emit(relax.op.subtract(counted, relax.const(1, "int64")))
+    place = b.emit(relax.op.maximum(before, relax.const(0, "int64")))
+    if not all(isinstance(e, tirx.IntImm) for e in source.ty.shape):
+        raise EqsatError("masked_scatter from a source of unknown size is not done")
+    least = int(np.prod([int(e) for e in source.ty.shape])) - 1
+    place = b.emit(relax.op.minimum(place, relax.const(least, "int64")))
+    taken = b.emit(relax.op.take(b.emit(relax.op.reshape(source, [-1])), place, 0))
+    return b.emit(relax.op.where(mask, b.emit(relax.op.reshape(taken, shape)), data))
+
+
+def _sorted(b: relax.BlockBuilder, data: Any, stable: Any = None, dim: int = -1, descending: bool = False) -> Any:
+    """Values and places; equal ones stay in order always."""
+    order = b.emit(relax.op.argsort(data, dim, descending, "int64"))
+    return relax.Tuple([b.emit(relax.op.gather_elements(data, order, dim)), order])
+
+
+def _smoothed(kind: str) -> Maker:
+    """Resizes that take all elements into account."""
+
+    def make(b: relax.BlockBuilder, data: Any, size: Any, corners: bool, *scales: Any) -> Any:
+        if corners:
+            raise EqsatError("a resize with antialias and align_corners is not done")
+        rows = {}
+        for at, (length, scale) in enumerate(zip(size, scales or [None] * len(size), strict=True)):
+            extent = data.ty.shape.values[at + 2]
+            if not isinstance(extent, tirx.IntImm) or not isinstance(length, int):
+                raise EqsatError("a resize with antialias of unknown size is not done")
+            step = 1 / scale if scale else int(extent) / length
+            places = (np.arange(length) + 0.5) * step - 0.5
+            rows[at + 2] = Filter(kind).weights(places, int(extent), min(1.0, 1 / step))
+        return resampled(b, data, rows)
+
+    return make
+
+
 def _number_of(op: Callable[[Any, Any], Any]) -> Maker:
     """Of two, one of which may be NaN: the other one."""
 
@@ -203,6 +263,13 @@ MAKERS: Final[dict[str, Maker]] = {
     "exp2.default": _exp2,
     "erfc.default": _erfc,
     "hypot.default": _hypotenuse,
+    "copysign.Tensor": _with_sign,
+    "copysign.Scalar": _with_sign,
+    "signbit.default": _is_minus,
+    "masked_scatter.default": _filled,
+    "sort.stable": _sorted,
+    "_upsample_bilinear2d_aa.default": _smoothed("linear"),
+    "_upsample_bicubic2d_aa.default": _smoothed("cubic"),
     "fmax.default": _number_of(relax.op.maximum),
     "fmin.default": _number_of(relax.op.minimum),
 }

@@ -18,6 +18,7 @@ from eqsat_layout.readers.naming import with_names
 from eqsat_layout.readers.torch_decompositions import all_decompositions, decompositions
 from eqsat_layout.readers.torch_importer import importer
 from eqsat_layout.readers.torch_nodes import NodeError
+from eqsat_layout.readers.torch_random import check_is_not_random
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -37,6 +38,9 @@ def program_in(path: Path) -> Any:
 def from_program(program: Any) -> Model:
     """Raises :class:`EqsatError` that names the node, and whatever else the frontend raises."""
     torch = importlib.import_module("torch")
+    for part in program.graph_module.modules():
+        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+            check_is_not_random(node)
     if any(tensor.layout != torch.strided for tensor in program.state_dict.values()):
         return _converted(program, program)
     return _from_dense(program, frozenset())

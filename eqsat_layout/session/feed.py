@@ -10,14 +10,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eqsat_layout.errors import InputError, did_you_mean
+from eqsat_layout.session.extents import Extent, check
 from eqsat_layout.session.interface import TensorSpec, described
 from eqsat_layout.session.tensors import Staging, taken
 
 
-def tensors_of(feed: Any, specs: Sequence[TensorSpec], staging: Staging, *, any_address: bool = False) -> list[Any]:
+def tensors_of(
+    feed: Any,
+    specs: Sequence[TensorSpec],
+    staging: Staging,
+    *,
+    any_address: bool = False,
+    extents: Sequence[Extent] = (),
+) -> list[Any]:
     """One tensor for each input, which may be of ``staging``; a symbol is one size wherever it stands.
 
-    ``any_address``: they may begin at any multiple of their elements' size.
+    ``any_address``: they may begin at any multiple of their elements' size. ``extents``: what must not be below zero.
     """
     if not isinstance(feed, Mapping):
         raise InputError(f"inputs must be a dictionary by names, got {type(feed).__name__}")
@@ -33,6 +41,8 @@ def tensors_of(feed: Any, specs: Sequence[TensorSpec], staging: Staging, *, any_
         if shape != spec.shape:
             _check_shape(shape, spec, known)
         tensors.append(tensor)
+    if extents:
+        check(extents, {name: size for name, (size, _) in known.items()})
     return tensors
 
 

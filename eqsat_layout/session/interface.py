@@ -9,6 +9,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from eqsat_layout.session.extents import Extent
+
 TELLS: Final = "eqsat_layout_interface"
 """The function of a program that returns its interface."""
 
@@ -41,7 +43,8 @@ def described(shape: Shape | None, dtype: str) -> str:
 class Interface:
     """``entry`` is the function that runs. ``branches``: what it does may depend on values, not on shapes alone.
 
-    ``any_address``: it takes tensors that begin at any multiple of their elements' size.
+    ``any_address``: it takes tensors that begin at any multiple of their elements' size. ``extents``: of its tensors,
+    those that may be below zero for inputs that are too small.
     """
 
     entry: str
@@ -49,6 +52,7 @@ class Interface:
     outputs: tuple[TensorSpec, ...]
     branches: bool
     any_address: bool = False
+    extents: tuple[Extent, ...] = ()
 
     def to_json(self) -> str:
         """What :meth:`from_json` reads."""
@@ -59,7 +63,9 @@ class Interface:
         """Raises ``ValueError``, ``KeyError`` or ``TypeError`` for anything else."""
         read = json.loads(text)
         branches, any_address = bool(read["branches"]), bool(read.get("any_address"))  # libraries of before say nothing
-        return Interface(str(read["entry"]), _specs(read["inputs"]), _specs(read["outputs"]), branches, any_address)
+        extents = tuple(Extent(str(one["text"]), one["tree"]) for one in read.get("extents", ()))
+        specs = _specs(read["inputs"]), _specs(read["outputs"])
+        return Interface(str(read["entry"]), *specs, branches, any_address, extents)
 
 
 def _specs(read: Any) -> tuple[TensorSpec, ...]:

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from eqsat_layout.errors import EqsatError
+from eqsat_layout.errors import EqsatError, InputError
 from eqsat_layout.planning.options import Options, check_names, with_options_in_help
 from eqsat_layout.session.device_runs import DeviceRuns
 from eqsat_layout.session.feed import check_names as check_port_names
@@ -78,13 +78,17 @@ class Session:
         what was expected and what came.
         """
         known = [spec.name for spec in self.outputs]
+        if isinstance(output_names, str):
+            raise InputError(f"outputs must be a list of names, got {output_names!r}")
         if output_names is not None:
             check_port_names(output_names, known, "output")
         try:
             staging = self._staging.pop()
         except IndexError:
             staging = {}
-        results = self._runs(tensors_of(input_feed, self.inputs, staging, any_address=self._interface.any_address))
+        own = self._interface
+        tensors = tensors_of(input_feed, own.inputs, staging, any_address=own.any_address, extents=own.extents)
+        results = self._runs(tensors)
         self._staging.append(staging)
         return results if output_names is None else [results[known.index(name)] for name in output_names]
 

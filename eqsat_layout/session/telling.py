@@ -6,13 +6,14 @@ In: a source. Out: an :class:`Interface`, and the source's module with a functio
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from eqsat_layout.errors import MalformedModuleError
+from eqsat_layout.session.extents import Extent, Tree
 from eqsat_layout.session.interface import TELLS, Interface, TensorSpec
 from eqsat_layout.sources.shapes import written
 from eqsat_layout.sources.source import Source
@@ -31,7 +32,8 @@ def interface_of(source: Source, *, any_address: bool) -> Interface:
     results = list(_leaves(source.function.ret_ty))
     names = source.outputs if len(source.outputs) == len(results) else [f"output{i}" for i in range(len(results))]
     outputs = [_spec(name, ty, f"output {name!r}") for name, ty in zip(names, results, strict=True)]
-    return Interface(source.entry, tuple(inputs), tuple(outputs), _branches(source.module), any_address)
+    branches, extents = _branches(source.module), _extents(source.module)
+    return Interface(source.entry, tuple(inputs), tuple(outputs), branches, any_address, extents)
 
 
 def telling(source: Source, interface: Interface) -> tvm.IRModule:
@@ -60,6 +62,49 @@ def _leaves(ty: Any) -> Iterator[Any]:
             yield from _leaves(field)
     else:
         yield ty
+
+
+_NAMES: Final = {
+    tirx.Add: "+",
+    tirx.Sub: "-",
+    tirx.Mul: "*",
+    tirx.FloorDiv: "//",
+    tirx.FloorMod: "%",
+    tirx.Min: "min",
+    tirx.Max: "max",
+}
+"""By which :data:`~eqsat_layout.session.extents.OPERATIONS` go."""
+
+
+def _extents(mod: tvm.IRModule) -> tuple[Extent, ...]:
+    """Those of what the program computes, that may be below zero."""
+    found: dict[str, Extent] = {}
+    for function in mod.functions.values():
+        blocks = function.body.blocks if isinstance(function, relax.Function) else ()
+        types = [ty for block in blocks for binding in block.bindings for ty in _leaves(binding.var.ty)]
+        shapes = [ty.shape.values for ty in types if isinstance(getattr(ty, "shape", None), relax.ShapeExpr)]
+        for extent in dict.fromkeys(one for shape in shapes for one in shape if not isinstance(one, tirx.IntImm)):
+            if (tree := _tree(extent)) is not None and _may_be_negative(extent):
+                found.setdefault(written(extent), Extent(written(extent), tree))
+    return tuple(found.values())
+
+
+def _tree(extent: Any) -> Tree | None:
+    if isinstance(extent, tirx.IntImm):
+        return int(extent)
+    if isinstance(extent, tvm.ir.Var):
+        return str(extent.name)
+    if type(extent) not in _NAMES:
+        return None
+    parts = [_tree(extent.a), _tree(extent.b)]
+    return None if None in parts else [_NAMES[type(extent)], *parts]
+
+
+def _may_be_negative(extent: Any) -> bool:
+    analyzer = tvm.sym.Analyzer()
+    for var in nodes_of(extent, tvm.ir.Var):
+        analyzer.bind(var, tvm.ir.Range(tirx.IntImm("int64", 0), tirx.IntImm("int64", 1 << 31)))
+    return int(analyzer.const_int_bound(extent).min_value) < 0
 
 
 def _branches(mod: tvm.IRModule) -> bool:

@@ -71,11 +71,14 @@ def _foreign(value: Any, spec: TensorSpec, alignment: int) -> Any:
     """A tensor of torch's, TVM's or another library's."""
     if hasattr(value, "detach"):  # torch gives no tensor away that gradients are kept for
         value = value.detach()
-    if value.__dlpack_device__()[0] not in _CPUS:
-        raise InputError(f"input {spec.name!r}: expected a tensor on the CPU, got one on {value.device}")
-    if hasattr(value, "contiguous"):
-        value = value.contiguous()
     try:
+        if value.__dlpack_device__()[0] not in _CPUS:
+            raise InputError(f"input {spec.name!r}: expected a tensor on the CPU, got one on {value.device}")
+        for make in (
+            "resolve_neg",
+            "contiguous",
+        ):  # DLPack does not say that a tensor of torch's stands for its negative
+            value = getattr(value, make)() if hasattr(value, make) else value
         tensor = tvm_ffi.from_dlpack(value, require_alignment=1, require_contiguous=True)
     except (RuntimeError, ValueError, TypeError, BufferError) as error:
         raise InputError(f"input {spec.name!r}: expected {spec}, got what DLPack can't give: {error}") from error

@@ -14,7 +14,9 @@ from typing import Any
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
+from eqsat_layout.planning.options import check_names
 from eqsat_layout.session.session import Session
+from eqsat_layout.session.torch_held import Held
 from eqsat_layout.session.torch_views import split
 
 _logger = logging.getLogger("eqsat_layout")
@@ -25,9 +27,11 @@ def backend(graph: Any, example_inputs: Sequence[Any], **options: Any) -> Callab
     :class:`~eqsat_layout.planning.options.Options`.
 
     A graph that gradients are wanted of, or that can't be exported, read or compiled, is run by torch.
+    Raises :class:`TypeError` for an option that is none.
     """
     torch = importlib.import_module("torch")
     own: Any = options.get("options") or {}
+    check_names(own)
     try:
         with importlib.import_module("torch._guards").tracing(None):  # exporting is a trace of its own
             return _Compiled(torch, graph, example_inputs, own)
@@ -41,17 +45,17 @@ class _Compiled:
 
     def __init__(self, torch: Any, graph: Any, examples: Sequence[Any], options: Any):
         self._torch, self._graph = torch, graph
-        self._held = [(i, one) for i, one in enumerate(examples) if _is_held(torch, one)]
-        held = dict(self._held)
+        held = {i: one for i, one in enumerate(examples) if _is_held(torch, one)}
+        self._held, self._watched = list(held), Held(torch, list(held.values()))
         self._numbers = {i: examples[i].item() for i in _numbers(graph) if i not in held}
         known = held.keys() | self._numbers.keys()
         self._tensors = [i for i, one in enumerate(examples) if isinstance(one, torch.Tensor) and i not in known]
         given = [examples[i] for i in self._tensors]
-        if torch.is_grad_enabled() and any(one.requires_grad for one in (*held.values(), *given)):
+        wants = torch.is_grad_enabled() or _enables_gradients(torch, graph)
+        if wants and any(one.requires_grad for one in (*held.values(), *given)):
             raise EqsatError("gradients are wanted: call it under torch.no_grad() or torch.inference_mode()")
         if any(one.device.type != "cpu" for one in (*held.values(), *given)):
             raise EqsatError("tensors that are not on the CPU")
-        self._state = [_state(one) for _, one in self._held]
         divided = split(torch, graph)
         if divided.is_only_views:
             raise EqsatError("none of its results has memory of its own")
@@ -64,7 +68,7 @@ class _Compiled:
 
     def __call__(self, *given: Any) -> Any:
         """Results as the graph gives them: a tuple."""
-        if [_state(given[i]) for i, _ in self._held] != self._state:
+        if not self._watched.are_as_before([given[i] for i in self._held]):
             _logger.warning("torch runs a graph itself: its parameters were changed after it was compiled")
             return self._graph(*given)
         if any(given[i].item() != number for i, number in self._numbers.items()):
@@ -73,11 +77,6 @@ class _Compiled:
         feed = dict(zip(self._names, (given[i] for i in self._tensors), strict=True))
         own = [_tensor(self._torch, result) for result in self._session.run(None, feed)]
         return tuple(own) if self._views is None else self._views(*given, *own)
-
-
-def _state(held: Any) -> tuple[int, int, int]:
-    """Another one where another tensor, or other memory, took its place, or it was written to."""
-    return id(held), held.data_ptr(), 0 if held.is_inference() else held._version
 
 
 def _tensor(torch: Any, result: Any) -> Any:
@@ -90,6 +89,12 @@ def _tensor(torch: Any, result: Any) -> Any:
 def _is_held(torch: Any, one: Any) -> bool:
     """Parameters and buffers of the model, which Dynamo gives as inputs and marks."""
     return isinstance(one, torch.nn.Parameter) or hasattr(one, "_dynamo_static_input_type")
+
+
+def _enables_gradients(torch: Any, graph: Any) -> bool:
+    """Whether a part of the graph is under ``torch.enable_grad()``."""
+    switch = torch._C._set_grad_enabled
+    return any(node.target is switch and True in node.args for node in graph.graph.nodes)
 
 
 def _numbers(graph: Any) -> list[int]:
@@ -116,9 +121,12 @@ def _with_numbers(torch: Any, graph: Any, numbers: Mapping[int, float]) -> Any:
 
 def _exported(torch: Any, graph: Any, held: dict[int, Any], tensors: list[int], examples: Sequence[Any]) -> Any:
     """The graph over its tensors alone, for all sizes that Dynamo leaves open."""
-    types = [node.meta.get("example_value") for node in graph.graph.nodes if node.op == "placeholder"]
-    sizes = {
-        i: _where(torch, one, types, tensors) for i, one in enumerate(examples) if not isinstance(one, torch.Tensor)
+    inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    types = [node.meta.get("example_value") for node in inputs]
+    sizes = {  # those that nothing is made of are strides, which only Dynamo itself asks for
+        i: _where(torch, one, types, tensors)
+        for i, one in enumerate(examples)
+        if not isinstance(one, torch.Tensor) and inputs[i].users
     }
 
     class Plain(torch.nn.Module):  # type: ignore[misc]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -217,3 +218,11 @@ def test_freezing_does_not_touch_the_input() -> None:
     assert "eqsat_layout.frozen" not in dict(mod["main"].attrs)
     wanted = {"relax.nn.conv2d": ["NCHW4c", "OIHW4i4o"]}
     assert tvm_ffi.structural_equal(frozen["main"], mod["main"].with_attr("eqsat_layout.frozen", wanted))
+
+
+def test_a_shell_completes_commands_however_the_command_line_was_started() -> None:
+    """Started as a module, it looked for a variable that no shell can set."""
+    asked = {"_EQSAT_LAYOUT_COMPLETE": "complete_bash", "COMP_WORDS": "eqsat-layout pl", "COMP_CWORD": "1"}
+    command = [sys.executable, "-m", "eqsat_layout"]
+    run = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=False)
+    assert run.stdout.split() == ["plan"]

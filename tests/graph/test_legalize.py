@@ -239,3 +239,13 @@ def test_a_reduction_over_nothing_is_what_it_starts_from(op: str) -> None:
     finally:
         libc.mallopt(-6, 0)
     assert (got == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"), [(relax.op.divide, [np.inf, -np.inf, np.nan]), (relax.op.mod, [np.nan] * 3)]
+)
+def test_numbers_are_divided_by_zero(make_module, unscheduled, op, expected):
+    """TVM refuses to build that."""
+    mod = make_module(lambda emit, x: emit(op(x, relax.const(0.0))), (3,))
+    given = np.array([1, -2, 0], "float32")
+    np.testing.assert_array_equal(unscheduled(legalize(mod), given), np.array(expected, "float32"))

@@ -52,6 +52,19 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, i, y: (x.scatter(0, i, y), x.scatter_add(0, i, y), x.scatter(-1, i, 1.5)),
         (X, torch.tensor([[0, 4, 2, 1], [3, 1, 5 - 5, 2]]), torch.randn(3, 5)),
     ),
+    "resizes with all elements": (
+        lambda x: tuple(
+            F.interpolate(x, scale_factor=(0.4, 1.7), mode=mode, antialias=True) for mode in ("bilinear", "bicubic")
+        ),
+        (IMAGE,),
+    ),
+    "signs": (lambda x, y: (torch.copysign(x, y), torch.signbit(y)), (X, torch.tensor([0.0, -0.0, 1, -3, 2, 1.0]))),
+    "elements where a mask says": (lambda x, y: x.masked_scatter(x > 0, y), (X, torch.randn(40))),
+    "equal numbers in order": (
+        lambda x: (*torch.sort(x, stable=True), *torch.sort(x, 0, descending=True, stable=True)),
+        (torch.randint(0, 3, (7, 9)),),
+    ),
+    "quotients of zero": (lambda x: (x / 0, x / 0.0 > 1), (X,)),
     "bits moved by numbers": (lambda x: (x << 2, x >> 1), (WHOLE,)),
     "patches put together": (lambda x: F.fold(x, (4, 5), (2, 3)), (torch.randn(2, 12, 9),)),
     "windows and distances": (lambda x, y: (x.unfold(1, 3, 2), torch.cdist(x, y), torch.cdist(x, y, 1.0)), (X, ROWS)),
@@ -143,3 +156,17 @@ def test_long_recurrent_networks_compile_at_once(kind: str) -> None:
         wanted = leaves(network(x))
     for got, one in zip(session.run(None, {session.inputs[0].name: x}), wanted, strict=True):
         np.testing.assert_allclose(got, one.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "draws", [torch.nn.Dropout(0.5).train(), Function(lambda x: x * torch.bernoulli(x.abs().clamp(max=1), 0.5))]
+)
+def test_what_draws_random_numbers_is_refused(draws: Any) -> None:
+    """Dropout that trains, and Bernoulli's numbers, were taken for what they are given."""
+    with pytest.raises(EqsatError, match="draws random numbers"):
+        eqsat_layout.plan(torch.export.export(draws, (X,)))
+
+
+def test_dropout_without_effect_is_none() -> None:
+    model = torch.nn.Sequential(torch.nn.Dropout(0.0), torch.nn.LSTM(6, 4)).train()
+    eqsat_layout.plan(torch.export.export(model, (ROWS,)))

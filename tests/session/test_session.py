@@ -440,6 +440,20 @@ def test_torch_tensors_are_taken() -> None:
         session.run(None, {"x": x.long()})
 
 
+def test_torch_tensors_that_stand_for_others_are_taken_for_these() -> None:
+    """One that stands for its negative was taken for what it negates; one without memory raised a bare ValueError."""
+    torch = pytest.importorskip("torch")
+    session, x = identity((4,), "float32"), torch.arange(4.0)
+    assert session.run(None, {"x": torch._neg_view(x)})[0].tolist() == [0, -1, -2, -3]
+    with pytest.raises(InputError, match="input 'x'"):
+        session.run(None, {"x": x.to("meta")})
+
+
+def test_a_name_of_an_output_is_no_list_of_them() -> None:
+    with pytest.raises(InputError, match="a list of names, got 'output0'"):
+        identity((4,), "float32").run("output0", {"x": np.zeros(4, "float32")})
+
+
 def test_a_second_session_of_the_same_comes_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EQSAT_LAYOUT_CACHE", str(tmp_path))
     path = tmp_path / "affine.json"
@@ -451,3 +465,27 @@ def test_a_second_session_of_the_same_comes_from_disk(tmp_path: Path, monkeypatc
     monkeypatch.setattr("eqsat_layout.planning.compile_anew.compile_anew", None)
     again = eqsat_layout.Session(path, shapes={"x": (5, 4)}).run(None, feed())
     np.testing.assert_array_equal(first[0], again[0])
+
+
+@I.ir_module
+class Windows:
+    @R.function
+    def main(x: R.Tensor((1, 1, "h", "w"), "float32")):
+        with R.dataflow():
+            windows = R.nn.conv2d(x, R.ones((1, 1, 3, 3), "float32"))
+            y = R.sum(windows, axis=[2, 3])
+            R.output(y)
+        return y
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_data_smaller_than_a_window_is_an_error(tmp_path: Path, saved: bool) -> None:
+    """The product of two extents below zero is none: numbers that nobody computed came back."""
+    session = eqsat_layout.Session(Windows)
+    if saved:
+        session.save(tmp_path / "windows.so")
+        session = eqsat_layout.Session(tmp_path / "windows.so")
+    assert session.run(None, {"x": np.ones((1, 1, 3, 4), "float32")})[0].tolist() == [[18.0]]
+    for h, w in ((1, 1), (1, 9)):
+        with pytest.raises(InputError, match=r"too small.* h is 1.* h - 2 is -1"):
+            session.run(None, {"x": np.ones((1, 1, h, w), "float32")})

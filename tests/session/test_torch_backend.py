@@ -85,6 +85,38 @@ def test_weights_that_change_are_not_run_as_they_were(runs: list[str], caplog: p
     assert "parameters were changed" in caplog.text
 
 
+def _through_data(model: Any) -> None:
+    model[1].running_mean.data.add_(1)
+
+
+def _through_data_to_large_ones(model: Any) -> None:
+    model[0].weight.data.mul_(2)
+
+
+def _through_numpy(model: Any) -> None:
+    model[0].weight.detach().numpy()[:] = 0.5
+
+
+def _by_training(model: Any) -> None:
+    model.train()
+    model(torch.randn(4, 32, 8, 8))
+    model.eval()
+
+
+@pytest.mark.parametrize("write", [_through_data, _through_data_to_large_ones, _through_numpy, _by_training])
+def test_writes_that_torch_does_not_count_are_seen(
+    write: Callable[[Any], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Training between two calls changes a norm's statistics: the old ones were used."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(32, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()).eval()
+    fast, x = compiled(model), torch.randn(1, 32, 8, 8)
+    with torch.no_grad():
+        fast(x)
+        write(model)
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    assert "parameters were changed" in caplog.text
+
+
 class Replacing(torch.nn.Module):  # type: ignore[misc]
     """A buffer that another tensor takes the place of, at every call."""
 
@@ -212,3 +244,40 @@ def test_numbers_of_a_model_are_known_where_sizes_are_dynamic(
         model[1].eps = 0.5
         torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
     assert not [record for record in caplog.records if "torch runs a graph of" in record.message]
+
+
+def _with_gradients_of_a_part(x: Any, w: Any) -> Any:
+    with torch.enable_grad():
+        return (x * w).sum()
+
+
+def test_gradients_of_a_part_of_a_graph_are_torchs(runs: list[str]) -> None:
+    """The result said that it needs none."""
+    x, w = torch.randn(4), torch.randn(4, requires_grad=True)
+    with torch.no_grad():
+        result = compiled(_with_gradients_of_a_part)(x, w)
+    result.backward()
+    torch.testing.assert_close(w.grad, x)
+    assert not runs
+
+
+def test_dropout_that_trains_is_torchs(runs: list[str]) -> None:
+    """It was left out."""
+    model, x = torch.nn.Dropout(0.5).train(), torch.ones(64)
+    with torch.no_grad():
+        assert set(compiled(model)(x).tolist()) == {0.0, 2.0}
+    assert not runs
+
+
+def test_an_option_that_is_none_is_said_and_not_worked_around() -> None:
+    with pytest.raises(Exception, match="did you mean 'approx'"):
+        compiled(net(), options={"aprox": False})(torch.randn(1, 3, 8, 8))
+
+
+def test_inputs_of_other_strides_are_run_by_us(runs: list[str]) -> None:
+    """Dynamo gives strides as inputs that nothing is made of: such graphs were left to torch."""
+    fast = compiled(torch.relu)
+    whole = torch.randn(6, 24)
+    for x in (whole[:, :8], whole[:4, ::2][:, :10], whole[:, ::3]):
+        torch.testing.assert_close(fast(x), torch.relu(x))
+    assert runs == ["ours"] * 3

@@ -198,6 +198,7 @@ def recurrent(kind: str, sizes: Any = (5, 2), **attributes: Any) -> Any:
 RECURRENT: list[tuple[str, dict[str, Any]]] = [
     ("LSTM", {}), ("LSTM", {"direction": "bidirectional"}), ("RNN", {"direction": "reverse"}),
     ("RNN", {"activations": ["Relu"]}), ("GRU", {"linear_before_reset": 1, "direction": "bidirectional"}),
+    ("GRU", {"direction": "bidirectional"}),
 ]  # fmt: skip
 
 
@@ -220,7 +221,6 @@ def test_recurrent_layers_of_onnx(kind: str, attributes: dict[str, Any], sizes: 
     ("kind", "attributes", "said"),
     [
         ("LSTM", {"clip": 1.0}, "LSTM with clip=1.0"),
-        ("GRU", {}, "linear_before_reset=0"),
         ("RNN", {"activations": ["Softsign"]}, "RNN with the activations Softsign"),
     ],
 )

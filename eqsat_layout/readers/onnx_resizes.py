@@ -1,0 +1,144 @@
+"""Resizes of ONNX: by scales that give no whole numbers, with filters that take all elements into account.
+
+In: a node's inputs and attributes, TVM's converter. Out: its result, in Relax.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import tvm
+from tvm import ir, relax, tirx
+
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.resampling import Filter, resampled
+from eqsat_layout.readers.resizing import cut, made_longer
+
+
+def as_resize(inputs: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Inputs and attributes of the ``Resize`` that an ``Upsample`` is."""
+    given = [*inputs, None]
+    scales = relax.const(np.asarray(attributes["scales"], "float32")) if "scales" in attributes else given[1]
+    means = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
+    rest = {name: value for name, value in attributes.items() if name != "scales"}
+    return type(inputs)([given[0], None, scales, None]), rest | means
+
+
+def is_by_rows(inputs: Any, attributes: dict[str, Any]) -> bool:
+    """Whether TVM's resize does not know how: where all elements count, nothing beyond the border counts, or the
+    middle stays, and where the corners are those of one element or of a part of one."""
+    if attributes.get("mode", b"nearest") == b"nearest":
+        return False
+    where = attributes.get("coordinate_transformation_mode")
+    is_odd = False
+    if where == b"align_corners":
+        scales, sizes = _sizes(inputs)
+        wholes = [scale * int(e) for scale, e in zip(scales, list(inputs[0].ty.shape.values), strict=bool(scales))]
+        is_odd = any(whole != size or size == 1 for whole, size in zip(wholes, sizes, strict=True))
+    return is_odd or bool(_smooths(attributes) or attributes.get("exclude_outside") or where == b"half_pixel_symmetric")
+
+
+def by_rows(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+    """Such a ``Resize``."""
+    policy = attributes.get("keep_aspect_ratio_policy", b"stretch")
+    scales, sizes = _sizes(inputs)
+    if policy != b"stretch" or not sizes:
+        raise EqsatError("such a Resize of sizes that are known at run time only is not done")
+    kind, a = attributes["mode"].decode(), float(attributes.get("cubic_coeff_a", -0.75))
+    means = Filter(kind, a, excludes=bool(attributes.get("exclude_outside")))
+    where = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
+    rows = {}
+    for axis, (extent, size, scale) in enumerate(zip(list(inputs[0].ty.shape.values), sizes, scales, strict=True)):
+        if size != int(extent) or scale != 1:
+            shrink = min(1.0, scale) if _smooths(attributes) else 1.0
+            rows[axis] = means.weights(_places(where, size, int(extent), scale), int(extent), shrink)
+    return resampled(builder, inputs[0], rows)
+
+
+def _smooths(attributes: dict[str, Any]) -> bool:
+    return bool(attributes.get("antialias"))
+
+
+def _sizes(inputs: Any) -> tuple[list[float], list[int]]:
+    """By how much, and to how many, along each axis; nothing where that is not known."""
+    extents = list(inputs[0].ty.shape.values)
+    if not all(isinstance(e, tirx.IntImm) for e in extents):
+        return [], []
+    scales, sizes = _numbers(inputs[2]), _numbers(inputs[3])
+    if sizes:
+        return [size / int(extent) for size, extent in zip(sizes, extents, strict=True)], sizes
+    return scales, [int(np.floor(int(extent) * scale)) for scale, extent in zip(scales, extents, strict=bool(scales))]
+
+
+def of_all_axes(inputs: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The same ``Resize`` without ``axes``: the others keep their extents."""
+    axes = attributes.get("axes")
+    is_cropped = attributes.get("coordinate_transformation_mode") == b"tf_crop_and_resize"  # whose boxes go by axes too
+    if axes is None or is_cropped or attributes.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+        return inputs, attributes
+    shape, given = list(inputs[0].ty.shape.values), [*inputs, None, None][:4]
+    at = {int(axis) % len(shape): i for i, axis in enumerate(axes)}
+    for place, usual in ((2, [1.0] * len(shape)), (3, shape)):
+        if given[place] is None:
+            continue
+        own = _numbers(given[place])
+        if not own or not all(isinstance(e, tirx.IntImm) or axis in at for axis, e in enumerate(shape)):
+            raise EqsatError("Resize of some axes by what is known at run time only is not done")
+        values = [own[at[axis]] if axis in at else usual[axis] for axis in range(len(shape))]
+        kind = "float32" if place == 2 else "int64"
+        given[place] = relax.const(np.array([float(v) if place == 2 else int(v) for v in values], kind), kind)
+    return type(inputs)(given), {name: value for name, value in attributes.items() if name != "axes"}
+
+
+def _numbers(value: Any) -> list[Any]:
+    """Those of a constant or a shape; none where they are not known."""
+    if isinstance(value, relax.ShapeExpr):
+        known = [int(size) for size in value.values if isinstance(size, tirx.IntImm)]
+        return known if len(known) == len(value.values) else []
+    return list(value.value.numpy().tolist()) if isinstance(value, ir.GenericConst) else []
+
+
+def _places(mode: str, size: int, extent: int, scale: float) -> np.ndarray[Any, Any]:
+    """Where in the data the elements of the result lie."""
+    at = np.arange(size)
+    if mode == "half_pixel_symmetric":
+        return extent / 2 * (1 - size / (scale * extent)) + (at + 0.5) / scale - 0.5
+    if mode == "half_pixel" or (mode == "pytorch_half_pixel" and size > 1):
+        return (at + 0.5) / scale - 0.5
+    if mode == "pytorch_half_pixel" or (mode == "align_corners" and scale * extent == 1):
+        return np.zeros(size)
+    if mode == "align_corners":
+        return at * ((extent - 1) / (scale * extent - 1))
+    if mode == "asymmetric":
+        return at / scale
+    raise EqsatError(f"Resize with {mode} is not done so")
+
+
+def _to_sizes(inputs: Any, sizes: list[Any], convert: Any) -> Any:
+    """The converter takes numbers only; they stand in its call as they are."""
+    numbers = [int(size) if isinstance(size, tirx.IntImm) else 1 for size in sizes]
+    made = convert(type(inputs)([*list(inputs)[:3], relax.const(np.array(numbers), "int64")]))
+    is_known = all(isinstance(size, tirx.IntImm) for size in sizes[2:])
+    return made if is_known else relax.Call(made.op, [made.args[0], relax.ShapeExpr(sizes[2:])], made.attrs)
+
+
+_SCALED: Final = ("half_pixel", "pytorch_half_pixel", "asymmetric")
+"""Where places of the result lie by the scale; else by the sizes, which is what TVM goes by always."""
+
+
+def resized(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any], convert: Any) -> Any:
+    """By the scale as it is given, also where an extent times it is not whole: a part of what longer data gives."""
+    scales, sizes = inputs[2], inputs[3]
+    if isinstance(sizes, relax.ShapeExpr) and len(sizes.values) == 4:
+        return _to_sizes(inputs, list(sizes.values), convert)
+    mode = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
+    if not isinstance(scales, tvm.ir.GenericConst):
+        return convert(inputs)
+    if mode not in _SCALED:
+        sizes = zip(list(inputs[0].ty.shape), scales.value.numpy().tolist(), strict=True)
+        if not all(isinstance(e, tirx.IntImm) and float(int(e) * scale).is_integer() for e, scale in sizes):
+            raise EqsatError(f"Resize ({mode}) by {scales.value.numpy()}, which may give no whole number, is not done")
+        return convert(inputs)
+    longer, ends = made_longer(builder, inputs[0], scales.value.numpy().tolist())
+    return cut(builder, convert(type(inputs)([longer, *list(inputs)[1:]])), ends)

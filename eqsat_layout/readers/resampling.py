@@ -1,0 +1,65 @@
+"""Resizes along any axes as products with matrices, which say how much of each element each result is made of.
+
+In: data, and for each axis where the elements of the result lie and how wide the filter is. Out: the result, in Relax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from tvm import relax
+
+Array = np.ndarray[Any, Any]
+
+_REACH: Final = {"linear": 1, "cubic": 2}
+"""How far from its middle a filter is not zero."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """``kind``: linear or cubic, the latter with its coefficient ``a``. ``excludes``: nothing beyond the border counts;
+    else the last element is what lies there."""
+
+    kind: str
+    a: float = -0.5
+    excludes: bool = True
+
+    def weights(self, places: Array, extent: int, shrink: float) -> Array:
+        """A row for each of ``places``, which are in elements of the data. ``shrink``: below 1 where the filter is that
+        much wider, so that all elements count."""
+        reach = int(np.ceil(_REACH[self.kind] / shrink)) + 1
+        first = np.floor(places).astype(int)[:, None] - reach
+        elements = first + np.arange(2 * reach + 2)
+        found = self._at((elements - places[:, None]) * shrink)
+        is_inside = (elements >= 0) & (elements < extent)
+        if self.excludes:
+            found = np.where(is_inside, found, 0.0)
+        rows = np.zeros((len(places), extent))
+        np.add.at(rows, (np.arange(len(places))[:, None], elements.clip(0, extent - 1)), found)
+        return np.asarray(rows / rows.sum(1, keepdims=True))
+
+    def _at(self, distances: Array) -> Array:
+        x = np.abs(distances)
+        if self.kind == "linear":
+            return np.asarray((1 - x).clip(0))
+        near = ((self.a + 2) * x - (self.a + 3)) * x * x + 1
+        far = ((self.a * x - 5 * self.a) * x + 8 * self.a) * x - 4 * self.a
+        return np.where(x < 1, near, np.where(x < 2, far, 0.0))
+
+
+def resampled(builder: relax.BlockBuilder, data: Any, rows: Mapping[int, Array]) -> Any:
+    """``data`` with each axis of ``rows`` made of what the rows of its matrix say."""
+    dtype, rank = str(data.ty.dtype), len(data.ty.shape)
+    wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+    made = data if wide == dtype else builder.emit(relax.op.astype(data, wide))
+    for axis, matrix in rows.items():
+        order = [*(one for one in range(rank) if one != axis), axis]
+        if axis != rank - 1:
+            made = builder.emit(relax.op.permute_dims(made, order))
+        made = builder.emit(relax.op.matmul(made, relax.const(np.ascontiguousarray(matrix.T).astype(wide), wide)))
+        if axis != rank - 1:
+            made = builder.emit(relax.op.permute_dims(made, [order.index(one) for one in range(rank)]))
+    return made if wide == dtype else builder.emit(relax.op.astype(made, dtype))

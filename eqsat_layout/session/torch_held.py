@@ -1,0 +1,51 @@
+"""Parameters and buffers that a compiled graph holds as constants, watched for changes.
+
+In: tensors of torch. Out: :class:`Held`, that tells whether each is the tensor that it was, in the memory that it was,
+with the elements that it had. torch counts most writes, but not those through ``.data``, through NumPy, or by the
+kernels of norms that train; so elements are looked at, all of a small tensor and some of a large one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+_SMALL: Final = 1_024
+"""Bytes of a tensor that are all compared: statistics and biases are no larger."""
+
+_SAMPLES: Final = 32
+"""Words of a larger one that are compared: whoever writes to all of it writes to one of them."""
+
+
+class Held:
+    def __init__(self, torch: Any, tensors: Sequence[Any]) -> None:
+        self._seen = [_seen(one) for one in tensors]
+        samples = [_sample(torch, one.detach()) for one in tensors]
+        self._samples = [(one, one.tobytes()) for one in samples]
+
+    def are_as_before(self, tensors: Sequence[Any]) -> bool:
+        """Whether these, in the same order, are what was given. Elements of a large tensor that no sample holds may
+        differ."""
+        return [_seen(one) for one in tensors] == self._seen and all(
+            sample.tobytes() == bits for sample, bits in self._samples
+        )
+
+
+def _seen(held: Any) -> tuple[int, int, int]:
+    """Another one where another tensor, or other memory, took its place, or it was written to."""
+    return id(held), held.data_ptr(), 0 if held.is_inference() else held._version
+
+
+def _sample(torch: Any, tensor: Any) -> np.ndarray[Any, Any]:
+    """A view of some of its memory."""
+    extents = zip(tensor.shape, tensor.stride(), strict=True)
+    size = (1 + sum((extent - 1) * stride for extent, stride in extents) if tensor.numel() else 0) * tensor.itemsize
+    start = tensor.storage_offset() * tensor.itemsize
+    memory: np.ndarray[Any, Any] = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
+    own = memory[start : start + size]
+    if size <= _SMALL:
+        return own
+    words = np.lib.stride_tricks.as_strided(own, (_SAMPLES, 8), ((size - 8) // (_SAMPLES - 1), 1), writeable=False)
+    return words
