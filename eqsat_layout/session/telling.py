@@ -85,7 +85,8 @@ def _extents(mod: tvm.IRModule) -> tuple[Extent, ...]:
         shapes = [ty.shape.values for ty in types if isinstance(getattr(ty, "shape", None), relax.ShapeExpr)]
         for extent in dict.fromkeys(one for shape in shapes for one in shape if not isinstance(one, tirx.IntImm)):
             if (tree := _tree(extent)) is not None and _may_be_negative(extent):
-                found.setdefault(written(extent), Extent(written(extent), tree))
+                text = str(written(extent))
+                found.setdefault(text, Extent(text, tree))
     return tuple(found.values())
 
 
