@@ -26,7 +26,7 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
 def _defaults(kind: str, opset: int) -> dict[str, Any]:
     """What ONNX says of attributes that a node leaves out."""
     onnx = importlib.import_module("onnx")
-    attributes = onnx.defs.get_schema(kind, opset).attributes
+    attributes = onnx.defs.get_schema(kind, opset).attributes if onnx.defs.has(kind, opset) else {}
     values = {name: one.default_value for name, one in attributes.items() if one.default_value.name}
     return {name: onnx.helper.get_attribute_value(value) for name, value in values.items()}
 

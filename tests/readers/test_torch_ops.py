@@ -61,7 +61,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "signs": (lambda x, y: (torch.copysign(x, y), torch.signbit(y)), (X, torch.tensor([0.0, -0.0, 1, -3, 2, 1.0]))),
     "elements where a mask says": (lambda x, y: x.masked_scatter(x > 0, y), (X, torch.randn(40))),
     "equal numbers in order": (
-        lambda x: (*torch.sort(x, stable=True), *torch.sort(x, 0, descending=True, stable=True)),
+        lambda x: (*torch.sort(x, stable=True), *torch.sort(x, dim=0, descending=True, stable=True)),
         (torch.randint(0, 3, (7, 9)),),
     ),
     "quotients of zero": (lambda x: (x / 0, x / 0.0 > 1), (X,)),
