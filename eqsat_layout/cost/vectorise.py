@@ -77,15 +77,17 @@ class Heaviest:
     @property
     def scattered_operands(self) -> frozenset[int]:
         """Numbers of the operands of which every step reads vectors elsewhere, and each element only once."""
-        once = {read.buffer for read, fmt in self._far if self.block.iterations <= fmt.elements(SYMBOL_SIZE)}
-        return frozenset(i for i, buffer in enumerate(self.operands) if buffer in once)
+        return self._read_once(self._far)
 
     def row_operands(self, lanes: int) -> frozenset[int]:
         """Numbers of the weights that vectors along the reduction run through, a row for each element of the result."""
-        if not self._is_dot(lanes):
-            return frozenset()
-        once = {read.buffer for read, fmt in self.reads if self.block.iterations <= fmt.elements(SYMBOL_SIZE)}
-        return frozenset(i for i in self.weights if self.operands[i] in once)
+        once = self.weights & self._read_once(self.reads)
+        return once if once and self._is_dot(lanes) else frozenset()
+
+    def _read_once(self, reads: Sequence[tuple[Access, Format]]) -> frozenset[int]:
+        """Numbers of the operands of which each element is read only once."""
+        once = {read.buffer for read, fmt in reads if self.block.iterations <= fmt.elements(SYMBOL_SIZE)}
+        return frozenset(i for i, buffer in enumerate(self.operands) if buffer in once)
 
     @property
     def stalling_operands(self) -> frozenset[int]:

@@ -19,6 +19,7 @@ from eqsat_layout.errors import LayoutError
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.maps import outer_stride, parse_layout_name
 from eqsat_layout.tir.empty_reductions import with_empty_reductions
+from eqsat_layout.tir.structural import with_primfuncs
 
 _CONVOLUTIONS: Final = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 _TRANSFORM: Final = "relax.layout_transform"
@@ -57,20 +58,7 @@ def legalize(mod: tvm.IRModule) -> tvm.IRModule:
         legalizers[_TRANSFORM] = _transform_legalizer(legalizers[_TRANSFORM])
     if _COUNTED in legalizers:
         legalizers[_COUNTED] = _range_legalizer(legalizers[_COUNTED])
-    return _without_empty_reductions(relax.transform.LegalizeOps(legalizers)(mod))
-
-
-def _without_empty_reductions(mod: tvm.IRModule) -> tvm.IRModule:
-    changed: dict[Any, Any] = {}
-    for name, function in mod.functions_items():
-        if isinstance(function, tirx.PrimFunc):
-            made = with_empty_reductions(function)
-            if not made.same_as(function):
-                changed[name] = made
-    if not changed:
-        return mod
-    functions = {name: changed.get(name, function) for name, function in mod.functions_items()}
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_primfuncs(relax.transform.LegalizeOps(legalizers)(mod), lambda _, func: with_empty_reductions(func))
 
 
 def _forgiving(legalizer: Legalizer) -> Legalizer:

@@ -101,19 +101,23 @@ def _known_arguments(mod: tvm.IRModule, window: Sequence[Call]) -> list[Any]:
 
 @relax.expr_functor.mutator
 class _CallReplacer(relax.PyExprMutator):  # type: ignore[misc]
-    """Puts calls in the place of others."""
+    """Puts calls in the place of others, whose variables have the types of these then."""
 
     def __init__(self, mod: tvm.IRModule, calls: Mapping[Any, Any]) -> None:
         super().__init__(mod)
         self.calls = calls
 
     def visit_var_binding_(self, binding: Any) -> None:
-        if binding.var in self.calls:
-            call = self.calls[binding.var]
-            if call is None:
-                return
-            binding = relax.VarBinding(binding.var, call)
-        super().visit_var_binding_(binding)
+        if binding.var not in self.calls:
+            super().visit_var_binding_(binding)
+            return
+        call = self.calls[binding.var]
+        if call is None:
+            return
+        value = self.builder_.normalize(self.visit_expr(call))
+        var = type(binding.var)(str(binding.var.name), value.ty)
+        self.set_var_remap(binding.var, var)
+        self.builder_.emit_normalized(relax.VarBinding(var, value))
 
 
 def with_calls(mod: tvm.IRModule, builder: Any, joined: Callable[[Any], Mapping[Any, Any]]) -> tvm.IRModule:

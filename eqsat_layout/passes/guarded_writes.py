@@ -12,21 +12,12 @@ from typing import Any
 import tvm
 from tvm import ir, s_tir, tirx
 
-from eqsat_layout.tir.structural import nodes_of, structural_map, walk
+from eqsat_layout.tir.structural import nodes_of, structural_map, walk, with_primfuncs
 
 
 def guard_writes(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` itself is not changed."""
-    changed = {}
-    for name, function in mod.functions_items():
-        if isinstance(function, tirx.PrimFunc):
-            guarded = _guarded(function)
-            if not guarded.same_as(function):
-                changed[name] = guarded
-    if not changed:
-        return mod
-    functions = {name: changed.get(name, function) for name, function in mod.functions_items()}
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_primfuncs(mod, lambda _, func: _guarded(func))
 
 
 def _guarded(func: Any) -> Any:

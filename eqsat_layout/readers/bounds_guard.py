@@ -16,7 +16,7 @@ import tvm
 from tvm import ir, s_tir, sym, tirx
 
 from eqsat_layout.passes.guarded_writes import guarded_store
-from eqsat_layout.tir.structural import nodes_of, structural_map
+from eqsat_layout.tir.structural import nodes_of, structural_map, with_primfuncs
 
 _ADVICE: Final = "; if you trust the file, load it with TVM and give the module itself"
 _ASSUMES: Final = "tirx.assume"
@@ -29,19 +29,14 @@ class UnsafeBoundsError(ValueError):
 
 def with_writes_in_bounds(mod: tvm.IRModule) -> tvm.IRModule:
     """See above; ``mod`` itself where all of its stores are known to be within their buffers."""
-    changed = {}
-    for name, function in mod.functions_items():
-        if isinstance(function, tirx.PrimFunc):
-            try:
-                guarded = _guarded(function)
-            except UnsafeBoundsError as error:
-                raise UnsafeBoundsError(f"{name.name_hint} {error}{_ADVICE}") from None
-            if not guarded.same_as(function):
-                changed[name] = guarded
-    if not changed:
-        return mod
-    functions = {name: changed.get(name, function) for name, function in mod.functions_items()}
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+    def guarded(name: str, function: Any) -> Any:
+        try:
+            return _guarded(function)
+        except UnsafeBoundsError as error:
+            raise UnsafeBoundsError(f"{name} {error}{_ADVICE}") from None
+
+    return with_primfuncs(mod, guarded)
 
 
 def _guarded(function: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import tvm
 from tvm import s_tir, tirx
 
-from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map
+from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map, with_primfuncs
 
 _LONGEST: Final = 1 << 14
 """Iterations of a nest that are written out."""
@@ -21,13 +21,7 @@ _PRAGMAS: Final = ("pragma_auto_unroll_max_step", "pragma_unroll_explicit")
 
 def with_short_unrolls(mod: tvm.IRModule) -> tvm.IRModule:
     """See above; ``mod`` itself where there is nothing to change."""
-    functions = {
-        name: _looped(function) if isinstance(function, tirx.PrimFunc) and _is_long(function.body) else function
-        for name, function in mod.functions_items()
-    }
-    if all(functions[name].same_as(function) for name, function in mod.functions_items()):
-        return mod
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_primfuncs(mod, lambda _, function: _looped(function) if _is_long(function.body) else function)
 
 
 def _is_long(body: Any) -> bool:

@@ -25,6 +25,7 @@ _WITHOUT_EFFECT: Final = ("seed", "storage_order", "saturate", "stash_type")
 
 
 _READ_HERE: Final = (("ConvTranspose", "output_shape"),)
+"""Attributes of ops that the converter does not look at, and :func:`converted` does."""
 
 
 def check_attributes(op: str, attributes: dict[str, Any], opset: int) -> None:

@@ -15,6 +15,7 @@ from tvm import ir, relax, tirx
 from tvm.relax.analysis import type_base_check
 from tvm.relax.analysis.analysis import BaseCheckResult
 
+from eqsat_layout.notes import last_of
 from eqsat_layout.tir.structural import walk
 
 _SAYS_ITSELF: Final = (ir.Var, ir.Call, ir.Op, relax.ExternFunc)
@@ -81,7 +82,9 @@ def _check(node: Any, mod: tvm.IRModule, function: str) -> None:
     try:
         pairs = _claims(node, mod)
     except _REFUSALS as error:
-        raise UnsafeTypeError(f"{function}: {_named(node)} can't be: {_last_line(error)}") from None
+        raise UnsafeTypeError(
+            f"{function}: {_named(node)} can't be: {last_of(str(error)) or type(error).__name__}"
+        ) from None
     for claimed, made in pairs:
         if not _holds(claimed, made):
             raise UnsafeTypeError(f"{function}: {_named(node)} is said to be {_short(claimed)}, and is {_short(made)}")
@@ -142,7 +145,3 @@ def _named(node: Any) -> str:
 
 def _short(ty: Any) -> str:
     return " ".join(str(ty).split())[:80]
-
-
-def _last_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[-1]

@@ -116,6 +116,17 @@ def _type_index(kind: Any) -> int:
     return int(tvm_ffi.core.TypeSchema.from_annotation(kind).origin_type_index)
 
 
+def with_primfuncs(mod: tvm.IRModule, change: Callable[[str, Any], Any]) -> tvm.IRModule:
+    """``mod`` with every PrimFunc as ``change`` gives it, by its name; ``mod`` itself where all stay the same."""
+    functions = {
+        var: change(str(var.name_hint), function) if isinstance(function, tirx.PrimFunc) else function
+        for var, function in mod.functions_items()
+    }
+    if all(functions[var].same_as(function) for var, function in mod.functions_items()):
+        return mod
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
 def primfunc_pass(name: str, change: Callable[[Any], Any]) -> Any:
     """A pass of TVM's that changes PrimFuncs one by one."""
     return tirx.transform.prim_func_pass(

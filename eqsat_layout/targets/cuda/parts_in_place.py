@@ -17,7 +17,7 @@ import tvm
 from tvm import relax, s_tir, tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.passes.call_windows import Call, calls_of, one_function, window_arguments
+from eqsat_layout.passes.call_windows import Call, calls_of, one_function, window_arguments, with_calls
 from eqsat_layout.targets.cuda.kernels.operands import choice
 from eqsat_layout.targets.cuda.kernels.products import product_of, with_simple_indices
 from eqsat_layout.targets.gpu.kernels.nests import Nest, inlined, nests_of
@@ -32,31 +32,7 @@ _TOGETHER: Final = 16
 def parts_in_place(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` itself where nothing is put together."""
     builder = relax.BlockBuilder(mod)
-    is_changed = False
-    for name, function in mod.functions.items():
-        calls = _calls(mod, builder, function) if isinstance(function, relax.Function) else {}
-        if calls:
-            builder.update_func(name, _Placer(mod, calls).visit_expr(function))
-            is_changed = True
-    return relax.transform.DeadCodeElimination()(builder.get()) if is_changed else mod
-
-
-@relax.expr_functor.mutator
-class _Placer(relax.PyExprMutator):  # type: ignore[misc]
-    """Puts calls in the place of others, whose variables have the types of these then."""
-
-    def __init__(self, mod: tvm.IRModule, calls: Mapping[Any, Any]) -> None:
-        super().__init__(mod)
-        self.calls = calls
-
-    def visit_var_binding_(self, binding: Any) -> None:
-        if binding.var not in self.calls:
-            super().visit_var_binding_(binding)
-            return
-        value = self.visit_expr(self.calls[binding.var])
-        var = type(binding.var)(str(binding.var.name), value.ty)
-        self.set_var_remap(binding.var, var)
-        self.builder_.emit_normalized(relax.VarBinding(var, value))
+    return with_calls(mod, builder, lambda function: _calls(mod, builder, function))
 
 
 def _calls(mod: tvm.IRModule, builder: Any, function: Any) -> Mapping[Any, Any]:

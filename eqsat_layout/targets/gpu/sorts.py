@@ -18,8 +18,7 @@ from eqsat_layout.targets.gpu.scans import SCANS, may_be_in_pieces
 
 def without_libraries(mod: tvm.IRModule, *, in_order: bool) -> tvm.IRModule:
     """No call of a sort or a scan is left. ``in_order``: floats are added up as stated."""
-    sorted_here = _Sorts(mod)
-    sorted_here.in_order = in_order
+    sorted_here = _Sorts(mod, in_order)
     for var, func in mod.functions_items():
         if isinstance(func, relax.Function):
             sorted_here.builder_.update_func(var, sorted_here.visit_expr(func))
@@ -29,7 +28,9 @@ def without_libraries(mod: tvm.IRModule, *, in_order: bool) -> tvm.IRModule:
 
 @relax.expr_functor.mutator
 class _Sorts(relax.PyExprMutator):  # type: ignore[misc]
-    in_order = True
+    def __init__(self, mod: tvm.IRModule, in_order: bool) -> None:
+        super().__init__(mod)
+        self.in_order = in_order
 
     def visit_call_(self, call: Any) -> Any:
         call = super().visit_call_(call)
