@@ -23,7 +23,7 @@ from eqsat_layout.targets.cuda.kernels.products import Product, product_of
 from eqsat_layout.targets.cuda.lowering import lowered
 from eqsat_layout.targets.cuda.target import CudaTarget
 from eqsat_layout.targets.gpu.host.launches import launches_of
-from eqsat_layout.targets.gpu.host.plan import Function, HostPlan, Memory, Value
+from eqsat_layout.targets.gpu.host.plan import Allocation, HostFunction, HostPlan, TensorInMemory
 from eqsat_layout.targets.gpu.host.program import bytes_of
 
 _TOLERANCE: Final = 1e-2
@@ -54,10 +54,10 @@ def _candidates(name: str, product: Product, target: CudaTarget, count: int, rep
     made = lowered(kernels, target.tvm)
     params = list(next(iter(kernels.values())).params)
     types = [(tuple(int(e) for e in p.ty.shape), str(p.ty.dtype)) for p in params]
-    memories: list[Memory] = []
+    memories: list[Allocation] = []
 
     def allocate(elements: Any, dtype: str, zeros: bool = False) -> int:
-        memories.append(Memory(elements * bytes_of(dtype), zeros=zeros))
+        memories.append(Allocation(elements * bytes_of(dtype), zeros=zeros))
         return len(memories) - 1
 
     values = []
@@ -65,13 +65,13 @@ def _candidates(name: str, product: Product, target: CudaTarget, count: int, rep
         elements = 1
         for extent in shape:
             elements *= extent
-        values.append(Value(shape, dtype, "global", allocate(elements, dtype)))
+        values.append(TensorInMemory(shape, dtype, "global", allocate(elements, dtype)))
     *inputs, result = range(len(values))
     found = []
     for entry in plans:
         launches = launches_of(entry, made.host[entry], list(range(len(values))), {}, allocate)
         names = tuple(f"x{i}" for i in inputs)
-        found.append(Function(entry, tuple(inputs), names, (), tuple(launches) * repeats, result))
+        found.append(HostFunction(entry, tuple(inputs), names, (), tuple(launches) * repeats, result))
     plan = HostPlan(tuple(memories), tuple(values), (), tuple(found))
     modelled = {entry: {"modelled": model.seconds(one), **asdict(one)} for entry, one in plans.items()}
     recipes = [Recipe(*types[i], seed=i + 1) for i in inputs]

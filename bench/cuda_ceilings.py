@@ -11,7 +11,7 @@ from typing import Final
 from cuda_items import CEILING, Item
 
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
-from eqsat_layout.targets.gpu.host.plan import Argument, Function, HostPlan, Launch, Memory, Value
+from eqsat_layout.targets.gpu.host.plan import Allocation, Argument, HostFunction, HostPlan, Launch, TensorInMemory
 
 _THREADS: Final = 256
 _SUMS: Final = 8
@@ -55,10 +55,10 @@ def ceiling(arch: str, blocks: int, turns: int) -> tuple[Item, CudaProgram]:
     launch = Launch(_NAME, _NAME, arguments, (blocks, 1, 1), (_THREADS, 1, 1))
     count = blocks * _THREADS
     plan = HostPlan(
-        (Memory(4 * count),),
-        (Value((count,), "float32", "global", 0),),
+        (Allocation(4 * count),),
+        (TensorInMemory((count,), "float32", "global", 0),),
         (),
-        (Function("main", (), (), (), (launch,), 0),),
+        (HostFunction("main", (), (), (), (launch,), 0),),
     )
     flops = blocks * (_THREADS // 32) * turns * _SUMS * _FLOPS
     return Item(_NAME, CEILING, (), (), said={"flops": flops}), CudaProgram({_NAME: source}, plan, [], arch)

@@ -18,7 +18,7 @@ from cuda_data import Array, Carried, Recipe, from_data
 
 from eqsat_layout.targets.cuda.host.device import CudaDevice
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
-from eqsat_layout.targets.gpu.host.plan import Constant, HostPlan
+from eqsat_layout.targets.gpu.host.plan import HostPlan, StoredConstant
 
 MANIFEST: Final = "manifest.json"
 
@@ -39,7 +39,7 @@ class Item:
 
     def written(self, folder: Path, program: CudaProgram, expected: Sequence[Array] | None) -> None:
         """The program without its constants, and results that it should give, if they are known."""
-        empty = tuple(Constant(0, 0) for _ in program.constants)
+        empty = tuple(StoredConstant(0, 0) for _ in program.constants)
         plan = HostPlan(program.plan.memories, program.plan.values, empty, program.plan.functions)
         path = folder / f"{self.name}.program"
         replace(program, plan=plan, constants=[b""] * len(empty)).save(path)

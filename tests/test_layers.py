@@ -125,3 +125,13 @@ def test_every_room_says_what_belongs_there() -> None:
 
 def _docstring(path: Path) -> str | None:
     return ast.get_docstring(ast.parse(path.read_text())) if path.exists() else None
+
+
+def test_public_classes_have_names_of_their_own() -> None:
+    """So that a name says which one it is, wherever it stands."""
+    places: dict[str, list[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(name_of(path))
+    assert not {name: found for name, found in places.items() if len(found) > 1}

@@ -28,7 +28,7 @@ Run = Callable[[], list[Any]]
 
 
 @dataclass(frozen=True)
-class Engine:
+class ModelEngine:
     """``suffixes`` of the files that it takes, none: whatever we read; ``package``: what it is imported as."""
 
     package: str
@@ -115,7 +115,7 @@ def _torch(path: Path, _shapes: Shapes, feed: Mapping[str, Any]) -> Run:
 
 
 ENGINES: Final = {
-    "onnxruntime": Engine("onnxruntime", (".onnx",), _onnxruntime),
-    "openvino": Engine("openvino", (".onnx",), _openvino),
-    "torch": Engine("torch", (".pt2",), _torch),
+    "onnxruntime": ModelEngine("onnxruntime", (".onnx",), _onnxruntime),
+    "openvino": ModelEngine("openvino", (".onnx",), _openvino),
+    "torch": ModelEngine("torch", (".pt2",), _torch),
 }

@@ -1,8 +1,8 @@
 """Patterns of Relax ops, written with the ops themselves: ``op.multiply(x, op.sigmoid(x))``.
 
-In: calls of ``op.NAME`` as ``tvm.relax.op.NAME`` takes them. Out: a :class:`Term` where an operand or an attribute is a
-variable of a rule; the Relax expression with its type where there is none, so that the result of a rule is written in
-the same words.
+In: calls of ``op.NAME`` as ``tvm.relax.op.NAME`` takes them. Out: a :class:`PatternOp` where an operand or an attribute
+is a variable of a rule; the Relax expression with its type where there is none, so that the result of a rule is written
+in the same words.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Term:
+class PatternOp:
     """An op in a pattern; ``unnamed``: attributes of which nothing is said, so that they have their defaults."""
 
     name: str
@@ -58,7 +58,7 @@ class Term:
 class Item:
     """One of several results of an op."""
 
-    of: Term
+    of: PatternOp
     index: int
 
 
@@ -69,7 +69,7 @@ class Filled:
     number: str
 
 
-Operand = Variable | Term | Item | Filled
+Operand = Variable | PatternOp | Item | Filled
 
 
 class Ops:
@@ -139,10 +139,10 @@ def _with_constants(name: str, arguments: Sequence[Any], named: Mapping[str, Any
 def _mentions_variables(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(map(_mentions_variables, value))
-    return isinstance(value, Variable | Term | Item)
+    return isinstance(value, Variable | PatternOp | Item)
 
 
-def _term(name: str, given: Mapping[str, Any]) -> Term:
+def _term(name: str, given: Mapping[str, Any]) -> PatternOp:
     known = parameters(name)
     if known is None:
         raise RuleError(f"{name} takes no tensors")
@@ -150,12 +150,14 @@ def _term(name: str, given: Mapping[str, Any]) -> Term:
     attributes = {p.name: given[p.name] for p in known if not p.is_tensor and p.name in given}
     unnamed = tuple(p.name for p in known if not p.is_tensor and p.name not in given)
     for key, value in attributes.items():
-        if isinstance(value, Term | Item | ir.Expr) or (not isinstance(value, Variable) and _mentions_variables(value)):
+        if isinstance(value, PatternOp | Item | ir.Expr) or (
+            not isinstance(value, Variable) and _mentions_variables(value)
+        ):
             raise RuleError(
                 f"{name}: {key} is one variable or a plain value in a pattern, not {_written(value)}; "
                 "give it a variable of its own, and compare behind the first yield"
             )
-    return Term(name, tuple(operands), attributes, unnamed)
+    return PatternOp(name, tuple(operands), attributes, unnamed)
 
 
 def _written(value: Any) -> str:
@@ -163,7 +165,11 @@ def _written(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_written, value))}]"
     return (
-        value.name if isinstance(value, Variable) else f"{value.name}(...)" if isinstance(value, Term) else repr(value)
+        value.name
+        if isinstance(value, Variable)
+        else f"{value.name}(...)"
+        if isinstance(value, PatternOp)
+        else repr(value)
     )
 
 
@@ -177,7 +183,7 @@ def _operands(name: str, parameter: Parameter, given: Any) -> Iterator[Operand]:
         if isinstance(one, bool | int | float):
             yield Filled(number_text(one))
             continue
-        if not isinstance(one, Variable | Term | Item):
+        if not isinstance(one, Variable | PatternOp | Item):
             raise RuleError(
                 f"{name}: operand {parameter.name} is a variable or an op in a pattern, not {_written(one)}"
                 + ("; a constant of one number is that number" if isinstance(one, ir.GenericConst) else "")

@@ -17,7 +17,7 @@ from tvm import ir
 
 from eqsat_layout.egraph.attribute_text import shown
 from eqsat_layout.egraph.expressions import quoted
-from eqsat_layout.egraph.patterns import Filled, Item, Operand, Term, Variable
+from eqsat_layout.egraph.patterns import Filled, Item, Operand, PatternOp, Variable
 from eqsat_layout.egraph.rule_notes import PYTHON
 from eqsat_layout.egraph.rules import Command
 from eqsat_layout.errors import Declined, Refused, RuleError
@@ -73,7 +73,7 @@ def rule(function: Callable[..., Iterator[Any]]) -> PythonRule:
         steps = function(**{name: Variable(name) for name in names})
         pattern = next(steps, None)
         steps.close()
-    if not isinstance(pattern, Term | Item):
+    if not isinstance(pattern, PatternOp | Item):
         raise RuleError(f"{where}: the first yield is a pattern, op.NAME(...) of the parameters, not {pattern!r}")
     text = _Text()
     top = text.operand(pattern)
@@ -147,7 +147,7 @@ class _Text:
                 self._term(value, operand)
         return self.known[id(operand)]
 
-    def _term(self, value: str, term: Term) -> None:
+    def _term(self, value: str, term: PatternOp) -> None:
         key = f"k{value[1:]}"
         place = len(self.facts)
         operands = _listed(map(self.operand, term.operands))

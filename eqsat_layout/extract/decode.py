@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from eqsat_layout.extract.conversions import Spec
 from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.problem import Solution
-from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, Part, Run, Step, Steps
+from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, ResultPart, Run, Step, Steps
 
 StorePlace = tuple[int, int, int]
 """An alias class, a store in it, and -1; or for -1 the store that a conversion of several steps passes here from."""
@@ -119,7 +119,7 @@ class Decoder:
         if kind == "inside":
             return [Inside(store, self._operand(detail, number))]
         if kind == "part":
-            return [Part(store, self._operand(detail[1], number), detail[0])]
+            return [ResultPart(store, self._operand(detail[1], number), detail[0])]
         variant = self._names.variants[detail[0]]
         operands = [self._operand(spec, number) for spec in detail[1]]
         before_run: list[Step] = []

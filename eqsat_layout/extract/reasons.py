@@ -36,7 +36,7 @@ class Stay:
 
 
 @dataclass(frozen=True)
-class Way:
+class Production:
     """One way to make a tensor: the signature of the op that does it last, its result's format, its modelled cost.
 
     Where that op is the last of several that only this way needs, as those of an algorithm, the cost is of all of them.
@@ -105,20 +105,20 @@ class Reasons:
             found.append(RunReason(step, origin, rules, self._node(alias_class, store, index).cost, others))
         return tuple(found)
 
-    def ways(self, store: int) -> list[Way]:
+    def ways(self, store: int) -> list[Production]:
         """The ways there were to make what a step makes, the cheapest first, each in its format once."""
         return self._ways(self._places[store][0])
 
-    def ways_of_node(self, node: int) -> list[Way]:
+    def ways_of_node(self, node: int) -> list[Production]:
         """Those to make the value of a binding."""
         tensor = self._selection.tensors.of_node[node]
         return self._ways(next((c for (t, _), (c, _) in self._selection.place.items() if t == tensor), -1))
 
-    def _ways(self, alias_class: int) -> list[Way]:
+    def _ways(self, alias_class: int) -> list[Production]:
         if alias_class < 0:
             return []
         names = self._selection.tensors.saturated.names
-        found: dict[tuple[str, str], Way] = {}
+        found: dict[tuple[str, str], Production] = {}
         nodes = self._selection.problem.classes[alias_class].nodes
         for own, labels in zip(nodes, self._selection.labels[alias_class], strict=True):
             for node, (kind, detail) in zip(own, labels, strict=True):
@@ -128,7 +128,7 @@ class Reasons:
                     cost = node.cost + self._inner_costs.of(node)
                     if key not in found or cost < found[key].cost:
                         fmt = names.formats.get(variant.result)
-                        found[key] = Way(variant.signature, fmt, variant.origin, cost)
+                        found[key] = Production(variant.signature, fmt, variant.origin, cost)
         return sorted(found.values(), key=lambda way: way.cost)
 
     @cached_property

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eqsat_layout.graph.graph import Signature
-from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, Part, Run, Step, Steps
+from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, ResultPart, Run, Step, Steps
 from eqsat_layout.maps import GLOBAL, UNDEF, Format, IndexMap
 from eqsat_layout.maps.index_map import Extent
 from eqsat_layout.tir.flow import Flow
@@ -34,7 +34,7 @@ def _free(steps: Steps, signatures: Mapping[str, Signature]) -> frozenset[int]:
     for step in steps.steps:
         if isinstance(step, Given):
             bound.add(step.store)
-        elif isinstance(step, Part | Inside):
+        elif isinstance(step, ResultPart | Inside):
             bound |= {step.store, *_stores([step.source])}
         elif isinstance(step, Run) and not _is_relaid(step, signatures):
             bound |= {step.store, *_stores(step.operands)}

@@ -21,7 +21,7 @@ from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.graph.put_back import put_back
 from eqsat_layout.graph.relax_form import Request, known_type, relax_forms, relax_type, stand_ins
 from eqsat_layout.graph.rewrite_form import write_relax
-from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, Part, Run, Steps
+from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, ResultPart, Run, Steps
 from eqsat_layout.graph.templates import Template
 from eqsat_layout.graph.vdevices import on_device, ordinary_device
 from eqsat_layout.maps import Format
@@ -212,7 +212,7 @@ class _RegionEmitter:
                 self._values[step.store] = self._graph.nodes[step.node].var
             elif isinstance(step, Run):
                 self._bind(step.store, self._run(step))
-            elif isinstance(step, Part):
+            elif isinstance(step, ResultPart):
                 self._bind(step.store, relax.TupleGetItem(self._operand(step.source), step.index))
             elif isinstance(step, Inside):
                 self._alias(step.store, self._operand(step.source))

@@ -66,7 +66,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Part:
+class ResultPart:
     """Result ``index`` of an op with several results."""
 
     store: int
@@ -113,7 +113,7 @@ class Inside:
         return (self.source,) if isinstance(self.source, int) else ()
 
 
-Step = Given | Run | Part | Convert | Inside
+Step = Given | Run | ResultPart | Convert | Inside
 
 
 @dataclass

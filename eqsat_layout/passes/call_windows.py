@@ -18,7 +18,7 @@ from eqsat_layout.passes.merge_calls import merged_primfunc, tir_call
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelCall:
     """``var = call_tir(callee, args)``."""
 
     var: Any
@@ -27,9 +27,9 @@ class Call:
     ty: Any
 
 
-def calls_of(function: Any) -> tuple[list[Call], dict[Any, list[Any]]]:
+def calls_of(function: Any) -> tuple[list[KernelCall], dict[Any, list[Any]]]:
     """The calls of a function in order, and by variable who reads it: a call, or something else (``None``)."""
-    calls: list[Call] = []
+    calls: list[KernelCall] = []
     readers: dict[Any, list[Any]] = {}
     blocks = function.body.blocks if isinstance(function.body, relax.SeqExpr) else ()
     for block in blocks:
@@ -43,7 +43,7 @@ def calls_of(function: Any) -> tuple[list[Call], dict[Any, list[Any]]]:
     return calls, readers
 
 
-def is_closed(window: Sequence[Call], readers: Mapping[Any, list[Any]]) -> bool:
+def is_closed(window: Sequence[KernelCall], readers: Mapping[Any, list[Any]]) -> bool:
     """Only the last call of a window gives something to others."""
     own = {call.var for call in window}
     return all(
@@ -52,21 +52,21 @@ def is_closed(window: Sequence[Call], readers: Mapping[Any, list[Any]]) -> bool:
     )
 
 
-def inner_calls(window: Sequence[Call]) -> list[list[int | None]]:
+def inner_calls(window: Sequence[KernelCall]) -> list[list[int | None]]:
     """For every argument of every call the number of the call that makes it; ``None``: it comes from outside."""
     made = {call.var: number for number, call in enumerate(window)}
     return [[made.get(arg) for arg in call.args] for call in window]
 
 
-def window_key(window: Sequence[Call]) -> Any:
+def window_key(window: Sequence[KernelCall]) -> Any:
     """The same for windows of the same calls of each other, and that share the same operands."""
     numbers = {value: n for n, value in enumerate([*(call.var for call in window), *window_arguments(window)])}
     return tuple(call.callee for call in window), tuple(tuple(numbers[arg] for arg in call.args) for call in window)
 
 
-def _operands(window: Sequence[Call]) -> list[tuple[Call, int, Any]]:
+def _operands(window: Sequence[KernelCall]) -> list[tuple[KernelCall, int, Any]]:
     """What the calls of a window get from outside, each once: the first call, the number of its argument, and this."""
-    found: dict[Any, tuple[Call, int, Any]] = {}
+    found: dict[Any, tuple[KernelCall, int, Any]] = {}
     for call, places in zip(window, inner_calls(window), strict=True):
         for number, (arg, place) in enumerate(zip(call.args, places, strict=True)):
             if place is None:
@@ -74,12 +74,12 @@ def _operands(window: Sequence[Call]) -> list[tuple[Call, int, Any]]:
     return list(found.values())
 
 
-def window_arguments(window: Sequence[Call]) -> list[Any]:
+def window_arguments(window: Sequence[KernelCall]) -> list[Any]:
     """What the calls get from outside, in the order of the parameters of :func:`one_function`."""
     return [arg for _, _, arg in _operands(window)]
 
 
-def one_function(mod: tvm.IRModule, window: Sequence[Call]) -> Any:
+def one_function(mod: tvm.IRModule, window: Sequence[KernelCall]) -> Any:
     """One PrimFunc of all calls; ``None`` where there is none."""
 
     def body(builder: Any, given: Sequence[Any]) -> Any:
@@ -94,7 +94,7 @@ def one_function(mod: tvm.IRModule, window: Sequence[Call]) -> Any:
     return function and knowing(function, _known_arguments(mod, window))
 
 
-def _known_arguments(mod: tvm.IRModule, window: Sequence[Call]) -> list[Any]:
+def _known_arguments(mod: tvm.IRModule, window: Sequence[KernelCall]) -> list[Any]:
     """The arguments that every call of the same functions gets; ``None`` for others."""
     return [arg if n in known_operands(mod[call.callee]) else None for call, n, arg in _operands(window)]
 
@@ -135,8 +135,8 @@ def with_calls(mod: tvm.IRModule, builder: Any, joined: Callable[[Any], Mapping[
     return relax.transform.DeadCodeElimination()(builder.get()) if is_changed else mod
 
 
-def _call_of(binding: Any) -> Call | None:
+def _call_of(binding: Any) -> KernelCall | None:
     call = tir_call(binding.value) if isinstance(binding, relax.VarBinding) else None
     if call is None or not isinstance(binding.var.ty, relax.TensorType):
         return None
-    return Call(binding.var, *call, binding.var.ty)
+    return KernelCall(binding.var, *call, binding.var.ty)

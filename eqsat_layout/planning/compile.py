@@ -13,7 +13,7 @@ from eqsat_layout.planning.given import as_module
 from eqsat_layout.planning.options import Options, with_options_in_help
 from eqsat_layout.planning.programs import KnownPrograms
 from eqsat_layout.system.collector import collector_paused
-from eqsat_layout.system.store import Store
+from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.system.turns import one_at_a_time
 from eqsat_layout.system.workers import workers
 from eqsat_layout.targets.registry import target as target_of
@@ -37,7 +37,7 @@ def compiled_and_key(source: Any, target: Any, options: Options) -> tuple[Any, s
     notes = Notes()
     with collector_paused():
         own = target_of(target, approx=options.get("approx", True))
-        programs = KnownPrograms(own, Store.usual())
+        programs = KnownPrograms(own, ArtefactStore.usual())
         key = programs.key(mod, options)
         executable = programs.get(key, notes)
         if executable is None:

@@ -25,7 +25,7 @@ from eqsat_layout.graph.skeleton import Skeleton, data_of, kind_of
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.checked_options import check_rules
 from eqsat_layout.system.frames import head_of, split_head
-from eqsat_layout.system.store import Store, digest_of
+from eqsat_layout.system.store import ArtefactStore, digest_of
 from eqsat_layout.targets.protocol import Target
 
 _SAID_AGAIN: Final = frozenset({"notes"})
@@ -40,7 +40,7 @@ class KnownPrograms:
     """Executables on disk, for one target."""
 
     target: Target
-    store: Store
+    store: ArtefactStore
 
     def key(self, mod: Any, options: Mapping[str, Any]) -> str | None:
         """What stands for all that the executable depends on; ``None`` where that is code of the user's, too."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.extract.reasons import Way
+from eqsat_layout.extract.reasons import Production
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.graph.steps import Convert, Run
@@ -25,7 +25,7 @@ from eqsat_layout.report.html.before import picture_before
 from eqsat_layout.report.html.picture import Picture, PictureWay
 from eqsat_layout.report.layout_names import LayoutNames
 from eqsat_layout.report.named_tensors import named_shapes
-from eqsat_layout.report.records import Kernel, Refusal
+from eqsat_layout.report.records import KernelRecord, Refusal
 from eqsat_layout.tir.sized import sized
 
 _SHOWN_WAYS = 8
@@ -76,7 +76,7 @@ class Teller:
             change for region in built.regions for change in self._changes(region, built.written_costs(region))
         )
 
-    def kernels(self, built: Built) -> Iterator[Kernel]:
+    def kernels(self, built: Built) -> Iterator[KernelRecord]:
         """What the build makes of the plan."""
         ops = [self._ops(region) for region in built.regions]
         for kernel in built.kernels:
@@ -84,7 +84,7 @@ class Teller:
             if own:
                 names, tensors = zip(*(ops[number][part] for number, part in own), strict=True)
                 function = built.regions[own[0][0]].graph.function
-                yield Kernel(function, kernel.name, names, tensors, kernel.cost, kernel.saved)
+                yield KernelRecord(function, kernel.name, names, tensors, kernel.cost, kernel.saved)
 
     def _ops(self, region: Region) -> dict[int, tuple[str, str]]:
         """What is run of a region, by its steps or, where these are not taken, by its nodes: the op and its tensor."""
@@ -251,9 +251,9 @@ class Teller:
             shown = self._shown(region.reasons.ways(choice.step.store))
             yield choice.step.store, StepReason(self.how(choice.step.signature, choice.origin), choice.rules, shown)
 
-    def _shown(self, ways: Sequence[Way]) -> tuple[PictureWay, ...]:
+    def _shown(self, ways: Sequence[Production]) -> tuple[PictureWay, ...]:
         """The cheapest, and of each algorithm the cheapest."""
-        best: dict[str, Way] = {}
+        best: dict[str, Production] = {}
         for way in ways:
             best.setdefault(self.algorithms.get(way.signature, ""), way)
         others = [way for way in ways if way not in best.values()]

@@ -28,7 +28,7 @@ _DOMAINS: Final = ("", "ai.onnx", "com.microsoft")
 """Whose ops the converters mean; functions of other domains are written out before."""
 
 
-class NodeError(EqsatError):
+class OnnxNodeError(EqsatError):
     """A node that can't be taken as it is; ``op``: what ONNX itself may write in other ops."""
 
     def __init__(self, text: str, op: str) -> None:
@@ -106,7 +106,7 @@ def nodes_of(graph: Any) -> Iterator[Any]:
             yield from nodes_of(inner)
 
 
-class Budget:
+class ConstantBudget:
     """What the constants of one model may become while it is converted."""
 
     def __init__(self, opset: int) -> None:

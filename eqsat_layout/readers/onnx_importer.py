@@ -15,7 +15,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.readers import onnx_mends, onnx_own, onnx_quantized, onnx_recurrent, onnx_resizes
-from eqsat_layout.readers.onnx_graphs import Budget, NodeError, graphs_of, named
+from eqsat_layout.readers.onnx_graphs import ConstantBudget, OnnxNodeError, graphs_of, named
 from eqsat_layout.readers.onnx_types import check_results
 
 
@@ -25,7 +25,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         self.original_names: dict[Any, str] = {}
         self._given: set[Any] = set()
         self._is_inside = False
-        self._budget = Budget(opset)
+        self._budget = ConstantBudget(opset)
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         """Tensors of numbers are bound to variables at once; those of integers may be shapes, which the converters
@@ -36,7 +36,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             made = self._made(op_name, inputs, attrs, opset)
             self._check(op_name, made, attrs["tvm_custom"]["num_outputs"])
         except Exception as error:  # converters raise whatever they meet
-            raise NodeError(f"{named(name, op_name)}: {said_by(error)}", op_name) from error
+            raise OnnxNodeError(f"{named(name, op_name)}: {said_by(error)}", op_name) from error
         if not name or self._is_inside or not _is_of_numbers(made):
             return made
         if isinstance(made, tvm.ir.Call):
@@ -83,7 +83,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         for node in graph.node:
             is_own = node.op_type in _OWN or onnx_own.takes(node.op_type, len(node.output))
             if not is_own and node.op_type not in _get_convert_map():
-                raise NodeError(f"{named(node.name, node.op_type)}: nothing here converts this op", node.op_type)
+                raise OnnxNodeError(f"{named(node.name, node.op_type)}: nothing here converts this op", node.op_type)
             for inner in graphs_of(node):
                 self._check_for_unsupported_ops(inner)
 

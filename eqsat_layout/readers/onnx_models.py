@@ -19,7 +19,7 @@ from eqsat_layout.readers.external_data import check_locations
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
 from eqsat_layout.readers.onnx_folding import folded
-from eqsat_layout.readers.onnx_graphs import NodeError, check_domains, check_order, check_ports, nodes_of
+from eqsat_layout.readers.onnx_graphs import OnnxNodeError, check_domains, check_order, check_ports, nodes_of
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -45,13 +45,13 @@ def _from_checked(given: Any, sizes: Sizes | None, written_out: frozenset[str]) 
     mends = importlib.import_module("eqsat_layout.readers.onnx_mends")
     try:
         return _converted(given, mends.with_functions_written_out(given, written_out), sizes)
-    except NodeError as error:
+    except OnnxNodeError as error:
         if error.op in written_out or not mends.has_function(error.op, _opset(given)):
             raise
         _logger.debug("ONNX's own definition of %s is tried: %s", error.op, error)
         try:
             return _from_checked(given, sizes, written_out | {error.op})
-        except NodeError as later:
+        except OnnxNodeError as later:
             if all(node.op_type != later.op for node in nodes_of(given.graph)):  # of the definition, not of the user's
                 raise error from later
             raise

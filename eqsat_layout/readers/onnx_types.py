@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tvm import relax, tirx
 
-from eqsat_layout.readers.onnx_graphs import NodeError, named
+from eqsat_layout.readers.onnx_graphs import OnnxNodeError, named
 
 MOST_KNOWN: Final = 1_024
 """Elements of constants that the inference may look into: shapes are smaller, and weights need not be copied."""
@@ -25,14 +25,14 @@ _Type = tuple[str, tuple[int | None, ...] | None]
 
 
 def check_results(model: Any, made: dict[str, Any]) -> None:
-    """:class:`NodeError` unless all results are of the types that ONNX infers."""
+    """:class:`OnnxNodeError` unless all results are of the types that ONNX infers."""
     inferred = _inferred(model)
     for node in model.graph.node:
         for name in node.output:
             if name in inferred and name in made and _differ(inferred[name], made[name], node.op_type in _MISCOUNTED):
                 dtype, shape = inferred[name]
                 extents = ", ".join("?" if extent is None else str(extent) for extent in shape or ())
-                raise NodeError(
+                raise OnnxNodeError(
                     f"{named(node.name, node.op_type)}: its result {name!r} is {dtype} of shape ({extents}), "
                     f"and TVM's frontend makes {made[name].ty} of it; this is not done",
                     node.op_type,

@@ -18,7 +18,7 @@ from eqsat_layout.notes import said_by
 from eqsat_layout.readers import torch_recurrent
 from eqsat_layout.readers.indexing import put, taken
 from eqsat_layout.readers.resizing import cut, made_longer
-from eqsat_layout.readers.torch_nodes import NodeError, args_seen, ignored, watched
+from eqsat_layout.readers.torch_nodes import TorchNodeError, args_seen, ignored, watched
 from eqsat_layout.readers.torch_own import MAKERS
 from eqsat_layout.readers.torch_types import check_types, common_type
 
@@ -50,7 +50,7 @@ class _Mended(_Base):  # type: ignore[misc]
     def _check_unsupported_func_type(self, nodes: Any) -> None:
         for node in nodes:
             if node.op == "call_function" and node.target.__name__ not in self.convert_map:
-                raise NodeError(f"{_called(node)}: nothing here converts this op", node.target)
+                raise TorchNodeError(f"{_called(node)}: nothing here converts this op", node.target)
 
     def retrieve_args(self, node: Any) -> Any:
         return args_seen(self._retrieve_args(tuple(tuple.__iter__(node.args))), node.args)
@@ -67,7 +67,7 @@ class _Mended(_Base):  # type: ignore[misc]
                     if unseen := ignored(own):
                         raise EqsatError(f"with {', '.join(unseen)} is not done")
             except Exception as error:  # converters raise whatever they meet
-                raise NodeError(f"{_called(node)}: {said_by(error)}", node.target) from error
+                raise TorchNodeError(f"{_called(node)}: {said_by(error)}", node.target) from error
             return made
 
         return converted

@@ -38,7 +38,7 @@ _WITHOUT_EFFECT: Final = frozenset(
 """Arguments that change no element of what an inference gives, or say again how large the input is."""
 
 
-class NodeError(EqsatError):
+class TorchNodeError(EqsatError):
     """A node that can't be taken as it is; ``op``: what torch itself may write in other ops."""
 
     def __init__(self, text: str, op: Any) -> None:

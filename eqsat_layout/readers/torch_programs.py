@@ -17,7 +17,7 @@ from eqsat_layout.readers.model import Model
 from eqsat_layout.readers.naming import with_names
 from eqsat_layout.readers.torch_decompositions import all_decompositions, decompositions
 from eqsat_layout.readers.torch_importer import importer
-from eqsat_layout.readers.torch_nodes import NodeError
+from eqsat_layout.readers.torch_nodes import TorchNodeError
 from eqsat_layout.readers.torch_random import check_is_not_random
 
 _logger = logging.getLogger("eqsat_layout")
@@ -52,13 +52,13 @@ def _from_dense(program: Any, written_out: frozenset[Any]) -> Model:
     _say_types(decomposed)
     try:
         return _converted(program, decomposed)
-    except NodeError as error:
+    except TorchNodeError as error:
         if error.op in written_out or error.op not in all_decompositions():
             raise
         _logger.debug("torch's own definition of %s is tried: %s", error.op, error)
         try:
             return _from_dense(program, written_out | {error.op})
-        except NodeError as later:
+        except TorchNodeError as later:
             if str(later.op).startswith("prims."):  # which no program of the user's has
                 raise error from later
             raise

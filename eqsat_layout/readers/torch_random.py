@@ -1,6 +1,6 @@
 """Ops of torch that draw random numbers, which no compiled program does.
 
-In: a node. Out: nothing, or :class:`NodeError`. Which ops draw is what torch itself says of them.
+In: a node. Out: nothing, or :class:`TorchNodeError`. Which ops draw is what torch itself says of them.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import importlib
 from typing import Any, Final
 
-from eqsat_layout.readers.torch_nodes import NodeError
+from eqsat_layout.readers.torch_nodes import TorchNodeError
 
 _TRAINS: Final = ("train", "training")
 _CHANCES: Final = ("p", "dropout", "dropout_p")
 
 
 def check_is_not_random(node: Any) -> None:
-    """:class:`NodeError` unless each call of this node gives the same."""
+    """:class:`TorchNodeError` unless each call of this node gives the same."""
     tags = importlib.import_module("torch").Tag
     if tags.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return
@@ -26,4 +26,4 @@ def check_is_not_random(node: Any) -> None:
     if (trains and not any(trains)) or (chances and "generator" not in names and not any(chances)):
         return
     hint = ": call the model's .eval() before" if trains or any("dropout" in name for name in names) else ""
-    raise NodeError(f"node {node.name} ({node.target}): draws random numbers, which is not done{hint}", None)
+    raise TorchNodeError(f"node {node.name} ({node.target}): draws random numbers, which is not done{hint}", None)

@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from eqsat_layout.report.records import Kernel, Transform
+from eqsat_layout.report.records import KernelRecord, Transform
 from eqsat_layout.report.text import count, format_bytes, format_seconds, html_text, plain_text, spanned
 
 
@@ -72,7 +72,7 @@ class Explanation:
 
     transforms: tuple[StayingTransform, ...]
     choices: tuple[ChosenOp, ...]
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[KernelRecord, ...] = ()
     cost: float = 0.0
     unchanged: tuple[str, ...] = ()
 
@@ -167,7 +167,7 @@ class Explanation:
 
     def _kernel_parts(self) -> Iterator[RenderableType]:
         """The kernels that save something, equal ones in one row."""
-        groups: dict[Any, list[Kernel]] = {}
+        groups: dict[Any, list[KernelRecord]] = {}
         for kernel in self.kernels:
             if kernel.saved > 0:
                 groups.setdefault(kernel.ops, []).append(kernel)
@@ -196,7 +196,7 @@ class Explanation:
         return list(found.values())
 
 
-def said_of_kernels(kernels: Sequence[Kernel]) -> str:
+def said_of_kernels(kernels: Sequence[KernelRecord]) -> str:
     """How many there are, and what joining saves."""
     saved = sum(kernel.saved for kernel in kernels)
     joins = f", joining saves {format_seconds(saved)}" if saved else ""

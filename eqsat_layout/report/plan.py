@@ -20,7 +20,7 @@ from rich.text import Text
 from eqsat_layout.errors import EqsatError, did_you_mean
 from eqsat_layout.report.changes import Change, changes_table
 from eqsat_layout.report.explain import Explanation, said_of_kernels
-from eqsat_layout.report.records import Kernel, Refusal, Stats, Transform
+from eqsat_layout.report.records import KernelRecord, Refusal, Stats, Transform
 from eqsat_layout.report.refusals import Refusals
 from eqsat_layout.report.text import (
     comparison_table,
@@ -63,7 +63,7 @@ class Plan:
     written_cost: float | None = None
     ops: tuple[str, ...] = ()
     told_changes: Callable[[], tuple[Change, ...]] = field(default=tuple, repr=False, compare=False)
-    told_kernels: Callable[[], tuple[Kernel, ...]] = field(default=tuple, repr=False, compare=False)
+    told_kernels: Callable[[], tuple[KernelRecord, ...]] = field(default=tuple, repr=False, compare=False)
     explained: Callable[[Plan], Explanation] | None = field(default=None, repr=False, compare=False)
     page: Callable[[str, Plan], str] | None = field(default=None, repr=False, compare=False)
 
@@ -78,7 +78,7 @@ class Plan:
         return self.told_changes()
 
     @cached_property
-    def kernels(self) -> tuple[Kernel, ...]:
+    def kernels(self) -> tuple[KernelRecord, ...]:
         """What the build makes one kernel of, in the order in which the program runs them. The target is asked when
         they are asked for: it joins kernels for that as it does for a build, which takes about as long as planning."""
         return self.told_kernels()

@@ -74,7 +74,7 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelRecord:
     """What the build makes one kernel of: the function's ``name`` in the program, the ``ops`` that it carries out and
     the ``tensors`` that they make, as a person knows them, in order.
 

@@ -20,7 +20,7 @@ from eqsat_layout.notes import Notes
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.programs import KnownPrograms
 from eqsat_layout.readers.external_data import locations
-from eqsat_layout.system.store import Store
+from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.targets.protocol import Target
 
 _READERS: Final = {".pt2": ("torch",), ".onnx": ("onnx", "onnxscript", "onnx-ir", "onnxruntime")}
@@ -47,7 +47,7 @@ class KnownFile:
         if packages is None or sizes is None or not path.is_file():
             return None
         reader = f"{[(name, _version(name)) for name in packages]} {sizes}"
-        programs = KnownPrograms(target, Store.usual())
+        programs = KnownPrograms(target, ArtefactStore.usual())
         return KnownFile(programs, path, without_sizes(options), reader, options.get("notes"))
 
     def executable(self) -> Any | None:

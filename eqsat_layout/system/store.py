@@ -33,17 +33,17 @@ _PIECE: Final = 16 << 20
 
 
 @dataclass(frozen=True)
-class Store:
+class ArtefactStore:
     """A folder of artefacts. ``limit``: bytes that it may hold, about; 0: it keeps nothing."""
 
     folder: Path
     limit: int
 
     @staticmethod
-    def usual() -> Store:
+    def usual() -> ArtefactStore:
         """Beside the database of measurements, as large as :data:`LIMIT_VARIABLE` says."""
         asked = os.environ.get(LIMIT_VARIABLE, "")
-        return Store(default_directory() / _FOLDER, (int(asked) if asked.isdigit() else _LIMIT) << 20)
+        return ArtefactStore(default_directory() / _FOLDER, (int(asked) if asked.isdigit() else _LIMIT) << 20)
 
     def get(self, key: str) -> memoryview | None:
         """The artefact of ``key``, at an address that :data:`ALIGNMENT` divides; ``None`` where there is none, or a

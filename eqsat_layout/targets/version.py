@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from eqsat_layout.system.store import Store
+from eqsat_layout.system.store import ArtefactStore
 
 _ROOMS: Final = ("eqsat_layout.targets", "eqsat_layout.passes")
 """What makes kernels lies there or in the target's own package; what is below them (the algebra, TIR) gives the same
@@ -35,7 +35,7 @@ def source_digest(module: str) -> str:
     own = module.rpartition(".")[0] or module
     if _file(module) is None:
         return f"{version('eqsat-layout')}+{os.urandom(4).hex()}"
-    store, key = Store.usual(), f"code of {module}: {_digest_of_files(sorted({*_ROOMS, own}))}"
+    store, key = ArtefactStore.usual(), f"code of {module}: {_digest_of_files(sorted({*_ROOMS, own}))}"
     known = store.get(key)
     if known is None:
         known = memoryview(_digest_of_code(module, own).encode())

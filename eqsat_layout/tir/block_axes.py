@@ -21,7 +21,7 @@ from eqsat_layout.tir.padding import PadWidths, extended
 
 
 @dataclass(frozen=True)
-class Axis:
+class BlockAxis:
     """A new iteration variable and the loop over it."""
 
     loop: Any
@@ -54,7 +54,7 @@ class BlockAxes:
         self.formats = formats
         self.symbols = symbols
         self.dtype = str(variables[0].ty.dtype) if variables else "int64"
-        self.axes: list[Axis] = []
+        self.axes: list[BlockAxis] = []
         self.written: tuple[Extent, ...] | None = None
         self._numbers: dict[int, tuple[Digit, ...]] = {}  # old variable -> its digits in the new ones
         self._wholes: dict[int, Affine] = {}
@@ -108,7 +108,7 @@ class BlockAxes:
             return None
         return self.axes[len(self.written) + place].var
 
-    def scalar_axis(self) -> Axis:
+    def scalar_axis(self) -> BlockAxis:
         """The variable of a block that has none: TIR wants one."""
         return self._axis("u", 1, IterKind.SPATIAL)
 
@@ -185,12 +185,12 @@ class BlockAxes:
             self.axes.append(self._axis(f"{name}_{position}" if cuts else name, extent, kind))
         self._numbers[number] = tuple(digits)
 
-    def _axis(self, name: str, extent: Extent, kind: IterKind) -> Axis:
+    def _axis(self, name: str, extent: Extent, kind: IterKind) -> BlockAxis:
         size = expr_of(extent, self.symbols, self.dtype)
         domain = tvm.ir.Range(tirx.IntImm(self.dtype, 0), size)
         iter_type = tirx.IterVar.DataPar if kind is IterKind.SPATIAL else tirx.IterVar.CommReduce
         iter_var = tirx.IterVar(domain, tirx.Var(f"v_{name}", self.dtype), iter_type)
-        return Axis(tirx.Var(name, self.dtype), iter_var, extent)
+        return BlockAxis(tirx.Var(name, self.dtype), iter_var, extent)
 
 
 def _plus(total: Any, part: Any, sign: int) -> Any:

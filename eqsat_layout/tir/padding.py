@@ -16,7 +16,7 @@ from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import UNDEF, Fill, Format
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation, Index, IterKind, Store
-from eqsat_layout.tir.scalars import ANYTHING, BOOL, FINITE, Evaluator, Kept, Scalar, Span, UnsafeError, held
+from eqsat_layout.tir.scalars import ANYTHING, BOOL, FINITE, Evaluator, Interval, Kept, Scalar, UnsafeError, held
 
 PadWidths = tuple[int, int]
 """How far an axis or a variable goes on before 0 and behind its extent."""
@@ -289,7 +289,7 @@ class _Point:
             side = outside.get(number, 0)
             last = math.inf if isinstance(extent, str) else extent - 1
             low, high = (0, last) if not side else (-border[0], -1) if side < 0 else (last + 1, last + border[1])
-            self.spans.append(int(low) if low == high else Span(low, high))
+            self.spans.append(int(low) if low == high else Interval(low, high))
 
     def load(self, access: Access, guarded: bool) -> Scalar:
         """What a load gives; UnsafeError where it may be out of bounds."""
@@ -332,7 +332,7 @@ class _Point:
                 if stride != 1 or extent != self.block.extents[number]:
                     raise UnsafeError  # a part of a variable that is beyond its extent
                 span = self.spans[number]
-                bounds = (span.low, span.high) if isinstance(span, Span) else (float(span), float(span))  # type: ignore[arg-type]
+                bounds = (span.low, span.high) if isinstance(span, Interval) else (float(span), float(span))  # type: ignore[arg-type]
             else:
                 bounds = (0.0, math.inf if isinstance(extent, str) else extent - 1.0)
             low += min(weight * bounds[0], weight * bounds[1])

@@ -31,7 +31,7 @@ ANYTHING = _Anything.ANYTHING
 
 
 @dataclass(frozen=True)
-class Span:
+class Interval:
     """An unknown number, finite, from ``low`` to ``high``; a bound may be infinite."""
 
     low: float
@@ -46,9 +46,9 @@ class Kept:
     start: Scalar
 
 
-Scalar = int | float | Span | Kept | _Anything
-FINITE = Span(-math.inf, math.inf)
-BOOL = Span(0, 1)
+Scalar = int | float | Interval | Kept | _Anything
+FINITE = Interval(-math.inf, math.inf)
+BOOL = Interval(0, 1)
 
 Load = Callable[[Access, bool], Scalar]
 """The value of a load; True if a condition over it depends on where the point is."""
@@ -146,7 +146,7 @@ def _roughly(number: float) -> Scalar:
     """Some number near this one and of its sign, however it is rounded."""
     if not _TAME[0] < abs(number) < _TAME[1]:
         return ANYTHING
-    return Span(*sorted((number / 2, number * 2)))
+    return Interval(*sorted((number / 2, number * 2)))
 
 
 _TAME = (2.0**-12, 2.0**12)
@@ -162,12 +162,12 @@ def _is_number(value: Scalar) -> bool:
 
 
 def _is_finite(value: Scalar) -> bool:
-    return isinstance(value, Span) or (isinstance(value, int | float) and math.isfinite(value))
+    return isinstance(value, Interval) or (isinstance(value, int | float) and math.isfinite(value))
 
 
 def _bounds(value: Scalar) -> tuple[float, float] | None:
     """Least and greatest; None if NaN is possible or nothing is known."""
-    if isinstance(value, Span):
+    if isinstance(value, Interval):
         return value.low, value.high
     return (value, value) if isinstance(value, int | float) else None
 
@@ -180,7 +180,7 @@ def _join(a: Scalar, b: Scalar) -> Scalar:
         low, high = _bounds(a), _bounds(b)
         assert low is not None
         assert high is not None
-        return Span(min(low[0], high[0]), max(low[1], high[1]))
+        return Interval(min(low[0], high[0]), max(low[1], high[1]))
     return ANYTHING
 
 
@@ -222,7 +222,7 @@ def _span(node: Value, a: Scalar, b: Scalar, exact: Callable[[Fraction, Fraction
     if not all(math.isfinite(x) for x in (*left, *right)):
         return FINITE
     corners = [int(exact(Fraction(x), Fraction(y))) for x in left for y in right]
-    return Span(min(corners), max(corners)) if all(_fits(c, node.dtype) for c in corners) else FINITE
+    return Interval(min(corners), max(corners)) if all(_fits(c, node.dtype) for c in corners) else FINITE
 
 
 def _divide(node: Value, args: Sequence[Scalar]) -> Scalar:
@@ -232,7 +232,7 @@ def _divide(node: Value, args: Sequence[Scalar]) -> Scalar:
     if isinstance(a, int | float) and isinstance(b, int | float):
         finite = math.isfinite(a) and math.isfinite(b) and b
         return _exactly(Fraction(a) / Fraction(b), node.dtype) if finite else ANYTHING
-    if a == 0 and isinstance(b, Span) and (b.low > 0 or b.high < 0):
+    if a == 0 and isinstance(b, Interval) and (b.low > 0 or b.high < 0):
         return 0
     return a if b == 1 else ANYTHING
 
@@ -278,7 +278,7 @@ def _extreme(sign: int) -> Function:
             return ANYTHING
         pick = max if sign > 0 else min
         low, high = pick(left[0], right[0]), pick(left[1], right[1])
-        return low if low == high else Span(low, high)
+        return low if low == high else Interval(low, high)
 
     return function
 
@@ -388,7 +388,7 @@ def _root(node: Value, args: Sequence[Scalar]) -> Scalar:
         return a
     if bounds is None or not 2.0**-20 < bounds[0] <= bounds[1] < 2.0**20:
         return ANYTHING
-    return Span(2.0**-11, 2.0**11)
+    return Interval(2.0**-11, 2.0**11)
 
 
 _ZERO, _ONE = _at({0: 0}), _at({0: 1})
@@ -429,7 +429,7 @@ _FUNCTIONS: dict[str, Function] = {
     "ceil": _rounding(math.ceil),
     "trunc": _rounding(math.trunc),
     "nearbyint": _rounding(round),
-    "isnan": lambda node, args: 0 if _is_number(args[0]) or isinstance(args[0], Span) else BOOL,
+    "isnan": lambda node, args: 0 if _is_number(args[0]) or isinstance(args[0], Interval) else BOOL,
     "likely": lambda node, args: args[0],
     "sqrt": _root,
     "pow": _power,

@@ -17,7 +17,7 @@ from eqsat_layout.graph.steps import Convert, Run
 from eqsat_layout.maps import Format
 from eqsat_layout.planning.plan_space import PlanSpace
 from eqsat_layout.report.layout_names import LayoutNames
-from eqsat_layout.tuning.measure import Kernel, copy_kernel, op_kernel
+from eqsat_layout.tuning.measure import MeasurableKernel, copy_kernel, op_kernel
 
 Formats = Sequence[Format | None]
 
@@ -26,7 +26,7 @@ Formats = Sequence[Format | None]
 class Job:
     """A kernel to be measured; ``label``: what a person knows it by."""
 
-    kernel: Kernel
+    kernel: MeasurableKernel
     label: str
 
 

@@ -27,7 +27,7 @@ from eqsat_layout.tir.flow import Flow, complete
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 from eqsat_layout.tir.rewrite import relayout
 from eqsat_layout.tir.rewrite_form import write_primfunc
-from eqsat_layout.tuning.probe import Probe, Runner
+from eqsat_layout.tuning.probe import KernelRunner, Probe
 
 _SECONDS: Final = 0.2
 _FEWEST_RUNS, _MOST_RUNS = 5, 200
@@ -50,17 +50,17 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class MeasurableKernel:
     """What can be measured. ``name``: for a person; ``measure``: one run of it, :class:`EqsatError` where it fails."""
 
     key: KernelKey
     name: str
-    measure: Callable[[Runner], Timing]
+    measure: Callable[[KernelRunner], Timing]
 
 
 def op_kernel(
     signature: Signature, operands: Sequence[Format | None] = (), results: Sequence[Format | None] = ()
-) -> Kernel | None:
+) -> MeasurableKernel | None:
     """An op in formats, as written where there are none.
 
     ``None`` for what has no one time or is no kernel: what is not understood, symbolic sizes, objects, pure views.
@@ -69,10 +69,14 @@ def op_kernel(
         return None
     given = (operands, results) if operands or results else signature.as_written
     key = kernel_key(signature.computation, *given)
-    return None if key is None else Kernel(key, signature.name, lambda runner: _measure_op(signature, *given, runner))
+    return (
+        None
+        if key is None
+        else MeasurableKernel(key, signature.name, lambda runner: _measure_op(signature, *given, runner))
+    )
 
 
-def copy_kernel(tensor: TensorType, source: Format, target_format: Format) -> Kernel | None:
+def copy_kernel(tensor: TensorType, source: Format, target_format: Format) -> MeasurableKernel | None:
     """A copy of ``tensor`` from one format to another; ``None`` for symbolic sizes and maps that can't be inverted."""
     key = copy_key(tensor, source, target_format)
     rewrite = None if key is None else LayoutRewrite.between(source, target_format)
@@ -80,14 +84,14 @@ def copy_kernel(tensor: TensorType, source: Format, target_format: Format) -> Ke
         return None
     name = f"copy of {'x'.join(map(str, tensor.shape))}"
 
-    def measure(runner: Runner) -> Timing:
+    def measure(runner: KernelRunner) -> Timing:
         func = write_primfunc(rewrite, tensor.dtype)
         return _measure_func(name, func, [_buffer(tensor, source)], [_physical(tensor, target_format)], runner)
 
-    return Kernel(key, name, measure)
+    return MeasurableKernel(key, name, measure)
 
 
-def measure_kernel(signature: Signature, flow: Flow | None, runner: Runner) -> Timing:
+def measure_kernel(signature: Signature, flow: Flow | None, runner: KernelRunner) -> Timing:
     """One run of an op in the formats of ``flow``, as written where that is ``None``; operands in memory, not in cache.
 
     :class:`EqsatError` for an op that is not understood, has symbolic sizes or can't be built.
@@ -100,7 +104,7 @@ def measure_kernel(signature: Signature, flow: Flow | None, runner: Runner) -> T
     return _measure_op(signature, operands, results, runner)
 
 
-def measure_copy(tensor: TensorType, source: Format, target_format: Format, runner: Runner) -> Timing:
+def measure_copy(tensor: TensorType, source: Format, target_format: Format, runner: KernelRunner) -> Timing:
     """A copy of ``tensor`` from one format to another by a kernel of its own."""
     kernel = copy_kernel(tensor, source, target_format)
     if kernel is None:
@@ -109,14 +113,14 @@ def measure_copy(tensor: TensorType, source: Format, target_format: Format, runn
     return kernel.measure(runner)
 
 
-def record_of(kernel: Kernel, timing: Timing, runner: Runner) -> Measured:
+def record_of(kernel: MeasurableKernel, timing: Timing, runner: KernelRunner) -> Measured:
     """What the database keeps of a measured kernel."""
     name, version = runner.target.name, runner.target.version
     return Measured(name, kernel.key, timing.seconds, timing.spread, timing.runs, version, now())
 
 
 def _measure_op(
-    signature: Signature, operands: Sequence[Format | None], results: Sequence[Format | None], runner: Runner
+    signature: Signature, operands: Sequence[Format | None], results: Sequence[Format | None], runner: KernelRunner
 ) -> Timing:
     computation = signature.computation
     assert computation is not None, "what has a key is understood"
@@ -133,7 +137,11 @@ def _measure_op(
 
 
 def _measure_func(
-    name: str, func: Any, operands: Sequence[npt.NDArray[Any]], results: Sequence[relax.TensorType], runner: Runner
+    name: str,
+    func: Any,
+    operands: Sequence[npt.NDArray[Any]],
+    results: Sequence[relax.TensorType],
+    runner: KernelRunner,
 ) -> Timing:
     func = without_public_name(func)
 

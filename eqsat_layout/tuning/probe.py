@@ -1,6 +1,7 @@
 """Runs a kernel many times on a machine, operands cold: what measuring is made of.
 
-In: a kernel as an emitter, operands, and a :class:`Runner`: this machine, or a device elsewhere. Out: seconds of runs.
+In: a kernel as an emitter, operands, and a :class:`KernelRunner`: this machine, or a device elsewhere. Out: seconds of
+runs.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Loaded(Protocol):
         ...
 
 
-class Runner(Protocol):
+class KernelRunner(Protocol):
     """Where kernels are run. ``cache_bytes``: the last-level cache there."""
 
     @property
@@ -116,7 +117,7 @@ class Probe:
         emit: Emit,
         operands: Sequence[npt.NDArray[Any]],
         result_bytes: int,
-        place: Runner,
+        place: KernelRunner,
         *,
         chained: int = 0,
     ):
@@ -136,7 +137,7 @@ class Probe:
             raise _failure(name, error) from error
 
     @staticmethod
-    def of(workload: Workload, place: Runner) -> Probe:
+    def of(workload: Workload, place: KernelRunner) -> Probe:
         """One that a target calibrates by."""
         own = (workload.emit, workload.operands, workload.result_bytes)
         return Probe(workload.name, *own, place, chained=workload.chained)

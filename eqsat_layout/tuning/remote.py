@@ -1,7 +1,7 @@
 """Devices elsewhere, lent by TVM's RPC tracker, as a place to measure kernels.
 
-In: the address of a tracker and the key of a device. Out: a :class:`~eqsat_layout.tuning.probe.Runner`. Kernels are
-built here and sent there, one session each, so that others get the device too and a kernel that hangs is stopped.
+In: the address of a tracker and the key of a device. Out: a :class:`~eqsat_layout.tuning.probe.KernelRunner`. Kernels
+are built here and sent there, one session each, so that others get the device too and a kernel that hangs is stopped.
 """
 
 from __future__ import annotations

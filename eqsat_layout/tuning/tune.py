@@ -29,7 +29,7 @@ from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.tuning.interrupts import watched_interrupts
 from eqsat_layout.tuning.jobs import Formats, Job, contractions, ops_without_job, plan_jobs
 from eqsat_layout.tuning.measure import op_kernel, record_of
-from eqsat_layout.tuning.probe import Here, Runner
+from eqsat_layout.tuning.probe import Here, KernelRunner
 from eqsat_layout.tuning.ranks import rank_correlation
 from eqsat_layout.tuning.remote import Remote
 
@@ -119,7 +119,7 @@ def tune(
     _check_seconds(seconds)
     mod, options = as_module(mod, options)
     approx = options.get("approx", True)
-    runner: Runner
+    runner: KernelRunner
     runner = Here(target_of(target, approx=approx)) if remote is None else remote.runner(target, approx=approx)
     own = database if isinstance(database, Database) else Database(database)
     with watched_interrupts() as check:
@@ -192,7 +192,7 @@ class _Bench:
     def __init__(
         self,
         database: Database,
-        runner: Runner,
+        runner: KernelRunner,
         limit: float | None,
         progress: Callable[[TuneState], None],
         check: Callable[[], None],

@@ -12,7 +12,7 @@ from typing import Any
 
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.graph.steps import ConstantUse, Convert, Inside, Operand, Part, Run, Step, Steps
+from eqsat_layout.graph.steps import ConstantUse, Convert, Inside, Operand, ResultPart, Run, Step, Steps
 from eqsat_layout.maps import UNDEF, Format
 
 POISONS = ("nan", "large")
@@ -86,7 +86,7 @@ class _Poisoner:
         if isinstance(step, Run):
             signature = self.signatures[step.signature]
             return [] if signature.is_tuple else [(signature.results[0], step.flow.results[0] if step.flow else None)]
-        if isinstance(step, Part):
+        if isinstance(step, ResultPart):
             made = self._defined.get(step.source) if isinstance(step.source, int) else None
             if not isinstance(made, Run):
                 return []
@@ -99,7 +99,7 @@ class _Poisoner:
             return replace(step, operands=tuple(map(self._operand, step.operands)))
         if isinstance(step, Convert):
             return replace(step, source=self._moved.get(step.source, step.source))
-        if isinstance(step, Part | Inside):
+        if isinstance(step, ResultPart | Inside):
             return replace(step, source=self._operand(step.source))
         return step
 

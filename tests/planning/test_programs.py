@@ -12,7 +12,7 @@ from eqsat_layout.models import resnet50
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.programs import KnownPrograms
 from eqsat_layout.system.frames import head_of
-from eqsat_layout.system.store import Store
+from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.targets.registry import target
 
 
@@ -27,7 +27,10 @@ from eqsat_layout.targets.registry import target
 )
 def test_options_that_say_nothing_give_the_same_program(tmp_path: Path, options: dict[str, Any]) -> None:
     """`compile` of the command line says ``approx=True``, and `run` compiled the same model again."""
-    programs, mod = KnownPrograms(target(), Store(tmp_path, 1 << 20)), resnet50(image=32, width=8, blocks=(1, 1, 1, 1))
+    programs, mod = (
+        KnownPrograms(target(), ArtefactStore(tmp_path, 1 << 20)),
+        resnet50(image=32, width=8, blocks=(1, 1, 1, 1)),
+    )
     assert programs.key(mod, options) == programs.key(mod, {}) is not None
     assert programs.key(mod, {"approx": False}) != programs.key(mod, {})
     assert programs.key(mod, {"candidates": False}) != programs.key(mod, {})
@@ -37,7 +40,7 @@ def test_options_that_say_nothing_give_the_same_program(tmp_path: Path, options:
 def test_a_file_that_was_compiled_is_found_by_its_contents(tmp_path: Path) -> None:
     """torch takes seconds to read what it exported, at every start."""
     own, mod, path = target(), resnet50(image=32, width=8, blocks=(1, 1, 1, 1)), tmp_path / "model.pt2"
-    programs, notes = KnownPrograms(own, Store(tmp_path, 1 << 30)), Notes()
+    programs, notes = KnownPrograms(own, ArtefactStore(tmp_path, 1 << 30)), Notes()
     path.write_bytes(b"a model")
     key = programs.key_of_files([path], {}, "torch 2")
     assert programs.of_file(key, notes) is None

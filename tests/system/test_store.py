@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from eqsat_layout.system.store import Store
+from eqsat_layout.system.store import ArtefactStore
 
 
 def test_what_is_put_is_got(tmp_path: Path) -> None:
-    store = Store(tmp_path, 1 << 20)
+    store = ArtefactStore(tmp_path, 1 << 20)
     assert store.get("a") is None
     store.put("a", [b"first ", memoryview(b"second")])
     assert store.get("a") == b"first second"
-    assert Store(tmp_path, 1 << 20).get("a") == b"first second"
+    assert ArtefactStore(tmp_path, 1 << 20).get("a") == b"first second"
     assert store.get("b") is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"x" * 100])
 def test_a_damaged_file_is_no_artefact(tmp_path: Path, damage: bytes) -> None:
-    store = Store(tmp_path, 1 << 20)
+    store = ArtefactStore(tmp_path, 1 << 20)
     store.put("a", [b"contents"])
     (path,) = (p for p in tmp_path.rglob("*") if p.is_file())
     path.write_bytes(damage)
@@ -33,7 +33,7 @@ def test_a_damaged_file_is_no_artefact(tmp_path: Path, damage: bytes) -> None:
 
 
 def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
-    store = Store(tmp_path, 4096)
+    store = ArtefactStore(tmp_path, 4096)
     for number in range(8):
         store.put(str(number), [bytes(700)])
     for age, path in enumerate(sorted(p for p in tmp_path.rglob("*") if p.is_file())):
@@ -47,7 +47,7 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
 
 
 def test_no_limit_no_files(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store", 0)
+    store = ArtefactStore(tmp_path / "store", 0)
     store.put("a", [b"contents"])
     assert store.get("a") is None
     assert not (tmp_path / "store").exists()
@@ -55,7 +55,7 @@ def test_no_limit_no_files(tmp_path: Path) -> None:
 
 def test_a_folder_that_can_not_be_written_costs_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    store = Store(tmp_path / "file", 1 << 20)
+    store = ArtefactStore(tmp_path / "file", 1 << 20)
     store.put("a", [b"contents"])
     assert store.get("a") is None
 

@@ -20,7 +20,7 @@ from eqsat_layout.maps import UNDEF, Fill
 from eqsat_layout.tir import scalars
 from eqsat_layout.tir.computation import Value
 from eqsat_layout.tir.fills import evaluate_fill
-from eqsat_layout.tir.scalars import ANYTHING, BOOL, FINITE, Evaluator, Kept, Scalar, Span, UnsafeError, held
+from eqsat_layout.tir.scalars import ANYTHING, BOOL, FINITE, Evaluator, Interval, Kept, Scalar, UnsafeError, held
 
 op = relax.op
 
@@ -138,12 +138,12 @@ def contains(known: Scalar, number: Scalar) -> bool:
     assert isinstance(number, int | float)
     if known is ANYTHING:
         return True
-    return known.low <= number <= known.high if isinstance(known, Span) else known == number
+    return known.low <= number <= known.high if isinstance(known, Interval) else known == number
 
 
 @given(expressions(3), NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.data())
 def test_bounds_hold_what_numbers_give(value: Value, a: int, b: int, c: int, d: int, data: st.DataObject) -> None:
-    spans = [Span(min(a, b), max(a, b)), Span(min(c, d), max(c, d))]
+    spans = [Interval(min(a, b), max(a, b)), Interval(min(c, d), max(c, d))]
     point = [data.draw(st.integers(int(s.low), int(s.high))) for s in spans]
     try:
         known = Evaluator(lambda *_: ANYTHING, spans).value(value)
@@ -177,7 +177,13 @@ def test_what_a_reduction_keeps() -> None:
 
 
 def test_what_may_fault_is_told() -> None:
-    for kind, divisor in (("FloorDiv", BOOL), ("Mod", ANYTHING), ("Div", 0), ("FloorMod", Span(-3, 3)), ("RShift", 99)):
+    for kind, divisor in (
+        ("FloorDiv", BOOL),
+        ("Mod", ANYTHING),
+        ("Div", 0),
+        ("FloorMod", Interval(-3, 3)),
+        ("RShift", 99),
+    ):
         with pytest.raises(UnsafeError):
             Evaluator(lambda *_: ANYTHING, [4, divisor]).value(
                 Value(kind, "int32", (leaf("0", "int32"), leaf("1", "int32")))

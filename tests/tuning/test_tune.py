@@ -37,7 +37,7 @@ from eqsat_layout.readers.modules import write_module
 from eqsat_layout.system.folder import LOCATION
 from eqsat_layout.targets.lowering import prepared
 from eqsat_layout.targets.registry import target
-from eqsat_layout.tuning.measure import Kernel, copy_kernel, op_kernel
+from eqsat_layout.tuning.measure import MeasurableKernel, copy_kernel, op_kernel
 from eqsat_layout.tuning.probe import Here, Loaded, Probe
 from eqsat_layout.tuning.remote import Remote
 from eqsat_layout.tuning.tune import TuneInterrupt, TuneReport, TuneState, tune
@@ -144,8 +144,8 @@ def test_the_report_and_the_states_say_how_far_it_is(tuned: Tuned) -> None:
     assert any(s.kernel.startswith("nn.conv2d 1x16x12x12 NHWC") for s in states)
 
 
-def kernels_of(space: PlanSpace, costs: Any) -> list[Kernel]:
-    found: list[Kernel | None] = []
+def kernels_of(space: PlanSpace, costs: Any) -> list[MeasurableKernel]:
+    found: list[MeasurableKernel | None] = []
     for choice in space.best(costs):
         for step in choice.steps.steps:
             if isinstance(step, Run) and not space.signatures[step.signature].parts:

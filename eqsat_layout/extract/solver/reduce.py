@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from eqsat_layout.extract.solver.components import components
 from eqsat_layout.extract.solver.problem import AliasClass, ExtractionError, Problem
-from eqsat_layout.extract.solver.reduced_class import ConversionMatrix, ReducedClass, Way
+from eqsat_layout.extract.solver.reduced_class import ConversionMatrix, ReducedClass, ReducedNode
 
 RawENode = tuple[float, tuple[tuple[int, int], ...], int]
 """Cost, operands as (local alias class number, store), index in the problem's store. Number 0 is the class itself."""
@@ -240,7 +240,7 @@ class _Reducer:
             first += contexts[i].size
         start = {i: region[0] for i, region in zip(kept, regions, strict=True)}
         reduced = tuple(
-            _undominated([Way(cost, _mask(children, start), index) for cost, children, index in nodes])
+            _undominated([ReducedNode(cost, _mask(children, start), index) for cost, children, index in nodes])
             for nodes in stores
         )
         reduced_class = self._reduced_class(reduced, raw.convert, tuple(regions))
@@ -251,7 +251,7 @@ class _Reducer:
         return Resolved(reduced_class, available, free, kept)
 
     def _reduced_class(
-        self, ways: tuple[tuple[Way, ...], ...], convert: ConversionMatrix, regions: tuple[tuple[int, int], ...]
+        self, ways: tuple[tuple[ReducedNode, ...], ...], convert: ConversionMatrix, regions: tuple[tuple[int, int], ...]
     ) -> ReducedClass:
         shape = tuple(tuple((w.cost, w.bits, w.index) for w in store) for store in ways)
         key = (shape, self.matrices[convert], regions)
@@ -353,8 +353,8 @@ class _Reducer:
         return must
 
 
-def _undominated(ways: list[Way]) -> tuple[Way, ...]:
-    kept: list[Way] = []
+def _undominated(ways: list[ReducedNode]) -> tuple[ReducedNode, ...]:
+    kept: list[ReducedNode] = []
     for way in sorted(ways, key=lambda w: (w.cost, w.bits.bit_count(), w.bits, w.index)):
         if not any(k.bits & ~way.bits == 0 for k in kept):
             kept.append(way)

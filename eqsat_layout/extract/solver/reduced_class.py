@@ -24,7 +24,7 @@ EXACT_SUPPLIERS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ReducedNode:
     """A reduced node: cost, demanded operand stores as bits (`ReducedClass.regions`), index in the problem's store."""
 
     cost: float
@@ -53,7 +53,7 @@ class ReducedClass:
     """
 
     number: int
-    ways: tuple[tuple[Way, ...], ...]
+    ways: tuple[tuple[ReducedNode, ...], ...]
     convert: ConversionMatrix
     regions: tuple[tuple[int, int], ...]
     _transitions: dict[int, Transitions] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class ReducedClass:
             return False
         return all(any(a.cost <= b.cost and a.bits & ~b.bits == 0 for a in self.ways[other]) for b in self.ways[m])
 
-    def _paying(self, made: tuple[int, ...], needed: Sequence[int]) -> list[list[Way]]:
+    def _paying(self, made: tuple[int, ...], needed: Sequence[int]) -> list[list[ReducedNode]]:
         """For each store the nodes that cost less than it saves in conversions: the others would do as well without.
 
         What a store saves only falls with more stores beside it: where it has no such node, it has none in larger sets.
@@ -164,7 +164,7 @@ class ReducedClass:
         total = sum(min(self.convert[m][s] for m in made) for s in needed)
         if len(made) == 1 or total == math.inf:
             return [list(self.ways[m]) for m in made]
-        found: list[list[Way]] = []
+        found: list[list[ReducedNode]] = []
         for left_out in made:
             others = sum(min(self.convert[m][s] for m in made if m != left_out) for s in needed)
             found.append([way for way in self.ways[left_out] if way.cost < others - total])
@@ -214,7 +214,9 @@ class ReducedClass:
         return best
 
 
-def _ways_to_make(made: tuple[int, ...], ways: Sequence[Sequence[Way]], conversions: float) -> tuple[Option, ...]:
+def _ways_to_make(
+    made: tuple[int, ...], ways: Sequence[Sequence[ReducedNode]], conversions: float
+) -> tuple[Option, ...]:
     """One of the ways for each made store."""
     partial: tuple[Option, ...] = ((conversions, 0, ()),)
     for m, of_store in zip(made, ways, strict=True):

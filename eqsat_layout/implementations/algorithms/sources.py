@@ -1,6 +1,6 @@
 """Where what a block reads comes from: an operand, with zeros put around and between its elements.
 
-In: a computation and a buffer that a block of it reads. Out: :class:`Source`, or None where blocks in between do
+In: a computation and a buffer that a block of it reads. Out: :class:`OperandSource`, or None where blocks in between do
 anything else. Conditions and indices are evaluated at every place of an axis, not known by their form.
 """
 
@@ -41,7 +41,7 @@ class SourceAxis:
 
 
 @dataclass(frozen=True)
-class Source:
+class OperandSource:
     """``buffer`` is an operand, ``axes`` are those of what is read; ``blocks`` make the one of the other."""
 
     buffer: int
@@ -49,10 +49,10 @@ class Source:
     blocks: tuple[Block, ...] = ()
 
 
-def source_of(computation: Computation, buffer: int) -> Source | None:
+def source_of(computation: Computation, buffer: int) -> OperandSource | None:
     """The operand behind ``buffer``."""
     shape = computation.buffers[buffer].shape
-    source = Source(buffer, tuple(SourceAxis(i) for i in range(len(shape))))
+    source = OperandSource(buffer, tuple(SourceAxis(i) for i in range(len(shape))))
     while source.buffer not in computation.operands:
         writers = [b for b in computation.blocks if any(w.buffer == source.buffer for w in b.writes)]
         step = _step(computation, writers[0]) if len(writers) == 1 else None
@@ -61,7 +61,7 @@ def source_of(computation: Computation, buffer: int) -> Source | None:
         axes = [_composed(outer, step.axes[outer.axis]) for outer in source.axes]
         if any(axis is None for axis in axes):
             return None
-        source = Source(step.buffer, tuple(a for a in axes if a is not None), (*source.blocks, *step.blocks))
+        source = OperandSource(step.buffer, tuple(a for a in axes if a is not None), (*source.blocks, *step.blocks))
     return source
 
 
@@ -75,7 +75,7 @@ def _composed(outer: SourceAxis, inner: SourceAxis) -> SourceAxis | None:
     return replace(outer, axis=inner.axis, stretch=inner.stretch) if stretches_padded else None
 
 
-def _step(computation: Computation, block: Block) -> Source | None:
+def _step(computation: Computation, block: Block) -> OperandSource | None:
     """What one block does."""
     if len(block.stores) != 1 or block.inits or len(block.reads) != 1:
         return None
@@ -99,7 +99,7 @@ def _step(computation: Computation, block: Block) -> Source | None:
         axes[written[variable]] = found
     if len(axes) != len(write.indices):
         return None
-    return Source(read.buffer, tuple(axes[i] for i in range(len(axes))), (block,))
+    return OperandSource(read.buffer, tuple(axes[i] for i in range(len(axes))), (block,))
 
 
 def _axis(index: Index, axis: int, size: int, extent: int, places: Places) -> SourceAxis | None:
@@ -156,4 +156,4 @@ def _conjuncts(condition: Value) -> Iterator[Value]:
         yield condition
 
 
-__all__ = ["Source", "SourceAxis", "source_of"]
+__all__ = ["OperandSource", "SourceAxis", "source_of"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from eqsat_layout.cost.model import dtype_bytes
 from eqsat_layout.graph.graph import Graph, Signature
-from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, Part, Run, Steps
+from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, ResultPart, Run, Steps
 from eqsat_layout.report.html.picture import (
     Drawing,
     Picture,
@@ -77,7 +77,7 @@ class _After:
                 self._define(step.store, number, size_of(node.type))
             elif isinstance(step, Run):
                 self._run(step)
-            elif isinstance(step, Part | Inside) or step.is_free:
+            elif isinstance(step, ResultPart | Inside) or step.is_free:
                 self._same(step.store, step.source)
             else:
                 self._copy(step)

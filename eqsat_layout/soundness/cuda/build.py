@@ -17,7 +17,7 @@ from typing import Final
 from eqsat_layout.errors import TargetError
 from eqsat_layout.soundness.cuda.faults import SourceError
 from eqsat_layout.soundness.cuda.source import FILE
-from eqsat_layout.system.store import Store
+from eqsat_layout.system.store import ArtefactStore
 
 RUNTIME: Final = Path(__file__).parent / "runtime"
 
@@ -40,7 +40,7 @@ _FOR_KERNELS: Final = (
 
 def built(text: str) -> memoryview | bytes:
     """Raises :class:`TargetError` where there is no C++ compiler, :class:`SourceError` for text that is not C++."""
-    store, program = Store.usual(), compiler()
+    store, program = ArtefactStore.usual(), compiler()
     key = "\n".join(("cuda simulator", _version(program), _digest_of_runtime(), *_FOR_KERNELS, text))
     if (kept := store.get(key)) is not None:
         return kept
@@ -91,7 +91,7 @@ def _digest_of_runtime() -> str:
 
 def _runtime_objects(program: str, folder: Path) -> list[Path]:
     """The runtime is compiled once for all kernels."""
-    store = Store.usual()
+    store = ArtefactStore.usual()
     objects = []
     for source in sorted(RUNTIME.glob("*.cpp")):
         made = folder / f"{source.stem}.runtime.o"

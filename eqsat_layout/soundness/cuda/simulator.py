@@ -19,7 +19,7 @@ import numpy as np
 from eqsat_layout.errors import InputError, did_you_mean
 from eqsat_layout.soundness.cuda.build import built, line_at
 from eqsat_layout.soundness.cuda.faults import KernelFault
-from eqsat_layout.soundness.cuda.source import Kernel, translate
+from eqsat_layout.soundness.cuda.source import SourceKernel, translate
 
 MOST_SHARED: Final = 227 << 10
 """Bytes of shared memory that a block may have (compute capability 9.0)."""
@@ -146,7 +146,9 @@ class Simulator:
             frozenset(i for i in range(count) if written[i]),
         )
 
-    def _values(self, kernel: Kernel, arguments: Sequence[Any]) -> tuple[list[int], list[int], list[int], list[Any]]:
+    def _values(
+        self, kernel: SourceKernel, arguments: Sequence[Any]
+    ) -> tuple[list[int], list[int], list[int], list[Any]]:
         if len(arguments) != len(kernel.parameters):
             raise InputError(f"kernel {kernel.name} takes {len(kernel.parameters)} arguments, not {len(arguments)}")
         elements = (ctypes.c_int * max(1, len(arguments))).in_dll(self._library, f"sim_sizes_{kernel.name}")
@@ -176,7 +178,7 @@ class Simulator:
         return KernelFault(report.kind.decode(), line, f"kernel {name}{at}: {report.text.decode()}{shown}")
 
 
-def _extents(kernel: Kernel, what: str, extents: Sequence[int]) -> _Index:
+def _extents(kernel: SourceKernel, what: str, extents: Sequence[int]) -> _Index:
     if len(extents) > 3 or any(extent < 1 for extent in extents):
         raise InputError(f"kernel {kernel.name}: a {what} of {tuple(extents)}")
     return _Index(*(int(extent) for extent in extents), *[1] * (3 - len(extents)))

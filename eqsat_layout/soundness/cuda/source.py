@@ -31,7 +31,7 @@ _KERNEL: Final = re.compile(
 
 
 @dataclass(frozen=True)
-class Kernel:
+class SourceKernel:
     """``parameters``: their C++ types; ``most_threads``: what ``__launch_bounds__`` says. ``restricted``: numbers of
     parameters that are ``__restrict__``."""
 
@@ -46,7 +46,7 @@ class Translation:
     """``text``: C++ for ``runtime/device.h``."""
 
     text: str
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[SourceKernel, ...]
 
 
 def translate(source: str) -> Translation:
@@ -97,7 +97,7 @@ def _without_comments(text: str) -> str:
     return _SKIPPED.sub(blank, text)
 
 
-def _kernel(found: re.Match[str]) -> Kernel:
+def _kernel(found: re.Match[str]) -> SourceKernel:
     parameters: list[str] = []
     restricted = set()
     for parameter in filter(None, map(str.strip, found[3].split(","))):
@@ -109,10 +109,10 @@ def _kernel(found: re.Match[str]) -> Kernel:
         if not declared:
             raise SourceError(f"kernel {found[2]}: the parameter {parameter!r} can't be read")
         parameters.append(declared[1].strip())
-    return Kernel(found[2], tuple(parameters), int(found[1] or 1024), frozenset(restricted))
+    return SourceKernel(found[2], tuple(parameters), int(found[1] or 1024), frozenset(restricted))
 
 
-def _door(kernel: Kernel) -> str:
+def _door(kernel: SourceKernel) -> str:
     values = ", ".join(
         f"({kind})values[{i}]" if kind.endswith("*") else f"*({kind}*)values[{i}]"
         for i, kind in enumerate(kernel.parameters)

@@ -15,7 +15,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.soundness.oracle.tir_calls import CALLS
-from eqsat_layout.soundness.oracle.tir_places import Place
+from eqsat_layout.soundness.oracle.tir_places import AccessPlace
 from eqsat_layout.soundness.oracle.tir_values import (
     Array,
     Code,
@@ -31,7 +31,7 @@ from eqsat_layout.tir.arithmetic import BINARY
 
 
 @dataclass
-class Function:
+class EnclosingFunction:
     """What expressions ask of the function that they are in: its name, and buffers with their numbers and shapes."""
 
     name: str
@@ -41,7 +41,7 @@ class Function:
     def fail(self, what: str) -> InterpreterError:
         return InterpreterError(f"{self.name}: {what}")
 
-    def place(self, buffer: Any, axes: int, indices: list[Code], lanes: Mask | None) -> Place:
+    def place(self, buffer: Any, axes: int, indices: list[Code], lanes: Mask | None) -> AccessPlace:
         """Where an access to ``buffer`` is."""
         if buffer not in self.numbers:
             raise self.fail(f"nothing is known of the buffer {buffer.name}")
@@ -49,13 +49,13 @@ class Function:
         shape = self.shapes[number]
         if len(shape) != len(indices):
             raise self.fail(f"{len(indices)} indices into {buffer.name}, which has {len(shape)} axes")
-        return Place.of(self.name, str(buffer.name), number, shape, axes, indices, lanes)
+        return AccessPlace.of(self.name, str(buffer.name), number, shape, axes, indices, lanes)
 
 
 class Expressions:
     """The expressions on one grid. ``scope`` says what the variables are."""
 
-    def __init__(self, function: Function, axes: int, scope: Mapping[Any, Code]) -> None:
+    def __init__(self, function: EnclosingFunction, axes: int, scope: Mapping[Any, Code]) -> None:
         self.function = function
         self.axes = axes
         self.scope = dict(scope)

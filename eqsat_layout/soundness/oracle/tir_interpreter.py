@@ -16,7 +16,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from eqsat_layout.soundness.oracle.tir_expressions import Expressions, Function, dtype_of
+from eqsat_layout.soundness.oracle.tir_expressions import EnclosingFunction, Expressions, dtype_of
 from eqsat_layout.soundness.oracle.tir_nests import compile_nest
 from eqsat_layout.soundness.oracle.tir_statements import Slots, Statements, sequence
 from eqsat_layout.soundness.oracle.tir_values import Code, Frame, InterpreterError, Masked, Step, scalar
@@ -76,7 +76,7 @@ class Interpreter:
         return tuple(sizes[name] for name in self._symbols)
 
     def _compile(self, sizes: tuple[int, ...]) -> _Plan:
-        function = Function(self.name, {}, [])
+        function = EnclosingFunction(self.name, {}, [])
         numbers = dict(zip(self._symbols, sizes, strict=True))
         scope = {
             var: Code.constant(scalar(numbers[name], dtype_of(var)))

@@ -16,7 +16,7 @@ from eqsat_layout.soundness.oracle.tir_values import Array, Code, Frame, Interpr
 
 
 @dataclass(frozen=True)
-class Place:
+class AccessPlace:
     """Where an access is: indices into a buffer, on a grid of ``axes`` axes. ``function`` and ``name`` are for errors.
 
     ``flat`` are row-major element numbers (no world axis), clipped; ``None`` if the run decides them. ``outside`` says
@@ -41,18 +41,18 @@ class Place:
         axes: int,
         indices: Sequence[Code],
         lanes: Mask | None,
-    ) -> Place:
+    ) -> AccessPlace:
         """The place; ``lanes`` are those that are known to be the only ones that ask."""
         known = [code.known for code in indices]
         at = [k for k in known if k is not None]
         if len(at) < len(known):
-            return Place(function, name, number, shape, axes, tuple(indices), None, None)
+            return AccessPlace(function, name, number, shape, axes, tuple(indices), None, None)
         flat, inside = _flattened(at, shape)
         flat = flat.reshape((1,) * (1 + axes - flat.ndim) + flat.shape)[0]
         bad = None if inside is None else (~inside if lanes is None else ~inside & lanes)
         if bad is not None and not bad.any():
             bad = None
-        return Place(function, name, number, shape, axes, tuple(indices), flat, bad)
+        return AccessPlace(function, name, number, shape, axes, tuple(indices), flat, bad)
 
     @property
     def size(self) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 from tvm import s_tir, tirx
 
-from eqsat_layout.soundness.oracle.tir_expressions import Expressions, Function, dtype_of
+from eqsat_layout.soundness.oracle.tir_expressions import EnclosingFunction, Expressions, dtype_of
 from eqsat_layout.soundness.oracle.tir_values import Array, Code, Frame, InterpreterError, Mask, Step, meet, scalar
 
 
@@ -48,7 +48,7 @@ class Statements:
     """The lanes of the grid that run, as far as that is known now."""
 
     @property
-    def function(self) -> Function:
+    def function(self) -> EnclosingFunction:
         return self.expressions.function
 
     def compile(self, statement: Any) -> Step:

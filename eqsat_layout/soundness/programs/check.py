@@ -80,7 +80,7 @@ def _result_names(function: Any) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Case:
+class ProgramRun:
     """A run of a public function on inputs of a kind, and what it gave; ``exact``: results in which nothing rounds."""
 
     function: str
@@ -103,7 +103,7 @@ class Pair:
         self._modules = [legalize(before), legalize(after)]
         self._machine = unscheduled_machine(joined(self._modules))
 
-    def cases(self, seed: int, kinds: Sequence[str] = (NORMAL,)) -> Iterator[Case]:
+    def cases(self, seed: int, kinds: Sequence[str] = (NORMAL,)) -> Iterator[ProgramRun]:
         """Runs of all public functions on inputs of these kinds, of two sizes where there are symbols."""
         for name, function in public_functions(self._before):
             for size in SIZES if _is_symbolic(function) else SIZES[:1]:
@@ -114,7 +114,7 @@ class Pair:
                     except Exception as error:  # on purpose: whatever TVM meets, there is nothing to compare with
                         raise UnrunError(last_line(error)) from error
                     after = self.run(SIDES[1], name, inputs)
-                    yield Case(name, kind, inputs, before, after, self._exact(name, kind, inputs, len(before)))
+                    yield ProgramRun(name, kind, inputs, before, after, self._exact(name, kind, inputs, len(before)))
 
     def _exact(self, name: str, kind: str, inputs: Sequence[Any], count: int) -> Sequence[bool]:
         if kind != WHOLE:
@@ -126,7 +126,7 @@ class Pair:
         """The results of one side."""
         return list(flat(self._machine[f"{side}_{name}"](*inputs)))
 
-    def is_noise(self, case: Case) -> bool:
+    def is_noise(self, case: ProgramRun) -> bool:
         """Whether rounding alone makes the input module differ as much between two inputs that are almost the same."""
         rng = np.random.default_rng(1)
         for _ in range(3):
@@ -140,7 +140,7 @@ class Pair:
         return False
 
 
-def case_difference(case: Case, number: int, *, approx: bool = False) -> str:
+def case_difference(case: ProgramRun, number: int, *, approx: bool = False) -> str:
     """In what a result of a case differs: bit for bit where nothing rounds, and in which numbers are special."""
     expected, got = case.before[number], case.after[number]
     if case.exact[number]:

@@ -14,7 +14,7 @@ from tvm import relax
 
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.soundness.cuda.driver import simulated
-from eqsat_layout.soundness.programs.check import SIDES, Arrays, Case, Pair
+from eqsat_layout.soundness.programs.check import SIDES, Arrays, Pair, ProgramRun
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
 from eqsat_layout.targets.protocol import Target
@@ -43,7 +43,7 @@ class TargetPair(Pair):
         found = super().run(side, name, inputs) if side == SIDES[0] else self._running(name, inputs)
         return [one + 0.0 if self._ops & _FORMULAS and one.dtype.kind == "f" else one for one in found]
 
-    def cases(self, seed: int, kinds: Sequence[str] = (NORMAL,)) -> Iterator[Case]:
+    def cases(self, seed: int, kinds: Sequence[str] = (NORMAL,)) -> Iterator[ProgramRun]:
         """Those of a :class:`Pair`, special numbers left out where no two devices agree on them."""
         return super().cases(seed, [kind for kind in kinds if kind != SPECIAL or _ORDERED not in self._ops])
 

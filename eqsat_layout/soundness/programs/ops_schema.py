@@ -17,7 +17,7 @@ from tvm import relax
 from eqsat_layout.graph.foldable import DIVIDES, call_may_run_at_compile_time
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.soundness.programs.writer import FunctionWriter, Step, dtype_of, is_static, shape_of
-from eqsat_layout.soundness.rules.schema import Call, all_ops, draw_calls
+from eqsat_layout.soundness.rules.schema import OpCall, all_ops, draw_calls
 
 _SEEDS: Final = 1 << 16
 _ATTEMPTS: Final = 20
@@ -41,7 +41,7 @@ def any_op(w: FunctionWriter, x: Any) -> Any:
     return None
 
 
-def _may_trap(drawn: Call, others: list[Any]) -> bool:
+def _may_trap(drawn: OpCall, others: list[Any]) -> bool:
     """An integer is divided by one of the operands: by zero it ends the process, stock TVM's too."""
     first = relax.Var("x", relax.TensorType(list(drawn.operands[0].shape), drawn.operands[0].dtype))
     if all(str(one.ty.dtype).startswith(("float", "bool")) for one in (first, *others)):

@@ -24,8 +24,8 @@ from eqsat_layout.planning.pipeline import optimize
 from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, run_function
 from eqsat_layout.soundness.programs.adversarial_costs import AdversarialCosts
 from eqsat_layout.soundness.programs.check import (
-    Case,
     Pair,
+    ProgramRun,
     UnrunError,
     case_difference,
     difference,
@@ -207,7 +207,7 @@ def _compared(program: RandomProgram, pair: Pair, seed: int, *, approx: bool) ->
     return ProgramOutcome(kind, asked=asked)
 
 
-def _opinion(program: RandomProgram, case: Case) -> tuple[str, str, list[Any]]:
+def _opinion(program: RandomProgram, case: ProgramRun) -> tuple[str, str, list[Any]]:
     """What the reference interpreter says of the input module: a word for the statistics, a sentence, its results."""
     try:
         results = _flat(run_function(program.module, case.function, [_plain(x) for x in case.inputs]))

@@ -17,7 +17,7 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.fitting_parts import Shape, Type
 from eqsat_layout.soundness.rules.ops import usual_call
-from eqsat_layout.soundness.rules.schema import KEPT, Call, drawn, random_type, takes
+from eqsat_layout.soundness.rules.schema import KEPT, OpCall, drawn, random_type, takes
 from eqsat_layout.soundness.rules.sought import is_text
 
 _LIKE_ANOTHER = 0.7
@@ -28,12 +28,12 @@ _AS_USUAL = 0.3
 
 
 @dataclass(frozen=True)
-class Body:
+class BodyClaims:
     """What a body says of one op: ``others`` of its name so far; ``said`` of its attributes, each a value or a
     variable, None for its default; ``told``: what variables are. ``is_silent``: of no op's attributes is anything
     said. ``is_named``: the op is called so by the body, and not by chance."""
 
-    others: Sequence[Call]
+    others: Sequence[OpCall]
     said: Sequence[tuple[str, Expr | None]]
     told: Mapping[Expr | None, Any]
     is_silent: bool
@@ -43,12 +43,12 @@ class Body:
 class AlikeCalls:
     """Draws calls on tensors of ``shapes`` and ``dtype``, or on those that calls in ``good`` take."""
 
-    def __init__(self, shapes: Sequence[Shape], dtype: str, good: Mapping[str, Sequence[Call]], rng: random.Random):
+    def __init__(self, shapes: Sequence[Shape], dtype: str, good: Mapping[str, Sequence[OpCall]], rng: random.Random):
         self._shapes, self._dtype, self._good, self._rng = shapes, dtype, good, rng
 
     def call(
-        self, text: str, known: Sequence[TensorType | None], result: Type | None, body: Body, *, exact: bool
-    ) -> Call | None:
+        self, text: str, known: Sequence[TensorType | None], result: Type | None, body: BodyClaims, *, exact: bool
+    ) -> OpCall | None:
         """One draw of an op; where nothing is known, on a tensor of the vocabulary, a small one, or what it takes.
 
         None where what is drawn has not the attributes that the body says.
@@ -74,7 +74,7 @@ class AlikeCalls:
         call = drawn(text, [first, *known[1:]], rng, exact=exact, kept={**self._like(usual, body), **said})
         return call if all(call.values.get(name) == value for name, value in said.items()) else None
 
-    def _like(self, usual: Call | None, body: Body) -> dict[str, Any]:
+    def _like(self, usual: OpCall | None, body: BodyClaims) -> dict[str, Any]:
         """Some attributes of another op of that name, so that they differ in few."""
         rng = self._rng
         if rng.random() >= _LIKE_ANOTHER:
@@ -82,7 +82,7 @@ class AlikeCalls:
         like = rng.choice(body.others) if body.others else usual
         return {k: _turned(v, rng) for k, v in (like.values if like else {}).items() if rng.random() < KEPT}
 
-    def _first(self, usual: Call | None) -> TensorType:
+    def _first(self, usual: OpCall | None) -> TensorType:
         rng = self._rng
         if usual is None or not usual.operands:
             if rng.random() < 0.7:
@@ -95,7 +95,7 @@ class AlikeCalls:
         return TensorType(rng.choice(options), self._dtype if rng.random() < 0.8 else usual.operands[0].dtype)
 
 
-def _said(text: str, body: Body) -> dict[str, Any]:
+def _said(text: str, body: BodyClaims) -> dict[str, Any]:
     """The attributes that an op must have."""
     found: dict[str, Any] = {}
     defaults = {p.name: p.default for p in parameters(text) or () if not p.is_required}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.soundness.rules.draws import DTYPES
-from eqsat_layout.soundness.rules.schema import LARGEST, Call, drawn, random_type
+from eqsat_layout.soundness.rules.schema import LARGEST, OpCall, drawn, random_type
 
 STEPS = 4000
 """Calls that are drawn."""
@@ -42,11 +42,11 @@ class Climb:
     name: str
     rng: random.Random
     count: int | None = None
-    calls: dict[str, tuple[Call, str]] = field(default_factory=dict)
-    typed: Call | None = None
+    calls: dict[str, tuple[OpCall, str]] = field(default_factory=dict)
+    typed: OpCall | None = None
     """The first that TVM took, wanted or not."""
 
-    def run(self, unwanted: Callable[[Call], str], steps: int = STEPS) -> Call | None:
+    def run(self, unwanted: Callable[[OpCall], str], steps: int = STEPS) -> OpCall | None:
         """A call for which ``unwanted`` gives no reason; None if none is found."""
         looked_at = 0
         for _ in range(steps):
@@ -65,7 +65,7 @@ class Climb:
                 self.calls[kind] = (call, why)
         return None
 
-    def _next(self) -> Call:
+    def _next(self) -> OpCall:
         rng = self.rng
         if not self.calls or rng.random() < _ANEW:
             first = random_type(rng, DTYPES[:1] if rng.random() < 0.5 else DTYPES)

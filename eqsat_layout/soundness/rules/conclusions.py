@@ -10,7 +10,7 @@ from typing import Any
 
 from eqsat_layout.egraph.expressions import Expr
 from eqsat_layout.egraph.rule_forms import Rule
-from eqsat_layout.soundness.rules.model import Model, Row
+from eqsat_layout.soundness.rules.model import Row, RuleModel
 from eqsat_layout.soundness.rules.values import IllTypedError, NotMadeError
 
 ASKED = 3
@@ -20,7 +20,7 @@ ASKED = 3
 class Conclusions:
     """Whether the actions of a rule are true, in one model."""
 
-    def __init__(self, model: Model, rule: Rule):
+    def __init__(self, model: RuleModel, rule: Rule):
         self._model, self._rule = model, rule
         self._asked = 0
         self.not_made = ""

@@ -25,7 +25,7 @@ _NAME = re.compile(r':name "([^"]*)"')
 
 
 @dataclass(frozen=True)
-class Case:
+class CorpusRule:
     """``name`` is that of its last rule; ``why`` the comment over it."""
 
     name: str
@@ -45,7 +45,7 @@ class Outcome:
     ``seconds`` of the processor.
     """
 
-    case: Case
+    case: CorpusRule
     caught: bool
     said: str
     seconds: float
@@ -60,7 +60,7 @@ class Outcome:
         return f"{self.case}: {said} ({self.seconds:.1f} s)"
 
 
-def cases_in(path: Path) -> Iterator[Case]:
+def cases_in(path: Path) -> Iterator[CorpusRule]:
     """The cases of a file; the comment at its head belongs to none."""
     line = 1
     for block in re.split(r"\n(?=\n)", path.read_text(encoding="utf-8")):
@@ -70,10 +70,10 @@ def cases_in(path: Path) -> Iterator[Case]:
         names = _NAME.findall(text)
         if names:
             why, _, rest = text.partition("\n")
-            yield Case(names[-1], why.removeprefix("; "), str(path), first + 1, rest)
+            yield CorpusRule(names[-1], why.removeprefix("; "), str(path), first + 1, rest)
 
 
-def judge_case(case: Case, effort: Effort = USUAL, seed: int = 0) -> Outcome:
+def judge_case(case: CorpusRule, effort: Effort = USUAL, seed: int = 0) -> Outcome:
     """Fuzzes a case beside the rules of the package."""
     start = time.process_time()
     with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ from eqsat_layout.egraph.expressions import Expr, show
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.bits import same_bits
-from eqsat_layout.soundness.rules.model import Model
+from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.remarks import tainted
 from eqsat_layout.soundness.rules.values import IllTypedError
 
@@ -34,7 +34,7 @@ class Counterexample:
 
 
 def describe(
-    model: Model, rule: Rule, scope: Mapping[str, Any], action: Expr, why: str, *, seed: int
+    model: RuleModel, rule: Rule, scope: Mapping[str, Any], action: Expr, why: str, *, seed: int
 ) -> Counterexample:
     """The counterexample that the variables in ``scope`` are."""
     sides = _sides(model, action, scope)
@@ -54,7 +54,7 @@ def describe(
 class _Namer:
     """Names tensors by what they were made by, and lists them."""
 
-    def __init__(self, model: Model, world: int):
+    def __init__(self, model: RuleModel, world: int):
         self._model, self._world = model, world
         self._lines: dict[int, str] = {}
 
@@ -97,7 +97,7 @@ class _Namer:
         return f"{kind} {rest[0]}"
 
 
-def _named(model: Model, name: str) -> str:
+def _named(model: RuleModel, name: str) -> str:
     part = model.values.parts.get(name)
     if isinstance(part, IndexMap):
         return f"view[{part}]"
@@ -114,7 +114,7 @@ def _elements(array: np.ndarray[Any, Any]) -> str:
     return f"[{text}{' ...' if flat.size > LARGEST_SHOWN else ''}]"
 
 
-def _sides(model: Model, action: Expr, scope: Mapping[str, Any]) -> list[tuple[Expr, np.ndarray[Any, Any]]]:
+def _sides(model: RuleModel, action: Expr, scope: Mapping[str, Any]) -> list[tuple[Expr, np.ndarray[Any, Any]]]:
     """Both sides of an equality of tensors, all worlds of them."""
     if isinstance(action, str) or action[0] not in ("union", "becomes", "may-become"):
         return []

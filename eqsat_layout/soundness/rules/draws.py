@@ -34,7 +34,7 @@ _KEPT = (0.1, 0.4, 0.8, 0.95)
 """How often the attributes of a call that have a default keep it."""
 
 
-class Draw:
+class ArgumentDraw:
     """Draws the arguments of one call. Lists of numbers in one call are often of one length, that of what is kept."""
 
     def __init__(self, first: TensorType, rng: random.Random, documentation: str, kept: Mapping[str, Any]):

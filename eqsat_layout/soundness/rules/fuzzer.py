@@ -23,7 +23,7 @@ from eqsat_layout.soundness.rules.host_answers import check_answers
 from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon
 from eqsat_layout.soundness.rules.matching import Matcher
-from eqsat_layout.soundness.rules.model import Model, Row
+from eqsat_layout.soundness.rules.model import Row, RuleModel
 from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model
 from eqsat_layout.soundness.rules.remarks import never_false, never_true, remarks_on
@@ -166,7 +166,7 @@ class Fuzzer:
                 if key == report.rule.key and report.matches and count <= report.matches:
                     yield never_false(guard)
 
-    def _blamed(self, model: Model) -> str:
+    def _blamed(self, model: RuleModel) -> str:
         """The rules that it takes, of those that are fuzzed, for a model in which all together are wrong."""
         blamed = self._sought
         for rule in self._sought:
@@ -174,7 +174,7 @@ class Fuzzer:
             blamed = rest if self._wrong_with(rest, model) else blamed
         return f"from {' and '.join(map(str, blamed))}" if blamed else "from none of the rules that are fuzzed alone"
 
-    def _wrong_with(self, rules: Sequence[Rule], model: Model) -> bool:
+    def _wrong_with(self, rules: Sequence[Rule], model: RuleModel) -> bool:
         """Whether something is wrong where of the fuzzed rules only these run."""
         left_out = [rule for rule in self._sought if rule not in rules]
         commands = {id(rule.command) for rule in left_out} - {id(rule.command) for rule in rules}
@@ -203,7 +203,7 @@ class Fuzzer:
             return 1.0
         return max(models / (effort.models * PATIENCE), least / effort.cases)
 
-    def model(self, number: int) -> Model:
+    def model(self, number: int) -> RuleModel:
         """The model of that number: the same for the same seed."""
         shape = FAMILIES[number % len(FAMILIES)]
         variant = (number // len(FAMILIES)) % VOCABULARIES
@@ -215,7 +215,7 @@ class Fuzzer:
             self._lexicons[shape, variant] = known
         return make_model(known, self._base, self._seed * 1_000_003 + number, self._sought)
 
-    def check(self, model: Model) -> None:
+    def check(self, model: RuleModel) -> None:
         """Checks the instances of all rules in one model."""
         self._filled.update(model.facts)
         found = self._matcher.matches(model)
@@ -224,7 +224,7 @@ class Fuzzer:
             if not report.trouble and not (self._until_caught and report.failures):
                 self._check_rule(model, report, [name for name, _ in watched.variables], rows)
 
-    def _check_rule(self, model: Model, report: RuleReport, names: Sequence[str], rows: Sequence[Row]) -> None:
+    def _check_rule(self, model: RuleModel, report: RuleReport, names: Sequence[str], rows: Sequence[Row]) -> None:
         check = Conclusions(model, report.rule)
         described = 0
         for row in rows if len(rows) <= CHECKED else model.rng.sample(rows, CHECKED):

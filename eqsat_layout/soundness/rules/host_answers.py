@@ -17,7 +17,7 @@ from eqsat_layout.egraph.names import Variant
 from eqsat_layout.soundness.oracle.tir_interpreter import Masked, run_prim_func
 from eqsat_layout.soundness.rules.bits import garbage
 from eqsat_layout.soundness.rules.meanings import free_variables
-from eqsat_layout.soundness.rules.model import Model, Row
+from eqsat_layout.soundness.rules.model import Row, RuleModel
 from eqsat_layout.soundness.rules.rule_base import Meaning, RuleBase
 from eqsat_layout.soundness.rules.stored import StoredBytes
 from eqsat_layout.soundness.rules.values import IllTypedError
@@ -30,7 +30,7 @@ DRAWN = 6
 VARIANTS = 6
 
 
-def check_answers(model: Model) -> tuple[int, list[str]]:
+def check_answers(model: RuleModel) -> tuple[int, list[str]]:
     """How many rows were checked, and what is wrong. What can't be checked is a gap, which ``questions.py`` says."""
     checked = 0
     wrong: list[str] = []
@@ -64,7 +64,7 @@ def _variant_column(meaning: Meaning) -> int | None:
     return meaning.columns.index(str(named)) if named in meaning.columns else None
 
 
-def _is_true(model: Model, meaning: Meaning, row: Row) -> bool:
+def _is_true(model: RuleModel, meaning: Meaning, row: Row) -> bool:
     """The meaning of a row, for operands that the model has for its ops, and for others."""
     scope = dict(zip(meaning.columns, row, strict=True))
     free = free_variables(meaning, model.base)
@@ -95,7 +95,7 @@ def _forms(expr: Expr) -> Iterator[tuple[Expr, ...]]:
             yield from _forms(part)
 
 
-def _wrong_variant(model: Model, name: str) -> Iterator[str]:
+def _wrong_variant(model: RuleModel, name: str) -> Iterator[str]:
     """What a variant writes that it should not, or does not write that it should."""
     variant = model.values.names.variants[name]
     operands = model.operands_for(variant.signature)
@@ -108,7 +108,7 @@ def _wrong_variant(model: Model, name: str) -> Iterator[str]:
             yield f"{said}: result {index} is wrong"
 
 
-def _run(model: Model, variant: Variant, operands: tuple[int, ...]) -> list[tuple[StoredBytes, StoredBytes]]:
+def _run(model: RuleModel, variant: Variant, operands: tuple[int, ...]) -> list[tuple[StoredBytes, StoredBytes]]:
     """The results of a variant beside those of the op as it was, laid out."""
     signature = model.values.signatures[variant.signature]
     computation = signature.computation

@@ -17,7 +17,7 @@ from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MakeView, Shape
 from eqsat_layout.soundness.rules.ops import unusable
-from eqsat_layout.soundness.rules.schema import Call
+from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.soundness.rules.solver import Instance, Solver
 from eqsat_layout.soundness.rules.sought import Sought
 from eqsat_layout.soundness.rules.term_types import TermTypes
@@ -44,7 +44,7 @@ class Instances:
         """``sought``: by the keys of rules."""
         self._bodies = {key: TermTypes.of(body) for key, body in sought.items()}
         self._found: dict[str, list[Instance]] = {}
-        self._good: dict[str, list[Call]] = {}
+        self._good: dict[str, list[OpCall]] = {}
         self._seen: Counter[Trait] = Counter()
         self._count = max(EACH, TOGETHER // max(1, len(self._bodies)))
 
@@ -85,23 +85,23 @@ class Instances:
 
 def _alike(instance: Instance) -> int:
     """How many of its calls have a twin."""
-    calls = [(c.name, c.operands, str(c.attributes)) for c in instance.values() if isinstance(c, Call)]
+    calls = [(c.name, c.operands, str(c.attributes)) for c in instance.values() if isinstance(c, OpCall)]
     return len(calls) - len(set(calls))
 
 
 def _is_computable(instance: Instance) -> bool:
-    return not any(call.refusal or unusable(call) for call in instance.values() if isinstance(call, Call))
+    return not any(call.refusal or unusable(call) for call in instance.values() if isinstance(call, OpCall))
 
 
 def _attributes(key: str, instance: Instance) -> Trait:
     """The attributes of all calls, as TVM has them and not as they were written; views, pads and crops themselves."""
     chosen = (instance[name] for name in sorted(instance))
-    return (key, *(str(c.build(*c.variables).attrs) if isinstance(c, Call) else str(c) for c in chosen))
+    return (key, *(str(c.build(*c.variables).attrs) if isinstance(c, OpCall) else str(c) for c in chosen))
 
 
 def _types(key: str, instance: Instance) -> tuple[Trait, ...]:
     """The dtypes that there are, the ranks, and which operands have axes of one element."""
-    types = [ty for name in sorted(instance) if isinstance(c := instance[name], Call) for ty in c.operands]
+    types = [ty for name in sorted(instance) if isinstance(c := instance[name], OpCall) for ty in c.operands]
     return (
         (key, "dtypes", *sorted({ty.dtype for ty in types})),
         (key, "ranks", *(str(len(ty.shape)) for ty in types)),
@@ -109,15 +109,15 @@ def _types(key: str, instance: Instance) -> tuple[Trait, ...]:
     )
 
 
-def calls_in(instances: Mapping[str, Sequence[Instance]]) -> Iterator[Call]:
+def calls_in(instances: Mapping[str, Sequence[Instance]]) -> Iterator[OpCall]:
     """The calls of all instances."""
     for found in instances.values():
         for instance in found:
-            yield from (call for call in instance.values() if isinstance(call, Call))
+            yield from (call for call in instance.values() if isinstance(call, OpCall))
 
 
 def parts_in(instances: Mapping[str, Sequence[Instance]]) -> Iterator[Part]:
     """The views, pads and crops of all instances."""
     for found in instances.values():
         for instance in found:
-            yield from (part for part in instance.values() if not isinstance(part, Call))
+            yield from (part for part in instance.values() if not isinstance(part, OpCall))

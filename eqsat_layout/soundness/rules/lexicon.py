@@ -22,7 +22,7 @@ from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.constants import Applied, Constant
 from eqsat_layout.implementations.offers import Offers
 from eqsat_layout.soundness.rules.made import MadeOps
-from eqsat_layout.soundness.rules.runners import Runs
+from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.values import run_op
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary
 
@@ -45,7 +45,7 @@ class Lexicon:
     answers: OpAnswers
     parts: dict[str, Part]
     makes: MadeOps
-    interpreters: dict[str, Runs] = field(default_factory=dict)
+    interpreters: dict[str, RunnableOp] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
     base_constants: list[str] = field(default_factory=list)
     graphs: dict[str, dict[tuple[str, int], tuple[Any, ...]]] = field(default_factory=dict)

@@ -21,8 +21,8 @@ from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.graph.templates import Template
 from eqsat_layout.soundness.rules.bits import WORLDS
 from eqsat_layout.soundness.rules.ops import run_once
-from eqsat_layout.soundness.rules.runners import Runs
-from eqsat_layout.soundness.rules.schema import Call
+from eqsat_layout.soundness.rules.runners import RunnableOp
+from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.soundness.rules.values import IllTypedError, NotMadeError, Values
 
 GraphTerms = dict[tuple[str, int], tuple[Any, ...]]
@@ -35,7 +35,7 @@ class MadeOps:
     """The answers of one host about ops; each question is put once. ``parts`` takes the views that it names,
     ``interpreters`` what runs ops that are not one PrimFunc."""
 
-    def __init__(self, answers: OpAnswers, parts: dict[str, Part], interpreters: dict[str, Runs]):
+    def __init__(self, answers: OpAnswers, parts: dict[str, Part], interpreters: dict[str, RunnableOp]):
         self._answers, self._parts, self._interpreters = answers, parts, interpreters
         self._graphs: dict[tuple[str, str, str], tuple[str, GraphTerms] | str] = {}
 
@@ -109,10 +109,10 @@ class MadeOps:
         return graph, terms
 
 
-def _call_of(signature: Signature) -> Call | None:
+def _call_of(signature: Signature) -> OpCall | None:
     """The op as a call over operands of its types; None where these are not known."""
     operands = tuple(ty for ty in signature.operands if ty is not None)
     if not isinstance(signature.template, tvm.ir.Call) or len(operands) < len(signature.operands):
         return None
     template = Template(signature.template)
-    return Call(signature.name, lambda *tensors: template.over(tensors), operands)
+    return OpCall(signature.name, lambda *tensors: template.over(tensors), operands)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from eqsat_layout.egraph.attribute_text import shown
 from eqsat_layout.graph.op_calls import attributes_of
-from eqsat_layout.soundness.rules.model import Model
+from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.values import IllTypedError
 
 _MADE = 4
 """Terms of this kind in one model."""
 
 
-def add_made_rows(model: Model, count: int = _MADE) -> None:
+def add_made_rows(model: RuleModel, count: int = _MADE) -> None:
     """Adds them all."""
     makes, values = model.lexicon.makes, model.values
     terms = [(k, a, y) for (k, a), y in model.ops.items()]
@@ -41,7 +41,7 @@ def add_made_rows(model: Model, count: int = _MADE) -> None:
             model.add("typing-all", a[i:])
 
 
-def add_types(model: Model) -> None:
+def add_types(model: RuleModel) -> None:
     """The types of all tensors."""
     makes, values = model.lexicon.makes, model.values
     for number, value in enumerate(values.tensors):
@@ -53,7 +53,7 @@ def add_types(model: Model) -> None:
             model.add("row-type", ref, makes.type_name(values, number))
 
 
-def _asked_for(model: Model, key: str) -> tuple[str, str]:
+def _asked_for(model: RuleModel, key: str) -> tuple[str, str]:
     """What a rule would say to have this op: its signature, or its name with its attributes."""
     signature = model.values.signatures.get(key)
     attributes = None if signature is None else attributes_of(signature.template)

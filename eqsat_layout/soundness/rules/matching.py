@@ -20,7 +20,7 @@ from eqsat_layout.egraph.expressions import Expr, show, variables
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rules import rules_dir
 from eqsat_layout.errors import RuleError
-from eqsat_layout.soundness.rules.model import Model, Row
+from eqsat_layout.soundness.rules.model import Row, RuleModel
 from eqsat_layout.soundness.rules.remarks import guards_of, heads
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.values import IllTypedError
@@ -142,7 +142,7 @@ class Matcher:
                 f" (rule ((fuzz-row-{name} {raw}) {lookups}) ({action}) :ruleset fuzz-load)"
             )
 
-    def matches(self, model: Model) -> dict[Watched, list[Row]]:
+    def matches(self, model: RuleModel) -> dict[Watched, list[Row]]:
         """All matches in a model."""
         with self._filled(model, self._matched) as lists:
             for _ in range(DERIVING_ROUNDS):
@@ -150,7 +150,7 @@ class Matcher:
             self._engine.step("fuzz-match")
             return self._read(lists)
 
-    def together(self, model: Model) -> tuple[int, list[str]]:
+    def together(self, model: RuleModel) -> tuple[int, list[str]]:
         """Runs all rules of the base on a model; how many e-classes were compared, and the false merges and rows."""
         rulesets = dict.fromkeys(r.ruleset for r in self._base.rules if r.ruleset not in ("handles", "load"))
         with self._filled(model) as lists:
@@ -162,7 +162,7 @@ class Matcher:
             return _Merged(model, self._base, self._engine.tables(), lists).check()
 
     @contextmanager
-    def _filled(self, model: Model, relations: Container[str] | None = None) -> Iterator[list[tuple[int, ...]]]:
+    def _filled(self, model: RuleModel, relations: Container[str] | None = None) -> Iterator[list[tuple[int, ...]]]:
         """The e-graph with a model in it, which is taken out again afterwards; gives the operand lists by number.
 
         ``relations``: those whose rows are needed, if not all are.
@@ -176,7 +176,7 @@ class Matcher:
         finally:
             self._engine.command("(pop)")
 
-    def _load(self, model: Model, relations: Container[str] | None) -> list[tuple[int, ...]]:
+    def _load(self, model: RuleModel, relations: Container[str] | None) -> list[tuple[int, ...]]:
         values = model.values
         terms = [*(a for _, a in model.ops), *(a for _, _, a in model.makes)]
         lists = dict.fromkeys(a[i:] for a in terms for i in range(len(a) + 1))
@@ -238,7 +238,7 @@ def _tells_apart(fact: Expr, sorts: Mapping[str, str]) -> bool:
     return isinstance(fact, tuple) and fact[0] == "!=" and any(sorts.get(str(part)) in _HANDLES for part in fact[1:])
 
 
-def _few(model: Model, count: int) -> list[int]:
+def _few(model: RuleModel, count: int) -> list[int]:
     return sorted(model.rng.sample(range(count), min(FEW, count)))
 
 
@@ -259,7 +259,7 @@ def _thinning(rule: Rule, sorts: Mapping[str, str]) -> list[Expr]:
 class _Merged:
     """The e-graph after all rules ran on a model: every e-class has one value, and every row is true."""
 
-    def __init__(self, model: Model, base: RuleBase, tables: Tables, lists: Sequence[tuple[int, ...]]):
+    def __init__(self, model: RuleModel, base: RuleBase, tables: Tables, lists: Sequence[tuple[int, ...]]):
         self._model, self._base, self._tables = model, base, tables
         self._tensors: dict[Any, int] = {}
         self._lists: dict[Any, tuple[int, ...]] = {}

@@ -22,7 +22,7 @@ Row = tuple[Any, ...]
 
 
 @dataclass
-class Model:
+class RuleModel:
     """``ops``: the rows of op terms, ``makes`` of ops that are asked for; ``facts``: rows by relation.
 
     Tensors are numbers, operand lists tuples.

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 
 from eqsat_layout.egraph.expressions import Expr
 from eqsat_layout.soundness.rules.meanings import free_variables
-from eqsat_layout.soundness.rules.model import Model
+from eqsat_layout.soundness.rules.model import RuleModel
 
 TRIED = 400
 """Rows of each relation that are tried."""
 
 
-def add_coincidences(model: Model, relations: Iterable[str]) -> None:
+def add_coincidences(model: RuleModel, relations: Iterable[str]) -> None:
     """Adds those that are found of each relation."""
     for relation in relations:
         meaning = model.base.meanings.get(relation)

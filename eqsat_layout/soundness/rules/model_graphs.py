@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from eqsat_layout.soundness.rules.model import Model
+from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.values import IllTypedError
 
 
-def add_graphs(model: Model) -> None:
+def add_graphs(model: RuleModel) -> None:
     """Graphs as those that replace an op: random ones, and those of the lexicon."""
     rng, values = model.rng, model.values
     base = values.of_type(model.vocabulary.shape, "float32")
@@ -38,7 +38,7 @@ def add_graphs(model: Model) -> None:
                 _graph_rows(model, name, a)
 
 
-def _gives(model: Model, name: str, operands: tuple[int, ...], number: int) -> bool:
+def _gives(model: RuleModel, name: str, operands: tuple[int, ...], number: int) -> bool:
     """Whether the graph gives this tensor; if the host was wrong, it does not, and that is said of its answer."""
     try:
         return model.values.equal(model.values.graph(name, operands), number)
@@ -46,7 +46,7 @@ def _gives(model: Model, name: str, operands: tuple[int, ...], number: int) -> b
         return False
 
 
-def _random_graph(model: Model) -> dict[tuple[str, int], tuple[Any, ...]]:
+def _random_graph(model: RuleModel) -> dict[tuple[str, int], tuple[Any, ...]]:
     """A graph over two operands of the base shape. Terms and lists have random numbers."""
     rng = model.rng
     one, two, pair = (_ops_of(model, count, results) for count, results in ((1, 1), (2, 1), (1, 2)))
@@ -86,14 +86,14 @@ def _random_graph(model: Model) -> dict[tuple[str, int], tuple[Any, ...]]:
     return rows
 
 
-def _graph_rows(model: Model, name: str, operands: tuple[int, ...]) -> None:
+def _graph_rows(model: RuleModel, name: str, operands: tuple[int, ...]) -> None:
     for kind, number in model.values.graphs[name]:
         if kind != "result":
             relation = "term" if kind == "node" else "terms"
             model.add(relation, operands, name, number, model.values.node(name, kind, number, operands))
 
 
-def _ops_of(model: Model, operands: int, results: int) -> list[str]:
+def _ops_of(model: RuleModel, operands: int, results: int) -> list[str]:
     """Ops that take tensors of the base shape only; of one result, one of that shape too."""
     shape = model.vocabulary.shape
     found = []

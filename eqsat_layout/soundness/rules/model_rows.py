@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from eqsat_layout.graph.borders import Border
-from eqsat_layout.soundness.rules.model import Model, Row
+from eqsat_layout.soundness.rules.model import Row, RuleModel
 
 SERVING = 12
 """Wanted formats of which it is looked for what serves as them, and as what they serve."""
 
 
-def add_rows(model: Model) -> None:
+def add_rows(model: RuleModel) -> None:
     """Adds them all."""
     _operands(model)
     _ops(model)
@@ -34,7 +34,7 @@ def add_rows(model: Model) -> None:
     _program(model)
 
 
-def _operands(model: Model) -> None:
+def _operands(model: RuleModel) -> None:
     for a in dict.fromkeys([*(a for _, a in model.ops), *(a for a, _, _ in model.rows("replaces"))]):
         for i in range(len(a) + 1):
             model.add("rest", a, i, a[i:])
@@ -42,7 +42,7 @@ def _operands(model: Model) -> None:
             model.add("item", a, i, x)
 
 
-def _ops(model: Model) -> None:
+def _ops(model: RuleModel) -> None:
     for (k, a), y in list(model.ops.items()):
         for i, x in enumerate(a):
             model.add("use", x, i, k, y)
@@ -51,7 +51,7 @@ def _ops(model: Model) -> None:
                 model.add(relation, y, k, a[0])
 
 
-def _storage(model: Model) -> None:
+def _storage(model: RuleModel) -> None:
     back, view, pad_view, peek = (_grouped(model.rows(r)) for r in ("back", "view", "pad-view", "peek"))
     for (k, a), y in list(model.ops.items()):
         for _, f, v, gs in back.get(k, ()):
@@ -65,13 +65,13 @@ def _storage(model: Model) -> None:
             model.add("inside", y, f, a[0], g)
 
 
-def _live(model: Model) -> None:
+def _live(model: RuleModel) -> None:
     for number in range(len(model.values.tensors)):
         if model.rng.random() < 0.8:
             model.add("live", number)
 
 
-def _wanted(model: Model) -> None:
+def _wanted(model: RuleModel) -> None:
     for number in range(len(model.values.tensors)):
         formats = model.formats_of(number)
         for f in model.rng.sample(formats, min(3, len(formats))):
@@ -83,7 +83,7 @@ def _wanted(model: Model) -> None:
             model.add("given", number, f)
 
 
-def _serving(model: Model) -> None:
+def _serving(model: RuleModel) -> None:
     """A buffer that serves for the same tensor in another format: padding that is known where nothing is promised."""
     given, wanted = model.rows("given"), model.rows("want")
     for x, f in (*given, *model.rng.sample(wanted, min(SERVING, len(wanted)))):
@@ -93,7 +93,7 @@ def _serving(model: Model) -> None:
                     model.add("inside", x, weak, x, strong)
 
 
-def _results(model: Model) -> None:
+def _results(model: RuleModel) -> None:
     for (i, y), z in model.gets.items():
         for fs in model.formats_of(y):
             model.add("part", z, model.values.formats(fs)[i], i, y, fs)
@@ -103,7 +103,7 @@ def _results(model: Model) -> None:
                 model.add("want", z, f)
 
 
-def _rims(model: Model) -> None:
+def _rims(model: RuleModel) -> None:
     for k, part in model.values.parts.items():
         if not isinstance(part, Border) or part.fill is None:
             continue
@@ -113,7 +113,7 @@ def _rims(model: Model) -> None:
                 model.add("rim", x, k)
 
 
-def _constants(model: Model) -> None:
+def _constants(model: RuleModel) -> None:
     known = {number: name for name, number in model.values.constants.items()}
     model.add("constants", (), "")
     for _, a in model.ops:
@@ -122,14 +122,14 @@ def _constants(model: Model) -> None:
                 model.add("constants", a[i:], "".join(f"{known[x]}," for x in a[i:]))
 
 
-def _uniform(model: Model) -> None:
+def _uniform(model: RuleModel) -> None:
     for x in range(len(model.values.tensors)):
         number = model.values.uniform(x)
         if number is not None:
             model.add("filled-with", x, number)
 
 
-def _program(model: Model) -> None:
+def _program(model: RuleModel) -> None:
     """Rows of programs: terms by the numbers of tensors and operand lists."""
     values = model.values
     _number(model)
@@ -157,7 +157,7 @@ def _program(model: Model) -> None:
         model.add("row-goal", ref[y], f)
 
 
-def _lists(model: Model, refs: dict[int, list[int]], number: dict[tuple[int, ...], int]) -> None:
+def _lists(model: RuleModel, refs: dict[int, list[int]], number: dict[tuple[int, ...], int]) -> None:
     for a, n in number.items():
         model.add("row-list", n)
         if a:
@@ -167,7 +167,7 @@ def _lists(model: Model, refs: dict[int, list[int]], number: dict[tuple[int, ...
             model.add("row-end", n)
 
 
-def _number(model: Model) -> None:
+def _number(model: RuleModel) -> None:
     """Numbers tensors and lists so that numbers of different things agree now and then: rules must not mix them up."""
     values, rng = model.values, model.rng
     values.lists = list(dict.fromkeys(a[i:] for _, a in model.ops for i in range(len(a) + 1)))

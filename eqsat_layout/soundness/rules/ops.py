@@ -25,10 +25,10 @@ from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter
 from eqsat_layout.soundness.oracle.tir_values import Masked
 from eqsat_layout.soundness.rules.climbs import Climb
 from eqsat_layout.soundness.rules.draws import DTYPES
-from eqsat_layout.soundness.rules.runners import Legalised, Runs, build_call, sorts
+from eqsat_layout.soundness.rules.runners import LegalisedOp, RunnableOp, build_call, sorts
 from eqsat_layout.soundness.rules.schema import (
     ATTEMPTS,
-    Call,
+    OpCall,
     all_ops,
     draw_calls,
     has_attributes,
@@ -54,7 +54,7 @@ _INTEGERS = [dtype for dtype in DTYPES if "int" in dtype]
 # ---- calls ----------------------------------------------------------------------------------------------------------
 
 
-def plain_calls(shape: Shape, wide: Shape) -> Iterator[Call]:
+def plain_calls(shape: Shape, wide: Shape) -> Iterator[OpCall]:
     """Ops that every vocabulary has: what layouts go through, and what they don't."""
     last = len(shape) - 1
     yield from _pointwise(shape)
@@ -88,7 +88,7 @@ def plain_calls(shape: Shape, wide: Shape) -> Iterator[Call]:
         yield _call(R.multiply, shape, (1, shape[1], 1, 1))
 
 
-def _pointwise(shape: Shape) -> Iterator[Call]:
+def _pointwise(shape: Shape) -> Iterator[OpCall]:
     one = relax.const(np.float32(1.0))
     yield _call(R.nn.relu, shape)
     yield _call(R.negative, shape)
@@ -113,27 +113,27 @@ def _gate(x: Any, y: Any) -> Any:
     return relax.BlockBuilder.current().call_te(gate, x, y)
 
 
-def _call(build: Callable[..., Any], *shapes: Shape, dtype: str = "float32") -> Call:
-    return Call("", build, tuple(TensorType(shape, dtype) for shape in shapes))
+def _call(build: Callable[..., Any], *shapes: Shape, dtype: str = "float32") -> OpCall:
+    return OpCall("", build, tuple(TensorType(shape, dtype) for shape in shapes))
 
 
-def sampled_calls(shape: Shape, rng: random.Random) -> list[Call]:
+def sampled_calls(shape: Shape, rng: random.Random) -> list[OpCall]:
     """Some of all ops, on tensors of ``shape``: two choices of attributes each."""
-    found: list[Call] = []
+    found: list[OpCall] = []
     for name in rng.sample(all_ops(), SAMPLED):
         dtype = rng.choice(("float32", rng.choice(DTYPES)))
         found += draw_calls(name, TensorType(shape, dtype), 2, rng, FEW_ATTEMPTS)
     return found
 
 
-def named_calls(name: str, shape: Shape, wide: Shape, viewed: Sequence[Shape], rng: random.Random) -> list[Call]:
+def named_calls(name: str, shape: Shape, wide: Shape, viewed: Sequence[Shape], rng: random.Random) -> list[OpCall]:
     """An op that rules name: on the shapes of the vocabulary, in several dtypes, or on what else it takes."""
     if parameters(name) is None:
         return []
     dtypes = rng.choice(_INTEGERS), "bool", rng.choice(("float16", "float64"))
     others = [s for s in (*rng.sample(viewed, min(1, len(viewed))),) if s not in (shape, wide)]
     targets = [(s, "float32") for s in (shape, wide, *others)] + [*((shape, d) for d in dtypes), (wide, dtypes[0])]
-    found: list[Call] = []
+    found: list[OpCall] = []
     for target, dtype in targets:
         count = VARIANTS if (target, dtype) == (shape, "float32") else 2
         attempts = ATTEMPTS if (target, dtype) == (shape, "float32") else FEW_ATTEMPTS
@@ -143,7 +143,7 @@ def named_calls(name: str, shape: Shape, wide: Shape, viewed: Sequence[Shape], r
 
 
 @cache
-def usual_call(name: str, count: int | None = None) -> Call | None:
+def usual_call(name: str, count: int | None = None) -> OpCall | None:
     """Some call that can be run, and other attributes on the same operands if that is soon found.
 
     Where none can be run, one that TVM takes, such as of an op that is but a view; None if there is none. ``count``: of
@@ -171,14 +171,14 @@ def why_never(name: str) -> str:
 
 
 @lru_cache(4096)
-def unusable(call: Call) -> str:
+def unusable(call: OpCall) -> str:
     """Why a call is none of an op of its name that can be run; empty if it is."""
     known = known_ops([call], (call.name,))
     return "" if known.signatures else "; ".join(known.refused.values()) or "it is a view, a pad or a crop"
 
 
 @lru_cache(4096)
-def part_of(call: Call) -> Part | None:
+def part_of(call: OpCall) -> Part | None:
     """The view, pad or crop that a call is; None if it is none, or several."""
     parts = [part for signature in import_module(call.module()).signatures.values() for part in signature.parts]
     return parts[0] if len(parts) == 1 else None
@@ -192,9 +192,9 @@ class KnownOps:
     """``refused``: names of ops that a call of could not be run, with the reason."""
 
     signatures: dict[str, Signature] = field(default_factory=dict)
-    interpreters: dict[str, Runs] = field(default_factory=dict)
+    interpreters: dict[str, RunnableOp] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
-    attributes: dict[Call, str] = field(default_factory=dict)
+    attributes: dict[OpCall, str] = field(default_factory=dict)
 
     def varied(self) -> dict[str, int]:
         """How many choices of attributes there are at most on the same operands, of each op with attributes."""
@@ -205,7 +205,7 @@ class KnownOps:
         return {name: max(len(keys) for keys in choices.values()) for name, choices in found.items()}
 
 
-def known_ops(calls: Sequence[Call], wanted: Collection[str] = ()) -> KnownOps:
+def known_ops(calls: Sequence[OpCall], wanted: Collection[str] = ()) -> KnownOps:
     """What the importer makes of the calls; views, pads and crops are left to the vocabulary's parts.
 
     ``wanted``: names of those that are built where they have no TIR.
@@ -237,7 +237,7 @@ def known_ops(calls: Sequence[Call], wanted: Collection[str] = ()) -> KnownOps:
     return found
 
 
-def run_once(signature: Signature, call: Call | None, interpreters: dict[str, Runs]) -> str:
+def run_once(signature: Signature, call: OpCall | None, interpreters: dict[str, RunnableOp]) -> str:
     """Why the op can't be run; empty if it can, and then its interpreter is kept."""
     operands = [np.zeros((1, *map(int, ty.shape)), ty.dtype) for ty in signature.operands if ty is not None]
     types = [(tuple(map(int, ty.shape)), ty.dtype) for ty in signature.results if ty is not None]
@@ -256,11 +256,11 @@ def run_once(signature: Signature, call: Call | None, interpreters: dict[str, Ru
     return why
 
 
-def _runners(signature: Signature, call: Call | None) -> Iterator[Callable[[], Runs]]:
+def _runners(signature: Signature, call: OpCall | None) -> Iterator[Callable[[], RunnableOp]]:
     """What may run an op, the strictest first."""
     if signature.func is not None:
         yield partial(Interpreter, signature.func)
     if signature.func is None and call is not None:
-        yield partial(Legalised.of, call)
+        yield partial(LegalisedOp.of, call)
     if call is not None and (signature.func is None or sorts(signature.func)):
         yield partial(build_call, call)

@@ -14,7 +14,8 @@ import numpy as np
 
 from eqsat_layout.egraph.expressions import Expr, is_variable, variables
 from eqsat_layout.soundness.rules.bits import WORLDS
-from eqsat_layout.soundness.rules.model import Model
+from eqsat_layout.soundness.rules.fitting_parts import MisfitError
+from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.sought import Sought
 from eqsat_layout.soundness.rules.values import IllTypedError
 
@@ -27,15 +28,11 @@ Type = tuple[tuple[Any, ...], str]
 """Shape and dtype."""
 
 
-class MisfitError(Exception):
-    """What was chosen so far leaves nothing that fits."""
-
-
 @dataclass
 class Pattern:
     """The terms of one body, built once."""
 
-    model: Model
+    model: RuleModel
     sought: Sought
     scope: dict[str, Any] = field(default_factory=dict)
     tried: int = 0

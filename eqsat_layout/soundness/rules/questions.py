@@ -17,7 +17,7 @@ from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.soundness.rules.host_answers import why_unchecked
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon, Row, add_graphs, add_lists, bare_lexicon
 from eqsat_layout.soundness.rules.matching import Matcher
-from eqsat_layout.soundness.rules.model import Model
+from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.needed import needs_answers
 from eqsat_layout.soundness.rules.random_model import make_full_model
 from eqsat_layout.soundness.rules.rule_base import RuleBase
@@ -101,7 +101,7 @@ class Questions:
             found += [f"({relation} ...), which the host answers, {why}"] if why else []
         return found
 
-    def _in(self, model: Model) -> dict[str, dict[Row, None]]:
+    def _in(self, model: RuleModel) -> dict[str, dict[Row, None]]:
         """All questions that rules ask in a model, in the order of the tables."""
         found: dict[str, dict[Row, None]] = {}
         for watched, rows in self._matcher.matches(model).items():

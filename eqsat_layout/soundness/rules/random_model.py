@@ -1,7 +1,7 @@
 """Random models.
 
-In: a lexicon, a seed, and the rules whose terms are to occur. Out: a :class:`Model`: parameters and constants, terms as
-rules look for them, pads and crops, random terms; then graphs, and the rows that are true of all that.
+In: a lexicon, a seed, and the rules whose terms are to occur. Out: a :class:`RuleModel`: parameters and constants,
+terms as rules look for them, pads and crops, random terms; then graphs, and the rows that are true of all that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.bits import WORLDS, indices, plain_arrays, random_array
 from eqsat_layout.soundness.rules.lexicon import Lexicon
 from eqsat_layout.soundness.rules.made_rows import add_made_rows, add_types
-from eqsat_layout.soundness.rules.model import Model
+from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.model_coincidences import add_coincidences
 from eqsat_layout.soundness.rules.model_graphs import add_graphs
 from eqsat_layout.soundness.rules.model_rows import add_rows
@@ -40,7 +40,7 @@ MORE_TRIES = 24
 """The same for rules of which the models are made, if these are few."""
 
 
-def make_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule] = ()) -> Model:
+def make_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule] = ()) -> RuleModel:
     """A model of ``base`` over the lexicon, with terms of all its rules, and more of ``rules``."""
     model = _empty(lexicon, base, seed)
     _leaves(model, np.random.default_rng(seed))
@@ -58,7 +58,7 @@ def make_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule
 
 def make_full_model(
     lexicon: Lexicon, base: RuleBase, rules: Iterable[Rule], seed: int, more: Iterable[Rule] = ()
-) -> Model:
+) -> RuleModel:
     """A model in which every op, view, pad and crop is on something, views of views and ops on pads too; in it every
     tensor is wanted in every format, so that ``rules`` ask whatever they may ask about the lexicon's words; with the
     terms of ``more`` rules."""
@@ -99,14 +99,14 @@ def make_full_model(
     return model
 
 
-def _empty(lexicon: Lexicon, base: RuleBase, seed: int) -> Model:
+def _empty(lexicon: Lexicon, base: RuleBase, seed: int) -> RuleModel:
     rng = random.Random(f"{lexicon.vocabulary.shape} {seed}")
     values = Values(lexicon.names, lexicon.answers.signatures, lexicon.parts, lexicon.makes, lexicon.interpreters)
     values.graphs.update(lexicon.makes.graphs)
-    return Model(lexicon, base, values, TermEvaluator(values, base), rng)
+    return RuleModel(lexicon, base, values, TermEvaluator(values, base), rng)
 
 
-def _patterns(model: Model, rules: Iterable[Rule], tries: int) -> None:
+def _patterns(model: RuleModel, rules: Iterable[Rule], tries: int) -> None:
     """Terms as rules look for them; of ops that fit together, and of others."""
     names = {part: name for name, part in model.values.parts.items()}
     for key, sought in (one for rule in rules for one in searches(model.base, rule)):
@@ -121,7 +121,7 @@ def _patterns(model: Model, rules: Iterable[Rule], tries: int) -> None:
             Pattern(model, sought, scope).build()
 
 
-def _add_facts(model: Model) -> None:
+def _add_facts(model: RuleModel) -> None:
     for relation, rows in model.lexicon.rows.items():
         model.facts[relation] = dict.fromkeys(rows)
     if model.lexicon.is_asked:
@@ -129,7 +129,7 @@ def _add_facts(model: Model) -> None:
     add_rows(model)
 
 
-def _leaves(model: Model, rng: np.random.Generator) -> None:
+def _leaves(model: RuleModel, rng: np.random.Generator) -> None:
     """Parameters and constants of all shapes that ops take, and tensors whose border holds a number."""
     vocabulary = model.vocabulary
     counts: dict[tuple[Any, str], int] = {(vocabulary.shape, "float32"): 3, (vocabulary.wide, "float32"): 2}
@@ -152,12 +152,12 @@ def _leaves(model: Model, rng: np.random.Generator) -> None:
             model.leaf(np.stack([part.apply(a) for a in inside]))
 
 
-def _constants(model: Model) -> None:
+def _constants(model: RuleModel) -> None:
     for name, array in model.lexicon.constants.items():
         model.values.constants[name] = model.values.intern(np.stack([array] * WORLDS), ("Const", name))
 
 
-def _terms(model: Model) -> None:
+def _terms(model: RuleModel) -> None:
     """Random ops on random tensors."""
     names = [*model.values.parts, *model.vocabulary.signatures]
     tuples = [k for k, s in model.vocabulary.signatures.items() if s.is_tuple]
@@ -186,7 +186,7 @@ def _terms(model: Model) -> None:
             model.try_apply(name, operands)
 
 
-def _borders(model: Model) -> None:
+def _borders(model: RuleModel) -> None:
     """Pads, all crops of what they give, pads of these again, and ops on what has a border."""
     values, rng = model.values, model.rng
     shape, wide_shape = model.vocabulary.shape, model.vocabulary.wide

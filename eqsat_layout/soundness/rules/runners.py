@@ -19,7 +19,7 @@ from tvm import relax
 from eqsat_layout.graph.legalize import REFUSALS, legalize
 from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, RelaxInterpreter
 from eqsat_layout.soundness.oracle.tir_interpreter import InterpreterError, Masked
-from eqsat_layout.soundness.rules.schema import Call
+from eqsat_layout.soundness.rules.schema import OpCall
 
 _OUTSIDE = ("call_packed", "call_extern", "call_dps_packed", "call_cpacked", "call_pure_packed")
 """Calls that may do anything."""
@@ -27,7 +27,7 @@ _SORTING = re.compile(r"call_\w*packed\(\s*\"tvm\.contrib\.sort\.")
 """Calls that sort, which is well defined where no number is NaN."""
 
 
-class Runs(Protocol):
+class RunnableOp(Protocol):
     """An op that can be run."""
 
     def run(self, operands: Sequence[Masked]) -> list[Masked]:
@@ -35,7 +35,7 @@ class Runs(Protocol):
         ...
 
 
-class Built:
+class BuiltOp:
     """One call, built for this machine as TVM does it; one that ``orders`` has no value for NaN."""
 
     def __init__(self, machine: Any, *, orders: bool = False):
@@ -55,15 +55,15 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Legalised:
+class LegalisedOp:
     """One call as the ops and PrimFuncs that TVM's legalisation makes of it, interpreted."""
 
     mod: Any
 
     @staticmethod
-    def of(call: Call) -> Legalised:
+    def of(call: OpCall) -> LegalisedOp:
         """The call, legalised."""
-        return Legalised(legalize(call.module()))
+        return LegalisedOp(legalize(call.module()))
 
     @cached_property
     def _interpreter(self) -> RelaxInterpreter:
@@ -87,7 +87,7 @@ def sorts(func: Any) -> bool:
     return _SORTING.search(func.script()) is not None
 
 
-def build_call(call: Call) -> Built:
+def build_call(call: OpCall) -> BuiltOp:
     """The call, built; :class:`InterpreterError` says why that can't be."""
     if len(call.operands) != 1:
         raise InterpreterError("it has no TIR, and several operands")
@@ -102,7 +102,7 @@ def build_call(call: Call) -> Built:
             raise InterpreterError("it has no TIR: it calls code from outside")
         if sorts and not variable.ty.ndim:
             raise InterpreterError("it has no TIR, and a number alone has no order")
-        return Built(relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu()), orders=bool(sorts))
+        return BuiltOp(relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu()), orders=bool(sorts))
     except REFUSALS as error:
         reason = (str(error).strip() or repr(error)).splitlines()[-1]
         raise InterpreterError(f"it has no TIR, and TVM does not build it: {reason}") from error

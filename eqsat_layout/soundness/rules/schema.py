@@ -24,7 +24,7 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.legalize import REFUSALS
 from eqsat_layout.graph.op_calls import function_of, last_line, parameters
 from eqsat_layout.graph.op_names import relax_ops
-from eqsat_layout.soundness.rules.draws import DTYPES, Draw
+from eqsat_layout.soundness.rules.draws import DTYPES, ArgumentDraw
 
 ATTEMPTS = 80
 """Draws per call that is wanted; few of a convolution's fit its operands."""
@@ -37,7 +37,7 @@ KEPT = 0.7
 
 
 @dataclass(frozen=True)
-class Call:
+class OpCall:
     """``build`` makes it of variables of the types ``operands``; ``attributes`` are the rest, as text; ``values``: by
     name."""
 
@@ -124,7 +124,7 @@ def takes(name: str, count: int) -> bool:
     return least <= count <= len(tensors) + (count if any(p.is_list for p in tensors) else 0)
 
 
-def draw_calls(name: str, first: TensorType, count: int, rng: random.Random, attempts: int = ATTEMPTS) -> list[Call]:
+def draw_calls(name: str, first: TensorType, count: int, rng: random.Random, attempts: int = ATTEMPTS) -> list[OpCall]:
     """Up to ``count`` calls that differ in their attributes only, with a first operand of that type."""
     for _ in range(attempts):
         call = drawn(name, (first,), rng)
@@ -133,7 +133,7 @@ def draw_calls(name: str, first: TensorType, count: int, rng: random.Random, att
     return []
 
 
-def vary(call: Call, count: int, rng: random.Random, attempts: int = ATTEMPTS) -> list[Call]:
+def vary(call: OpCall, count: int, rng: random.Random, attempts: int = ATTEMPTS) -> list[OpCall]:
     """Up to ``count`` calls of the same op on the same operands, with other attributes."""
     found = {call.attributes: call}
     for _ in range(attempts if has_attributes(call.name) else 0):
@@ -161,13 +161,13 @@ def drawn(
     *,
     exact: bool = False,
     kept: Mapping[str, Any] = MappingProxyType({}),
-) -> Call:
+) -> OpCall:
     """One draw, well typed or not, with operands of the types that are known; ``exact``: with so many; ``kept``:
     attributes that are not drawn."""
     first = known[0] if known and known[0] is not None else random_type(rng, DTYPES)
     found = parameters(name)
     assert found is not None, name
-    draw = Draw(first, rng, inspect.getdoc(function_of(name)) or "", kept)
+    draw = ArgumentDraw(first, rng, inspect.getdoc(function_of(name)) or "", kept)
     types: list[TensorType] = []
     attributes: dict[str, Any] = {}
     places: dict[str, tuple[int, ...]] = {}
@@ -187,7 +187,7 @@ def drawn(
         places[parameter.name] = at
         several.update((parameter.name,) if parameter.is_list else ())
     build = partial(_build, name, places, frozenset(several), attributes)
-    return Call(name, build, tuple(types), ", ".join(f"{k}={v}" for k, v in attributes.items()), attributes)
+    return OpCall(name, build, tuple(types), ", ".join(f"{k}={v}" for k, v in attributes.items()), attributes)
 
 
 def _build(

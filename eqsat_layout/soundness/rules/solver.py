@@ -15,14 +15,14 @@ from eqsat_layout.egraph.expressions import Expr, is_variable
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import parameters
-from eqsat_layout.soundness.rules.alike import AlikeCalls, Body
+from eqsat_layout.soundness.rules.alike import AlikeCalls, BodyClaims
 from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
 from eqsat_layout.soundness.rules.ops import part_of
-from eqsat_layout.soundness.rules.schema import Call, all_ops, drawn, takes
-from eqsat_layout.soundness.rules.term_types import Applied, TermTypes
+from eqsat_layout.soundness.rules.schema import OpCall, all_ops, drawn, takes
+from eqsat_layout.soundness.rules.term_types import AppliedTerm, TermTypes
 
-Instance = Mapping[str, Call | Part]
+Instance = Mapping[str, OpCall | Part]
 """By the op variables of a body."""
 
 _OF_ONE = 60
@@ -43,7 +43,7 @@ class Solver:
         parts: FittingParts,
         rng: random.Random,
         draws: int,
-        good: Mapping[str, Sequence[Call]],
+        good: Mapping[str, Sequence[OpCall]],
     ):
         self._nodes, self._shapes, self._parts, self._good = types, shapes, parts, good
         self._rng, self.draws = rng, draws
@@ -53,7 +53,7 @@ class Solver:
         while self.draws > 0:
             self._types: dict[int, Type] = {}
             self._lists: dict[str, tuple[TensorType, ...]] = {}
-            self._calls: dict[str, Call | Part] = {}
+            self._calls: dict[str, OpCall | Part] = {}
             self._places: dict[str, int] = {}
             self._told: dict[Expr | None, Any] = {}
             self._named = {**self._nodes.named, **self._drawn_names()}
@@ -91,7 +91,7 @@ class Solver:
                 found.update(dict.fromkeys(keys, self._rng.choice(options)))
         return found
 
-    def _known(self, applied: Applied) -> float:
+    def _known(self, applied: AppliedTerm) -> float:
         """How much is known of its types."""
         roots = [self._nodes.root(node) for node in (*applied.operands, applied.result)]
         return sum(root in self._types for root in roots) / len(roots) + (applied.rest in self._lists)
@@ -112,7 +112,7 @@ class Solver:
         if self._types.setdefault(root, ty) != ty:
             raise MisfitError
 
-    def _note(self, applied: Applied, operands: Sequence[TensorType], result: Type) -> None:
+    def _note(self, applied: AppliedTerm, operands: Sequence[TensorType], result: Type) -> None:
         count = len(applied.operands)
         if len(operands) < count or (not applied.rest and len(operands) != count):
             raise MisfitError
@@ -126,7 +126,7 @@ class Solver:
             self._set(node, operands[count + self._place(index)])
         self._set(applied.result, result)
 
-    def _operands(self, applied: Applied) -> list[TensorType | None]:
+    def _operands(self, applied: AppliedTerm) -> list[TensorType | None]:
         """The types of the operands, as far as they are known."""
         types = [self._types.get(self._nodes.root(node)) for node in applied.operands]
         if any(isinstance(ty, tuple) for ty in types):
@@ -152,7 +152,7 @@ class Solver:
             return int(str(index))
         return self._places.setdefault(str(index), self._rng.choice((0, 0, 1, 1, 2)))
 
-    def _drawn(self, applied: Applied) -> Call | Part:
+    def _drawn(self, applied: AppliedTerm) -> OpCall | Part:
         text = self._named[applied.key]
         operands = self._operands(applied)
         result = self._types.get(self._nodes.root(applied.result))
@@ -162,8 +162,8 @@ class Solver:
             return self._parts.part(text, operands, result)
         if parameters(text) is None:
             raise MisfitError
-        body = Body(
-            [c for c in self._calls.values() if isinstance(c, Call) and c.name == text],
+        body = BodyClaims(
+            [c for c in self._calls.values() if isinstance(c, OpCall) and c.name == text],
             said,
             self._told,
             is_silent=not self._nodes.attributes,
@@ -184,7 +184,7 @@ class Solver:
         """Whether what a body says of attributes leaves some out."""
         return any(value is None or not is_variable(value) or value in self._told for _, value in said)
 
-    def _any_op(self, applied: Applied) -> None:
+    def _any_op(self, applied: AppliedTerm) -> None:
         """Some op for a variable that any op may be; only where operands of several types are known.
 
         Others are found among the ops that every vocabulary has.
@@ -199,7 +199,7 @@ class Solver:
                 self._calls[applied.key] = call
                 return
 
-    def _agrees(self, applied: Applied, call: Call, result: Type | None) -> bool:
+    def _agrees(self, applied: AppliedTerm, call: OpCall, result: Type | None) -> bool:
         """Whether a call gives what is wanted, and is of one type where the body says so."""
         if (result is not None and call.made != result) or not self._parts_agree(applied, call.made):
             return False
@@ -208,7 +208,7 @@ class Solver:
             return False
         return types.get(self._nodes.root(applied.result), call.made) == call.made
 
-    def _parts_agree(self, applied: Applied, made: Type | None) -> bool:
+    def _parts_agree(self, applied: AppliedTerm, made: Type | None) -> bool:
         """Whether the results of an op that has several are of the types that are known of them."""
         for index, whole, one in self._nodes.gets:
             known = self._types.get(self._nodes.root(one))
@@ -220,10 +220,10 @@ class Solver:
 
 
 def _types_of(
-    known: Call | Part, operands: Sequence[TensorType | None], dtype: str
+    known: OpCall | Part, operands: Sequence[TensorType | None], dtype: str
 ) -> tuple[Sequence[TensorType], Type]:
     """The types of operands and result; a view, pad or crop is of the dtype that its operand is."""
-    if isinstance(known, Call):
+    if isinstance(known, OpCall):
         assert known.made is not None
         return known.operands, known.made
     given = operands[0] if operands else None

@@ -13,7 +13,7 @@ from eqsat_layout.soundness.rules.sought import Sought
 
 
 @dataclass(frozen=True)
-class Applied:
+class AppliedTerm:
     """Op ``key`` of operands: nodes, and the rest of the list by name, if it has any; ``result`` is a node."""
 
     key: str
@@ -27,7 +27,7 @@ class TermTypes:
     """The nodes of a body: which terms must be of one type, and how they come about."""
 
     named: dict[str, str]
-    applied: list[Applied] = field(default_factory=list)
+    applied: list[AppliedTerm] = field(default_factory=list)
     gets: list[tuple[Expr, int, int]] = field(default_factory=list)
     """Which result, of which tuple, is which node."""
     items: dict[str, list[tuple[Expr, int]]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class TermTypes:
             types._join(types._node(a), types._node(b))
         for name, index, item in sought.items:
             types.items.setdefault(name, []).append((index, types._node(item)))
-        by_key: dict[str, Applied] = {}
+        by_key: dict[str, AppliedTerm] = {}
         for applied in types.applied:
             other = by_key.setdefault(applied.key, applied)
             if len(other.operands) == len(applied.operands):
@@ -83,13 +83,13 @@ class TermTypes:
 
     def _made(self, term: tuple[Expr, ...], node: int) -> None:
         if term[0] == "at":
-            self.applied.append(Applied(str(term[1]), (self._node(term[2]),), "", node))
+            self.applied.append(AppliedTerm(str(term[1]), (self._node(term[2]),), "", node))
         elif term[0] == "Op":
             operands, rest = [], term[2]
             while isinstance(rest, tuple) and rest[0] == "Arg":
                 operands.append(self._node(rest[1]))
                 rest = rest[2]
             name = rest if isinstance(rest, str) else ""
-            self.applied.append(Applied(str(term[1]), tuple(operands), name, node))
+            self.applied.append(AppliedTerm(str(term[1]), tuple(operands), name, node))
         elif term[0] == "Get":
             self.gets.append((term[1], self._node(term[2]), node))

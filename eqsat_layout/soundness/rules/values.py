@@ -21,7 +21,7 @@ from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, InterpreterError, Masked
 from eqsat_layout.soundness.rules.bits import canonical, holds, same_bits
-from eqsat_layout.soundness.rules.runners import Runs
+from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.stored import Array, StoredBytes, lay, per_world
 
 
@@ -56,7 +56,7 @@ class Values:
     signatures: Mapping[str, Signature]
     parts: Mapping[str, Part]
     makes: Makes
-    interpreters: dict[str, Runs] = field(default_factory=dict)
+    interpreters: dict[str, RunnableOp] = field(default_factory=dict)
     tensors: list[Array | tuple[int, ...]] = field(default_factory=list)
     params: dict[str, int] = field(default_factory=dict)
     constants: dict[str, int] = field(default_factory=dict)
@@ -262,7 +262,7 @@ class Values:
         return signature is not None and (signature.rule_name == text or (text == "frozen" and bool(signature.frozen)))
 
 
-def run_op(signature: Signature, operands: Sequence[Array], interpreters: dict[str, Runs]) -> list[Array]:
+def run_op(signature: Signature, operands: Sequence[Array], interpreters: dict[str, RunnableOp]) -> list[Array]:
     """An op on operands with worlds in front; one array per result. ``interpreters`` keeps what is worked out once."""
     interpreter = interpreters.get(signature.key)
     if interpreter is None:

@@ -26,8 +26,8 @@ from eqsat_layout.soundness.rules.ops import (
     sampled_calls,
     why_never,
 )
-from eqsat_layout.soundness.rules.runners import Runs
-from eqsat_layout.soundness.rules.schema import Call
+from eqsat_layout.soundness.rules.runners import RunnableOp
+from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.soundness.rules.solver import Instance
 
 _ELSEWHERE: Final = "global.texture"
@@ -69,7 +69,7 @@ class Vocabulary:
     parts: tuple[Part, ...]
     formats: dict[Shape, tuple[Format, ...]]
     missing: dict[str, str] = field(default_factory=dict)
-    interpreters: dict[str, Runs] = field(default_factory=dict)
+    interpreters: dict[str, RunnableOp] = field(default_factory=dict)
     attributes: dict[str, int] = field(default_factory=dict)
     instances: dict[str, list[dict[str, str | Part]]] = field(default_factory=dict)
 
@@ -126,7 +126,7 @@ def _named(drawn: Mapping[str, Sequence[Instance]], known: KnownOps) -> dict[str
     found: dict[str, list[dict[str, str | Part]]] = {}
     for rule, instances in drawn.items():
         for instance in instances:
-            names = {v: known.attributes.get(c, "") if isinstance(c, Call) else c for v, c in instance.items()}
+            names = {v: known.attributes.get(c, "") if isinstance(c, OpCall) else c for v, c in instance.items()}
             found.setdefault(rule, []).append({v: name for v, name in names.items() if name})
     return found
 

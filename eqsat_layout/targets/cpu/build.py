@@ -21,7 +21,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import Notes, first_line
 from eqsat_layout.passes.fitting_calls import with_fitting_calls
 from eqsat_layout.system.frames import head_of, split_head
-from eqsat_layout.system.store import Store
+from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.system.workers import workers
 from eqsat_layout.targets.cpu.objects import KernelJob, MadeObject, build_scheduled, make_object
 from eqsat_layout.targets.cpu.units import Unit, named_by_structure, other_units, units_by_function
@@ -37,7 +37,7 @@ class Build:
     target: tvm.target.Target
     version: str
     runs_here: bool
-    store: Store
+    store: ArtefactStore
 
     def executable(self, mod: tvm.IRModule, notes: Notes) -> Any:
         """``mod`` built. A kernel whose schedule can't be lowered is built without one, and a note says so."""

@@ -23,7 +23,7 @@ from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm
 from eqsat_layout.implementations.layouts import Blocking, Candidate, layout_candidates
 from eqsat_layout.maps import Format
 from eqsat_layout.notes import Notes
-from eqsat_layout.system.store import Store
+from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.targets.cpu import host
 from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES, is_permitted
 from eqsat_layout.targets.cpu.calibration import workloads
@@ -130,7 +130,7 @@ class CpuTarget(Target):
 
     @property
     def _build(self) -> Build:
-        return Build(self.tvm, self.version, self.device is not None, Store.usual())
+        return Build(self.tvm, self.version, self.device is not None, ArtefactStore.usual())
 
     def saved(self, executable: Any) -> Sequence[bytes | memoryview] | None:
         """Its program, constants and kernels, if they are linked for this machine."""

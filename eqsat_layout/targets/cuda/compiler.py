@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.system.frames import head_of, split_head
-from eqsat_layout.system.store import Store
+from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.targets.cuda.machine import blocks_by_registers
 
 _OPTIONS: Final = ("--ptxas-options=-v",)
@@ -94,10 +94,10 @@ def _with_fewer_blocks(source: str, made: Compiled) -> Iterator[str]:
 def machine_code(sources: Sequence[str], arch: str) -> list[Compiled]:
     """What :func:`compiled` gives for each; several at a time, those that were compiled before from disk."""
     with tempfile.TemporaryDirectory() as headers, ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        return list(pool.map(partial(_kept, Store.usual(), arch, headers), sources))
+        return list(pool.map(partial(_kept, ArtefactStore.usual(), arch, headers), sources))
 
 
-def _kept(store: Store, arch: str, headers: str, source: str) -> Compiled:
+def _kept(store: ArtefactStore, arch: str, headers: str, source: str) -> Compiled:
     key = "\n".join(("CUDA, no spills", str(_compilers_version()), arch, *_OPTIONS, source))
     known = store.get(key)
     if known is not None:

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 
 from eqsat_layout.errors import TargetError
-from eqsat_layout.passes.call_windows import Call, calls_of
+from eqsat_layout.passes.call_windows import KernelCall, calls_of
 from eqsat_layout.targets.cuda.kernels.statements import issued
 from eqsat_layout.targets.gpu.host.plan import HostPlan
 
@@ -36,7 +36,7 @@ def has_dependent_launch(arch: str) -> bool:
 
 def knowing_constants(mod: tvm.IRModule, functions: Mapping[str, Any]) -> dict[str, Any]:
     """``functions``, which know what each call of them in ``mod`` gives as a constant."""
-    calls: dict[str, list[Call]] = {name: [] for name in functions}
+    calls: dict[str, list[KernelCall]] = {name: [] for name in functions}
     for _, func in mod.functions_items():
         for call in calls_of(func)[0] if isinstance(func, relax.Function) else ():
             if (name := str(call.callee.name_hint)) in calls:  # not those that only look at memory in another way
@@ -44,7 +44,7 @@ def knowing_constants(mod: tvm.IRModule, functions: Mapping[str, Any]) -> dict[s
     return {name: func.with_attr(_CONSTANTS, _constants(func, calls[name])) for name, func in functions.items()}
 
 
-def _constants(func: Any, calls: Collection[Call]) -> list[str]:
+def _constants(func: Any, calls: Collection[KernelCall]) -> list[str]:
     names = [str(param.name) for param in func.params]
     return [
         name

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax, s_tir, tirx
 
 from eqsat_layout.passes.call_windows import (
-    Call,
+    KernelCall,
     calls_of,
     is_closed,
     one_function,
@@ -70,8 +70,8 @@ class _Joiner:
         return found
 
     def _lines(
-        self, window: list[Call], makers: Mapping[Any, Call], readers: Mapping[Any, list[Any]]
-    ) -> Iterator[list[Call]]:
+        self, window: list[KernelCall], makers: Mapping[Any, KernelCall], readers: Mapping[Any, list[Any]]
+    ) -> Iterator[list[KernelCall]]:
         """Those that end with a window, begin with a product and reduce as often as attention does."""
         for arg in window[0].args:
             longer = [makers[arg], *window] if arg in makers else window
@@ -82,16 +82,16 @@ class _Joiner:
             elif sum(map(self._count_reductions, longer)) >= REDUCTIONS:
                 yield longer
 
-    def _product(self, call: Call) -> Product | None:
+    def _product(self, call: KernelCall) -> Product | None:
         if call.callee not in self._products:
             self._products[call.callee] = unless_refused(lambda: product_of(self.mod[call.callee]))
         return self._products[call.callee]
 
-    def _count_reductions(self, call: Call) -> int:
+    def _count_reductions(self, call: KernelCall) -> int:
         blocks = nodes_of(self.mod[call.callee].body, s_tir.SBlock)
         return sum(block.init is not None for block in blocks)
 
-    def _callee(self, window: Sequence[Call]) -> Any:
+    def _callee(self, window: Sequence[KernelCall]) -> Any:
         """The variable of one PrimFunc that does what the calls of a window do; ``None`` where there is none."""
         numbers = {
             n: value for n, arg in enumerate(window_arguments(window)) if (value := minus_infinity(arg)) is not None
@@ -106,14 +106,14 @@ class _Joiner:
             self._made[key] = self.builder.add_func(function, name) if is_faster else None
         return self._made[key]
 
-    def _is_faster(self, function: Any, window: Sequence[Call]) -> bool:
+    def _is_faster(self, function: Any, window: Sequence[KernelCall]) -> bool:
         attention = unless_refused(lambda: attention_of(function))
         tiles = attention and unless_refused(lambda: tiles_of(attention, self.machine))
         if not attention or not tiles:
             return False
         return tiles[0].seconds(self.machine) < sum(self._alone(attention, call) for call in window)
 
-    def _alone(self, attention: Attention, call: Call) -> float:
+    def _alone(self, attention: Attention, call: KernelCall) -> float:
         """Seconds of a call by itself; what is no product moves the scores at least."""
         product = self._product(call)
         if product is not None:

@@ -17,7 +17,7 @@ import tvm
 from tvm import relax, s_tir, tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.passes.call_windows import Call, calls_of, one_function, window_arguments, with_calls
+from eqsat_layout.passes.call_windows import KernelCall, calls_of, one_function, window_arguments, with_calls
 from eqsat_layout.targets.cuda.kernels.operands import choice
 from eqsat_layout.targets.cuda.kernels.products import product_of, with_simple_indices
 from eqsat_layout.targets.gpu.kernels.nests import Nest, inlined, nests_of
@@ -116,7 +116,7 @@ def _region(buffer: Any, indices: Sequence[Any]) -> Any:
     return tirx.BufferRegion(buffer, [tvm.ir.Range.from_min_extent(index, 1) for index in indices])
 
 
-def _parts_of(mod: tvm.IRModule, whole: Call) -> list[_Part]:
+def _parts_of(mod: tvm.IRModule, whole: KernelCall) -> list[_Part]:
     """Of what a call puts together, in order; none where it does something else."""
     func = mod[whole.callee]
     params = list(func.params)
@@ -196,7 +196,7 @@ def _decided(value: Any, analyzer: Any) -> Any:
     return structural_map(value, (tirx.Select, decided), (tvm.ir.Call, on_call))
 
 
-def _is_own(mod: tvm.IRModule, part: _Part, maker: Call | None, readers: Mapping[Any, Any]) -> bool:
+def _is_own(mod: tvm.IRModule, part: _Part, maker: KernelCall | None, readers: Mapping[Any, Any]) -> bool:
     """A product makes it, and nobody else reads it."""
     if maker is None or not isinstance(maker.var, relax.DataflowVar) or len(readers[maker.var]) != 1:
         return False
@@ -213,7 +213,7 @@ def _is_own(mod: tvm.IRModule, part: _Part, maker: Call | None, readers: Mapping
 
 
 def _in_place(
-    mod: tvm.IRModule, builder: Any, whole: Call, own: Sequence[tuple[_Part, Call]], others: Sequence[_Part]
+    mod: tvm.IRModule, builder: Any, whole: KernelCall, own: Sequence[tuple[_Part, KernelCall]], others: Sequence[_Part]
 ) -> dict[Any, Any]:
     """Calls by variable: the first one makes the result, the next ones write into it."""
     known = {whole.var, *(maker.var for _, maker in own)}
@@ -233,7 +233,7 @@ def _in_place(
 
 
 def _stored_by(
-    mod: tvm.IRModule, builder: Any, part: _Part, maker: Call, whole: Call
+    mod: tvm.IRModule, builder: Any, part: _Part, maker: KernelCall, whole: KernelCall
 ) -> tuple[Any, Sequence[Any]] | None:
     """The product that stores its part, and what it is given; ``None``: it is no such product any more."""
     func, numbers = part.function()
@@ -241,7 +241,7 @@ def _stored_by(
     if any(isinstance(arg, relax.DataflowVar) and not arg.same_as(maker.var) for arg in args):
         return None  # it may not be there yet
     pair = relax.BlockBuilder(tvm.IRModule({maker.callee: mod[maker.callee]}))
-    window = [maker, Call(whole.var, pair.add_func(func, "part"), tuple(args), whole.ty)]
+    window = [maker, KernelCall(whole.var, pair.add_func(func, "part"), tuple(args), whole.ty)]
     merged = one_function(pair.get(), window)
     try:
         product_of(merged)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.extract.solver.frontier import solve
 from eqsat_layout.extract.solver.problem import AliasClass, ENode, ExtractionError, Problem, Solution, cost_of
-from eqsat_layout.extract.solver.reduced_class import ReducedClass, Way
+from eqsat_layout.extract.solver.reduced_class import ReducedClass, ReducedNode
 
 ONE = ((0.0,),)
 X = AliasClass(((ENode(2.0),), ()), ((0.0, 3.0), (math.inf, 0.0)))
@@ -87,7 +87,7 @@ def test_a_repair_bounds_what_any_completion_costs_more(
 ) -> None:
     """Against its definition: every made set that serves ``lacks``, every later demand (bit 3 is "any store")."""
     convert = tuple(tuple(0.0 if i == j else matrix[3 * i + j] for j in range(3)) for i in range(3))
-    ways = tuple((Way(1.0, 1, 0),) if makeable >> s & 1 else () for s in range(3))
+    ways = tuple((ReducedNode(1.0, 1, 0),) if makeable >> s & 1 else () for s in range(3))
     reduced_class = ReducedClass(0, ways, convert, ((0, 1),))
     bound = reduced_class.repair(has, lacks, final)
 

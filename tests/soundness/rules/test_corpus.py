@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eqsat_layout.egraph.rules import rule_files
-from eqsat_layout.soundness.rules.corpus import Case, cases_in, judge_case
+from eqsat_layout.soundness.rules.corpus import CorpusRule, cases_in, judge_case
 from eqsat_layout.soundness.rules.prover import Prover
 from eqsat_layout.soundness.rules.reports import Effort
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
@@ -16,11 +16,11 @@ CORPUS = Path(__file__).parents[1]
 QUICK = Effort(cases=100, models=3, at_most=6.0)
 
 
-def cases(folder: str) -> list[Case]:
+def cases(folder: str) -> list[CorpusRule]:
     return [case for file in sorted((CORPUS / folder).glob("*.egg")) for case in cases_in(file)]
 
 
-def one_of_each(folder: str) -> list[Case]:
+def one_of_each(folder: str) -> list[CorpusRule]:
     """The first case of every file."""
     return list({case.file: case for case in reversed(cases(folder))}.values())
 
@@ -34,12 +34,12 @@ def test_there_are_many_and_each_says_why() -> None:
 
 
 @pytest.mark.parametrize("case", one_of_each("bad_rules"), ids=str)
-def test_wrong_rules_are_caught(case: Case) -> None:
+def test_wrong_rules_are_caught(case: CorpusRule) -> None:
     assert judge_case(case, QUICK).caught
 
 
 @pytest.mark.parametrize("case", one_of_each("sound_rules"), ids=str)
-def test_right_rules_are_not_accused(case: Case) -> None:
+def test_right_rules_are_not_accused(case: CorpusRule) -> None:
     outcome = judge_case(case, QUICK)
     assert outcome.is_clean, outcome.said
 

@@ -12,26 +12,38 @@ from targets.device_cases import SIZE, conv, nn
 from targets.opencl.running import check
 from tvm.relax import op
 
-from eqsat_layout.targets.gpu.host.plan import Argument, Constant, Function, HostPlan, Launch, Memory, Value
+from eqsat_layout.targets.gpu.host.plan import (
+    Allocation,
+    Argument,
+    HostFunction,
+    HostPlan,
+    Launch,
+    StoredConstant,
+    TensorInMemory,
+)
 from eqsat_layout.targets.gpu.host.reuse import with_shared_memories
 
-_KINDS = [Memory(64), Memory(128), Memory(["mul", "s0", 4]), Memory(64, (1, 2, 2), "float32")]
+_KINDS = [Allocation(64), Allocation(128), Allocation(["mul", "s0", 4]), Allocation(64, (1, 2, 2), "float32")]
 
 
 @st.composite
 def plans(draw: Any) -> HostPlan:
     """Each launch writes its last argument, a memory of its own, and reads some that were written before."""
     count = draw(st.integers(1, 12))
-    memories = [Memory(64), Memory(64, None, "uint8", 0), *(draw(st.sampled_from(_KINDS)) for _ in range(count))]
+    memories = [
+        Allocation(64),
+        Allocation(64, None, "uint8", 0),
+        *(draw(st.sampled_from(_KINDS)) for _ in range(count)),
+    ]
     launches = []
     for number in range(2, count + 2):
         read = draw(st.lists(st.integers(0, number - 1), min_size=1, max_size=3))
         arguments = tuple(Argument(memory=m) for m in (*read, number))
         launches.append(Launch("k", "op", arguments, (1, 1, 1), (1, 1, 1)))
     results = draw(st.lists(st.integers(0, count + 1), min_size=1, max_size=3))
-    values = tuple(Value((16,), "float32", "global", number) for number in range(count + 2))
-    function = Function("main", (0,), ("x",), (), tuple(launches), list(results))
-    return HostPlan(tuple(memories), values, (Constant(0, 64),), (function,))
+    values = tuple(TensorInMemory((16,), "float32", "global", number) for number in range(count + 2))
+    function = HostFunction("main", (0,), ("x",), (), tuple(launches), list(results))
+    return HostPlan(tuple(memories), values, (StoredConstant(0, 64),), (function,))
 
 
 def run(plan: HostPlan) -> list[int]:

@@ -22,7 +22,7 @@ _FLOAT = "float32"
 
 
 @dataclass(frozen=True)
-class Group:
+class OverlappingAxes:
     """Axes that are counted as one, the last one fastest."""
 
     axes: tuple[StageAxis, ...]
@@ -53,9 +53,9 @@ class Group:
         part = self._in_vectors(lanes).at(number)[self.axes[-1].var]
         return self._start(part, lanes) + lane >= part * lanes
 
-    def _in_vectors(self, lanes: int) -> Group:
+    def _in_vectors(self, lanes: int) -> OverlappingAxes:
         *outer, last = self.axes
-        return Group((*outer, StageAxis(last.var, math.ceil((last.extent or 1) / lanes), last.reduce)))
+        return OverlappingAxes((*outer, StageAxis(last.var, math.ceil((last.extent or 1) / lanes), last.reduce)))
 
     def _start(self, part: Any, lanes: int) -> Any:
         start = part * lanes
@@ -85,10 +85,10 @@ class MatrixProduct:
     """
 
     stage: Stage
-    batch: Group
-    rows: Group
-    columns: Group
-    steps: Group
+    batch: OverlappingAxes
+    rows: OverlappingAxes
+    columns: OverlappingAxes
+    steps: OverlappingAxes
     fixed: tuple[StageAxis, ...]
     data: Factor
     weights: Factor
@@ -131,7 +131,7 @@ def matrix_product(sch: Any, stage: Stage, lanes: int) -> MatrixProduct | None:
     if stage.branches_on(steps[-1].var) or stage.branches_on(last.var):
         return None
     fixed = tuple(axis for axis in stage.axes if axis.extent == 1)
-    batches, lines, vectors, terms = (Group(tuple(axes)) for axes in (batch, rows, columns, steps))
+    batches, lines, vectors, terms = (OverlappingAxes(tuple(axes)) for axes in (batch, rows, columns, steps))
     return MatrixProduct(stage, batches, lines, vectors, terms, fixed, data, weights)
 
 

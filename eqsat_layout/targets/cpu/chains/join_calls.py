@@ -16,7 +16,7 @@ from tvm import relax
 
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.call_windows import (
-    Call,
+    KernelCall,
     calls_of,
     inner_calls,
     is_closed,
@@ -95,7 +95,7 @@ class _CallJoiner:
                     self.kept(call.callee)
         return found
 
-    def _windows(self, calls: Sequence[Call], readers: Mapping[Any, list[Any]]) -> Iterator[Sequence[Call]]:
+    def _windows(self, calls: Sequence[KernelCall], readers: Mapping[Any, list[Any]]) -> Iterator[Sequence[KernelCall]]:
         """A sequence in the windows that save the most time in all; each is given as soon as no other can be better."""
         best = BestCuts(_LONGEST)
         for end in range(1, len(calls) + 1):
@@ -104,14 +104,14 @@ class _CallJoiner:
             yield from (calls[first:last] for first, last in best.settled())
         yield from (calls[first:last] for first, last in best.rest())
 
-    def _gain(self, window: Sequence[Call]) -> float:
+    def _gain(self, window: Sequence[KernelCall]) -> float:
         """Nanoseconds that one kernel saves, 0 if none."""
         kernels = self._kernels_of(window)
         if len(kernels) < len(window) or any(map(_is_unrounded, kernels[:-1])):
             return 0.0
         return self._once(self._gains, window_key(window), window, lambda: self._new_gain(window, kernels)) or 0.0
 
-    def _new_gain(self, window: Sequence[Call], kernels: Sequence[_Kernel]) -> float:
+    def _new_gain(self, window: Sequence[KernelCall], kernels: Sequence[_Kernel]) -> float:
         alone = sum(kernel.nanoseconds for kernel in kernels)
         if _is_line(window) and all(kernel.chain.is_regular for kernel in kernels):
             chain = _chain_of_kernels(window, kernels)
@@ -127,7 +127,7 @@ class _CallJoiner:
                 return max(0.0, alone - self.model.apart(chain))
         return max(0.0, alone - self._in_rows(window, kernels))
 
-    def _in_rows(self, window: Sequence[Call], kernels: Sequence[_Kernel]) -> float:
+    def _in_rows(self, window: Sequence[KernelCall], kernels: Sequence[_Kernel]) -> float:
         """Nanoseconds row by row; infinite where they don't work in rows."""
         are_rows = _are_rows([stage for kernel in kernels for stage in kernel.chain.stages])
         function = one_function(self.mod, window) if are_rows else None
@@ -136,11 +136,11 @@ class _CallJoiner:
     def _rows_of(self, sch: Any) -> float:
         return self.model.in_rows(chain_of(stages_of(fuse_axes(sch))))
 
-    def _with_pads_first(self, window: Sequence[Call]) -> Chain | None:
+    def _with_pads_first(self, window: Sequence[KernelCall]) -> Chain | None:
         """The chain of a window that pads what it has made; ``None`` where the pad can't be moved."""
         return self._once(self._padded, window_key(window), window, lambda: self._new_with_pads_first(window))
 
-    def _new_with_pads_first(self, window: Sequence[Call]) -> Chain | None:
+    def _new_with_pads_first(self, window: Sequence[KernelCall]) -> Chain | None:
         last, places = self._kernel(window[-1]), inner_calls(window)[-1]
         if len(window) > 2 and last is not None and _is_read_by_reductions(last, places):
             chain = self._with_pads_first(window[:-1])
@@ -149,17 +149,17 @@ class _CallJoiner:
         sch = function and pads_first(new_schedule(function))
         return chain_of(stages_of(sch), has_pads=True) if sch else None
 
-    def _inlined(self, window: Sequence[Call]) -> Chain | None:
+    def _inlined(self, window: Sequence[KernelCall]) -> Chain | None:
         """The chain of a window whose first call is part of the pad that reads it."""
         function = one_function(self.mod, window)
         return chain_of(stages_of(simplified(new_schedule(function), self.machine))) if function else None
 
-    def _kernels_of(self, window: Sequence[Call]) -> list[_Kernel]:
+    def _kernels_of(self, window: Sequence[KernelCall]) -> list[_Kernel]:
         """Those of which all stages are known."""
         return [kernel for call in window if (kernel := self._kernel(call)) is not None]
 
     def _once(
-        self, found: dict[Any, T | None], key: Any, window: Sequence[Call], make: Callable[[], T | None]
+        self, found: dict[Any, T | None], key: Any, window: Sequence[KernelCall], make: Callable[[], T | None]
     ) -> T | None:
         """What is ``found`` by ``key``, made the first time; ``None`` where it is refused, or fails."""
         if key not in found:
@@ -167,7 +167,7 @@ class _CallJoiner:
             found[key] = isolated(lambda: unless_refused(make), f"kernel {names} is not joined", self.notes)
         return found[key]
 
-    def _kernel(self, call: Call) -> _Kernel | None:
+    def _kernel(self, call: KernelCall) -> _Kernel | None:
         return self._once(self._kernels, call.callee, [call], lambda: self._new_kernel(self.mod[call.callee]))
 
     def _new_kernel(self, function: Any) -> _Kernel | None:
@@ -181,13 +181,13 @@ class _CallJoiner:
         tiles = self.model.faster(chain, alone)
         return _Kernel(chain, tuple(sch.mod["main"].params), tiles.nanoseconds if tiles else alone)
 
-    def _join(self, window: Sequence[Call]) -> Any:
+    def _join(self, window: Sequence[KernelCall]) -> Any:
         """The call of one function that does what those of a window do; ``None`` if there is none that is faster."""
         kernels = self._kernels_of(window)
         callee = self._once(self._made, window_key(window), window, lambda: self._new_joined(window, kernels))
         return callee and relax.call_tir(callee, relax.Tuple(window_arguments(window)), window[-1].ty)
 
-    def _new_joined(self, window: Sequence[Call], kernels: Sequence[_Kernel]) -> Any:
+    def _new_joined(self, window: Sequence[KernelCall], kernels: Sequence[_Kernel]) -> Any:
         function = one_function(self.mod, window)
         alone, passes = sum(kernel.nanoseconds for kernel in kernels), kernels[0].chain.passes
         scheduled = function and joined_primfunc(function, self.machine, passes=passes, nanoseconds=alone)
@@ -198,10 +198,10 @@ class _CallJoiner:
         return self.builder.add_func(scheduled.with_attr(SAVED, share), name)
 
 
-def _in_lines(calls: Sequence[Call], readers: Mapping[Any, list[Any]]) -> list[Call]:
+def _in_lines(calls: Sequence[KernelCall], readers: Mapping[Any, list[Any]]) -> list[KernelCall]:
     """The calls in an order in which each comes right after the first of its operands that only it reads, if any."""
     by_var = {call.var: call for call in calls}
-    order: dict[Any, Call] = {}
+    order: dict[Any, KernelCall] = {}
     for end in calls:
         if any(reader is not None for reader in readers.get(end.var, [])):
             continue
@@ -224,12 +224,12 @@ def _is_unrounded(kernel: _Kernel) -> bool:
     return is_narrow and any(stage.is_reduction for stage in kernel.chain.stages)
 
 
-def _is_line(window: Sequence[Call]) -> bool:
+def _is_line(window: Sequence[KernelCall]) -> bool:
     """Every call reads the one before, and nobody else does."""
     return all({*places} - {None} == {number} for number, places in enumerate(inner_calls(window)[1:]))
 
 
-def _chain_of_kernels(window: Sequence[Call], kernels: Sequence[_Kernel]) -> Chain:
+def _chain_of_kernels(window: Sequence[KernelCall], kernels: Sequence[_Kernel]) -> Chain:
     chain = kernels[0].chain
     for places, kernel in zip(inner_calls(window)[1:], kernels[1:], strict=True):
         chain = chain.then(kernel.chain, _operands(kernel, places))

@@ -17,7 +17,7 @@ from eqsat_layout.targets.cpu.model.tile_choices import LARGEST, cheapest_tiles
 from eqsat_layout.targets.cpu.model.tile_cost import (
     LONG,
     OperandLoad,
-    Tile,
+    RegisterTile,
     TileProblem,
     problem_of,
     readings,
@@ -45,7 +45,7 @@ class JoinedTile:
     count: int
 
 
-def register_tile(stage: Stage, machine: CpuMachine, *, whole: bool = False) -> Tile | None:
+def register_tile(stage: Stage, machine: CpuMachine, *, whole: bool = False) -> RegisterTile | None:
     """The best tile of ``stage`` with its last spatial axis in vectors; ``None`` if that axis does not vectorise.
 
     ``whole``: only tiles that hold all of that axis.
@@ -59,7 +59,7 @@ def register_tile(stage: Stage, machine: CpuMachine, *, whole: bool = False) -> 
     return found[1] if found else None
 
 
-def lane_tile(stage: Stage, machine: CpuMachine) -> Tile | None:
+def lane_tile(stage: Stage, machine: CpuMachine) -> RegisterTile | None:
     """The best tile with the last reduction axis in vectors: ``sizes`` has one entry more, 1, for that axis."""
     if not stage.reduced:
         return None
@@ -127,7 +127,7 @@ def tile_cycles(stage: Stage, machine: CpuMachine, *, joined: bool = False) -> f
     return best if best < math.inf else None
 
 
-def reduction_pieces(stage: Stage, tile: Tile, machine: CpuMachine) -> int:
+def reduction_pieces(stage: Stage, tile: RegisterTile, machine: CpuMachine) -> int:
     """In how many pieces the outermost axis of a reduction is done, for a panel of them to fit L2.
 
     One for windows of many rows: 512 channels at 3x3 gain a fifth for one image of 7x7 and lose a third for eight.
@@ -152,7 +152,7 @@ def _is_long_window(stage: Stage) -> bool:
     return stage.has_window and (weights is None or readings(stage, weights) > _FEW_ROWS)
 
 
-def _matrix_tile(stage: Stage, machine: CpuMachine, *, whole: bool = False) -> tuple[float, Tile] | None:
+def _matrix_tile(stage: Stage, machine: CpuMachine, *, whole: bool = False) -> tuple[float, RegisterTile] | None:
     """The tile that holds all rows of a known matrix, and its cycles; ``None`` if there is none."""
     if stage.matrix is None:
         return None
@@ -168,7 +168,7 @@ def _matrix_tile(stage: Stage, machine: CpuMachine, *, whole: bool = False) -> t
     if any(size is None or (axis.extent or 0) % size for size, axis in zip(sizes, spatial, strict=True)):
         return None
     sizes[vector] = extent // lanes if whole else 1
-    tile = Tile(vector, lanes, tuple(size or 1 for size in sizes))
+    tile = RegisterTile(vector, lanes, tuple(size or 1 for size in sizes))
     count = math.prod(tile.sizes)
     if lanes < min(width, extent) // 2 or count > LARGEST:
         return None
@@ -232,7 +232,7 @@ def _best(
     *,
     whole: bool = False,
     one_vector: bool = False,
-) -> tuple[float, Tile] | None:
+) -> tuple[float, RegisterTile] | None:
     """The cheapest tile over ``axes``, given by their extents, the last one in vectors; and its cycles.
 
     ``whole``: all of the last axis, ``one_vector``: one vector of it.

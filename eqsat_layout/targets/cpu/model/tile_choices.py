@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 import numpy as np
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.tile_cost import Numbers, Tile, TileProblem, Tiles, tile_step_cycles
+from eqsat_layout.targets.cpu.model.tile_cost import Numbers, RegisterTile, TileProblem, Tiles, tile_step_cycles
 from eqsat_layout.targets.schedules.stages import divisors
 
 LARGEST = 28
@@ -33,7 +33,7 @@ def cheapest_tiles(
     whole: bool = False,
     one_vector: bool = False,
     held: int | None = None,
-) -> tuple[tuple[float, Tile] | None, ...]:
+) -> tuple[tuple[float, RegisterTile] | None, ...]:
     """For each of ``axes``, which differ in extents but not the last one, the cheapest tile and its cycles.
 
     ``whole``: all of the last axis, ``one_vector``: one vector of it. ``held``: an axis that is held as a whole.
@@ -45,7 +45,7 @@ def cheapest_tiles(
     if whole:
         choices = [tiles.where(tiles.lanes * tiles.sizes[-1] == axes[0][-1]) for tiles in choices]
     cycles = iter(tile_step_cycles(problem, Tiles.of_all(choices), machine))
-    found: list[tuple[float, Tile] | None] = []
+    found: list[tuple[float, RegisterTile] | None] = []
     for tiles in choices:
         best, number = math.inf, None
         for n, count in zip(range(len(tiles.lanes)), cycles, strict=False):

@@ -33,7 +33,7 @@ LONG = 32
 
 
 @dataclass(frozen=True)
-class Tile:
+class RegisterTile:
     """``lanes`` elements of axis ``vector`` at a time; ``sizes[i]`` of axis ``i`` (for the vector axis: vectors)."""
 
     vector: int
@@ -59,8 +59,8 @@ class Tiles:
         """Those for which ``chosen`` is true."""
         return Tiles(self.vector, self.lanes[chosen], tuple(size[chosen] for size in self.sizes))
 
-    def __getitem__(self, number: int) -> Tile:
-        return Tile(self.vector, int(self.lanes[number]), tuple(int(size[number]) for size in self.sizes))
+    def __getitem__(self, number: int) -> RegisterTile:
+        return RegisterTile(self.vector, int(self.lanes[number]), tuple(int(size[number]) for size in self.sizes))
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,15 @@ class OperandLoad:
         """The load's address depends on the axis."""
         return self.strides[axis] != 0
 
-    def moved(self, tile: Tile | Tiles) -> Any:
+    def moved(self, tile: RegisterTile | Tiles) -> Any:
         """Elements that a step of a tile reads, vectors counted as one."""
         return math.prod(size for axis, size in enumerate(tile.sizes) if self.moves(axis))
 
-    def shared(self, tile: Tile | Tiles) -> Any:
+    def shared(self, tile: RegisterTile | Tiles) -> Any:
         """For how many elements of a tile each is read."""
         return math.prod(size for axis, size in enumerate(tile.sizes) if not self.moves(axis))
 
-    def streams(self, tile: Tile | Tiles) -> Any:
+    def streams(self, tile: RegisterTile | Tiles) -> Any:
         """Pieces of memory that a tile walks through side by side."""
         vectors = tile.sizes[tile.vector]
         return self.moved(tile) // np.where(tile.lanes * vectors <= self.run, vectors, 1)
@@ -201,7 +201,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
     return found
 
 
-def touched_bytes(load: OperandLoad, tile: Tile | Tiles, machine: CpuMachine) -> Any:
+def touched_bytes(load: OperandLoad, tile: RegisterTile | Tiles, machine: CpuMachine) -> Any:
     """Bytes that a step of a tile, or of each, moves to L1."""
     moved = load.moved(tile)
     stride = load.strides[tile.vector] or 0

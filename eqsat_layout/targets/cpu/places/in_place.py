@@ -16,7 +16,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.passes.call_windows import Call, calls_of
+from eqsat_layout.passes.call_windows import KernelCall, calls_of
 from eqsat_layout.targets.cpu.places.assembled import assembled
 from eqsat_layout.targets.cpu.places.box import Box, in_boxes
 
@@ -43,7 +43,7 @@ def assemble_in_place(mod: tvm.IRModule) -> tvm.IRModule:
 class _Whole:
     """A tensor that is put together: ``var = call``. ``current``: the variable that holds it, once there is one."""
 
-    call: Call
+    call: KernelCall
     boxes: _Boxes
     current: Any = None
 
@@ -66,7 +66,7 @@ class _Kernels:
         self._assembled: dict[Any, _Boxes | None] = {}
         self._boxed: dict[Any, Any] = {}
 
-    def assembled(self, call: Call) -> _Boxes | None:
+    def assembled(self, call: KernelCall) -> _Boxes | None:
         """Where its operands lie in its result; ``None`` if it is not put together of these."""
         if call.callee not in self._assembled:
             self._assembled[call.callee] = assembled(self._mod[call.callee])
@@ -123,8 +123,8 @@ def _planned(function: Any, kernels: _Kernels) -> _Plan:
 
 
 def _users(
-    arg: Any, whole: Call, by_var: Mapping[Any, Call], readers: Mapping[Any, list[Any]], kernels: _Kernels
-) -> list[Call] | None:
+    arg: Any, whole: KernelCall, by_var: Mapping[Any, KernelCall], readers: Mapping[Any, list[Any]], kernels: _Kernels
+) -> list[KernelCall] | None:
     """Who makes a part and who else reads it; ``None`` where some of them can't be made to use its place."""
     found = [arg, *(reader for reader in dict.fromkeys(readers[arg]) if reader is not whole.var)]
     if not isinstance(arg, relax.DataflowVar) or not all(var in by_var for var in found):
@@ -134,7 +134,7 @@ def _users(
 
 
 def _moves(
-    arg: Any, users: Sequence[Call], box: Box, plan: _Plan, kernels: _Kernels
+    arg: Any, users: Sequence[KernelCall], box: Box, plan: _Plan, kernels: _Kernels
 ) -> dict[Any, dict[int, Box]] | None:
     """By user the numbers of the parameters that are the part, which lies in the box; ``None`` if that is refused."""
     moved: dict[Any, dict[int, Box]] = {}

@@ -18,7 +18,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.lanes import (
     SIZES,
-    Body,
+    LaneBody,
     Lanes,
     constant,
     lanes_along,
@@ -63,7 +63,9 @@ def move_lanes(sch: Any, machine: CpuMachine) -> Any:
     return None
 
 
-def _moved_by(body_of: Callable[[Any, Stage, CpuMachine], Body], sch: Any, stage: Stage, machine: CpuMachine) -> Any:
+def _moved_by(
+    body_of: Callable[[Any, Stage, CpuMachine], LaneBody], sch: Any, stage: Stage, machine: CpuMachine
+) -> Any:
     return _scheduled(sch, stage, body_of(sch.get(stage.block), stage, machine), machine)
 
 
@@ -73,7 +75,7 @@ def _is_elsewhere(load: StageAccess, stage: Stage) -> bool:
     return load.stride(last) not in (0, 1) or 0 < load.period(last) < SIZES[0]
 
 
-def _scheduled(sch: Any, stage: Stage, body: Body, machine: CpuMachine) -> Any:
+def _scheduled(sch: Any, stage: Stage, body: LaneBody, machine: CpuMachine) -> Any:
     buffers = {load.buffer: None for load in stage.loads}  # each once, in order
     reads, writes = ([_whole(buffer) for buffer in group] for group in (buffers, [stage.write.buffer]))
     inside = tirx.SeqStmt(list(body.statements)) if body.statements[1:] else body.statements[0]
@@ -92,7 +94,7 @@ def _whole(buffer: Any) -> Any:
 # ---- transposes -------------------------------------------------------------------------------------------------
 
 
-def _in_squares(block: Any, stage: Stage, machine: CpuMachine) -> Body:
+def _in_squares(block: Any, stage: Stage, machine: CpuMachine) -> LaneBody:
     """Squares of the last axis and the one along which such loads lie in memory."""
     store = store_of(block)
     loads = nodes_of(store.value, tvm.ir.TensorLoad)
@@ -108,7 +110,7 @@ def _in_squares(block: Any, stage: Stage, machine: CpuMachine) -> Body:
     axes = list(square.axes)
     if _runs_on(crossed, stage, across, size):  # squares that lie one after another in the operand
         axes.append(axes.pop(across))
-    return Body(axes, square.statements, 1)
+    return LaneBody(axes, square.statements, 1)
 
 
 class _Square:
@@ -204,7 +206,7 @@ class _Memory:
 # ---- elements of a row ------------------------------------------------------------------------------------------
 
 
-def _in_rows(block: Any, stage: Stage, machine: CpuMachine) -> Body:
+def _in_rows(block: Any, stage: Stage, machine: CpuMachine) -> LaneBody:
     """Rows written out, as what is read of a row depends on the place in it."""
     store = store_of(block)
     *outer, last = block.iter_vars
@@ -219,7 +221,7 @@ def _in_rows(block: Any, stage: Stage, machine: CpuMachine) -> Body:
         value = Lanes(last.var, size, row.load, row.table).of(store.value)
         target = [*store.indices[:-1], tirx.IntImm(str(last.var.ty.dtype), start)]
         statements.append(tirx.BufferStore(store.buffer, value, vector_at(target, size)))
-    return Body(outer, statements, 0)
+    return LaneBody(outer, statements, 0)
 
 
 class _Row(NamedTuple):

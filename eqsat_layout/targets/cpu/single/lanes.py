@@ -34,7 +34,7 @@ SIZES = (16, 8, 4)
 _QUAD = 4  # lanes: instructions move elements within so many, or so many together
 
 
-class Body(NamedTuple):
+class LaneBody(NamedTuple):
     """Statements, and the axes that they are inside of; ``inner`` of these are not for threads."""
 
     axes: Sequence[Any]

@@ -15,7 +15,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.tile_cost import Tile
+from eqsat_layout.targets.cpu.model.tile_cost import RegisterTile
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.stages import ROOT, Stage, divisors, stage_of
@@ -27,7 +27,7 @@ _SHARING = 2  # rank of an axis along which the load in vectors is read again
 _WINDOW = 25  # largest window that is written out whole, 5x5 (depthwise, pooling)
 
 
-def split_tiles(sch: Any, loops: Sequence[Any], tile: Tile, stage: Stage) -> tuple[list[Any], list[Any], Any]:
+def split_tiles(sch: Any, loops: Sequence[Any], tile: RegisterTile, stage: Stage) -> tuple[list[Any], list[Any], Any]:
     """The spatial ``loops`` as tiles, in order: (loops over tiles, loops inside one, its lanes)."""
     outer: list[Any] = []
     inner: list[Any] = []
@@ -70,7 +70,7 @@ def _ranks(stage: Stage) -> list[int]:
     return [rank(axis.var) for axis in stage.spatial]
 
 
-def reduce_in_tile(sch: Any, stage: Stage, tile: Tile, machine: CpuMachine) -> None:
+def reduce_in_tile(sch: Any, stage: Stage, tile: RegisterTile, machine: CpuMachine) -> None:
     """The reduction of a tile, where the loops of the stage run over one tile only."""
     spatial, reduced = axis_loops(sch, stage)
     spatial[tile.vector], lane = sch.split(spatial[tile.vector], [None, tile.lanes])
@@ -190,7 +190,7 @@ def _written_out(sch: Any, stage: Stage, reduced: list[Any], accumulators: int) 
     return written
 
 
-def _held_last(stage: Stage, tile: Tile, loops: Sequence[Any]) -> list[Any]:
+def _held_last(stage: Stage, tile: RegisterTile, loops: Sequence[Any]) -> list[Any]:
     """The ``loops`` inside a tile, in the order that keeps the fewest operands: those along which these move are last.
 
     LLVM issues the products as they are written. Whatever it meets again it keeps, and if it must, on the stack.
@@ -201,7 +201,7 @@ def _held_last(stage: Stage, tile: Tile, loops: Sequence[Any]) -> list[Any]:
     return [loops[position] for position in order]
 
 
-def _registers_of(load: StageAccess, stage: Stage, tile: Tile) -> int:
+def _registers_of(load: StageAccess, stage: Stage, tile: RegisterTile) -> int:
     """Different vectors, or elements that are broadcast, of a load in one step of a tile."""
     sizes = zip(stage.spatial, tile.sizes, strict=True)
     return math.prod(size for axis, size in sizes if load.stride(axis.var) != 0)

@@ -17,7 +17,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.single.lanes import Body, Lanes, lanes_along, shuffled, transposed, vector_at
+from eqsat_layout.targets.cpu.single.lanes import LaneBody, Lanes, lanes_along, shuffled, transposed, vector_at
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.rebuild import CutAxis, store_of
 from eqsat_layout.targets.schedules.stages import Stage, divisors
@@ -27,7 +27,7 @@ _MOST_TURNS = 8
 _MOST_VECTORS = 64  # of the result that are made at once: straight code takes LLVM long
 
 
-def in_turns(block: Any, stage: Stage, machine: CpuMachine) -> Body:
+def in_turns(block: Any, stage: Stage, machine: CpuMachine) -> LaneBody:
     """The statements, for a tile of one vector of each place; refused where nothing takes turns."""
     return _Turns(block, stage, machine).body()
 
@@ -54,7 +54,7 @@ class _Turns:
         self._squares: list[tuple[Any, list[Any], int, list[Any]]] = []
         self._digits = self._cut_outer()
 
-    def body(self) -> Body:
+    def body(self) -> LaneBody:
         """All statements, and the axes around them."""
         axes = []
         for axis, (size, var) in zip(self._outer, self._digits, strict=True):
@@ -62,7 +62,7 @@ class _Turns:
             axes.append(tirx.IterVar(count, var, axis.iter_type))
         for digits in itertools.product(*(range(size) for size, _ in self._digits)):
             self._store_row({a.var: v * n + d for a, (n, v), d in zip(self._outer, self._digits, digits, strict=True)})
-        return Body([*axes, self._tile.number], self._statements, 1)
+        return LaneBody([*axes, self._tile.number], self._statements, 1)
 
     def _store_row(self, places: Mapping[Any, Any]) -> None:
         """A vector of every turn, in as many vectors of the result."""

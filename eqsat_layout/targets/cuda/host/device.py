@@ -14,7 +14,7 @@ import numpy as np
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.gpu.host.files import Piece
-from eqsat_layout.targets.gpu.host.plan import Function, HostPlan, Memory
+from eqsat_layout.targets.gpu.host.plan import Allocation, HostFunction, HostPlan
 from eqsat_layout.targets.gpu.host.runner import Array, Runner, Started, Symbols
 from eqsat_layout.targets.gpu.host.sizes import value_of
 
@@ -55,20 +55,20 @@ class CudaDevice(Runner):
         }
         self._permitted: dict[str, int] = {}
 
-    def allocated(self, memory: Memory, symbols: Symbols) -> Any:
+    def allocated(self, memory: Allocation, symbols: Symbols) -> Any:
         """Device memory."""
         self._memories.append(self._do("cuMemAlloc", max(1, value_of(memory.bytes, symbols))))
         return self._memories[-1]
 
-    def copy_in(self, made: Any, memory: Memory, symbols: Symbols, array: Array) -> None:
+    def copy_in(self, made: Any, memory: Allocation, symbols: Symbols, array: Array) -> None:
         """From this machine's memory."""
         self._do("cuMemcpyHtoD", made, array.ctypes.data, array.nbytes)
 
-    def copy_out(self, array: Array, made: Any, memory: Memory, symbols: Symbols) -> None:
+    def copy_out(self, array: Array, made: Any, memory: Allocation, symbols: Symbols) -> None:
         """To this machine's memory."""
         self._do("cuMemcpyDtoH", array.ctypes.data, made, array.nbytes)
 
-    def run(self, function: Function, launches: Sequence[Started]) -> None:
+    def run(self, function: HostFunction, launches: Sequence[Started]) -> None:
         """As a graph; where memories may change from call to call, one by one."""
         if function.symbols or not launches:
             super().run(function, launches)

@@ -19,7 +19,7 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cuda.kernels.operands import Group, Operand, choice, is_zero
+from eqsat_layout.targets.cuda.kernels.operands import FlatAxes, Operand, choice, is_zero
 from eqsat_layout.targets.cuda.kernels.products import (
     Product,
     factors_of,
@@ -50,7 +50,7 @@ class Attention:
     values: Product
     query: Operand
     key: Operand
-    head: Group
+    head: FlatAxes
     score: Any
     sums: Any
     is_safe: bool = False
@@ -121,7 +121,7 @@ class _Reader:
             replace(values, fixed={**values.fixed, **fixed}),
             query,
             key,
-            Group(tuple(head)),
+            FlatAxes(tuple(head)),
             score,
             load.source,
             flag is not None,

@@ -18,7 +18,7 @@ from tvm import tirx
 
 from eqsat_layout.targets.cuda.kernels.attention_plan import AttentionTiles
 from eqsat_layout.targets.cuda.kernels.fills import Shared
-from eqsat_layout.targets.cuda.kernels.fragments import COLUMNS, ROWS, Part, multiplied, place_of_sum, zeroed
+from eqsat_layout.targets.cuda.kernels.fragments import COLUMNS, ROWS, WarpPart, multiplied, place_of_sum, zeroed
 from eqsat_layout.targets.cuda.kernels.results import Results
 from eqsat_layout.targets.cuda.kernels.statements import (
     LANES,
@@ -119,7 +119,7 @@ class _Kernel:
 
         return [*begun, loop(tiles.count, turn), issued("cp.async.wait_group", number(0)), block_barrier()]
 
-    def _filled(self, part: Part, start: Any, across: Any, step: Any) -> Any:
+    def _filled(self, part: WarpPart, start: Any, across: Any, step: Any) -> Any:
         statement = part.filled(self._memory, start, across, step, self._thread, self._tiles.threads)
         return substitute(statement, self._attention.values.batch.at(self._batch))
 

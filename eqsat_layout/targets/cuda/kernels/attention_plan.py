@@ -16,7 +16,7 @@ from typing import Final
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cuda.kernels.arithmetics import UNIT, Arithmetic
 from eqsat_layout.targets.cuda.kernels.attention import Attention
-from eqsat_layout.targets.cuda.kernels.fragments import ROWS, Part
+from eqsat_layout.targets.cuda.kernels.fragments import ROWS, WarpPart
 from eqsat_layout.targets.cuda.kernels.product_model import (
     ARRIVAL,
     CACHED,
@@ -90,7 +90,7 @@ class AttentionTiles:
         return math.ceil(self.attention.values.steps.extent / self.plan.keys)
 
     @cached_property
-    def parts(self) -> tuple[Part, Part, Part]:
+    def parts(self) -> tuple[WarpPart, WarpPart, WarpPart]:
         """Queries, keys and values."""
         query, key, value = self.sides
         keys, head = self.plan.keys, self.head

@@ -16,7 +16,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cuda.kernels.operands import Group
+from eqsat_layout.targets.cuda.kernels.operands import FlatAxes
 from eqsat_layout.targets.cuda.kernels.products import narrowed
 from eqsat_layout.targets.cuda.kernels.statements import (
     LANES,
@@ -69,11 +69,11 @@ class _Exchange:
         ends = [axis for axis in axes if result.stride(axis.var) == 1]
         across = _together(large[0], axes, ends)
         along = _together(result, axes, across)
-        self._along, self._across = Group(along), Group(across)
+        self._along, self._across = FlatAxes(along), FlatAxes(across)
         if min(self._along.extent, self._across.extent) < _SHORT:
             raise Refused("so few elements lie together that tiles are of no use")
         taken = {axis.var for axis in (*along, *across)}
-        self._others = Group(tuple(axis for axis in axes if axis.var not in taken))
+        self._others = FlatAxes(tuple(axis for axis in axes if axis.var not in taken))
         self._fixed = {axis.var: number(0) for axis in nest.spatial if int(axis.extent) == 1}
         self._width = next(n for n in (8, 16, LANES) if n >= min(LANES, self._along.extent))
         words = max(1, 32 // tvm.DataType(str(self._store.buffer.ty.dtype)).bits)  # elements of a word

@@ -16,7 +16,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import UNIT, Arithmetic
-from eqsat_layout.targets.cuda.kernels.operands import Group, Operand
+from eqsat_layout.targets.cuda.kernels.operands import FlatAxes, Operand
 from eqsat_layout.targets.cuda.kernels.runs import in_runs
 from eqsat_layout.targets.cuda.kernels.statements import (
     PTX,
@@ -92,7 +92,7 @@ class Shared:
         return [tirx.AllocBuffer(self.words), *views]
 
 
-def bytes_together(operand: Operand, inner: Group, fixed: Mapping[Any, Any], dtype: str) -> int:
+def bytes_together(operand: Operand, inner: FlatAxes, fixed: Mapping[Any, Any], dtype: str) -> int:
     """Of 16, 8 and 4 the most bytes of the operand that lie together along ``inner``, one guard for all; else 0."""
     if operand.guarded is None or operand.dtype != dtype:
         return 0
@@ -114,8 +114,8 @@ class Fill:
     """
 
     operand: Operand
-    outer: Group
-    inner: Group
+    outer: FlatAxes
+    inner: FlatAxes
     shape: TileShape
     arithmetic: Arithmetic
     together: int

@@ -24,7 +24,7 @@ _LOAD: Final = "ldmatrix.sync.aligned.m8n8.x4{}.shared.b16"
 
 
 @dataclass(frozen=True)
-class Part:
+class WarpPart:
     """A warp's part of one operand: ``extent`` rows or columns of the product from ``first`` on.
 
     ``is_left``: the left operand. ``along_steps``: units of shared memory lie along the steps.

@@ -29,7 +29,7 @@ SUMS: Final = {
 
 
 @dataclass(frozen=True)
-class Group:
+class FlatAxes:
     """Axes that are counted as one, the last one fastest."""
 
     axes: tuple[Axis, ...]

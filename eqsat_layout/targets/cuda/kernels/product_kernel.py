@@ -17,7 +17,7 @@ from tvm import tirx
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, waited
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
 from eqsat_layout.targets.cuda.kernels.fills import Shared
-from eqsat_layout.targets.cuda.kernels.fragments import Part, multiplied, zeroed
+from eqsat_layout.targets.cuda.kernels.fragments import WarpPart, multiplied, zeroed
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.results import Results
@@ -158,7 +158,7 @@ class _Kernel:
     # ---- operands
 
     @cached_property
-    def _parts_of_warps(self) -> tuple[Part, Part]:
+    def _parts_of_warps(self) -> tuple[WarpPart, WarpPart]:
         plan, product = self._plan, self._product
         even = product.steps.extent == self._tiles * plan.splits * plan.block_steps
 

@@ -16,7 +16,7 @@ import tvm
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import Arithmetic
 from eqsat_layout.targets.cuda.kernels.fills import bytes_together
-from eqsat_layout.targets.cuda.kernels.operands import Group, Operand
+from eqsat_layout.targets.cuda.kernels.operands import FlatAxes, Operand
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan, arithmetic_of, legal_plans
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import Product
@@ -71,7 +71,7 @@ def ranked_plans(shape: ProductShape, arithmetic: Arithmetic, machine: CudaMachi
 def shape_of(product: Product, arithmetic: Arithmetic) -> ProductShape:
     """What the model asks of a product."""
 
-    def together(operand: Operand, group: Group) -> int:  # bytes are not transposed
+    def together(operand: Operand, group: FlatAxes) -> int:  # bytes are not transposed
         groups = (product.steps, group) if arithmetic.operand_bytes > 1 else (product.steps,)
         return max(bytes_together(operand, one, product.fixed, arithmetic.operand) for one in groups)
 

@@ -17,7 +17,7 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cuda.kernels.operands import SUMS, Group, Operand, exact, is_zero
+from eqsat_layout.targets.cuda.kernels.operands import SUMS, FlatAxes, Operand, exact, is_zero
 from eqsat_layout.targets.cuda.kernels.statements import number
 from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
@@ -45,10 +45,10 @@ class Product:
     func: Any
     sums: Any
     store: Any
-    batch: Group
-    rows: Group
-    columns: Group
-    steps: Group
+    batch: FlatAxes
+    rows: FlatAxes
+    columns: FlatAxes
+    steps: FlatAxes
     left: Operand
     right: Operand
     fixed: Mapping[Any, Any]
@@ -99,7 +99,7 @@ def product_of_nest(func: Any, nest: Nest, follower: Nest | None) -> Product:
     columns.sort(key=lambda axis: access.stride(axis.var) == 1)
     steps = sorted(groups["steps"], key=lambda axis: step_key(axis, left, right))
     fixed = {axis.var: tirx.const(0, "int32") for axis in (*spatial, *nest.reduced) if int(axis.extent) == 1}
-    batch, *sides, sums = (Group(tuple(axes)) for axes in (groups["batch"], rows, columns, steps))
+    batch, *sides, sums = (FlatAxes(tuple(axes)) for axes in (groups["batch"], rows, columns, steps))
     return Product(func, nest.buffers[0], store, batch, sides[0], sides[1], sums, left, right, fixed)
 
 

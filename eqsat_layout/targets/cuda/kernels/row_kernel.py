@@ -17,7 +17,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cuda.kernels.operands import Group
+from eqsat_layout.targets.cuda.kernels.operands import FlatAxes
 from eqsat_layout.targets.cuda.kernels.products import narrowed
 from eqsat_layout.targets.cuda.kernels.statements import (
     LANES,
@@ -92,7 +92,7 @@ class _Rows:
 
     def _row(self, grid: Any, thread: Any) -> Any:
         self._thread = thread
-        places = Group(tuple(Axis(tirx.Var("row", "int32"), number(extent)) for extent in self._extents))
+        places = FlatAxes(tuple(Axis(tirx.Var("row", "int32"), number(extent)) for extent in self._extents))
         found = places.at(grid[0])
         row = [found[axis.var] for axis in places.axes]
         body = [self._reduced(nest, row) if nest.reduced else self._each(nest, row) for nest in self._nests]
@@ -110,7 +110,7 @@ class _Rows:
             return kept(total, combine(at(total, 0), _as("float32", self._value(added, nest, row, places))), 0)
 
         start = kept(total, _as("float32", init.value), 0)
-        shares = self._along(Group(nest.reduced), step)
+        shares = self._along(FlatAxes(nest.reduced), step)
         offsets = [LANES >> turn for turn in range(1, LANES.bit_length())]
         across = [kept(total, combine(at(total, 0), self._from_lane(at(total, 0), offset)), 0) for offset in offsets]
         statements = [start, shares, *across, *self._over_warps(total, combine)]
@@ -132,7 +132,7 @@ class _Rows:
     def _each(self, nest: Nest, row: Sequence[Any]) -> Any:
         """All elements of the row, or the one that there is, by every thread for itself."""
         (store,) = nest.stores
-        inner = Group(tuple(self._inner(nest)))
+        inner = FlatAxes(tuple(self._inner(nest)))
         is_result = self._is_parameter(store.buffer)
         if not is_result:
             size = inner.extent
@@ -179,7 +179,7 @@ class _Rows:
             place = place * int(extent) + index
         return tvm.sym.Analyzer().simplify(place)
 
-    def _along(self, group: Group, body: Callable[[Mapping[Any, Any]], Any]) -> Any:
+    def _along(self, group: FlatAxes, body: Callable[[Mapping[Any, Any]], Any]) -> Any:
         """All elements of a group, neighbours by neighbouring threads."""
         extent, threads = group.extent, self._threads
 

@@ -12,14 +12,14 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from eqsat_layout.targets.cuda.kernels.operands import Group
+from eqsat_layout.targets.cuda.kernels.operands import FlatAxes
 from eqsat_layout.targets.cuda.kernels.statements import number
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.structural import nodes_of, substitute
 
 
 def in_runs(
-    buffer: Any, indices: Sequence[Any], group: Group, lanes: int, fixed: Mapping[Any, Any], condition: Any = None
+    buffer: Any, indices: Sequence[Any], group: FlatAxes, lanes: int, fixed: Mapping[Any, Any], condition: Any = None
 ) -> bool:
     """``condition``: it does not tell the elements of a run apart either."""
     if not group.axes or group.last % lanes:

@@ -1,8 +1,8 @@
 """An operand of a product between memory and the registers of warps.
 
 In: an operand, its axes across the product (rows or columns) and along it (steps). Out: how tiles of it lie in shared
-memory, are filled, and loaded as fragments (:class:`Part`): units of 16 bytes run along those axes that elements lie
-together along in memory.
+memory, are filled, and loaded as fragments (:class:`WarpPart`): units of 16 bytes run along those axes that elements
+lie together along in memory.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import Arithmetic
 from eqsat_layout.targets.cuda.kernels.fills import Fill, TileShape, bytes_together
-from eqsat_layout.targets.cuda.kernels.fragments import Part
-from eqsat_layout.targets.cuda.kernels.operands import Group, Operand
+from eqsat_layout.targets.cuda.kernels.fragments import WarpPart
+from eqsat_layout.targets.cuda.kernels.operands import FlatAxes, Operand
 from eqsat_layout.targets.cuda.kernels.products import Product
 
 
@@ -31,12 +31,12 @@ class Side:
     """``across``: the axes of rows or columns. ``is_left``: the left operand.
 
     ``in_pairs``: the left operand's fragments are made of sums, whose steps are in another order
-    (:meth:`Part.loaded`).
+    (:meth:`WarpPart.loaded`).
     """
 
     operand: Operand
-    across: Group
-    steps: Group
+    across: FlatAxes
+    steps: FlatAxes
     arithmetic: Arithmetic
     fixed: Mapping[Any, Any]
     is_left: bool
@@ -50,7 +50,7 @@ class Side:
             return True
         return steps >= across and not (self.in_pairs and self._is_wide)
 
-    def part(self, across: int, steps: int, extent: int, *, ends_with_tiles: bool) -> Part:
+    def part(self, across: int, steps: int, extent: int, *, ends_with_tiles: bool) -> WarpPart:
         """Tiles of so many elements across and steps, of which a warp has an ``extent``.
 
         ``ends_with_tiles``: there are no steps that are in no tile, nor tiles of other steps.
@@ -73,7 +73,7 @@ class Side:
             (even[0], even[1] and is_filled),
             by_word,
         )
-        return Part(fill, self.arithmetic, extent, self.is_left, self.along_steps)
+        return WarpPart(fill, self.arithmetic, extent, self.is_left, self.along_steps)
 
     @property
     def _is_wide(self) -> bool:

@@ -18,7 +18,7 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cuda.kernels.operands import Group, Operand
+from eqsat_layout.targets.cuda.kernels.operands import FlatAxes, Operand
 from eqsat_layout.targets.cuda.kernels.products import Product, any_product_of
 from eqsat_layout.targets.cuda.kernels.results import Results
 from eqsat_layout.targets.cuda.kernels.runs import in_runs
@@ -87,10 +87,10 @@ class _Line:
         return (self.places - 1) * self.ratio + self.steps
 
     @property
-    def others(self) -> Group:
+    def others(self) -> FlatAxes:
         """The axes that are not tiled."""
         taken = (self.axis, self.channel)
-        return Group(tuple(axis for axis in self._axes if not any(axis.var.same_as(one.var) for one in taken)))
+        return FlatAxes(tuple(axis for axis in self._axes if not any(axis.var.same_as(one.var) for one in taken)))
 
     @property
     def threads(self) -> int:
@@ -146,7 +146,7 @@ def _is_run(product: Product, operand: Operand, channel: Axis, lanes: int) -> bo
     """They are one load."""
     assert operand.guarded is not None
     load, guard = operand.guarded
-    return in_runs(load.source, list(load.indices), Group((channel,)), lanes, product.fixed, guard)
+    return in_runs(load.source, list(load.indices), FlatAxes((channel,)), lanes, product.fixed, guard)
 
 
 def _ratio(data: Operand, axis: Axis, step: Axis) -> int:
@@ -173,10 +173,10 @@ class _Kernel:
     def __init__(self, line: _Line) -> None:
         self._line, self._product = line, line.product
         product = line.product
-        own = [Group((axis,)) for axis in (line.axis, line.channel)]
+        own = [FlatAxes((axis,)) for axis in (line.axis, line.channel)]
         self._results = Results(_with_axes(product, line.others, *own))
         self._data, self._weight = _operands(product)
-        self._window = Group(tuple(axis for axis in product.steps.axes if not axis.var.same_as(line.step.var)))
+        self._window = FlatAxes(tuple(axis for axis in product.steps.axes if not axis.var.same_as(line.step.var)))
 
     def launch(self) -> Any:
         threads = min(_THREADS, self._line.threads)
@@ -268,6 +268,6 @@ class _Kernel:
         return sequence(body(index) for index in range(places * self._line.lanes))
 
 
-def _with_axes(product: Product, others: Group, axis: Group, channel: Group) -> Product:
+def _with_axes(product: Product, others: FlatAxes, axis: FlatAxes, channel: FlatAxes) -> Product:
     """As results are stored."""
     return replace(product, batch=others, rows=axis, columns=channel)

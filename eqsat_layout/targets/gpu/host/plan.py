@@ -21,7 +21,7 @@ ZEROS: Final = "eqsat_layout.zeros"
 
 
 @dataclass(frozen=True)
-class Memory:
+class Allocation:
     """What is allocated. ``image``: layers, rows and columns of an array of images, or ``None`` for a buffer of
     ``bytes``. ``constant``: which of the constants it holds from the start. ``zeros``: zeros, before each launch."""
 
@@ -33,7 +33,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Value:
+class TensorInMemory:
     """A tensor that lies in memory number ``memory``, in row-major order or as the texels of its image."""
 
     shape: tuple[Size, ...]
@@ -78,7 +78,7 @@ class Symbol:
 
 
 @dataclass(frozen=True)
-class Function:
+class HostFunction:
     """``inputs`` and ``values`` by number of the plan's values. ``results``: a number, or a list of such."""
 
     name: str
@@ -90,7 +90,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Constant:
+class StoredConstant:
     """``size`` bytes from ``start`` on in what lies beside the plan."""
 
     start: int
@@ -101,12 +101,12 @@ class Constant:
 class HostPlan:
     """All functions of a program share memories and values."""
 
-    memories: tuple[Memory, ...]
-    values: tuple[Value, ...]
-    constants: tuple[Constant, ...]
-    functions: tuple[Function, ...]
+    memories: tuple[Allocation, ...]
+    values: tuple[TensorInMemory, ...]
+    constants: tuple[StoredConstant, ...]
+    functions: tuple[HostFunction, ...]
 
-    def function(self, name: str) -> Function:
+    def function(self, name: str) -> HostFunction:
         """By name; :class:`KeyError` where there is none."""
         for one in self.functions:
             if one.name == name:
@@ -133,15 +133,15 @@ class HostPlan:
         if data["version"] != VERSION:
             raise ValueError(f"a host plan of version {data['version']}, not {VERSION}")
         return HostPlan(
-            tuple(Memory(**{**m, "image": m["image"] and _three(m["image"])}) for m in data["memories"]),
-            tuple(Value(**{**v, "shape": tuple(v["shape"])}) for v in data["values"]),
-            tuple(Constant(**c) for c in data["constants"]),
+            tuple(Allocation(**{**m, "image": m["image"] and _three(m["image"])}) for m in data["memories"]),
+            tuple(TensorInMemory(**{**v, "shape": tuple(v["shape"])}) for v in data["values"]),
+            tuple(StoredConstant(**c) for c in data["constants"]),
             tuple(map(_function, data["functions"])),
         )
 
 
-def _function(data: Any) -> Function:
-    return Function(
+def _function(data: Any) -> HostFunction:
+    return HostFunction(
         data["name"],
         tuple(data["inputs"]),
         tuple(data["names"]),

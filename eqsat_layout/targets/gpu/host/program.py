@@ -22,7 +22,15 @@ from eqsat_layout.graph.skeleton import data_of, kind_of
 from eqsat_layout.graph.vdevices import scope_of
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.gpu.host.launches import launches_of
-from eqsat_layout.targets.gpu.host.plan import Constant, Function, HostPlan, Launch, Memory, Symbol, Value
+from eqsat_layout.targets.gpu.host.plan import (
+    Allocation,
+    HostFunction,
+    HostPlan,
+    Launch,
+    StoredConstant,
+    Symbol,
+    TensorInMemory,
+)
 from eqsat_layout.targets.gpu.host.reuse import with_shared_memories
 from eqsat_layout.targets.gpu.host.size_expressions import size_of
 from eqsat_layout.targets.gpu.host.sizes import Size, product
@@ -50,7 +58,7 @@ def host_plan(
     starts, data = [], writer.data
     place = 0
     for one in data:
-        starts.append(Constant(place, len(one)))
+        starts.append(StoredConstant(place, len(one)))
         place += len(one)
     plan = HostPlan(tuple(writer.memories), tuple(writer.values), tuple(starts), tuple(functions))
     return with_shared_memories(plan), data
@@ -61,27 +69,27 @@ class _Writer:
         self, mod: tvm.IRModule, hosts: Mapping[str, Any], views: Collection[str], image_of: ImageOf | None
     ) -> None:
         self.mod, self.hosts, self.views, self._image_of = mod, hosts, views, image_of
-        self.memories: list[Memory] = []
-        self.values: list[Value] = []
+        self.memories: list[Allocation] = []
+        self.values: list[TensorInMemory] = []
         self.data: list[memoryview] = []
         self._constants: dict[Any, int] = {}
 
-    def function(self, name: str, func: Any) -> Function:
+    def function(self, name: str, func: Any) -> HostFunction:
         return _Body(self, name).written(func)
 
-    def allocated(self, memory: Memory) -> int:
+    def allocated(self, memory: Allocation) -> int:
         self.memories.append(memory)
         return len(self.memories) - 1
 
     def value(self, shape: Sequence[Size], dtype: str, scope: str, memory: int) -> int:
-        self.values.append(Value(tuple(shape), dtype, scope, memory))
+        self.values.append(TensorInMemory(tuple(shape), dtype, scope, memory))
         return len(self.values) - 1
 
     def new(self, shape: Sequence[Size], dtype: str, scope: str, constant: int | None = None) -> int:
         """A tensor in memory of its own."""
         size = product([*shape, bytes_of(dtype)])
         image = self._image_of(shape, scope) if scope != GLOBAL and self._image_of is not None else None
-        return self.value(shape, dtype, scope, self.allocated(Memory(size, image, dtype, constant)))
+        return self.value(shape, dtype, scope, self.allocated(Allocation(size, image, dtype, constant)))
 
     def constant(self, expr: Any) -> int:
         (shape, dtype), scope, data = kind_of(expr.value), scope_of(expr.ty), data_of(expr.value)
@@ -109,7 +117,7 @@ class _Body:
         self._launches: list[Launch] = []
         self._kept: set[int] = set()
 
-    def written(self, func: Any) -> Function:
+    def written(self, func: Any) -> HostFunction:
         leaves = [leaf for param in func.params for leaf in _leaves(str(param.name), param.ty)]
         symbols = self._read_symbols([ty for _, ty in leaves])
         inputs = [self._input(name, ty) for name, ty in leaves]
@@ -119,7 +127,7 @@ class _Body:
             self._known[param] = _nested(param.ty, given)
         results = self._results(func)
         names = tuple(name for name, _ in leaves)
-        return Function(self._name, tuple(inputs), names, tuple(symbols), tuple(self._launches), results)
+        return HostFunction(self._name, tuple(inputs), names, tuple(symbols), tuple(self._launches), results)
 
     def _results(self, func: Any) -> Any:
         for block in func.body.blocks:
@@ -264,7 +272,7 @@ class _Body:
         return found
 
     def _buffer(self, elements: Size, dtype: str, zeros: bool) -> int:
-        return self._writer.allocated(Memory(product([elements, bytes_of(dtype)]), zeros=zeros))
+        return self._writer.allocated(Allocation(product([elements, bytes_of(dtype)]), zeros=zeros))
 
 
 def _leaves(name: str, ty: Any) -> Iterator[tuple[str, Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
-from eqsat_layout.targets.gpu.host.plan import Function, HostPlan, Launch, Memory
+from eqsat_layout.targets.gpu.host.plan import Allocation, HostFunction, HostPlan, Launch
 
 
 def with_shared_memories(plan: HostPlan) -> HostPlan:
@@ -30,7 +30,7 @@ def with_shared_memories(plan: HostPlan) -> HostPlan:
     )
 
 
-def _share(plan: HostPlan, function: Function, memories: list[Memory], places: list[int]) -> None:
+def _share(plan: HostPlan, function: HostFunction, memories: list[Allocation], places: list[int]) -> None:
     kept = {plan.values[number].memory for number in (*function.inputs, *_numbers(function.results))}
     kept |= {number for number, memory in enumerate(memories) if memory.constant is not None}
     last = {memory: time for time, launch in enumerate(function.launches) for memory in _used(launch)}
@@ -49,7 +49,7 @@ def _share(plan: HostPlan, function: Function, memories: list[Memory], places: l
         free += [places[memory] for memory in set(_used(launch)) if last[memory] == time and memory not in kept]
 
 
-def _best(memories: list[Memory], free: Collection[int], wanted: Memory) -> int | None:
+def _best(memories: list[Allocation], free: Collection[int], wanted: Allocation) -> int | None:
     """Of the free memories the one that ``wanted`` takes with the fewest bytes to spare, or to add."""
     fitting = [number for number in free if _may_share(memories[number], wanted)]
     if isinstance(wanted.bytes, int) and wanted.image is None:
@@ -58,7 +58,7 @@ def _best(memories: list[Memory], free: Collection[int], wanted: Memory) -> int 
     return min(fitting, default=None)
 
 
-def _may_share(have: Memory, wanted: Memory) -> bool:
+def _may_share(have: Allocation, wanted: Allocation) -> bool:
     if have.zeros != wanted.zeros:
         return False
     if have.image is not None or wanted.image is not None:
@@ -66,7 +66,7 @@ def _may_share(have: Memory, wanted: Memory) -> bool:
     return have.bytes == wanted.bytes or (isinstance(have.bytes, int) and isinstance(wanted.bytes, int))
 
 
-def _grown(have: Memory, wanted: Memory) -> Memory:
+def _grown(have: Allocation, wanted: Allocation) -> Allocation:
     is_enough = have.image is not None or have.bytes == wanted.bytes
     return have if is_enough else replace(have, bytes=max(have.bytes, wanted.bytes))
 
@@ -83,7 +83,7 @@ def _numbers(results: Any) -> Iterator[int]:
             yield one
 
 
-def _renumbered(function: Function, new: list[int]) -> Function:
+def _renumbered(function: HostFunction, new: list[int]) -> HostFunction:
     def launch(one: Launch) -> Launch:
         arguments = (a if a.memory is None else replace(a, memory=new[a.memory]) for a in one.arguments)
         return replace(one, arguments=tuple(arguments))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqsat_layout.errors import InputError
-from eqsat_layout.targets.gpu.host.plan import Function, HostPlan, Launch, Memory, Value
+from eqsat_layout.targets.gpu.host.plan import Allocation, HostFunction, HostPlan, Launch, TensorInMemory
 from eqsat_layout.targets.gpu.host.sizes import value_of
 
 Array = npt.NDArray[Any]
@@ -45,22 +45,22 @@ class Runner(ABC):
         self.launched = 0
 
     @abstractmethod
-    def allocated(self, memory: Memory, symbols: Symbols) -> Any:
+    def allocated(self, memory: Allocation, symbols: Symbols) -> Any:
         """New memory on the device."""
 
     @abstractmethod
-    def copy_in(self, made: Any, memory: Memory, symbols: Symbols, array: Array) -> None:
+    def copy_in(self, made: Any, memory: Allocation, symbols: Symbols, array: Array) -> None:
         """``array``, contiguous and not empty, to the start of memory that was :meth:`allocated`."""
 
     @abstractmethod
-    def copy_out(self, array: Array, made: Any, memory: Memory, symbols: Symbols) -> None:
+    def copy_out(self, array: Array, made: Any, memory: Allocation, symbols: Symbols) -> None:
         """The other way."""
 
     @abstractmethod
     def launch(self, started: Started) -> None:
         """Runs a kernel after those before it."""
 
-    def run(self, function: Function, launches: Sequence[Started]) -> None:
+    def run(self, function: HostFunction, launches: Sequence[Started]) -> None:
         """All that a call of ``function`` launches, in order."""
         for one in launches:
             self.launch(one)
@@ -93,7 +93,7 @@ class Runner(ABC):
         self.finish()
         return self._read(function.results, memories, symbols)
 
-    def _function(self, entry: str | None) -> Function:
+    def _function(self, entry: str | None) -> HostFunction:
         names = [f.name for f in self._plan.functions]
         if entry is None and len(names) == 1:
             entry = names[0]
@@ -146,7 +146,7 @@ class Runner(ABC):
         return array
 
 
-def _check(name: str, array: Array, value: Value, symbols: Symbols) -> None:
+def _check(name: str, array: Array, value: TensorInMemory, symbols: Symbols) -> None:
     shape = tuple(value_of(extent, symbols) for extent in value.shape)
     if array.shape != shape or array.dtype != np.dtype(value.dtype):
         said = f"{value.dtype} {shape}"

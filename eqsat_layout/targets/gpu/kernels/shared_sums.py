@@ -16,7 +16,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.nests import Nest
-from eqsat_layout.targets.gpu.kernels.work_items import Kernel, Tile, sequence
+from eqsat_layout.targets.gpu.kernels.work_items import ItemTile, KernelParts, sequence
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.structural import substitute
 
@@ -31,7 +31,7 @@ _KINDS: Final = {kind.__name__: kind for kind in (tirx.Add, tirx.Mul, tirx.Max, 
 _HIDDEN: Final = "eqsat_layout."
 
 
-def shared_sum_of(nest: Nest, reduction: Nest | None, tile: Tile) -> Any:
+def shared_sum_of(nest: Nest, reduction: Nest | None, tile: ItemTile) -> Any:
     """See the module. The tile has lanes at most."""
     inner = nest if nest.reduced else reduction
     if inner is None or len(inner.stores) != 1:
@@ -40,7 +40,7 @@ def shared_sum_of(nest: Nest, reduction: Nest | None, tile: Tile) -> Any:
     elements = math.prod(as_int(axis.extent) or _FEW for axis in nest.spatial)
     if steps < _SHORTEST or elements >= _FEW:
         raise Refused("its results keep all work items busy, or are soon made")
-    return _SharedSum(nest, reduction, Tile(tile.lanes), combining(inner), steps).statement()
+    return _SharedSum(nest, reduction, ItemTile(tile.lanes), combining(inner), steps).statement()
 
 
 def combining(reduction: Nest) -> Callable[[Any, Any], Any]:
@@ -66,11 +66,11 @@ def _is_neutral(name: str, value: Any) -> bool:
     return float(number) in neutral[name]
 
 
-class _SharedSum(Kernel):
+class _SharedSum(KernelParts):
     """``steps`` of the reduction are dealt out to the work items of a group in turn."""
 
     def __init__(
-        self, nest: Nest, reduction: Nest | None, tile: Tile, combined: Callable[[Any, Any], Any], steps: int
+        self, nest: Nest, reduction: Nest | None, tile: ItemTile, combined: Callable[[Any, Any], Any], steps: int
     ) -> None:
         super().__init__(nest, reduction, tile)
         self._combined, self._steps = combined, steps

@@ -1,7 +1,7 @@
 """Which elements a work item computes: a vector of them along one axis, and some along others.
 
-In: a nest and its reduction. Out: the :class:`Tile` that is modelled to load and compute least per element. Lanes run
-along an axis that texels and rows of memory run along; a second axis is tiled so that what is loaded serves several
+In: a nest and its reduction. Out: the :class:`ItemTile` that is modelled to load and compute least per element. Lanes
+run along an axis that texels and rows of memory run along; a second axis is tiled so that what is loaded serves several
 elements; a reduced axis whose elements make texels is taken a texel at a time.
 """
 
@@ -18,7 +18,7 @@ from tvm import tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.nests import Nest
 from eqsat_layout.targets.gpu.kernels.vectors import LANES, is_image
-from eqsat_layout.targets.gpu.kernels.work_items import Tile
+from eqsat_layout.targets.gpu.kernels.work_items import ItemTile
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.tir.structural import nodes_of, substitute
 
@@ -35,7 +35,7 @@ _GATHERED: Final = 1.5
 _VECTORS: Final = ("float32", "float16", "int32")
 
 
-def tile_of(nest: Nest, reduction: Nest | None) -> Tile:
+def tile_of(nest: Nest, reduction: Nest | None) -> ItemTile:
     """For :func:`eqsat_layout.targets.gpu.kernels.work_items.kernel_of`."""
     model = _Model(nest, nest if nest.reduced else reduction)
     found = min(model.tiles(), key=model.cost, default=None)
@@ -107,7 +107,7 @@ class _Model:
             return bool(at[-1].same_as(lane)) and sum(used) == 1
         return StageAccess(buffer, at).stride(lane) == 1
 
-    def tiles(self) -> Iterator[Tile]:
+    def tiles(self) -> Iterator[ItemTile]:
         """All that can be made."""
         lanes: list[int | None] = [n for n, var in enumerate(self._variables) if self._may_be_lanes(var)]
         if not any(store.is_image for store in self._stores):
@@ -120,12 +120,12 @@ class _Model:
             steps = [None]
         for lane in lanes:
             for step in steps:
-                yield Tile(lane, {}, step)
+                yield ItemTile(lane, {}, step)
                 for number, var in enumerate(self._variables):
                     extent = self._extents[var]
                     if number == lane or extent is None or not self._operands:
                         continue
-                    yield from (Tile(lane, {number: size}, step) for size in _SIZES if extent % size == 0)
+                    yield from (ItemTile(lane, {number: size}, step) for size in _SIZES if extent % size == 0)
 
     def _may_be_lanes(self, var: Any) -> bool:
         extent = self._extents[var]
@@ -133,7 +133,7 @@ class _Model:
             return False
         return all(var in store.vectors for store in self._stores if store.is_image)
 
-    def cost(self, tile: Tile) -> float:
+    def cost(self, tile: ItemTile) -> float:
         """Vector operations of the device for one element, about; more where registers don't suffice."""
         sizes = {self._variables[number]: size for number, size in tile.sizes.items()}
         lane = None if tile.lanes is None else self._variables[tile.lanes]

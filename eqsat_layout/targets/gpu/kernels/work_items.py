@@ -1,6 +1,6 @@
 """One kernel: work items that each compute a tile of a result in registers.
 
-In: a nest, maybe a reduction that it reads element by element, and a :class:`Tile`. Out: statements of TIR without
+In: a nest, maybe a reduction that it reads element by element, and a :class:`ItemTile`. Out: statements of TIR without
 blocks: the work items over all tiles; in each the accumulators, the loops of the reduction around them, and stores by
 whole vectors.
 """
@@ -24,7 +24,7 @@ from eqsat_layout.tir.structural import structural_map, substitute
 
 
 @dataclass(frozen=True)
-class Tile:
+class ItemTile:
     """``lanes``: the axis whose elements fill a vector, or ``None``. ``sizes``: elements along others, by axis.
 
     ``steps``: the reduced axis of which a vector of elements is taken at a time, or ``None``.
@@ -39,15 +39,15 @@ class Tile:
         return LANES if axis == self.lanes else self.sizes.get(axis, 1)
 
 
-def kernel_of(nest: Nest, reduction: Nest | None, tile: Tile, groups: WorkGroups = USUAL) -> Any:
+def kernel_of(nest: Nest, reduction: Nest | None, tile: ItemTile, groups: WorkGroups = USUAL) -> Any:
     """A statement that launches the work items. ``reduction``: what ``nest`` reads at one place for each element."""
-    return Kernel(nest, reduction, tile, groups).statement()
+    return KernelParts(nest, reduction, tile, groups).statement()
 
 
-class Kernel:
+class KernelParts:
     """The parts that a kernel is put together of."""
 
-    def __init__(self, nest: Nest, reduction: Nest | None, tile: Tile, groups: WorkGroups = USUAL) -> None:
+    def __init__(self, nest: Nest, reduction: Nest | None, tile: ItemTile, groups: WorkGroups = USUAL) -> None:
         self._nest, self._tile, self._groups = nest, tile, groups
         self._reduction = nest if nest.reduced else reduction
         self._dtype = nest.spatial[0].var.ty.dtype if nest.spatial else "int64"

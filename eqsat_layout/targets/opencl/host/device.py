@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.gpu.host.files import Piece
-from eqsat_layout.targets.gpu.host.plan import HostPlan, Memory
+from eqsat_layout.targets.gpu.host.plan import Allocation, HostPlan
 from eqsat_layout.targets.gpu.host.runner import Array, Runner, Started, Symbols
 from eqsat_layout.targets.gpu.host.sizes import value_of
 from eqsat_layout.targets.opencl.host.pocl import mend
@@ -46,7 +46,7 @@ class OpenClDevice(Runner):
         """Waits for the queue."""
         self._queue.finish()
 
-    def allocated(self, memory: Memory, symbols: Symbols) -> Any:
+    def allocated(self, memory: Allocation, symbols: Symbols) -> Any:
         """A buffer, or an array of images."""
         flags = self._cl.mem_flags.READ_WRITE
         if memory.image is None:
@@ -57,15 +57,15 @@ class OpenClDevice(Runner):
         texels = self._cl.ImageFormat(self._cl.channel_order.RGBA, kind)
         return self._cl.create_image(self._context, flags, texels, shape=(width, height, layers), is_array=True)
 
-    def copy_in(self, made: Any, memory: Memory, symbols: Symbols, array: Array) -> None:
+    def copy_in(self, made: Any, memory: Allocation, symbols: Symbols, array: Array) -> None:
         """To a buffer or an image."""
         self._copy(made, array, memory, symbols)
 
-    def copy_out(self, array: Array, made: Any, memory: Memory, symbols: Symbols) -> None:
+    def copy_out(self, array: Array, made: Any, memory: Allocation, symbols: Symbols) -> None:
         """From a buffer or an image."""
         self._copy(array, made, memory, symbols)
 
-    def _copy(self, target: Any, source: Any, memory: Memory, symbols: Symbols) -> None:
+    def _copy(self, target: Any, source: Any, memory: Allocation, symbols: Symbols) -> None:
         region: dict[str, Any] = {}
         if memory.image is not None:
             layers, height, width = (value_of(size, symbols) for size in memory.image)

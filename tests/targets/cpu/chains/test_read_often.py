@@ -14,7 +14,7 @@ from tvm.relax import op
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.notes import Notes
-from eqsat_layout.system.store import Store
+from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.targets.cpu.chains.read_often import reads_often
 from eqsat_layout.targets.cpu.kernels import Build, join_calls
 from eqsat_layout.targets.cpu.machine import PRESETS
@@ -54,7 +54,7 @@ def test_a_resize_takes_what_follows_and_not_what_is_before(tmp_path: Path) -> N
             before = builder.emit(op.add(builder.emit(op.permute_dims(x, [0, 3, 1, 2])), bias))
             out = builder.emit_output(op.nn.relu(builder.emit(_resized(before))))
         builder.emit_func_output(out)
-    nothing_ahead = Build(tvm.target.Target("llvm"), "none", runs_here=False, store=Store(tmp_path, 0))
+    nothing_ahead = Build(tvm.target.Target("llvm"), "none", runs_here=False, store=ArtefactStore(tmp_path, 0))
     joined = join_calls(legalize(builder.get()), PRESETS["avx512"], Notes(), nothing_ahead)
     kernels = [func for _, func in joined.functions_items() if isinstance(func, tvm.tirx.PrimFunc)]
     shapes = [[tuple(map(int, param.ty.shape)) for param in func.params] for func in kernels]

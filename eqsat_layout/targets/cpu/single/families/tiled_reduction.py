@@ -11,7 +11,7 @@ from typing import Any
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import reduction_pieces, register_tile
-from eqsat_layout.targets.cpu.model.tile_cost import Tile
+from eqsat_layout.targets.cpu.model.tile_cost import RegisterTile
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.loops import in_vectors, parallel_pieces, parallel_tiles, vector_lanes
 from eqsat_layout.targets.cpu.single.tile_loops import (
@@ -89,7 +89,7 @@ def _in_pieces(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachi
         sch.unroll(loop)
     sch.vectorize(lane)
     sch.compute_at(part, outer[-1], preserve_unit_loops=True)
-    reduce_in_tile(sch, stage_of(sch, part), Tile(tile.vector + 1, tile.lanes, (1, *tile.sizes)), machine)
+    reduce_in_tile(sch, stage_of(sch, part), RegisterTile(tile.vector + 1, tile.lanes, (1, *tile.sizes)), machine)
     sch.decompose_reduction(stage.block, piece)
     if epilogue is not None:
         sch.reverse_compute_at(epilogue.block, at, preserve_unit_loops=True)
