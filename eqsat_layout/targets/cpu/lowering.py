@@ -18,7 +18,9 @@ from eqsat_layout.passes.bound_lanes import bind_one_by_one
 from eqsat_layout.passes.fitting_calls import any_address, skip_checks
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.targets.cpu.booleans import compare_booleans
+from eqsat_layout.targets.cpu.cut_loops import cut_at_conditions
 from eqsat_layout.targets.cpu.long_values import keep_long_values
+from eqsat_layout.targets.cpu.unsafe_selects import branch_on_unsafe_selects
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
 from eqsat_layout.tir.negated_dividends import dividends_that_count_up
 from eqsat_layout.tir.structural import primfunc_pass, structural_map
@@ -59,6 +61,7 @@ def _passes() -> list[Any]:
         tirx.transform.NarrowDataType(_INDEX_BITS),  # indices where they fit
         # loops
         s_tir.transform.LoopPartition(),  # loops that ask for it, at their conditions
+        cut_at_conditions(),  # where it keeps LLVM from vectors
         bind_one_by_one(),  # what the next one would give the last lane's value
         tirx.transform.VectorizeLoop(),
         keep_long_values(),  # the code generator would write them out
@@ -68,7 +71,7 @@ def _passes() -> list[Any]:
         tirx.transform.UnrollLoop(),
         s_tir.transform.RenormalizeSplitPattern(),  # divisions of indices that vectors left in another form
         tirx.transform.StmtSimplify(),  # after unrolling: of indices that are not, LLVM sees less and spills registers
-        s_tir.transform.RewriteUnsafeSelect(),  # both operands of a select are computed: not with loads out of bounds
+        branch_on_unsafe_selects(),  # both values of a select are computed
         compare_booleans(),  # which the code generator takes for floats
         # functions that TVM calls
         tirx.transform.FP8ComputeLegalize(),

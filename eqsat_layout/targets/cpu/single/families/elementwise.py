@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from eqsat_layout.targets.cpu.cut_loops import are_cut
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.loops import SMALL, in_parallel, lanes_of_run, run_of
@@ -16,20 +17,27 @@ from eqsat_layout.targets.cpu.single.pads import breaks_vectors, fill_and_copy
 from eqsat_layout.targets.schedules.stages import Stage
 
 _LONG_RUN = 256  # elements in a loop that LLVM puts into vectors
+_MANY = 4  # vectors, from which on LLVM is faster with a rest than we with vectors that divide them
 
 
 def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
-    """Outer loops parallel, the innermost contiguous run vectorised (by LLVM, where vectors don't divide it)."""
+    """Outer loops parallel, the innermost contiguous run vectorised.
+
+    By LLVM, where vectors don't divide it or conditions are met along it, at which the build cuts the loop.
+    """
     loops = list(sch.get_loops(stage.block))
     run = _contiguous_run(stage)
     extents = [a.extent or 1 for a in stage.axes[len(stage.axes) - run :]]
     width = machine.lanes(stage.write.element_bytes)
+    is_cut = False
     if run and stage.conditions and breaks_vectors(stage, width):
-        if _decompose_pad(sch, stage, machine):
+        last, block = stage.axes[-1], stage.branch_block(stage.axes[-1].var)
+        is_cut = block % width != 0 and are_cut(stage.conditions, last.var, last.extent or 0)
+        if not is_cut and _decompose_pad(sch, stage, machine):
             return
-        extents[-1] = math.gcd(extents[-1], stage.branch_block(stage.axes[-1].var))  # a concat: vectors lie in one part
-    lanes = _lanes_in_blocks(stage, lanes_of_run(extents, width), width) if run else 1
-    if lanes > 1 and (lanes >= width or run == 1):
+        extents[-1] = math.gcd(extents[-1], block)  # a concat: vectors lie in one part
+    lanes = _lanes_in_blocks(stage, lanes_of_run(extents, width), width) if run and not is_cut else 1
+    if lanes > 1 and (lanes >= width or (run == 1 and extents[-1] < _MANY * width)):
         fused = sch.fuse(*loops[-run:]) if run > 1 else loops[-1]
         outer, inner = sch.split(fused, [None, lanes])
         sch.vectorize(inner)
@@ -39,7 +47,7 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
     elif run > 1:
         taken = next((k for k in range(1, run) if math.prod(extents[-k:]) >= _LONG_RUN), run)
         loops = [*loops[:-taken], sch.fuse(*loops[-taken:]) if taken > 1 else loops[-1]]
-    if len(loops) == 1 and stage.domain >= SMALL:
+    if len(loops) == 1 and stage.domain >= SMALL and not is_cut:
         loops = list(sch.split(loops[0], [4 * machine.cores, None]))
     in_parallel(sch, loops[:-1], machine, stage.domain)
 

@@ -1,0 +1,137 @@
+"""Loops cut where a condition on their variable changes.
+
+In: a PrimFunc of loops over flat memory. Out: the same, where an innermost loop with such conditions is several loops
+without: borders, parts of a concat, halves of a triangle. LLVM puts those into vectors; a load under a condition it
+takes element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from eqsat_layout.targets.schedules.accesses import as_int, depends_on
+from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, substitute
+
+_LEAST: Final = 16
+"""Iterations of a loop that is worth it."""
+_MOST_PARTS: Final = 8
+"""A loop in more parts stays whole: code grows, and each part is short."""
+_IF_THEN_ELSE: Final = tvm.ir.Op.get("prim.if_then_else")
+_COMPARISONS: Final = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+
+
+def cut_at_conditions() -> Any:
+    """A pass."""
+    return primfunc_pass("CutAtConditions", lambda func: func.with_body(structural_map(func.body, (tirx.For, _cut))))
+
+
+def are_cut(conditions: Sequence[Any], var: Any, extent: int) -> bool:
+    """A loop of ``extent`` iterations of ``var`` becomes some in which none of ``conditions`` depends on it."""
+    changes = [change for condition in conditions for change in _changes(condition, var)]
+    rest = [_without(condition, changes) for condition in conditions]
+    return extent >= _LEAST and _bounds(changes, extent) is not None and not any(depends_on(one, var) for one in rest)
+
+
+@dataclass(frozen=True)
+class _Change:
+    """``condition`` is ``before`` for iterations below ``place``, and the opposite from there on."""
+
+    condition: Any
+    place: Any
+    before: bool
+
+    @property
+    def number(self) -> int | None:
+        return as_int(self.place)
+
+
+def _cut(loop: Any) -> Any:
+    extent = as_int(loop.extent)
+    is_plain = loop.kind == tirx.ForKind.SERIAL and as_int(loop.min) == 0 and not loop.annotations
+    if not is_plain or extent is None or extent < _LEAST or not isinstance(loop.body, tirx.BufferStore):
+        return loop
+    changes = _changes(loop.body.value, loop.loop_var)
+    bounds = _bounds(changes, extent)
+    if bounds is None:
+        return loop
+    return tirx.SeqStmt([_part(loop, changes, first, end) for first, end in pairwise(bounds)])
+
+
+def _changes(value: Any, var: Any) -> list[_Change]:
+    """The comparisons of the variable with what stays the same over the loop."""
+    found = (_change(condition, var) for condition in nodes_of(value, *_COMPARISONS))
+    return [change for change in found if change is not None]
+
+
+def _change(condition: Any, var: Any) -> _Change | None:
+    if not str(condition.a.ty.dtype).startswith("int") or not depends_on(condition, var):
+        return None
+    analyzer = tvm.sym.Analyzer()
+    linear = tvm.sym.detect_linear_equation(analyzer.simplify(condition.a - condition.b), [var])
+    factor = as_int(linear[0]) if linear else None
+    if factor not in (1, -1) or nodes_of(linear[1], tvm.ir.TensorLoad, tvm.ir.Call):
+        return None
+    # v + n < 0 and v + n >= 0 change at -n, v + n <= 0 and v + n > 0 one later; with -v the other way round
+    is_early = isinstance(condition, tirx.LT | tirx.GE) == (factor == 1)
+    place = analyzer.simplify(-factor * linear[1] + (0 if is_early else 1))
+    return _Change(condition, place, isinstance(condition, tirx.LT | tirx.LE) == (factor == 1))
+
+
+def _bounds(changes: Sequence[_Change], extent: int) -> list[Any] | None:
+    """Where parts begin, and the end of the last one; ``None`` where the order of changes is unknown, or many."""
+    if not changes:
+        return None
+    numbers = {change.number for change in changes}
+    if None not in numbers:
+        inside = sorted(number for number in numbers if number is not None and 0 < number < extent)
+        return [0, *inside, extent] if 0 < len(inside) < _MOST_PARTS else None
+    place = changes[0].place
+    if all(tvm_ffi.structural_equal(change.place, place) for change in changes):
+        return [0, tirx.max(tirx.min(place, extent), 0), extent]
+    return None
+
+
+def _part(loop: Any, changes: Sequence[_Change], first: Any, end: Any) -> Any:
+    """Iterations ``first`` to before ``end``, in which no condition changes, or only one that others were inside of."""
+
+    def truth(change: _Change) -> bool:
+        is_before = isinstance(first, int) if change.number is None else change.number >= end
+        return change.before == is_before
+
+    var = loop.loop_var
+    own = tirx.Var(var.name, var.ty.dtype)
+    body = substitute(_without(loop.body, changes, truth), {var: own + first})
+    size = end - first
+    extent = tirx.IntImm(var.ty.dtype, size) if isinstance(size, int) else size
+    return _cut(tirx.For(own, tirx.IntImm(var.ty.dtype, 0), extent, loop.kind, body))
+
+
+def _without(node: Any, changes: Sequence[_Change], truth: Callable[[_Change], bool] = lambda _: True) -> Any:
+    """``node`` with the truth of the conditions that change, and the values that they choose."""
+
+    def known(condition: Any) -> Any:
+        change = next((one for one in changes if tvm_ffi.structural_equal(one.condition, condition)), None)
+        return condition if change is None else tirx.IntImm("bool", truth(change))
+
+    kinds = [(kind, known) for kind in _COMPARISONS]
+    return structural_map(node, *kinds, (tirx.Select, _chosen), (tvm.ir.Call, _chosen_call))
+
+
+def _chosen(select: Any) -> Any:
+    """The value that a condition chooses, if it is known."""
+    condition = as_int(select.condition)
+    return select if condition is None else select.true_value if condition else select.false_value
+
+
+def _chosen_call(call: Any) -> Any:
+    if call.op != _IF_THEN_ELSE:
+        return call
+    condition = as_int(call.args[0])
+    return call if condition is None else call.args[1 if condition else 2]

@@ -1,0 +1,76 @@
+"""Selects of which only one value may be computed, as branches.
+
+In: a PrimFunc of loops over flat memory. Out: the same, with ``if_then_else`` for each ``Select`` whose values have an
+effect, or load at an index that is not known to be inside of its buffer. TVM's own pass takes every load for one that
+may be outside: a branch on data, which the CPU guesses wrong half of the time and LLVM puts into no vectors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import ir, tirx
+
+from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
+
+
+def branch_on_unsafe_selects() -> Any:
+    """A pass."""
+    return primfunc_pass("BranchOnUnsafeSelects", _with_branches)
+
+
+def _with_branches(func: Any) -> Any:
+    known = _Ranges(func.body)
+
+    def on_select(select: Any) -> Any:
+        is_one = str(select.condition.ty.dtype) == "bool"  # not a vector of conditions
+        if not is_one or (known.is_safe(select.true_value) and known.is_safe(select.false_value)):
+            return select
+        return tirx.if_then_else(select.condition, select.true_value, select.false_value)
+
+    return func.with_body(structural_map(func.body, (tirx.Select, on_select)))
+
+
+class _Ranges:
+    """What is known of the variables of all loops."""
+
+    def __init__(self, body: Any) -> None:
+        self._analyzer = tvm.sym.Analyzer()
+        extents: dict[Any, int] = {}
+        for loop in nodes_of(body, tirx.For):
+            first, extent = as_int(loop.min), as_int(loop.extent)
+            if first == 0 and extent is not None:
+                extents[loop.loop_var] = max(extent, extents.get(loop.loop_var, 0))
+        for var, extent in extents.items():
+            self._analyzer.bind(var, ir.Range(0, extent))
+
+    def is_safe(self, value: Any) -> bool:
+        """It can be computed whatever the condition is."""
+        return all(map(_is_pure, nodes_of(value, ir.Call))) and all(
+            map(self._is_inside, nodes_of(value, ir.TensorLoad))
+        )
+
+    def _is_inside(self, load: Any) -> bool:
+        return all(
+            self._is_below(index, as_int(size)) for index, size in zip(load.indices, load.source.shape, strict=True)
+        )
+
+    def _is_below(self, index: Any, size: int | None) -> bool:
+        if isinstance(index, tirx.Ramp):
+            last = index.base + index.stride * (index.lanes - 1)
+            return self._is_below(index.base, size) and self._is_below(last, size)
+        if size is None or not _is_number(index):
+            return False
+        bound = self._analyzer.const_int_bound(index)
+        return bool(bound.min_value >= 0 and bound.max_value < size)
+
+
+def _is_number(index: Any) -> bool:
+    return str(index.ty.dtype) in ("int32", "int64")
+
+
+def _is_pure(call: Any) -> bool:
+    kind = call.op.get_attr("TCallEffectKind") if isinstance(call.op, ir.Op) else None
+    return kind in (tirx.CallEffectKind.Pure.value, tirx.CallEffectKind.ExprAnnotation.value)
