@@ -1,15 +1,16 @@
-"""Comparisons of booleans as comparisons of bytes.
+"""Booleans as bytes, where TVM's code generator for LLVM takes them for something else.
 
-In: PrimFuncs. Out: the same, for TVM's code generator for LLVM, which takes booleans for floats there.
+In: PrimFuncs. Out: the same. It takes comparisons of booleans for those of floats, and vectors of booleans in a buffer
+that it allocates for numbers of a byte.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from tvm import tirx
+from tvm import ir, tirx
 
-from eqsat_layout.tir.structural import primfunc_pass, structural_map
+from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
 _COMPARISONS: Final = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 _BYTE: Final = "uint8"
@@ -28,3 +29,32 @@ def compare_booleans() -> Any:
     return primfunc_pass(
         "CompareBooleans", lambda func: func.with_body(structural_map(func.body, (_COMPARISONS, compared)))
     )
+
+
+def store_booleans_as_bytes() -> Any:
+    """A pass, before loops become vectors: for buffers of the function's own."""
+    return primfunc_pass("StoreBooleansAsBytes", _with_bytes)
+
+
+def _with_bytes(func: Any) -> Any:
+    aliased = [node.buffer.data for node in nodes_of(func.body, tirx.DeclBuffer)]
+    made = [node.buffer for node in nodes_of(func.body, tirx.AllocBuffer) if str(node.buffer.dtype) == "bool"]
+    own = [buffer for buffer in made if not any(buffer.data.same_as(data) for data in aliased)]
+    bytes_of = {buffer: tirx.decl_buffer(buffer.shape, _BYTE, buffer.name, scope=buffer.scope()) for buffer in own}
+    if not bytes_of:
+        return func
+
+    def on_allocation(node: Any) -> Any:
+        found = bytes_of.get(node.buffer)
+        return node if found is None else tirx.AllocBuffer(found, node.annotations)
+
+    def on_store(store: Any) -> Any:
+        found = bytes_of.get(store.buffer)
+        return store if found is None else tirx.BufferStore(found, store.value.astype(_BYTE), store.indices)
+
+    def on_load(load: Any) -> Any:
+        found = bytes_of.get(load.source)
+        return load if found is None else tirx.BufferLoad(found, load.indices) != tirx.const(0, _BYTE)
+
+    rules = (tirx.AllocBuffer, on_allocation), (tirx.BufferStore, on_store), (ir.TensorLoad, on_load)
+    return func.with_body(structural_map(func.body, *rules))

@@ -17,7 +17,7 @@ from tvm.tirx import compilation_pipeline
 from eqsat_layout.passes.bound_lanes import bind_one_by_one
 from eqsat_layout.passes.fitting_calls import any_address, skip_checks
 from eqsat_layout.passes.rounding import round_by_arithmetic
-from eqsat_layout.targets.cpu.booleans import compare_booleans
+from eqsat_layout.targets.cpu.booleans import compare_booleans, store_booleans_as_bytes
 from eqsat_layout.targets.cpu.cut_loops import cut_at_conditions
 from eqsat_layout.targets.cpu.long_values import keep_long_values
 from eqsat_layout.targets.cpu.unsafe_selects import branch_on_unsafe_selects
@@ -59,6 +59,7 @@ def _passes() -> list[Any]:
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(_INDEX_BITS),  # indices where they fit
+        store_booleans_as_bytes(),
         # loops
         s_tir.transform.LoopPartition(),  # loops that ask for it, at their conditions
         cut_at_conditions(),  # where it keeps LLVM from vectors

@@ -162,6 +162,8 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
     width, lanes = problem.width, tiles.lanes
     vectors = -(-lanes // width)
     pieces = lanes // width + np.array([(lane % width).bit_count() for lane in lanes.tolist()], np.int64)
+    if not problem.has_panels:
+        pieces = 2 * pieces - 1  # what lies along a row is put together in a register
     count = math.prod(tiles.sizes)
     accumulators = vectors * count
     held = np.full(lanes.shape, machine.registers)
@@ -172,7 +174,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
         stride = load.strides[tiles.vector] or 0
         held = np.minimum(held, moved * vectors if stride else moved)
         issued += moved * (1, pieces, 2 * lanes)[stride]
-        touched = touched_bytes(load, tiles, machine)
+        touched = touched_bytes(load, tiles, machine, goes_on=not problem.has_panels)
         panel = touched * load.steps
         streamed += np.where(panel > machine.l1_working_set // 2, touched / machine.l2_bytes_per_cycle, 0)
         if load.readings:  # to L2 for all tiles that share a panel, from there for each
@@ -201,12 +203,12 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
     return found
 
 
-def touched_bytes(load: OperandLoad, tile: RegisterTile | Tiles, machine: CpuMachine) -> Any:
-    """Bytes that a step of a tile, or of each, moves to L1."""
+def touched_bytes(load: OperandLoad, tile: RegisterTile | Tiles, machine: CpuMachine, *, goes_on: bool = False) -> Any:
+    """Bytes that a step of a tile, or of each, moves to L1. ``goes_on``: along the same rows in the next step."""
     moved = load.moved(tile)
     stride = load.strides[tile.vector] or 0
     touched = moved * (tile.lanes * stride if stride else 1) * load.element_bytes
-    if not stride:
+    if not stride or goes_on:
         return touched
     vectors = tile.sizes[tile.vector]
     in_lines = np.maximum(touched, moved // vectors * machine.line_bytes)  # the rest of a line is of no use yet
