@@ -9,7 +9,13 @@ import pytest
 from targets.machines import AVX2, AVX512, NEON, with_small_caches
 from tvm import te
 
-from eqsat_layout.targets.cpu.model.register_tiles import joined_tile, reduction_pieces, register_tile, tile_cycles
+from eqsat_layout.targets.cpu.model.register_tiles import (
+    joined_tile,
+    lane_tile,
+    reduction_pieces,
+    register_tile,
+    tile_cycles,
+)
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
 LANES = 16
@@ -162,3 +168,15 @@ def test_no_more_streams_than_the_hardware_follows():
     one, many = product(1, 960, 80), product(240, 960, 80)
     assert register_tile(one, AVX512).sizes[0] <= 12
     assert math.prod(register_tile(many, AVX512).sizes) > 12
+
+
+@pytest.mark.parametrize(("extent", "lanes"), [(700, 4), (196, 4), (784, 8), (49, 7)])
+def test_sums_along_rows_take_vectors_that_are_one_load(extent: int, lanes: int) -> None:
+    """Vectors of 7 elements, which LLVM puts together from three loads, took twice as long along rows of 700."""
+    x = te.placeholder((512, extent), "float32", name="x")
+    k = te.reduce_axis((0, extent))
+    sums = te.compute((512,), lambda i: te.sum(x[i, k], axis=k))
+    (stage,) = stages_of(new_schedule(te.create_prim_func([x, sums], index_dtype_override="int64")))
+    tile = lane_tile(stage, AVX2)
+    assert tile is not None
+    assert tile.lanes == lanes or (lanes == 8 and tile.lanes % 8 == 0)
