@@ -56,6 +56,7 @@ from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stage_of,
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined: registers spill
 _LONG = 1 << 16  # iterations of a stage that are worth a note if it is in no fast family
 _MANY_PARTS = 8  # of a concat, beyond which those that pad or transpose are made first: else no part is in vectors
+_LONG_ROW = 4  # vectors from which on a rest is worth it
 _JOINS = 2  # one of the vector axis, and one of others
 _SCHEDULED, _OF_HOST = "tirx.is_scheduled", "tirx.is_host_func"
 _NOT_SCHEDULED = " is not scheduled"
@@ -195,6 +196,7 @@ def _schedule(sch: Any, means: _Means) -> Any:
     whole = move_lanes(sch, machine) or _in_tiles(sch, machine) or _in_rows(sch, machine)
     if whole is not None:
         return whole
+    sch = _sums_in_whole_vectors(sch, machine) or sch
     sch = _join_tiles(split_axes(order_axes(sch, machine), machine), machine)
     stages = stages_of(sch)
     done: list[Any] = []
@@ -229,6 +231,22 @@ def _in_rows(sch: Any, machine: CpuMachine) -> Any:
         if fused is not None:
             return fused
     return None
+
+
+def _sums_in_whole_vectors(sch: Any, machine: CpuMachine) -> Any:
+    """Sums along long rows that no good part of a vector divides, in vectors of which the last one has fewer new
+    elements; else ``None``."""
+    sums = [stage for stage in stages_of(sch) if stage.is_reduction]
+    if machine.is_exact or not sums or any(len(stage.reduced) != 1 for stage in sums):
+        return None
+    width = machine.lanes(sums[-1].write.element_bytes)
+    rows = {stage.reduced[0].extent or 0 for stage in sums}
+    lies_along = all(load.stride(stage.reduced[0].var) in (0, 1) for stage in sums for load in stage.loads)
+    if len(rows) != 1 or not lies_along or min(rows) < _LONG_ROW * width or math.gcd(width, *rows) >= width // 2:
+        return None
+    if any(tile_cycles(stage, machine) is not None for stage in sums):
+        return None  # vectors along the result
+    return in_whole_vectors(sch, width, min(rows))
 
 
 def _schedule_stage(sch: Any, stage: Stage, means: _Means) -> tuple[Any, list[Any]]:

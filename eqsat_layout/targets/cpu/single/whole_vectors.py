@@ -30,14 +30,15 @@ from eqsat_layout.targets.schedules.stages import Stage, stages_of
 from eqsat_layout.tir.structural import substitute
 
 
-def in_whole_vectors(sch: Any, width: int) -> Any:
+def in_whole_vectors(sch: Any, width: int, extent: int | None = None) -> Any:
     """The new schedule; ``None`` where vectors of ``width`` elements divide the rows, or stages are of other kinds.
 
-    A last vector that would run over the end starts earlier: what lies in two is made twice, to the same value, and
-    reductions skip it the second time.
+    ``extent``: of the rows, if it is not that of the last axis of the last stage. A last vector that would run over
+    the end starts earlier: what lies in two is made twice, to the same value, and reductions skip it the second time.
     """
     stages = stages_of(sch)
-    extent = stages[-1].axes[-1].extent if stages[-1].axes else None
+    if extent is None:
+        extent = stages[-1].axes[-1].extent if stages[-1].axes else None
     if extent is None or extent <= width or extent % width == 0:
         return None
     if not all(stage.simple and stage.is_plain and len(stage.reduced) <= 1 for stage in stages):
