@@ -6,17 +6,25 @@ In: a network and a target. Out: a dictionary by plan: ours, those of policies, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tvm
+from texture_engines import ENGINES
+from texture_tvm import BUFFERS, TEXTURES, FailsError, made_by_tvm
 from tvm import relax
 
 import eqsat_layout
+from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.importer import import_module
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.scalar_literals import with_integers
+from eqsat_layout.planning.pipeline import choose
+from eqsat_layout.planning.summary import summarise
+from eqsat_layout.targets.gpu.join import joined
 from eqsat_layout.targets.gpu.views import launched_and_views
-from eqsat_layout.targets.opencl.adreno_pipeline import copies_of_tvm, launches_of_tvm, planned_by_tvm
+from eqsat_layout.targets.lowering import lower, prepared
 from eqsat_layout.targets.opencl.costs import ImageRoofline
 from eqsat_layout.targets.opencl.free_padding import has_guards, is_padded
 from eqsat_layout.targets.opencl.policies import POLICIES, LeastTraffic
@@ -27,24 +35,37 @@ from eqsat_layout.validation.inputs import flat, random_inputs
 
 LEAST = "least bytes"
 """The plan that moves least of all as the planner counts, which is before calls are joined to kernels."""
+TVM, TVM_BUFFERS = "TVM textures", "TVM buffers"
 
 
 def rows(head: dict[str, Any], make: Callable[[], Any], run: bool) -> Iterator[dict[str, Any]]:
-    """One row for our plan, one for each policy, one for the plan that moves least, one for TVM's pipeline."""
+    """One row for our plan, for each policy and engine, and for the plan that moves least; two for TVM's pipelines."""
     mod = make()
     target = target_of({"kind": "opencl", "profile": head["profile"]})
     assert isinstance(target, OpenClTarget)
-    yield head | row(target, "ours", mod, {}, run)
+    trial = Trial(mod) if run else None
+    yield head | row(target, "ours", mod, {}, trial)
     for policy in POLICIES:
-        yield head | row(target, policy.name, mod, {"cost_model": policy.costs(target)}, run)
-    yield head | row(target, LEAST, mod, {"cost_model": LeastTraffic(target)}, False)
-    yield head | row_of_tvm(mod)
+        yield head | row(target, policy.name, mod, {"cost_model": policy.costs(target)}, trial)
+    for engine in ENGINES:
+        costs = engine.policy.costs(target)
+        yield head | row(target, engine.policy.name, mod, {"cost_model": costs}, None, engine.annotated)
+    yield head | row(target, LEAST, mod, {"cost_model": LeastTraffic(target)}, None)
+    for name, tag in ((TVM, TEXTURES), (TVM_BUFFERS, BUFFERS)):
+        yield (
+            head | {"policy": name} | row_of_tvm(make(), target, tag, trial)
+        )  # TVM's passes change what they are given
 
 
 class Watched(OpenClTarget):
-    """``kernels``: the module that was built last, one PrimFunc for each kernel."""
+    """``kernels``: the module that was built last, one PrimFunc for each kernel. ``annotated``: what TVM is told of
+    PrimFuncs before it groups them; else as it is for us."""
 
     kernels: Any = None
+    annotated: Any = None
+
+    def join(self, mod: Any, notes: Any) -> Any:
+        return joined(with_integers(mod), notes, lambda scope: relax.VDevice(self.tvm, 0, scope), self.annotated)
 
     def build(self, mod: Any, notes: Any) -> Any:
         self.kernels = mod
@@ -54,14 +75,17 @@ class Watched(OpenClTarget):
         """Always built."""
 
 
-def row(target: OpenClTarget, policy: str, mod: Any, options: Any, run: bool) -> dict[str, Any]:
+def row(target: OpenClTarget, policy: str, mod: Any, options: Any, run: bool, annotated: Any = None) -> dict[str, Any]:
     """What the plan's module says, and what the program's kernels move and launch."""
-    watched = Watched(target.tvm)
+    watched, notes = Watched(target.tvm), Notes()
+    watched.annotated = annotated
+    plain = prepared(mod, notes=notes)
     start = time.process_time()
-    plan = eqsat_layout.plan(mod, watched, **options)
+    choice = choose(plain, watched, options, build=lambda module: lower(module, watched, notes=notes))
     seconds = time.process_time() - start
+    plan = summarise(choice)
     relax.analysis.well_formed(plan.module)
-    made = eqsat_layout.compile(mod, watched, **options)
+    made = choice.executable
     launched = [launch.op for function in made.plan.functions for launch in function.launches]
     found = {
         "policy": policy,
@@ -72,7 +96,7 @@ def row(target: OpenClTarget, policy: str, mod: Any, options: Any, run: bool) ->
         "gap": plan.gap,
         "seconds": seconds,
     }
-    return found | (ran(mod, made) if run else {})
+    return found | (trial.ran(made) if trial else {})
 
 
 def moved_by(kernels: Any, target: OpenClTarget) -> dict[str, Any]:
@@ -121,23 +145,27 @@ def copies_of(plan: Any) -> dict[str, int]:
     return found
 
 
-def ran(mod: Any, made: Any) -> dict[str, Any]:
-    """CPU seconds on the first OpenCL device, and the greatest difference from the CPU's results, relative."""
-    inputs = list(flat(random_inputs(mod["main"], 1, 0)))
-    device = made.on()
-    device(*inputs)
-    start = time.process_time()
-    got = device(*inputs)
-    seconds = time.process_time() - start
-    return {"pocl_seconds": seconds, "error": difference_from_cpu(mod, inputs, got)}
+class Trial:
+    """Inputs of a module, and what the CPU makes of them."""
 
+    def __init__(self, mod: Any) -> None:
+        self.inputs = list(flat(random_inputs(mod["main"], 1, 0)))
+        machine = relax.VirtualMachine(eqsat_layout.compile(mod), tvm.cpu())
+        self.expected = list(leaves(machine["main"](*map(tvm.runtime.tensor, self.inputs))))
 
-def difference_from_cpu(mod: Any, inputs: Sequence[Any], got: Any) -> float:
-    """The greatest difference between results and the CPU's, relative to the greatest number of each."""
-    machine = relax.VirtualMachine(eqsat_layout.compile(mod), tvm.cpu())
-    expected = machine["main"](*map(tvm.runtime.tensor, inputs))
-    pairs = list(zip(leaves(got), leaves(expected), strict=True))
-    return max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in pairs)
+    def ran(self, made: Any) -> dict[str, Any]:
+        """CPU seconds on the first OpenCL device, and the greatest difference from the CPU's results, relative."""
+        device = made.on()
+        device(*self.inputs)
+        start = time.process_time()
+        got = device(*self.inputs)
+        seconds = time.process_time() - start
+        return {"pocl_seconds": seconds, "error": self.difference(got)}
+
+    def difference(self, got: Any) -> float:
+        """The greatest difference from the CPU's results, relative to the greatest number of each."""
+        pairs = list(zip(leaves(got), self.expected, strict=True))
+        return max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in pairs)
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -149,21 +177,23 @@ def leaves(value: Any) -> Iterator[Any]:
             yield from leaves(one)
 
 
-def row_of_tvm(mod: Any) -> dict[str, Any]:
-    """What TVM's Relax passes for Adreno launch and copy, or why they don't."""
+def row_of_tvm(mod: Any, target: OpenClTarget, tag: str, trial: Trial | None) -> dict[str, Any]:
+    """What TVM's own pipeline launches, copies and moves by the same model, or where it fails."""
     start = time.process_time()
     try:
-        planned = planned_by_tvm(mod)
-    except (RuntimeError, ValueError, TypeError, AttributeError, AssertionError) as error:
-        return {"policy": "TVM", "fails": str(error).strip().splitlines()[-1][:80]}
-    seconds = time.process_time() - start
-    moved = launches_of_tvm(planned).count("to_vdevice")
-    layouts = copies_of_tvm(planned) - moved
-    launched = len(launches_of_tvm(planned))
-    return {
-        **{"policy": "TVM", "launches": launched, "copies_of_scope": moved, "copies_of_layout": layouts},
+        made = made_by_tvm(mod, tag)
+        seconds = time.process_time() - start
+        program = made.program()
+    except (FailsError, TargetError) as error:
+        return {"fails": str(error)}
+    found = {
+        "launches": sum(len(function.launches) for function in program.plan.functions),
+        **copies_of(program.plan),
+        **moved_by(made.kernels, target),
+        "peak_bytes": program.plan.bytes,
         "seconds": seconds,
     }
+    return found | (trial.ran(program) if trial else {})
 
 
 def called(signature: Any) -> str:

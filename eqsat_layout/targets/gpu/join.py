@@ -17,7 +17,7 @@ from tvm import ir, relax, tirx
 from eqsat_layout.graph.vdevices import buffer_scope, buffer_scopes, with_vdevices, without_device
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.notes import Notes
-from eqsat_layout.passes.fuse import GROUP, OPAQUE, fuse
+from eqsat_layout.passes.fuse import GROUP, OPAQUE, Pass, fuse
 from eqsat_layout.targets.gpu.kernels.functions import may_follow_sums
 from eqsat_layout.tir.structural import substitute
 
@@ -31,15 +31,18 @@ Ends = Mapping[str, Sequence[str]]
 """By PrimFunc the scopes of its buffers."""
 
 
-def joined(mod: tvm.IRModule, notes: Notes, make: Callable[[str], Any]) -> tvm.IRModule:
-    """``make`` gives the ``VDevice`` of a scope."""
+def joined(
+    mod: tvm.IRModule, notes: Notes, make: Callable[[str], Any], annotated: Pass | None = None
+) -> tvm.IRModule:
+    """``make`` gives the ``VDevice`` of a scope; ``annotated`` says what TVM is told of PrimFuncs, else
+    :func:`following`."""
     scopes: dict[str, Sequence[str]] = {}
 
     def remember(grouped: tvm.IRModule) -> tvm.IRModule:
         scopes.update(_ends_of_groups(grouped))
         return grouped
 
-    joined_mod = fuse(without_scopes(mod), notes, annotated=_following, grouped=remember)
+    joined_mod = fuse(without_scopes(mod), notes, annotated=annotated or following, grouped=remember)
     functions: dict[Any, Any] = {}
     for var, func in joined_mod.functions_items():
         if isinstance(func, tirx.PrimFunc):
@@ -50,7 +53,7 @@ def joined(mod: tvm.IRModule, notes: Notes, make: Callable[[str], Any]) -> tvm.I
     return with_vdevices(tvm.IRModule(functions, attrs=joined_mod.attrs, global_infos=infos), make)
 
 
-def _following(mod: tvm.IRModule) -> tvm.IRModule:
+def following(mod: tvm.IRModule) -> tvm.IRModule:
     """Functions that kernels take along after a sum are elementwise to TVM."""
     functions = {
         var: func.with_attr("op_pattern", _FOLLOWS)

@@ -112,7 +112,7 @@ def _passes(target: tvm.target.Target) -> list[Any]:
         tirx.transform.BindTarget(target),
         whole_indices(),
         TextureFlatten(),
-        _typed_stores(),
+        typed_stores(),
         s_tir.transform.StmtSimplify(),
         s_tir.transform.LowerOpaqueBlock(),
         dividends_that_count_up(),
@@ -133,7 +133,7 @@ def _passes(target: tvm.target.Target) -> list[Any]:
     ]
 
 
-def _typed_stores() -> Any:
+def typed_stores() -> Any:
     """TextureFlatten types stores to images as pointers; the vectoriser then takes them for no vectors."""
 
     def typed(call: Any) -> Any:
