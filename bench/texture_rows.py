@@ -75,7 +75,9 @@ class Watched(OpenClTarget):
         """Always built."""
 
 
-def row(target: OpenClTarget, policy: str, mod: Any, options: Any, run: bool, annotated: Any = None) -> dict[str, Any]:
+def row(
+    target: OpenClTarget, policy: str, mod: Any, options: Any, trial: Trial | None, annotated: Any = None
+) -> dict[str, Any]:
     """What the plan's module says, and what the program's kernels move and launch."""
     watched, notes = Watched(target.tvm), Notes()
     watched.annotated = annotated
