@@ -17,8 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 from synthetic import NETWORKS as SMALL
-from texture_engines import ENGINES
-from texture_rows import LEAST, TVM, TVM_BUFFERS, rows
+from texture_rows import NAMES, OURS, rows
 from tvm import relax
 from tvm.relax import op
 
@@ -106,12 +105,13 @@ def summary(found: Sequence[dict[str, Any]], profile: str) -> Iterator[str]:
         for name in dict.fromkeys(one["network"] for one in found)
     ]
     for table in tables:
-        known = [table[policy.name] for policy in POLICIES]
-        table["best policy"] = {
-            key: min(one[key] for one in known) for key in ("image_bytes", "modelled_seconds", "launches")
-        } | {"image_bytes": min(map(bytes_of, known)), "buffer_bytes": 0.0}
-    for name in ("best policy", *(engine.policy.name for engine in ENGINES), TVM, TVM_BUFFERS, LEAST):
-        pairs = [(table[name], table["ours"]) for table in tables if name in table]
+        known = [table[policy.name] for policy in POLICIES if policy.name in table]
+        if known:
+            times, launches = ([one[key] for one in known] for key in ("modelled_seconds", "launches"))
+            best = {"modelled_seconds": min(times), "launches": min(launches)}
+            table["best policy"] = best | {"image_bytes": min(map(bytes_of, known)), "buffer_bytes": 0.0}
+    for name in ("best policy", *(name for name in NAMES if name != OURS)):
+        pairs = [(table[name], table[OURS]) for table in tables if name in table and OURS in table]
         if pairs:
             parts = [f"{what} {spread([of(a) / of(b) for a, b in pairs])}" for what, of in MEASURES.items()]
             yield f"{profile}, {name} over ours, {len(pairs)} of {len(tables)} networks: {', '.join(parts)}"
@@ -142,6 +142,7 @@ def main() -> None:
     parser.add_argument("--profile", action="append", default=None)
     parser.add_argument("--run", action="store_true", help="on PoCL, too")
     parser.add_argument("--small", action="store_true", help="the ten networks with smaller inputs")
+    parser.add_argument("--rows", nargs="+", choices=NAMES, default=NAMES, help="those only, instead of all")
     parser.add_argument("--json", default=None)
     given = parser.parse_args()
     if given.small:
@@ -153,7 +154,7 @@ def main() -> None:
     for name in given.networks or list(NETWORKS):
         for profile in given.profile or ["adreno6xx"]:
             head = {"network": name, "profile": profile}
-            for one in rows(head, NETWORKS[name], given.run):
+            for one in rows(head, NETWORKS[name], given.run, given.rows):
                 found.append(one)
                 print(show(one), flush=True)
     for profile in given.profile or ["adreno6xx"]:

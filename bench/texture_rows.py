@@ -33,28 +33,38 @@ from eqsat_layout.targets.opencl.traffic import Traffic, traffic_of
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.validation.inputs import flat, random_inputs
 
+OURS = "ours"
 LEAST = "least bytes"
 """The plan that moves least of all as the planner counts, which is before calls are joined to kernels."""
 COPIES = ("layout_rewrite", "permute_dims", "layout_transform", "te_layout_transform", "transpose")
 """How the names of kernels begin that only copy, ours and TVM's."""
 TVM, TVM_BUFFERS = "TVM textures", "TVM buffers"
+NAMES = (OURS, *(p.name for p in POLICIES), *(e.policy.name for e in ENGINES), LEAST, TVM, TVM_BUFFERS)
+"""Of all rows."""
 
 
-def rows(head: dict[str, Any], make: Callable[[], Any], run: bool) -> Iterator[dict[str, Any]]:
-    """One row for our plan, for each policy and engine, and for the plan that moves least; two for TVM's pipelines."""
+def rows(
+    head: dict[str, Any], make: Callable[[], Any], run: bool, wanted: Collection[str] = NAMES
+) -> Iterator[dict[str, Any]]:
+    """One row for each of the names ``wanted``; our plan is run on PoCL if ``run``."""
     mod = make()
     target = target_of({"kind": "opencl", "profile": head["profile"]})
     assert isinstance(target, OpenClTarget)
-    trial = Trial(mod) if run else None
-    yield head | row(target, "ours", mod, {}, trial)
+    if OURS in wanted:
+        yield head | row(target, OURS, mod, {}, Trial(mod) if run else None)
     for policy in POLICIES:
-        yield head | row(target, policy.name, mod, {"cost_model": policy.costs(target)}, None)
+        if policy.name in wanted:
+            yield head | row(target, policy.name, mod, {"cost_model": policy.costs(target)}, None)
     for engine in ENGINES:
-        costs = engine.policy.costs(target)
-        yield head | row(target, engine.policy.name, mod, {"cost_model": costs}, None, engine.annotated)
-    yield head | row(target, LEAST, mod, {"cost_model": LeastTraffic(target)}, None)
+        if engine.policy.name in wanted:
+            costs = engine.policy.costs(target)
+            yield head | row(target, engine.policy.name, mod, {"cost_model": costs}, None, engine.annotated)
+    if LEAST in wanted:
+        yield head | row(target, LEAST, mod, {"cost_model": LeastTraffic(target)}, None)
     for name, tag in ((TVM, TEXTURES), (TVM_BUFFERS, BUFFERS)):
-        yield (head | {"policy": name} | row_of_tvm(make(), target, tag))  # TVM's passes change what they are given
+        if name in wanted:
+            found = row_of_tvm(make(), target, tag)  # TVM changes the module that it is given
+            yield head | {"policy": name} | found
 
 
 class Watched(OpenClTarget):

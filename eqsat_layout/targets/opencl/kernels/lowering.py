@@ -87,6 +87,7 @@ def halves(functions: Mapping[str, Any], target: tvm.target.Target, typed: Mappi
         narrow_integers(_CONVERSIONS),
         float_bounds(),
         exact_floats(_OF_BITS, "{:.6e}".format),
+        tirx.transform.PointerValueTypeRewrite(),  # to arrays of vectors: those of floats are left in memory
     ]
     return Halves(mod, packed, tvm.transform.Sequential(last)(device))
 
