@@ -6,7 +6,7 @@ In: a network and a target. Out: a dictionary by plan: ours, those of policies, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
