@@ -45,7 +45,7 @@ def joined(mod: tvm.IRModule, notes: Notes, make: Callable[[str], Any], annotate
     for var, func in joined_mod.functions_items():
         if isinstance(func, tirx.PrimFunc):
             own = _scopes_of(func) or scopes.get(str(var.name_hint), ())
-            func = _with_scopes(func, own)
+            func = with_scopes(func, own)
         functions[var] = func
     infos = {name: info for name, info in joined_mod.global_infos.items() if name != "vdevice"}
     return with_vdevices(tvm.IRModule(functions, attrs=joined_mod.attrs, global_infos=infos), make)
@@ -69,7 +69,7 @@ def without_scopes(mod: tvm.IRModule) -> tvm.IRModule:
     for var, func in mod.functions_items():
         if isinstance(func, tirx.PrimFunc):
             scopes = buffer_scopes(func)
-            plain = _with_scopes(func, [GLOBAL] * len(scopes))
+            plain = with_scopes(func, [GLOBAL] * len(scopes))
             functions[var] = plain.with_attr(_SCOPES, scopes) if set(scopes) - {GLOBAL} else plain
         else:
             functions[var] = stripper.visit_expr(func) if isinstance(func, relax.Function) else func
@@ -81,7 +81,7 @@ def _scopes_of(func: Any) -> list[str]:
     return [] if said is None else list(map(str, said))
 
 
-def _with_scopes(func: Any, scopes: Sequence[str]) -> Any:
+def with_scopes(func: Any, scopes: Sequence[str]) -> Any:
     """The PrimFunc with its first buffers in these scopes."""
     if func.attrs is not None and func.attrs.get(_SCOPES) is not None:
         func = func.without_attr(_SCOPES)
