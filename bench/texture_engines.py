@@ -38,7 +38,7 @@ class Engine:
         for var, func in mod.functions_items():
             if isinstance(func, tirx.PrimFunc):
                 known = int(func.attrs["op_pattern"])
-                name = re.sub(r"_?\d+$", "", str(var.name_hint))
+                name = re.sub(r"(_relaid)?\d*$", "", str(var.name_hint)).removeprefix("nn_")
                 told = self.pattern(name, known, readers.get(str(var.name_hint), 0) > 1)
                 func = func.with_attr("op_pattern", max(told, _OPAQUE if known >= _OPAQUE else 0))
             functions[var] = func
@@ -70,7 +70,16 @@ def _mnn(name: str, known: int, of_two: bool) -> int:
         return _ANCHOR
     if known <= _BROADCAST and of_two:
         return _ANCHOR
-    is_merged = name in ("relu", "leaky_relu", "clip", "add", "multiply", "subtract", "layout_rewrite")
+    is_merged = name in (
+        "relu",
+        "leakyrelu",
+        "clip",
+        "add",
+        "multiply",
+        "subtract",
+        "layout_rewrite",
+        "layout_transform",
+    )
     return known if known <= _BROADCAST and is_merged else _OPAQUE
 
 
