@@ -9,13 +9,11 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-import numpy as np
-import tvm
+from beside_cpu import difference, on_cpu
 from texture_engines import ENGINES
 from texture_tvm import BUFFERS, TEXTURES, FailsError, made_by_tvm
 from tvm import relax
 
-import eqsat_layout
 from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.notes import Notes
@@ -176,8 +174,7 @@ class Trial:
 
     def __init__(self, mod: Any) -> None:
         self.inputs = list(flat(random_inputs(mod["main"], 1, 0)))
-        machine = relax.VirtualMachine(eqsat_layout.compile(mod), tvm.cpu())
-        self.expected = list(leaves(machine["main"](*map(tvm.runtime.tensor, self.inputs))))
+        self.expected = on_cpu(mod, self.inputs)
 
     def ran(self, made: Any) -> dict[str, Any]:
         """CPU seconds on the first OpenCL device, and the greatest difference from the CPU's results, relative."""
@@ -186,21 +183,7 @@ class Trial:
         start = time.process_time()
         got = device(*self.inputs)
         seconds = time.process_time() - start
-        return {"pocl_seconds": seconds, "error": self.difference(got)}
-
-    def difference(self, got: Any) -> float:
-        """The greatest difference from the CPU's results, relative to the greatest number of each."""
-        pairs = list(zip(leaves(got), self.expected, strict=True))
-        return max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in pairs)
-
-
-def leaves(value: Any) -> Iterator[Any]:
-    """Arrays, one after the other."""
-    if isinstance(value, np.ndarray) or hasattr(value, "numpy"):
-        yield value if isinstance(value, np.ndarray) else value.numpy()
-    else:
-        for one in value:
-            yield from leaves(one)
+        return {"pocl_seconds": seconds, "error": difference(got, self.expected)}
 
 
 def row_of_tvm(mod: Any, target: OpenClTarget, tag: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import json
 import time
 from typing import Any
 
+from beside_cpu import difference
 from texture import NETWORKS, mean
 from texture_rows import TVM, TVM_BUFFERS, Trial
 from texture_tvm import BUFFERS, TEXTURES, FailsError, made_by_tvm
@@ -49,7 +50,7 @@ def measured(name: str, turns: int, longest: float) -> dict[str, Any]:
     made = variants(name)
     devices = {title: program.on() for title, program in made.items() if not isinstance(program, str)}
     row: dict[str, Any] = {"network": name, "fails": {t: why for t, why in made.items() if isinstance(why, str)}}
-    row["error"] = {title: trial.difference(device(*trial.inputs)) for title, device in devices.items()}
+    row["error"] = {title: difference(device(*trial.inputs), trial.expected) for title, device in devices.items()}
     times: dict[str, list[float]] = {title: [] for title in devices}
     for _ in range(turns):
         for title, device in devices.items():
