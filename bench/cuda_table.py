@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 import tvm
-from texture_rows import difference_from_cpu
+from beside_cpu import difference, on_cpu
 
 import eqsat_layout
 from eqsat_layout.cost.model import dtype_bytes
@@ -118,7 +118,7 @@ def row_of(name: str, mod: tvm.IRModule, target: CudaTarget, precision: str, sim
         found["spilled"] = sum(kernel["spilled"] for kernel in kernels)
     if simulate:
         inputs = list(flat(random_inputs(mod["main"], 1, 0)))
-        found["error"] = difference_from_cpu(mod, inputs, simulated(made, order=2)(*inputs))
+        found["error"] = difference(simulated(made, order=2)(*inputs), on_cpu(mod, inputs))
     return found, kernels
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from synthetic import NETWORKS as SMALL
-from texture_rows import LEAST, rows
+from texture_rows import NAMES, OURS, rows
 from tvm import relax
 from tvm.relax import op
 
@@ -97,22 +97,39 @@ def number(value: float, unit: float) -> str:
     return f"{value:.1f}" if unit == 0.1 else str(value) if unit == 1 else f"{value / unit:.1f}"
 
 
-def summary(found: Sequence[dict[str, Any]], profile: str) -> str:
-    """How many times as much as ours the best policy moves, and as the plan that is made to move least."""
-    ours, bounds, seconds = [], [], []
-    for name in dict.fromkeys(one["network"] for one in found):
-        by = {one["policy"]: one for one in found if one["network"] == name and "fails" not in one}
-        policies = [by[policy.name] for policy in POLICIES]
-        best = min(map(bytes_of, policies))
-        ours.append(best / bytes_of(by["ours"]))
-        bounds.append(best / bytes_of(by[LEAST]))
-        seconds.append(min(one["modelled_seconds"] for one in policies) / by["ours"]["modelled_seconds"])
-    text = f"{profile}, best policy over ours, geometric means: bytes {mean(ours):.2f} (least {min(ours):.2f})"
-    return f"{text}, modelled seconds {mean(seconds):.2f}; best policy over the plan for least bytes {mean(bounds):.2f}"
+def summary(found: Sequence[dict[str, Any]], profile: str) -> Iterator[str]:
+    """How many times as much as ours others move and take by the model, geometric means over the networks that they
+    compile, and the least and most; the same for the best of the policies."""
+    tables = [
+        {one["policy"]: one for one in found if one["network"] == name and "fails" not in one}
+        for name in dict.fromkeys(one["network"] for one in found)
+    ]
+    for table in tables:
+        known = [table[policy.name] for policy in POLICIES if policy.name in table]
+        if known:
+            times, launches = ([one[key] for one in known] for key in ("modelled_seconds", "launches"))
+            best = {"modelled_seconds": min(times), "launches": min(launches)}
+            table["best policy"] = best | {"image_bytes": min(map(bytes_of, known)), "buffer_bytes": 0.0}
+    for name in ("best policy", *(name for name in NAMES if name != OURS)):
+        pairs = [(table[name], table[OURS]) for table in tables if name in table and OURS in table]
+        if pairs:
+            parts = [f"{what} {spread([of(a) / of(b) for a, b in pairs])}" for what, of in MEASURES.items()]
+            yield f"{profile}, {name} over ours, {len(pairs)} of {len(tables)} networks: {', '.join(parts)}"
+
+
+def spread(ratios: Sequence[float]) -> str:
+    return f"{mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def bytes_of(row: dict[str, Any]) -> float:
     return float(row["image_bytes"] + row["buffer_bytes"])
+
+
+MEASURES: Final[dict[str, Callable[[dict[str, Any]], float]]] = {
+    "bytes": bytes_of,
+    "modelled seconds": lambda row: float(row["modelled_seconds"]),
+    "launches": lambda row: float(row["launches"]),
+}
 
 
 def mean(values: Sequence[float]) -> float:
@@ -125,6 +142,7 @@ def main() -> None:
     parser.add_argument("--profile", action="append", default=None)
     parser.add_argument("--run", action="store_true", help="on PoCL, too")
     parser.add_argument("--small", action="store_true", help="the ten networks with smaller inputs")
+    parser.add_argument("--rows", nargs="+", choices=NAMES, default=NAMES, help="those only, instead of all")
     parser.add_argument("--json", default=None)
     given = parser.parse_args()
     if given.small:
@@ -136,11 +154,12 @@ def main() -> None:
     for name in given.networks or list(NETWORKS):
         for profile in given.profile or ["adreno6xx"]:
             head = {"network": name, "profile": profile}
-            for one in rows(head, NETWORKS[name], given.run):
+            for one in rows(head, NETWORKS[name], given.run, given.rows):
                 found.append(one)
                 print(show(one), flush=True)
     for profile in given.profile or ["adreno6xx"]:
-        print(summary([one for one in found if one["profile"] == profile], profile))
+        for line in summary([one for one in found if one["profile"] == profile], profile):
+            print(line)
     if given.json:
         with open(given.json, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)

@@ -236,6 +236,12 @@ def half_functions(builder: Any, x: Any) -> Any:
     return tuple(map(builder.emit, made))
 
 
+def scaled_exactly(builder: Any, x: Any) -> Any:
+    """Products with numbers that seven digits do not say, nor, of doubles, fifteen places after the dot."""
+    found = (op.multiply(x, constant_like(x, value)) for value in (0.12573021650314331, 16777213.0, 1.2345678901e-20))
+    return tuple(map(builder.emit, found))
+
+
 def constant_like(x: Any, value: float) -> Any:
     return relax.const(value, str(x.ty.dtype))
 

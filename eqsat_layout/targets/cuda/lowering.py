@@ -19,6 +19,7 @@ from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
 from eqsat_layout.targets.cuda.half_functions import half_functions
 from eqsat_layout.targets.cuda.launch_bounds import bounded
+from eqsat_layout.targets.gpu.kernels.exact_floats import exact_floats
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.kernels.whole_indices import whole_indices
@@ -73,6 +74,7 @@ def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target, constants:
         tirx.transform.LowerIntrin(),
         narrow_integers(_CONVERSIONS),
         float_bounds(),
+        exact_floats({"float64": "__longlong_as_double"}, "{:.15f}".format),
     ]
     device = tvm.transform.Sequential(last)(device)
     generate = tvm.get_global_func("target.build.cuda")

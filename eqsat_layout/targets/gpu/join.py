@@ -17,7 +17,7 @@ from tvm import ir, relax, tirx
 from eqsat_layout.graph.vdevices import buffer_scope, buffer_scopes, with_vdevices, without_device
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.notes import Notes
-from eqsat_layout.passes.fuse import GROUP, OPAQUE, fuse
+from eqsat_layout.passes.fuse import GROUP, OPAQUE, Pass, fuse
 from eqsat_layout.targets.gpu.kernels.functions import may_follow_sums
 from eqsat_layout.tir.structural import substitute
 
@@ -31,26 +31,27 @@ Ends = Mapping[str, Sequence[str]]
 """By PrimFunc the scopes of its buffers."""
 
 
-def joined(mod: tvm.IRModule, notes: Notes, make: Callable[[str], Any]) -> tvm.IRModule:
-    """``make`` gives the ``VDevice`` of a scope."""
+def joined(mod: tvm.IRModule, notes: Notes, make: Callable[[str], Any], annotated: Pass | None = None) -> tvm.IRModule:
+    """``make`` gives the ``VDevice`` of a scope; ``annotated`` says what TVM is told of PrimFuncs, else
+    :func:`following`."""
     scopes: dict[str, Sequence[str]] = {}
 
     def remember(grouped: tvm.IRModule) -> tvm.IRModule:
         scopes.update(_ends_of_groups(grouped))
         return grouped
 
-    joined_mod = fuse(without_scopes(mod), notes, annotated=_following, grouped=remember)
+    joined_mod = fuse(without_scopes(mod), notes, annotated=annotated or following, grouped=remember)
     functions: dict[Any, Any] = {}
     for var, func in joined_mod.functions_items():
         if isinstance(func, tirx.PrimFunc):
             own = _scopes_of(func) or scopes.get(str(var.name_hint), ())
-            func = _with_scopes(func, own)
+            func = with_scopes(func, own)
         functions[var] = func
     infos = {name: info for name, info in joined_mod.global_infos.items() if name != "vdevice"}
     return with_vdevices(tvm.IRModule(functions, attrs=joined_mod.attrs, global_infos=infos), make)
 
 
-def _following(mod: tvm.IRModule) -> tvm.IRModule:
+def following(mod: tvm.IRModule) -> tvm.IRModule:
     """Functions that kernels take along after a sum are elementwise to TVM."""
     functions = {
         var: func.with_attr("op_pattern", _FOLLOWS)
@@ -68,7 +69,7 @@ def without_scopes(mod: tvm.IRModule) -> tvm.IRModule:
     for var, func in mod.functions_items():
         if isinstance(func, tirx.PrimFunc):
             scopes = buffer_scopes(func)
-            plain = _with_scopes(func, [GLOBAL] * len(scopes))
+            plain = with_scopes(func, [GLOBAL] * len(scopes))
             functions[var] = plain.with_attr(_SCOPES, scopes) if set(scopes) - {GLOBAL} else plain
         else:
             functions[var] = stripper.visit_expr(func) if isinstance(func, relax.Function) else func
@@ -80,7 +81,7 @@ def _scopes_of(func: Any) -> list[str]:
     return [] if said is None else list(map(str, said))
 
 
-def _with_scopes(func: Any, scopes: Sequence[str]) -> Any:
+def with_scopes(func: Any, scopes: Sequence[str]) -> Any:
     """The PrimFunc with its first buffers in these scopes."""
     if func.attrs is not None and func.attrs.get(_SCOPES) is not None:
         func = func.without_attr(_SCOPES)

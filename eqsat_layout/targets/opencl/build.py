@@ -29,6 +29,7 @@ from eqsat_layout.targets.opencl.images import image_of
 from eqsat_layout.targets.opencl.kernels.half import body_in_single_precision, in_single_precision
 from eqsat_layout.targets.opencl.kernels.lowering import as_sources, halves, lowered
 from eqsat_layout.targets.opencl.kernels.sampled import without_needless_guards
+from eqsat_layout.targets.opencl.kernels.whole_texels import with_whole_texels
 from eqsat_layout.targets.opencl.library import (
     OpenClLibrary,
     called_by_machine,
@@ -85,6 +86,7 @@ def _program(mod: tvm.IRModule, views: Collection[str], made: Lowered) -> OpenCl
 
 def _as_it_stands(profile: Profile, func: Any) -> tuple[Any, bool]:
     made, has_one = as_it_stands(func)
+    made = with_whole_texels(made)
     return made if profile.has_f16 else body_in_single_precision(made), has_one
 
 

@@ -17,6 +17,7 @@ from eqsat_layout.maps import GLOBAL, Format
 from eqsat_layout.targets.opencl.free_padding import has_guards
 from eqsat_layout.targets.opencl.profiles import Profile
 from eqsat_layout.targets.opencl.traffic import Traffic, traffic_of, traffic_of_copy
+from eqsat_layout.tir.computation import Computation
 
 _LANES: Final = 4
 _SCALAR: Final = 0.25
@@ -67,6 +68,13 @@ class ImageRoofline:
         """Read from memory once, cold."""
         return fmt.elements() * dtype_bytes(tensor.dtype) / self.profile.memory
 
+    def share(
+        self, computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]
+    ) -> float:
+        """Of peak arithmetic, by how the lanes of vectors lie."""
+        heavy = heaviest(computation, operands, results)
+        return _SCALAR if heavy is None else max(_SCALAR, heavy.efficiency(_LANES))
+
     @staticmethod
     def _is_image(place: int, operands: Sequence[Format | None], results: Sequence[Format | None]) -> bool:
         fmt = (results if place == RESULT else operands)[0 if place == RESULT else place]
@@ -83,8 +91,7 @@ class ImageRoofline:
         computation = op.computation
         if computation is None or not computation.flops:
             return 0.0
-        heavy = heaviest(computation, operands, results)
-        share = _SCALAR if heavy is None else max(_SCALAR, heavy.efficiency(_LANES))
+        share = self.share(computation, operands, results)
         is_half = all(ty is None or dtype_bytes(ty.dtype) <= 2 for ty in op.results)
         peak = self.profile.flops * (2 if is_half and self.profile.has_f16 else 1)
         guarded = _GUARDED if has_guards(computation, operands, self.profile) else 1.0

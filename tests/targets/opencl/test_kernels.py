@@ -56,8 +56,15 @@ def test_the_sampler_pads_rows_and_columns_that_have_no_other_axis(layout: str, 
 
 def test_a_work_item_loads_a_texel_once_for_all_it_is_multiplied_with() -> None:
     for text in convolutions(check(frozen("NCHW4c@global.texture"))):
-        products = text.count("vstore4((vload4(")
+        products = len(re.findall(r"(\w+_ptr\[\d+\]) = \(\1 \+", text))
         assert products > text.count("READ_IMAGEF(") - 1
+
+
+def test_a_tile_is_an_array_of_vectors() -> None:
+    """Compilers leave an array of floats in memory, and load and store each of its vectors."""
+    for text in convolutions(check(frozen("NCHW4c@global.texture"))):
+        assert re.search(r"float4 \w*local\w*\[\d+\];", text)
+        assert not re.search(r"float \w*local\w*\[\d+\];", text)
 
 
 def test_padding_with_another_number_is_asked_for() -> None:

@@ -26,6 +26,7 @@ from targets.device_cases import (
     odd_names,
     of_symbolic_size,
     one_primfunc_twice,
+    scaled_exactly,
     sorts,
 )
 from targets.opencl.running import ADRENO, check, compiled, context, images, launches, results
@@ -271,6 +272,16 @@ def test_narrow_integers_wrap_around(dtype: str) -> None:
 def test_functions_have_the_names_of_the_language() -> None:
     """OpenCL C has no atanf, which TVM writes."""
     check(program(functions, (70,)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numbers_are_said_in_all_their_digits(dtype: str) -> None:
+    """TVM writes seven in OpenCL C."""
+    mod = program(scaled_exactly, (70,), dtype=dtype)
+    inputs = inputs_for(mod["main"], 1)
+    expected = flat(machine(mod)["main"](*inputs))
+    for a, b in zip(expected, results(compiled(mod), [one.numpy() for one in inputs]), strict=True):
+        np.testing.assert_array_equal(b, a)
 
 
 def test_sorts() -> None:

@@ -112,6 +112,7 @@ SIM_INLINE int __float_as_int(float x) { return sim_same_bits<int>(x); }
 SIM_INLINE unsigned __float_as_uint(float x) { return sim_same_bits<unsigned>(x); }
 SIM_INLINE float __int_as_float(int x) { return sim_same_bits<float>(x); }
 SIM_INLINE float __uint_as_float(unsigned x) { return sim_same_bits<float>(x); }
+SIM_INLINE double __longlong_as_double(long long x) { return sim_same_bits<double>(x); }
 
 SIM_INLINE int __popc(unsigned x) { return __builtin_popcount(x); }
 SIM_INLINE int __popcll(unsigned long long x) { return __builtin_popcountll(x); }

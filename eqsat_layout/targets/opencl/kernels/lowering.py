@@ -18,6 +18,7 @@ from tvm.s_tir.backend.adreno.transform import TextureFlatten
 from eqsat_layout.errors import TargetError
 from eqsat_layout.passes.bound_lanes import bind_one_by_one
 from eqsat_layout.passes.rounding import round_by_arithmetic
+from eqsat_layout.targets.gpu.kernels.exact_floats import exact_floats
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.kernels.vectors import LANES
@@ -44,6 +45,7 @@ _CONVERSIONS: Final = {
     "int16": "convert_short",
     "uint16": "convert_ushort",
 }
+_OF_BITS: Final = {"float32": "as_float", "float64": "as_double"}
 _INDEX_BITS: Final = 32
 _HEAD: Final = "// Function: "
 _READS_OF_TVM: Final = re.compile(r"#ifdef __OPENCL_VERSION__\n(?:#(?:if|else|define).*\n)*#endif\n#endif\n+")
@@ -84,6 +86,8 @@ def halves(functions: Mapping[str, Any], target: tvm.target.Target, typed: Mappi
         tirx.transform.LowerIntrin(),
         narrow_integers(_CONVERSIONS),
         float_bounds(),
+        exact_floats(_OF_BITS, "{:.6e}".format),
+        tirx.transform.PointerValueTypeRewrite(),  # to arrays of vectors: those of floats are left in memory
     ]
     return Halves(mod, packed, tvm.transform.Sequential(last)(device))
 
@@ -112,7 +116,7 @@ def _passes(target: tvm.target.Target) -> list[Any]:
         tirx.transform.BindTarget(target),
         whole_indices(),
         TextureFlatten(),
-        _typed_stores(),
+        typed_stores(),
         s_tir.transform.StmtSimplify(),
         s_tir.transform.LowerOpaqueBlock(),
         dividends_that_count_up(),
@@ -133,7 +137,7 @@ def _passes(target: tvm.target.Target) -> list[Any]:
     ]
 
 
-def _typed_stores() -> Any:
+def typed_stores() -> Any:
     """TextureFlatten types stores to images as pointers; the vectoriser then takes them for no vectors."""
 
     def typed(call: Any) -> Any:
