@@ -17,6 +17,7 @@ from eqsat_layout.graph.legalize import REFUSALS, legalize
 from eqsat_layout.graph.refused_ops import refused_op, too_wide_op
 from eqsat_layout.notes import Notes, last_of
 from eqsat_layout.passes.fold_constants import fold_constants
+from eqsat_layout.passes.guarded_reads import guard_reads
 from eqsat_layout.passes.guarded_writes import guard_writes
 from eqsat_layout.passes.prepare import prepare
 from eqsat_layout.system.turns import one_at_a_time
@@ -43,7 +44,7 @@ def lower(
     """
     own, said, say = resolved(target), Notes() if notes is None else notes, progress or _mute
     say("legalize")
-    mod = guard_writes(legalize(mod))
+    mod = guard_writes(guard_reads(legalize(mod)))
     if wide := too_wide_op(mod):
         raise TargetError(f"TVM can't build {wide}")
     say("fold constants")
