@@ -72,7 +72,9 @@ def clipped(index: Any, extent: Any) -> Any:
     if _lanes(index) > 1:
         return index
     kind = str(index.ty.dtype)
-    if not isinstance(extent, tirx.IntImm) or not kind.startswith(("int", "uint")):  # TVM takes floats and booleans, too
+    if not isinstance(extent, tirx.IntImm) or not kind.startswith(
+        ("int", "uint")
+    ):  # TVM takes floats and booleans, too
         index, kind = index.astype(_WIDE), _WIDE
     is_signed = kind.startswith("int")
     if not isinstance(extent, tirx.IntImm):
