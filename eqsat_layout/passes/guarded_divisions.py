@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import tvm
 from tvm import ir, s_tir, sym, tirx
 
 from eqsat_layout.passes.guarded_writes import is_read

@@ -95,4 +95,4 @@ def _fits(analyzer: Any, node: Any) -> bool:
     results = [_FUNCTIONS[type(node)](x, y) for x in ends[0] for y in ends[1]]
     is_signed = str(element).startswith("int")
     bits = int(element.bits) - is_signed
-    return (-(1 << bits) if is_signed else 0) <= min(results) and max(results) < 1 << bits
+    return bool((-(1 << bits) if is_signed else 0) <= min(results) and max(results) < 1 << bits)

@@ -1,4 +1,4 @@
-"""Functions that call themselves whatever happens are refused; the machine that runs them has no end but the stack's."""
+"""Functions that call themselves whatever happens are refused; TVM would run them until the stack ends."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Countdown:
 
 
 def test_a_circle_of_calls_is_refused() -> None:
-    with pytest.raises(TargetError, match="main never returns: .*main -> other -> main"):
+    with pytest.raises(TargetError, match=r"main never returns: .*main -> other -> main"):
         eqsat_layout.compile(Circle)
 
 
