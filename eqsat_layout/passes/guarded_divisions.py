@@ -46,7 +46,7 @@ class Trapping:
 
     def may(self, division: Any) -> bool:
         """Of integers, by what is in memory or counts, and may be 0 or -1."""
-        if not is_integer(division) or not is_read(division.b, self._own):
+        if isinstance(division.b, tirx.IntImm) or not is_integer(division) or not is_read(division.b, self._own):
             return False
         bounds = self._analyzer.const_int_bound(division.b)
         return not (bounds.min_value > 0 or bounds.max_value < -1)
@@ -113,5 +113,6 @@ def _without_divisions_by_zero(func: Any) -> Any:
 
 
 def _is_by_size(node: Any) -> bool:
-    is_open = bool(nodes_of(node.b, ir.Var)) and not nodes_of(node.b, ir.TensorLoad, ir.Call)
-    return is_integer(node) and is_open
+    if isinstance(node.b, tirx.IntImm) or not is_integer(node):  # nearly all: bodies may hold many thousands
+        return False
+    return bool(nodes_of(node.b, ir.Var)) and not nodes_of(node.b, ir.TensorLoad, ir.Call)
