@@ -2,7 +2,7 @@
 
 In: a PrimFunc, or a Relax call. Out: None, or why not, in words. Folding runs code of the model, which may be
 anybody's, in a process that can be lost: what is not known to be safe is left for the run. Writes at indices that are
-in memory are guarded there (:mod:`eqsat_layout.passes.guarded_writes`).
+in memory are guarded there (:mod:`eqsat_layout.passes.guarded_writes`), reads too.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class _Walk:
         for index, extent in zip(indices, shape, strict=True):
             self.expression(index)
             if nodes_of(index, ir.TensorLoad):
-                continue  # writes are guarded; after a read the process that computes constants ends, at worst
+                continue  # guarded
             if not self._is_within(index, extent):
                 raise Refused(f"may read or write {buffer.name} out of its range")
 

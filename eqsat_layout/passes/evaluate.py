@@ -20,6 +20,7 @@ from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.graph.skeleton import Kind, Skeleton, kind_of, read_tensors, write_tensors
 from eqsat_layout.passes.any_size import for_any_size
+from eqsat_layout.passes.guarded_reads import guard_reads
 from eqsat_layout.passes.guarded_writes import guard_writes
 from eqsat_layout.system.workers import WorkerError, workers
 from eqsat_layout.tir.negated_dividends import dividends_that_count_up
@@ -75,7 +76,7 @@ def _evaluate_job(job: _Job) -> list[Kind]:
         {"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "opt-level": _OPTIMISATION, "num-cores": 1}
     )
     with tvm.transform.PassContext(opt_level=0):
-        mod = dividends_that_count_up()(guard_writes(legalize(for_any_size(module))))
+        mod = dividends_that_count_up()(guard_writes(guard_reads(legalize(for_any_size(module)))))
         executable = tvm.compile(mod, target=target)
     results = list(relax.VirtualMachine(executable, tvm.cpu())["main"](*tensors))
     write_tensors(Path(job.made), results)

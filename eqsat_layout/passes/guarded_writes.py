@@ -21,17 +21,17 @@ def guard_writes(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _guarded(func: Any) -> Any:
-    read = _read_variables(func.body)
+    read = read_variables(func.body)
 
     def guarded(store: Any) -> Any:
-        return guarded_store(store) if any(_is_read(index, read) for index in store.indices) else store
+        return guarded_store(store) if any(is_read(index, read) for index in store.indices) else store
 
-    if not any(_is_read(index, read) for store in nodes_of(func.body, tirx.BufferStore) for index in store.indices):
+    if not any(is_read(index, read) for store in nodes_of(func.body, tirx.BufferStore) for index in store.indices):
         return func
     return func.with_body(structural_map(func.body, (tirx.BufferStore, guarded)))
 
 
-def _read_variables(body: Any) -> set[Any]:
+def read_variables(body: Any) -> set[Any]:
     """Variables whose values, or bounds, come from memory."""
     sources: list[tuple[Any, list[Any]]] = []
 
@@ -49,13 +49,14 @@ def _read_variables(body: Any) -> set[Any]:
     )
     found: set[Any] = set()
     while True:  # a variable may be made of another one, which the walk sees later
-        more = {var for var, parts in sources if var not in found and any(_is_read(part, found) for part in parts)}
+        more = {var for var, parts in sources if var not in found and any(is_read(part, found) for part in parts)}
         if not more:
             return found
         found |= more
 
 
-def _is_read(value: Any, read: set[Any]) -> bool:
+def is_read(value: Any, read: set[Any]) -> bool:
+    """Whether it comes from memory, by itself or by one of the variables ``read``."""
     return bool(nodes_of(value, ir.TensorLoad)) or any(var in read for var in (nodes_of(value, ir.Var) if read else ()))
 
 

@@ -2,7 +2,9 @@
 
 In: a module as a file gives it. Out: the same, in which a store whose indices are not known to be within its buffer
 looks at them first; or :class:`UnsafeBoundsError`. A write elsewhere changes anything of the process, its code
-included. Reads elsewhere give other numbers, or end the process; they are left as they are.
+included. Reads
+at indices from memory are clipped when the module is built (:mod:`eqsat_layout.passes.guarded_reads`); others that a
+kernel gets wrong by itself give other numbers, or end the process.
 """
 
 from __future__ import annotations

@@ -13,10 +13,12 @@ from typing import Any, Final
 import tvm
 
 from eqsat_layout.errors import EqsatError, TargetError
+from eqsat_layout.graph.endless_calls import endless_calls
 from eqsat_layout.graph.legalize import REFUSALS, legalize
 from eqsat_layout.graph.refused_ops import refused_op, too_wide_op
 from eqsat_layout.notes import Notes, last_of
 from eqsat_layout.passes.fold_constants import fold_constants
+from eqsat_layout.passes.guarded_reads import guard_reads
 from eqsat_layout.passes.guarded_writes import guard_writes
 from eqsat_layout.passes.prepare import prepare
 from eqsat_layout.system.turns import one_at_a_time
@@ -42,8 +44,10 @@ def lower(
     be built for here.
     """
     own, said, say = resolved(target), Notes() if notes is None else notes, progress or _mute
+    if circle := endless_calls(mod):
+        raise TargetError(f"{circle[0]} never returns: it calls itself whatever happens ({' -> '.join(circle)})")
     say("legalize")
-    mod = guard_writes(legalize(mod))
+    mod = guard_writes(guard_reads(legalize(mod)))
     if wide := too_wide_op(mod):
         raise TargetError(f"TVM can't build {wide}")
     say("fold constants")

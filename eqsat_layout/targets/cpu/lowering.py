@@ -16,6 +16,7 @@ from tvm.tirx import compilation_pipeline
 
 from eqsat_layout.passes.bound_lanes import bind_one_by_one
 from eqsat_layout.passes.fitting_calls import any_address, skip_checks
+from eqsat_layout.passes.guarded_divisions import guard_divisions_by_sizes
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.targets.cpu.booleans import compare_booleans, store_booleans_as_bytes
 from eqsat_layout.targets.cpu.cut_loops import cut_at_conditions
@@ -75,17 +76,19 @@ def _passes() -> list[Any]:
         branch_on_unsafe_selects(),  # both values of a select are computed
         compare_booleans(),  # which the code generator takes for floats
         # functions that TVM calls
+        guard_divisions_by_sizes(),
         tirx.transform.FP8ComputeLegalize(),
         round_by_arithmetic(),
         tirx.transform.VerifyMemory(),
         tirx.transform.AnnotateEntryFunc(),
         tirx.transform.MakePackedAPI(),
+        guard_divisions_by_sizes(),  # of the buffers that it checks
         any_address(),  # of operands that come from outside
         skip_checks(),  # of those that are known to fit
         tirx.transform.FP8StorageLegalize(),
         tirx.transform.BF16StorageLegalize(),
         _keep_on_stack(),
-        reveal_arithmetic(),  # nothing simplifies values from here on
+        reveal_arithmetic(llvm=True),  # nothing simplifies values from here on
     ]
 
 

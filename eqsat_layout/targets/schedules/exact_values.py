@@ -19,7 +19,9 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from eqsat_layout.passes.guarded_divisions import DIVISIONS, Trapping, guarded_division
 from eqsat_layout.passes.rounding import is_rounding, without_idle_rounding
+from eqsat_layout.passes.wrapping import WRAPPING, with_wrapping_values, wrapped
 from eqsat_layout.tir.intrinsics import is_choice, pure_op
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
@@ -47,9 +49,6 @@ _BINARY: Final[Mapping[Any, Callable[[Any, Any], Any]]] = {
     tirx.Or: operator.or_,
 }
 
-_WRAPPING: Final = (tirx.Add, tirx.Sub, tirx.Mul)
-
-
 _OPS: Final = {kind: pure_op(kind.__name__, "arithmetic that is not to be simplified") for kind in (*_BINARY, tirx.Not)}
 """By the kind of node that they stand for."""
 _KINDS: Final = {str(op.name): kind for kind, op in _OPS.items()}
@@ -61,7 +60,10 @@ def survives_simplification(value: Any) -> bool:
     A difference is looked for with samples, so a "yes" is for what they show.
     """
     expression = _over_variables(value)
-    simplified = tvm.sym.Analyzer().simplify(expression)
+    try:
+        simplified = tvm.sym.Analyzer().simplify(expression)
+    except tvm.error.InternalError:  # it divides by 0, as it sees
+        return False
     if tvm_ffi.structural_equal(expression, simplified):
         return True
     variables = list(dict.fromkeys(nodes_of(expression, tvm.ir.Var)))
@@ -79,20 +81,29 @@ def hide_arithmetic() -> Any:
     return primfunc_pass("HideArithmetic", hidden)
 
 
-def reveal_arithmetic() -> Any:
-    """A pass that does :func:`revealed`."""
-    return primfunc_pass("RevealArithmetic", revealed)
+def reveal_arithmetic(*, llvm: bool = False) -> Any:
+    """A pass that does :func:`revealed`; ``llvm``: for that code generator, and CPUs that end who divides by 0."""
+    return primfunc_pass("RevealArithmetic", _revealed_for_llvm if llvm else revealed)
 
 
 def hidden(func: Any) -> Any:
-    """``func`` with the arithmetic of stores hidden that do not survive."""
+    """``func`` with the arithmetic of stores hidden that do not survive, and divisions by what may be 0."""
     func = without_idle_rounding(func)
-    return func.with_body(structural_map(func.body, (tirx.BufferStore, _hidden_store)))
+    body = structural_map(func.body, (tirx.BufferStore, _hidden_store))
+    if nodes_of(body, *DIVISIONS):
+        trapping = Trapping(body)
+        body = structural_map(body, (DIVISIONS, lambda one: _hidden_node(one) if trapping.may(one) else one))
+    return func.with_body(body)
 
 
 def revealed(func: Any) -> Any:
     """The arithmetic again."""
     return func.with_body(structural_map(func.body, (tvm.ir.Call, _revealed_call)))
+
+
+def _revealed_for_llvm(func: Any) -> Any:
+    func = with_wrapping_values(func)
+    return func.with_body(structural_map(func.body, (tvm.ir.Call, _revealed_call_for_llvm)))
 
 
 def _hidden_store(store: Any) -> Any:
@@ -104,7 +115,7 @@ def _hidden_store(store: Any) -> Any:
 def _divides_what_wraps(value: Any) -> bool:
     """Division is lowered by the range of its operands, which is worked out as if arithmetic did not wrap around."""
     return any(
-        nodes_of(part, tvm.ir.TensorLoad) and nodes_of(part, *_WRAPPING)
+        nodes_of(part, tvm.ir.TensorLoad) and nodes_of(part, *WRAPPING)
         for division in nodes_of(value, tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
         if str(division.ty.dtype).startswith("int")
         for part in (division.a, division.b)
@@ -121,15 +132,28 @@ def _hidden_value(node: Any) -> Any:
     return tvm.ir.Call(_OPS[type(node)], done, ret_ty=node.ty)
 
 
+def _hidden_node(node: Any) -> Any:
+    return tvm.ir.Call(_OPS[type(node)], [node.a, node.b], ret_ty=node.ty)
+
+
 def _revealed_call(call: Any) -> Any:
     kind = _KINDS.get(str(getattr(call.op, "name", "")))
     if kind is None:
         return call
     dtype = str(call.ty.dtype)
-    if kind not in _WRAPPING or not dtype.startswith("int"):
+    if kind not in WRAPPING or not dtype.startswith("int"):
         return kind(*call.args)
-    unsigned = [tirx.reinterpret(f"u{dtype}", arg) for arg in call.args]  # LLVM is told that signed ones never wrap
+    unsigned = [tirx.reinterpret(f"u{dtype}", arg) for arg in call.args]  # in C signed ones never wrap
     return tirx.reinterpret(dtype, kind(*unsigned))
+
+
+def _revealed_call_for_llvm(call: Any) -> Any:
+    kind = _KINDS.get(str(getattr(call.op, "name", "")))
+    if kind in WRAPPING:
+        return wrapped(kind, *call.args)
+    if kind in DIVISIONS:
+        return guarded_division(kind, *call.args)
+    return call if kind is None else kind(*call.args)
 
 
 class _UnknownError(Exception):

@@ -1,0 +1,118 @@
+"""Integers divided by what may be 0: CPUs end the process there, and where the least one is divided by -1.
+
+In: a division of integers. Out: whether it may trap, or the same without: 0 where the divisor is 0, as NumPy says, for
+quotients and remainders alike; the least integer divided by -1 is itself, as it wraps around everywhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tvm import ir, s_tir, sym, tirx
+
+from eqsat_layout.passes.guarded_writes import is_read
+from eqsat_layout.passes.wrapping import wrapped
+from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, walk
+
+DIVISIONS: Final = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
+_QUOTIENTS: Final = (tirx.Div, tirx.FloorDiv)
+
+
+class Trapping:
+    """Which divisions of a function may trap, at any of its nodes.
+
+    Divisors of nothing but the function's sizes are for :func:`guard_divisions_by_sizes`.
+    """
+
+    def __init__(self, body: Any) -> None:
+        self._own: set[Any] = set()
+        self._analyzer = sym.Analyzer()
+        walk(
+            body,
+            (tirx.For, lambda loop: self._range(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))),
+            (tirx.Bind, lambda bind: self._own.add(bind.var)),
+            (tirx.Let, lambda let: self._own.add(let.var)),
+            (s_tir.SBlock, self._axes),
+        )
+
+    def _axes(self, block: Any) -> None:
+        for axis in block.iter_vars:
+            self._range(axis.var, axis.dom)
+
+    def _range(self, var: Any, dom: Any) -> None:
+        self._own.add(var)
+        if dom is not None and isinstance(dom.min, tirx.IntImm) and isinstance(dom.extent, tirx.IntImm):
+            self._analyzer.bind(var, dom, allow_override=True)
+
+    def may(self, division: Any) -> bool:
+        """Of integers, by what is in memory or counts, and may be 0 or -1."""
+        if isinstance(division.b, tirx.IntImm) or not is_integer(division) or not is_read(division.b, self._own):
+            return False
+        bounds = self._analyzer.const_int_bound(division.b)
+        return not (bounds.min_value > 0 or bounds.max_value < -1)
+
+
+def is_integer(value: Any) -> bool:
+    """Whether it is one, or a vector of some."""
+    return str(value.ty.dtype).startswith(("int", "uint"))
+
+
+def guarded_division(kind: Any, a: Any, b: Any) -> Any:
+    """``kind(a, b)``, which does not trap."""
+    if not is_integer(b) or (isinstance(b, tirx.IntImm) and int(b) not in (0, -1)):
+        return kind(a, b)
+    dtype = str(b.ty.dtype)
+    dividend, divisor = tirx.Var("dividend", dtype), tirx.Var("divisor", dtype)
+    zero, one = _number(0, dtype), _number(1, dtype)
+    if dtype.startswith("int"):
+        unsigned = f"u{dtype}"
+        is_rare = tirx.Cast(unsigned, wrapped(tirx.Add, divisor, one)) <= _number(1, unsigned)  # -1 or 0
+        rare = wrapped(tirx.Sub, zero, dividend) & divisor
+    else:
+        is_rare, rare = divisor.equal(zero), zero
+    found = kind(dividend, tirx.Select(is_rare, one, divisor))  # what is left of a division by 1 is 0
+    if kind in _QUOTIENTS:
+        found = tirx.Select(is_rare, rare, found)
+    return tirx.Let(dividend, a, tirx.Let(divisor, b, found))
+
+
+def _number(value: int, dtype: str) -> Any:
+    element, _, lanes = dtype.partition("x")
+    number = tirx.const(value, element)
+    return tirx.Broadcast(number, int(lanes)) if lanes else number
+
+
+def guard_divisions_by_sizes() -> Any:
+    """A pass: sizes that are known at run time only may be 0, and are divided by where nothing is done, or all is."""
+    return primfunc_pass("GuardDivisionsBySizes", _without_divisions_by_zero)
+
+
+def _without_divisions_by_zero(func: Any) -> Any:
+    divisions = [one for one in nodes_of(func.body, *DIVISIONS) if _is_by_size(one)]
+    if not divisions:
+        return func
+    analyzer = sym.Analyzer()
+    for param in func.params:
+        for extent in param.ty.shape if isinstance(param.ty, tirx.BufferType) else ():
+            if isinstance(extent, ir.Var):
+                least = tirx.const(0, str(extent.ty.dtype))
+                most = tirx.const((1 << 31) - 1, str(extent.ty.dtype))
+                analyzer.bind(extent, ir.Range.from_min_extent(least, most), allow_override=True)
+
+    def guarded(node: Any) -> Any:
+        if not _is_by_size(node):
+            return node
+        bounds = analyzer.const_int_bound(node.b)
+        if bounds.min_value > 0 or bounds.max_value < -1 or isinstance(node.b, tirx.Select):  # which guards it
+            return node
+        if bounds.min_value == 0:
+            return type(node)(node.a, tirx.Max(node.b, _number(1, str(node.b.ty.dtype))))
+        return guarded_division(type(node), node.a, node.b)
+
+    return func.with_body(structural_map(func.body, (DIVISIONS, guarded)))
+
+
+def _is_by_size(node: Any) -> bool:
+    if isinstance(node.b, tirx.IntImm) or not is_integer(node):  # nearly all: bodies may hold many thousands
+        return False
+    return bool(nodes_of(node.b, ir.Var)) and not nodes_of(node.b, ir.TensorLoad, ir.Call)

@@ -1,0 +1,98 @@
+"""Integers of 32 and 64 bits that wrap around, built by a code generator which tells LLVM that they never do.
+
+In: PrimFuncs just before code is generated. Out: the same, in which no sum, difference or product leaves the range of
+the type in which it is written. With "no wrap" LLVM takes ``(x - y) < 0`` for ``x < y``, and, of unsigned ones,
+``0 - x`` for 0.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import tvm
+from tvm import ir, sym, tirx
+
+from eqsat_layout.tir.structural import nodes_of, structural_map, structural_map_outermost
+
+WRAPPING: Final = (tirx.Add, tirx.Sub, tirx.Mul)
+_WIDER: Final = {"int32": "int64", "uint32": "int64", "int64": "int128", "uint64": "int128"}
+_INFINITE: Final = 1 << 62
+_FUNCTIONS: Final[Mapping[Any, Callable[[Any, Any], Any]]] = {
+    tirx.Add: operator.add,
+    tirx.Sub: operator.sub,
+    tirx.Mul: operator.mul,
+}
+
+
+def wrapped(kind: Any, a: Any, b: Any) -> Any:
+    """``kind(a, b)``, which wraps around: computed in twice the bits, of which LLVM makes one instruction again."""
+    dtype = str(a.ty.dtype)
+    element, _, lanes = dtype.partition("x")
+    if element not in _WIDER:
+        return kind(a, b)
+    signed = _WIDER[element]  # holds sums and products of both, but for products of unsigned ones
+    wide = f"u{signed}" if element.startswith("u") and kind is tirx.Mul else signed
+    wide = f"{wide}x{lanes}" if lanes else wide
+    return tirx.Cast(dtype, kind(tirx.Cast(wide, a), tirx.Cast(wide, b)))
+
+
+def with_wrapping_values(func: Any) -> Any:
+    """``func`` with what it computes of integers in memory as they wrap around; indices stay as they are.
+
+    Sums and products of signed ones that only meet one another stay: whatever LLVM makes of these is the same.
+    """
+    if not any(_is_wide(load) for load in nodes_of(func.body, ir.TensorLoad)):
+        return func
+    analyzer = sym.Analyzer()
+
+    def value(node: Any, is_met: bool) -> Any:
+        """``is_met``: by what tells numbers apart, as comparisons do."""
+        if not isinstance(node, WRAPPING) or not _is_wide(node):
+            return structural_map_outermost(
+                node, (ir.TensorLoad, lambda load: load), (WRAPPING, lambda one: inner(node, one))
+            )
+        a, b = value(node.a, is_met), value(node.b, is_met)
+        is_open = is_met or str(node.ty.dtype).startswith("uint")
+        if is_open and nodes_of(node, ir.TensorLoad) and not _fits(analyzer, node):
+            return wrapped(type(node), a, b)
+        return node if a.same_as(node.a) and b.same_as(node.b) else type(node)(a, b)
+
+    def inner(outer: Any, node: Any) -> Any:
+        return None if node.same_as(outer) or not _is_wide(node) else value(node, True)
+
+    def store(node: Any) -> Any:
+        if _is_sum_so_far(node):
+            return node
+        made = value(node.value, False)
+        return node if made.same_as(node.value) else tirx.BufferStore(node.buffer, made, node.indices)
+
+    return func.with_body(structural_map(func.body, (tirx.BufferStore, store)))
+
+
+def _is_sum_so_far(store: Any) -> bool:
+    """``x[i] = x[i] + y[j]``: nothing to make anything else of, and LLVM knows the loop."""
+    value = store.value
+    if not isinstance(value, tirx.Add) or not all(isinstance(one, ir.TensorLoad) for one in (value.a, value.b)):
+        return False
+    return any(one.source.same_as(store.buffer) for one in (value.a, value.b))
+
+
+def _is_wide(value: Any) -> bool:
+    return str(value.ty.dtype).partition("x")[0] in _WIDER
+
+
+def _fits(analyzer: Any, node: Any) -> bool:
+    """Whether no operands let it leave its type's range."""
+    element = tvm.DataType(str(node.ty.dtype).partition("x")[0])
+    if str(node.ty.dtype) != str(element):
+        return False
+    bounds = [analyzer.const_int_bound(part) for part in (node.a, node.b)]
+    ends = [(int(one.min_value), int(one.max_value)) for one in bounds]
+    if any(abs(end) >= _INFINITE for pair in ends for end in pair):
+        return False
+    results = [_FUNCTIONS[type(node)](x, y) for x in ends[0] for y in ends[1]]
+    is_signed = str(element).startswith("int")
+    bits = int(element.bits) - is_signed
+    return bool((-(1 << bits) if is_signed else 0) <= min(results) and max(results) < 1 << bits)

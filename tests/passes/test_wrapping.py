@@ -1,0 +1,43 @@
+"""Integers wrap around, also where one kernel then compares or divides them: LLVM was told that they never do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from passes.test_guarded_reads import run
+from tvm import relax
+from tvm.relax import op as R
+
+
+def constant(value: int, dtype: str) -> Any:
+    return relax.const(value, dtype)
+
+
+DTYPES = ["int32", "int64", "uint32", "uint64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_difference_of_0_and_a_number_is_not_0(dtype: str) -> None:
+    x, y = np.array([7, 1, 5, 0] * 8).astype(dtype), np.array([2, 3, 2, 3] * 8).astype(dtype)
+    got = run(lambda b, x, y: R.floor_divide(b.emit(R.subtract(constant(0, dtype), x)), y), x, y)
+    np.testing.assert_array_equal(got, (np.array(0, dtype) - x) // y)
+    got = run(lambda b, x, y: R.add(b.emit(R.subtract(constant(0, dtype), x)), y), x, y)
+    np.testing.assert_array_equal(got, (np.array(0, dtype) - x) + y)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_overflows_is_compared_as_it_is(dtype: str) -> None:
+    ends, random = np.iinfo(dtype), np.random.default_rng(0)
+    x, z = (random.integers(ends.min, ends.max, 64, dtype=dtype, endpoint=True) for _ in range(2))
+    x[:2] = ends.min, ends.max
+    one, two, zero = (np.array(value, dtype) for value in (1, 2, 0))
+    got = run(lambda b, x: R.maximum(b.emit(R.add(x, constant(1, dtype))), x), x)
+    np.testing.assert_array_equal(got, np.maximum(x + one, x))
+    got = run(lambda b, x: R.floor_divide(b.emit(R.multiply(x, constant(2, dtype))), constant(2, dtype)), x)
+    np.testing.assert_array_equal(got, (x * two) // two)
+    got = run(lambda b, x, z: R.less(b.emit(R.subtract(x, z)), constant(0, dtype)), x, z)
+    np.testing.assert_array_equal(got, (x - z) < zero)
+    got = run(lambda b, x, z: R.less(b.emit(R.multiply(x, z)), x), x, z)
+    np.testing.assert_array_equal(got, (x * z) < x)
