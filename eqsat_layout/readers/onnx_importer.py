@@ -36,7 +36,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             made = self._made(op_name, inputs, attrs, opset)
             self._check(op_name, made, attrs["tvm_custom"]["num_outputs"])
         except Exception as error:  # converters raise whatever they meet
-            raise NodeError(f"{named(name, op_name)}: {said_by(error)}", op_name) from error
+            raise NodeError(f"{named(name, op_name)}: {_said(error)}", op_name) from error
         if not name or self._is_inside or not _is_of_numbers(made):
             return made
         if isinstance(made, tvm.ir.Call):
@@ -68,6 +68,8 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
                 self.bb, op_name, inputs, attrs, lambda op, given, a: convert(op, type(inputs)(given), a, opset)
             )
             return self.bb.normalize(own)
+        if op_name == "DequantizeLinear" and attrs.get("block_size"):
+            return self.bb.normalize(onnx_quantized.in_blocks(self.bb, inputs, attrs))
         onnx_mends.check_attributes(op_name, attrs, opset)
         onnx_mends.check_meaning(op_name, inputs, attrs)
         inputs = onnx_mends.mended_inputs(self.bb, op_name, inputs, attrs, opset)
@@ -99,6 +101,9 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         _check_dtypes("its result", parts)
 
     def _parse_array(self, tensor: Any) -> Any:
+        if tensor.data_type in _FOUR_BITS_AND_LESS:
+            kind = importlib.import_module("onnx").TensorProto.DataType.Name(tensor.data_type).lower()
+            raise EqsatError(f"tensor {tensor.name!r} is {kind}: numbers of fewer than 8 bits are not done")
         try:
             return super()._parse_array(tensor)
         except (ValueError, TypeError, MemoryError) as error:
@@ -138,8 +143,18 @@ def _check_dtypes(what: str, values: Any) -> None:
                 raise EqsatError(f"{what} is {one.dtype}: numbers of fewer than 8 bits, and floats of 8, are not done")
 
 
+def _said(error: Exception) -> str:
+    """A converter that wants a constant looks into its value, whatever it is given."""
+    said = said_by(error)
+    looks = isinstance(error, AttributeError) and said.endswith("object has no attribute 'value'")
+    return "with an operand that must be constant and is known at run time only is not done" if looks else said
+
+
 _STRING: Final = 8
 """ONNX's number of that type of elements."""
+
+_FOUR_BITS_AND_LESS: Final = frozenset({21, 22, 23, 25, 26})
+"""ONNX's numbers of uint4, int4, float4, uint2 and int2."""
 
 _NUMBERS: Final = {"value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64"}
 
