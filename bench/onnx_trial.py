@@ -102,7 +102,7 @@ def _with_constants(case: Case) -> tuple[Any, list[Sequence[Any]]]:
         values = [_array(data[0][at]) for data in case.data]
         values = [np.asarray(value) if isinstance(value, np.generic) else value for value in values]
         is_small = isinstance(values[0], np.ndarray) and values[0].size <= SIZES and values[0].dtype != object
-        is_data = at == 0 and (len(inputs) > 1 or values[0].dtype != np.int64)
+        is_data = at == 0 and (len(inputs) > 1 or getattr(values[0], "dtype", None) != np.int64)
         if is_data or not is_small or not all(np.array_equal(v, values[0]) for v in values):
             kept.append(at)
         else:

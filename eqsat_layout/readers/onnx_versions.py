@@ -24,9 +24,10 @@ def of_a_known_version(model: Any) -> Any:
     versions = [int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")]
     if not versions or versions[0] >= OLDEST:
         return model
+    converter = importlib.import_module("onnx.version_converter")
     try:
-        return importlib.import_module("onnx.version_converter").convert_version(model, OLDEST)
-    except RuntimeError as error:
+        return converter.convert_version(model, OLDEST)
+    except (RuntimeError, converter.ConvertError) as error:
         raise EqsatError(
             f"of opset {versions[0]}, which ONNX does not convert to {OLDEST}: {first_line(error)}"
         ) from error
