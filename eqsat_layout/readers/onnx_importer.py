@@ -50,6 +50,8 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         positions = _counted(inputs) if op_name == "Range" else None
         if positions is not None:
             return self.bb.normalize(positions)
+        if op_name == "Reshape" and (sizes := _reshaped_sizes(inputs)) is not None:
+            return sizes
         if op_name == "Constant":
             attrs = _with_tensor(attrs)
         if op_name in onnx_recurrent.KINDS:
@@ -175,6 +177,20 @@ def _counted(inputs: Any) -> Any:
     if not counts or not isinstance(limit, tvm.ir.Var) or str(limit.ty) != "int64":
         return None
     return tvm.relax.op.arange(0, limit, 1, "int64") if [int(end.item()) for end in ends] == [0, 1] else None
+
+
+def _reshaped_sizes(inputs: Any) -> Any:
+    """Sizes as a vector of as many, which TVM's converter takes for no tensor; None for others."""
+    data, shape = list(inputs)[:2]
+    sizes = list(data.values) if isinstance(data, tvm.relax.ShapeExpr) else [data]
+    is_known = isinstance(data, tvm.relax.ShapeExpr) or (isinstance(data, tvm.ir.Expr) and _is_size(data))
+    if not is_known or not isinstance(shape, tvm.ir.GenericConst):
+        return None
+    return tvm.relax.ShapeExpr(sizes) if shape.value.numpy().tolist() in ([-1], [len(sizes)]) else None
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value.ty, tvm.ir.PrimType) and str(value.ty) == "int64"
 
 
 def _is_of_numbers(made: Any) -> bool:

@@ -16,6 +16,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.determinants import determinant
 from eqsat_layout.readers.extremes import extreme
 from eqsat_layout.readers.fourier import of_windows, transformed
+from eqsat_layout.readers.onnx_moved import cache_with, image_of_windows
 from eqsat_layout.readers.onnx_pools import pooled_norms, pooled_with_places
 from eqsat_layout.readers.scattering import scattered
 
@@ -155,6 +156,8 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "STFT": of_windows,
     "IsInf": _infinite,
     "ScatterElements": _scattered,
+    "Col2Im": image_of_windows,
+    "TensorScatter": cache_with,
     "Dropout": _all_kept,
     "EyeLike": _diagonal,
     "ReduceMax": lambda builder, inputs, attributes: _extreme(builder, inputs, attributes, is_max=True),
