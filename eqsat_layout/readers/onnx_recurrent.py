@@ -46,13 +46,13 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
         made = Layer(own_kind, tuple(activations[side]), weights, own, input_bias, own_bias, is_reverse)
         sides.append(layer(builder, made, x, states))
     both = enumerate(zip(*sides, strict=True))
-    made = [builder.emit(relax.op.stack(list(one), axis=1 if i == 0 else 0)) for i, one in both]
+    whole = [builder.emit(relax.op.stack(list(one), axis=1 if i == 0 else 0)) for i, one in both]
     if batch_first:
-        made = [
-            builder.emit(relax.op.permute_dims(made[0], [2, 0, 1, 3])),
-            *(_turned(builder, one) for one in made[1:]),
+        whole = [
+            builder.emit(relax.op.permute_dims(whole[0], [2, 0, 1, 3])),
+            *(_turned(builder, one) for one in whole[1:]),
         ]
-    return relax.Tuple(made)
+    return relax.Tuple(whole)
 
 
 def _turned(builder: relax.BlockBuilder, value: Any) -> Any:

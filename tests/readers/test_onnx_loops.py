@@ -162,3 +162,23 @@ def test_a_shape_made_of_values_is_said_so() -> None:
     made = model([helper.make_node("ConstantOfShape", ["x"], ["y"])], [value("x", INT, [2])], ["y"], {})
     with pytest.raises(EqsatError, match="made of values that are known at run time only"):
         eqsat_layout.Session(made)
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_rows_are_written_into_a_cache_around_its_end(start: int) -> None:
+    """``TensorScatter`` was refused."""
+    cache, rows = np.arange(8, dtype="float32").reshape(1, 1, 4, 2), -np.ones((1, 1, 2, 2), "float32")
+    given = [value("c", FLOAT, cache.shape), value("u", FLOAT, rows.shape), value("w", INT, [1])]
+    made = model([helper.make_node("TensorScatter", ["c", "u", "w"], ["y"], mode="circular")], given, ["y"], {}, 24)
+    (got,) = eqsat_layout.Session(made).run(None, {"c": cache, "u": rows, "w": np.array([start])})
+    cache[:, :, [start, (start + 1) % 4]] = -1
+    np.testing.assert_array_equal(got, cache)
+
+
+def test_windows_are_summed_into_an_image() -> None:
+    """``Col2Im`` was refused."""
+    held = {"image": np.array([5, 5]), "block": np.array([2, 2])}
+    node = helper.make_node("Col2Im", ["x", "image", "block"], ["y"], strides=[3, 2], pads=[0, 1, 1, 0])
+    made = model([node], [value("x", FLOAT, [1, 8, 6])], ["y"], held)
+    x = np.random.default_rng(0).standard_normal((1, 8, 6), "float32")
+    assert_as_onnx(made, {"x": x})
