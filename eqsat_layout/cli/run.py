@@ -23,7 +23,7 @@ from eqsat_layout.session.feed import check_names
 from eqsat_layout.session.interface import TensorSpec, described
 from eqsat_layout.session.session import Session
 from eqsat_layout.session.tensors import Array
-from eqsat_layout.sources.suffixes import COMPILED
+from eqsat_layout.system.suffixes import COMPILED, kind_of
 
 Shapes = Mapping[str, Sequence[Any]] | None
 
@@ -33,7 +33,7 @@ def run_once(
 ) -> None:
     """Runs ``file`` and prints; :class:`EqsatError` for files that can't be read and arrays that do not fit."""
     stages = Stages(console)
-    is_compiled = file.suffix in COMPILED
+    is_compiled = kind_of(file) in COMPILED
     with stages("open" if is_compiled else "compile", file.name):
         session = Session(file) if is_compiled else Session(file, shapes=shapes)
     destinations = _by_name(outputs, session.outputs, "--output")

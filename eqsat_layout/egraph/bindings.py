@@ -8,6 +8,7 @@ it whole.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from functools import cache
@@ -24,6 +25,9 @@ _forks: Final[set[int]] = set()
 @cache
 def extension() -> Any:
     """The module. Not to be used where :func:`is_left_behind` says so."""
+    log = logging.getLogger(_PACKAGE)
+    if log.level == logging.NOTSET:  # it says every command at INFO: thousands of lines for who listens to all packages
+        log.setLevel(logging.WARNING)
     if _PACKAGE in sys.modules:
         from egglog import bindings
 

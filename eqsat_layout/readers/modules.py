@@ -30,6 +30,7 @@ from eqsat_layout.readers.script_literals import UnsafeScriptError
 from eqsat_layout.readers.tensor_sizes import check_tensors
 from eqsat_layout.readers.torch_programs import from_program, program_in
 from eqsat_layout.readers.types_guard import check_types
+from eqsat_layout.system.suffixes import kind_of, path_of
 
 _DIAGNOSTIC = re.compile(r"error: (?P<message>.*?)\n --> [^\n]*?:(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
 _INDEX_MAP = re.compile(r"T\.index_map\(lambda [^:]*: ")
@@ -54,7 +55,7 @@ def read_model(path: str | os.PathLike[str], sizes: Sizes | None = None) -> Mode
     Nothing in the file is run. ``sizes`` are for symbolic shapes that ONNX graphs compute with; inputs have them where
     they fit. Raises :class:`FileError`, which names the file and what is wrong in one line.
     """
-    path = Path(path)
+    path = path_of(path)
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise FileError(f"{path}: a pipe or a device, not a file")
@@ -134,8 +135,8 @@ def _reader_for(path: Path, head: bytes) -> Callable[[Path, Sizes | None], Any]:
             f"{path}: a pickled model runs code when it is opened and is not read; "
             "export it: torch.export.save(torch.export.export(model, inputs), 'model.pt2')"
         )
-    if path.suffix in by_suffix:
-        return by_suffix[path.suffix]
+    if kind_of(path) in by_suffix:
+        return by_suffix[kind_of(path)]
     if head.lstrip().startswith(b"{"):
         return _read_json
     if re.search(rb"^@I\.ir_module|^@R\.function", head, re.MULTILINE):
@@ -146,7 +147,7 @@ def _reader_for(path: Path, head: bytes) -> Callable[[Path, Sizes | None], Any]:
 def _is_pickled(path: Path, head: bytes) -> bool:
     """As ``torch.save`` writes it, now or in former times, whatever the file is called."""
     is_archive = head.startswith(b"PK") or (head.startswith(b"\x80") and head[1:2] <= b"\x05")
-    return path.suffix != ".pt2" and (is_archive or path.suffix in _PICKLED)
+    return kind_of(path) != ".pt2" and (is_archive or kind_of(path) in _PICKLED)
 
 
 def _read_script(path: Path, _: Sizes | None) -> Any:

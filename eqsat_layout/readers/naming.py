@@ -12,6 +12,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from eqsat_layout.errors import EqsatError
 from eqsat_layout.tir.structural import substitute
 
 
@@ -20,5 +21,19 @@ def with_names(mod: tvm.IRModule, names: Mapping[Any, str], function: str = "mai
     variables = {var: type(var)(name, var.ty) for var, name in names.items() if name != var.name}
     changed = mod.clone()
     changed[function] = substitute(mod[function], variables)
-    relax.analysis.well_formed(changed)
+    try:
+        relax.analysis.well_formed(changed)
+    except ValueError:
+        if (name := _of_unknown_shape(changed[function])) is None:
+            raise
+        raise EqsatError(f"the shape of {name!r} is made of values that are known at run time only: not done") from None
     return changed
+
+
+def _of_unknown_shape(function: relax.Function) -> str | None:
+    """The first variable whose shape is itself a variable."""
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            if isinstance(getattr(binding.var.ty, "shape", None), relax.Var):
+                return str(binding.var.name)
+    return None

@@ -36,7 +36,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             made = self._made(op_name, inputs, attrs, opset)
             self._check(op_name, made, attrs["tvm_custom"]["num_outputs"])
         except Exception as error:  # converters raise whatever they meet
-            raise OnnxNodeError(f"{named(name, op_name)}: {said_by(error)}", op_name) from error
+            raise OnnxNodeError(f"{named(name, op_name)}: {_said(error)}", op_name) from error
         if not name or self._is_inside or not _is_of_numbers(made):
             return made
         if isinstance(made, tvm.ir.Call):
@@ -50,6 +50,8 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         positions = _counted(inputs) if op_name == "Range" else None
         if positions is not None:
             return self.bb.normalize(positions)
+        if op_name == "Reshape" and (sizes := _reshaped_sizes(inputs)) is not None:
+            return sizes
         if op_name == "Constant":
             attrs = _with_tensor(attrs)
         if op_name in onnx_recurrent.KINDS:
@@ -68,6 +70,8 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
                 self.bb, op_name, inputs, attrs, lambda op, given, a: convert(op, type(inputs)(given), a, opset)
             )
             return self.bb.normalize(own)
+        if op_name == "DequantizeLinear" and attrs.get("block_size"):
+            return self.bb.normalize(onnx_quantized.in_blocks(self.bb, inputs, attrs))
         onnx_mends.check_attributes(op_name, attrs, opset)
         onnx_mends.check_meaning(op_name, inputs, attrs)
         inputs = onnx_mends.mended_inputs(self.bb, op_name, inputs, attrs, opset)
@@ -99,6 +103,9 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         _check_dtypes("its result", parts)
 
     def _parse_array(self, tensor: Any) -> Any:
+        if tensor.data_type in _FOUR_BITS_AND_LESS:
+            kind = importlib.import_module("onnx").TensorProto.DataType.Name(tensor.data_type).lower()
+            raise EqsatError(f"tensor {tensor.name!r} is {kind}: numbers of fewer than 8 bits are not done")
         try:
             return super()._parse_array(tensor)
         except (ValueError, TypeError, MemoryError) as error:
@@ -138,8 +145,18 @@ def _check_dtypes(what: str, values: Any) -> None:
                 raise EqsatError(f"{what} is {one.dtype}: numbers of fewer than 8 bits, and floats of 8, are not done")
 
 
+def _said(error: Exception) -> str:
+    """A converter that wants a constant looks into its value, whatever it is given."""
+    said = said_by(error)
+    looks = isinstance(error, AttributeError) and said.endswith("object has no attribute 'value'")
+    return "with an operand that must be constant and is known at run time only is not done" if looks else said
+
+
 _STRING: Final = 8
 """ONNX's number of that type of elements."""
+
+_FOUR_BITS_AND_LESS: Final = frozenset({21, 22, 23, 25, 26})
+"""ONNX's numbers of uint4, int4, float4, uint2 and int2."""
 
 _NUMBERS: Final = {"value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64"}
 
@@ -160,6 +177,20 @@ def _counted(inputs: Any) -> Any:
     if not counts or not isinstance(limit, tvm.ir.Var) or str(limit.ty) != "int64":
         return None
     return tvm.relax.op.arange(0, limit, 1, "int64") if [int(end.item()) for end in ends] == [0, 1] else None
+
+
+def _reshaped_sizes(inputs: Any) -> Any:
+    """Sizes as a vector of as many, which TVM's converter takes for no tensor; None for others."""
+    data, shape = list(inputs)[:2]
+    sizes = list(data.values) if isinstance(data, tvm.relax.ShapeExpr) else [data]
+    is_known = isinstance(data, tvm.relax.ShapeExpr) or (isinstance(data, tvm.ir.Expr) and _is_size(data))
+    if not is_known or not isinstance(shape, tvm.ir.GenericConst):
+        return None
+    return tvm.relax.ShapeExpr(sizes) if shape.value.numpy().tolist() in ([-1], [len(sizes)]) else None
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value.ty, tvm.ir.PrimType) and str(value.ty) == "int64"
 
 
 def _is_of_numbers(made: Any) -> bool:

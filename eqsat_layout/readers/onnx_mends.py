@@ -83,13 +83,58 @@ def with_functions_written_out(model: Any, asked: frozenset[str]) -> Any:
     typed.CopyFrom(model)
     for tensor in model.graph.initializer:  # whose types the inliner does not look up
         typed.graph.value_info.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
-    inlined = importlib.import_module("onnx.inliner").inline_selected_functions
-    written = inlined(typed, [("", op) for op in found], exclude=False, inline_schema_functions=True)
+    for node in nodes_of(typed.graph):
+        if node.op_type in found:
+            _say_defaults(onnx, node, opset)
+    inliner = importlib.import_module("onnx.inliner")
+    if _say_functions(onnx, typed, found, opset):
+        typed = inliner.inline_local_functions(typed)
+    written = inliner.inline_selected_functions(
+        typed, [("", op) for op in found], exclude=False, inline_schema_functions=True
+    )
     return with_functions_written_out(written, asked)  # definitions may hold such ops themselves
+
+
+def _say_defaults(onnx: Any, node: Any, opset: int) -> None:
+    """Attributes that are left out, whose defaults the inliner does not look up."""
+    known = {one.name for one in node.attribute}
+    for name, one in onnx.defs.get_schema(node.op_type, opset).attributes.items():
+        if one.default_value.name and name not in known:
+            node.attribute.append(one.default_value)
+
+
+def _say_functions(onnx: Any, model: Any, ops: Any, opset: int) -> bool:
+    """Of nodes that leave out operands, the definitions that depend on which: the inliner asks for these operands'
+    types. They are functions of the model then; whether there are any."""
+    nodes = [node for node in model.graph.node if node.op_type in ops and "" in node.input]
+    open_ones = [(node, onnx.defs.get_schema(node.op_type, opset)) for node in nodes]
+    open_ones = [(node, schema) for node, schema in open_ones if schema.has_context_dependent_function]
+    if not open_ones:
+        return False
+    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
+    for number, (node, schema) in enumerate(open_ones):
+        version = max(v for v in schema.context_dependent_function_opset_versions if v <= opset)
+        given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
+        text = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), given)
+        function = onnx.FunctionProto.FromString(text)
+        function.domain, function.name = _WRITTEN, f"{node.op_type}{number}"
+        model.functions.append(function)
+        node.domain, node.op_type = function.domain, function.name
+    model.opset_import.append(onnx.helper.make_opsetid(_WRITTEN, 1))
+    return True
+
+
+_WRITTEN: Final = "eqsat_layout.written"
+"""The domain of functions that stand for one node."""
 
 
 _CONSTANT: Final = {"NonMaxSuppression": (2, 3, 4), "AllClassNMS": (2, 3, 4), "CumSum": (1,)}
 """Inputs that converters take for their defaults where they are no constants."""
+
+
+_UNSORTED: Final = ("uint16", "uint32", "uint64", "int8", "int16", "bfloat16", "bool")
+"""Types that TVM's runtime does not sort."""
 
 
 def check_meaning(op: str, inputs: Any, attributes: dict[str, Any]) -> None:
@@ -103,6 +148,8 @@ def check_meaning(op: str, inputs: Any, attributes: dict[str, Any]) -> None:
         trains = not isinstance(given[2], ir.GenericConst) or bool(given[2].value.numpy().any())
     if trains:
         raise EqsatError(f"{op} in training is not done")
+    if op == "TopK" and str(inputs[0].ty.dtype) in _UNSORTED:
+        raise EqsatError(f"TopK of {inputs[0].ty.dtype} is not done")
     if op == "RoiAlign" and attributes.get("mode", b"avg") != b"avg":
         raise EqsatError(f"RoiAlign with mode={attributes['mode'].decode()} is not done")
     if op == "RMSNormalization" and attributes.get("axis", -1) in (0, -len(inputs[0].ty.shape)):

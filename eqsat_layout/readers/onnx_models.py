@@ -20,6 +20,8 @@ from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
 from eqsat_layout.readers.onnx_folding import folded
 from eqsat_layout.readers.onnx_graphs import OnnxNodeError, check_domains, check_order, check_ports, nodes_of
+from eqsat_layout.readers.onnx_loops import unrolled
+from eqsat_layout.readers.onnx_versions import of_a_known_version, with_whole_bytes
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -35,6 +37,7 @@ def loaded(path: Path) -> Any:
 
 def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
     """``given`` is not changed. Raises whatever the frontend raises, of one node :class:`EqsatError` that names it."""
+    given = of_a_known_version(given)
     check_order(given.graph)
     check_ports(given.graph)
     return _from_checked(given, sizes, frozenset())
@@ -59,7 +62,10 @@ def _from_checked(given: Any, sizes: Sizes | None, written_out: frozenset[str]) 
 
 def _converted(given: Any, written: Any, sizes: Sizes | None) -> Model:
     """``written``: what ``given`` is in ops that may have converters."""
-    model = folded(written, sizes)
+    model = folded(with_whole_bytes(written), sizes)
+    flat = unrolled(model)
+    if flat is not model:
+        model = folded(flat, sizes)
     check_domains(model.graph)
     importer = importlib.import_module("eqsat_layout.readers.onnx_importer").Importer(_opset(model))
     with _talk_to_log():

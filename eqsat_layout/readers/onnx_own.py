@@ -9,11 +9,14 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
 from tvm import ir, relax, te, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.determinants import determinant
+from eqsat_layout.readers.extremes import extreme
 from eqsat_layout.readers.fourier import of_windows, transformed
+from eqsat_layout.readers.onnx_moved import cache_with, image_of_windows
 from eqsat_layout.readers.onnx_pools import pooled_norms, pooled_with_places
 from eqsat_layout.readers.scattering import scattered
 
@@ -33,7 +36,7 @@ def _defaults(kind: str, opset: int) -> dict[str, Any]:
 
 def takes(kind: str, results: int) -> bool:
     """Whether nodes of this op, with so many results, are made here."""
-    return kind in _MAKERS and (kind != "MaxPool" or results > 1)
+    return kind in _MAKERS and (kind not in ("MaxPool", "Dropout") or results > 1)
 
 
 def _products(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
@@ -54,10 +57,16 @@ def _products(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, An
 def _same_bits(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
     """``BitCast``."""
     helper = importlib.import_module("onnx.helper")
-    dtype = str(helper.tensor_dtype_to_np_dtype(int(attributes["to"])))
+    data, dtype = inputs[0], str(helper.tensor_dtype_to_np_dtype(int(attributes["to"])))
+    if str(data.ty.dtype) == "bool":  # LLVM has one bit of it
+        data = builder.emit(relax.op.astype(data, "uint8"))
+    if dtype == "bool":
+        byte = {"to": helper.np_dtype_to_tensor_dtype(np.dtype("uint8"))}
+        bits = data if str(data.ty.dtype) == "uint8" else _same_bits(builder, [data], byte)
+        return builder.emit(relax.op.not_equal(bits, relax.const(0, "uint8")))
     return builder.emit_te(
         lambda x: te.compute(x.shape, lambda *at: tirx.reinterpret(dtype, x(*at)), "bits"),
-        inputs[0],
+        data,
         primfunc_name_hint="same_bits",
     )
 
@@ -104,6 +113,38 @@ def _of_length_one(builder: relax.BlockBuilder, inputs: Any, attributes: dict[st
     return emit(relax.op.where(emit(relax.op.equal(norm, zero)), zero, emit(relax.op.divide(data, norm))))
 
 
+def _all_kept(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+    """``Dropout`` that does not train, and its mask."""
+    data, trains = inputs[0], inputs[2]
+    if trains is not None and not (isinstance(trains, ir.GenericConst) and not trains.value.numpy().any()):
+        raise EqsatError("Dropout in training is not done")
+    return relax.Tuple([data, builder.emit(relax.op.ones(data.ty.shape, "bool"))])
+
+
+def _diagonal(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+    """``EyeLike``."""
+    helper = importlib.import_module("onnx.helper")
+    data, kind = inputs[0], attributes.get("dtype")
+    dtype = str(data.ty.dtype) if kind is None else str(helper.tensor_dtype_to_np_dtype(int(kind)))
+    shape, right = data.ty.shape.values, int(attributes.get("k", 0))
+    one = builder.emit_te(
+        lambda: te.compute(shape, lambda i, j: tirx.Select(j - i == right, tirx.const(1, dtype), tirx.const(0, dtype))),
+        primfunc_name_hint="eye_like",
+    )
+    return one
+
+
+def _extreme(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any], *, is_max: bool) -> Any:
+    """``ReduceMax`` and ``ReduceMin``: of infinities alone an infinity, where TVM's begin with the lowest number."""
+    data, name = inputs[0], "Max" if is_max else "Min"
+    if inputs[1] is not None and not isinstance(inputs[1], ir.GenericConst):
+        raise EqsatError(f"Reduce{name} along axes that are known at run time only is not done")
+    axes = attributes.get("axes") if inputs[1] is None else inputs[1].value.numpy().tolist()
+    if not axes and attributes.get("noop_with_empty_axes"):
+        return data
+    return extreme(builder, data, axes or None, keeps=bool(attributes.get("keepdims", 1)), is_max=is_max)
+
+
 _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "CumProd": _products,
     "BitCast": _same_bits,
@@ -115,5 +156,11 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "STFT": of_windows,
     "IsInf": _infinite,
     "ScatterElements": _scattered,
+    "Col2Im": image_of_windows,
+    "TensorScatter": cache_with,
+    "Dropout": _all_kept,
+    "EyeLike": _diagonal,
+    "ReduceMax": lambda builder, inputs, attributes: _extreme(builder, inputs, attributes, is_max=True),
+    "ReduceMin": lambda builder, inputs, attributes: _extreme(builder, inputs, attributes, is_max=False),
     "Det": lambda builder, inputs, _: determinant(builder, inputs[0]),
 }

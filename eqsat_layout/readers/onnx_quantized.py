@@ -45,6 +45,25 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
     return ops.rounded(scaled, ops.along(y_zero, axes[2], sums))
 
 
+def in_blocks(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+    """``DequantizeLinear`` with a scale, and a zero, for each so many elements along an axis."""
+    x, scale, zero = [*inputs, None][:3]
+    ops, axis, block = _Ops(builder), int(attributes.get("axis", 1)), int(attributes["block_size"])
+    extent = x.ty.shape.values[axis]
+    if not isinstance(extent, tirx.IntImm):
+        raise EqsatError("DequantizeLinear by blocks of an axis of unknown size is not done")
+
+    def spread(value: Any) -> Any:
+        own = builder.emit(relax.op.repeat(value, block, axis))
+        return builder.emit(relax.op.strided_slice(own, [axis], [0], [int(extent)]))
+
+    own = ops.floats(x)
+    if zero is not None:
+        own = builder.emit(relax.op.subtract(own, spread(ops.floats(zero))))
+    made = builder.emit(relax.op.multiply(own, spread(ops.floats(scale))))
+    return builder.emit(relax.op.astype(made, str(scale.ty.dtype)))
+
+
 class _Ops:
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self._builder = builder

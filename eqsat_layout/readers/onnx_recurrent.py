@@ -24,6 +24,8 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
     """The results of a node; :class:`EqsatError` for what such nodes may ask for and exporters don't."""
     given = [*inputs, *[None] * 8]
     x, recurrent, firsts = given[0], given[2], given[5:7]
+    if batch_first := bool(attributes.get("layout")):
+        x, *firsts = (None if one is None else _turned(builder, one) for one in (x, *firsts))
     reversals = _reversals(kind, attributes)
     activations = _activations(kind, attributes, len(reversals))
     steps, batch, _ = x.ty.shape.values
@@ -44,12 +46,23 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
         made = Layer(own_kind, tuple(activations[side]), weights, own, input_bias, own_bias, is_reverse)
         sides.append(layer(builder, made, x, states))
     both = enumerate(zip(*sides, strict=True))
-    return relax.Tuple([builder.emit(relax.op.stack(list(one), axis=1 if i == 0 else 0)) for i, one in both])
+    whole = [builder.emit(relax.op.stack(list(one), axis=1 if i == 0 else 0)) for i, one in both]
+    if batch_first:
+        whole = [
+            builder.emit(relax.op.permute_dims(whole[0], [2, 0, 1, 3])),
+            *(_turned(builder, one) for one in whole[1:]),
+        ]
+    return relax.Tuple(whole)
+
+
+def _turned(builder: relax.BlockBuilder, value: Any) -> Any:
+    """With the batch first, or no longer so."""
+    return builder.emit(relax.op.permute_dims(value, [1, 0, 2]))
 
 
 def _reversals(kind: str, attributes: dict[str, Any]) -> list[bool]:
     """Of each direction whether it goes from the last step to the first."""
-    for name in ("clip", "layout", "input_forget"):
+    for name in ("clip", "input_forget"):
         if attributes.get(name):
             raise EqsatError(f"{kind} with {name}={attributes[name]} is not done")
     direction = _text(attributes.get("direction", "forward"))

@@ -12,6 +12,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.extremes import extreme
 from eqsat_layout.readers.resampling import Filter, resampled
 from eqsat_layout.readers.scattering import scattered
 from eqsat_layout.readers.window_maxima import Windows, count, maxima
@@ -109,16 +110,17 @@ def _each(value: Any, rank: int) -> list[int]:
 
 def _extremes(largest: bool) -> Maker:
     def make(b: relax.BlockBuilder, data: Any, dim: Any = (), keepdim: bool = False) -> Any:
-        op = relax.op.max if largest else relax.op.min
-        return b.emit(op(data, list(dim) if dim else None, keepdim))
+        axes = [dim] if isinstance(dim, int) else list(dim) or None
+        return extreme(b, data, axes, keeps=keepdim, is_max=largest)
 
     return make
 
 
 def _with_place(largest: bool) -> Maker:
     def make(b: relax.BlockBuilder, data: Any, dim: int, keepdim: bool = False) -> Any:
-        values, places = (relax.op.max, relax.op.argmax) if largest else (relax.op.min, relax.op.argmin)
-        return relax.Tuple([b.emit(values(data, dim, keepdim)), b.emit(places(data, dim, keepdim))])
+        places = relax.op.argmax if largest else relax.op.argmin
+        values = extreme(b, data, [dim], keeps=keepdim, is_max=largest)
+        return relax.Tuple([values, b.emit(places(data, dim, keepdim))])
 
     return make
 
@@ -252,6 +254,8 @@ MAKERS: Final[dict[str, Maker]] = {
     "max_pool3d_with_indices.default": _max_pool,
     "amax.default": _extremes(largest=True),
     "amin.default": _extremes(largest=False),
+    "max.default": _extremes(largest=True),
+    "min.default": _extremes(largest=False),
     "max.dim": _with_place(largest=True),
     "min.dim": _with_place(largest=False),
     "var_mean.correction": _variance_and_mean,

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.archives import checked_archive
 from eqsat_layout.readers.model import Model
 from eqsat_layout.readers.naming import with_names
@@ -49,6 +50,8 @@ def from_program(program: Any) -> Model:
 def _from_dense(program: Any, written_out: frozenset[Any]) -> Model:
     """``written_out``: ops that torch writes in other ops, and that are tried so because they can't be taken as one."""
     decomposed = program.run_decompositions(decompositions(written_out))
+    if written := sorted(map(str, decomposed.graph_signature.buffers_to_mutate.values())):
+        raise EqsatError(f"it writes to {', '.join(written)}, which would be lost: export the model after eval()")
     _say_types(decomposed)
     try:
         return _converted(program, decomposed)

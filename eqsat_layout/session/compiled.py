@@ -33,7 +33,7 @@ class CompiledModel:
         if self.executable is not None:
             self.interface: Interface = told_by(self.executable)
             return
-        self.interface = interface_of(self._read, any_address=self._target.any_address)
+        self.interface = interface_of(self._read, any_address=self._target.any_address, needs=self._target.needs)
         module = telling(self._read, self.interface)
         self.executable, key = compiled_and_key(module, self._target, without_sizes(options))
         if known is not None:

@@ -44,7 +44,7 @@ class Interface:
     """``entry`` is the function that runs. ``branches``: what it does may depend on values, not on shapes alone.
 
     ``any_address``: it takes tensors that begin at any multiple of their elements' size. ``extents``: of its tensors,
-    those that may be below zero for inputs that are too small.
+    those that may be below zero for inputs that are too small. ``needs``: what the processor must have.
     """
 
     entry: str
@@ -53,6 +53,7 @@ class Interface:
     branches: bool
     any_address: bool = False
     extents: tuple[Extent, ...] = ()
+    needs: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """What :meth:`from_json` reads."""
@@ -65,7 +66,8 @@ class Interface:
         branches, any_address = bool(read["branches"]), bool(read.get("any_address"))  # libraries of before say nothing
         extents = tuple(Extent(str(one["text"]), one["tree"]) for one in read.get("extents", ()))
         specs = _specs(read["inputs"]), _specs(read["outputs"])
-        return Interface(str(read["entry"]), *specs, branches, any_address, extents)
+        needs = tuple(map(str, read.get("needs", ())))
+        return Interface(str(read["entry"]), *specs, branches, any_address, extents, needs)
 
 
 def _specs(read: Any) -> tuple[TensorSpec, ...]:

@@ -21,6 +21,7 @@ from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.programs import KnownPrograms
 from eqsat_layout.readers.external_data import locations
 from eqsat_layout.system.store import ArtefactStore
+from eqsat_layout.system.suffixes import kind_of
 from eqsat_layout.targets.protocol import Target
 
 _READERS: Final = {".pt2": ("torch",), ".onnx": ("onnx", "onnxscript", "onnx-ir", "onnxruntime")}
@@ -43,7 +44,7 @@ class KnownFile:
         if not isinstance(source, str | os.PathLike) or options.get("inputs") is not None:
             return None
         path, sizes = Path(source), _as_text(options.get("shapes"))
-        packages = _READERS.get(path.suffix)
+        packages = _READERS.get(kind_of(path))
         if packages is None or sizes is None or not path.is_file():
             return None
         reader = f"{[(name, _version(name)) for name in packages]} {sizes}"
@@ -62,7 +63,7 @@ class KnownFile:
         """``program``: the key of what was compiled of it."""
         if program is None:
             return
-        if self.path.suffix == ".onnx":
+        if kind_of(self.path) == ".onnx":
             model = importlib.import_module("onnx").load(self.path, load_external_data=False)
             self.programs.store.put(self._beside(), [json.dumps(locations(model)).encode()])
         self.programs.keep_file(self._key(), program)
@@ -70,7 +71,7 @@ class KnownFile:
     def _key(self) -> str | None:
         """``None`` where it is not known what files it has, or one is missing."""
         names: list[str] = []
-        if self.path.suffix == ".onnx":
+        if kind_of(self.path) == ".onnx":
             kept = self.programs.store.get(self._beside())
             if kept is None:
                 return None

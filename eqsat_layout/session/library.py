@@ -6,6 +6,7 @@ In: an executable, or a path. Out: a file that appears whole or not at all; the 
 from __future__ import annotations
 
 import os
+import platform
 import struct
 import tempfile
 from pathlib import Path
@@ -17,11 +18,15 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line
 from eqsat_layout.session import runtime
 from eqsat_layout.session.interface import TELLS, Interface
-from eqsat_layout.sources.suffixes import LIBRARIES, PROGRAMS
+from eqsat_layout.system.suffixes import LIBRARIES, PROGRAMS, kind_of
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram, kind_of_program
 
-_ELF: Final = struct.Struct("<32xQ14xHH6x")
-"""The head of such a file for 64 bits, as far as it says where its segments are told: start, size and number."""
+_ELF: Final = struct.Struct("<18xH12xQ14xHH6x")
+"""The head of such a file for 64 bits, as far as it says for which processor it is, and where its segments are told:
+start, size and number."""
+
+_PROCESSORS: Final = {0x3E: "x86_64", 0xB7: "aarch64", 0xF3: "riscv64"}
+"""As ELF numbers them, and as systems call them."""
 
 _SEGMENT: Final = struct.Struct("<8xQ16xQ")
 """Where a segment starts in the file, and how long it is there."""
@@ -57,7 +62,7 @@ def opened(path: Path) -> tuple[Any, Interface]:
     """The program in a file that :func:`written_to` wrote. Opening a library runs code of it."""
     if not path.is_file():
         raise EqsatError(f"{path}: there is no such file")
-    return _opened_program(path) if path.suffix in PROGRAMS else _opened_library(path)
+    return _opened_program(path) if kind_of(path) in PROGRAMS else _opened_library(path)
 
 
 def _opened_program(path: Path) -> tuple[DeviceProgram, Interface]:
@@ -74,11 +79,11 @@ def _opened_program(path: Path) -> tuple[DeviceProgram, Interface]:
 
 
 def _opened_library(path: Path) -> tuple[Any, Interface]:
-    _check_whole(path)
+    _check_file(path)
     with tempfile.TemporaryDirectory() as folder:
         # the system takes a file for the one of that name that it has loaded, even if it was replaced; TVM's own
         # load_module follows links
-        link = Path(folder) / f"{os.path.basename(folder)}{path.suffix}"
+        link = Path(folder) / f"{os.path.basename(folder)}{kind_of(path)}"
         link.symlink_to(path.absolute())
         try:
             library = runtime.opened(str(link))
@@ -87,20 +92,38 @@ def _opened_library(path: Path) -> tuple[Any, Interface]:
     if not library.implements_function("vm_load_executable"):
         raise EqsatError(f"{path}: holds no program for TVM's virtual machine")
     try:
-        return library, told_by(library)
+        interface = told_by(library)
     except (AttributeError, ValueError) as error:
         raise EqsatError(
             f"{path}: does not say what it takes: Session.save or `eqsat-layout compile` write such"
         ) from error
+    own = _instructions()
+    if own and (missing := [name for name in interface.needs if name not in own]):
+        raise EqsatError(f"{path}: is for a processor with {', '.join(missing)}, which this machine does not have")
+    return library, interface
 
 
-def _check_whole(path: Path) -> None:
-    """:class:`EqsatError` for an ELF file that ends before its segments do: the system ends who opens such a one."""
+def _instructions() -> frozenset[str]:
+    """The sets of instructions of an x86 processor, as Linux calls them; none where it does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return frozenset()
+    return frozenset(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), ()))
+
+
+def _check_file(path: Path) -> None:
+    """:class:`EqsatError` for an ELF file of another processor, or that ends before its segments do: the system ends
+    who opens such a one."""
     with path.open("rb") as file:
         head = file.read(_ELF.size)
         if len(head) < _ELF.size or not head.startswith(b"\x7fELF\x02\x01"):
             return
-        start, entry, count = _ELF.unpack(head)
+        processor, start, entry, count = _ELF.unpack(head)
+        own = platform.machine()
+        if own in _PROCESSORS.values() and _PROCESSORS.get(processor) != own:
+            there = _PROCESSORS.get(processor, f"processors with ELF's number {processor}")
+            raise EqsatError(f"{path}: can't be loaded: it is for {there}, and this machine is {own}")
         file.seek(start)
         table, size = file.read(entry * count), path.stat().st_size
     segments = [table[at : at + entry] for at in range(0, len(table), entry)] if entry else []

@@ -22,7 +22,7 @@ from eqsat_layout.session.library import opened, written_to
 from eqsat_layout.session.runs import Runs
 from eqsat_layout.session.runtime import CPU
 from eqsat_layout.session.tensors import Array, Staging
-from eqsat_layout.sources.suffixes import COMPILED
+from eqsat_layout.system.suffixes import COMPILED, kind_of, path_of
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
 
 if TYPE_CHECKING:  # a library is opened without TVM's compiler, readers and planning
@@ -43,7 +43,7 @@ class Session:
         check_names(options)
         self._model: CompiledModel | None = None
         self._staging: deque[Staging] = deque()
-        if isinstance(source, str | os.PathLike) and Path(source).suffix in COMPILED:
+        if isinstance(source, str | os.PathLike) and kind_of(path_of(source)) in COMPILED:
             late = [name for name, value in options.items() if value is not None]
             if late:
                 raise EqsatError(f"{source}: is compiled already, so {late[0]}= comes too late")
@@ -110,6 +110,9 @@ class Session:
             return DeviceRuns(self._executable, self._interface.entry)
         device = CPU if self._model is None else self._model.device
         return Runs(self._executable, device, self._interface.entry, branches=self._interface.branches)
+
+    def __getstate__(self) -> Any:
+        raise TypeError("a Session can't be pickled: save() it, and open the library in the other process")
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{spec.name}: {spec}" for spec in self.inputs)

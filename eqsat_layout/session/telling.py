@@ -20,10 +20,10 @@ from eqsat_layout.sources.source import Source
 from eqsat_layout.tir.structural import nodes_of
 
 
-def interface_of(source: Source, *, any_address: bool) -> Interface:
+def interface_of(source: Source, *, any_address: bool, needs: tuple[str, ...]) -> Interface:
     """Of functions from tensors to tensors, also in tuples; :class:`MalformedModuleError` for others.
 
-    ``any_address``: tensors of the program that is built may begin anywhere.
+    ``any_address``: tensors of the program that is built may begin anywhere. ``needs``: what its processor must have.
     """
     inputs = [
         _spec(name, param.ty, f"input {name!r}")
@@ -33,7 +33,7 @@ def interface_of(source: Source, *, any_address: bool) -> Interface:
     names = source.outputs if len(source.outputs) == len(results) else [f"output{i}" for i in range(len(results))]
     outputs = [_spec(name, ty, f"output {name!r}") for name, ty in zip(names, results, strict=True)]
     branches, extents = _branches(source.module), _extents(source.module)
-    return Interface(source.entry, tuple(inputs), tuple(outputs), branches, any_address, extents)
+    return Interface(source.entry, tuple(inputs), tuple(outputs), branches, any_address, extents, needs)
 
 
 def telling(source: Source, interface: Interface) -> tvm.IRModule:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import tvm
 from tvm import relax, tirx
 
@@ -81,7 +82,14 @@ def checked_shapes(shapes: Shapes) -> dict[str, tuple[int | Sequence[int] | None
     """:class:`InputError` for what are no sizes by names, whatever they are for."""
     if not isinstance(shapes, Mapping):
         raise InputError(f"shapes must be a dictionary from names of inputs to shapes, got {shapes!r}")
-    return {name: _checked(name, shape) for name, shape in shapes.items()}
+    return {name: _checked(name, _plain(shape)) for name, shape in shapes.items()}
+
+
+def _plain(sizes: Any) -> Any:
+    """Whole numbers of NumPy as Python's."""
+    if isinstance(sizes, list | tuple):
+        return tuple(map(_plain, sizes))
+    return int(sizes) if isinstance(sizes, np.integer) else sizes
 
 
 def written(extent: Any) -> int | str:

@@ -20,7 +20,7 @@ from eqsat_layout.readers.model import Sizes
 from eqsat_layout.readers.modules import read_model
 from eqsat_layout.sources.frontends import from_memory
 from eqsat_layout.sources.shapes import Shapes, checked_shapes, fixed, with_shapes
-from eqsat_layout.sources.suffixes import COMPILED
+from eqsat_layout.system.suffixes import COMPILED, kind_of, path_of
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _read(given: Any, inputs: Any, sizes: Sizes | None) -> Source:
         return _named(given)
     if isinstance(given, str | os.PathLike):
         _no_inputs(given, inputs)
-        return _from_file(Path(given), sizes)
+        return _from_file(path_of(given), sizes)
     model = from_memory(given, inputs, sizes)
     if model is None:
         raise MalformedModuleError(
@@ -80,7 +80,7 @@ def entry_of(mod: tvm.IRModule) -> str:
 
 
 def _from_file(path: Path, sizes: Sizes | None) -> Source:
-    if path.suffix in COMPILED:
+    if kind_of(path) in COMPILED:
         raise EqsatError(
             f"{path}: is compiled already; open it with eqsat_layout.Session, or give the model's own file"
         )

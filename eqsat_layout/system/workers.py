@@ -45,10 +45,12 @@ class _Process(PopenWorker):  # type: ignore[misc]
         self._parent = os.getpid()
 
     def _start(self) -> None:
-        """It gets this process's path; TVM's own way waits until it has imported TVM."""
+        """It gets this process's path and level of logging; TVM's own way waits until it has imported TVM, and logs
+        everything from INFO on to the standard error."""
         super()._start()
         self._unread = 0
         self.begin(setattr, (sys, "path", list(sys.path)))
+        self.begin(_log_from, (logging.getLogger().level,))
 
     def begin(self, function: Callable[..., object], arguments: tuple[Any, ...] = ()) -> None:
         """Sends what nobody waits for."""
@@ -75,6 +77,10 @@ class _Process(PopenWorker):  # type: ignore[misc]
     def join(self, timeout: float | None = None) -> None:
         """Waits for a killed process however busy the machine is: a second, as TVM gives it, leaves a zombie there."""
         super().join()
+
+
+def _log_from(level: int) -> None:
+    logging.getLogger().setLevel(level)
 
 
 class Workers:

@@ -83,6 +83,11 @@ class Target:
     def __init__(self, tvm_target: tvm.target.Target, *, approx: bool = True, elsewhere: str | None = None):
         self.tvm, self.approx, self.elsewhere = tvm_target, approx, elsewhere
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Sets of instructions without which what it builds ends the process, as Linux calls them."""
+        return ()
+
     def with_approx(self, approx: bool) -> Target:
         """The same machine with kernels that are exact, or need not be."""
         return type(self)(self.tvm, approx=approx, elsewhere=self.elsewhere)

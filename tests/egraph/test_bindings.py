@@ -21,6 +21,13 @@ import egglog
 from eqsat_layout.egraph import bindings
 assert egglog.bindings.EGraph is bindings.extension().EGraph
 """
+LOGGING = """
+import logging
+logging.basicConfig(level=logging.INFO)
+import eqsat_layout
+from eqsat_layout.models import resnet50
+eqsat_layout.plan(resnet50(image=32, width=8, blocks=(1, 1, 1, 1)))
+"""
 FORKED = """
 import os
 from eqsat_layout.egraph.engine import Engine
@@ -48,3 +55,9 @@ def test_a_fork_plans_where_its_parent_has_not_and_says_so_where_it_has(before: 
 def test_planning_imports_the_engine_alone_and_egglog_can_be_imported_after_it() -> None:
     for code in (ENGINE_FIRST, EGGLOG_FIRST):
         subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_egglog_keeps_its_commands_to_itself() -> None:
+    """Who listens to all packages at INFO got thousands of lines for each model."""
+    done = subprocess.run([sys.executable, "-c", LOGGING], check=True, capture_output=True, text=True, timeout=60)
+    assert not done.stdout + done.stderr

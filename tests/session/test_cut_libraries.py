@@ -9,16 +9,26 @@ import pytest
 from tvm_ffi import core
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.session.library import _check_whole, opened
+from eqsat_layout.session.library import _check_file, opened
 
 
 def test_a_library_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     whole = Path(core.__file__)
     assert whole.suffix == ".so", sysconfig.get_platform()
-    _check_whole(whole)
+    _check_file(whole)
     data = whole.read_bytes()
     for size in (100, 5000, len(data) // 2):
         cut = tmp_path / f"cut{size}.so"
         cut.write_bytes(data[:size])
         with pytest.raises(EqsatError, match=f"cut{size}.so: can't be loaded: it is cut off"):
             opened(cut)
+
+
+def test_a_library_for_another_processor_says_so(tmp_path: Path) -> None:
+    """The system says of such a file that there is none."""
+    data = bytearray(Path(core.__file__).read_bytes())
+    data[18:20] = (0xF7).to_bytes(2, "little")  # Linux BPF, which no machine is
+    other = tmp_path / "other.so"
+    other.write_bytes(data)
+    with pytest.raises(EqsatError, match=r"other\.so: can't be loaded: it is for processors with ELF's number 247"):
+        opened(other)

@@ -411,3 +411,35 @@ def test_constants_of_onnx_may_be_attributes(attribute: str, value: Any) -> None
     model = onnx.helper.make_model(onnx.helper.make_graph([made, scaled], "g", [x], [y]))
     (got,) = eqsat_layout.Session(model).run(None, {"x": numbers})
     np.testing.assert_allclose(got, numbers * np.asarray(value, kind), rtol=1e-6)
+
+
+def test_a_program_that_writes_to_its_buffers_is_refused() -> None:
+    """It was taken, and what it wrote was lost: a counter stayed at one."""
+    torch = pytest.importorskip("torch")
+
+    class Counter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x: Any) -> Any:
+            self.count += 1
+            return x + self.count
+
+    with pytest.raises(EqsatError, match="it writes to count, which would be lost"):
+        eqsat_layout.Session(torch.export.export(Counter(), (torch.zeros(1),)))
+
+
+def test_extremes_of_infinities_of_torch() -> None:
+    """They were the lowest finite number."""
+    torch = pytest.importorskip("torch")
+
+    class Extremes(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.amax(1), x.amin((0, 1), keepdim=True), x.max(1).values, x.min()
+
+    for number in (-np.inf, np.inf):
+        x = torch.full((2, 5), number)
+        session = eqsat_layout.Session(torch.export.export(Extremes(), (x,)))
+        for got, wanted in zip(session.run(None, {session.inputs[0].name: x}), Extremes()(x), strict=True):
+            np.testing.assert_array_equal(got, wanted.numpy())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -91,3 +92,12 @@ def test_what_is_not_begun_is_left() -> None:
     assert workers.apart(squared, 5) == 25
     with Workers(0).ahead(squared, found.__setitem__) as give:
         give(1)
+
+
+def test_processes_log_from_the_level_that_this_one_does() -> None:
+    """TVM's log everything from INFO on to the standard error: notes of kernels that nobody had asked for."""
+    assert Workers(1).apart(_level, 0) == logging.getLogger().level
+
+
+def _level(_: int) -> int:
+    return logging.getLogger().level

@@ -45,6 +45,11 @@ def features(target: tvm.target.Target) -> list[str]:
     return sorted(map(str, codegen.llvm_get_cpu_features(target)))
 
 
+def needs(target: tvm.target.Target) -> tuple[str, ...]:
+    """The sets of instructions that code for an x86 target may use beyond what each such CPU has, by Linux's names."""
+    return tuple(own for name in features(target) if (own := name.replace("-", "_")) in _CHECKED)
+
+
 def is_architecture(config: Mapping[str, Any]) -> bool:
     """A target of this configuration is of this machine's architecture."""
     triple = str(config.get("mtriple") or "")
@@ -60,6 +65,14 @@ def _instruction_sets(target: tvm.target.Target) -> set[str]:
     """The features of a target without those that only say what is fast on it."""
     return {name for name in features(target) if name.split("-")[0] not in _TUNING}
 
+
+_CHECKED: Final = frozenset(
+    (
+        *("avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"),
+        *("amx_tile", "amx_bf16", "amx_int8", "amx_fp16"),
+    )
+)
+"""Those that LLVM and Linux call alike; the ones between come with the next larger one."""
 
 _TUNING: Final = frozenset(
     (

@@ -54,6 +54,11 @@ class CpuTarget(Target):
         """The CPU, where this machine runs what is built for the target."""
         return tvm.cpu() if self.elsewhere is None and host.runs(self.tvm, normalize_target()) else None
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Of x86."""
+        return host.needs(self.tvm)
+
     @cached_property
     def machine(self) -> CpuMachine:
         """The figures of the CPU."""

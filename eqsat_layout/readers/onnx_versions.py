@@ -1,0 +1,56 @@
+"""ONNX graphs as newer or wider ones that mean the same.
+
+In: a model. Out: the same object, or a copy: of opset 7 where it is older, by ONNX's own converter; with whole bytes
+for weights of 2 and 4 bits.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.notes import first_line
+from eqsat_layout.readers.onnx_graphs import nodes_of
+
+OLDEST: Final = 7
+"""Before it operands were broadcast by attributes."""
+
+_WIDER: Final = {"INT4": "INT8", "INT2": "INT8", "UINT4": "UINT8", "UINT2": "UINT8"}
+
+
+def of_a_known_version(model: Any) -> Any:
+    """Of opset :data:`OLDEST` or newer."""
+    versions = [int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")]
+    if not versions or versions[0] >= OLDEST:
+        return model
+    converter = importlib.import_module("onnx.version_converter")
+    try:
+        return converter.convert_version(model, OLDEST)
+    except (RuntimeError, converter.ConvertError) as error:
+        raise EqsatError(
+            f"of opset {versions[0]}, which ONNX does not convert to {OLDEST}: {first_line(error)}"
+        ) from error
+
+
+def with_whole_bytes(model: Any) -> Any:
+    """Weights of 2 and 4 bits that are only dequantised, as numbers of 8."""
+    onnx = importlib.import_module("onnx")
+    kinds = {getattr(onnx.TensorProto, old): getattr(onnx.TensorProto, new) for old, new in _WIDER.items()
+             if hasattr(onnx.TensorProto, old)}  # fmt: skip
+    narrow = {tensor.name for tensor in model.graph.initializer if tensor.data_type in kinds}
+    for node in nodes_of(model.graph):
+        if node.op_type != "DequantizeLinear":
+            narrow.difference_update(node.input)
+    if not narrow:
+        return model
+    changed = type(model)()
+    changed.CopyFrom(model)
+    for tensor in changed.graph.initializer:
+        if tensor.name in narrow:
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(kinds[tensor.data_type])
+            tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor).astype(dtype), tensor.name))
+    for value in changed.graph.input:
+        if value.name in narrow:
+            value.type.tensor_type.elem_type = kinds[value.type.tensor_type.elem_type]
+    return changed

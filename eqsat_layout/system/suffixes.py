@@ -1,0 +1,33 @@
+"""What names of files tell.
+
+In: a path. Out: its suffix, or an error for what is no path; no reader is imported for them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from eqsat_layout.errors import EqsatError
+
+LIBRARIES: Final = frozenset({".so", ".dylib", ".dll"})
+"""Of what is compiled already, for this machine's processor."""
+
+PROGRAMS: Final = frozenset({".program"})
+"""Of what is compiled for a device: data."""
+
+COMPILED: Final = LIBRARIES | PROGRAMS
+
+
+def kind_of(path: Path) -> str:
+    """The end of its name in small letters: ``.onnx`` of ``NET.ONNX``."""
+    return path.suffix.lower()
+
+
+def path_of(given: str | os.PathLike[str]) -> Path:
+    """:class:`EqsatError` for what no file is called."""
+    name = os.fspath(given)
+    if not name or "\0" in name:
+        raise EqsatError(f"{name!r} is no path of a file")
+    return Path(name)
