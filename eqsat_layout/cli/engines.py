@@ -102,7 +102,7 @@ def _openvino(path: Path, _shapes: Shapes, feed: Mapping[str, Any]) -> Run:
 
 def _torch(path: Path, _shapes: Shapes, feed: Mapping[str, Any]) -> Run:
     torch = importlib.import_module("torch")
-    from eqsat_layout.readers.torch_programs import program_in
+    from eqsat_layout.readers.torch.programs import program_in
 
     model = program_in(path).module()
     leaves_of = importlib.import_module("torch.utils._pytree").tree_leaves

@@ -20,16 +20,16 @@ from tvm import relax
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_of, said_by
-from eqsat_layout.readers.bounds_guard import with_writes_in_bounds
-from eqsat_layout.readers.json_guard import checked_json
-from eqsat_layout.readers.long_unrolls import with_short_unrolls
+from eqsat_layout.readers.guards.bounds import with_writes_in_bounds
+from eqsat_layout.readers.guards.long_unrolls import with_short_unrolls
+from eqsat_layout.readers.guards.tensor_sizes import check_tensors
+from eqsat_layout.readers.guards.types import check_types
 from eqsat_layout.readers.model import Model, Sizes
-from eqsat_layout.readers.onnx_models import from_proto, loaded
-from eqsat_layout.readers.script import read_script
-from eqsat_layout.readers.script_literals import UnsafeScriptError
-from eqsat_layout.readers.tensor_sizes import check_tensors
-from eqsat_layout.readers.torch_programs import from_program, program_in
-from eqsat_layout.readers.types_guard import check_types
+from eqsat_layout.readers.onnx.models import from_proto, loaded
+from eqsat_layout.readers.text.json_guard import checked_json
+from eqsat_layout.readers.text.script import read_script
+from eqsat_layout.readers.text.script_literals import UnsafeScriptError
+from eqsat_layout.readers.torch.programs import from_program, program_in
 from eqsat_layout.system.suffixes import kind_of, path_of
 
 _DIAGNOSTIC = re.compile(r"error: (?P<message>.*?)\n --> [^\n]*?:(?P<line>\d+):(?P<column>\d+)", re.DOTALL)

@@ -19,7 +19,7 @@ from typing import Any, Final
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.programs import KnownPrograms
-from eqsat_layout.readers.external_data import locations
+from eqsat_layout.readers.onnx.external_data import locations
 from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.system.suffixes import kind_of
 from eqsat_layout.targets.protocol import Target

@@ -14,8 +14,8 @@ from typing import Any, cast
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.readers.model import Model, Sizes
-from eqsat_layout.readers.onnx_models import from_proto
-from eqsat_layout.readers.torch_programs import from_program
+from eqsat_layout.readers.onnx.models import from_proto
+from eqsat_layout.readers.torch.programs import from_program
 
 
 def from_memory(given: Any, inputs: Any, sizes: Sizes | None = None) -> Model | None:

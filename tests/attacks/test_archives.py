@@ -21,10 +21,10 @@ import pytest
 from eqsat_layout.cost.database import Database
 from eqsat_layout.egraph.rules import read_commands
 from eqsat_layout.errors import RuleError, TargetError
-from eqsat_layout.readers.archives import UnsafeArchiveError, checked_archive
-from eqsat_layout.readers.external_data import UnsafeLocationError, check_location
 from eqsat_layout.readers.modules import FileError, read_module
-from eqsat_layout.readers.sizes import UnsafeSizeError, check_size_text
+from eqsat_layout.readers.onnx.external_data import UnsafeLocationError, check_location
+from eqsat_layout.readers.torch.archives import UnsafeArchiveError, checked_archive
+from eqsat_layout.readers.torch.sizes import UnsafeSizeError, check_size_text
 from eqsat_layout.tuning import remote
 from eqsat_layout.tuning.remote import Remote
 

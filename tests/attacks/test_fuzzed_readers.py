@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from eqsat_layout.egraph.rules import read_commands
 from eqsat_layout.errors import EqsatError, RuleError
-from eqsat_layout.readers.json_guard import UnsafeGraphError, checked_json
-from eqsat_layout.readers.script import read_script
-from eqsat_layout.readers.script_literals import UnsafeScriptError
+from eqsat_layout.readers.text.json_guard import UnsafeGraphError, checked_json
+from eqsat_layout.readers.text.script import read_script
+from eqsat_layout.readers.text.script_literals import UnsafeScriptError
 
 _SPEC = importlib.util.spec_from_file_location("attacks_watch_here", Path(__file__).with_name("watch.py"))
 assert _SPEC is not None

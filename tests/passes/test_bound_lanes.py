@@ -6,7 +6,7 @@ import numpy as np
 from tvm import relax
 
 import eqsat_layout
-from eqsat_layout.readers.window_maxima import Windows, maxima
+from eqsat_layout.readers.layers.window_maxima import Windows, maxima
 
 
 def test_each_lane_of_a_vector_has_its_own_choice() -> None:

@@ -12,8 +12,8 @@ import tvm_ffi
 from tvm import relax
 
 from eqsat_layout.models import resnet50
-from eqsat_layout.readers.json_guard import checked_json
-from eqsat_layout.readers.script import read_script
+from eqsat_layout.readers.text.json_guard import checked_json
+from eqsat_layout.readers.text.script import read_script
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import make_program
 

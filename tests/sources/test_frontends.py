@@ -320,7 +320,7 @@ def test_plans_speak_of_torch_modules_by_their_paths() -> None:
 def test_a_graph_that_computes_too_much_is_not_computed_on_reading() -> None:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")
-    from eqsat_layout.readers.onnx_folding import folded
+    from eqsat_layout.readers.onnx.folding import folded
 
     model = Exported.onnx(2)
     huge = onnx.numpy_helper.from_array(np.array([1 << 20, 1 << 20], "int64"), "huge")

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.tensor_sizes import UnsafeTensorError, check_extents
+from eqsat_layout.readers.guards.tensor_sizes import UnsafeTensorError, check_extents
 
 MOST_COMPUTED: Final = 1 << 26
 """Elements of all constants that the converters compute: what they compute is small beside the weights."""

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from eqsat_layout.readers.external_data import check_locations
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
-from eqsat_layout.readers.onnx_folding import folded
-from eqsat_layout.readers.onnx_graphs import OnnxNodeError, check_domains, check_order, check_ports, nodes_of
-from eqsat_layout.readers.onnx_loops import unrolled
-from eqsat_layout.readers.onnx_versions import of_a_known_version, with_whole_bytes
+from eqsat_layout.readers.onnx.external_data import check_locations
+from eqsat_layout.readers.onnx.folding import folded
+from eqsat_layout.readers.onnx.graphs import OnnxNodeError, check_domains, check_order, check_ports, nodes_of
+from eqsat_layout.readers.onnx.loops import unrolled
+from eqsat_layout.readers.onnx.versions import of_a_known_version, with_whole_bytes
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -45,7 +45,7 @@ def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
 
 def _from_checked(given: Any, sizes: Sizes | None, written_out: frozenset[str]) -> Model:
     """``written_out``: ops that ONNX writes in other ops, and that are tried so because they can't be taken as one."""
-    mends = importlib.import_module("eqsat_layout.readers.onnx_mends")
+    mends = importlib.import_module("eqsat_layout.readers.onnx.mends")
     try:
         return _converted(given, mends.with_functions_written_out(given, written_out), sizes)
     except OnnxNodeError as error:
@@ -67,7 +67,7 @@ def _converted(given: Any, written: Any, sizes: Sizes | None) -> Model:
     if flat is not model:
         model = folded(flat, sizes)
     check_domains(model.graph)
-    importer = importlib.import_module("eqsat_layout.readers.onnx_importer").Importer(_opset(model))
+    importer = importlib.import_module("eqsat_layout.readers.onnx.importer").Importer(_opset(model))
     with _talk_to_log():
         module = importer.from_onnx(model.graph, _opset(model))
         importer.check_results(model)

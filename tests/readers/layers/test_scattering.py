@@ -12,7 +12,7 @@ from tvm import relax, tirx
 
 import eqsat_layout
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.scattering import scattered
+from eqsat_layout.readers.layers.scattering import scattered
 
 
 def module(shape: Sequence[Any], indices: Sequence[Any], axis: int, reduction: str) -> Any:

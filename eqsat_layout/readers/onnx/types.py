@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tvm import relax, tirx
 
-from eqsat_layout.readers.onnx_graphs import OnnxNodeError, named
+from eqsat_layout.readers.onnx.graphs import OnnxNodeError, named
 
 MOST_KNOWN: Final = 1_024
 """Elements of constants that the inference may look into: shapes are smaller, and weights need not be copied."""

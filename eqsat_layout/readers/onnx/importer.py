@@ -14,9 +14,9 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers import onnx_mends, onnx_own, onnx_quantized, onnx_recurrent, onnx_resizes
-from eqsat_layout.readers.onnx_graphs import ConstantBudget, OnnxNodeError, graphs_of, named
-from eqsat_layout.readers.onnx_types import check_results
+from eqsat_layout.readers.onnx import mends, own, quantized, recurrent, resizes
+from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, graphs_of, named
+from eqsat_layout.readers.onnx.types import check_results
 
 
 class Importer(ONNXGraphImporter):  # type: ignore[misc]
@@ -54,30 +54,28 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             return sizes
         if op_name == "Constant":
             attrs = _with_tensor(attrs)
-        if op_name in onnx_recurrent.KINDS:
-            return onnx_recurrent.converted(self.bb, op_name, inputs, attrs)
-        if onnx_own.takes(op_name, attrs["tvm_custom"]["num_outputs"]):
-            return self.bb.normalize(onnx_own.converted(self.bb, op_name, inputs, attrs, opset))
+        if op_name in recurrent.KINDS:
+            return recurrent.converted(self.bb, op_name, inputs, attrs)
+        if own.takes(op_name, attrs["tvm_custom"]["num_outputs"]):
+            return self.bb.normalize(own.converted(self.bb, op_name, inputs, attrs, opset))
         if op_name == "Upsample":
-            return self._made("Resize", *onnx_resizes.as_resize(inputs, attrs), max(opset, _RESIZES_BY_PLACE))
+            return self._made("Resize", *resizes.as_resize(inputs, attrs), max(opset, _RESIZES_BY_PLACE))
         if op_name == "Resize":
-            inputs, attrs = onnx_resizes.of_all_axes(inputs, attrs)
-            if onnx_resizes.is_by_rows(inputs, attrs):
-                return self.bb.normalize(onnx_resizes.by_rows(self.bb, inputs, attrs))
+            inputs, attrs = resizes.of_all_axes(inputs, attrs)
+            if resizes.is_by_rows(inputs, attrs):
+                return self.bb.normalize(resizes.by_rows(self.bb, inputs, attrs))
         convert = super()._convert_operator
-        if op_name in onnx_quantized.KINDS:
-            own = onnx_quantized.converted(
+        if op_name in quantized.KINDS:
+            made = quantized.converted(
                 self.bb, op_name, inputs, attrs, lambda op, given, a: convert(op, type(inputs)(given), a, opset)
             )
-            return self.bb.normalize(own)
+            return self.bb.normalize(made)
         if op_name == "DequantizeLinear" and attrs.get("block_size"):
-            return self.bb.normalize(onnx_quantized.in_blocks(self.bb, inputs, attrs))
-        onnx_mends.check_attributes(op_name, attrs, opset)
-        onnx_mends.check_meaning(op_name, inputs, attrs)
-        inputs = onnx_mends.mended_inputs(self.bb, op_name, inputs, attrs, opset)
-        return onnx_mends.converted(
-            self.bb, op_name, inputs, attrs, lambda given: convert(op_name, given, attrs, opset)
-        )
+            return self.bb.normalize(quantized.in_blocks(self.bb, inputs, attrs))
+        mends.check_attributes(op_name, attrs, opset)
+        mends.check_meaning(op_name, inputs, attrs)
+        inputs = mends.mended_inputs(self.bb, op_name, inputs, attrs, opset)
+        return mends.converted(self.bb, op_name, inputs, attrs, lambda given: convert(op_name, given, attrs, opset))
 
     def check_results(self, model: Any) -> None:
         """:class:`EqsatError` where what was made of a node is of another type than ONNX says."""
@@ -85,7 +83,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         for node in graph.node:
-            is_own = node.op_type in _OWN or onnx_own.takes(node.op_type, len(node.output))
+            is_own = node.op_type in _OWN or own.takes(node.op_type, len(node.output))
             if not is_own and node.op_type not in _get_convert_map():
                 raise OnnxNodeError(f"{named(node.name, node.op_type)}: nothing here converts this op", node.op_type)
             for inner in graphs_of(node):
@@ -128,7 +126,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             self._is_inside = outside
 
 
-_OWN: Final = onnx_recurrent.KINDS | onnx_quantized.KINDS | {"If", "Constant"}
+_OWN: Final = recurrent.KINDS | quantized.KINDS | {"If", "Constant"}
 
 _RESIZES_BY_PLACE: Final = 13
 """The version of ``Resize`` that says where places lie."""

@@ -12,10 +12,10 @@ import numpy as np
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.extremes import extreme
-from eqsat_layout.readers.resampling import Filter, resampled
-from eqsat_layout.readers.scattering import scattered
-from eqsat_layout.readers.window_maxima import Windows, count, maxima
+from eqsat_layout.readers.layers.extremes import extreme
+from eqsat_layout.readers.layers.resampling import Filter, resampled
+from eqsat_layout.readers.layers.scattering import scattered
+from eqsat_layout.readers.layers.window_maxima import Windows, count, maxima
 
 Maker = Callable[..., Any]
 

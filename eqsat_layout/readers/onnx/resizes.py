@@ -12,8 +12,8 @@ import tvm
 from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.resampling import Filter, resampled
-from eqsat_layout.readers.resizing import cut, made_longer
+from eqsat_layout.readers.layers.resampling import Filter, resampled
+from eqsat_layout.readers.layers.resizing import cut, made_longer
 
 
 def as_resize(inputs: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

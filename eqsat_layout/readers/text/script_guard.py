@@ -11,8 +11,8 @@ import builtins
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from eqsat_layout.readers.script_literals import UnsafeScriptError, check_depth, check_literals, dotted, refusal
-from eqsat_layout.readers.script_words import CASTS, Words
+from eqsat_layout.readers.text.script_literals import UnsafeScriptError, check_depth, check_literals, dotted, refusal
+from eqsat_layout.readers.text.script_words import CASTS, Words
 
 _NODES: Final = (
     ast.arguments, ast.arg, ast.keyword, ast.withitem, ast.expr_context,

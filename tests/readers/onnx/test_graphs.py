@@ -176,7 +176,7 @@ def test_a_tensor_without_its_data_is_refused_by_its_name(tmp_path: Path) -> Non
 def test_what_a_long_chain_of_shapes_came_from_is_not_kept(tmp_path: Path) -> None:
     """onnxscript keeps the names of all values that one came from: the square of a chain's length."""
     pytest.importorskip("onnxscript")
-    from eqsat_layout.readers.onnx_folding import folded
+    from eqsat_layout.readers.onnx.folding import folded
 
     length = 1000
     chain = [node("Add", [f"t{i}", "zero"], [f"t{i + 1}"], f"add{i}") for i in range(length)]

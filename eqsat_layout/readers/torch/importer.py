@@ -15,12 +15,12 @@ from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers import torch_recurrent
-from eqsat_layout.readers.indexing import put, taken
-from eqsat_layout.readers.resizing import cut, made_longer
-from eqsat_layout.readers.torch_nodes import TorchNodeError, args_seen, ignored, watched
-from eqsat_layout.readers.torch_own import MAKERS
-from eqsat_layout.readers.torch_types import check_types, common_type
+from eqsat_layout.readers.layers.indexing import put, taken
+from eqsat_layout.readers.layers.resizing import cut, made_longer
+from eqsat_layout.readers.torch import recurrent
+from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
+from eqsat_layout.readers.torch.own import MAKERS
+from eqsat_layout.readers.torch.types import check_types, common_type
 
 _KINDS: Final = ("Tensor", "Scalar")
 
@@ -43,7 +43,7 @@ class _Mended(_Base):  # type: ignore[misc]
         known |= {name: self._matmul for name in ("matmul.default", "mm.default", "bmm.default")}
         known |= {name: self._any for name in ("any.default", "any.dim", "any.dims")}
         known |= {name: self._own(MAKERS[name]) for name in MAKERS}
-        known |= {name: self._own(torch_recurrent.MAKERS[name]) for name in torch_recurrent.MAKERS}
+        known |= {name: self._own(recurrent.MAKERS[name]) for name in recurrent.MAKERS}
         known |= {name: self._of_one_type(known[name]) for name in _OF_ONE_TYPE & known.keys()}
         return {name: self._checked(convert) for name, convert in known.items()}
 

@@ -17,8 +17,8 @@ from tvm import ir, relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.onnx_graphs import nodes_of
-from eqsat_layout.readers.onnx_resizes import resized
+from eqsat_layout.readers.onnx.graphs import nodes_of
+from eqsat_layout.readers.onnx.resizes import resized
 
 _WITHOUT_EFFECT: Final = ("seed", "storage_order", "saturate", "stash_type")
 """Attributes that change nothing of what is converted: of dropout, of indices, of 8-bit floats, of precision."""

@@ -19,12 +19,12 @@ from tvm.script.parser.core.diagnostics import Source
 from tvm.script.parser.core.error import ParserError
 
 from eqsat_layout.graph.skeleton import Skeleton
-from eqsat_layout.readers.calls_guard import check_calls
-from eqsat_layout.readers.json_guard import UnsafeGraphError, checked_json
-from eqsat_layout.readers.script_guard import check_extent, check_statements
-from eqsat_layout.readers.script_literals import UnsafeScriptError, refusal
-from eqsat_layout.readers.script_words import no_builtins, vocabulary
-from eqsat_layout.readers.types_guard import check_types
+from eqsat_layout.readers.guards.calls import check_calls
+from eqsat_layout.readers.guards.types import check_types
+from eqsat_layout.readers.text.json_guard import UnsafeGraphError, checked_json
+from eqsat_layout.readers.text.script_guard import check_extent, check_statements
+from eqsat_layout.readers.text.script_literals import UnsafeScriptError, refusal
+from eqsat_layout.readers.text.script_words import no_builtins, vocabulary
 
 LARGEST: Final = 1 << 30
 """Characters of a text, most of which are constants."""

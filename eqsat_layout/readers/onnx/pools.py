@@ -11,7 +11,7 @@ from typing import Any
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.window_maxima import Windows, count, maxima, places_of
+from eqsat_layout.readers.layers.window_maxima import Windows, count, maxima, places_of
 
 
 def pooled_with_places(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:

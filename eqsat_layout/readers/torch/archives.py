@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from eqsat_layout.readers.sizes import check_size_text
+from eqsat_layout.readers.torch.sizes import check_size_text
 
 LARGEST: Final = 64 << 30
 """Bytes of an archive."""

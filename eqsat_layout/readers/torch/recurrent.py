@@ -13,7 +13,7 @@ import numpy as np
 from tvm import relax
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.recurrent_layers import Layer, layer
+from eqsat_layout.readers.layers.recurrent_layers import Layer, layer
 
 _ORDER: Final = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 """Where a kernel's gates are among torch's."""

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.archives import checked_archive
 from eqsat_layout.readers.model import Model
 from eqsat_layout.readers.naming import with_names
-from eqsat_layout.readers.torch_decompositions import all_decompositions, decompositions
-from eqsat_layout.readers.torch_importer import importer
-from eqsat_layout.readers.torch_nodes import TorchNodeError
-from eqsat_layout.readers.torch_random import check_is_not_random
+from eqsat_layout.readers.torch.archives import checked_archive
+from eqsat_layout.readers.torch.decompositions import all_decompositions, decompositions
+from eqsat_layout.readers.torch.importer import importer
+from eqsat_layout.readers.torch.nodes import TorchNodeError
+from eqsat_layout.readers.torch.random import check_is_not_random
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -27,7 +27,7 @@ _logger = logging.getLogger("eqsat_layout")
 def program_in(path: Path) -> Any:
     """The ``ExportedProgram`` in the archive at ``path``, of which torch reads a copy that was checked.
 
-    Raises :class:`~eqsat_layout.readers.archives.UnsafeArchiveError` for one that would run code.
+    Raises :class:`~eqsat_layout.readers.torch.archives.UnsafeArchiveError` for one that would run code.
     """
     export = importlib.import_module("torch.export")
     with tempfile.TemporaryDirectory(prefix="eqsat_layout_") as folder:

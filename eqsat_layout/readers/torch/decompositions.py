@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from eqsat_layout.readers.torch_recurrent import KEPT
+from eqsat_layout.readers.torch.recurrent import KEPT
 
 
 def decompositions(more: Iterable[Any]) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line
 from eqsat_layout.readers.model import Sizes
-from eqsat_layout.readers.onnx_graphs import graphs_of
+from eqsat_layout.readers.onnx.graphs import graphs_of
 
 _logger = logging.getLogger("eqsat_layout")
 

@@ -13,12 +13,12 @@ import numpy as np
 from tvm import ir, relax, te, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.determinants import determinant
-from eqsat_layout.readers.extremes import extreme
-from eqsat_layout.readers.fourier import of_windows, transformed
-from eqsat_layout.readers.onnx_moved import cache_with, image_of_windows
-from eqsat_layout.readers.onnx_pools import pooled_norms, pooled_with_places
-from eqsat_layout.readers.scattering import scattered
+from eqsat_layout.readers.layers.determinants import determinant
+from eqsat_layout.readers.layers.extremes import extreme
+from eqsat_layout.readers.layers.fourier import of_windows, transformed
+from eqsat_layout.readers.layers.scattering import scattered
+from eqsat_layout.readers.onnx.moved import cache_with, image_of_windows
+from eqsat_layout.readers.onnx.pools import pooled_norms, pooled_with_places
 
 
 def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import Any, Final
 
-from eqsat_layout.readers.script_literals import UnsafeScriptError, check_depth
+from eqsat_layout.readers.text.script_literals import UnsafeScriptError, check_depth
 
 _LONGEST: Final = 10_000
 _LARGEST: Final = 1 << 64

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Final
 
-from eqsat_layout.readers.torch_nodes import TorchNodeError
+from eqsat_layout.readers.torch.nodes import TorchNodeError
 
 _TRAINS: Final = ("train", "training")
 _CHANCES: Final = ("p", "dropout", "dropout_p")

@@ -16,9 +16,9 @@ from typing import Any, Final
 import tvm
 from tvm_ffi import core
 
-from eqsat_layout.readers.calls_guard import UnsafeCallError, check_calls
-from eqsat_layout.readers.operands_guard import UnsafeOperandsError, check_operands
-from eqsat_layout.readers.script_words import OWN_FUNCTIONS
+from eqsat_layout.readers.guards.calls import UnsafeCallError, check_calls
+from eqsat_layout.readers.guards.operands import UnsafeOperandsError, check_operands
+from eqsat_layout.readers.text.script_words import OWN_FUNCTIONS
 
 LARGEST: Final = 4 << 30
 """Characters of a file, most of which are constants."""

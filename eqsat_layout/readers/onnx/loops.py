@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from eqsat_layout.readers.onnx_graphs import OnnxNodeError, graphs_of, named, nodes_of
+from eqsat_layout.readers.onnx.graphs import OnnxNodeError, graphs_of, named, nodes_of
 
 MOST_NODES: Final = 4096
 """Of all loops that are written out."""

@@ -11,7 +11,7 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.recurrent_layers import Layer, layer
+from eqsat_layout.readers.layers.recurrent_layers import Layer, layer
 
 _GATES: Final = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _ACTIVATIONS: Final = {"LSTM": [["Sigmoid", "Tanh", "Tanh"]], "GRU": [["Sigmoid", "Tanh"]], "RNN": [["Tanh"], ["Relu"]]}

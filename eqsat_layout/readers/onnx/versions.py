@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line
-from eqsat_layout.readers.onnx_graphs import nodes_of
+from eqsat_layout.readers.onnx.graphs import nodes_of
 
 OLDEST: Final = 7
 """Before it operands were broadcast by attributes."""

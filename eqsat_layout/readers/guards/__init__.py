@@ -1,0 +1,1 @@
+"""What a module of a file may not do, whatever it was read from."""

@@ -1,0 +1,1 @@
+"""Layers that both frontends lack, built of Relax ops and kernels."""

@@ -1,0 +1,1 @@
+"""What reads ONNX models."""

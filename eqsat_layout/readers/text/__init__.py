@@ -1,0 +1,1 @@
+"""What reads Relax texts and TVM's JSON, without running what they say."""
