@@ -114,7 +114,13 @@ def _there_and_back(narrow: str, wide: str, lanes: int) -> tuple[Any, Any]:
         mod = one(mod)
     func = mod["f"]
     there, back = (store.value for store in nodes_of(func.body, tirx.BufferStore))
-    return structural_map(back, (tvm.ir.TensorLoad, lambda _: there)), func.params[0]
+    made = structural_map(back, (tvm.ir.TensorLoad, lambda _: there))
+    return structural_map(made, (tvm.ir.Call, _as_select)), func.params[0]
+
+
+def _as_select(call: Any) -> Any:
+    """A choice for each lane: LLVM has branches on one condition only, and the values are arithmetic."""
+    return tirx.Select(*call.args) if is_choice(call) else call
 
 
 def _call(value: Any) -> Any:
