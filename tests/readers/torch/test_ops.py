@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -149,9 +148,9 @@ def test_long_recurrent_networks_compile_at_once(kind: str) -> None:
     network = getattr(torch.nn, kind)(3, 8, 2, bidirectional=True, batch_first=True).eval()
     x = torch.randn(2, 300, 3)
     program = torch.export.export(network, (x,))
-    start = time.process_time()
+    bindings = sum(len(block.bindings) for block in eqsat_layout.plan(program).module["main"].body.blocks)
+    assert bindings < 100  # of 300 steps
     session = eqsat_layout.Session(program)
-    assert time.process_time() - start < 10
     with torch.no_grad():
         wanted = leaves(network(x))
     for got, one in zip(session.run(None, {session.inputs[0].name: x}), wanted, strict=True):
