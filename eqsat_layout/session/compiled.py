@@ -17,7 +17,8 @@ from eqsat_layout.session.interface import Interface
 from eqsat_layout.session.known_file import KnownFile, without_sizes
 from eqsat_layout.session.library import told_by
 from eqsat_layout.session.telling import interface_of, telling
-from eqsat_layout.sources.source import Source, source_of
+from eqsat_layout.sources.program import Source
+from eqsat_layout.sources.source import source_of
 from eqsat_layout.targets.lowering import prepared
 from eqsat_layout.targets.registry import target as target_of
 

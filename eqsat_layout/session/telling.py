@@ -15,8 +15,8 @@ from tvm import relax, tirx
 from eqsat_layout.errors import MalformedModuleError
 from eqsat_layout.session.extents import Extent, Tree
 from eqsat_layout.session.interface import TELLS, Interface, TensorSpec
+from eqsat_layout.sources.program import Source
 from eqsat_layout.sources.shapes import written
-from eqsat_layout.sources.source import Source
 from eqsat_layout.tir.structural import nodes_of
 
 

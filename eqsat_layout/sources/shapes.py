@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import tvm
@@ -18,11 +18,9 @@ from tvm import relax, tirx
 
 from eqsat_layout.errors import InputError, did_you_mean
 from eqsat_layout.readers.model import Sizes
+from eqsat_layout.sources.program import Source
 from eqsat_layout.sources.specialise import specialised
 from eqsat_layout.tir.structural import substitute
-
-if TYPE_CHECKING:
-    from eqsat_layout.sources.source import Source
 
 _TYPED: Final = re.compile(r"T\.int64\((-?\d+)\)")
 

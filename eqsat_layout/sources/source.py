@@ -1,13 +1,12 @@
 """A program in whatever form it is given.
 
 In: a path, a ``ModelProto``, an ``ExportedProgram``, an ``nn.Module`` with example inputs, or an IRModule. Out: a
-:class:`Source`, the IRModule with the names that its inputs and outputs have for the user.
+:class:`~eqsat_layout.sources.program.Source`, the IRModule with the names that its inputs and outputs have for the user.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +18,9 @@ from eqsat_layout.graph.public_names import is_public
 from eqsat_layout.readers.model import Sizes
 from eqsat_layout.readers.modules import read_model
 from eqsat_layout.sources.frontends import from_memory
+from eqsat_layout.sources.program import Source
 from eqsat_layout.sources.shapes import Shapes, checked_shapes, fixed, with_shapes
 from eqsat_layout.system.suffixes import COMPILED, kind_of, path_of
-
-
-@dataclass(frozen=True)
-class Source:
-    """``module`` and its function ``entry``; ``inputs``: a name for each parameter of it, ``outputs``: for results, as
-    far as the model names them."""
-
-    module: tvm.IRModule
-    entry: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...] = ()
-
-    @property
-    def function(self) -> Any:
-        """What runs."""
-        return self.module[self.entry]
 
 
 def source_of(given: Any, inputs: Any = None, shapes: Shapes | None = None) -> Source:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tvm import relax, te, tirx
 
 from eqsat_layout.errors import InputError
 from eqsat_layout.graph.public_names import without_public_name
-
-if TYPE_CHECKING:
-    from eqsat_layout.sources.source import Source
+from eqsat_layout.sources.program import Source
 
 MOST: Final = 16
 """Programs that one is made into."""
