@@ -1,7 +1,7 @@
 """A program in whatever form it is given.
 
 In: a path, a ``ModelProto``, an ``ExportedProgram``, an ``nn.Module`` with example inputs, or an IRModule. Out: a
-:class:`~eqsat_layout.sources.program.Source`, the IRModule with the names that its inputs and outputs have for the user.
+:class:`~eqsat_layout.sources.program.Source`: the IRModule, and names that its inputs and outputs have for the user.
 """
 
 from __future__ import annotations
