@@ -63,8 +63,8 @@ def test_a_folder_that_can_not_be_written_costs_nothing_else(tmp_path: Path) -> 
 WRITER = """
 import sys
 from pathlib import Path
-from eqsat_layout.system.store import Store
-store = Store(Path(sys.argv[1]), 1 << 26)
+from eqsat_layout.system.store import ArtefactStore
+store = ArtefactStore(Path(sys.argv[1]), 1 << 26)
 for round in range(200):
     own = bytes([round % 7]) * 50_000
     store.put("same", [own])
