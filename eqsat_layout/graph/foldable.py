@@ -17,6 +17,7 @@ import tvm
 from tvm import ir, relax, s_tir, sym, tirx
 
 from eqsat_layout.errors import ILL_TYPED, Refused
+from eqsat_layout.tir.intrinsics import is_pure
 from eqsat_layout.tir.structural import nodes_of
 
 _MOST_STEPS: Final = 1 << 32
@@ -32,7 +33,6 @@ _OPERATOR: Final = re.compile(r"(tirx|prim)\.\w+")
 _NO_NUMBERS: Final = re.compile(r"extern|packed|llvm|intrin|address|handle|ptr|buffer|profile|vector")
 """In the names of ops that call what is elsewhere, make pointers, or are a device's, though TVM calls them pure."""
 
-_PURE: Final = (int(tirx.CallEffectKind.ExprAnnotation.value), int(tirx.CallEffectKind.Pure.value))
 _DIVISIONS: Final = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 DIVIDES: Final = "divides integers by what may be 0 or -1"
 """The reason for what kills a process where the divisor is."""
@@ -186,8 +186,7 @@ class _Walk:
 
     def _call(self, call: Any) -> None:
         name = str(getattr(call.op, "name", "a function of the module"))
-        kind = call.op.get_attr("TCallEffectKind") if isinstance(call.op, ir.Op) else None
-        if kind is None or int(kind) not in _PURE or not _OPERATOR.fullmatch(name) or _NO_NUMBERS.search(name):
+        if not is_pure(call) or not _OPERATOR.fullmatch(name) or _NO_NUMBERS.search(name):
             raise Refused(f"calls {name}")
         if name == "prim.if_then_else":
             condition, then, otherwise = call.args

@@ -16,6 +16,12 @@ def is_choice(node: Any) -> bool:
     return isinstance(node, tvm.ir.Call) and str(getattr(node.op, "name", "")) == "prim.if_then_else"
 
 
+def is_pure(call: Any) -> bool:
+    """It gives a function of its arguments and does nothing else, as far as TVM says."""
+    kind = call.op.get_attr("TCallEffectKind") if isinstance(call.op, tvm.ir.Op) else None
+    return kind in (tirx.CallEffectKind.ExprAnnotation.value, tirx.CallEffectKind.Pure.value)
+
+
 def pure_op(name: str, description: str) -> Any:
     """A new op ``eqsat_layout.NAME`` that TVM knows nothing of but that it is pure, and the same for vectors."""
     full = f"eqsat_layout.{name}"

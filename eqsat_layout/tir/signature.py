@@ -33,6 +33,7 @@ from eqsat_layout.tir.computation import (
 )
 from eqsat_layout.tir.equality import fingerprint
 from eqsat_layout.tir.extents import extent_of
+from eqsat_layout.tir.intrinsics import is_pure
 
 __all__ = ["Computation", "analyse", "same_computation", "view_map"]
 
@@ -62,7 +63,6 @@ class _NotUnderstoodError(Exception):
 
 
 _KINDS = {tirx.IterVar.DataPar: IterKind.SPATIAL, tirx.IterVar.CommReduce: IterKind.REDUCE}
-_PURE = (0, 1)  # CallEffectKind: an annotation, or a function of its arguments
 
 
 @dataclass
@@ -238,7 +238,7 @@ class _BlockReader:
         if kind in _BINARY:
             return Value(kind.__name__, dtype, (self.value(expr.a), self.value(expr.b)))
         if kind is tvm.ir.expr.Call:
-            if type(expr.op) is not tvm.ir.Op or expr.op.get_attr("TCallEffectKind") not in _PURE:
+            if not is_pure(expr):
                 raise _NotUnderstoodError
             return Value(str(expr.op.name), dtype, tuple(self.value(a) for a in expr.args))
         if kind is tirx.Cast:

@@ -98,6 +98,11 @@ def graphs_of(node: Any) -> list[Any]:
     ]
 
 
+def opset_of(model: Any, unsaid: int = 1) -> int:
+    """The version of ONNX's own ops that a model is written in; ``unsaid`` where it names none."""
+    return next((int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")), unsaid)
+
+
 def nodes_of(graph: Any) -> Iterator[Any]:
     """Those of a graph and of the graphs in its nodes."""
     for node in graph.node:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from eqsat_layout.readers.onnx.graphs import OnnxNodeError, graphs_of, named, nodes_of
+from eqsat_layout.readers.onnx.graphs import OnnxNodeError, graphs_of, named, nodes_of, opset_of
 
 MOST_NODES: Final = 4096
 """Of all loops that are written out."""
@@ -47,7 +47,7 @@ class _Writer:
     def __init__(self, model: Any) -> None:
         self._onnx = importlib.import_module("onnx")
         self._model, self._graph = model, model.graph
-        self._opset = next(int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx"))
+        self._opset = opset_of(model)
         self._left = MOST_NODES
         self._loops = 0
 

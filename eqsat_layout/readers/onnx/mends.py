@@ -17,7 +17,7 @@ from tvm import ir, relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.onnx.graphs import nodes_of
+from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
 from eqsat_layout.readers.onnx.resizes import resized
 
 _WITHOUT_EFFECT: Final = ("seed", "storage_order", "saturate", "stash_type")
@@ -72,7 +72,7 @@ def with_functions_written_out(model: Any, asked: frozenset[str]) -> Any:
     onnx = importlib.import_module("onnx")
     found: dict[str, None] = {}
     converters = onnx_frontend._get_convert_map()
-    opset = next((int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")), 1)
+    opset = opset_of(model)
     for node in nodes_of(model.graph):
         is_open = node.op_type in asked or node.op_type not in converters
         if node.domain in ("", "ai.onnx") and is_open and has_function(node.op_type, opset):

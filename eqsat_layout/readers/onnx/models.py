@@ -19,7 +19,7 @@ from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
 from eqsat_layout.readers.onnx.external_data import check_locations
 from eqsat_layout.readers.onnx.folding import folded
-from eqsat_layout.readers.onnx.graphs import OnnxNodeError, check_domains, check_order, check_ports, nodes_of
+from eqsat_layout.readers.onnx.graphs import OnnxNodeError, check_domains, check_order, check_ports, nodes_of, opset_of
 from eqsat_layout.readers.onnx.loops import unrolled
 from eqsat_layout.readers.onnx.versions import of_a_known_version, with_whole_bytes
 
@@ -49,7 +49,7 @@ def _from_checked(given: Any, sizes: Sizes | None, written_out: frozenset[str]) 
     try:
         return _converted(given, mends.with_functions_written_out(given, written_out), sizes)
     except OnnxNodeError as error:
-        if error.op in written_out or not mends.has_function(error.op, _opset(given)):
+        if error.op in written_out or not mends.has_function(error.op, opset_of(given)):
             raise
         _logger.debug("ONNX's own definition of %s is tried: %s", error.op, error)
         try:
@@ -67,20 +67,15 @@ def _converted(given: Any, written: Any, sizes: Sizes | None) -> Model:
     if flat is not model:
         model = folded(flat, sizes)
     check_domains(model.graph)
-    importer = importlib.import_module("eqsat_layout.readers.onnx.importer").Importer(_opset(model))
+    importer = importlib.import_module("eqsat_layout.readers.onnx.importer").Importer(opset_of(model))
     with _talk_to_log():
-        module = importer.from_onnx(model.graph, _opset(model))
+        module = importer.from_onnx(model.graph, opset_of(model))
         importer.check_results(model)
     weights = {str(tensor.name) for tensor in given.graph.initializer}
     inputs = tuple(str(value.name) for value in given.graph.input if value.name not in weights)
     return Model(
         with_names(module, importer.original_names), inputs, tuple(str(value.name) for value in given.graph.output)
     )
-
-
-def _opset(model: Any) -> int:
-    own = [int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")]
-    return own[0] if own else 1
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line
-from eqsat_layout.readers.onnx.graphs import nodes_of
+from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
 
 OLDEST: Final = 7
 """Before it operands were broadcast by attributes."""
@@ -21,16 +21,14 @@ _WIDER: Final = {"INT4": "INT8", "INT2": "INT8", "UINT4": "UINT8", "UINT2": "UIN
 
 def of_a_known_version(model: Any) -> Any:
     """Of opset :data:`OLDEST` or newer."""
-    versions = [int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")]
-    if not versions or versions[0] >= OLDEST:
+    version = opset_of(model, unsaid=OLDEST)
+    if version >= OLDEST:
         return model
     converter = importlib.import_module("onnx.version_converter")
     try:
         return converter.convert_version(model, OLDEST)
     except (RuntimeError, converter.ConvertError) as error:
-        raise EqsatError(
-            f"of opset {versions[0]}, which ONNX does not convert to {OLDEST}: {first_line(error)}"
-        ) from error
+        raise EqsatError(f"of opset {version}, which ONNX does not convert to {OLDEST}: {first_line(error)}") from error
 
 
 def with_whole_bytes(model: Any) -> Any:

@@ -37,12 +37,12 @@ def store_booleans_as_bytes() -> Any:
 
 
 def _with_bytes(func: Any) -> Any:
-    aliased = [node.buffer.data for node in nodes_of(func.body, tirx.DeclBuffer)]
     made = [node.buffer for node in nodes_of(func.body, tirx.AllocBuffer) if str(node.buffer.dtype) == "bool"]
+    if not made:
+        return func
+    aliased = [node.buffer.data for node in nodes_of(func.body, tirx.DeclBuffer)]
     own = [buffer for buffer in made if not any(buffer.data.same_as(data) for data in aliased)]
     bytes_of = {buffer: tirx.decl_buffer(buffer.shape, _BYTE, buffer.name, scope=buffer.scope()) for buffer in own}
-    if not bytes_of:
-        return func
 
     def on_allocation(node: Any) -> Any:
         found = bytes_of.get(node.buffer)

@@ -8,7 +8,6 @@ takes element by element.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -17,14 +16,14 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
+from eqsat_layout.targets.schedules.conditions import COMPARISONS, TruthChange, change_of
+from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, substitute
 
 _LEAST: Final = 16
 """Iterations of a loop that is worth it."""
 _MOST_PARTS: Final = 8
 """A loop in more parts stays whole: code grows, and each part is short."""
-_IF_THEN_ELSE: Final = tvm.ir.Op.get("prim.if_then_else")
-_COMPARISONS: Final = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
 def cut_at_conditions() -> Any:
@@ -39,19 +38,6 @@ def are_cut(conditions: Sequence[Any], var: Any, extent: int) -> bool:
     return extent >= _LEAST and _bounds(changes, extent) is not None and not any(depends_on(one, var) for one in rest)
 
 
-@dataclass(frozen=True)
-class _Change:
-    """``condition`` is ``before`` for iterations below ``place``, and the opposite from there on."""
-
-    condition: Any
-    place: Any
-    before: bool
-
-    @property
-    def number(self) -> int | None:
-        return as_int(self.place)
-
-
 def _cut(loop: Any) -> Any:
     extent = as_int(loop.extent)
     is_plain = loop.kind == tirx.ForKind.SERIAL and as_int(loop.min) == 0 and not loop.annotations
@@ -64,27 +50,13 @@ def _cut(loop: Any) -> Any:
     return tirx.SeqStmt([_part(loop, changes, first, end) for first, end in pairwise(bounds)])
 
 
-def _changes(value: Any, var: Any) -> list[_Change]:
+def _changes(value: Any, var: Any) -> list[TruthChange]:
     """The comparisons of the variable with what stays the same over the loop."""
-    found = (_change(condition, var) for condition in nodes_of(value, *_COMPARISONS))
+    found = (change_of(condition, var) for condition in nodes_of(value, *COMPARISONS))
     return [change for change in found if change is not None]
 
 
-def _change(condition: Any, var: Any) -> _Change | None:
-    if not str(condition.a.ty.dtype).startswith("int") or not depends_on(condition, var):
-        return None
-    analyzer = tvm.sym.Analyzer()
-    linear = tvm.sym.detect_linear_equation(analyzer.simplify(condition.a - condition.b), [var])
-    factor = as_int(linear[0]) if linear else None
-    if factor not in (1, -1) or nodes_of(linear[1], tvm.ir.TensorLoad, tvm.ir.Call):
-        return None
-    # v + n < 0 and v + n >= 0 change at -n, v + n <= 0 and v + n > 0 one later; with -v the other way round
-    is_early = isinstance(condition, tirx.LT | tirx.GE) == (factor == 1)
-    place = analyzer.simplify(-factor * linear[1] + (0 if is_early else 1))
-    return _Change(condition, place, isinstance(condition, tirx.LT | tirx.LE) == (factor == 1))
-
-
-def _bounds(changes: Sequence[_Change], extent: int) -> list[Any] | None:
+def _bounds(changes: Sequence[TruthChange], extent: int) -> list[Any] | None:
     """Where parts begin, and the end of the last one; ``None`` where the order of changes is unknown, or many."""
     if not changes:
         return None
@@ -98,10 +70,10 @@ def _bounds(changes: Sequence[_Change], extent: int) -> list[Any] | None:
     return None
 
 
-def _part(loop: Any, changes: Sequence[_Change], first: Any, end: Any) -> Any:
+def _part(loop: Any, changes: Sequence[TruthChange], first: Any, end: Any) -> Any:
     """Iterations ``first`` to before ``end``, in which no condition changes, or only one that others were inside of."""
 
-    def truth(change: _Change) -> bool:
+    def truth(change: TruthChange) -> bool:
         is_before = isinstance(first, int) if change.number is None else change.number >= end
         return change.before == is_before
 
@@ -113,25 +85,26 @@ def _part(loop: Any, changes: Sequence[_Change], first: Any, end: Any) -> Any:
     return _cut(tirx.For(own, tirx.IntImm(var.ty.dtype, 0), extent, loop.kind, body))
 
 
-def _without(node: Any, changes: Sequence[_Change], truth: Callable[[_Change], bool] = lambda _: True) -> Any:
+def _without(node: Any, changes: Sequence[TruthChange], truth: Callable[[TruthChange], bool] = lambda _: True) -> Any:
     """``node`` with the truth of the conditions that change, and the values that they choose."""
 
     def known(condition: Any) -> Any:
         change = next((one for one in changes if tvm_ffi.structural_equal(one.condition, condition)), None)
         return condition if change is None else tirx.IntImm("bool", truth(change))
 
-    kinds = [(kind, known) for kind in _COMPARISONS]
+    kinds = [(kind, known) for kind in COMPARISONS]
     return structural_map(node, *kinds, (tirx.Select, _chosen), (tvm.ir.Call, _chosen_call))
 
 
 def _chosen(select: Any) -> Any:
-    """The value that a condition chooses, if it is known."""
-    condition = as_int(select.condition)
-    return select if condition is None else select.true_value if condition else select.false_value
+    return _known_choice(select, select.condition, select.true_value, select.false_value)
 
 
 def _chosen_call(call: Any) -> Any:
-    if call.op != _IF_THEN_ELSE:
-        return call
-    condition = as_int(call.args[0])
-    return call if condition is None else call.args[1 if condition else 2]
+    return _known_choice(call, *call.args) if is_choice(call) else call
+
+
+def _known_choice(choice: Any, condition: Any, then: Any, otherwise: Any) -> Any:
+    """The value that a condition chooses, if it is known."""
+    truth = as_int(condition)
+    return choice if truth is None else then if truth else otherwise

@@ -13,6 +13,7 @@ import tvm
 from tvm import ir, tirx
 
 from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.tir.intrinsics import is_pure
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
 
@@ -22,6 +23,8 @@ def branch_on_unsafe_selects() -> Any:
 
 
 def _with_branches(func: Any) -> Any:
+    if not nodes_of(func.body, tirx.Select):
+        return func
     known = _Ranges(func.body)
 
     def on_select(select: Any) -> Any:
@@ -48,9 +51,7 @@ class _Ranges:
 
     def is_safe(self, value: Any) -> bool:
         """It can be computed whatever the condition is."""
-        return all(map(_is_pure, nodes_of(value, ir.Call))) and all(
-            map(self._is_inside, nodes_of(value, ir.TensorLoad))
-        )
+        return all(map(is_pure, nodes_of(value, ir.Call))) and all(map(self._is_inside, nodes_of(value, ir.TensorLoad)))
 
     def _is_inside(self, load: Any) -> bool:
         return all(
@@ -69,8 +70,3 @@ class _Ranges:
 
 def _is_number(index: Any) -> bool:
     return str(index.ty.dtype) in ("int32", "int64")
-
-
-def _is_pure(call: Any) -> bool:
-    kind = call.op.get_attr("TCallEffectKind") if isinstance(call.op, ir.Op) else None
-    return kind in (tirx.CallEffectKind.Pure.value, tirx.CallEffectKind.ExprAnnotation.value)

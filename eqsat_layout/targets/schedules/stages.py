@@ -21,6 +21,7 @@ from eqsat_layout.passes.matrix_literals import Elements, literals_of
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int, depends_on
 from eqsat_layout.targets.schedules.block_facts import facts_of, is_one_to_one
+from eqsat_layout.targets.schedules.conditions import change_of
 from eqsat_layout.tir.structural import nodes_of, structural_map
 
 ROOT = "root"
@@ -138,10 +139,10 @@ class Stage:
         for condition in self.conditions:
             if not depends_on(condition, var):
                 continue
-            bound = _bound_on(condition, var)
-            if bound is None:
+            change = change_of(condition, var)
+            if change is None or change.number is None:
                 return 1
-            found.append(bound)
+            found.append(change.number)
         return math.gcd(*found) if found else 1
 
 
@@ -182,19 +183,6 @@ def _matrix(sch: Any, loads: Sequence[StageAccess]) -> KnownMatrix | None:
             if load.buffer.same_as(buffer):
                 return KnownMatrix(load, elements)
     return None
-
-
-def _bound_on(condition: Any, var: Any) -> int | None:
-    """Where a comparison of ``var`` with a number changes; ``None`` for any other condition."""
-    if not isinstance(condition, tirx.LT | tirx.LE | tirx.GT | tirx.GE):
-        return None
-    difference = tvm.sym.Analyzer().simplify(condition.a - condition.b)
-    factor, number = map(as_int, tvm.sym.detect_linear_equation(difference, [var]) or (None, None))
-    if factor not in (1, -1) or number is None:
-        return None
-    # v + n < 0 and v + n >= 0 change at -n, v + n <= 0 and v + n > 0 one later; with -v the other way round
-    is_early = isinstance(condition, tirx.LT | tirx.GE) == (factor == 1)
-    return -number * factor + (0 if is_early else 1)
 
 
 @lru_cache(_REMEMBERED)

@@ -1,0 +1,47 @@
+"""Comparisons along an axis, and where their truth changes.
+
+In: a condition and a variable. Out: a :class:`TruthChange`, or nothing for conditions of another kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import tvm
+from tvm import tirx
+
+from eqsat_layout.targets.schedules.accesses import as_int, depends_on
+from eqsat_layout.tir.structural import nodes_of
+
+COMPARISONS: Final = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+
+
+@dataclass(frozen=True)
+class TruthChange:
+    """``condition`` is ``before`` for numbers below ``place``, and the opposite from there on."""
+
+    condition: Any
+    place: Any
+    before: bool
+
+    @property
+    def number(self) -> int | None:
+        """The place, if it is known."""
+        return as_int(self.place)
+
+
+def change_of(condition: Any, var: Any) -> TruthChange | None:
+    """Of a comparison of ``var`` with an expression of others, which no memory is read for."""
+    is_whole = isinstance(condition, COMPARISONS) and str(condition.a.ty.dtype).startswith("int")
+    if not is_whole or not depends_on(condition, var):
+        return None
+    analyzer = tvm.sym.Analyzer()
+    linear = tvm.sym.detect_linear_equation(analyzer.simplify(condition.a - condition.b), [var])
+    factor = as_int(linear[0]) if linear else None
+    if factor not in (1, -1) or nodes_of(linear[1], tvm.ir.TensorLoad, tvm.ir.Call):
+        return None
+    # v + n < 0 and v + n >= 0 change at -n, v + n <= 0 and v + n > 0 one later; with -v the other way round
+    is_early = isinstance(condition, tirx.LT | tirx.GE) == (factor == 1)
+    place = analyzer.simplify(-factor * linear[1] + (0 if is_early else 1))
+    return TruthChange(condition, place, isinstance(condition, tirx.LT | tirx.LE) == (factor == 1))
