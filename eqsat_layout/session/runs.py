@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import tvm_ffi
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.session.runtime import virtual_machine
-from eqsat_layout.session.tensors import Array, given_back, span
+from eqsat_layout.session.tensors import Array, given_back, span, way_back
 
 
 class Runs:
@@ -31,13 +32,13 @@ class Runs:
         self._lock = threading.Lock()
         self._branches = branches
         self._first: list[Any] | None = None
-        self._is_copied: list[bool] | None = None
+        self._gives: list[Callable[[Any], Array]] | None = None
 
     def __call__(self, tensors: Sequence[Any]) -> list[Array]:
         """What the program makes of ``tensors``, tuples in order."""
         results = self.raw(tensors)
-        copied = self._copied(results, tensors) if self._is_copied is None else self._is_copied
-        return [given_back(result, copied=is_copied) for result, is_copied in zip(results, copied, strict=True)]
+        gives = self._ways_back(results, tensors) if self._gives is None else self._gives
+        return [give(result) for give, result in zip(gives, results, strict=True)]
 
     def raw(self, tensors: Sequence[Any]) -> list[Any]:
         """The same as TVM's tensors, which may be those that were given or constants of the program."""
@@ -53,21 +54,22 @@ class Runs:
         """For one run at a time."""
         return virtual_machine(self._executable, self._device)
 
-    def _copied(self, results: list[Any], tensors: Sequence[Any]) -> list[bool]:
-        """Which results may be constants, operands, or one another."""
+    def _ways_back(self, results: list[Any], tensors: Sequence[Any]) -> list[Callable[[Any], Array]]:
+        """What makes arrays of the results: copies of those that may be constants, operands, or one another."""
         with self._lock:
             first = self._first
             if self._branches or first is None:
                 self._first = None if self._branches else results
-                return [True] * len(results)
+                return [partial(given_back, copied=True)] * len(results)
             taken = [span(tensor) for tensor in (*tensors, *first)]
-            copied: list[bool] = []
+            ways: list[Callable[[Any], Array]] = []
             for result in results:
                 own = span(result)
-                copied.append(any(_overlap(own, other) for other in taken))
+                is_shared = any(_overlap(own, other) for other in taken)
+                ways.append(partial(given_back, copied=True) if is_shared else way_back(str(result.dtype)))
                 taken.append(own)
-            self._is_copied, self._first = copied, None
-            return copied
+            self._gives, self._first = ways, None
+            return ways
 
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:

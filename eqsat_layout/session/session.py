@@ -77,11 +77,7 @@ class Session:
         ``run_options`` is there because ONNX Runtime has it. Raises :class:`~eqsat_layout.errors.InputError` that says
         what was expected and what came.
         """
-        known = [spec.name for spec in self.outputs]
-        if isinstance(output_names, str):
-            raise InputError(f"outputs must be a list of names, got {output_names!r}")
-        if output_names is not None:
-            check_port_names(output_names, known, "output")
+        positions = None if output_names is None else self._positions(output_names)
         try:
             staging = self._staging.pop()
         except IndexError:
@@ -90,7 +86,7 @@ class Session:
         tensors = tensors_of(input_feed, own.inputs, staging, any_address=own.any_address, extents=own.extents)
         results = self._runs(tensors)
         self._staging.append(staging)
-        return results if output_names is None else [results[known.index(name)] for name in output_names]
+        return results if positions is None else [results[position] for position in positions]
 
     @cached_property
     def plan(self) -> Plan:
@@ -103,6 +99,13 @@ class Session:
         """Writes a library, ``.so``, with all weights, that :class:`Session` opens again on machines such as this; of
         what was compiled for a device a ``.program``, which is data."""
         written_to(Path(path), self._executable)
+
+    def _positions(self, names: Sequence[str]) -> list[int]:
+        if isinstance(names, str):
+            raise InputError(f"outputs must be a list of names, got {names!r}")
+        known = [spec.name for spec in self.outputs]
+        check_port_names(names, known, "output")
+        return list(map(known.index, names))
 
     @cached_property
     def _runs(self) -> Runs | DeviceRuns:

@@ -7,6 +7,7 @@ results as NumPy arrays that own what they show.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
@@ -31,12 +32,16 @@ Staging = dict[str, Any]
 """By name the tensors that inputs of one run at a time are copied to: fresh memory costs more than the copy."""
 
 
+def is_of(value: Any, spec: TensorSpec) -> bool:
+    """``value`` is an array whose memory is an input of ``spec`` as it stands, at an address for its elements."""
+    if type(value) is not np.ndarray or value.shape != spec.shape or spec.dtype not in _PLAIN:
+        return False
+    return bool(value.dtype is _plain(spec.dtype) and value.flags.carray and value.size)
+
+
 def taken(value: Any, spec: TensorSpec, staging: Staging, *, any_address: bool = False) -> Any:
     """``value`` as a tensor of TVM's, the same memory where that is dense and aligned: as its elements have to be, for
     ``any_address``. :class:`InputError` where it is of another dtype than ``spec`` says or lies on another device."""
-    is_usual = type(value) is np.ndarray and spec.dtype in _PLAIN and value.dtype is _plain(spec.dtype)
-    if is_usual and _is_ready(value, value.itemsize if any_address else ALIGNMENT):
-        return tvm_ffi.from_dlpack(value)  # between runs of a network this code is in no cache
     alignment = max(1, _size_of((), spec.dtype)) if any_address else ALIGNMENT
     if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
         return _foreign(value, spec, alignment)
@@ -52,13 +57,15 @@ def taken(value: Any, spec: TensorSpec, staging: Staging, *, any_address: bool =
 
 def given_back(tensor: Any, *, copied: bool) -> Array:
     """``tensor`` as an array, of memory of its own where it is ``copied``."""
-    dtype = str(tensor.dtype)
-    array: Array
-    if dtype in _PLAIN:
-        array = np.from_dlpack(tensor)
-    else:
-        array = _bytes(tensor).view(numpy_dtype(dtype)).reshape(tuple(map(int, tensor.shape)))
+    array: Array = way_back(str(tensor.dtype))(tensor)
     return array.copy() if copied else array
+
+
+def way_back(dtype: str) -> Callable[[Any], Array]:
+    """What shows tensors of ``dtype`` as arrays."""
+    if dtype in _PLAIN:
+        return np.from_dlpack
+    return lambda tensor: _bytes(tensor).view(numpy_dtype(dtype)).reshape(tuple(map(int, tensor.shape)))
 
 
 def span(tensor: Any) -> tuple[int, int]:

@@ -49,8 +49,10 @@ from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.attempts import isolated, tried, unless_refused
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
+from eqsat_layout.targets.schedules.index_of_extreme import split_extremes
 from eqsat_layout.targets.schedules.inlining import inline_producers
 from eqsat_layout.targets.schedules.math_functions import expand_functions
+from eqsat_layout.targets.schedules.narrow_indices import narrow_indices
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stage_of, stages_of
 
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined: registers spill
@@ -115,7 +117,8 @@ def _in_parts(func: Any, means: _Means) -> Any:
     return kernel and _named(func, _scheduled(kernel))
 
 
-def _scheduled_whole(func: Any, means: _Means) -> Any:
+def _scheduled_whole(whole: Any, means: _Means) -> Any:
+    func = narrow_indices(whole if means.machine.is_exact else _named(whole, split_extremes(whole)))
     reasons: list[str] = []
     kernel = _on_matrix_unit(func, means.machine)
     done = kernel or _finished(func, lambda sch: _schedule(sch, means), means.machine, reasons)
@@ -123,7 +126,7 @@ def _scheduled_whole(func: Any, means: _Means) -> Any:
         done = unless_refused(lambda: _scheduled(neighbours_in_lanes(func, means.machine)))
     if done is None:
         means.refused[:] = [f"{_NOT_SCHEDULED}: {reason}" for reason in reasons]
-    return done or func
+    return done or whole
 
 
 def _on_matrix_unit(func: Any, machine: CpuMachine) -> Any:

@@ -1,0 +1,107 @@
+"""``argmax`` and ``argmin`` along rows as two reductions, each of which has vectors: the extreme, and where it is first.
+
+In: a PrimFunc with a block that keeps a value and its index. Out: the same as one block that reduces the values, one
+that reduces the indices of elements equal to the result, and one that gives the index where no element was better than
+the value to begin with. Not for what has to be exact: NaN, at which TVM's block stops or not by where it stands, is
+never the extreme.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.rebuild import block_of, schedule_over, statements_of, storing_block
+from eqsat_layout.tir.structural import substitute
+
+_NOWHERE: Final = (1 << 31) - 1
+"""The index of no element."""
+
+
+def split_extremes(func: Any) -> Any:
+    """The new function; ``func`` itself where nothing is split."""
+    root = func.body.block
+    statements: list[Any] = []
+    allocated = list(root.alloc_buffers)
+    for statement in statements_of(func):
+        found = _Extreme.of(block_of(statement)) if isinstance(statement, tirx.For) else None
+        if found is None:
+            statements.append(statement)
+        else:
+            first = tirx.decl_buffer(found.index.buffer.shape, found.index.buffer.dtype, "first")
+            allocated.append(first)
+            statements += found.in_three(first)
+    changed = len(allocated) > len(root.alloc_buffers)
+    return schedule_over(func, statements, allocated).mod["main"] if changed else func
+
+
+@dataclass(frozen=True)
+class _Extreme:
+    """A block that keeps the extreme of its elements so far, and the least index of one that is equal."""
+
+    block: Any
+    kind: Any
+    element: Any
+    number: Any
+    index: Any
+    value: Any
+
+    @staticmethod
+    def of(block: Any) -> _Extreme | None:
+        """What ``block`` is, if it reduces along one axis of known extent that lies along its operand's rows."""
+        reduced = [axis for axis in block.iter_vars if axis.iter_type == tirx.IterVar.CommReduce]
+        body = block.body
+        parts = list(body.seq) if isinstance(body, tirx.SeqStmt) else []
+        if len(reduced) != 1 or len(parts) != 4 or block.init is None:
+            return None
+        extent = reduced[0].dom.extent
+        is_bound = [isinstance(part, tirx.Bind) for part in parts] == [True, True, False, False]
+        if not is_bound or not isinstance(extent, tirx.IntImm) or not 0 < int(extent) < _NOWHERE:
+            return None
+        values = {part.var: part.value for part in parts[:2]}
+        index, value = (tirx.BufferStore(p.buffer, substitute(p.value, values), p.indices) for p in parts[2:])
+        if not isinstance(index.value, tirx.Select) or not isinstance(value.value, tirx.Select):
+            return None
+        number, element, counter = index.value.false_value, value.value.false_value, reduced[0].var
+        is_counted = number.same_as(counter) or (isinstance(number, tirx.Cast) and number.value.same_as(counter))
+        if not is_counted or not isinstance(element, ir.TensorLoad):
+            return None
+        if StageAccess(element.source, tuple(element.indices)).stride(counter) != 1:
+            return None
+        kept, place = tirx.BufferLoad(value.buffer, value.indices), tirx.BufferLoad(index.buffer, index.indices)
+        for kind, is_better in ((tirx.Max, tirx.GT), (tirx.Min, tirx.LT)):
+            stays = is_better(kept, element)
+            stays_first = tirx.Or(stays, tirx.And(tirx.EQ(kept, element), tirx.LT(place, number)))
+            wanted = tirx.Select(stays_first, place, number), tirx.Select(stays, kept, element)
+            if all(map(tvm_ffi.structural_equal, wanted, (index.value, value.value))):
+                return _Extreme(block, kind, element, number, index, value)
+        return None
+
+    def in_three(self, first: Any) -> list[Any]:
+        """The statements; ``first`` is the buffer of the least indices."""
+        begin = {store.buffer: store.value for store in self.block.init.seq}
+        extreme = tirx.BufferLoad(self.value.buffer, self.value.indices)
+        place = tirx.BufferLoad(first, self.index.indices)
+        nowhere = tirx.IntImm(str(first.dtype), _NOWHERE)
+        here = tirx.Select(tirx.EQ(self.element, extreme), self.number, nowhere)
+        found = tirx.Select(tirx.EQ(place, nowhere), begin[self.index.buffer], place)
+        return [
+            self._statement("value", self.value, self.kind(extreme, self.element), begin[self.value.buffer]),
+            self._statement(
+                "first", tirx.BufferStore(first, place, self.index.indices), tirx.Min(place, here), nowhere
+            ),
+            self._statement("index", self.index, found, None),
+        ]
+
+    def _statement(self, name: str, store: Any, value: Any, begin: Any) -> Any:
+        """A block with axes of its own, which reduces where it is told what to ``begin`` with."""
+        axes = [axis for axis in self.block.iter_vars if begin is not None or axis.iter_type == tirx.IterVar.DataPar]
+        own = {axis.var: ir.Var(axis.var.name, axis.var.ty) for axis in axes}
+        iters = [tirx.IterVar(axis.dom, own[axis.var], axis.iter_type) for axis in axes]
+        body = substitute(tirx.BufferStore(store.buffer, value, store.indices), own)
+        init = None if begin is None else tirx.BufferStore(body.buffer, begin, body.indices)
+        return storing_block(iters, f"{self.block.name_hint}_{name}", body, init)
