@@ -1,4 +1,4 @@
-"""``argmax`` and ``argmin`` along rows as two reductions, each of which has vectors: the extreme, and where it is first.
+"""``argmax`` and ``argmin`` along rows as two reductions, both in vectors: the extreme, and where it is first.
 
 In: a PrimFunc with a block that keeps a value and its index. Out: the same as one block that reduces the values, one
 that reduces the indices of elements equal to the result, and one that gives the index where no element was better than

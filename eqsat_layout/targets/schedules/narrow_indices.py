@@ -66,7 +66,7 @@ class _Narrower:
         if isinstance(value, ir.Var) and value in self._values:
             return self._fits(self._values[value])
         bounds = self._ranges.const_int_bound(value)
-        return bool(_LEAST <= bounds.min_value and bounds.max_value <= _MOST)
+        return bool(bounds.min_value >= _LEAST and bounds.max_value <= _MOST)
 
     def narrowed(self) -> Any:
         if not self._made:

@@ -291,7 +291,7 @@ def test_two_sums_at_once_are_in_vectors(make_module):
 def test_the_largest_of_each_column_is_found_in_vectors(make_module):
     """Among the classes of a segmented image: they were gathered, and took twenty times as long."""
     text = scheduled(make_module(lambda emit, x: emit(op.argmax(x, axis=1)), (1, 21, 128, 128)), AVX2).script()
-    assert re.search(r"vectorized\(T.int64\(8\)\):\s+with T.sblock\(\"\w*_temp_update", text)
+    assert re.search(r"vectorized\(T.int64\(16\)\):\s+with T.sblock\(\"\w*_temp_update", text)
 
 
 def test_sums_that_another_stage_reads_are_in_vectors(make_module):
