@@ -50,6 +50,7 @@ from eqsat_layout.targets.schedules.attempts import isolated, tried, unless_refu
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
 from eqsat_layout.targets.schedules.index_of_extreme import split_extremes
+from eqsat_layout.targets.schedules.infinities import begins_with_infinity, infinities_exchanged
 from eqsat_layout.targets.schedules.inlining import inline_producers
 from eqsat_layout.targets.schedules.math_functions import expand_functions
 from eqsat_layout.targets.schedules.narrow_indices import narrow_indices
@@ -166,10 +167,11 @@ def _has_epilogue(sch: Any) -> bool:
 
 def _finished(func: Any, schedule: Callable[[Any], Any], machine: CpuMachine, refused: list[str] | None = None) -> Any:
     """``func`` under its own name with what ``schedule`` makes of it; ``None`` where that is nothing, or refused."""
-    sch = unless_refused(lambda: schedule(new_schedule(func)), refused)
+    exchanged = infinities_exchanged if begins_with_infinity(func) else lambda same: same
+    sch = unless_refused(lambda: schedule(new_schedule(exchanged(func))), refused)
     if sch is None:
         return None
-    made = sch.mod["main"]
+    made = exchanged(sch.mod["main"])
     if not machine.is_exact:  # else functions are TVM's, and products with zeros are computed: they may be NaN
         made = write_out_combinations(expand_functions(made))
     return _named(func, _scheduled(prefetch_panels(made, machine)))
