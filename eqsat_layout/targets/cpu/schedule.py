@@ -54,6 +54,7 @@ from eqsat_layout.targets.schedules.infinities import begins_with_infinity, infi
 from eqsat_layout.targets.schedules.inlining import inline_producers
 from eqsat_layout.targets.schedules.math_functions import expand_functions
 from eqsat_layout.targets.schedules.narrow_indices import narrow_indices
+from eqsat_layout.targets.schedules.row_divisors import divide_rows_once
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stage_of, stages_of
 
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined: registers spill
@@ -173,7 +174,7 @@ def _finished(func: Any, schedule: Callable[[Any], Any], machine: CpuMachine, re
         return None
     made = exchanged(sch.mod["main"])
     if not machine.is_exact:  # else functions are TVM's, and products with zeros are computed: they may be NaN
-        made = write_out_combinations(expand_functions(made))
+        made = write_out_combinations(expand_functions(divide_rows_once(made)))
     return _named(func, _scheduled(prefetch_panels(made, machine)))
 
 

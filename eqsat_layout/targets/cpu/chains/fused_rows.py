@@ -71,7 +71,7 @@ def schedule_fused_rows(sch: Any, stages: Sequence[Stage], count: int, machine: 
 def _lanes(stage: Stage, width: int) -> int:
     """Partial results side by side, a power of two; 0: no vector divides the row, or steps are done in order."""
     *outer, last = stage.reduced
-    if stage.is_product or last.extent is None or (outer and last.extent != width):
+    if stage.is_product or last.extent is None or (outer and last.extent % width):
         raise Refused("no sum along one axis")
     if any(load.stride(last.var) not in (0, 1) for load in stage.loads):
         raise Refused("the axis does not run along memory")

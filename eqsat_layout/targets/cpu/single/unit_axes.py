@@ -29,7 +29,8 @@ def _gains_lanes(stage: Stage) -> bool:
     if not (stage.simple and stage.is_plain and stage.is_reduction and stage.spatial and len(stage.loads) > 1):
         return False
     long = [axis for axis in stage.spatial if axis.extent != 1]
-    return stage.spatial[-1].extent == 1 and bool(long) and any(load.stride(long[-1].var) == 1 for load in stage.loads)
+    factors = [load for load in stage.loads if any(load.uses(axis.var) for axis in stage.reduced)]  # no mean, say
+    return stage.spatial[-1].extent == 1 and bool(long) and any(load.stride(long[-1].var) == 1 for load in factors)
 
 
 def _moved(sch: Any, number: int) -> Any:
