@@ -294,17 +294,12 @@ def _may_inline_exactly(stage: Stage, consumers: Sequence[Stage]) -> bool:
 
 def _may_inline(stage: Stage, consumer: Stage) -> bool:
     reads = [load for load in consumer.loads if load.buffer.same_as(stage.write.buffer)]
+    if consumer.is_reduction and stage.is_view:
+        return True
     if not consumer.simple or consumer.size + len(reads) * stage.size > _LARGEST_BODY:
         return False
     if not consumer.is_reduction:
         return len(consumer.conditions) < _MANY_PARTS or not (stage.conditions or _jumps(stage))
-    identity = (
-        stage.is_copy
-        and all(index.same_as(axis.var) for index, axis in zip(stage.loads[0].indices, stage.axes, strict=False))
-        and len(stage.loads[0].indices) == len(stage.axes)
-    )
-    if identity:
-        return True
     long = [axis for axis in consumer.spatial if axis.extent != 1]  # axes that a sum keeps have one element
     reused = any(not read.uses(axis.var) for read in reads for axis in long)
     if not reused and long:  # in a group of channels, all of a vector read the same element

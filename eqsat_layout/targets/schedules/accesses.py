@@ -49,6 +49,14 @@ class StageAccess:
         """Bytes of the whole buffer; a symbolic extent counts as 64."""
         return math.prod(extent or 64 for extent in self.shape) * self.element_bytes
 
+    @property
+    def place(self) -> Any:
+        """The element's number in the buffer, whose extents are known."""
+        place: Any = 0
+        for index, extent in zip(self.indices, self.shape, strict=True):
+            place = place * extent + index
+        return place
+
     def stride(self, var: Any) -> int | None:
         """Elements that the address moves by when ``var`` grows by one; ``None`` if that is not a constant.
 

@@ -9,12 +9,14 @@ never the extreme.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, s_tir, tirx
 
 from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.rebuild import block_of, schedule_over, statements_of, storing_block
 from eqsat_layout.tir.structural import substitute
 
@@ -24,11 +26,13 @@ _NOWHERE: Final = (1 << 31) - 1
 
 def split_extremes(func: Any) -> Any:
     """The new function; ``func`` itself where nothing is split."""
+    if not isinstance(func.body, s_tir.SBlockRealize):
+        return func
     root = func.body.block
     statements: list[Any] = []
     allocated = list(root.alloc_buffers)
     for statement in statements_of(func):
-        found = _Extreme.of(block_of(statement)) if isinstance(statement, tirx.For) else None
+        found = unless_refused(partial(_extreme_of, statement))
         if found is None:
             statements.append(statement)
         else:
@@ -37,6 +41,10 @@ def split_extremes(func: Any) -> Any:
             statements += found.in_three(first)
     changed = len(allocated) > len(root.alloc_buffers)
     return schedule_over(func, statements, allocated).mod["main"] if changed else func
+
+
+def _extreme_of(statement: Any) -> _Extreme | None:
+    return _Extreme.of(block_of(statement))
 
 
 @dataclass(frozen=True)

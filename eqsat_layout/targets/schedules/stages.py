@@ -88,6 +88,23 @@ class Stage:
         )
 
     @cached_property
+    def is_view(self) -> bool:
+        """A copy of elements with the same indices, or of all in the order in which they lie: a change of shape."""
+        if not self.is_copy:
+            return False
+        indices = self.loads[0].indices
+        if self.is_plain and len(indices) == len(self.axes) and all(map(_is_axis, indices, self.axes)):
+            return True
+        if None in (*self.loads[0].shape, *self.write.shape):
+            return False
+        if self.loads[0].buffer_bytes != self.write.buffer_bytes:
+            return False
+        analyzer = tvm.sym.Analyzer()
+        for axis in self.axes:
+            analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
+        return bool(analyzer.can_prove_equal(self.loads[0].place, self.write.place))
+
+    @cached_property
     def domain(self) -> int:
         """Iterations; a symbolic axis counts as 64."""
         return math.prod(64 if axis.extent is None else axis.extent for axis in self.axes)
@@ -144,6 +161,10 @@ class Stage:
                 return 1
             found.append(change.number)
         return math.gcd(*found) if found else 1
+
+
+def _is_axis(index: Any, axis: StageAxis) -> bool:
+    return bool(index.same_as(axis.var))
 
 
 def stages_of(sch: Any) -> list[Stage]:
