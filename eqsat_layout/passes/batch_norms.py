@@ -1,21 +1,22 @@
-"""Batch norms of constants: part of the convolution in front, or one product and a sum of each element.
+"""Batch norms of constants: part of the convolution or product in front, or one product and a sum of each element.
 
 In: a Relax module. Out: the same without batch norms whose statistics are constants. A convolution whose result nobody
 else reads gets weights times the scale of each output channel; where its channels are is read off its layouts, so that
-it may have any number of dimensions. TVM's own pass knows 2-D convolutions, and takes half a second for ResNet-50.
+it may have any number of dimensions. So does a product with a matrix of weights. A bias may lie between, and changes of
+shape that keep the channels last. TVM's own pass knows 2-D convolutions, and takes half a second for ResNet-50.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import tvm
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 
 from eqsat_layout.tir.structural import nodes_of
 
@@ -35,13 +36,27 @@ def fold_batch_norms(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 @dataclass(frozen=True)
+class _Front:
+    """A convolution or product whose result goes to one norm only.
+
+    ``weights``: constants times the scale. ``reshapes``: calls between, the last one first. ``bias``: of each channel,
+    added between. ``gone``: the variables of all of these.
+    """
+
+    call: Any
+    weights: Any
+    reshapes: Sequence[Any]
+    bias: Any
+    gone: Sequence[Any]
+
+
+@dataclass(frozen=True)
 class _Norm:
-    """A batch norm of which only the values are read. ``convolution``: the call in front if nobody
-    else reads it, or ``None``."""
+    """A batch norm of which only the values are read. ``front``: what its scale becomes part of, if there is any."""
 
     call: Any
     var: Any
-    convolution: Any
+    front: _Front | None
 
     @property
     def source(self) -> Any:
@@ -100,17 +115,65 @@ def _norms_of(function: Any) -> dict[Any, _Norm]:
         return {}
     readers = Counter(var for binding in bindings for var in relax.analysis.free_vars(binding.value))
     readers.update(var for sequence in nodes_of(function, relax.SeqExpr) for var in _free_in(sequence.body))
+    items = [(binding.var, binding.value) for binding in bindings if isinstance(binding.value, relax.TupleGetItem)]
+    unread = Counter(item.tuple_value for var, item in items if not readers[var])
     found: dict[Any, _Norm] = {}
-    for binding in bindings:
-        item = binding.value
-        if not isinstance(item, relax.TupleGetItem) or item.index != 0 or readers[item.tuple_value] != 1:
-            continue
+    for var, item in items:
         norm = calls.get(item.tuple_value)
         if norm is None or not _is_constant_norm(norm):
             continue
-        before = calls.get(norm.args[0]) if readers[norm.args[0]] == 1 else None
-        found[binding.var] = _Norm(norm, item.tuple_value, before)
+        others = readers[item.tuple_value] - unread[item.tuple_value] - bool(readers[var])
+        if item.index == 0 and not others:
+            plain = _Norm(norm, item.tuple_value, None)
+            found[var] = replace(plain, front=_front_of(plain, calls, readers))
     return found
+
+
+def _front_of(norm: _Norm, calls: Mapping[Any, Any], readers: Mapping[Any, int]) -> _Front | None:
+    var, axis = norm.source, norm.axis
+    reshapes: list[Any] = []
+    gone: list[Any] = []
+    bias: Any = None
+    while readers[var] == 1 and var in calls:
+        call = calls[var]
+        gone.append(var)
+        added = _added_channels(call, axis) if bias is None else None
+        if added is not None:
+            var, bias = added
+        elif _keeps_last(call, axis):
+            reshapes.append(call)
+            var = call.args[0]
+            axis = int(var.ty.ndim) - 1
+        else:
+            weights = _scaled_weights(norm, call, axis)
+            bias = np.zeros_like(norm.mean) if bias is None else bias
+            return None if weights is None else _Front(call, weights, reshapes, bias, gone)
+    return None
+
+
+def _added_channels(call: Any, axis: int) -> tuple[Any, Any] | None:
+    """The variable and the number for each channel that is added to it, where ``call`` does that."""
+    if not isinstance(call.op, ir.Op) or call.op.name != "relax.add":
+        return None
+    for var, bias in (call.args, call.args[::-1]):
+        if isinstance(var, ir.Var) and isinstance(bias, ir.GenericConst) and var.ty == call.ty:
+            shape = [1] * int(var.ty.ndim)
+            shape[axis] = int(np.prod(bias.value.shape))
+            if tuple(bias.value.shape) == tuple(shape)[-bias.value.numpy().ndim :] and shape[axis] > 1:
+                return var, bias.value.numpy().astype("float64").reshape(-1)
+    return None
+
+
+def _keeps_last(call: Any, axis: int) -> bool:
+    """It changes the shape of a tensor whose channels, along ``axis``, are its last axis before and after."""
+    if not isinstance(call.op, ir.Op) or call.op.name != "relax.reshape" or not isinstance(call.args[0], ir.Var):
+        return False
+    shapes = [one.ty.shape for one in (call, call.args[0])]
+    if any(shape is None or not len(shape.values) for shape in shapes):
+        return False
+    last = [shape.values[-1] for shape in shapes]
+    is_same = all(isinstance(extent, tirx.IntImm) for extent in last) and int(last[0]) == int(last[1])
+    return is_same and axis == len(shapes[0].values) - 1
 
 
 def _free_in(expr: Any) -> list[Any]:
@@ -128,21 +191,29 @@ def _is_constant_norm(call: Any) -> bool:
     )
 
 
-def _scaled_weights(norm: _Norm) -> Any:
-    """The weights of the convolution times the scale; ``None`` where there is no such convolution."""
-    call = norm.convolution
-    layouts = None if call is None else _layouts(call)
-    if layouts is None or len(call.args) != 2 or not isinstance(call.args[1], ir.GenericConst):
+def _scaled_weights(norm: _Norm, call: Any, axis: int) -> Any:
+    """The weights of the convolution or product ``call``, whose result has its channels along ``axis``, times the
+    scale; ``None`` where it has no such weights."""
+    channels = _channels_of_weights(call, axis)
+    if channels is None or len(call.args) != 2 or not isinstance(call.args[1], ir.GenericConst):
         return None
-    kernel, out = layouts
     weights = call.args[1].value.numpy()
-    channels = kernel.find("O")
-    if out.find("C") != norm.axis or channels < 0 or weights.shape[channels] != len(norm.scale):
+    if weights.ndim < 2 or weights.shape[channels] != len(norm.scale):
         return None  # the groups of a transposed convolution share their names of output channels
     shape = [1] * weights.ndim
     shape[channels] = -1
     scale = norm.scale.reshape(shape).astype(np.promote_types(weights.dtype, np.float32))
     return _constant(weights * scale, weights.dtype)
+
+
+def _channels_of_weights(call: Any, axis: int) -> int | None:
+    """The axis of the weights along which the channels of the result lie that are its ``axis``."""
+    if isinstance(call.op, ir.Op) and call.op.name == "relax.matmul":
+        return -1 if axis == int(call.ty.ndim) - 1 else None
+    layouts = _layouts(call)
+    if layouts is None or layouts[1].find("C") != axis or "O" not in layouts[0]:
+        return None
+    return layouts[0].find("O")
 
 
 def _constant(values: Any, dtype: Any) -> Any:
@@ -164,25 +235,32 @@ class _Folder(relax.PyExprMutator):  # type: ignore[misc]
     def __init__(self, mod: tvm.IRModule, norms: Mapping[Any, _Norm]) -> None:
         super().__init__(mod)
         self._norms = norms
-        self._weights = {var: weights for var, norm in norms.items() if (weights := _scaled_weights(norm)) is not None}
-        self._gone = {norm.var for norm in norms.values()} | {norms[var].source for var in self._weights}
+        self._gone = {norm.var for norm in norms.values()}
+        self._gone |= {var for norm in norms.values() if norm.front for var in norm.front.gone}
 
     def visit_var_binding_(self, binding: Any) -> None:
         norm = self._norms.get(binding.var)
         if norm is not None:
-            value = self._value(norm, self._weights.get(binding.var))
-            super().visit_var_binding_(relax.VarBinding(binding.var, value))
-        elif binding.var not in self._gone:
+            super().visit_var_binding_(relax.VarBinding(binding.var, self._value(norm)))
+        elif binding.var not in self._gone and not self._is_of_gone(binding.value):
             super().visit_var_binding_(binding)
 
-    def _value(self, norm: _Norm, weights: Any) -> Any:
-        op = relax.op
-        if weights is None:  # in TVM's order of operations
+    def _is_of_gone(self, value: Any) -> bool:
+        """A result of a norm that nobody reads."""
+        return isinstance(value, relax.TupleGetItem) and value.tuple_value in self._gone
+
+    def _value(self, norm: _Norm) -> Any:
+        op, front = relax.op, norm.front
+        if front is None:  # in TVM's order of operations
             centred = self.builder_.emit(op.subtract(self.visit_expr(norm.source), norm.along(norm.mean)))
             scaled = self.builder_.emit(op.multiply(centred, norm.along(norm.scale)))
             return op.add(scaled, norm.along(norm.bias))
-        call = norm.convolution
-        operands = [self.visit_expr(call.args[0]), weights]
-        folded = ir.Call(call.op, operands, call.attrs, call.ty_args, call.span)
-        folded = self.builder_.emit(folded, name_hint=str(norm.source.name))
-        return op.add(folded, norm.along(norm.bias - norm.mean * norm.scale))
+        value = _with_operands(front.call, self.visit_expr(front.call.args[0]), front.weights)
+        for reshape in reversed(front.reshapes):
+            value = _with_operands(reshape, self.builder_.emit(value), reshape.args[1])
+        product = self.builder_.emit(value, name_hint=str(norm.source.name))
+        return op.add(product, norm.along(norm.bias + (front.bias - norm.mean) * norm.scale))
+
+
+def _with_operands(call: Any, *operands: Any) -> Any:
+    return ir.Call(call.op, list(operands), call.attrs, call.ty_args, call.span)

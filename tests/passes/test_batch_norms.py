@@ -14,7 +14,7 @@ from tvm.relax import op
 from eqsat_layout.passes.batch_norms import fold_batch_norms
 
 CHANNELS = 6
-OPS = "conv", "add", "subtract", "multiply", "batch_norm"
+OPS = "conv", "matmul", "add", "subtract", "multiply", "batch_norm"
 
 
 def constants(rng: np.random.Generator, dtype: str = "float32") -> list[Any]:
@@ -83,6 +83,73 @@ def test_a_convolution_gets_other_weights(kind: str) -> None:
     mod = module_of(shape, body)
     checked(mod, {"conv": 1, "add": 1})
     assert "images" in fold_batch_norms(mod).script()
+
+
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("reshaped", [True, False])
+def test_a_product_gets_other_weights(biased: bool, reshaped: bool) -> None:
+    """Linear layers that torch flattens for a norm of two dimensions: divided and scaled element by element before."""
+    rng = np.random.default_rng(0)
+    weights, bias = (relax.const(rng.uniform(-1, 1, shape).astype("float32")) for shape in [(4, CHANNELS), (CHANNELS,)])
+
+    def body(emit: Any, x: Any) -> Any:
+        y = emit(op.matmul(x, weights))
+        y = emit(op.add(bias, y)) if biased else y
+        y = emit(op.reshape(y, (10, CHANNELS))) if reshaped else y
+        return emit(emit(op.nn.batch_norm(y, *constants(rng), axis=-1, training=False))[0])
+
+    checked(module_of((2, 5, 4) if reshaped else (5, 4), body), {"matmul": 1, "add": 1})
+
+
+def test_a_bias_in_front_goes_along() -> None:
+    rng = np.random.default_rng(0)
+    weights, bias = (
+        relax.const(rng.uniform(-1, 1, shape).astype("float32")) for shape in [(CHANNELS, 4, 3, 3), (1, CHANNELS, 1, 1)]
+    )
+
+    def body(emit: Any, x: Any) -> Any:
+        y = emit(op.add(emit(op.nn.conv2d(x, weights)), bias))
+        return emit(emit(op.nn.batch_norm(y, *constants(rng), axis=1, training=False))[0])
+
+    checked(module_of((1, 4, 9, 7), body), {"conv": 1, "add": 1})
+
+
+@pytest.mark.parametrize("shape", [(1,), (7,), (1, CHANNELS, 7)])
+def test_what_is_added_elsewhere_stays(shape: tuple[int, ...]) -> None:
+    """Not one number for each channel."""
+    rng = np.random.default_rng(0)
+    weights = relax.const(rng.uniform(-1, 1, (CHANNELS, 4, 3)).astype("float32"))
+    added = relax.const(rng.uniform(-1, 1, shape).astype("float32"))
+
+    def body(emit: Any, x: Any) -> Any:
+        y = emit(op.add(emit(op.nn.conv1d(x, weights)), added))
+        return emit(emit(op.nn.batch_norm(y, *constants(rng), axis=1, training=False))[0])
+
+    checked(module_of((1, 4, 9), body), {"conv": 1, "add": 2, "subtract": 1, "multiply": 1})
+
+
+def test_channels_that_do_not_stay_last_are_others() -> None:
+    rng = np.random.default_rng(0)
+    weights = relax.const(rng.uniform(-1, 1, (4, CHANNELS)).astype("float32"))
+
+    def body(emit: Any, x: Any) -> Any:
+        y = emit(op.reshape(emit(op.matmul(x, weights)), (CHANNELS, CHANNELS)))
+        return emit(emit(op.nn.batch_norm(y, *constants(rng), axis=0, training=False))[0])
+
+    checked(module_of((CHANNELS, 4), body), {"matmul": 1, "add": 1, "subtract": 1, "multiply": 1})
+
+
+def test_results_that_nobody_reads_are_no_readers() -> None:
+    """ONNX's importer takes all three from the tuple: no norm of such a model was folded."""
+    rng = np.random.default_rng(0)
+    weights = relax.const(rng.uniform(-1, 1, (CHANNELS, 4, 3)).astype("float32"))
+
+    def body(emit: Any, x: Any) -> Any:
+        norm = emit(op.nn.batch_norm(emit(op.nn.conv1d(x, weights)), *constants(rng), axis=1, training=False))
+        items = [emit(norm[number]) for number in range(3)]
+        return items[0]
+
+    checked(module_of((1, 4, 9), body), {"conv": 1, "add": 1})
 
 
 def test_groups_of_a_transposed_convolution_share_their_weights() -> None:
