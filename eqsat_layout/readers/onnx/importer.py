@@ -152,8 +152,8 @@ _RESIZES_BY_PLACE: Final = 13
 """The version of ``Resize`` that says where places lie."""
 
 _OF_SEQUENCES: Final = frozenset(
-    ["Optional", "OptionalGetElement", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert"]
-    + ["ConcatFromSequence", "SplitToSequence"]
+    "ConcatFromSequence Optional OptionalGetElement SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
+    "SplitToSequence".split()
 )
 
 _NARROW: Final = ("float4_", "float6_", "float8_", "int2", "int4", "uint2", "uint4", "custom")

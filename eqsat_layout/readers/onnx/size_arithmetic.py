@@ -16,8 +16,7 @@ MOST: Final = 64
 """Elements: shapes have fewer."""
 
 TAKEN_AS_THEY_ARE: Final = frozenset(
-    ["Reshape", "Resize", "ConstantOfShape", "Gather", "Slice", "Shape", "Expand", "Concat", "Equal", "Where", "Cast"]
-    + ["CastLike", "Squeeze", "Tile"]
+    "Cast CastLike Concat ConstantOfShape Equal Expand Gather Reshape Resize Shape Slice Squeeze Tile Where".split()
 )
 """Ops whose converters know shapes that are no tensors."""
 
