@@ -152,8 +152,16 @@ _RESIZES_BY_PLACE: Final = 13
 """The version of ``Resize`` that says where places lie."""
 
 _OF_SEQUENCES: Final = frozenset(
-    "ConcatFromSequence Optional OptionalGetElement SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
-    "SplitToSequence".split()
+    [
+        "ConcatFromSequence",
+        "Optional",
+        "OptionalGetElement",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SplitToSequence",
+    ]
 )
 
 _NARROW: Final = ("float4_", "float6_", "float8_", "int2", "int4", "uint2", "uint4", "custom")

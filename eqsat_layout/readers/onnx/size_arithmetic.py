@@ -16,7 +16,22 @@ MOST: Final = 64
 """Elements: shapes have fewer."""
 
 TAKEN_AS_THEY_ARE: Final = frozenset(
-    "Cast CastLike Concat ConstantOfShape Equal Expand Gather Reshape Resize Shape Slice Squeeze Tile Where".split()
+    [
+        "Cast",
+        "CastLike",
+        "Concat",
+        "ConstantOfShape",
+        "Equal",
+        "Expand",
+        "Gather",
+        "Reshape",
+        "Resize",
+        "Shape",
+        "Slice",
+        "Squeeze",
+        "Tile",
+        "Where",
+    ]
 )
 """Ops whose converters know shapes that are no tensors."""
 
