@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import tvm
+import tvm_ffi
 from tvm import relax, s_tir, tirx
 
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.notes import Notes, said_by
 from eqsat_layout.passes.marks import fuse_ops
 from eqsat_layout.passes.rounding import with_rounding
+from eqsat_layout.tir.structural import nodes_of, substitute
 
 GROUP: Final = "Primitive"
 """What TVM marks a group with that is to become one PrimFunc."""
@@ -32,6 +34,7 @@ def fuse(
     ``annotated`` may change what TVM has found out of PrimFuncs, ``grouped`` is given groups as functions of calls.
     """
     alone = {var: reason for var, func in mod.functions_items() if (reason := _why_alone(func)) is not None}
+    alone |= dict.fromkeys(_mistaken(mod), "TVM's FuseTIR would take one of their sizes for another")
     if alone:
         for reason in sorted(set(alone.values())):
             names = sorted(str(var.name_hint) for var, own in alone.items() if own == reason)
@@ -79,6 +82,47 @@ def _groups(mod: tvm.IRModule) -> dict[Any, Any]:
 def _has_kernels(group: Any) -> bool:
     """Whether it calls anything: FuseOps makes groups of nothing but parts of tuples inside tuples, too."""
     return any(isinstance(binding.value, tvm.ir.Call) for block in group.body.blocks for binding in block.bindings)
+
+
+def _mistaken(mod: tvm.IRModule) -> list[Any]:
+    """PrimFuncs that are called with sizes that are not written as their own. FuseTIR goes through both side by side:
+    of ``n + min(1, n)`` and ``min(1, m) + m`` it learns that ``m`` is ``min(1, n)``."""
+    functions = [func for _, func in mod.functions_items() if isinstance(func, relax.Function)]
+    calls = [call for func in functions for call in _calls_in(func) if _is_kernel_call(mod, call)]
+    return [call.args[0] for call in calls if not _are_written_alike(mod, call)]
+
+
+def _calls_in(func: Any) -> list[Any]:
+    found: list[Any] = []
+    relax.analysis.post_order_visit(func, lambda one: found.append(one) if isinstance(one, tvm.ir.Call) else None)
+    return found
+
+
+def _is_kernel_call(mod: tvm.IRModule, value: Any) -> bool:
+    is_kernel = bool(value.args) and isinstance(value.args[0], tvm.ir.GlobalVar)
+    return is_kernel and isinstance(mod[value.args[0]], tirx.PrimFunc)
+
+
+def _are_written_alike(mod: tvm.IRModule, call: Any) -> bool:
+    given = [one.ty for one in call.args[1].fields]
+    given += list(call.ty.fields) if isinstance(call.ty, tvm.ir.TupleType) else [call.ty]
+    buffers = [param.ty for param in mod[call.args[0]].params if type(param.ty) is tirx.BufferType]
+    pairs = [
+        pair
+        for buffer, ty in zip(buffers, given, strict=False)
+        if isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr)
+        for pair in zip(buffer.shape, ty.shape.values, strict=False)
+    ]
+    known = {own: size for own, size in pairs if isinstance(own, tvm.ir.Var)}
+    return all(
+        tvm_ffi.structural_equal(substitute(own, known), size, map_free_vars=not all(v in known for v in _vars(own)))
+        for own, size in pairs
+        if not isinstance(own, tvm.ir.Var | tirx.IntImm)
+    )
+
+
+def _vars(value: Any) -> list[Any]:
+    return nodes_of(value, tvm.ir.Var)
 
 
 def _is_fusible(mod: tvm.IRModule, var: Any, groups: Mapping[Any, Any]) -> bool:

@@ -96,3 +96,25 @@ def test_a_body_that_is_no_block_is_fused_with_nothing() -> None:
     notes = Notes()
     fuse(relax.transform.LegalizeOps()(program(body, (16,))), notes)
     assert list(notes) == ["fused with nothing, because their bodies are no blocks: nothing"]
+
+
+def test_a_size_that_is_written_in_another_order_is_not_taken_for_its_part() -> None:
+    """``torch.diff(x, prepend=x[:, :1])``: FuseTIR learned from ``n + min(1, n)`` that the one size is the other."""
+    n, m = (tirx.Var(name, "int64") for name in "nm")
+    one = tirx.IntImm("int64", 1)
+    data = te.placeholder((tirx.Min(one, m) + m,), name="data")
+    kernels = [te.compute((m,), lambda i: data(i + 1), "after"), te.compute((m,), lambda i: data(i), "before")]
+    builder = relax.BlockBuilder()
+    ty = relax.TensorType((n,), "float32")
+    x, known = relax.Var("x", relax.TensorType((n + tirx.Min(one, n),), "float32")), relax.Var("known", ty)
+    with builder.function("main", [known, x]):
+        with builder.dataflow():
+            funcs = [te.create_prim_func([data, kernel]).without_attr("global_symbol") for kernel in kernels]
+            calls = [relax.call_tir(builder.add_func(func, "part"), [x], ty) for func in funcs]
+            after, before = map(builder.emit, calls)
+            output = builder.emit_output(builder.call_te(lambda a, b: tvm.topi.subtract(a, b), after, before))
+        builder.emit_func_output(output)
+    given = np.random.default_rng(0).standard_normal(8).astype("float32")
+    machine = relax.VirtualMachine(tvm.compile(fuse(builder.get(), Notes()), "llvm"), tvm.cpu())
+    made = machine["main"](*map(tvm.runtime.tensor, (given[1:], given))).numpy()
+    np.testing.assert_allclose(made, np.diff(given), atol=1e-6)

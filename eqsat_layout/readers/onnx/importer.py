@@ -6,15 +6,16 @@ In: a graph. Out: a module, and what its variables were called. Import it late: 
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 import tvm
-from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map, onnx_input
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers.onnx import mends, own, quantized, recurrent, resizes
+from eqsat_layout.readers.onnx import mends, own, quantized, recurrent, resizes, size_arithmetic
 from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, graphs_of, named
 from eqsat_layout.readers.onnx.types import check_results
 
@@ -45,8 +46,28 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             self.original_names.setdefault(made, name)
         return made
 
+    def _construct_nodes(self, graph: Any) -> None:
+        """As TVM's does, which refuses sizes as operands of most ops."""
+        for node in graph.node:
+            if node.op_type == "If":
+                super()._construct_nodes(SimpleNamespace(node=[node]))
+                continue
+            inputs = onnx_input(self._nodes[name] if name else None for name in node.input)
+            attributes = self._parse_attr(node.attribute)
+            attributes["tvm_custom"] = {"name": str(node.name), "num_outputs": len(node.output)}
+            made = self._convert_operator(node.op_type, inputs, attributes, self.opset)
+            if _is_sequence(node.op_type):
+                self._nodes[node.output[0]] = made
+            else:
+                self._nodes.update(zip(node.output, _parts(self.bb, made), strict=False))
+        for result in graph.output:
+            self._nodes[result.name] = size_arithmetic.as_result(self.bb, self._nodes[result.name])
+
     def _made(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         self._budget.check(op_name, inputs, attrs)
+        if (known := size_arithmetic.computed(op_name, inputs, attrs)) is not None:
+            return known
+        inputs = type(inputs)(size_arithmetic.as_tensor(self.bb, op_name, one) for one in inputs)
         positions = _counted(inputs) if op_name == "Range" else None
         if positions is not None:
             return self.bb.normalize(positions)
@@ -95,8 +116,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         types = [getattr(part, "ty", None) for part in parts]
         if len(types) == 1 and isinstance(types[0], tvm.ir.TupleType):
             types = list(types[0].fields)
-        is_sequence = op.startswith(("Sequence", "Optional", "Split", "Concat"))
-        if len(types) < results and not is_sequence:
+        if len(types) < results and not _is_sequence(op):
             raise EqsatError(f"with {results} results is not done")
         _check_dtypes("its result", parts)
 
@@ -121,7 +141,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
     def _convert_subgraph(self, bb: Any, graph: Any) -> Any:
         outside, self._is_inside = self._is_inside, True
         try:
-            return super()._convert_subgraph(bb, graph)
+            return size_arithmetic.as_result(bb, super()._convert_subgraph(bb, graph))
         finally:
             self._is_inside = outside
 
@@ -130,6 +150,19 @@ _OWN: Final = recurrent.KINDS | quantized.KINDS | {"If", "Constant"}
 
 _RESIZES_BY_PLACE: Final = 13
 """The version of ``Resize`` that says where places lie."""
+
+_OF_SEQUENCES: Final = frozenset(
+    [
+        "ConcatFromSequence",
+        "Optional",
+        "OptionalGetElement",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SplitToSequence",
+    ]
+)
 
 _NARROW: Final = ("float4_", "float6_", "float8_", "int2", "int4", "uint2", "uint4", "custom")
 
@@ -141,6 +174,20 @@ def _check_dtypes(what: str, values: Any) -> None:
         for one in ty.fields if isinstance(ty, tvm.ir.TupleType) else [ty]:
             if isinstance(one, tvm.relax.TensorType) and str(one.dtype).startswith(_NARROW):
                 raise EqsatError(f"{what} is {one.dtype}: numbers of fewer than 8 bits, and floats of 8, are not done")
+
+
+def _is_sequence(op: str) -> bool:
+    """Whether the result of an op is one, or may be; in Relax these are tuples."""
+    return op in _OF_SEQUENCES
+
+
+def _parts(builder: tvm.relax.BlockBuilder, made: Any) -> list[Any]:
+    """The results of a node, one by one."""
+    if isinstance(made, tvm.relax.Tuple):
+        return list(made)
+    if not isinstance(made, tvm.ir.Expr) or not isinstance(made.ty, tvm.relax.TupleType):
+        return [made]
+    return [builder.emit(tvm.relax.TupleGetItem(made, at)) for at in range(len(made.ty.fields))]
 
 
 def _said(error: Exception) -> str:

@@ -18,6 +18,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
+from eqsat_layout.readers.onnx.moved import repeated
 from eqsat_layout.readers.onnx.resizes import resized
 
 _WITHOUT_EFFECT: Final = ("seed", "storage_order", "saturate", "stash_type")
@@ -189,6 +190,8 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
         return _as(builder, convert(type(inputs)([_as(builder, one, wide) for one in list(inputs)[:2]])), dtype)
     if op == "Mod" and not attributes.get("fmod") and not _is_whole(inputs[0]):
         return _remainder(builder, inputs)
+    if op == "Tile" and isinstance(inputs[1], relax.ShapeExpr):
+        return repeated(builder, inputs[0], inputs[1])
     if op == "BitShift":
         return _shifted(builder, inputs, attributes, convert)
     if op == "ConvTranspose" and attributes.get("output_shape"):

@@ -68,3 +68,17 @@ def cache_with(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, A
 
     given = [cache, update] if starts is None else [cache, update, starts]
     return builder.emit_te(written, *given, primfunc_name_hint="tensor_scatter")
+
+
+def repeated(builder: relax.BlockBuilder, data: Any, times: Any) -> Any:
+    """``Tile`` as often along each axis as sizes of the model say."""
+    counts = list(times.values)
+    shape = list(data.ty.shape.values)
+    if len(counts) != len(shape):
+        raise EqsatError(f"Tile of {len(shape)} axes with {len(counts)} numbers is not done")
+
+    def tiled(x: Any) -> Any:
+        extents = [extent * count for extent, count in zip(shape, counts, strict=True)]
+        return te.compute(extents, lambda *at: x(*map(tirx.floormod, at, shape)), "tiled")
+
+    return builder.emit_te(tiled, data, primfunc_name_hint="tile")
