@@ -23,15 +23,15 @@ from eqsat_layout.soundness.rules.solver import Instance, Solver
 from eqsat_layout.soundness.rules.sought import Sought
 from eqsat_layout.soundness.rules.term_types import TermTypes
 
-EACH, TOGETHER = 4, 8
+EACH, TOGETHER = 4, 16
 """Instances of each body, and at the least of all together."""
 DRAWS = 1000
 """Calls drawn for one body in one vocabulary."""
 FIRST_DRAWS = 2000
 """The same for one that has no instance yet."""
-CHOICE = 12
+CHOICE = 6
 """Times as many instances are drawn as are taken."""
-LOOKS = 4
+LOOKS = 2
 """Times as many as are taken are run to see that they can be."""
 
 Trait = tuple[str, ...]
@@ -114,12 +114,14 @@ def _attributes(key: str, instance: Instance) -> tuple[Trait, ...]:
 
 
 def _types(key: str, instance: Instance) -> tuple[Trait, ...]:
-    """The dtypes that there are, the ranks, and which operands have axes of one element."""
-    types = [ty for name in sorted(instance) if isinstance(c := instance[name], OpCall) for ty in c.operands]
+    """The dtypes that there are, the ranks, which operands have axes of one element, and which the result's shape."""
+    calls = [c for name in sorted(instance) if isinstance(c := instance[name], OpCall)]
+    types = [ty for c in calls for ty in c.operands]
     return (
         (key, "dtypes", *sorted({ty.dtype for ty in types})),
         (key, "ranks", *(str(len(ty.shape)) for ty in types)),
         (key, "units", *(str(1 in ty.shape) for ty in types)),
+        (key, "as results", *(str(ty.shape == getattr(c.made, "shape", None)) for c in calls for ty in c.operands)),
     )
 
 
