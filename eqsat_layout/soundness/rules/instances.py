@@ -76,7 +76,9 @@ class Instances:
         for types_too in itertools.cycle((False, True)):
             if not waiting:
                 break
-            best = min(waiting, key=lambda one: (_alike(one[0]), self._times((*one[1], *(one[2] if types_too else ())))))
+            best = min(
+                waiting, key=lambda one: (_alike(one[0]), self._times((*one[1], *(one[2] if types_too else ()))))
+            )
             waiting = [one for one in waiting if one is not best]
             self._seen.update((*best[1], *best[2]))
             yield best[0]

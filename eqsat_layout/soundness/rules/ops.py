@@ -50,7 +50,7 @@ _TO_VARY = 20
 """Draws of other attributes for one of them."""
 _IS_PART = "it is a view, a pad or a crop"
 _PARTS = 20
-"""Calls that are but views, pads or crops, before one of them is taken: an op of which all are is looked at no longer."""
+"""Calls that are but views, pads or crops, before one of them is taken: nothing else is looked for any longer."""
 _INTEGERS = [dtype for dtype in DTYPES if "int" in dtype]
 
 

@@ -40,8 +40,8 @@ KEPT = 0.7
 
 @dataclass(frozen=True)
 class OpCall:
-    """``build`` makes it of variables of the types ``operands``; ``attributes`` are the rest, as text, or whatever tells
-    one without a name from others; ``values``: by name."""
+    """``build`` makes it of variables of the types ``operands``; ``attributes`` are the rest, as text, or whatever
+    tells one without a name from others; ``values``: by name."""
 
     name: str
     build: Callable[..., Any] = field(compare=False)
