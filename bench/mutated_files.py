@@ -2,8 +2,8 @@
 
 Of each kind there is an honest file; bytes of it are flipped, cut off, repeated, taken from elsewhere in it, lengths
 and numbers replaced by huge ones. A reader may read it or refuse it by an error of this package; any other exception,
-code that runs, more than ``SECONDS`` of work, ``MEMORY`` that is used, or an end of the process is a fault. Exit code 1 if
-there are any; each is printed with the seed that makes it again.
+code that runs, more than ``SECONDS`` of work, ``MEMORY`` that is used, or an end of the process is a fault. Exit code 1
+if there are any; each is printed with the seed that makes it again.
 """
 
 from __future__ import annotations
