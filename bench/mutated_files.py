@@ -231,7 +231,7 @@ def _serve(kind: str, line: Any) -> None:
     from eqsat_layout.errors import EqsatError
 
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "attacks"))
-    watch = importlib.import_module("watch")  # the hook of the attacks
+    watch: Any = importlib.import_module("watch")  # the hook of the attacks
     folder = Path(tempfile.mkdtemp())
     try:
         honest, read = KINDS[kind](folder)

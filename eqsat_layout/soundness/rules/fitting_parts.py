@@ -57,6 +57,8 @@ class FittingParts:
             raise MisfitError
         kind = _kind_of(called[0])
         shape = None if given is None else tuple(int(e) for e in given.shape)
+        if kind != "view" and not shape:
+            raise MisfitError  # a number alone has no border
         for _ in range(TRIES):
             if shape is None:
                 part = self._into(kind, result.shape if result else ())
