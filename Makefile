@@ -14,9 +14,10 @@ demo: $(VENV) ## optimise, compile and run ResNet-50
 test: $(VENV) ## run the tests
 	$(BIN)/python -m pytest
 
-audit: $(VENV) ## run attacks, wrong rules and ten minutes of each fuzzer
+audit: $(VENV) ## run attacks, damaged files, wrong rules and ten minutes of each fuzzer
 	$(BIN)/python -m pytest -q tests/attacks tests/soundness
 	$(BIN)/python bench/bad_rules.py
+	$(BIN)/python bench/mutated_files.py
 	$(BIN)/eqsat-layout fuzz --seconds 600
 	$(BIN)/eqsat-layout fuzz-programs --seconds 600
 	$(BIN)/eqsat-layout fuzz-programs --exact --seconds 600

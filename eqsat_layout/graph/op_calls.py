@@ -142,7 +142,7 @@ def attributes_of(call: Any) -> dict[str, Attribute] | None:
     if known is None:
         return None
     unsaid = {p.name: p.default for p in known if not p.is_tensor and not p.is_required}
-    given = {**unsaid, **_fields(call.attrs), **_arguments(call, known)}
+    given = {**unsaid, **fields_of(call.attrs), **_arguments(call, known)}
     found = {key: _plain(value) for key, value in given.items() if any(p.name == key for p in known)}
     plain = {key: value for key, value in found.items() if value is not _NO_VALUE}
     return plain if len(plain) == len(found) and _makes_again(name, call, plain) else None
@@ -173,7 +173,8 @@ class _NoValue:
 _NO_VALUE: Final = _NoValue()
 
 
-def _fields(attrs: Any) -> dict[str, Any]:
+def fields_of(attrs: Any) -> dict[str, Any]:
+    """The attributes of a call, ``call.attrs``, as TVM has them, by name."""
     if attrs is None:
         return {}
     return {f.name: getattr(attrs, f.name) for f in type(attrs).__tvm_ffi_type_info__.fields}
@@ -181,7 +182,7 @@ def _fields(attrs: Any) -> dict[str, Any]:
 
 def _arguments(call: Any, known: Sequence[Parameter]) -> dict[str, Any]:
     """The arguments that are no tensors: a call has its function's parameters in order, without the attributes."""
-    fields = _fields(call.attrs)
+    fields = fields_of(call.attrs)
     places = [p for p in known if p.name not in fields]
     return {p.name: arg for p, arg in zip(places, call.args, strict=False) if not p.is_tensor}
 

@@ -61,8 +61,14 @@ class Interface:
 
     @staticmethod
     def from_json(text: str) -> Interface:
-        """Raises ``ValueError``, ``KeyError`` or ``TypeError`` for anything else."""
-        read = json.loads(text)
+        """Raises ``ValueError`` for anything else."""
+        try:
+            return Interface._read(json.loads(text))
+        except (LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"no interface of a program: {error}") from error
+
+    @staticmethod
+    def _read(read: Any) -> Interface:
         branches, any_address = bool(read["branches"]), bool(read.get("any_address"))  # libraries of before say nothing
         extents = tuple(Extent(str(one["text"]), one["tree"]) for one in read.get("extents", ()))
         specs = _specs(read["inputs"]), _specs(read["outputs"])

@@ -72,10 +72,10 @@ def _opened_program(path: Path) -> tuple[DeviceProgram, Interface]:
     try:
         program: DeviceProgram = target(kind_of_program(data)).loaded(memoryview(data))
         return program, told_by(program)
-    except KeyError as error:
-        raise EqsatError(f"{path}: does not say what it takes: Session.save writes such") from error
     except EqsatError as error:
         raise EqsatError(f"{path}: {error}") from error
+    except (KeyError, ValueError) as error:
+        raise EqsatError(f"{path}: does not say what it takes: Session.save writes such") from error
 
 
 def _opened_library(path: Path) -> tuple[Any, Interface]:
@@ -133,7 +133,8 @@ def _check_file(path: Path) -> None:
 
 
 def told_by(executable: Any) -> Interface:
-    """What a program says that it takes and gives; AttributeError, KeyError or ValueError for one that does not."""
+    """What a program says that it takes and gives; AttributeError or ValueError for one that does not, KeyError for a
+    device's."""
     if isinstance(executable, DeviceProgram):
         return Interface.from_json(executable.constant_of(TELLS).decode())
     told = runtime.virtual_machine(executable)[TELLS]

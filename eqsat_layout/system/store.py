@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from eqsat_layout.system.folder import default_directory
+from eqsat_layout.system.folder import default_directory, number_in
 from eqsat_layout.system.frames import ALIGNMENT
 
 LIMIT_VARIABLE: Final = "EQSAT_LAYOUT_CACHE_MEGABYTES"
@@ -42,8 +42,7 @@ class ArtefactStore:
     @staticmethod
     def usual() -> ArtefactStore:
         """Beside the database of measurements, as large as :data:`LIMIT_VARIABLE` says."""
-        asked = os.environ.get(LIMIT_VARIABLE, "")
-        return ArtefactStore(default_directory() / _FOLDER, (int(asked) if asked.isdigit() else _LIMIT) << 20)
+        return ArtefactStore(default_directory() / _FOLDER, number_in(LIMIT_VARIABLE, _LIMIT) << 20)
 
     def get(self, key: str) -> memoryview | None:
         """The artefact of ``key``, at an address that :data:`ALIGNMENT` divides; ``None`` where there is none, or a

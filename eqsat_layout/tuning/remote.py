@@ -35,6 +35,7 @@ _ANSWER: Final = 5.0
 """Seconds within which a tracker answers."""
 _LONGEST_ANSWER: Final = 1 << 20
 """Bytes that a tracker says at a time."""
+_PORT: Final = re.compile(r"[0-9]{1,5}")
 _CPU: Final = "llvm"
 _POLL: Final = 0.05
 _MOST_THREADS: Final = 4096
@@ -60,7 +61,7 @@ class Remote:
     def parse(address: str, key: str | None) -> Remote:
         """From ``HOST:PORT`` and a key; :class:`TargetError` if these are none."""
         host, colon, port = address.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        if not colon or not host or not _PORT.fullmatch(port) or not 0 < int(port) < 1 << 16:
             raise TargetError(f"the address of an RPC tracker is HOST:PORT, not {address!r}")
         if not key:
             raise TargetError(f"which device of the RPC tracker at {address}? give its key")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eqsat_layout.system.store import ArtefactStore
+from eqsat_layout.system.store import LIMIT_VARIABLE, ArtefactStore
 
 
 def test_what_is_put_is_got(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_folder_that_can_not_be_written_costs_nothing_else(tmp_path: Path) -> 
 WRITER = """
 import sys
 from pathlib import Path
-from eqsat_layout.system.store import ArtefactStore
+from eqsat_layout.system.store import LIMIT_VARIABLE, ArtefactStore
 store = ArtefactStore(Path(sys.argv[1]), 1 << 26)
 for round in range(200):
     own = bytes([round % 7]) * 50_000
@@ -78,3 +78,11 @@ def test_several_processes_write_one_artefact(tmp_path: Path) -> None:
     running = [subprocess.Popen(command) for _ in range(3)]
     assert [process.wait() for process in running] == [0, 0, 0]
     assert len([p for p in tmp_path.rglob("*") if p.is_file()]) == 1
+
+
+@pytest.mark.parametrize("value", ["\N{SUPERSCRIPT TWO}", "9" * 5000, "-1", "", " 4", "4e3"])
+def test_a_variable_that_is_no_number_is_as_if_not_set(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(LIMIT_VARIABLE, raising=False)
+    unset = ArtefactStore.usual().limit
+    monkeypatch.setenv(LIMIT_VARIABLE, value)
+    assert ArtefactStore.usual().limit == unset

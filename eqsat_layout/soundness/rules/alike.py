@@ -23,6 +23,8 @@ from eqsat_layout.soundness.rules.sought import is_text
 _LIKE_ANOTHER = 0.7
 """How often an op has attributes of another of its name."""
 _OTHER_ORDER = 0.2
+_AS_ELSEWHERE = 0.85
+"""How often an op is drawn near to a call of it that can be run: most ranks and dtypes are refused."""
 _AS_USUAL = 0.3
 """How often an op of whose operands nothing is known takes those that it takes elsewhere."""
 
@@ -57,7 +59,7 @@ class AlikeCalls:
         first = known[0] if known else None
         if first is None and isinstance(result, TensorType) and rng.random() < 0.6:
             first = result
-        usual = usual_call(text) if body.is_named and rng.random() < 0.6 else None
+        usual = usual_call(text) if body.is_named and rng.random() < _AS_ELSEWHERE else None
         if usual is not None and exact and len(usual.operands) != len(known) and takes(text, len(known)):
             usual = usual_call(text, len(known)) or usual
         if usual is not None and rng.random() < 0.5:

@@ -17,8 +17,8 @@ Array = npt.NDArray[Any]
 
 WORLDS = 4
 _FEW = 3
-_OPPOSED = 0.3
-"""How often a special world that holds few numbers holds the ends of the dtype."""
+_OPPOSED = 0.4
+"""How often a special world that holds few numbers holds two that undo each other, or are equal and not the same."""
 
 
 def canonical(array: Array) -> Array:
@@ -70,7 +70,7 @@ def random_array(rng: np.random.Generator, shape: Sequence[Any], dtype: Any = "f
     plain = _small(rng, shape, dtype)
     chosen, share = specials(dtype), 0.7
     if rng.random() < 0.5:  # few of them, so that several stand side by side in every row
-        chosen, share = _opposites(dtype) if rng.random() < _OPPOSED else rng.choice(chosen, _FEW), 0.95
+        chosen, share = _opposites(rng, dtype) if rng.random() < _OPPOSED else rng.choice(chosen, _FEW), 0.95
     special = np.where(rng.random(tuple(shape)) < share, rng.choice(chosen, tuple(shape)), plain)
     return canonical(np.stack([*small, special.astype(dtype), _rough(rng, shape, dtype)]))
 
@@ -102,12 +102,17 @@ def specials(dtype: Any) -> Array:
     return np.array([*numbers, 0.5, 1.5, 2.5, -0.5, -1.0, 1 / float(limits.eps), largest / 2], dtype)
 
 
-def _opposites(dtype: np.dtype[Any]) -> Array:
-    """The two ends of a dtype: of two tensors that hold these only, most elements undo each other."""
+def _opposites(rng: np.random.Generator, dtype: np.dtype[Any]) -> Array:
+    """The two ends of a dtype, or both zeros: of two tensors that hold these only, most elements undo each other; and
+    ties, which orders and maxima decide somehow, are everywhere."""
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return np.array([info.min, info.max], dtype)
-    return np.array([False, True] if dtype.kind == "b" else [np.inf, -np.inf], dtype)
+    if dtype.kind == "b":
+        return np.array([False, True])
+    largest = float(np.finfo(dtype).max)
+    pairs = [[np.inf, -np.inf], [0.0, -0.0], [largest, -largest]]
+    return np.array(pairs[rng.integers(len(pairs))], dtype)
 
 
 def _small(rng: np.random.Generator, shape: Sequence[Any], dtype: np.dtype[Any]) -> Array:

@@ -46,8 +46,8 @@ class ArgumentDraw:
         self._texts: list[str] = []
 
     def operand(self, number: int) -> TensorType:
-        """The type of an operand: the first's; or one that broadcasts with it, of one of its axes, of another
-        extent there, or of its rank."""
+        """The type of an operand: the first's; or one that broadcasts with it, or it with, of one of its axes, of
+        another extent there, or of its rank."""
         if number == 0:
             return self._first
         rng, shape = self._rng, self._first.shape
@@ -61,6 +61,7 @@ class ArgumentDraw:
             lambda: shape[-1:],
             lambda: (),
             lambda: [rng.choice((e, 1)) for e in shape],
+            lambda: [*([rng.choice((2, 3))] if rng.random() < 0.3 else []), *(_widened(e, rng) for e in shape)],
             lambda: [rng.choice(extents)],
             lambda: _with_other_axis(shape, rng.choice(extents), rng),
             lambda: [rng.choice(extents) for _ in shape],
@@ -143,6 +144,11 @@ def _with_other_axis(shape: Sequence[Any], extent: Any, rng: random.Random) -> l
     """The shape with another extent in one place, as parts have that are joined."""
     axis = rng.randrange(max(1, len(shape)))
     return [extent if i == axis else e for i, e in enumerate(shape)]
+
+
+def _widened(extent: Any, rng: random.Random) -> Any:
+    """The extent; of an axis of one element another."""
+    return rng.choice((2, 3)) if extent == 1 else extent
 
 
 def _words(documentation: str, name: str) -> list[str]:

@@ -53,12 +53,17 @@ class FittingParts:
         ]
         if fitting:
             return self._rng.choice(fitting)
-        if given is None or not given.shape or not called:
+        if not called or (given is None and result is None):
             raise MisfitError
-        shape = tuple(int(e) for e in given.shape)
         kind = _kind_of(called[0])
+        shape = None if given is None else tuple(int(e) for e in given.shape)
+        if kind != "view" and not shape:
+            raise MisfitError  # a number alone has no border
         for _ in range(TRIES):
-            part = self._new(kind, shape) if result is None else self._between(kind, shape, result.shape)
+            if shape is None:
+                part = self._into(kind, result.shape if result else ())
+            else:
+                part = self._new(kind, shape) if result is None else self._between(kind, shape, result.shape)
             if _is_called(part, text):
                 return part
         raise MisfitError
@@ -66,11 +71,14 @@ class FittingParts:
     def _between(self, kind: str, shape: Shape, wanted: Sequence[Any]) -> Part:
         """A new one that makes a shape of a shape."""
         if kind == "view":
-            for _ in range(TRIES):
+            reshape = IndexMap.reshape(shape, wanted)
+            for _ in range(TRIES if reshape is None or self._rng.random() < 0.5 else 0):
                 view = self._make_view(shape, self._rng)
                 if tuple(view.result_shape) == tuple(wanted):
                     return view
-            raise MisfitError
+            if reshape is None:
+                raise MisfitError
+            return reshape
         added = [big - small for small, big in zip(shape, wanted, strict=True)] if len(wanted) == len(shape) else [0]
         added = [-n for n in added] if kind == "crop" else added
         if min(added) < 0 or not any(added):
@@ -80,6 +88,13 @@ class FittingParts:
         if kind == "pad":
             return Border(shape, widths, self._rng.choice((0.0, 1.0)))
         return Border(tuple(int(e) for e in wanted), widths, None)
+
+    def _into(self, kind: str, wanted: Sequence[Any]) -> Part:
+        """A new one that makes a shape of some other."""
+        view = self._make_view(tuple(int(e) for e in wanted), self._rng).inverse() if kind == "view" else None
+        if view is None:
+            raise MisfitError
+        return view
 
     def _new(self, kind: str, shape: Shape) -> Part:
         if kind == "view":

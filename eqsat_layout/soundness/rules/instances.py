@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from eqsat_layout.graph.borders import Part
-from eqsat_layout.graph.op_calls import parameters
+from eqsat_layout.graph.op_calls import fields_of, parameters
+from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MakeView, Shape
 from eqsat_layout.soundness.rules.ops import unusable
 from eqsat_layout.soundness.rules.schema import OpCall
@@ -22,15 +23,15 @@ from eqsat_layout.soundness.rules.solver import Instance, Solver
 from eqsat_layout.soundness.rules.sought import Sought
 from eqsat_layout.soundness.rules.term_types import TermTypes
 
-EACH, TOGETHER = 4, 8
+EACH, TOGETHER = 4, 16
 """Instances of each body, and at the least of all together."""
 DRAWS = 1000
 """Calls drawn for one body in one vocabulary."""
 FIRST_DRAWS = 2000
 """The same for one that has no instance yet."""
-CHOICE = 12
+CHOICE = 6
 """Times as many instances are drawn as are taken."""
-LOOKS = 4
+LOOKS = 2
 """Times as many as are taken are run to see that they can be."""
 
 Trait = tuple[str, ...]
@@ -69,18 +70,21 @@ class Instances:
         return made
 
     def _unlike(self, key: str, drawn: Iterable[Instance]) -> Iterator[Instance]:
-        """The instances, those first whose attributes were seen least; of every two one for its types as well."""
+        """The instances, those first whose attributes have values that were seen least; of every two one for its types
+        as well."""
         waiting = [(instance, _attributes(key, instance), _types(key, instance)) for instance in drawn]
         for types_too in itertools.cycle((False, True)):
             if not waiting:
                 break
-            best = min(waiting, key=lambda one: (_alike(one[0]), self._times(one[1], one[2] if types_too else ())))
+            best = min(
+                waiting, key=lambda one: (_alike(one[0]), self._times((*one[1], *(one[2] if types_too else ()))))
+            )
             waiting = [one for one in waiting if one is not best]
-            self._seen.update((best[1], *best[2]))
+            self._seen.update((*best[1], *best[2]))
             yield best[0]
 
-    def _times(self, attributes: Trait, types: Sequence[Trait]) -> int:
-        return self._seen[attributes] + sum(self._seen[trait] for trait in types)
+    def _times(self, traits: Iterable[Trait]) -> int:
+        return sum(self._seen[trait] for trait in traits)
 
 
 def _alike(instance: Instance) -> int:
@@ -93,19 +97,33 @@ def _is_computable(instance: Instance) -> bool:
     return not any(call.refusal or unusable(call) for call in instance.values() if isinstance(call, OpCall))
 
 
-def _attributes(key: str, instance: Instance) -> Trait:
-    """The attributes of all calls, as TVM has them and not as they were written; views, pads and crops themselves."""
-    chosen = (instance[name] for name in sorted(instance))
-    return (key, *(str(c.build(*c.variables).attrs) if isinstance(c, OpCall) else str(c) for c in chosen))
+def _attributes(key: str, instance: Instance) -> tuple[Trait, ...]:
+    """Each attribute of each call, as TVM has it and not as it was written; views, pads and crops themselves,
+    but for identities, which are one.
+
+    Each by itself: of pools that keep a shape most have a window of one, each with a layout or dilation of its own.
+    """
+    found: list[Trait] = []
+    for variable in sorted(instance):
+        chosen = instance[variable]
+        if isinstance(chosen, OpCall):
+            fields = fields_of(chosen.build(*chosen.variables).attrs)
+            found += [(key, variable, name, str(value)) for name, value in fields.items()]
+        else:
+            idle = isinstance(chosen, IndexMap) and chosen.is_identity
+            found.append((key, variable, "identity" if idle else str(chosen)))
+    return tuple(found)
 
 
 def _types(key: str, instance: Instance) -> tuple[Trait, ...]:
-    """The dtypes that there are, the ranks, and which operands have axes of one element."""
-    types = [ty for name in sorted(instance) if isinstance(c := instance[name], OpCall) for ty in c.operands]
+    """The dtypes that there are, the ranks, which operands have axes of one element, and which the result's shape."""
+    calls = [c for name in sorted(instance) if isinstance(c := instance[name], OpCall)]
+    types = [ty for c in calls for ty in c.operands]
     return (
         (key, "dtypes", *sorted({ty.dtype for ty in types})),
         (key, "ranks", *(str(len(ty.shape)) for ty in types)),
         (key, "units", *(str(1 in ty.shape) for ty in types)),
+        (key, "as results", *(str(ty.shape == getattr(c.made, "shape", None)) for c in calls for ty in c.operands)),
     )
 
 

@@ -115,4 +115,4 @@ def _call_of(signature: Signature) -> OpCall | None:
     if not isinstance(signature.template, tvm.ir.Call) or len(operands) < len(signature.operands):
         return None
     template = Template(signature.template)
-    return OpCall(signature.name, lambda *tensors: template.over(tensors), operands)
+    return OpCall(signature.name, lambda *tensors: template.over(tensors), operands, signature.key)

@@ -42,12 +42,15 @@ SAMPLED = 5
 VARIANTS = 3
 """Choices of attributes on the same operands."""
 FEW_ATTEMPTS = 12
-_CLIMBS = 3
+_CLIMBS = 6
 """Calls that are found for an op until there is one with attributes that can be varied."""
 _STEPS = 1500
 """Calls that are drawn for one of so many operands."""
 _TO_VARY = 20
 """Draws of other attributes for one of them."""
+_IS_PART = "it is a view, a pad or a crop"
+_PARTS = 20
+"""Calls that are but views, pads or crops, before one of them is taken: nothing else is looked for any longer."""
 _INTEGERS = [dtype for dtype in DTYPES if "int" in dtype]
 
 
@@ -114,7 +117,7 @@ def _gate(x: Any, y: Any) -> Any:
 
 
 def _call(build: Callable[..., Any], *shapes: Shape, dtype: str = "float32") -> OpCall:
-    return OpCall("", build, tuple(TensorType(shape, dtype) for shape in shapes))
+    return OpCall("", build, tuple(TensorType(shape, dtype) for shape in shapes), repr(build))
 
 
 def sampled_calls(shape: Shape, rng: random.Random) -> list[OpCall]:
@@ -151,10 +154,18 @@ def usual_call(name: str, count: int | None = None) -> OpCall | None:
     """
     rng = random.Random(name)
     found, typed = None, None
+    parts = 0
+
+    def unwanted(call: OpCall) -> str:
+        nonlocal parts
+        why = unusable(call)
+        parts += why == _IS_PART
+        return "" if parts > _PARTS else why
+
     for _ in range(_CLIMBS if count is None else 1):
         climb = Climb(name, rng, count)
-        call = climb.run(unusable, *([] if count is None else [_STEPS]))
-        if call is not None and (not has_attributes(name) or vary(call, 1, rng, _TO_VARY)):
+        call = climb.run(unwanted, *([] if count is None else [_STEPS]))
+        if parts > _PARTS or (call is not None and (not has_attributes(name) or vary(call, 1, rng, _TO_VARY))):
             return call
         found, typed = found or call, typed or climb.typed
     return found or typed
@@ -174,7 +185,7 @@ def why_never(name: str) -> str:
 def unusable(call: OpCall) -> str:
     """Why a call is none of an op of its name that can be run; empty if it is."""
     known = known_ops([call], (call.name,))
-    return "" if known.signatures else "; ".join(known.refused.values()) or "it is a view, a pad or a crop"
+    return "" if known.signatures else "; ".join(known.refused.values()) or _IS_PART
 
 
 @lru_cache(4096)

@@ -36,7 +36,7 @@ MADE_IN = 0.4
 """The share of models with terms of ops that are asked for by name: TVM builds each of them."""
 OPERANDS = 4
 """What views, pads and crops make, that stands as an operand of each op in a full model."""
-MORE_TRIES = 24
+MORE_TRIES = 32
 """The same for rules of which the models are made, if these are few."""
 
 

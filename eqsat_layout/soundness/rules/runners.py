@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -87,6 +87,7 @@ def sorts(func: Any) -> bool:
     return _SORTING.search(func.script()) is not None
 
 
+@lru_cache(1000)
 def build_call(call: OpCall) -> BuiltOp:
     """The call, built; :class:`InterpreterError` says why that can't be."""
     if len(call.operands) != 1:

@@ -12,7 +12,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -32,17 +32,19 @@ _EXTENTS = (1, 1, 2, 2, 3, 3, 4, 4, 6)
 LARGEST = 64
 """Elements of a tensor of a random shape."""
 
+_REMEMBERED = 10_000
+"""Calls that are kept."""
 KEPT = 0.7
 """How often a call that differs little from another keeps one of its attributes."""
 
 
 @dataclass(frozen=True)
 class OpCall:
-    """``build`` makes it of variables of the types ``operands``; ``attributes`` are the rest, as text; ``values``: by
-    name."""
+    """``build`` makes it of variables of the types ``operands``; ``attributes`` are the rest, as text, or whatever
+    tells one without a name from others; ``values``: by name."""
 
     name: str
-    build: Callable[..., Any]
+    build: Callable[..., Any] = field(compare=False)
     operands: tuple[TensorType, ...]
     attributes: str = ""
     values: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -187,7 +189,15 @@ def drawn(
         places[parameter.name] = at
         several.update((parameter.name,) if parameter.is_list else ())
     build = partial(_build, name, places, frozenset(several), attributes)
-    return OpCall(name, build, tuple(types), ", ".join(f"{k}={v}" for k, v in attributes.items()), attributes)
+    said = ", ".join(f"{k}={v}" for k, v in attributes.items())
+    return _one_of_its_kind(OpCall(name, build, tuple(types), said, attributes))
+
+
+@lru_cache(_REMEMBERED)
+def _one_of_its_kind(call: OpCall) -> OpCall:
+    """The same object for equal calls, so that type inference is done once: a quarter of what is drawn, or more, was
+    drawn before."""
+    return call
 
 
 def _build(

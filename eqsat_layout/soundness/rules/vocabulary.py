@@ -52,6 +52,9 @@ FAMILIES: tuple[Shape, ...] = (
 
 FILLS = (0.5, 2.0, -0.5, float("inf"), float("-inf"), 127.0)
 """What pads hold besides -1, 0 and 1."""
+_UNITS = 0.2
+"""How often a view puts in, or leaves out, an axis of one element."""
+_LARGEST_RANK = 6
 FROZEN = 2
 """Ops that are frozen, besides those that are named."""
 
@@ -159,7 +162,21 @@ def _parts(shape: Shape, wide: Shape, rng: random.Random) -> list[Part]:
 
 
 def _view(shape: Shape, rng: random.Random) -> IndexMap:
-    """Axes split at random, the digits shuffled, and perhaps two neighbours fused."""
+    """Axes split at random, the digits shuffled, perhaps two neighbours fused, and an axis of one element put in or
+    left out; or only the last, so that shapes broadcast in another way."""
+    rows = [[Digit(axis, 1, extent)] for axis, extent in enumerate(shape)]
+    units = rng.random() < _UNITS
+    if not units or rng.random() < 0.5:
+        rows = _shuffled_rows(shape, rng)
+    ones = [at for at, row in enumerate(rows) if math.prod(d.extent for d in row) == 1]
+    if units and ones and len(rows) > 1 and rng.random() < 0.5:
+        del rows[rng.choice(ones)]
+    elif units and len(rows) < _LARGEST_RANK:
+        rows.insert(rng.randint(0, len(rows)), [])
+    return IndexMap.make(shape, rows)
+
+
+def _shuffled_rows(shape: Shape, rng: random.Random) -> list[list[Digit]]:
     digits: list[Digit] = []
     for axis, extent in enumerate(shape):
         inner = rng.choice([d for d in range(1, extent + 1) if extent % d == 0])
@@ -170,7 +187,7 @@ def _view(shape: Shape, rng: random.Random) -> IndexMap:
     if len(rows) > 1 and rng.random() < 0.3:
         at = rng.randrange(len(rows) - 1)
         rows[at : at + 2] = [rows[at] + rows[at + 1]]
-    return IndexMap.make(shape, rows)
+    return rows
 
 
 def _made_shape(part: Part) -> Shape:

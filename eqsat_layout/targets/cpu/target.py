@@ -23,6 +23,7 @@ from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm
 from eqsat_layout.implementations.layouts import Blocking, Candidate, layout_candidates
 from eqsat_layout.maps import Format
 from eqsat_layout.notes import Notes
+from eqsat_layout.system.folder import number_in
 from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.targets.cpu import host
 from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES, is_permitted
@@ -181,6 +182,8 @@ def normalize_target(given: Any = None, *, approx: bool = True) -> tvm.target.Ta
     return checked
 
 
+_MANY_THREADS: Final = 4096
+"""More than that are taken for a mistake."""
 _CORES: Final = len(os.sched_getaffinity(0))
 """Taken at import: TVM's first parallel loop narrows the affinity of the thread that runs it."""
 
@@ -197,5 +200,5 @@ def _with_unit(target: tvm.target.Target) -> Mapping[str, Any]:
 
 
 def _host_threads() -> int:
-    asked = os.environ.get("TVM_NUM_THREADS", "")
-    return int(asked) if asked.isdigit() and int(asked) > 0 else _CORES
+    asked = number_in("TVM_NUM_THREADS", 0)
+    return asked if 0 < asked <= _MANY_THREADS else _CORES

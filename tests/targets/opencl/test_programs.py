@@ -64,6 +64,15 @@ def test_what_is_no_program_is_refused(made: OpenClProgram, tmp_path: Path) -> N
             OpenClProgram.from_bytes(broken)
 
 
+@pytest.mark.parametrize("number", [-1, 99, True, None, "0", 0.5])
+def test_a_plan_with_a_number_of_nothing_is_none(made: OpenClProgram, number: Any) -> None:
+    """Found by damaging files: an IndexError, or the last memory for -1."""
+    data = made.plan.to_data()
+    data["values"][0]["memory"] = number
+    with pytest.raises(ValueError, match="there is no memory"):
+        HostPlan.from_data(json.loads(json.dumps(data)))
+
+
 def test_a_wrong_input_is_named(made: OpenClProgram) -> None:
     run = made.on(context())
     with pytest.raises(InputError, match="takes 1 tensors, got 2"):

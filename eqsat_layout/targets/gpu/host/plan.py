@@ -7,7 +7,7 @@ lie in them, and per function what is launched in which order. Nothing in it is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -132,12 +132,43 @@ class HostPlan:
         """Raises ``ValueError``, ``KeyError`` or ``TypeError`` for what is none."""
         if data["version"] != VERSION:
             raise ValueError(f"a host plan of version {data['version']}, not {VERSION}")
-        return HostPlan(
+        plan = HostPlan(
             tuple(Allocation(**{**m, "image": m["image"] and _three(m["image"])}) for m in data["memories"]),
             tuple(TensorInMemory(**{**v, "shape": tuple(v["shape"])}) for v in data["values"]),
             tuple(StoredConstant(**c) for c in data["constants"]),
             tuple(map(_function, data["functions"])),
         )
+        plan._check_numbers()
+        return plan
+
+    def _check_numbers(self) -> None:
+        """``ValueError`` where a number of a constant, memory, value or input is that of none: it would be found by
+        whoever runs the plan, or, counted from the end, by nobody."""
+        _check("constant", (m.constant for m in self.memories if m.constant is not None), len(self.constants))
+        _check("memory", (v.memory for v in self.values), len(self.memories))
+        for function in self.functions:
+            arguments = [a.memory for n in function.launches for a in n.arguments if a.memory is not None]
+            _check("memory", arguments, len(self.memories))
+            _check("value", [*function.inputs, *_numbers(function.results)], len(self.values))
+            _check("input", (s.input for s in function.symbols), len(function.inputs))
+            for symbol in function.symbols:
+                _check("axis", [symbol.axis], len(self.values[function.inputs[symbol.input]].shape))
+        _check("byte", (c.size for c in self.constants), 1 << 62)
+
+
+def _check(what: str, numbers: Iterable[Any], count: int) -> None:
+    for number in numbers:
+        if type(number) is not int or not 0 <= number < count:
+            raise ValueError(f"there is no {what} {number!r}")
+
+
+def _numbers(results: Any) -> Iterator[Any]:
+    """The values in results, which may be lists of lists."""
+    if isinstance(results, list | tuple):
+        for one in results:
+            yield from _numbers(one)
+    else:
+        yield results
 
 
 def _function(data: Any) -> HostFunction:
