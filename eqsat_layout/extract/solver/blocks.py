@@ -18,7 +18,7 @@ from eqsat_layout.extract.solver.order import EliminationOrder, differences
 
 MANY = 64
 """Fewer states go on one by one."""
-FOLD = 4
+FOLD = 8
 """So many states at least have to share each of the demands that are worked out."""
 SHORTEST = 2
 """The steps of a block, at least."""

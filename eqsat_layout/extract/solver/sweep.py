@@ -27,6 +27,8 @@ FEW, AT_ONCE = 8, 64
 """From this many states on they are compared with NumPy, if no other step asks the same, and in any case."""
 SQUARE = 128
 """Up to this many states each is compared with every other at once."""
+TENSORS = 6
+"""States that differ in more tensors than this seldom differ in one only."""
 SPARE = 4
 """Narrowed sweeps compare this many times the states that they keep."""
 NOISE = 1e-14
@@ -103,7 +105,10 @@ class Sweep:
         return True
 
     def _through(self, block: Block, most: int, deadline: float) -> list[State] | None:
-        """The states at a block's end: what acts in it once for all states that differ in what waits."""
+        """The states at a block's end: what acts in it once for all states that differ in what waits.
+
+        None where that takes more than ``most`` states at a time, those of all beginnings counted together.
+        """
         found: dict[int, State] = {}
         for cost, bits, trail in self.states:
             acting = bits & block.acting
@@ -113,6 +118,7 @@ class Sweep:
                 inner.known = self.known
                 if not inner._run_to(block.end, most, deadline):
                     return None
+                most -= inner.widest
                 self.widest = max(self.widest, inner.widest)
                 ends = self.known[block.start, block.end, acting] = inner.states
             waiting = bits & ~block.acting
@@ -206,8 +212,40 @@ def prune(states: list[State], live: Live) -> list[State]:
 
     If cost(a) + repair(a, b) <= cost(b), the best completion of b is no better than one of a, so b is dropped; a is
     kept, so an optimum always is. Each state is compared with the first that were kept, so once these are known the
-    rest is compared all at once.
+    rest is compared all at once. Of many, those that differ in one tensor only are compared with each other, too.
     """
+    kept = _prune(states, live)
+    return kept if len(kept) < SQUARE else _prune_by_tensor(kept, live)
+
+
+def _prune_by_tensor(states: list[State], live: Live) -> list[State]:
+    """Without states that a cheaper one which differs in the demand on one tensor can stand in for."""
+    mask = (1 << live.width) - 1
+    fields = [*live.differing(differences([state[1] for state in states]))]
+    for first, reduced_class, final in fields if len(fields) <= TENSORS else ():
+        kept: list[State] = []
+        alike: dict[int, list[tuple[float, int]]] = {}
+        rows: dict[int, dict[int, float]] = {}
+        for state in states:
+            cost, bits, _ = state
+            lacks = bits >> first & mask
+            others = alike.setdefault(bits & ~(mask << first), [])
+            row = rows.setdefault(lacks, {})
+            enough = cost + NOISE * cost
+            for before, has in others:
+                step = row.get(has)
+                if step is None:
+                    step = row[has] = reduced_class.repair(has, lacks, final)
+                if before + step <= enough:
+                    break
+            else:
+                others.append((cost, lacks))
+                kept.append(state)
+        states = kept
+    return states
+
+
+def _prune(states: list[State], live: Live) -> list[State]:
     if len(states) < 2:
         return states
     if live.steps == 1 and FEW <= len(states) <= SQUARE:
