@@ -113,8 +113,7 @@ def blocks_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"eqsat_layout.extract.solver.{name}", value)
 
 
-@pytest.mark.parametrize("cyclic", [False, True])
-def test_blocks_and_comparisons_by_tensor_keep_the_optimum(monkeypatch: pytest.MonkeyPatch, cyclic: bool) -> None:
+def test_blocks_and_comparisons_by_tensor_keep_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks_everywhere(monkeypatch)
     through = 0
 
@@ -125,22 +124,17 @@ def test_blocks_and_comparisons_by_tensor_keep_the_optimum(monkeypatch: pytest.M
 
     whole = Sweep._through
     monkeypatch.setattr(Sweep, "_through", counted)
-    for seed in range(150):
-        check_optimal(seeded_problem(seed, 6, cyclic=cyclic, forks=3))
-    assert through > 20
-
-
-def test_blocks_agree_with_the_integer_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks_everywhere(monkeypatch)
     for seed in range(24):
         try:
-            reduced = reduce(problem := seeded_problem(seed, 16, cyclic=seed % 3 == 0, forks=3))
+            reduced = reduce(problem := seeded_problem(seed, 12, cyclic=seed % 3 == 0, forks=3))
         except ExtractionError:
             continue
         exact = improve(reduced, None, math.inf)
         assert exact is not None
         if exact.cost < math.inf:
-            assert solve(problem).cost == pytest.approx(exact.cost, abs=1e-6)
+            found = solve(problem)
+            assert (found.cost, found.proven) == (pytest.approx(exact.cost, abs=1e-6), True)
+    assert through > 20
 
 
 def u_shaped(levels: int, stores: int) -> Problem:
