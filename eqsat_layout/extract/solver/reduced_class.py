@@ -95,9 +95,9 @@ class ReducedClass:
         same and only the conversions differ: S(M, H+X) - S(M, L+X), where S(M, R) is the sum over r in R of min over m
         in M of convert[m][r]. Stores in both cancel, and X cancels what it holds: at worst it holds all of L\\H (unless
         final) and nothing of H\\L. What is left is S(M, H\\L) - S(M, L\\H or nothing), and M can be any set of makeable
-        stores that supplies L; the maximum over those is returned. No triangle inequality is used. If L is one store and
-        nothing comes later, the best M is one store too. If L is empty M may be empty; then only nodes without operands
-        can be added: `_from_nothing`, which is valid next to any M.
+        stores that supplies L; the maximum over those is returned. No triangle inequality is used. If L is one store
+        and nothing comes later, the best M is one store too. If L is empty M may be empty; then only nodes without
+        operands can be added: `_from_nothing`, which is valid next to any M.
         """
         key = (has, lacks, final)
         found = self._repairs.get(key)
@@ -206,8 +206,11 @@ class ReducedClass:
     def _worst_steps(self) -> list[list[float]]:
         """The dearest that each store (columns) can be to reach from what was made so that each (rows) is there."""
         steps = np.array([self.convert[m] for m in self.makeable]).reshape(-1, self.size)
-        rows = [steps[np.isfinite(steps[:, q])].max(axis=0, initial=-math.inf) for q in range(self.size)]
-        return [[*map(float, row)] for row in (*rows, steps.max(axis=0, initial=-math.inf))]
+        from_which = [*(np.isfinite(steps[:, q]) for q in range(self.size)), np.ones(len(steps), dtype=bool)]
+        return [
+            [*map(float, steps[makers].max(axis=0))] if makers.any() else [math.inf] * self.size
+            for makers in from_which
+        ]
 
     def _from_nothing(self, missing: int) -> float:
         best = math.inf if missing else 0.0
