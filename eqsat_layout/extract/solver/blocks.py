@@ -4,7 +4,7 @@ In: an `EliminationOrder`, states before a step. Out: how far states can go on w
 demanded as (a skip connection's tensor, from its last reader up to the one that is read first), and what becomes of
 the other demands on the way, each worked out once.
 
-Proof. No step before ``Block.end`` reads or changes a waiting tensor's demand, so what a step adds to cost and demand
+Proof. No step before ``SweepBlock.end`` reads or changes a waiting tensor's demand, so what a step adds to cost and demand
 is the same whatever that demand is: min over ways (cost so far + cost of the way) is taken way by way.
 """
 
@@ -25,7 +25,7 @@ SHORTEST = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class SweepBlock:
     """The steps from ``start`` to before ``end``; ``acting``: the bits of the tensors that they concern."""
 
     start: int
@@ -45,7 +45,7 @@ class Touches:
             for first in {*step.firsts, *(first for kids in step.kid_firsts for first in kids)}:
                 self.by_first.setdefault(first, []).append(number)
 
-    def block(self, start: int, end: int, states: Sequence[int]) -> Block | None:
+    def block(self, start: int, end: int, states: Sequence[int]) -> SweepBlock | None:
         """The longest block that begins at a step and ends by ``end``, in which the states (bits) are few enough."""
         if len(states) < MANY:
             return None
@@ -56,7 +56,7 @@ class Touches:
             waiting = sum(((1 << self.order.width) - 1) << first for first, wait in waits if wait >= until)
             acting = (1 << self.order.slots * self.order.width) - 1 & ~waiting
             if waiting and len({bits & acting for bits in states}) * FOLD <= len(states):
-                return Block(start, until, acting)
+                return SweepBlock(start, until, acting)
         return None
 
     def _waits(self, start: int, differing: int) -> list[tuple[int, int]]:

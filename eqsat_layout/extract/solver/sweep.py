@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_layout.extract.solver.blocks import Block, Touches
+from eqsat_layout.extract.solver.blocks import SweepBlock, Touches
 from eqsat_layout.extract.solver.order import EliminationOrder, EliminationStep, Live, differences
 from eqsat_layout.extract.solver.reduce import Reduced
 from eqsat_layout.extract.solver.reduced_class import MadeStores, Option, ReducedClass
@@ -104,7 +104,7 @@ class Sweep:
             self._advance(states, 1 if block is None else block.end - block.start)
         return True
 
-    def _through(self, block: Block, most: int, deadline: float) -> list[State] | None:
+    def _through(self, block: SweepBlock, most: int, deadline: float) -> list[State] | None:
         """The states at a block's end: what acts in it once for all states that differ in what waits.
 
         None where that takes more than ``most`` states at a time, those of all beginnings counted together.
