@@ -4,8 +4,8 @@ In: an `EliminationOrder`, states before a step. Out: how far states can go on w
 demanded as (a skip connection's tensor, from its last reader up to the one that is read first), and what becomes of
 the other demands on the way, each worked out once.
 
-Proof. No step before ``SweepBlock.end`` reads or changes a waiting tensor's demand, so what a step adds to cost and demand
-is the same whatever that demand is: min over ways (cost so far + cost of the way) is taken way by way.
+Proof. No step before ``SweepBlock.end`` reads or changes a waiting tensor's demand, so what a step adds to cost and
+demand is the same whatever that demand is: min over ways (cost so far + cost of the way) is taken way by way.
 """
 
 from __future__ import annotations
