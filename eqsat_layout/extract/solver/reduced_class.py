@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
 
+import numpy as np
+
 ConversionMatrix = tuple[tuple[float, ...], ...]
 MadeStores = tuple[tuple[int, int], ...]
 """Made stores, each with the index of its node in the problem."""
@@ -60,16 +62,16 @@ class ReducedClass:
     _repairs: dict[tuple[int, int, bool], float] = field(default_factory=dict)
     _conversions: dict[tuple[tuple[int, ...], int], float] = field(default_factory=dict)
     placed: dict[tuple[int, ...], dict[int, tuple[Option, ...]]] = field(default_factory=dict)
+    _worst: list[list[float]] | None = None
+    _leaves: list[tuple[float, int]] | None = None
+    size: int = field(init=False)
+    """How many stores the alias class has."""
+    makeable: list[int] = field(init=False)
+    """The stores that some node makes."""
 
-    @property
-    def size(self) -> int:
-        """How many stores the alias class has."""
-        return len(self.ways)
-
-    @property
-    def makeable(self) -> list[int]:
-        """The stores that some node makes."""
-        return [s for s, ways in enumerate(self.ways) if ways]
+    def __post_init__(self) -> None:
+        self.size = len(self.ways)
+        self.makeable = [s for s, ways in enumerate(self.ways) if ways]
 
     @property
     def cheapest(self) -> float:
@@ -93,13 +95,14 @@ class ReducedClass:
         same and only the conversions differ: S(M, H+X) - S(M, L+X), where S(M, R) is the sum over r in R of min over m
         in M of convert[m][r]. Stores in both cancel, and X cancels what it holds: at worst it holds all of L\\H (unless
         final) and nothing of H\\L. What is left is S(M, H\\L) - S(M, L\\H or nothing), and M can be any set of makeable
-        stores that supplies L; the maximum over those is returned. No triangle inequality is used. If L is empty M may
-        be empty; then only nodes without operands can be added: `_from_nothing`, which is valid next to any M.
+        stores that supplies L; the maximum over those is returned. No triangle inequality is used. If L is one store
+        and nothing comes later, the best M is one store too. If L is empty M may be empty; then only nodes without
+        operands can be added: `_from_nothing`, which is valid next to any M.
         """
         key = (has, lacks, final)
         found = self._repairs.get(key)
         if found is None:
-            found = self._repairs[key] = self._repair(has & ~lacks, lacks & ~has if final else 0, lacks)
+            found = self._repairs[key] = self._repair(has & ~lacks, lacks & ~has if final else 0, lacks, final)
         return found
 
     def covered(self, made: tuple[int, ...], demand: int) -> tuple[float, int]:
@@ -170,16 +173,17 @@ class ReducedClass:
             found.append([way for way in self.ways[left_out] if way.cost < others - total])
         return found
 
-    def _repair(self, missing: int, saved: int, lacks: int) -> float:
+    def _repair(self, missing: int, saved: int, lacks: int, final: bool) -> float:
         makeable = self.makeable
+        most = 1 if final and lacks.bit_count() == 1 else len(makeable)
         if not missing and not saved:
             return 0.0
         if not lacks:
             return self._from_nothing(missing)
-        if len(makeable) > EXACT_SUPPLIERS:
+        if most > EXACT_SUPPLIERS:
             return min(self._loose(missing, lacks), self._from_nothing(missing))
         worst = -math.inf
-        for count in range(1, len(makeable) + 1):
+        for count in range(1, most + 1):
             for made in combinations(makeable, count):
                 if self._converting(made, lacks) < math.inf:
                     worst = max(worst, self._converting(made, missing) - self._converting(made, saved))
@@ -194,21 +198,26 @@ class ReducedClass:
 
     def _loose(self, missing: int, lacks: int) -> float:
         """Each missing store on its own: some m supplies q of ``lacks``; take the best q and the worst such m."""
-        total = 0.0
-        for r in _bits(missing):
-            if r == self.size:
-                continue
-            best = math.inf
-            for q in _bits(lacks):
-                row = [m for m in self.makeable if q == self.size or self.convert[m][q] < math.inf]
-                best = min(best, max((self.convert[m][r] for m in row), default=math.inf))
-            total += best
-        return total
+        if self._worst is None:
+            self._worst = self._worst_steps()
+        rows = [self._worst[q] for q in _bits(lacks)]
+        return sum(min(row[r] for row in rows) for r in _bits(missing) if r != self.size)
+
+    def _worst_steps(self) -> list[list[float]]:
+        """The dearest that each store (columns) can be to reach from what was made so that each (rows) is there."""
+        steps = np.array([self.convert[m] for m in self.makeable]).reshape(-1, self.size)
+        from_which = [*(np.isfinite(steps[:, q]) for q in range(self.size)), np.ones(len(steps), dtype=bool)]
+        return [
+            [*map(float, steps[makers].max(axis=0))] if makers.any() else [math.inf] * self.size
+            for makers in from_which
+        ]
 
     def _from_nothing(self, missing: int) -> float:
         best = math.inf if missing else 0.0
-        for m in self.makeable:
-            leaf = min((way.cost for way in self.ways[m] if not way.bits), default=math.inf)
+        if self._leaves is None:
+            leaves = [(min((w.cost for w in self.ways[m] if not w.bits), default=math.inf), m) for m in self.makeable]
+            self._leaves = [leaf for leaf in leaves if leaf[0] < math.inf]
+        for leaf, m in self._leaves:
             if leaf < best:
                 best = min(best, leaf + self.covered((m,), missing)[0])
         return best

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from eqsat_layout.extract.solver.blocks import SweepBlock, Touches
 from eqsat_layout.extract.solver.order import EliminationOrder, EliminationStep, Live, differences
 from eqsat_layout.extract.solver.reduce import Reduced
 from eqsat_layout.extract.solver.reduced_class import MadeStores, Option, ReducedClass
@@ -26,6 +27,8 @@ FEW, AT_ONCE = 8, 64
 """From this many states on they are compared with NumPy, if no other step asks the same, and in any case."""
 SQUARE = 128
 """Up to this many states each is compared with every other at once."""
+TENSORS = 6
+"""States that differ in more tensors than this seldom differ in one only."""
 SPARE = 4
 """Narrowed sweeps compare this many times the states that they keep."""
 NOISE = 1e-14
@@ -33,8 +36,8 @@ NOISE = 1e-14
 
 State = tuple[float, int, "Trail | None"]
 """Cost so far, demanded stores as bits, and how it was reached. Bits differ within a list, so trails never compare."""
-Trail = tuple["Trail | None", int, Option]
-"""The trail before, the alias class that was supplied, and how."""
+Trail = tuple["Trail | None", int, Option] | tuple["Trail | None", "Trail | None"]
+"""The trail before, the alias class that was supplied, and how; or the trail before a block, and the one in it."""
 Narrow = Callable[[list[State], int, Live], list[State]]
 """Makes at most so many of too many states (sorted by cost): `beam` or `weaken`."""
 
@@ -46,13 +49,16 @@ class Sweep:
     reduced: Reduced
     order: EliminationOrder
     states: list[State]
+    touches: Touches
     step: int = 0
     widest: int = 1
+    known: dict[tuple[int, int, int], list[State]] = field(default_factory=dict)
+    """What becomes of demands in blocks: by first step, end, and the demands."""
 
     @classmethod
     def begin(cls, reduced: Reduced, order: EliminationOrder) -> Sweep:
         """The sweep before its first step."""
-        return cls(reduced, order, [(0.0, order.start, None)])
+        return cls(reduced, order, [(0.0, order.start, None)], Touches(order))
 
     @property
     def left(self) -> int:
@@ -61,7 +67,7 @@ class Sweep:
 
     def copy(self) -> Sweep:
         """A sweep that goes on from here on its own."""
-        return Sweep(self.reduced, self.order, self.states, self.step, self.widest)
+        return Sweep(self.reduced, self.order, self.states, self.touches, self.step, self.widest)
 
     @property
     def cost(self) -> float:
@@ -71,21 +77,54 @@ class Sweep:
     def choices(self) -> dict[int, MadeStores]:
         """What is made of which alias class on the way to the cheapest state."""
         chosen: dict[int, MadeStores] = {}
-        trail = self.states[0][2]
-        while trail is not None:
-            trail, alias_class, option = trail
-            chosen[alias_class] = option[2]
+        work = [self.states[0][2]]
+        while work:
+            trail = work.pop()
+            while trail is not None:
+                if len(trail) == 2:
+                    work.append(trail[1])
+                else:
+                    chosen[trail[1]] = trail[2][2]
+                trail = trail[0]
         return chosen
 
     def run_exact(self, most: int, deadline: float) -> bool:
         """Go on to the end; False where it stopped before: more than ``most`` states, or late."""
-        steps = self.order.steps
-        while self.step < len(steps):
-            states = self._expand(steps[self.step], most)
+        return self._run_to(len(self.order.steps), most, deadline)
+
+    def _run_to(self, end: int, most: int, deadline: float) -> bool:
+        while self.step < end:
+            block = self.touches.block(self.step, end, [state[1] for state in self.states])
+            if block is None:
+                states = self._expand(self.order.steps[self.step], most)
+            else:
+                states = self._through(block, most, deadline)
             if states is None or len(states) > most or time.perf_counter() > deadline:
                 return False
-            self._advance(states)
+            self._advance(states, 1 if block is None else block.end - block.start)
         return True
+
+    def _through(self, block: SweepBlock, most: int, deadline: float) -> list[State] | None:
+        """The states at a block's end: what acts in it once for all states that differ in what waits.
+
+        None where that takes more than ``most`` states at a time, those of all beginnings counted together.
+        """
+        found: dict[int, State] = {}
+        for cost, bits, trail in self.states:
+            acting = bits & block.acting
+            ends = self.known.get((block.start, block.end, acting))
+            if ends is None:
+                inner = Sweep(self.reduced, self.order, [(0.0, acting, None)], self.touches, block.start)
+                inner.known = self.known
+                if not inner._run_to(block.end, most, deadline):
+                    return None
+                most -= inner.widest
+                self.widest = max(self.widest, inner.widest)
+                ends = self.known[block.start, block.end, acting] = inner.states
+            waiting = bits & ~block.acting
+            for more, reached, within in ends:
+                _keep(found, (cost + more, waiting | reached, (trail, within)))
+        return prune(sorted(found.values()), self.order.steps[block.end - 1].live)
 
     def run_narrowed(self, few: int, deadline: float, narrow: Narrow) -> None:
         """Go on to the end with at most ``few`` states after each step, and only one once it is late."""
@@ -98,9 +137,9 @@ class Sweep:
             assert states is not None
             self._advance(states if len(states) <= few else narrow(states, few, step.live))
 
-    def _advance(self, states: list[State]) -> None:
+    def _advance(self, states: list[State], steps: int = 1) -> None:
         self.states = states
-        self.step += 1
+        self.step += steps
         self.widest = max(self.widest, len(states))
 
     def _expand(self, step: EliminationStep, most: int, narrow: Narrow | None = None) -> list[State] | None:
@@ -173,8 +212,40 @@ def prune(states: list[State], live: Live) -> list[State]:
 
     If cost(a) + repair(a, b) <= cost(b), the best completion of b is no better than one of a, so b is dropped; a is
     kept, so an optimum always is. Each state is compared with the first that were kept, so once these are known the
-    rest is compared all at once.
+    rest is compared all at once. Of many, those that differ in one tensor only are compared with each other, too.
     """
+    kept = _prune(states, live)
+    return kept if len(kept) < SQUARE else _prune_by_tensor(kept, live)
+
+
+def _prune_by_tensor(states: list[State], live: Live) -> list[State]:
+    """Without states that a cheaper one which differs in the demand on one tensor can stand in for."""
+    mask = (1 << live.width) - 1
+    fields = [*live.differing(differences([state[1] for state in states]))]
+    for first, reduced_class, final in fields if len(fields) <= TENSORS else ():
+        kept: list[State] = []
+        alike: dict[int, list[tuple[float, int]]] = {}
+        rows: dict[int, dict[int, float]] = {}
+        for state in states:
+            cost, bits, _ = state
+            lacks = bits >> first & mask
+            others = alike.setdefault(bits & ~(mask << first), [])
+            row = rows.setdefault(lacks, {})
+            enough = cost + NOISE * cost
+            for before, has in others:
+                step = row.get(has)
+                if step is None:
+                    step = row[has] = reduced_class.repair(has, lacks, final)
+                if before + step <= enough:
+                    break
+            else:
+                others.append((cost, lacks))
+                kept.append(state)
+        states = kept
+    return states
+
+
+def _prune(states: list[State], live: Live) -> list[State]:
     if len(states) < 2:
         return states
     if live.steps == 1 and FEW <= len(states) <= SQUARE:

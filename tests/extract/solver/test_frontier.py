@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+import random
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from extract.solver.small_problems import brute_force, problems, seeded_problem
@@ -81,8 +84,10 @@ def test_the_weakened_sweep_alone_is_a_bound_and_the_beam_a_solution(problem: Pr
     assert reduced.lower_bound() <= truth + TINY
 
 
-def test_few_states_are_tried_before_many() -> None:
+def test_few_states_are_tried_before_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GRU of torch's, unrolled, took 100 s of processor time; four states prove what 40 000 did not."""
+    monkeypatch.setattr("eqsat_layout.extract.solver.blocks.MANY", sys.maxsize)  # with blocks it is solved at once
+    monkeypatch.setattr("eqsat_layout.extract.solver.sweep.TENSORS", 0)
     problem = seeded_problem(2, 120, cyclic=False, forks=3)
     found = solve(replace(problem, goals=tuple((f, 0) for f in range(0, 120, 5))))
     assert (found.proven, found.stats.method) == (True, "beam")
@@ -100,6 +105,65 @@ def test_a_table_keeps_the_states_that_comparing_them_one_by_one_keeps(monkeypat
     reached = [(s.step, s.widest, [(cost, bits) for cost, bits, _ in s.states]) for s in sweeps]
     assert sweeps[0].widest > 16
     assert reached[0] == reached[1]
+
+
+def blocks_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there are few states: small problems are those whose truth is known."""
+    for name, value in (("blocks.MANY", 2), ("blocks.FOLD", 1), ("blocks.SHORTEST", 1), ("sweep.SQUARE", 2)):
+        monkeypatch.setattr(f"eqsat_layout.extract.solver.{name}", value)
+
+
+def test_blocks_and_comparisons_by_tensor_keep_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks_everywhere(monkeypatch)
+    through = 0
+
+    def counted(sweep: Sweep, *args: Any) -> Any:
+        nonlocal through
+        through += 1
+        return whole(sweep, *args)
+
+    whole = Sweep._through
+    monkeypatch.setattr(Sweep, "_through", counted)
+    for seed in range(24):
+        try:
+            reduced = reduce(problem := seeded_problem(seed, 12, cyclic=seed % 3 == 0, forks=3))
+        except ExtractionError:
+            continue
+        exact = improve(reduced, None, math.inf)
+        assert exact is not None
+        if exact.cost < math.inf:
+            found = solve(problem)
+            assert (found.cost, found.proven) == (pytest.approx(exact.cost, abs=1e-6), True)
+    assert through > 20
+
+
+def u_shaped(levels: int, stores: int) -> Problem:
+    """Down and up again, each level on the way up reads what its twin on the way down has made; no two costs equal."""
+    rng = random.Random(0)
+    convert = tuple(tuple(0.0 if s == t else rng.random() for t in range(stores)) for s in range(stores))
+
+    def made_of(*operands: int) -> AliasClass:
+        many = len(operands)
+        ways = [
+            [
+                ENode(1.0 + rng.random(), tuple(zip(operands, of, strict=True)))
+                for of in product(range(stores), repeat=many)
+            ]
+            for _ in range(stores)
+        ]
+        return AliasClass(tuple(map(tuple, ways)), convert)
+
+    # 0 .. levels - 1: on the way up, the goal first; then on the way down, the lowest first
+    up = [made_of(f + 1, 2 * levels - f - 1) for f in range(levels)]
+    down = [made_of(f + 1) if f < 2 * levels - 1 else made_of() for f in range(levels, 2 * levels)]
+    return Problem((*up, *down), ((0, 0),))
+
+
+def test_skip_connections_wait_outside_of_what_they_skip() -> None:
+    """A U-Net was planned 2 % dearer than it had to be, and not proven: states were all the demands on what waits."""
+    found = solve(u_shaped(8, 6))
+    assert (found.proven, found.stats.method) == (True, "frontier")
+    assert found.stats.widest < 1_000
 
 
 def test_presolve_does_not_lose_the_optimum() -> None:
@@ -229,7 +293,7 @@ def test_a_time_limit_gives_a_solution_and_a_bound(limit: float) -> None:
 
 def test_a_wide_problem_beats_greedy_and_brackets_the_optimum() -> None:
     problem = _network("wide", 24)
-    exact, narrow = solve(problem, max_states=10**6), solve(problem, max_states=100)
+    exact, narrow = solve(problem, max_states=10**6), solve(problem, max_states=50)
     assert narrow.stats.method != "frontier"
     assert exact.proven
     assert narrow.lower_bound <= exact.cost * (1 + TINY)
@@ -251,7 +315,7 @@ def test_the_solution_does_not_depend_on_the_hash_seed() -> None:
     script = (
         "import sys; sys.path.insert(0, 'tests')\n"
         "from extract.solver.small_problems import seeded_problem\n"
-        "from eqsat_layout.extract.solver.frontier import FIRST, solve, ExtractionError\n"
+        "from eqsat_layout.extract.solver.frontier import solve, ExtractionError\n"
         "for seed in range(120):\n"
         "    for most in (3, 3000):\n"
         "        try: found = solve(seeded_problem(seed, 9, cyclic=seed % 2 == 1), max_states=most)\n"
