@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import ir, s_tir, tirx
 
-from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map
+from eqsat_layout.tir.structural import changed_block, changed_loop, nodes_of, structural_map
 
 
 def with_empty_reductions(function: Any) -> Any:
@@ -29,10 +29,7 @@ def with_empty_reductions(function: Any) -> Any:
     def once(loop: Any) -> Any:
         if loop.loop_var not in loops or not _is_zero(loop.extent):
             return loop
-        one = tirx.IntImm(str(loop.extent.ty.dtype), 1)
-        return tirx.For(
-            loop.loop_var, loop.min, one, loop.kind, loop.body, loop.thread_binding, loop.annotations, loop.step
-        )
+        return changed_loop(loop, extent=tirx.IntImm(str(loop.extent.ty.dtype), 1))
 
     body = structural_map(function.body, (s_tir.SBlock, _started), (tirx.For, once))
     return function.with_body(body)

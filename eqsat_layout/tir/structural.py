@@ -35,6 +35,8 @@ _BLOCK: Final = [
     "annotations",
 ]
 """What makes a block."""
+_LOOP: Final = ["loop_var", "min", "extent", "kind", "body", "thread_binding", "annotations", "step"]
+"""What makes a loop."""
 
 
 def structural_map(node: Any, *rules: Rule) -> Any:
@@ -68,6 +70,11 @@ def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
 def changed_block(block: Any, **changes: Any) -> Any:
     """A block with other values of some of its fields, by their names."""
     return s_tir.SBlock(**{name: getattr(block, name) for name in _BLOCK} | changes)
+
+
+def changed_loop(loop: Any, **changes: Any) -> Any:
+    """The same for a loop."""
+    return tirx.For(**{name: getattr(loop, name) for name in _LOOP} | changes)
 
 
 def nodes_of(node: Any, *kinds: Any) -> list[Any]:

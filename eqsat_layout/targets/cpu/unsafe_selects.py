@@ -1,8 +1,9 @@
-"""Selects of which only one value may be computed, as branches.
+"""Selects of which only one value may be computed as branches, and branches of lanes as selects.
 
 In: a PrimFunc of loops over flat memory. Out: the same, with ``if_then_else`` for each ``Select`` whose values have an
 effect, or load at an index that is not known to be inside of its buffer. TVM's own pass takes every load for one that
-may be outside: a branch on data, which the CPU guesses wrong half of the time and LLVM puts into no vectors.
+may be outside: a branch on data, which the CPU guesses wrong half of the time and LLVM puts into no vectors. Where
+lanes of a vector differ in what an ``if_then_else`` gives, TVM takes the vector apart.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any
 import tvm
 from tvm import ir, tirx
 
-from eqsat_layout.targets.schedules.accesses import as_int
-from eqsat_layout.tir.intrinsics import is_pure
-from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
+from eqsat_layout.targets.schedules.accesses import as_int, depends_on
+from eqsat_layout.tir.intrinsics import is_choice, is_pure
+from eqsat_layout.tir.structural import changed_loop, nodes_of, primfunc_pass, structural_map
 
 
 def branch_on_unsafe_selects() -> Any:
@@ -34,6 +35,31 @@ def _with_branches(func: Any) -> Any:
         return tirx.if_then_else(select.condition, select.true_value, select.false_value)
 
     return func.with_body(structural_map(func.body, (tirx.Select, on_select)))
+
+
+def select_in_lanes() -> Any:
+    """A pass, before loops become vectors."""
+    return primfunc_pass("SelectInLanes", _with_selects)
+
+
+def _with_selects(func: Any) -> Any:
+    if not any(loop.kind == tirx.ForKind.VECTORIZED for loop in nodes_of(func.body, tirx.For)):
+        return func
+    known = _Ranges(func.body)
+
+    def on_loop(loop: Any) -> Any:
+        if loop.kind != tirx.ForKind.VECTORIZED:
+            return loop
+
+        def on_call(call: Any) -> Any:
+            if not is_choice(call) or not depends_on(call.args[0], loop.loop_var):
+                return call
+            return tirx.Select(*call.args) if all(map(known.is_safe, call.args[1:])) else call
+
+        body = structural_map(loop.body, (ir.Call, on_call))
+        return loop if body.same_as(loop.body) else changed_loop(loop, body=body)
+
+    return func.with_body(structural_map(func.body, (tirx.For, on_loop)))
 
 
 class _Ranges:

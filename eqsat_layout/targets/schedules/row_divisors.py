@@ -12,7 +12,7 @@ from typing import Any
 from tvm import ir, s_tir, tirx
 
 from eqsat_layout.targets.schedules.lets import f32
-from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map
+from eqsat_layout.tir.structural import changed_block, changed_loop, nodes_of, structural_map
 
 
 def divide_rows_once(func: Any) -> Any:
@@ -38,9 +38,7 @@ def _of_lanes(loop: Any) -> Any:
     if body.same_as(block.body):
         return loop
     changed = s_tir.SBlockRealize(realize.iter_values, realize.predicate, changed_block(block, body=body))
-    return tirx.For(
-        loop.loop_var, loop.min, loop.extent, loop.kind, changed, loop.thread_binding, loop.annotations, loop.step
-    )
+    return changed_loop(loop, body=changed)
 
 
 def _uses(value: Any, variables: set[Any]) -> bool:

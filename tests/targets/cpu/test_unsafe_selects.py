@@ -8,7 +8,7 @@ import pytest
 import tvm
 from tvm import tirx
 
-from eqsat_layout.targets.cpu.unsafe_selects import branch_on_unsafe_selects
+from eqsat_layout.targets.cpu.unsafe_selects import branch_on_unsafe_selects, select_in_lanes
 from eqsat_layout.tir.structural import nodes_of
 
 
@@ -38,3 +38,23 @@ def selects_and_branches(value: Any, size: int = 64) -> tuple[int, int]:
 def test_what_is_a_branch(value: Any, found: tuple[int, int]) -> None:
     """`where(x > 0, y, 2 * x)` with y of one column, all of it branches, took 26 times as long."""
     assert selects_and_branches(value) == found
+
+
+@pytest.mark.parametrize(
+    ("value", "selects"),
+    [
+        (lambda x, i: tirx.if_then_else(i < 30, tirx.exp(x[i]), tirx.const(0, "float32")), 1),
+        (lambda x, i: tirx.if_then_else(i < 30, x[i + 34], x[i]), 0),  # beyond the end for the others
+        (lambda x, i: tirx.if_then_else(x[0] > 0, x[i], x[0]), 0),  # the same for all lanes
+        (lambda x, i: tirx.if_then_else(i < 30, tirx.call_extern("float32", "f", x[i]), x[i]), 0),
+    ],
+)
+def test_lanes_that_differ_are_selected(value: Any, selects: int) -> None:
+    """Channels of a padded block, of which all but the last few are a sigmoid, were computed one by one."""
+    x = tirx.decl_buffer((64,), "float32", name="x")
+    y = tirx.decl_buffer((60,), "float32", name="y")
+    i = tirx.Var("i", "int32")
+    for kind, expected in ((tirx.ForKind.VECTORIZED, selects), (tirx.ForKind.SERIAL, 0)):
+        loop = tirx.For(i, 0, 60, kind, tirx.BufferStore(y, value(x, i), [i]))
+        mod = select_in_lanes()(tvm.IRModule({"main": tirx.PrimFunc([x, y], loop)}))
+        assert len(nodes_of(mod["main"].body, tirx.Select)) == expected
