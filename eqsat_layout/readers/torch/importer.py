@@ -114,8 +114,8 @@ class _Mended(_Base):  # type: ignore[misc]
 
     def _slice(self, node: Any) -> Any:
         """One that lies inside whatever the sizes are has a shape of which Relax knows more."""
-        data, *given = self.retrieve_args(node)
-        axis, start, end, step = [*given, *(0, None, None, 1)[len(given) :]]
+        given = list(self.retrieve_args(node))
+        data, axis, start, end, step = given + [0, None, None, 1][len(given) - 1 :]
         start, shape = 0 if start is None else start, self.shape_of(data)
         is_known = shape is not None and not isinstance(shape[axis], tirx.IntImm)
         if not is_known or step != 1 or end is None or not is_inside(shape[axis], start, end):

@@ -1,7 +1,7 @@
 """Slices of tensors of symbolic sizes, as long as they are.
 
 In: the extent of an axis and where a slice of it starts and ends. Out: whether it lies inside whatever the sizes are,
-so that it has ``end - start`` elements. Of others Relax says ``max(min(1, n) + n - 1, 0)``, which it does not know to be
+so that it has ``end - start`` elements. Of others Relax says ``max(min(1, n) + n - 1, 0)``, not knowing that this is
 n, and what two such tensors make together has no shape.
 """
 
