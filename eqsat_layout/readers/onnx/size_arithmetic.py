@@ -138,7 +138,7 @@ def _folded(function: Callable[[Any, Any], Any], first: int) -> Callable[..., An
 
 
 def _quotient(one: Any, other: Any) -> Any:
-    """Sizes are not below 0, where all ways to round are the same."""
+    """Rounded towards 0, as ONNX divides integers; a difference of sizes may be below 0."""
     return tirx.truncdiv(one, other)
 
 

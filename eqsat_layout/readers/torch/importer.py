@@ -20,6 +20,7 @@ from eqsat_layout.readers.layers.resizing import cut, made_longer
 from eqsat_layout.readers.torch import recurrent
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
 from eqsat_layout.readers.torch.own import MAKERS
+from eqsat_layout.readers.torch.slices import is_inside
 from eqsat_layout.readers.torch.types import check_types, common_type
 
 _KINDS: Final = ("Tensor", "Scalar")
@@ -110,6 +111,19 @@ class _Mended(_Base):  # type: ignore[misc]
             return super()._select(node)
         at = _counted(self.block_builder, relax.const(index, "int64"), self.shape_of(data)[axis])
         return self.block_builder.emit(relax.op.take(data, at, axis))
+
+    def _slice(self, node: Any) -> Any:
+        """One that lies inside whatever the sizes are has a shape of which Relax knows more."""
+        given = list(self.retrieve_args(node))
+        data, axis, start, end, step = given + [0, None, None, 1][len(given) - 1 :]
+        start, shape = 0 if start is None else start, self.shape_of(data)
+        is_known = shape is not None and not isinstance(shape[axis], tirx.IntImm)
+        if not is_known or step != 1 or end is None or not is_inside(shape[axis], start, end):
+            return super()._slice(node)
+        if _is_all(shape[axis], start, end):
+            return data
+        axis %= len(shape)
+        return self.block_builder.emit(relax.op.strided_slice(data, [axis], [start], [end], assume_inbound=True))
 
     def _index_tensor(self, node: Any) -> Any:
         counted = _from_the_front(self, node)
@@ -261,6 +275,10 @@ def _of_type(builder: relax.BlockBuilder, value: Any, dtype: str) -> Any:
     return value if str(value.ty.dtype) == dtype else builder.emit(relax.op.astype(value, dtype))
 
 
+def _is_all(extent: Any, start: Any, end: Any) -> bool:
+    return isinstance(start, int) and start == 0 and isinstance(end, ir.Expr) and ir.prim.expr_deep_equal(end, extent)
+
+
 def _are_side_by_side(importer: Any, indices: Any) -> bool:
     """More than one tensor of indices, none of them a mask."""
     given = [importer._retrieve_args(one) for one in indices if one is not None]
@@ -273,6 +291,8 @@ def _from_the_front(importer: Any, node: Any) -> Any:
     extents = importer.shape_of(importer.env[node.args[0]])
     if any(str(one.ty.dtype) == "bool" for one in indices if one is not None):
         return node
+    if extents is None:
+        raise EqsatError(f"the sizes of {node.args[0].name} are not known")
     counted = [
         None if one is None else _counted(importer.block_builder, one, extent)
         for one, extent in zip(indices, extents, strict=False)  # axes that follow are taken whole

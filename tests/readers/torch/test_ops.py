@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tvm import tirx
 
 import eqsat_layout
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.torch.slices import is_inside
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -169,3 +171,30 @@ def test_what_draws_random_numbers_is_refused(draws: Any) -> None:
 def test_dropout_without_effect_is_none() -> None:
     model = torch.nn.Sequential(torch.nn.Dropout(0.0), torch.nn.LSTM(6, 4)).train()
     eqsat_layout.plan(torch.export.export(model, (ROWS,)))
+
+
+def _differences(x: Any) -> Any:
+    """As the masks of Whisper: sizes ``min(1, n) + n``, of which slices are taken, then indexed."""
+    starts = (torch.diff(x, dim=-1, prepend=x[:, :1] - 1) != 1).cumsum(-1)
+    return starts[torch.arange(x.shape[0])[:, None], torch.arange(x.shape[1])[None]]
+
+
+def test_slices_of_sums_of_sizes_keep_their_sizes() -> None:
+    """Relax did not know ``max(min(1, n) + n - 1, 0)`` to be n: a difference had no shape (Whisper)."""
+    auto = torch.export.Dim
+    given = torch.randint(0, 3, (2, 7))
+    program = torch.export.export(Function(_differences), (given,), dynamic_shapes=(({0: auto("b"), 1: auto("n")},),))
+    session = eqsat_layout.Session(program)
+    for shape in ((2, 7), (1, 1), (3, 11), (2, 0)):
+        x = torch.randint(0, 3, shape)
+        np.testing.assert_array_equal(session.run(None, {session.inputs[0].name: x.numpy()})[0], _differences(x))
+
+
+def test_slices_are_inside_only_where_all_sizes_say_so() -> None:
+    """Nothing is checked when those that are run."""
+    n, m = (tirx.Var(name, "int64") for name in "nm")
+    one = tirx.IntImm("int64", 1)
+    inside = [(tirx.Min(one, n) + n, 1, n + 1), (tirx.Min(one, n) + n, 0, n), (n + 2, 0, n + 1), (n + m, n, n + m)]
+    outside = [(n, 0, 2), (n, 0, n - 1), (n, 0, -1), (n, -1, n), (n + 2, 1, n), (n, 0, m), (n, 1, n)]
+    assert [is_inside(*slice_) for slice_ in inside] == [True] * len(inside)
+    assert [is_inside(*slice_) for slice_ in outside] == [False] * len(outside)

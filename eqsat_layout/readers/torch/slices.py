@@ -1,0 +1,46 @@
+"""Slices of tensors of symbolic sizes, as long as they are.
+
+In: the extent of an axis and where a slice of it starts and ends. Out: whether it lies inside whatever the sizes are,
+so that it has ``end - start`` elements. Of others Relax says ``max(min(1, n) + n - 1, 0)``, not knowing that this is
+n, and what two such tensors make together has no shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from tvm import ir, sym, tirx
+
+from eqsat_layout.tir.structural import substitute
+
+_MOST: Final = 3
+"""Symbols: each one doubles the cases."""
+
+_LARGEST: Final = 1 << 40
+
+
+def is_inside(extent: Any, start: Any, end: Any) -> bool:
+    """For all sizes of at least 0 it has ``end - start`` elements, be that none."""
+    start, end, extent = (tirx.IntImm("int64", one) if isinstance(one, int) else one for one in (start, end, extent))
+    zero = tirx.IntImm("int64", 0)
+    cut = tirx.Max(tirx.Min(end, extent) - tirx.Min(start, extent), zero)
+    claims = [start >= zero, end >= zero, (end - start).equal(cut)]
+    symbols = _symbols([start, end, extent])
+    return len(symbols) <= _MOST and _hold(claims, symbols)
+
+
+def _symbols(expressions: Sequence[Any]) -> list[Any]:
+    return list({var.name: var for one in expressions for var in tirx.analysis.undefined_vars(one)}.values())
+
+
+def _hold(claims: Sequence[Any], symbols: Sequence[Any]) -> bool:
+    """Case by case: each size is 0, or at least 1, so that ``min(1, n)`` is a number."""
+    if symbols:
+        first, *others = symbols
+        nothing = {first: tirx.IntImm("int64", 0)}
+        return _hold(claims, others) and _hold([substitute(one, nothing) for one in claims], others)
+    analyzer = sym.Analyzer()
+    for one in _symbols(claims):
+        analyzer.bind(one, ir.Range(1, _LARGEST))
+    return all(analyzer.can_prove(one) for one in claims)
