@@ -37,7 +37,7 @@ def join_in_steps(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _is_wide(call: Any) -> bool:
-    if call.op not in _JOINS:
+    if call.op not in _JOINS or call.attrs.axis is None:  # which TVM legalises no concat without
         return False
     joined = call.args[0]
     return isinstance(joined, relax.Tuple) and len(joined.fields) > MOST_JOINED
@@ -50,17 +50,15 @@ class _Steps(relax.PyExprMutator):  # type: ignore[misc]
         if not _is_wide(call):
             return call
         parts, op = list(call.args[0].fields), call.op
-        axis = None if call.attrs.axis is None else int(call.attrs.axis)
-        if axis is None and op != _CONCAT:
-            axis = 0
+        axis = int(call.attrs.axis)
         while len(parts) > MOST_JOINED:
             parts = [self._joined(op, some, axis) for some in _batched(parts)]
             op = _CONCAT  # stacked ones have the new axis already
         return relax.op.concat(parts, axis)
 
-    def _joined(self, op: Any, parts: Sequence[Any], axis: int | None) -> Any:
+    def _joined(self, op: Any, parts: Sequence[Any], axis: int) -> Any:
         join = relax.op.concat if op == _CONCAT else relax.op.stack
-        if op == _CONCAT and len(parts) == 1 and axis is not None:
+        if op == _CONCAT and len(parts) == 1:
             return parts[0]
         return self.builder_.emit(join(parts, axis))
 
