@@ -5,7 +5,7 @@ In: a Relax module of ``call_tir`` calls. Out: the same with one PrimFunc per gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 import tvm
@@ -14,6 +14,7 @@ from tvm import relax, s_tir, tirx
 
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.notes import Notes, said_by
+from eqsat_layout.passes.many_operands import MOST_JOINED, STEP
 from eqsat_layout.passes.marks import fuse_ops
 from eqsat_layout.passes.rounding import with_rounding
 from eqsat_layout.tir.structural import nodes_of, substitute
@@ -35,24 +36,35 @@ def fuse(
     """
     alone = {var: reason for var, func in mod.functions_items() if (reason := _why_alone(func)) is not None}
     alone |= dict.fromkeys(_mistaken(mod), "TVM's FuseTIR would take one of their sizes for another")
-    if alone:
-        for reason in sorted(set(alone.values())):
-            names = sorted(str(var.name_hint) for var, own in alone.items() if own == reason)
-            notes.add(f"fused with nothing, because {reason}: {', '.join(names)}")
-        functions = {
-            var: func.with_attr("op_pattern", OPAQUE) if var in alone else func for var, func in mod.functions_items()
-        }
-        mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
-    mod = _with_public_functions(tirx.transform.Apply(with_rounding)(mod))
-    passes = relax.transform
-    for one in (
-        passes.AnnotateTIROpPattern(),
-        annotated,
-        fuse_ops,
-        grouped,
-    ):
-        mod = mod if one is None else one(mod)
-    return passes.DeadCodeElimination()(_with_kernels(mod, notes))
+    for reason in sorted(set(alone.values())):
+        names = sorted(str(var.name_hint) for var, own in alone.items() if own == reason)
+        notes.add(f"fused with nothing, because {reason}: {', '.join(names)}")
+    mod = _with_public_functions(tirx.transform.Apply(with_rounding)(_with_alone(mod, alone)))
+    groups = _in_groups(mod, annotated)
+    if wide := _too_wide(groups):
+        groups = _in_groups(_with_alone(mod, wide), annotated)
+    return relax.transform.DeadCodeElimination()(_with_kernels(groups if grouped is None else grouped(groups), notes))
+
+
+def _with_alone(mod: tvm.IRModule, alone: Collection[Any]) -> tvm.IRModule:
+    """``mod`` with PrimFuncs that are fused with nothing."""
+    functions = {
+        var: func.with_attr("op_pattern", OPAQUE) if var in alone else func for var, func in mod.functions_items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos) if alone else mod
+
+
+def _in_groups(mod: tvm.IRModule, annotated: Pass | None) -> tvm.IRModule:
+    mod = relax.transform.AnnotateTIROpPattern()(mod)
+    return fuse_ops(mod if annotated is None else annotated(mod))
+
+
+def _too_wide(mod: tvm.IRModule) -> set[Any]:
+    """PrimFuncs over many operands in groups over more than one kernel should have: steps of a join, which would be one
+    again (:mod:`eqsat_layout.passes.many_operands`)."""
+    groups = [group for group in _groups(mod).values() if len(group.params) > MOST_JOINED]
+    calls = [call for group in groups for call in _calls_in(group) if _is_kernel_call(mod, call)]
+    return {call.args[0] for call in calls if len(call.args[1].fields) >= STEP}
 
 
 def _with_kernels(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:

@@ -17,6 +17,7 @@ from eqsat_layout.passes.broadcasts import skip_broadcasts
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.frozen_names import with_frozen_names
 from eqsat_layout.passes.known_shapes import write_known_shapes
+from eqsat_layout.passes.many_operands import join_in_steps
 from eqsat_layout.passes.training import write_out_training
 from eqsat_layout.tir.structural import nodes_of
 
@@ -27,7 +28,7 @@ def prepare(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
     Functions keep their names and signatures. A pass of TVM's that fails on the module is left out, with a note.
     """
     passes, given = relax.transform, mod
-    mod = write_known_shapes(write_out_training(mod))
+    mod = join_in_steps(write_known_shapes(write_out_training(mod)))
     mod = fold_batch_norms(_after(passes.CanonicalizeBindings(), mod, notes))
     for step in (passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()):
         mod = _after(step, mod, notes)
