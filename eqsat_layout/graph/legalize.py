@@ -28,6 +28,8 @@ _COUNTED: Final = "relax.arange"
 _MOST_COUNTED: Final = 1 << 16
 """Elements of a range that TVM's legalisation may write down, and keep, before anyone asks for them."""
 
+_SINGLE: Final = "float32"
+
 _MULTIPLY_ADD: Final = "relax.ewise_fma"
 """TVM has no legalisation of it, though its own tests of Adreno start from it."""
 
@@ -73,9 +75,13 @@ def _forgiving(legalizer: Legalizer) -> Legalizer:
         try:
             made = builder.normalize(legalizer(builder, call))
         except REFUSALS:
-            if not any(map(_is_zero, call.args)):
+            if any(map(_is_zero, call.args)):
+                return attempt(builder, _with_zeros_as_operands(builder, call))
+            wide = _in_single_precision(builder, call)
+            if wide is None:
                 return call
-            return attempt(builder, _with_zeros_as_operands(builder, call))
+            made = attempt(builder, wide)
+            return call if made.same_as(wide) else relax.op.astype(builder.emit(made), str(call.ty.dtype))
         is_tuple = [isinstance(one.ty, relax.TupleType) for one in (made, call)]
         return made if is_tuple[0] == is_tuple[1] else call
 
@@ -96,6 +102,22 @@ def _is_zero(value: Any) -> bool:
 def _with_zeros_as_operands(builder: Any, call: Any) -> Any:
     args = [builder.emit(one) if _is_zero(one) else one for one in call.args]
     return builder.normalize(relax.Call(call.op, args, call.attrs, call.ty_args))
+
+
+def _in_single_precision(builder: Any, call: Any) -> Any:
+    """The call of float32 for one of narrower floats, which TVM may not have; ``None`` where no call is."""
+    if not _is_narrow(call) or not any(map(_is_narrow, call.args)):
+        return None
+    args = [builder.emit(relax.op.astype(one, _SINGLE)) if _is_narrow(one) else one for one in call.args]
+    try:
+        made = builder.normalize(relax.Call(call.op, args, call.attrs, call.ty_args))
+    except REFUSALS:
+        return None
+    return made if isinstance(made.ty, relax.TensorType) and str(made.ty.dtype) == _SINGLE else None
+
+
+def _is_narrow(value: Any) -> bool:
+    return isinstance(value.ty, relax.TensorType) and str(value.ty.dtype).startswith(("bfloat16", "float16", "float8"))
 
 
 def _multiply_add(builder: Any, call: Any) -> Any:

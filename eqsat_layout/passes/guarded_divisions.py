@@ -1,5 +1,7 @@
 """Integers divided by what may be 0: CPUs end the process there, and where the least one is divided by -1.
 
+Devices go on with some number: neither OpenCL C nor CUDA C++ says which.
+
 In: a division of integers. Out: whether it may trap, or the same without: 0 where the divisor is 0, as NumPy says, for
 quotients and remainders alike; the least integer divided by -1 is itself, as it wraps around everywhere else.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import tvm
 from tvm import ir, s_tir, sym, tirx
 
 from eqsat_layout.passes.guarded_writes import is_read
@@ -16,6 +19,8 @@ from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map,
 
 DIVISIONS: Final = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 _QUOTIENTS: Final = (tirx.Div, tirx.FloorDiv)
+_PROMOTED: Final = 32
+"""Narrower integers become ones of so many bits in C before anything is done with them."""
 
 
 class Trapping:
@@ -74,6 +79,31 @@ def guarded_division(kind: Any, a: Any, b: Any) -> Any:
     if kind in _QUOTIENTS:
         found = tirx.Select(is_rare, rare, found)
     return tirx.Let(dividend, a, tirx.Let(divisor, b, found))
+
+
+def guarded_division_in_c(kind: Any, a: Any, b: Any) -> Any:
+    """The same in C, for vectors too, whose conditions are other things in each dialect: with masks of bits."""
+    if not is_integer(b) or (isinstance(b, tirx.IntImm) and int(b) not in (0, -1)):
+        return kind(a, b)
+    dtype = str(b.ty.dtype)
+    element, by, lanes = dtype.partition("x")
+    bits = int(tvm.DataType(element).bits)
+    if bits < _PROMOTED:
+        wide = f"int{_PROMOTED}{by}{lanes}"
+        return tirx.Cast(dtype, guarded_division_in_c(kind, tirx.Cast(wide, a), tirx.Cast(wide, b)))
+    is_signed = dtype.startswith("int")
+    unsigned = f"u{dtype}" if is_signed else dtype
+    zero, one = _number(0, unsigned), _number(1, unsigned)
+    dividend, divisor, value = tirx.Var("dividend", dtype), tirx.Var("divisor", dtype), tirx.Cast
+    part, ordinary = tirx.Var("part", unsigned), tirx.Var("ordinary", unsigned)  # not 0; 1 or 0
+    kept, dropped = zero - ordinary, ordinary - one
+    parts = value(unsigned, divisor) + one >> one if is_signed else divisor  # 0 for -1, too
+    found = kind(dividend, value(dtype, (value(unsigned, divisor) & kept) | (one - ordinary)))
+    if kind in _QUOTIENTS:  # what is left of a division by 1 is 0
+        rare = (zero - value(unsigned, dividend)) & value(unsigned, divisor) if is_signed else zero
+        found = value(dtype, (value(unsigned, found) & kept) | (rare & dropped))
+    found = tirx.Let(ordinary, (part | (zero - part)) >> _number(bits - 1, unsigned), found)
+    return tirx.Let(dividend, a, tirx.Let(divisor, b, tirx.Let(part, parts, found)))
 
 
 def _number(value: int, dtype: str) -> Any:

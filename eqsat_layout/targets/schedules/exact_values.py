@@ -19,7 +19,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from eqsat_layout.passes.guarded_divisions import DIVISIONS, Trapping, guarded_division
+from eqsat_layout.passes.guarded_divisions import DIVISIONS, Trapping, guarded_division, guarded_division_in_c
 from eqsat_layout.passes.rounding import is_rounding, without_idle_rounding
 from eqsat_layout.passes.wrapping import WRAPPING, with_wrapping_values, wrapped
 from eqsat_layout.tir.intrinsics import is_choice, pure_op
@@ -76,24 +76,32 @@ def survives_simplification(value: Any) -> bool:
     return _is_same(before, after)
 
 
+def hide_divisions() -> Any:
+    """A pass that does :func:`hidden` for divisions only: of functions that no schedule has done it for."""
+    return primfunc_pass("HideDivisions", lambda func: func.with_body(_without_trapping_divisions(func.body)))
+
+
 def hide_arithmetic() -> Any:
     """A pass that does :func:`hidden`."""
     return primfunc_pass("HideArithmetic", hidden)
 
 
 def reveal_arithmetic(*, llvm: bool = False) -> Any:
-    """A pass that does :func:`revealed`; ``llvm``: for that code generator, and CPUs that end who divides by 0."""
+    """A pass that does :func:`revealed`; ``llvm``: for that code generator; for C else."""
     return primfunc_pass("RevealArithmetic", _revealed_for_llvm if llvm else revealed)
 
 
 def hidden(func: Any) -> Any:
     """``func`` with the arithmetic of stores hidden that do not survive, and divisions by what may be 0."""
     func = without_idle_rounding(func)
-    body = structural_map(func.body, (tirx.BufferStore, _hidden_store))
-    if nodes_of(body, *DIVISIONS):
-        trapping = Trapping(body)
-        body = structural_map(body, (DIVISIONS, lambda one: _hidden_node(one) if trapping.may(one) else one))
-    return func.with_body(body)
+    return func.with_body(_without_trapping_divisions(structural_map(func.body, (tirx.BufferStore, _hidden_store))))
+
+
+def _without_trapping_divisions(body: Any) -> Any:
+    if not nodes_of(body, *DIVISIONS):
+        return body
+    trapping = Trapping(body)
+    return structural_map(body, (DIVISIONS, lambda one: _hidden_node(one) if trapping.may(one) else one))
 
 
 def revealed(func: Any) -> Any:
@@ -140,11 +148,13 @@ def _revealed_call(call: Any) -> Any:
     kind = _KINDS.get(str(getattr(call.op, "name", "")))
     if kind is None:
         return call
+    if kind in DIVISIONS:
+        return guarded_division_in_c(kind, *call.args)
     dtype = str(call.ty.dtype)
     if kind not in WRAPPING or not dtype.startswith("int"):
         return kind(*call.args)
-    unsigned = [tirx.reinterpret(f"u{dtype}", arg) for arg in call.args]  # in C signed ones never wrap
-    return tirx.reinterpret(dtype, kind(*unsigned))
+    unsigned = [tirx.Cast(f"u{dtype}", arg) for arg in call.args]  # in C signed ones never wrap
+    return tirx.Cast(dtype, kind(*unsigned))
 
 
 def _revealed_call_for_llvm(call: Any) -> Any:

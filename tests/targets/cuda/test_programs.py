@@ -225,13 +225,24 @@ def test_bytes_without_a_sign_on_tensor_cores() -> None:
     assert sum(".s32.u8.u8.s32" in source for source in made.sources.values()) == 1
 
 
+def normalised(builder: Any, *x: Any) -> Any:
+    return builder.emit(nn.layer_norm(*x, axes=[-1]))
+
+
 def test_what_tvm_has_no_kernel_for_is_named_with_its_reason() -> None:
     with pytest.raises(TargetError, match=r"relax\.nn\.layer_norm, which no kernel does: TVM .* float32 and float16"):
-        compiled(
-            program(
-                lambda builder, *x: builder.emit(nn.layer_norm(*x, axes=[-1])), (4, 40), (40,), (40,), dtype="bfloat16"
-            )
-        )
+        compiled(program(normalised, (4, 40), (40,), (40,), dtype="float64"))
+
+
+def test_what_tvm_refuses_of_bfloat16_is_computed_in_single_precision() -> None:
+    """It has layer norms for no other floats than those of 32 bits and IEEE's of 16."""
+    random = np.random.default_rng(0)
+    x, scale, bias = (random.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((4, 40), (40,), (40,)))
+    (got,) = flat(simulated(compiled(program(normalised, (4, 40), (40,), (40,), dtype="bfloat16")))(x, scale, bias))
+    wide = x.astype("float64")
+    deviation = np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
+    expected = (wide - wide.mean(-1, keepdims=True)) / deviation * scale.astype("float64") + bias.astype("float64")
+    np.testing.assert_allclose(got.astype("float64"), expected, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

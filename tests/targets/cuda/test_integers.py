@@ -1,0 +1,26 @@
+"""Integers that are divided by 0, and indices that are out of range, on the simulator, which finds both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from targets.cuda.simulating import compiled
+from targets.integer_cases import DTYPES, check_divisions, check_indices
+
+from eqsat_layout.soundness.cuda.driver import simulated
+from eqsat_layout.validation.inputs import flat
+
+
+def run(mod: Any, inputs: Sequence[Any]) -> list[Any]:
+    return list(flat(simulated(compiled(mod), 2)(*inputs)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_divisions_by_0_are_0(dtype: str) -> None:
+    check_divisions(run, dtype)
+
+
+def test_indices_out_of_range_read_within() -> None:
+    check_indices(run)

@@ -1,0 +1,53 @@
+"""Integers divided by 0, and the least one by -1, on devices; indices that are out of range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from programs import program
+from tvm import relax
+from tvm.relax import op
+
+Runs = Callable[[Any, Sequence[Any]], Sequence[npt.NDArray[Any]]]
+
+OPS: Final = ("floor_divide", "divide", "floor_mod", "mod")
+DTYPES: Final = ("int8", "int32", "int64", "uint8", "uint64")
+FAR: Final = np.array([1 << 62, -(1 << 62), 1 << 31, -1, 8, 2])
+
+
+def check_divisions(run: Runs, dtype: str) -> None:
+    """All four, one program: 0 where the divisor is 0, and the least integer by -1 is itself."""
+    least = int(np.iinfo(dtype).min)
+    a = np.array([7, 7, least, least, least, 9, 100, 23] * 5, dtype)
+    by = np.array([0, 2, 0, -1 if least else 1, 3, -1 if least else 4, 7, 9] * 5, dtype)
+
+    def body(builder: Any, x: Any, y: Any) -> Any:
+        return tuple(builder.emit(getattr(op, name)(x, y)) for name in OPS)
+
+    got = run(program(body, a.shape, a.shape, dtype=dtype), (a, by))
+    pairs = [(int(x), int(y)) for x, y in zip(a, by, strict=True)]
+    floors = [x // y if y else 0 for x, y in pairs]
+    quotients = [q + (q < 0 and q * y != x) for q, (x, y) in zip(floors, pairs, strict=True)]
+    left = [[x - q * y if y else 0 for q, (x, y) in zip(of, pairs, strict=True)] for of in (floors, quotients)]
+    for name, one, numbers in zip(OPS, got, (floors, quotients, *left), strict=True):
+        expected = np.array([n & (1 << 64) - 1 for n in numbers], "uint64").astype(dtype)
+        np.testing.assert_array_equal(one, expected, err_msg=name)
+
+
+def check_indices(run: Runs) -> None:
+    """The nearest element is read; the last index overflows, and reads some element."""
+    x = np.arange(32, dtype="int64").reshape(8, 4)
+    at = np.stack([FAR, FAR, np.full(6, (1 << 63) - 1), np.full(6, -(1 << 63))], axis=1)
+
+    def body(builder: Any, x: Any, at: Any) -> Any:
+        far = builder.emit(op.add(at, op.full_like(at, relax.const(5, "int64"))))
+        made = (op.take(x, at, axis=0), op.gather_elements(x, at, axis=0), op.take(x, far, axis=0))
+        return tuple(builder.emit(one) for one in made)
+
+    taken, gathered, overflowed = run(program(body, x.shape, at.shape, dtype="int64"), (x, at))
+    np.testing.assert_array_equal(taken, x[np.clip(at, 0, 7)])
+    np.testing.assert_array_equal(gathered, np.take_along_axis(x, np.clip(at, 0, 7), 0))
+    assert np.isin(overflowed[..., 0], x[:, 0]).all()
