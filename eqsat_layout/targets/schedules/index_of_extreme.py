@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any, Final
 
 import tvm_ffi
-from tvm import ir, s_tir, tirx
+from tvm import ir, s_tir, sym, tirx
 
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.rebuild import block_of, schedule_over, statements_of, storing_block
-from eqsat_layout.tir.structural import substitute
+from eqsat_layout.tir.structural import nodes_of, substitute
 
 _NOWHERE: Final = (1 << 31) - 1
 """The index of no element."""
@@ -60,25 +60,24 @@ class _Extreme:
 
     @staticmethod
     def of(block: Any) -> _Extreme | None:
-        """What ``block`` is, if it reduces along one axis of known extent that lies along its operand's rows."""
+        """What ``block`` is, if its reduced axes have known extents and the last lies along its operand's rows."""
         reduced = [axis for axis in block.iter_vars if axis.iter_type == tirx.IterVar.CommReduce]
         body = block.body
         parts = list(body.seq) if isinstance(body, tirx.SeqStmt) else []
-        if len(reduced) != 1 or len(parts) != 4 or block.init is None:
+        if not reduced or len(parts) != 4 or block.init is None:
             return None
-        extent = reduced[0].dom.extent
         is_bound = [isinstance(part, tirx.Bind) for part in parts] == [True, True, False, False]
-        if not is_bound or not isinstance(extent, tirx.IntImm) or not 0 < int(extent) < _NOWHERE:
+        if not is_bound or not all(isinstance(axis.dom.extent, tirx.IntImm) for axis in reduced):
             return None
+        longer = [axis for axis in reduced if int(axis.dom.extent) > 1] or reduced
         values = {part.var: part.value for part in parts[:2]}
         index, value = (tirx.BufferStore(p.buffer, substitute(p.value, values), p.indices) for p in parts[2:])
         if not isinstance(index.value, tirx.Select) or not isinstance(value.value, tirx.Select):
             return None
-        number, element, counter = index.value.false_value, value.value.false_value, reduced[0].var
-        is_counted = number.same_as(counter) or (isinstance(number, tirx.Cast) and number.value.same_as(counter))
-        if not is_counted or not isinstance(element, ir.TensorLoad):
+        number, element = index.value.false_value, value.value.false_value
+        if not _is_counted(number, block) or not isinstance(element, ir.TensorLoad):
             return None
-        if StageAccess(element.source, tuple(element.indices)).stride(counter) != 1:
+        if StageAccess(element.source, tuple(element.indices)).stride(longer[-1].var) != 1:
             return None
         kept, place = tirx.BufferLoad(value.buffer, value.indices), tirx.BufferLoad(index.buffer, index.indices)
         for kind, is_better in ((tirx.Max, tirx.GT), (tirx.Min, tirx.LT)):
@@ -113,3 +112,14 @@ class _Extreme:
         body = substitute(tirx.BufferStore(store.buffer, value, store.indices), own)
         init = None if begin is None else tirx.BufferStore(body.buffer, begin, body.indices)
         return storing_block(iters, f"{self.block.name_hint}_{name}", body, init)
+
+
+def _is_counted(number: Any, block: Any) -> bool:
+    """Whether ``number`` is worked out from the block's axes alone, and is none that stands for no element."""
+    if nodes_of(number, ir.TensorLoad) or nodes_of(number, ir.Call):
+        return False
+    ranges = sym.Analyzer()
+    for axis in block.iter_vars:
+        ranges.bind(axis.var, axis.dom)
+    bounds = ranges.const_int_bound(number)
+    return bool(bounds.min_value >= 0 and bounds.max_value < _NOWHERE)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tvm import ir, s_tir, sym, tirx
 
-from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map, walk
+from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map, substitute, walk
 
 _WIDE: Final = "int64"
 _NARROW: Final = "int32"
@@ -45,6 +45,7 @@ class _Narrower:
         self._fitting = set(made)
         while wide := {s.buffer for s in stores if s.buffer in self._fitting and not self._fits(s.value)}:
             self._fitting -= wide
+        self._bound: set[Any] = set()
         self._made = {b: tirx.decl_buffer(b.shape, _NARROW, b.name, scope=b.scope()) for b in self._fitting}
 
     def _bind_axes(self, block: Any) -> None:
@@ -71,6 +72,7 @@ class _Narrower:
     def narrowed(self) -> Any:
         if not self._made:
             return self._func
+        body = self._with_narrow_bindings()
         rules = (
             (s_tir.SBlock, self._block),
             (ir.TensorLoad, self._load),
@@ -78,7 +80,24 @@ class _Narrower:
             (tirx.Bind, self._binding),
             (_COMPARISONS, self._comparison),
         )
-        return self._func.with_body(structural_map(self._func.body, *rules))
+        return self._func.with_body(structural_map(body, *rules))
+
+    def _with_narrow_bindings(self) -> Any:
+        """The body where variables of indices have fewer bits, and their values are cast."""
+        new = {var: ir.Var(var.name, ir.PrimType(_NARROW)) for var in self._values if self._is_index(var)}
+
+        def binding(bind: Any) -> Any:
+            return tirx.Bind(new[bind.var], tirx.Cast(_NARROW, bind.value)) if bind.var in new else bind
+
+        self._bound = set(new.values())
+        body = structural_map(self._func.body, (tirx.Bind, binding))
+        return substitute(body, {var: tirx.Cast(_WIDE, narrow) for var, narrow in new.items()})
+
+    def _binding(self, bind: Any) -> Any:
+        return tirx.Bind(bind.var, _narrow(bind.value.value)) if bind.var in self._bound else bind
+
+    def _is_index(self, var: Any) -> bool:
+        return str(var.ty.dtype) == _WIDE and self._fits(self._values[var])
 
     def _block(self, block: Any) -> Any:
         reads, writes = (list(map(self._region, regions)) for regions in (block.reads, block.writes))
@@ -96,11 +115,6 @@ class _Narrower:
     def _store(self, store: Any) -> Any:
         new = self._made.get(store.buffer)
         return store if new is None else tirx.BufferStore(new, _narrow(store.value), store.indices)
-
-    def _binding(self, bind: Any) -> Any:
-        """What is selected here is stored elsewhere: LLVM takes the two casts away."""
-        is_index = str(bind.var.ty.dtype) == _WIDE and self._fits(self._values[bind.var])
-        return tirx.Bind(bind.var, tirx.Cast(_WIDE, _narrow(bind.value))) if is_index else bind
 
     def _comparison(self, node: Any) -> Any:
         sides = node.a, node.b

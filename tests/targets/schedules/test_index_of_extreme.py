@@ -32,7 +32,7 @@ def kernel(name: str, shape: tuple[int, ...], axis: int, dtype: str = "float32")
 
 
 def ran(func: Any, x: Any, shape: tuple[int, ...]) -> Any:
-    out = tvm.runtime.tensor(np.full(shape, 7777, "int64"))
+    out = tvm.runtime.tensor(np.full(shape, 7777, str(func.params[1].ty.dtype)))
     mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     tirx.build(mod, target={"kind": "llvm"}, pipeline=pipeline_name())["main"](tvm.runtime.tensor(x), out)
     return out.numpy()
@@ -86,3 +86,17 @@ def test_indices_are_kept_in_32_bits() -> None:
     (kept,) = [b for block in nodes_of(made.body, tvm.s_tir.SBlock) for b in block.alloc_buffers if "v0" in b.name]
     assert str(kept.dtype) == "int32"
     assert str(made.params[1].ty.dtype) == "int64"
+
+
+@pytest.mark.parametrize("axes", [(0, 1), (1, 2), (0, 2), (0, 1, 2)])
+@pytest.mark.parametrize("shape", [(6, 4, 16), (3, 5, 1), (1, 24, 2)])
+def test_extremes_over_several_axes_are_in_vectors(axes: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Indices in 32 bits left a reduction that TVM's rfactor did not know, and it was done element by element."""
+    x = te.placeholder(shape, name="x")
+    func = te.create_prim_func([x, tvm.topi.argmax(x, axes)])
+    array = np.random.default_rng(3).integers(0, 5, shape).astype("float32")
+    left = tuple(size for axis, size in enumerate(shape) if axis not in axes)
+    scheduled = schedule_primfunc(func, AVX2)
+    if shape == (6, 4, 16):
+        assert "T.vectorized" in scheduled.script()
+    np.testing.assert_array_equal(ran(scheduled, array, left), ran(func, array, left))
