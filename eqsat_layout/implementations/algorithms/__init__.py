@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from eqsat_layout.graph.constants import GROWTH
+from eqsat_layout.implementations.algorithms.col2im import col2im, why_not_col2im
 from eqsat_layout.implementations.algorithms.convolution import Convolution, convolution_of
 from eqsat_layout.implementations.algorithms.groups import grouped, merged, why_not_grouped, why_not_merged
 from eqsat_layout.implementations.algorithms.im2col import im2col, why_not_im2col
@@ -82,6 +83,7 @@ ALGORITHMS: Final = (
     Algorithm("im2col", False, im2col, reason=why_not_im2col),
     Algorithm("transposed", True, transposed, reason=why_not_transposed),
     Algorithm("transposed in planes", True, transposed_in_planes, reason=why_not_in_planes),
+    Algorithm("col2im", True, col2im, reason=why_not_col2im),
     Algorithm("taps apart", True, taps_apart, reason=why_not_taps_apart),
     Algorithm("groups", False, grouped, grouped=True, reason=why_not_grouped),
     _groups_of(8),

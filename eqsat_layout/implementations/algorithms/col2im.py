@@ -1,0 +1,105 @@
+"""A transposed convolution as one product of matrices, whose results are added up where they meet (col2im).
+
+In: a :class:`Convolution` whose data is stretched or whose windows are flipped. Out: a Relax module. Every element of
+the data is multiplied by the whole window, so nothing is multiplied by a zero: neither by those between elements, nor
+by those around few of them, as in the first layer of what makes images. Sums over channels are added up one by one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from typing import Any
+
+import tvm
+from tvm import relax, te, tirx
+
+from eqsat_layout.implementations.algorithms.convolution import Convolution
+from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by
+
+_MOST_TERMS = 36
+"""Of one element of the result: they are written out."""
+
+
+def col2im(conv: Convolution) -> tvm.IRModule | None:
+    """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` where it does not apply."""
+    if why_not_col2im(conv) is not None:
+        return None
+    builder = relax.BlockBuilder()
+    data, kernel, params = operands(conv)
+    channels, outputs = conv.channels
+    places, taps = math.prod(conv.size), math.prod(conv.windows)
+    with builder.function("main", params):
+        with builder.dataflow():
+            rows = builder.emit(relax.op.permute_dims(data, [conv.data[0], *conv.data[2:], conv.data[1]]))
+            rows = builder.emit(relax.op.reshape(rows, (conv.batch, places, channels)))
+            weight = builder.emit(relax.op.permute_dims(kernel, [conv.kernel[1], *conv.kernel[2:], conv.kernel[0]]))
+            weight = builder.emit(relax.op.reshape(weight, (channels, taps * outputs)))
+            product = builder.emit(relax.op.matmul(rows, weight))
+            spread = builder.emit(relax.op.reshape(product, (conv.batch, *conv.size, *conv.windows, outputs)))
+            result = builder.emit_output(builder.emit_te(_Meeting(conv).sums, spread, primfunc_name_hint="col2im"))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def why_not_col2im(conv: Convolution) -> str | None:
+    """Why it has none; None where it has."""
+    if not conv.is_transposed:
+        return "it is not a transposed convolution"
+    if {*conv.strides, *conv.dilation} != {1}:
+        return f"its strides are {conv.strides} and its dilation {conv.dilation}, not 1"
+    terms = math.prod(_most_taps(conv))
+    return f"it adds up {terms} products, more than {_MOST_TERMS}" if terms > _MOST_TERMS else None
+
+
+def _most_taps(conv: Convolution) -> list[int]:
+    """By axis, how many elements of the window one place of the result may need."""
+    axes = zip(conv.windows, conv.stretches, conv.size, strict=True)
+    return [min(-(-window // stretch), size) for window, stretch, size in axes]
+
+
+class _Meeting:
+    """Which products meet at a place of the result.
+
+    Window element ``u`` meets the data at place ``h`` of the result where ``h + u - before`` is a multiple of
+    ``stretch``: there ``element = (h + u - before) / stretch``.
+    """
+
+    def __init__(self, conv: Convolution):
+        self._conv = conv
+
+    def sums(self, products: te.Tensor) -> te.Tensor:
+        """``products``: (n, element..., window..., o)."""
+        conv = self._conv
+        terms = list(itertools.product(*map(range, _most_taps(conv))))
+
+        def element(*indices: Any) -> Any:
+            n, o, *at = (indices[axis] for axis in conv.result)
+            return reduce(add, (self._product(products, n, o, at, steps) for steps in terms))
+
+        shape = ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size))
+        return te.compute(shape, element, name="col2im")
+
+    def _product(self, products: te.Tensor, n: Any, o: Any, at: Sequence[Any], steps: Sequence[int]) -> Any:
+        """The ``steps``-th of those that meet there; 0 where there are fewer."""
+        conv, elements, own, inside = self._conv, [], [], []
+        for axis, (place, step) in enumerate(zip(at, steps, strict=True)):
+            element, tap = self._meet(axis, place, step)
+            size, window = conv.size[axis], conv.windows[axis]
+            inside += [element >= 0, element < size, tap >= 0, tap < window]
+            elements.append(element)
+            own.append(window - 1 - tap if conv.flipped[axis] else tap)
+        value = products(n, *elements, *own, o)
+        return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, conv.dtype))
+
+    def _meet(self, axis: int, place: Any, step: int) -> tuple[Any, Any]:
+        """(element of the data, element of the window); of the fewer of both, every one has a step."""
+        stretch, window, size = self._conv.stretches[axis], self._conv.windows[axis], self._conv.size[axis]
+        before = self._conv.padding[axis][0]
+        if size < -(-window // stretch):
+            return tirx.const(step, "int64"), step * stretch - place + before
+        tap = tirx.floormod(before - place, stretch) + step * stretch
+        return tirx.floordiv(place + tap - before, stretch), tap
