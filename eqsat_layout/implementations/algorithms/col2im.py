@@ -39,8 +39,10 @@ def col2im(conv: Convolution) -> tvm.IRModule | None:
             weight = builder.emit(relax.op.permute_dims(kernel, [conv.kernel[1], *conv.kernel[2:], conv.kernel[0]]))
             weight = builder.emit(relax.op.reshape(weight, (channels, taps * outputs)))
             product = builder.emit(relax.op.matmul(rows, weight))
-            spread = builder.emit(relax.op.reshape(product, (conv.batch, *conv.size, *conv.windows, outputs)))
-            result = builder.emit_output(builder.emit_te(_Meeting(conv).sums, spread, primfunc_name_hint="col2im"))
+            sums = builder.emit_te(_Meeting(conv).sums, product, primfunc_name_hint="col2im")
+            last = len(conv.result) - 1
+            order = ordered_by(conv.result, (0, last, *range(1, last)))
+            result = builder.emit_output(relax.op.permute_dims(sums, order))
         builder.emit_func_output(result)
     return builder.get()
 
@@ -72,18 +74,17 @@ class _Meeting:
         self._conv = conv
 
     def sums(self, products: te.Tensor) -> te.Tensor:
-        """``products``: (n, element..., window..., o)."""
+        """(n, h, ..., o) of ``products``: (n, elements, elements of the window and o)."""
         conv = self._conv
         terms = list(itertools.product(*map(range, _most_taps(conv))))
 
-        def element(*indices: Any) -> Any:
-            n, o, *at = (indices[axis] for axis in conv.result)
-            return reduce(add, (self._product(products, n, o, at, steps) for steps in terms))
+        def element(n: Any, *indices: Any) -> Any:
+            *at, o = indices
+            return reduce(add, (self._product(products, n, at, o, steps) for steps in terms))
 
-        shape = ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size))
-        return te.compute(shape, element, name="col2im")
+        return te.compute((conv.batch, *conv.out_size, conv.channels[1]), element, name="col2im")
 
-    def _product(self, products: te.Tensor, n: Any, o: Any, at: Sequence[Any], steps: Sequence[int]) -> Any:
+    def _product(self, products: te.Tensor, n: Any, at: Sequence[Any], o: Any, steps: Sequence[int]) -> Any:
         """The ``steps``-th of those that meet there; 0 where there are fewer."""
         conv, elements, own, inside = self._conv, [], [], []
         for axis, (place, step) in enumerate(zip(at, steps, strict=True)):
@@ -92,7 +93,7 @@ class _Meeting:
             inside += [element >= 0, element < size, tap >= 0, tap < window]
             elements.append(element)
             own.append(window - 1 - tap if conv.flipped[axis] else tap)
-        value = products(n, *elements, *own, o)
+        value = products(n, _flat(elements, conv.size), _flat((*own, o), (*conv.windows, conv.channels[1])))
         return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, conv.dtype))
 
     def _meet(self, axis: int, place: Any, step: int) -> tuple[Any, Any]:
@@ -103,3 +104,8 @@ class _Meeting:
             return tirx.const(step, "int64"), step * stretch - place + before
         tap = tirx.floormod(before - place, stretch) + step * stretch
         return tirx.floordiv(place + tap - before, stretch), tap
+
+
+def _flat(indices: Sequence[Any], shape: Sequence[int]) -> Any:
+    """The number of an element in rows of ``shape``."""
+    return reduce(lambda number, axis: number * axis[1] + axis[0], zip(indices, shape, strict=True), tirx.const(0, "int64"))

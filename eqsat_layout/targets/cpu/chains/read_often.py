@@ -1,18 +1,22 @@
-"""Kernels that read elements of their operands several times, from all over: resizes, reflecting pads.
+"""Kernels that read elements of their operands several times or from all over: resizes, reflecting pads, sums of
+elements of several rows.
 
 In: a module whose PrimFuncs TVM has grouped by pattern. Out: the same, in which these take along what follows them but
 not what is before them. What is computed where it is read would be computed again for each reading; and rows that lie
-in memory as they are read are read in whole vectors (:mod:`eqsat_layout.targets.cpu.single.lane_moves`).
+in memory as they are read are read in whole vectors (:mod:`eqsat_layout.targets.cpu.single.lane_moves`), which a
+transpose that is part of the kernel would break up.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any, Final
 
 import tvm
 from tvm import tirx
 
+from eqsat_layout.targets.cpu.single.lane_moves import MOST_SQUARES
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
@@ -25,7 +29,7 @@ elementwise work may follow."""
 def keep_what_is_read_often(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` with other patterns; it is not changed itself."""
     functions = {
-        var: func.with_attr("op_pattern", _FOLLOWED) if _is_injective(func) and reads_often(func) else func
+        var: func.with_attr("op_pattern", _FOLLOWED) if _is_injective(func) and (reads_often(func) or _adds_rows(func)) else func
         for var, func in mod.functions_items()
     }
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
@@ -45,3 +49,14 @@ def reads_often(func: Any) -> bool:
     made = math.prod(axis.extent or 0 for axis in stage.axes)
     jumping = [load for load in stage.loads if load.stride(stage.axes[-1].var) is None]
     return any(0 < math.prod(extent or 0 for extent in load.shape) < made for load in jumping)
+
+
+def _adds_rows(func: Any) -> bool:
+    """It is one stage with more loads of one operand than a transpose can follow, all along rows as the result is."""
+    sch = unless_refused(lambda: new_schedule(func))
+    stages = stages_of(sch) if sch is not None else []
+    if len(stages) != 1 or stages[0].is_reduction or not stages[0].simple:
+        return False
+    (stage,) = stages
+    most = max(Counter(load.buffer for load in stage.loads).values(), default=0)
+    return most > MOST_SQUARES and all(load.stride(stage.axes[-1].var) == 1 for load in stage.loads)

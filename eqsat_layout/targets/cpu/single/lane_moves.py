@@ -35,7 +35,9 @@ from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over, store
 from eqsat_layout.targets.schedules.stages import Stage, stages_of
 from eqsat_layout.tir.structural import nodes_of, substitute
 
-_MOST_SQUARES = 2  # that registers hold at once
+MOST_SQUARES = 2
+"""That registers hold at once."""
+
 _WIDENED = ("bfloat", "float8_", "float6_", "float4_")  # TVM gives variables of these another type than their values
 _MOST_LOADS = 512  # of a row that is written out, as straight code takes LLVM long
 
@@ -99,7 +101,7 @@ def _in_squares(block: Any, stage: Stage, machine: CpuMachine) -> LaneBody:
     store = store_of(block)
     loads = nodes_of(store.value, tvm.ir.TensorLoad)
     crossed = [load for load in loads if _is_elsewhere(_access(load), stage)]
-    if len(crossed) > _MOST_SQUARES:
+    if len(crossed) > MOST_SQUARES:
         raise Refused("more than registers hold")
     across = _axis_of(crossed, stage)
     size = lanes_along(stage, machine, stage.axes[across].extent, stage.axes[-1].extent)
