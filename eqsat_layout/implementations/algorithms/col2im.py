@@ -108,4 +108,7 @@ class _Meeting:
 
 def _flat(indices: Sequence[Any], shape: Sequence[int]) -> Any:
     """The number of an element in rows of ``shape``."""
-    return reduce(lambda number, axis: number * axis[1] + axis[0], zip(indices, shape, strict=True), tirx.const(0, "int64"))
+    number: Any = tirx.const(0, "int64")
+    for index, size in zip(indices, shape, strict=True):
+        number = number * size + index
+    return number

@@ -252,7 +252,8 @@ def test_an_image_begun_from_one_element_is_not_multiplied_by_zeros() -> None:
     (product,) = [c for c in calls_of(own.of(conv)) if c.op == tvm.ir.Op.get("relax.matmul")]
     assert tuple(map(int, product.ty.shape)) == (1, 1, 4 * 4 * 16)
     found = error(call, params, own)
-    assert found is not None and found < 1e-5
+    assert found is not None
+    assert found < 1e-5
 
 
 @pytest.mark.parametrize("condition", ["inside", "odd columns too", "less"])

@@ -14,11 +14,12 @@ from collections import Counter
 from typing import Any, Final
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.targets.cpu.single.lane_moves import MOST_SQUARES
 from eqsat_layout.targets.schedules.attempts import unless_refused
-from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
+from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
 
 _INJECTIVE: Final = 2
 _FOLLOWED: Final = 4
@@ -29,7 +30,7 @@ elementwise work may follow."""
 def keep_what_is_read_often(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` with other patterns; it is not changed itself."""
     functions = {
-        var: func.with_attr("op_pattern", _FOLLOWED) if _is_injective(func) and (reads_often(func) or _adds_rows(func)) else func
+        var: func.with_attr("op_pattern", _FOLLOWED) if _is_injective(func) and reads_often(func) else func
         for var, func in mod.functions_items()
     }
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
@@ -40,23 +41,24 @@ def _is_injective(func: Any) -> bool:
 
 
 def reads_often(func: Any) -> bool:
-    """It is one stage with fewer elements to read than it makes, and jumps along the last axis in reading these."""
+    """It is one stage that jumps in reading fewer elements than it makes, or adds elements of several rows."""
     sch = unless_refused(lambda: new_schedule(func))
     stages = stages_of(sch) if sch is not None else []
     if len(stages) != 1 or stages[0].is_reduction or not stages[0].simple:
         return False
-    (stage,) = stages
+    return _repeats(stages[0]) or _adds_rows(stages[0])
+
+
+def _repeats(stage: Stage) -> bool:
+    """Fewer elements are read than made, by jumps along the last axis."""
     made = math.prod(axis.extent or 0 for axis in stage.axes)
     jumping = [load for load in stage.loads if load.stride(stage.axes[-1].var) is None]
     return any(0 < math.prod(extent or 0 for extent in load.shape) < made for load in jumping)
 
 
-def _adds_rows(func: Any) -> bool:
-    """It is one stage with more loads of one operand than a transpose can follow, all along rows as the result is."""
-    sch = unless_refused(lambda: new_schedule(func))
-    stages = stages_of(sch) if sch is not None else []
-    if len(stages) != 1 or stages[0].is_reduction or not stages[0].simple:
+def _adds_rows(stage: Stage) -> bool:
+    """It reads more elements of one operand than a transpose can follow, all along rows as the result is."""
+    if not all(load.stride(stage.axes[-1].var) == 1 for load in stage.loads):
         return False
-    (stage,) = stages
-    most = max(Counter(load.buffer for load in stage.loads).values(), default=0)
-    return most > MOST_SQUARES and all(load.stride(stage.axes[-1].var) == 1 for load in stage.loads)
+    places = {(load.buffer, tvm_ffi.structural_hash(list(load.indices))) for load in stage.loads}
+    return max(Counter(buffer for buffer, _ in places).values(), default=0) > MOST_SQUARES

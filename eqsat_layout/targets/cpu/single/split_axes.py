@@ -6,6 +6,7 @@ tiles; its epilogue puts the results where they belong.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,8 @@ from eqsat_layout.targets.schedules.epilogues import with_epilogue
 from eqsat_layout.targets.schedules.stages import Stage, stages_of
 from eqsat_layout.tir.structural import substitute
 
-_GAIN = 1.001
+_GAIN = 0.9  # of the cycles of the whole axis, that those of its digits must stay below
+_AS_GOOD = 1.001  # of them, where digits let operands be shared: what is read again comes from the cache
 
 
 def split_axes(sch: Any, machine: CpuMachine) -> Any:
@@ -49,27 +51,45 @@ def _split(sch: Any, number: int, axis: int, machine: CpuMachine) -> Any:
         return None
     trial, cut = found
     before, after = (tile_cycles(s, machine, joined=True) for s in (stage, cut))
-    return trial if after is not None and (before is None or after < _GAIN * before) else None
+    least = _AS_GOOD if _shares_more(stage, axis, size) else _GAIN
+    return trial if after is not None and (before is None or after < least * before) else None
 
 
 def _cut(sch: Any, stage: Stage, axis: int, size: int) -> None:
-    """The lower digit comes first of all axes where no operand is shared along it: tiles of one part in a row."""
-    is_apart = _is_apart(stage, axis, size)
+    """The lower digit comes first of all axes where no operand is shared along it: tiles of one part in a row.
+
+    Reduced axes of one element go: TVM would make them axes of the result. The epilogue, in place, is cut as well.
+    """
+    is_apart, spatial = _is_apart(stage, axis, size), len(stage.spatial)
+    kept = [i for i, own in enumerate(stage.axes) if not (own.reduce and own.extent == 1)]
 
     def cut(*indices: Any) -> list[Any]:
         high, low = tirx.floordiv(indices[axis], size), tirx.floormod(indices[axis], size)
         before, after = indices[:axis], indices[axis + 1 :]
         return [low, *before, high, *after] if is_apart else [*before, high, low, *after]
 
-    spatial, every = len(stage.spatial), len(stage.axes)
-    sch.transform_layout(stage.block, ("write", 0), tirx.IndexMap.from_func(cut, spatial))
-    sch.transform_block_layout(stage.block, tirx.IndexMap.from_func(cut, every))
+    of_results = tirx.IndexMap.from_func(cut, spatial)
+    of_steps = tirx.IndexMap.from_func(lambda *indices: cut(*(indices[i] for i in kept)), len(stage.axes))
+    sch.transform_layout(stage.block, ("write", 0), of_results)
+    sch.transform_block_layout(stage.block, of_steps)
     (epilogue,) = sch.get_consumers(stage.block)
-    sch.transform_block_layout(epilogue, tirx.IndexMap.from_func(cut, spatial))
+    sch.transform_block_layout(epilogue, of_results)
 
 
 def _is_apart(stage: Stage, axis: int, size: int) -> bool:
     """Every operand has other elements at every value of the lower digit, and some one has the same for all higher."""
+    low, high = zip(*_digits_used(stage, axis, size), strict=True)
+    return all(low) and not all(high)
+
+
+def _shares_more(stage: Stage, axis: int, size: int) -> bool:
+    """No operand is shared along the axis, and some one is along a digit of it."""
+    is_unshared = all(load.uses(stage.spatial[axis].var) for load in stage.loads)
+    return is_unshared and not all(itertools.chain(*_digits_used(stage, axis, size)))
+
+
+def _digits_used(stage: Stage, axis: int, size: int) -> list[tuple[bool, bool]]:
+    """By operand, whether it depends on the (lower, higher) digit."""
     one = stage.spatial[axis]
     high, low = (tirx.Var(name, one.var.ty.dtype) for name in ("high", "low"))
     analyzer = tvm.sym.Analyzer()
@@ -80,5 +100,4 @@ def _is_apart(stage: Stage, axis: int, size: int) -> bool:
     def with_digits(load: StageAccess) -> StageAccess:
         return replace(load, indices=tuple(analyzer.simplify(substitute(index, spread)) for index in load.indices))
 
-    digits = list(map(with_digits, stage.loads))
-    return all(load.uses(low) for load in digits) and not all(load.uses(high) for load in digits)
+    return [(load.uses(low), load.uses(high)) for load in map(with_digits, stage.loads)]

@@ -32,9 +32,11 @@ def _resized(x: Any, method: str = "linear", size: int = 24, layout: str = "NCHW
         pytest.param(_resized, True, id="larger"),
         pytest.param(lambda x: _resized(x, "nearest_neighbor"), True, id="nearest"),
         pytest.param(lambda x: _resized(x, size=3), False, id="smaller"),
-        pytest.param(lambda x: _resized(x, layout="NHWC"), False, id="lanes along memory"),
+        pytest.param(lambda x: _resized(x, layout="NHWC"), True, id="rows that are added"),
+        pytest.param(lambda x: _resized(x, "nearest_neighbor", layout="NHWC"), False, id="lanes along memory"),
         pytest.param(lambda x: op.permute_dims(x, [0, 2, 3, 1]), False, id="transpose"),
         pytest.param(op.nn.relu, False, id="elementwise"),
+        pytest.param(op.nn.gelu_tanh, False, id="one element several times"),
         pytest.param(lambda x: op.sum(x, axis=[3]), False, id="reduction"),
     ],
 )

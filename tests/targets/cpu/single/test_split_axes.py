@@ -78,3 +78,18 @@ def test_an_axis_that_is_cut_for_nothing_stays():
     y = te.compute((ROWS * PARTS, WIDTH), lambda i, j: te.sum(a[i // PARTS, i % PARTS, k] * b[k, j], axis=k))
     sch = new_schedule(te.create_prim_func([a, b, y], index_dtype_override="int64"))
     assert split_axes(sch, AVX512) is sch
+
+
+def test_both_axes_of_places_between_elements_are_cut() -> None:
+    """Of a transposed convolution one was: tiles of one column read all weights for each, and had no neighbours."""
+    data, kernel = te.placeholder((8, 8, 64), name="data"), te.placeholder((2, 2, 1, 64, 32), name="kernel")
+    c, r = te.reduce_axis((0, 64), "c"), te.reduce_axis((0, 1), "r")
+
+    def element(y, x, o):
+        return te.sum(data[y // 2, x // 2, c] * kernel[y % 2, x % 2, r, c, o], axis=[c, r])
+
+    func = te.create_prim_func([data, kernel, te.compute((16, 16, 32), element)], index_dtype_override="int64")
+    product, copy = stages_of(split_axes(new_schedule(func), AVX512))
+    assert sorted(axis.extent for axis in product.spatial) == [2, 2, 8, 8, 32]
+    assert [axis.extent for axis in product.reduced] == [64]  # an axis of one step became one of the result
+    assert [axis.extent for axis in copy.axes] == [axis.extent for axis in product.spatial]
