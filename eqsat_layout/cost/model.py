@@ -5,11 +5,12 @@ In: an op's signature and the formats it reads and writes. Out: modelled seconds
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from eqsat_layout.cost.vectorise import Heaviest, heaviest, padded_work
+from eqsat_layout.cost.vectorise import Heaviest, heaviest, padded_work, touched_share
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format, element_bits
 
@@ -47,8 +48,8 @@ class CostModel(Protocol):
         ...
 
 
-_SHORT: Final = 0.5
-"""Copies that fill less of a vector than that are made element by element."""
+_SHORT: Final = 0.2
+"""Copies that fill less of a vector are made element by element; every second element is picked out of vectors."""
 
 _STRIPS: Final = 5.0
 """What reading weights in strips from cold memory adds, in times that reading them in one piece takes.
@@ -61,6 +62,8 @@ _SCATTERED: Final = 2.0
 
 _ROWS: Final = 1.1
 """Reading weights row by row takes so many times as long as in panels (measured on 1 to 64 MB: 1.05 to 1.4)."""
+
+_LINE_BYTES: Final = 64
 
 RESULT: Final = -1
 """The number of an op's result where operands are numbered too."""
@@ -112,14 +115,14 @@ class Roofline:
         for number, (tensor, fmt) in enumerate(zip(types, formats, strict=True)):
             if tensor is not None and fmt is not None:
                 slower = (_SCATTERED if number in scattered else 1.0) * (self.weights if number in weights else 1.0)
-                traffic += self._bytes(tensor, fmt) * slower * (_ROWS if number in rows else 1.0)
+                traffic += self._moved(op, number, fmt) * slower * (_ROWS if number in rows else 1.0)
         launch = 0.0 if any(i >= 0 for i in fused) else self.launch
         work = max(traffic / self.bandwidth, self._arithmetic(op, heavy, operands, results))
         return launch + work + self._stalls(op, heavy, formats)
 
     def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
         """Both buffers pass through memory once. A fused copy permutes what would stream."""
-        before, after = self._bytes(tensor, source), self._bytes(tensor, target)
+        before, after = self._valid_bytes(tensor, source), self._bytes(tensor, target)
         if fused:
             return max(0.0, max(before, after) / self.rewrite_bandwidth - before / self.bandwidth)
         return self.launch + (before + after) / self.rewrite_bandwidth
@@ -146,8 +149,34 @@ class Roofline:
             return 0.0
         efficiency = heavy.efficiency(self._lanes(op)) if heavy is not None else 1.0
         if not computation.flops:
-            return self.gather * computation.iterations if efficiency < _SHORT else 0.0
+            is_short = heavy is not None and heavy.run < self._lanes(op)
+            return self.gather * computation.iterations if is_short or efficiency < _SHORT else 0.0
         return computation.flops * padded_work(computation, operands, results) / (self.flops * efficiency)
+
+    def _valid_bytes(self, tensor: TensorType, fmt: Format) -> float:
+        """What has to be read of a tensor: padding is not, but what shares cache lines with elements comes along."""
+        whole = self._bytes(tensor, fmt)
+        if not fmt.is_padded:
+            return whole
+        run = 1  # elements that lie side by side
+        for digit in reversed(fmt.index_map.flat_digits):
+            extents = digit.extent, fmt.shape[digit.axis]
+            extent, own = (e if isinstance(e, int) else self.symbolic_extent for e in extents)
+            run *= min(extent, own) if digit.stride == 1 else extent
+            if fmt.padding[digit.axis] != (0, 0):
+                break
+        line = max(1, int(_LINE_BYTES / dtype_bytes(tensor.dtype)))
+        valid = Format.row_major(fmt.shape).elements(self.symbolic_extent) * dtype_bytes(tensor.dtype)
+        return min(whole, valid * math.ceil(run / line) * line / run)
+
+    def _moved(self, op: Signature, number: int, fmt: Format) -> float:
+        """Bytes of the operand or result of this number that pass through memory."""
+        tensor = (*op.operands, *op.results)[number]
+        assert tensor is not None
+        computation = op.computation
+        is_operand = computation is not None and number < len(computation.operands) == len(op.operands)
+        share = touched_share(computation, computation.operands[number], fmt) if computation and is_operand else 1.0
+        return self._bytes(tensor, fmt) * share
 
     def _lanes(self, op: Signature) -> int:
         """Elements of its results that fit a vector register."""

@@ -28,6 +28,8 @@ _STRIDED = 0.25
 """Share of peak where lanes are two elements apart: two loads and a shuffle."""
 _GATHERED = 0.03
 """Share of peak where lanes are further apart: element by element, no tile of registers (measured: 1/37 to 1/40)."""
+_LINE = 16
+"""Elements of a cache line, about: what lies between those that are read comes along."""
 _DOT = 0.3
 """Share of peak of dot products: vectors along the reduction, their lanes to be added up."""
 
@@ -37,7 +39,8 @@ class Heaviest:
     """The block of a computation that has the most iterations, under given formats.
 
     ``reads``: those whose formats are known, ``is_known``: that is all of them. ``step``: between neighbouring lanes of
-    the result: the variable, how far it moves, and how often.
+    the result: the variable, how far it moves, and how often. ``run``: elements of the result that are neighbours in
+    all operands too.
     """
 
     block: Block
@@ -45,6 +48,7 @@ class Heaviest:
     reads: tuple[tuple[Access, Format], ...]
     is_known: bool
     step: tuple[int, int, int] | None
+    run: int
 
     def efficiency(self, lanes: int) -> float:
         """Share of peak arithmetic, in (0, 1]; ``lanes`` elements fit a vector register."""
@@ -129,10 +133,16 @@ class Heaviest:
 def heaviest(
     computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]
 ) -> Heaviest | None:
-    """The block of ``computation`` that has the most iterations; ``None`` if its result has no known format."""
+    """The block of ``computation`` that has the most iterations, of copies the one that writes the result.
+
+    ``None`` if its result has no known format.
+    """
     formats = dict(zip(computation.operands, operands, strict=True))
     formats |= dict(zip(computation.results, results, strict=True))
-    block = max(computation.blocks, key=lambda b: b.iterations, default=None)
+    blocks = computation.blocks
+    if not computation.flops:  # pads become part of what copies their elements
+        blocks = tuple(b for b in blocks if any(w.buffer in computation.results for w in b.writes)) or blocks
+    block = max(blocks, key=lambda b: b.iterations, default=None)
     if block is None:
         return None
     if any(_format_of(computation, read, formats) is None for read in block.reads):
@@ -143,7 +153,8 @@ def heaviest(
         return None
     known = [(read, fmt) for read in block.reads if (fmt := _format_of(computation, read, formats)) is not None]
     step = _lane_step(block, block.writes[0], written)
-    return Heaviest(block, tuple(computation.operands), tuple(known), len(known) == len(block.reads), step)
+    run = _run(block, block.writes[0], written, known)
+    return Heaviest(block, tuple(computation.operands), tuple(known), len(known) == len(block.reads), step, run)
 
 
 def padded_work(computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
@@ -155,6 +166,27 @@ def padded_work(computation: Computation, operands: Sequence[Format | None], res
         if fmt is not None and fmt.is_padded
     ]
     return max(1.0, *ratios) if ratios else 1.0
+
+
+def touched_share(computation: Computation, buffer: int, fmt: Format) -> float:
+    """The share of an operand's memory that is read, in (0, 1]: less than 1 where strides step over whole lines of it.
+
+    1 where an address can't be told.
+    """
+    elements = fmt.elements(SYMBOL_SIZE)
+    touched = 0
+    for block in computation.blocks:
+        for read in block.reads:
+            if read.buffer == buffer:
+                if not all(isinstance(index, Affine) for index in read.indices):
+                    return 1.0
+                own = [v for v in _variables(read) if block.extents[v] != 1]
+                count = math.prod(e if isinstance(e := block.extents[v], int) else SYMBOL_SIZE for v in own)
+                if count < elements:
+                    steps = [abs(address_step(block, read, fmt, v, 1, 1) or _LINE) for v in own]
+                    count *= min(_LINE, min(steps, default=1))
+                touched += count
+    return min(1.0, touched / elements) if touched and elements else 1.0
 
 
 def _elements(computation: Computation, buffer: int) -> int:
@@ -189,6 +221,22 @@ def _lane_step(block: Block, write: Access, fmt: Format) -> tuple[int, int, int]
     if variable is None:
         return None
     return variable, digit.stride, digit.extent if isinstance(digit.extent, int) else SYMBOL_SIZE
+
+
+def _run(block: Block, write: Access, fmt: Format, reads: Sequence[tuple[Access, Format]]) -> int:
+    """Elements of the result that lie side by side, or are the same one, in everything that is read."""
+    run = 1
+    for digit in reversed(fmt.index_map.flat_digits):
+        variable = _axis_of(block, write.indices[digit.axis])
+        if digit.extent == 1:
+            continue
+        if variable is None:
+            break
+        moved = {address_step(block, read, own, variable, digit.stride, 1) for read, own in reads}
+        if not moved <= {0, run}:
+            break
+        run *= digit.extent if isinstance(digit.extent, int) else SYMBOL_SIZE
+    return run
 
 
 def address_step(block: Block, read: Access, fmt: Format, variable: int, stride: int, steps: int) -> int | None:

@@ -15,6 +15,7 @@ from eqsat_layout.implementations.algorithms.col2im import col2im, why_not_col2i
 from eqsat_layout.implementations.algorithms.convolution import Convolution, convolution_of
 from eqsat_layout.implementations.algorithms.groups import grouped, merged, why_not_grouped, why_not_merged
 from eqsat_layout.implementations.algorithms.im2col import im2col, why_not_im2col
+from eqsat_layout.implementations.algorithms.subsampled import subsampled, why_not_subsampled
 from eqsat_layout.implementations.algorithms.taps import taps_apart, why_not_taps_apart
 from eqsat_layout.implementations.algorithms.transposed import (
     transposed,
@@ -81,6 +82,7 @@ ALGORITHMS: Final = (
     _winograd(2, 5),
     _winograd(2, 7),
     Algorithm("im2col", False, im2col, reason=why_not_im2col),
+    Algorithm("subsampled", False, subsampled, reason=why_not_subsampled),
     Algorithm("transposed", True, transposed, reason=why_not_transposed),
     Algorithm("transposed in planes", True, transposed_in_planes, reason=why_not_in_planes),
     Algorithm("col2im", True, col2im, reason=why_not_col2im),

@@ -98,14 +98,17 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
     grouped = {axis: found for axis, index in enumerate(data.indices) if (found := _group(block, index)) is not None}
     plain |= {variable: axis for axis, (variable, _) in grouped.items()}
     slides = {axis: pair for axis, index in enumerate(data.indices) if (pair := _window(block, index)) is not None}
+    strided = {axis: step for axis, index in enumerate(data.indices) if (step := _stride(block, index)) is not None}
+    plain |= {variable: axis for axis, (variable, _) in strided.items()}
     batch = [v for v in plain if v is not None and v in out and v not in weights]
     units = [v for v in weights if v is not None and v not in plain and v not in out and block.extents[v] == 1]
-    if len(slides) + len(units) == count and len(batch) == 1 + len(units) and (slides or grouped):
+    if len(slides) + len(units) == count and len(batch) == 1 + len(units) and (slides or grouped or strided):
         for unit in units:
-            # an axis with a window of one element is like a batch: take the one that is padded, else the last
-            v = max(batch, key=lambda v: (not x.axes[plain[v]].is_plain, plain[v]))
+            # an axis with a window of one element is like a batch: take one with strides or padding, else the last
+            v = max(batch, key=lambda v: (plain[v] in strided, not x.axes[plain[v]].is_plain, plain[v]))
             batch.remove(v)
-            slides[plain[v]] = (v, 1, unit, 1)
+            _, stride = strided.get(plain[v], (v, 1))
+            slides[plain[v]] = (v, stride, unit, 1)
     inputs = [v for v in plain if v is not None and v in weights and v not in out and v not in units]
     outputs = [v for v in weights if v in out and v not in plain]
     if not (len(batch) == len(inputs) == len(outputs) == 1 and len(slides) == count):
@@ -114,6 +117,8 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
     if any(slides[a][0] not in out or slides[a][2] not in weights for a in axes):
         return None
     (n,), (i,), (o,) = batch, inputs, [v for v in outputs if v is not None]
+    if plain[n] in strided:
+        return None
     slid = [slides[axis] for axis in axes]
     windows = [k.axes[weights.index(window)] for _, _, window, _ in slid]
     borders = [x.axes[axis] for axis in axes]
@@ -158,6 +163,15 @@ def _group(block: Block, index: object) -> tuple[int, int] | None:
     outputs = block.extents[group.iter]
     count = group.extent
     return (own.iter, count) if isinstance(count, int) and outputs == count * group.stride else None
+
+
+def _stride(block: Block, index: object) -> tuple[int, int] | None:
+    """Variable of the result and its stride, more than 1, of an index without a window."""
+    if not isinstance(index, Affine) or index.constant or len(index.terms) != 1:
+        return None
+    (term,) = index.terms
+    is_whole = term.stride == 1 and term.extent == block.extents[term.iter]
+    return (term.iter, term.weight) if is_whole and block.is_spatial(term.iter) and term.weight > 1 else None
 
 
 def _window(block: Block, index: object) -> tuple[int, int, int, int] | None:

@@ -332,3 +332,35 @@ def test_what_is_no_convolution_is_not_taken_for_one() -> None:
         op.nn.conv2d(var(1, 2, 8, 8, 4), var(2, 2, 3, 3, 4, 4), data_layout="NCHW4c", kernel_layout="OIHW4i4o"),
     ]
     assert [recognised(builder.normalize(call)) for call in others] == [None] * len(others)
+
+
+@given(
+    axes=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3), st.integers(1, 4)), min_size=1, max_size=3),
+    data=st.data(),
+)
+@settings(max_examples=20, deadline=None)
+def test_axes_with_strides_and_without_a_window(axes: Any, data: Any) -> None:
+    """All of the data was laid out anew for the few elements that are read: no algorithm took such a convolution."""
+    size, window, stride = zip(*axes, strict=True)
+    padding = [data.draw(st.integers(0, 1)) if w > 1 else 0 for w in (*window, *window)]
+    size = tuple(max(s, w) for s, w in zip(size, window, strict=True))
+    params = [
+        relax.Var(name, relax.TensorType(shape, "float32"))
+        for name, shape in (("x", (2, 3, *size)), ("w", (5, 3, *window)))
+    ]
+    function = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}[len(size)]
+    call = relax.BlockBuilder().normalize(function(*params, strides=list(stride), padding=padding))
+    conv = recognised(call)
+    (own,) = [a for a in ALGORITHMS if a.name == "subsampled"]
+    is_offered = conv is not None and own.of(conv) is not None
+    is_read_in_part = any(w == 1 and s > 1 for w, s in zip(window, stride, strict=True))
+    assert is_offered or not is_read_in_part or 1 in (*size, *call_sizes(call))
+    if is_offered:
+        found = error(call, params, own)
+        assert found is not None
+        assert found < 1e-5
+
+
+def call_sizes(call: Any) -> list[int]:
+    """Of the result, without batch and channels."""
+    return [int(extent) for extent in list(call.ty.shape)[2:]]

@@ -1,0 +1,70 @@
+"""A convolution with strides along axes without a window, over a copy of the elements that it reads.
+
+In: a :class:`Convolution`. Out: a Relax module. Of every ``stride`` elements along such an axis one is read. Taken
+first, the others are not moved by layout transforms, and the rest is a convolution without strides along it: a plain
+product where no axis has a window. The same products are added up in the same order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import tvm
+from tvm import relax, te
+
+from eqsat_layout.implementations.algorithms.convolution import Axes, Convolution
+from eqsat_layout.implementations.algorithms.graphs import met, operands, ordered_by, padded, window_axes
+
+
+def subsampled(conv: Convolution) -> tvm.IRModule | None:
+    """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` where all elements are read."""
+    if why_not_subsampled(conv) is not None:
+        return None
+    sliced = _sliced_axes(conv)
+    read = tuple(size if axis in sliced else own for axis, (size, own) in enumerate(_sizes(conv)))
+    strides = tuple(1 if axis in sliced else stride for axis, stride in enumerate(conv.strides))
+    rest = replace(conv, size=read, strides=strides)
+    builder = relax.BlockBuilder()
+    data, kernel, params = operands(conv)
+    with builder.function("main", params):
+        with builder.dataflow():
+            axes = [conv.data[2 + axis] for axis in sliced]
+            steps = [conv.strides[axis] for axis in sliced]
+            ends = [(read[axis] - 1) * conv.strides[axis] + 1 for axis in sliced]
+            taken = builder.emit(relax.op.strided_slice(data, axes, [0] * len(axes), ends, steps))
+            product = builder.emit_te(lambda x, k: _product(x, k, rest), taken, kernel, primfunc_name_hint="subsampled")
+            result = builder.emit_output(product)
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def why_not_subsampled(conv: Convolution) -> str | None:
+    """Why it has none; None where it has."""
+    if conv.is_transposed:
+        return "it is a transposed convolution"
+    return None if _sliced_axes(conv) else "it has no axis with a stride and without a window"
+
+
+def _sliced_axes(conv: Convolution) -> Axes:
+    axes = enumerate(zip(conv.windows, conv.strides, conv.padding, strict=True))
+    return tuple(axis for axis, (window, stride, around) in axes if window == 1 and stride > 1 and not any(around))
+
+
+def _sizes(conv: Convolution) -> Any:
+    """By axis, of the result and of the data."""
+    return zip(conv.out_size, conv.size, strict=True)
+
+
+def _product(data: te.Tensor, kernel: te.Tensor, conv: Convolution) -> te.Tensor:
+    before, after = zip(*conv.padding, strict=True)
+    around = padded(data, conv, before, after, "subsampled_pad")
+    c, taps = te.reduce_axis((0, conv.channels[0]), "c"), window_axes(conv)
+
+    def element(*indices: Any) -> Any:
+        n, o, *places = (indices[axis] for axis in conv.result)
+        value = around(*ordered_by(conv.data, (n, c, *met(conv, places, taps))))
+        return te.sum(value * kernel(*ordered_by(conv.kernel, (o, c, *taps))), axis=[c, *taps])
+
+    shape = ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size))
+    return te.compute(shape, element, name="subsampled")

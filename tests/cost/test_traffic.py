@@ -1,0 +1,74 @@
+"""Bytes that pass through memory are those of the cache lines that are read, whatever the operand's size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tvm import te, tirx
+
+from eqsat_layout.cost.model import Roofline
+from eqsat_layout.cost.vectorise import heaviest, touched_share
+from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.maps import UNDEF, Format, IndexMap
+from eqsat_layout.tir.computation import Computation
+from eqsat_layout.tir.signature import analyse
+
+SHAPE = (8, 32, 64)
+
+
+def copy(*index: Any, shape: tuple[int, ...] = SHAPE, pad: int = 0) -> Computation:
+    """Element ``index`` of an operand of ``SHAPE``, behind ``pad`` zeros on every side of its last axis."""
+    x = te.placeholder(SHAPE, name="x")
+    source = x
+    if pad:
+        source = te.compute(
+            (*SHAPE[:2], SHAPE[2] + 2 * pad),
+            lambda i, j, k: tirx.if_then_else(
+                tirx.all(k >= pad, k < SHAPE[2] + pad), x[i, j, k - pad], tirx.const(0.0, "float32")
+            ),
+        )
+    (at,) = index
+    result = te.compute(shape, lambda *axes: source[at(*axes)])
+    found = analyse(te.create_prim_func([x, result], index_dtype_override="int64"))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("index", "shape", "share"),
+    [
+        pytest.param(lambda i, j, k: (i, j, k), SHAPE, 1.0, id="all"),
+        pytest.param(lambda i, j, k: (i, 4 * j, k), (8, 8, 64), 0.25, id="every fourth row"),
+        pytest.param(lambda i, j, k: (i, j, 2 * k), (8, 32, 32), 1.0, id="every second element"),
+        pytest.param(lambda i, j, k: (i, 2 * j, 32 * k), (8, 16, 2), 0.25, id="an element of every second line"),
+        pytest.param(lambda i, j, k: (i, j, 0 * k), (8, 32, 64), 1 / 4, id="one element for all"),
+    ],
+)
+def test_strides_step_over_lines(index: Any, shape: tuple[int, ...], share: float) -> None:
+    """A slice of every fourth row was taken to read all of its operand, 4 times what it reads."""
+    found = copy(index, shape=shape)
+    assert touched_share(found, found.operands[0], Format.row_major(SHAPE)) == pytest.approx(share)
+
+
+def test_a_crop_reads_no_padding() -> None:
+    """Only elements are read, and what shares lines with them."""
+    costs = Roofline(rewrite_bandwidth=1.0, launch=0.0)
+    rows = Format.make(IndexMap.identity((8, 32, 64)), padding=((0, 0), (0, 24), (0, 0)), fill=UNDEF)
+    lanes = Format.make(IndexMap.identity((8, 32, 64)), padding=((0, 0), (0, 0), (0, 60)), fill=UNDEF)
+    few, narrow = TensorType((8, 8, 64), "float32"), TensorType((8, 32, 4), "float32")
+    assert costs.convert(few, rows, Format.row_major(few.shape)) == 4 * (8 * 8 * 64) * 2
+    assert costs.convert(narrow, lanes, Format.row_major(narrow.shape)) == 4 * (8 * 32 * 16 + 8 * 32 * 4)
+
+
+def test_short_runs_are_copied_element_by_element() -> None:
+    """The pad that became part of a gather was judged, and the gather taken for a copy in vectors."""
+    formats = [Format.row_major(SHAPE)], [Format.row_major((8, 30, 32, 7))]
+    windows = copy(lambda i, x, j, r: (i, j, 2 * x + r), shape=(8, 30, 32, 7), pad=2)
+    gather = heaviest(windows, *formats)
+    assert gather is not None
+    assert gather.run == 7
+    whole = copy(lambda i, j, k: (i, j, k))
+    streamed = heaviest(whole, [Format.row_major(SHAPE)], [Format.row_major(SHAPE)])
+    assert streamed is not None
+    assert streamed.run == 8 * 32 * 64
