@@ -175,6 +175,10 @@ def mended_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes:
         most = np.zeros(1, "float32") if given[3] is None else given[3].value.numpy()
         given[3] = relax.const(np.nextafter(most, np.float32(np.inf)))  # a box that overlaps as much as that stays
         return type(inputs)(given)
+    if op == "TopK":
+        attributes["sorted"] = 1  # any order will do else
+    if op == "Unique" and attributes.get("axis") is None:  # places are those of a vector
+        return type(inputs)([builder.emit(relax.op.reshape(inputs[0], [-1])), *list(inputs)[1:]])
     if op == "Slice" and len(inputs) > 2:
         return type(inputs)(_counted_from_the_start(builder, inputs))
     return inputs
