@@ -61,7 +61,9 @@ def _kernel(one: Layer, sizes: tuple[Any, Any, int], dtype: str, more: list[str]
     return tirx.PrimFunc(params, made.body, ret_type=made.ret_type, attrs=made.attrs)
 
 
-def _lstm(steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, _: list[str], more: list[str]) -> tirx.PrimFunc:
+def _lstm(
+    steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, _: list[str], more: list[str]
+) -> tirx.PrimFunc:
     wide, at_once = 4 * hidden, _at_once(hidden)
     is_cut, peeps = "lengths" in more, "peepholes" in more
 
@@ -105,7 +107,9 @@ def _lstm(steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, _: 
     return lstm
 
 
-def _gru(steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, _: list[str], more: list[str]) -> tirx.PrimFunc:
+def _gru(
+    steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, _: list[str], more: list[str]
+) -> tirx.PrimFunc:
     wide, at_once, is_cut = 3 * hidden, _at_once(hidden), "lengths" in more
 
     @T.prim_func(private=True, s_tir=True)
@@ -142,7 +146,9 @@ def _gru(steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, _: l
     return gru
 
 
-def _gru_reset_before(steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, _: list[str], more: list[str]) -> tirx.PrimFunc:
+def _gru_reset_before(
+    steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, _: list[str], more: list[str]
+) -> tirx.PrimFunc:
     """What is new is made of the states that the reset leaves, not of a part of their product."""
     wide, at_once, is_cut = 3 * hidden, _at_once(hidden), "lengths" in more
 
@@ -185,7 +191,9 @@ def _gru_reset_before(steps: Any, batch: Any, hidden: int, dtype: str, is_revers
     return gru
 
 
-def _rnn(steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, activations: list[str], more: list[str]) -> tirx.PrimFunc:
+def _rnn(
+    steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, activations: list[str], more: list[str]
+) -> tirx.PrimFunc:
     is_relu, at_once, is_cut = activations == ["Relu"], _at_once(hidden), "lengths" in more
 
     @T.prim_func(private=True, s_tir=True)

@@ -7,6 +7,7 @@ that TVM's frontend converts, are not here.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -373,12 +374,13 @@ def _grouped(op: _Ops, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     if k is None:
         size = _extent(q, 2) // (heads + 2 * groups)
         ends = [0, heads * size, (heads + groups) * size, (heads + 2 * groups) * size]
-        q, k, v = (op.strided_slice(q, [2], [a], [b]) for a, b in zip(ends, ends[1:], strict=False))
+        q, k, v = (op.strided_slice(q, [2], [a], [b]) for a, b in itertools.pairwise(ends))
     batch, length, _ = _shape(q)
     before = op.computed(
         "past_lengths",
         lambda own: te.compute(
-            (batch,), lambda i: tirx.max(tirx.Cast("int64", own(i) if len(own.shape) == 1 else own(i, 0)) + 1 - length, 0)
+            (batch,),
+            lambda i: tirx.max(tirx.Cast("int64", own(i) if len(own.shape) == 1 else own(i, 0)) + 1 - length, 0),
         ),
         lengths,
     )
@@ -408,8 +410,8 @@ def _grouped(op: _Ops, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     biases = [op.computed("seen", mask, before)]
     if bias is not None:
         biases.append(bias)
-    each = [op.repeat(x, heads // groups, 1) if heads != groups else x for x in (k, v)]
-    return _results([_attended(op, q, *each, attributes, biases), k, v], attributes)
+    each_k, each_v = (op.repeat(x, heads // groups, 1) if heads != groups else x for x in (k, v))
+    return _results([_attended(op, q, each_k, each_v, attributes, biases), k, v], attributes)
 
 
 def _joined(op: _Ops, past: Any, now: Any, before: Any) -> Any:

@@ -55,7 +55,9 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             inputs = onnx_input(self._nodes[name] if name else None for name in node.input)
             attributes = self._parse_attr(node.attribute)
             attributes["tvm_custom"] = {
-                "name": str(node.name), "num_outputs": len(node.output), "outputs": list(node.output)
+                "name": str(node.name),
+                "num_outputs": len(node.output),
+                "outputs": list(node.output),
             }
             made = self._convert_operator(contrib.name_of(node), inputs, attributes, self.opset)
             if _is_sequence(node.op_type):
@@ -77,12 +79,8 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             return sizes
         if op_name == "Constant":
             attrs = _with_tensor(attrs)
-        if op_name in recurrent.KINDS:
-            return recurrent.converted(self.bb, op_name, inputs, attrs)
-        if contrib.takes(op_name):
-            return self.bb.normalize(contrib.converted(self.bb, op_name, inputs, attrs))
-        if own.takes(op_name, attrs["tvm_custom"]["num_outputs"]):
-            return self.bb.normalize(own.converted(self.bb, op_name, inputs, attrs, opset))
+        if (made := self._made_here(op_name, inputs, attrs, opset)) is not None:
+            return made
         if op_name == "Upsample":
             return self._made("Resize", *resizes.as_resize(inputs, attrs), max(opset, _RESIZES_BY_PLACE))
         if op_name == "Resize":
@@ -101,6 +99,16 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         mends.check_meaning(op_name, inputs, attrs)
         inputs = mends.mended_inputs(self.bb, op_name, inputs, attrs, opset)
         return mends.converted(self.bb, op_name, inputs, attrs, lambda given: convert(op_name, given, attrs, opset))
+
+    def _made_here(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
+        """The result of an op that TVM's frontend does not take; None for others."""
+        if op_name in recurrent.KINDS:
+            return recurrent.converted(self.bb, op_name, inputs, attrs)
+        if contrib.takes(op_name):
+            return self.bb.normalize(contrib.converted(self.bb, op_name, inputs, attrs))
+        if own.takes(op_name, attrs["tvm_custom"]["num_outputs"]):
+            return self.bb.normalize(own.converted(self.bb, op_name, inputs, attrs, opset))
+        return None
 
     def check_results(self, model: Any) -> None:
         """:class:`EqsatError` where what was made of a node is of another type than ONNX says."""

@@ -215,10 +215,12 @@ def _first_of_sorted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[
     data, count = inputs[:2]
     axis = int(attributes.get("axis", -1)) % len(data.ty.shape)
     if isinstance(count, relax.ShapeExpr):
-        end = list(count.values)[0]
+        end = next(iter(count.values))
     else:
         end = tirx.Var("k", "int64")
-        sizes = builder.emit(relax.op.tensor_to_shape(_as(builder, builder.emit(relax.op.reshape(count, [1])), "int64")))
+        sizes = builder.emit(
+            relax.op.tensor_to_shape(_as(builder, builder.emit(relax.op.reshape(count, [1])), "int64"))
+        )
         builder.match_cast(sizes, relax.ShapeType([end]))
     order = builder.emit(relax.op.argsort(data, axis, bool(attributes.get("largest", 1)), "int64"))
     is_inside = sym.Analyzer().can_prove(end <= list(data.ty.shape.values)[axis])

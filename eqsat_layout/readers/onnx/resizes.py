@@ -131,7 +131,8 @@ def _numbers(value: Any) -> list[Any]:
 
 def _places(mode: str, size: int, extent: int, by: float, dtype: str = "float64") -> np.ndarray[Any, Any]:
     """Where in the data the elements of the result lie."""
-    at, scale = np.arange(size).astype(dtype), np.dtype(dtype).type(by)
+    at: np.ndarray[Any, Any] = np.arange(size).astype(dtype)
+    scale: float = np.dtype(dtype).type(by)
     if mode == "half_pixel_symmetric":
         return extent / 2 * (1 - size / (scale * extent)) + (at + 0.5) / scale - 0.5
     if mode == "half_pixel" or (mode == "pytorch_half_pixel" and size > 1):

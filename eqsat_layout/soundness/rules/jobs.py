@@ -55,8 +55,10 @@ def fuzz_in_processes(
 def _check_there_are_rules(paths: Sequence[Path], chosen: set[str]) -> None:
     """:class:`RuleError` where there is nothing to fuzz: a file of declarations alone may stand beside others."""
     base = read_rule_base(paths)
-    if not any(one.file in chosen for one in (*base.rules, *base.unread)):
-        raise RuleError(f"{', '.join(sorted(chosen))}: there is no rule in it" if chosen else "there is no rule to fuzz")
+    if not chosen & {*(rule.file for rule in base.rules), *(one.file for one in base.unread)}:
+        raise RuleError(
+            f"{', '.join(sorted(chosen))}: there is no rule in it" if chosen else "there is no rule to fuzz"
+        )
 
 
 def _work(paths: list[Path], effort: Effort, seed: int, chosen: set[str], job: int, events: Any) -> None:
