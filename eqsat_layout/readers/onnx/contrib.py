@@ -376,14 +376,9 @@ def _grouped(op: _Ops, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         ends = [0, heads * size, (heads + groups) * size, (heads + 2 * groups) * size]
         q, k, v = (op.strided_slice(q, [2], [a], [b]) for a, b in itertools.pairwise(ends))
     batch, length, _ = _shape(q)
-    before = op.computed(
-        "past_lengths",
-        lambda own: te.compute(
-            (batch,),
-            lambda i: tirx.max(tirx.Cast("int64", own(i) if len(own.shape) == 1 else own(i, 0)) + 1 - length, 0),
-        ),
-        lengths,
-    )
+    new = op.shape_to_tensor(relax.ShapeExpr([length]))
+    whole = op.add(op.reshape(op.astype(lengths, "int64"), [batch]), relax.const(1, "int64"))
+    before = op.maximum(op.subtract(whole, new), relax.const(0, "int64"))
     if attributes.get("do_rotary"):
         if positions is None:
             positions = op.add(op.expand_dims(before, 1), op.expand_dims(op.arange(0, length, 1, "int64"), 0))

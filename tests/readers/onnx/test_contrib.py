@@ -50,8 +50,8 @@ def model(op: str, feed: dict[str, Any], constants: dict[str, Any], results: int
 
 
 TABLES = {"c": floats(9, 4), "d": floats(9, 4)}
-CACHE = {"d": ["batch", 2, "past", 8], "e": ["batch", 2, "past", 8]}
-STEPS = {"a": ["batch", "steps", 32], "b": ["batch", "steps", 16], "c": ["batch", "steps", 16], "f": ["batch"]}
+CACHE = {"d": ["batch", 2, "past", 16], "e": ["batch", 2, "past", 16]}
+STEPS = {"a": ["batch", "steps", 64], "b": ["batch", "steps", 32], "c": ["batch", "steps", 32], "f": ["batch"]}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int, dict[str, Any]]] = {
     "a norm of a sum, and the sum": (
         "SkipLayerNormalization",
@@ -96,15 +96,15 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int, dict[str, Any]]
     "a step of a decoder": (
         "GroupQueryAttention",
         {
-            "a": floats(1, 1, 32),
-            "b": floats(1, 1, 16),
-            "c": floats(1, 1, 16),
-            "d": floats(1, 2, 5, 8),
-            "e": floats(1, 2, 5, 8),
+            "a": floats(1, 1, 64),
+            "b": floats(1, 1, 32),
+            "c": floats(1, 1, 32),
+            "d": floats(1, 2, 5, 16),
+            "e": floats(1, 2, 5, 16),
             "f": np.array([5], "int32"),
             "g": np.array(6, "int32"),
         },
-        {"h": floats(9, 4), "i": floats(9, 4)},
+        {"h": floats(9, 8), "i": floats(9, 8)},
         3,
         {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "symbols": {**STEPS, **CACHE}},
     ),
