@@ -54,17 +54,19 @@ def plan(
     console = make_console()
     with errors(debug):
         refuse_overwriting(file, [path for path in (output, html) if path])
-        shapes, parsed_target, assumed = parse_shapes(shape), parse_target(target), parse_assumed(assume)
+        shapes, assumed = parse_shapes(shape), parse_assumed(assume)
         from eqsat_layout.cli.stages import Stages
         from eqsat_layout.planning.given import as_module
         from eqsat_layout.planning.pipeline import plan as make_plan
         from eqsat_layout.targets.lowering import prepared
+        from eqsat_layout.targets.registry import target as target_of
 
+        own = target_of(parse_target(target), approx=approx)
         stages = Stages(console)
         with stages("read", file.name):
             mod = prepared(as_module(file, {"shapes": shapes, "precision": precision})[0])
         with stages("plan"):
-            found = make_plan(mod, parsed_target, approx=approx, rules=rules, assume=assumed)
+            found = make_plan(mod, own, approx=approx, rules=rules, assume=assumed)
         if output:
             write_plan(found, output)
         if html:

@@ -117,8 +117,18 @@ def parse_layouts(options: Sequence[str]) -> dict[str, list[str]]:
     return layouts
 
 
+def check_outputs(destinations: Sequence[Path]) -> None:
+    """:class:`EqsatError` for files that can't be written, before anything is computed that would be lost."""
+    for destination in destinations:
+        if destination.is_dir():
+            raise EqsatError(f"{destination}: Is a directory")
+        if not destination.absolute().parent.is_dir():
+            raise EqsatError(f"{destination}: No such file or directory")
+
+
 def refuse_overwriting(source: Path, destinations: Sequence[Path]) -> None:
-    """No output is the input or another output."""
+    """No output is the input or another output, and each is in a folder that there is."""
+    check_outputs(destinations)
     for destination in destinations:
         if destination.resolve() == source.resolve():
             raise EqsatError(f"{destination}: this is the input, which is never overwritten")

@@ -94,7 +94,9 @@ def demo(
     console = make_console()
     with errors(debug):
         sizes: dict[str, Any] = {"image": image, "batch": batch, "repeat": repeat, "seed": seed, "width": width}
-        sizes |= {"target": parse_target(target), "run": run}
+        from eqsat_layout.targets.registry import target as target_of
+
+        sizes |= {"target": target_of(parse_target(target)), "run": run}
         if layout is None:
             from eqsat_layout.cli.demo import PlainDemoOptions, run_plain_demo
 
@@ -169,9 +171,11 @@ def optimize(
         refuse_overwriting(file, [destination, *([plan] if plan else []), *([html] if html else [])])
         layouts, shapes = parse_layouts(desired_layout or []), parse_shapes(shape)
         assumed = parse_assumed(assume)
-        parsed_target = parse_target(target)
-        stages = Stages(console)
         from eqsat_layout.planning.given import as_module
+        from eqsat_layout.targets.registry import target as target_of
+
+        own = target_of(parse_target(target), approx=approx)
+        stages = Stages(console)
 
         with stages("read", file.name):
             mod, _ = as_module(file, {"shapes": shapes, "precision": precision})
@@ -180,7 +184,7 @@ def optimize(
         with stages("plan"):
             found = make_plan(
                 mod,
-                parsed_target,
+                own,
                 rules=[str(path) for path in rules] if rules else None,
                 desired_layouts=layouts or None,
                 time_limit=time_limit,

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from eqsat_layout.cli.common import check_outputs
 from eqsat_layout.cli.stages import Stages
 from eqsat_layout.errors import EqsatError, InputError
 from eqsat_layout.session.examples import random_feed
@@ -32,6 +33,7 @@ def run_once(
     file: Path, inputs: Sequence[str], outputs: Sequence[str], shapes: Shapes, seed: int, console: Console
 ) -> None:
     """Runs ``file`` and prints; :class:`EqsatError` for files that can't be read and arrays that do not fit."""
+    _check_files(inputs, outputs)
     stages = Stages(console)
     is_compiled = kind_of(file) in COMPILED
     with stages("open" if is_compiled else "compile", file.name):
@@ -76,10 +78,27 @@ def _by_name(options: Sequence[str], specs: Sequence[TensorSpec], option: str) -
     return found
 
 
+def _check_files(inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """What can be said of files before the model is compiled, which tells the names in front of them."""
+    for text in inputs:
+        if not any(Path(one).exists() for one in _paths(text)):
+            raise EqsatError(f"{_paths(text)[0]}: No such file or directory")
+    for text in outputs:
+        places = [Path(one) for one in _paths(text) if one != text or "=" not in text]
+        if all(place.is_dir() or not place.absolute().parent.is_dir() for place in places):
+            check_outputs(places)
+
+
+def _paths(text: str) -> list[str]:
+    """What may be the file of ``NAME=FILE`` or ``FILE``, whose names may hold such signs: the likely one first."""
+    parts = text.split("=")
+    return [text] if len(parts) == 1 else ["=".join(parts[at:]) for at in (*range(1, len(parts)), 0)]
+
+
 def _loaded(path: Path) -> Array:
     try:
         if path.exists() and not path.is_file():
-            raise OSError(0, "a pipe or a device")
+            raise OSError(0, "Is a directory" if path.is_dir() else "a pipe or a device")
         array: Any = np.load(path, allow_pickle=False)
     except MemoryError as error:
         raise InputError(f"{path}: says that it is larger than memory") from error

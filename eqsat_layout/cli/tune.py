@@ -23,6 +23,7 @@ from eqsat_layout.models import resnet50
 from eqsat_layout.planning.given import as_module
 from eqsat_layout.planning.options import Options
 from eqsat_layout.report.text import format_seconds
+from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.tuning.remote import Remote
 from eqsat_layout.tuning.tune import TuneInterrupt, TuneReport, TuneState, tune
 
@@ -52,6 +53,7 @@ def run_tune(options: TuneOptions, console: Console) -> bool:
     """Tunes and prints; False if it was interrupted. :class:`EqsatError` for what can't be read, run or reached."""
     database = Database(options.database)
     remote = None if options.tracker is None else Remote.parse(options.tracker, options.key)
+    target_of(options.target)  # refuses what is none before a model is read, which can take long
     mod = _model(options, Stages(console))
     interrupted = False
     with _Bar(console) as bar:

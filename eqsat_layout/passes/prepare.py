@@ -14,6 +14,7 @@ from tvm import relax
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.batch_norms import fold_batch_norms
 from eqsat_layout.passes.broadcasts import skip_broadcasts
+from eqsat_layout.passes.circular_sizes import check_sizes
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.frozen_names import with_frozen_names
 from eqsat_layout.passes.known_shapes import write_known_shapes
@@ -27,6 +28,7 @@ def prepare(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
 
     Functions keep their names and signatures. A pass of TVM's that fails on the module is left out, with a note.
     """
+    check_sizes(mod)
     passes, given = relax.transform, mod
     mod = join_in_steps(write_known_shapes(write_out_training(mod)))
     mod = fold_batch_norms(_after(passes.CanonicalizeBindings(), mod, notes))

@@ -33,10 +33,10 @@ def compile(source: Any, target: Any = None, **options: Unpack[Options]) -> Any:
 @one_at_a_time
 def compiled_and_key(source: Any, target: Any, options: Options) -> tuple[Any, str | None]:
     """The same, and the key by which it is kept; ``None`` where it is not."""
+    own = target_of(target, approx=options.get("approx", True))  # before a model is read, which can take long
     mod, options = as_module(source, options)
     notes = Notes()
     with collector_paused():
-        own = target_of(target, approx=options.get("approx", True))
         programs = KnownPrograms(own, ArtefactStore.usual())
         key = programs.key(mod, options)
         executable = programs.get(key, notes)

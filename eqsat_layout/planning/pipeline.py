@@ -55,9 +55,10 @@ def plan(source: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
 
     The module is written down when it is asked for.
     """
+    own = target_of(target, approx=options.get("approx", True))  # before a model is read, which can take long
     mod, options = as_module(source, options)
     with collector_paused():
-        choice = choose(mod, target_of(target, approx=options.get("approx", True)), options)
+        choice = choose(mod, own, options)
     return summarise(choice)
 
 

@@ -56,6 +56,8 @@ def check_output(path: Path, suffix: str) -> None:
         raise EqsatError(f"{path}: a {what}'s name ends in {', '.join(sorted(known))}")
     if not path.parent.is_dir():
         raise EqsatError(f"{path}: No such file or directory")
+    if path.is_dir():
+        raise EqsatError(f"{path}: Is a directory")
 
 
 def opened(path: Path) -> tuple[Any, Interface]:

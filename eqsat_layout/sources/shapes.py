@@ -17,6 +17,7 @@ import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.errors import InputError, did_you_mean
+from eqsat_layout.passes.circular_sizes import check_sizes
 from eqsat_layout.readers.model import Sizes
 from eqsat_layout.sources.program import Source
 from eqsat_layout.sources.specialise import specialised
@@ -149,5 +150,6 @@ def _check_extent(extent: Any, sizes: Mapping[Any, Any], size: int | None, where
 def _bound(mod: tvm.IRModule, entry: str, sizes: Mapping[Any, Any]) -> tvm.IRModule:
     changed = mod.clone()
     changed[entry] = mod[entry].bind_symbolic_vars(dict(sizes))
+    check_sizes(changed)
     result: tvm.IRModule = relax.transform.CanonicalizeBindings()(changed)
     return result

@@ -117,10 +117,10 @@ def tune(
     can't be run or the device is lost, and what ``compile`` raises for a malformed module or option.
     """
     _check_seconds(seconds)
-    mod, options = as_module(mod, options)
     approx = options.get("approx", True)
     runner: KernelRunner
     runner = Here(target_of(target, approx=approx)) if remote is None else remote.runner(target, approx=approx)
+    mod, options = as_module(mod, options)  # after what may refuse the target: a model can take long
     own = database if isinstance(database, Database) else Database(database)
     with watched_interrupts() as check:
         bench = _Bench(own, runner, seconds, progress or (lambda _: None), check)

@@ -126,6 +126,34 @@ def test_an_array_of_python_objects_is_not_unpickled(library: Path, tmp_path: Pa
     assert "no array as numpy.save" in refused("run", library, "--input", f"x={tmp_path / 'x.npy'}")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["run", "--output", "output0=FOLDER"], ["run", "--input", "x=FOLDER/no"], ["plan", "--html", "FOLDER"],
+     ["plan", "-o", "FOLDER/no/plan.json"], ["compile", "-o", "FOLDER/is.so"], ["optimize", "--plan", "FOLDER"]],
+)  # fmt: skip
+def test_files_that_can_not_be_are_refused_before_anything_is_computed(
+    model: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    (tmp_path / "is.so").mkdir()
+    command, *rest = (text.replace("FOLDER", str(tmp_path)) for text in arguments)
+    with patch("eqsat_layout.sources.source.read_model", side_effect=AssertionError("was read")):
+        assert "directory" in refused(command, model, *rest)
+
+
+def test_a_folder_as_an_input_is_said_to_be_one(library: Path, tmp_path: Path) -> None:
+    assert "Is a directory" in refused("run", library, "--input", f"x={tmp_path}")
+
+
+@pytest.mark.parametrize("command", ["plan", "optimize", "compile", "tune"])
+def test_a_target_that_is_none_is_refused_before_the_model_is_read(command: str, tmp_path: Path) -> None:
+    assert "unknown target 'nothing'" in refused(command, tmp_path / "none.onnx", "--target", "nothing")
+
+
+def test_a_rule_file_without_rules_is_said_to_hold_none(tmp_path: Path) -> None:
+    (tmp_path / "empty.egg").write_text("; nothing\n")
+    assert "empty.egg: there is no rule in it" in refused("fuzz", tmp_path / "empty.egg")
+
+
 def test_plan_writes_no_module(model: Path, tmp_path: Path) -> None:
     before = sorted(model.parent.iterdir())
     output = done("plan", model, "--shape", "x=6,4", "-o", tmp_path / "plan.json", "--explain")

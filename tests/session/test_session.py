@@ -21,7 +21,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import eqsat_layout
-from eqsat_layout.errors import EqsatError, InputError, MalformedModuleError
+from eqsat_layout.errors import EqsatError, InputError, MalformedModuleError, TargetError
 from eqsat_layout.readers.modules import write_module
 from eqsat_layout.session.feed import tensors_of
 from eqsat_layout.session.interface import TELLS, Interface, TensorSpec
@@ -447,6 +447,19 @@ def test_torch_tensors_that_stand_for_others_are_taken_for_these() -> None:
     assert session.run(None, {"x": torch._neg_view(x)})[0].tolist() == [0, -1, -2, -3]
     with pytest.raises(InputError, match="input 'x'"):
         session.run(None, {"x": x.to("meta")})
+
+
+def test_empty_torch_tensors_are_taken_whatever_their_strides() -> None:
+    torch = pytest.importorskip("torch")
+    session = eqsat_layout.Session(Affine)
+    given = {"x": torch.empty_strided((0, 4), (1, 1)), "w": torch.ones(4, 3), "b": torch.empty_strided((0, 3), (1, 1))}
+    assert [result.shape for result in session.run(None, given)] == [(0, 3), (0, 4)]
+
+
+@pytest.mark.parametrize("use", [eqsat_layout.Session, eqsat_layout.optimize, eqsat_layout.compile, eqsat_layout.plan])
+def test_a_target_that_is_none_is_refused_before_a_model_is_read(use: Any, tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="unknown target 'nothing'"):
+        use(tmp_path / "none.onnx", target="nothing")
 
 
 def test_a_name_of_an_output_is_no_list_of_them() -> None:

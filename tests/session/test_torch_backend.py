@@ -281,3 +281,15 @@ def test_inputs_of_other_strides_are_run_by_us(runs: list[str]) -> None:
     for x in (whole[:, :8], whole[:4, ::2][:, :10], whole[:, ::3]):
         torch.testing.assert_close(fast(x), torch.relu(x))
     assert runs == ["ours"] * 3
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_encoder_layers_in_evaluation_are_run_by_us(norm_first: bool, runs: list[str]) -> None:
+    """torch has one op for such a layer, and no definition of it in others."""
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=norm_first, activation="gelu")
+    x, padding = torch.randn(2, 3, 8), torch.tensor([[False, False, False], [False, True, True]])
+    with torch.no_grad():
+        wanted = layer.eval()(x, src_key_padding_mask=padding)
+        got = compiled(layer)(x, src_key_padding_mask=padding)
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+    assert runs

@@ -15,7 +15,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers.onnx import mends, own, quantized, recurrent, resizes, size_arithmetic
+from eqsat_layout.readers.onnx import contrib, mends, own, quantized, recurrent, resizes, size_arithmetic
 from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, graphs_of, named
 from eqsat_layout.readers.onnx.types import check_results
 
@@ -54,8 +54,12 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
                 continue
             inputs = onnx_input(self._nodes[name] if name else None for name in node.input)
             attributes = self._parse_attr(node.attribute)
-            attributes["tvm_custom"] = {"name": str(node.name), "num_outputs": len(node.output)}
-            made = self._convert_operator(node.op_type, inputs, attributes, self.opset)
+            attributes["tvm_custom"] = {
+                "name": str(node.name),
+                "num_outputs": len(node.output),
+                "outputs": list(node.output),
+            }
+            made = self._convert_operator(contrib.name_of(node), inputs, attributes, self.opset)
             if _is_sequence(node.op_type):
                 self._nodes[node.output[0]] = made
             else:
@@ -75,10 +79,8 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             return sizes
         if op_name == "Constant":
             attrs = _with_tensor(attrs)
-        if op_name in recurrent.KINDS:
-            return recurrent.converted(self.bb, op_name, inputs, attrs)
-        if own.takes(op_name, attrs["tvm_custom"]["num_outputs"]):
-            return self.bb.normalize(own.converted(self.bb, op_name, inputs, attrs, opset))
+        if (made := self._made_here(op_name, inputs, attrs, opset)) is not None:
+            return made
         if op_name == "Upsample":
             return self._made("Resize", *resizes.as_resize(inputs, attrs), max(opset, _RESIZES_BY_PLACE))
         if op_name == "Resize":
@@ -98,6 +100,16 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         inputs = mends.mended_inputs(self.bb, op_name, inputs, attrs, opset)
         return mends.converted(self.bb, op_name, inputs, attrs, lambda given: convert(op_name, given, attrs, opset))
 
+    def _made_here(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
+        """The result of an op that TVM's frontend does not take; None for others."""
+        if op_name in recurrent.KINDS:
+            return recurrent.converted(self.bb, op_name, inputs, attrs)
+        if contrib.takes(op_name):
+            return self.bb.normalize(contrib.converted(self.bb, op_name, inputs, attrs))
+        if own.takes(op_name, attrs["tvm_custom"]["num_outputs"]):
+            return self.bb.normalize(own.converted(self.bb, op_name, inputs, attrs, opset))
+        return None
+
     def check_results(self, model: Any) -> None:
         """:class:`EqsatError` where what was made of a node is of another type than ONNX says."""
         check_results(model, self._nodes)
@@ -105,6 +117,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         for node in graph.node:
             is_own = node.op_type in _OWN or own.takes(node.op_type, len(node.output))
+            is_own = is_own or contrib.takes(contrib.name_of(node))
             if not is_own and node.op_type not in _get_convert_map():
                 raise OnnxNodeError(f"{named(node.name, node.op_type)}: nothing here converts this op", node.op_type)
             for inner in graphs_of(node):

@@ -199,6 +199,8 @@ def _constants(onnx: Any, graph: Any, nodes: Any) -> dict[str, Any]:
     for node in nodes:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             tensors[node.output[0]] = node.attribute[0].t
+        elif node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value_int":
+            tensors[node.output[0]] = onnx.numpy_helper.from_array(np.int64(node.attribute[0].i))
     return {name: onnx.numpy_helper.to_array(t) for name, t in tensors.items() if len(t.dims) < 2 and sum(t.dims) < 2}
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 import tvm
-from tvm import ir, relax, tirx
+from tvm import ir, relax, sym, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
@@ -151,6 +151,10 @@ def check_meaning(op: str, inputs: Any, attributes: dict[str, Any]) -> None:
         raise EqsatError(f"{op} in training is not done")
     if op == "TopK" and str(inputs[0].ty.dtype) in _UNSORTED:
         raise EqsatError(f"TopK of {inputs[0].ty.dtype} is not done")
+    if op == "NonMaxSuppression":
+        for what, one in zip(("boxes", "scores"), inputs, strict=False):
+            if not isinstance(one.ty.shape, relax.ShapeExpr):  # which TVM looks into
+                raise EqsatError(f"{op} of {what} of a shape that is known at run time only is not done")
     if op == "RoiAlign" and attributes.get("mode", b"avg") != b"avg":
         raise EqsatError(f"RoiAlign with mode={attributes['mode'].decode()} is not done")
     if op == "RMSNormalization" and attributes.get("axis", -1) in (0, -len(inputs[0].ty.shape)):
@@ -175,6 +179,10 @@ def mended_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes:
         most = np.zeros(1, "float32") if given[3] is None else given[3].value.numpy()
         given[3] = relax.const(np.nextafter(most, np.float32(np.inf)))  # a box that overlaps as much as that stays
         return type(inputs)(given)
+    if op == "TopK":
+        attributes["sorted"] = 1  # any order will do else
+    if op == "Unique" and attributes.get("axis") is None:  # places are those of a vector
+        return type(inputs)([builder.emit(relax.op.reshape(inputs[0], [-1])), *list(inputs)[1:]])
     if op == "Slice" and len(inputs) > 2:
         return type(inputs)(_counted_from_the_start(builder, inputs))
     return inputs
@@ -192,12 +200,32 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
         return _remainder(builder, inputs)
     if op == "Tile" and isinstance(inputs[1], relax.ShapeExpr):
         return repeated(builder, inputs[0], inputs[1])
+    if op == "TopK" and not isinstance(inputs[1], ir.GenericConst):
+        return _first_of_sorted(builder, inputs, attributes)
     if op == "BitShift":
         return _shifted(builder, inputs, attributes, convert)
     if op == "ConvTranspose" and attributes.get("output_shape"):
         _say_pads(inputs, attributes)
     made = convert(inputs)
     return _as(builder, made, str(inputs[2].ty.dtype)) if op == "OneHot" else made
+
+
+def _first_of_sorted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+    """``TopK`` of as many as a size says, or a tensor; TVM's is of a number."""
+    data, count = inputs[:2]
+    axis = int(attributes.get("axis", -1)) % len(data.ty.shape)
+    if isinstance(count, relax.ShapeExpr):
+        end = next(iter(count.values))
+    else:
+        end = tirx.Var("k", "int64")
+        sizes = builder.emit(
+            relax.op.tensor_to_shape(_as(builder, builder.emit(relax.op.reshape(count, [1])), "int64"))
+        )
+        builder.match_cast(sizes, relax.ShapeType([end]))
+    order = builder.emit(relax.op.argsort(data, axis, bool(attributes.get("largest", 1)), "int64"))
+    is_inside = sym.Analyzer().can_prove(end <= list(data.ty.shape.values)[axis])
+    places = builder.emit(relax.op.strided_slice(order, [axis], [0], [end], assume_inbound=is_inside))
+    return relax.Tuple([builder.emit(relax.op.gather_elements(data, places, axis)), places])
 
 
 def _remainder(builder: relax.BlockBuilder, inputs: Any) -> Any:

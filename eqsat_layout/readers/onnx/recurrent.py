@@ -29,8 +29,7 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
     reversals = _reversals(kind, attributes)
     activations = _activations(kind, attributes, len(reversals))
     steps, batch, _ = x.ty.shape.values
-    if given[7] is not None or not _is_whole(given[4], steps):
-        raise EqsatError(f"{kind} with {'lengths of its sequences' if given[7] is None else 'peepholes'} is not done")
+    lengths = None if _is_whole(given[4], steps) else given[4]
     hidden, dtype = int(recurrent.ty.shape.values[2]), str(x.ty.dtype)
     gates = _GATES[kind] * hidden
     sides: list[list[Any]] = []
@@ -43,7 +42,10 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
             for one in firsts[: 2 if kind == "LSTM" else 1]
         ]
         own_kind = "GRU before" if kind == "GRU" and not attributes.get("linear_before_reset") else kind
-        made = Layer(own_kind, tuple(activations[side]), weights, own, input_bias, own_bias, is_reverse)
+        peepholes = None if given[7] is None else _side(builder, given[7], side)
+        made = Layer(
+            own_kind, tuple(activations[side]), weights, own, input_bias, own_bias, is_reverse, lengths, peepholes
+        )
         sides.append(layer(builder, made, x, states))
     both = enumerate(zip(*sides, strict=True))
     whole = [builder.emit(relax.op.stack(list(one), axis=1 if i == 0 else 0)) for i, one in both]

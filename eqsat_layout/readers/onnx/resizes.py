@@ -5,6 +5,7 @@ In: a node's inputs and attributes, TVM's converter. Out: its result, in Relax.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -26,46 +27,75 @@ def as_resize(inputs: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str, A
 
 
 def is_by_rows(inputs: Any, attributes: dict[str, Any]) -> bool:
-    """Whether TVM's resize does not know how: where all elements count, nothing beyond the border counts, or the
-    middle stays, and where the corners are those of one element or of a part of one."""
-    if attributes.get("mode", b"nearest") == b"nearest":
-        return False
-    where = attributes.get("coordinate_transformation_mode")
-    is_odd = False
-    if where == b"align_corners":
-        scales, sizes = _sizes(inputs)
-        wholes = [scale * int(e) for scale, e in zip(scales, list(inputs[0].ty.shape.values), strict=bool(scales))]
-        is_odd = any(whole != size or size == 1 for whole, size in zip(wholes, sizes, strict=True))
-    return is_odd or bool(_smooths(attributes) or attributes.get("exclude_outside") or where == b"half_pixel_symmetric")
+    """Whether TVM's resize does not know how: where all elements count, nothing beyond the border counts, the middle or
+    the ratio of the sides stays, or the places are those of a part of an element."""
+    where = attributes.get("coordinate_transformation_mode", b"half_pixel")
+    if attributes.get("keep_aspect_ratio_policy", b"stretch") != b"stretch" or where == b"half_pixel_symmetric":
+        return True
+    scales, sizes = _sizes(inputs, attributes)
+    extents = [int(e) for e in list(inputs[0].ty.shape.values)] if sizes else []
+    wholes = [scale * extent for scale, extent in zip(scales, extents, strict=True)]
+    if attributes.get("mode", b"nearest") == b"nearest":  # TVM goes by the sizes, and rounds otherwise between elements
+        return where != b"tf_crop_and_resize" and any(
+            whole != size or not (scale.is_integer() or (1 / scale).is_integer())
+            for whole, size, scale in zip(wholes, sizes, scales, strict=True)
+        )
+    is_odd = where == b"align_corners" and any(
+        whole != size or size == 1 for whole, size in zip(wholes, sizes, strict=True)
+    )
+    return is_odd or bool(_smooths(attributes) or attributes.get("exclude_outside"))
 
 
 def by_rows(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
     """Such a ``Resize``."""
-    policy = attributes.get("keep_aspect_ratio_policy", b"stretch")
-    scales, sizes = _sizes(inputs)
-    if policy != b"stretch" or not sizes:
+    scales, sizes = _sizes(inputs, attributes)
+    if not sizes:
         raise EqsatError("such a Resize of sizes that are known at run time only is not done")
-    kind, a = attributes["mode"].decode(), float(attributes.get("cubic_coeff_a", -0.75))
-    means = Filter(kind, a, excludes=bool(attributes.get("exclude_outside")))
+    kind, a = attributes.get("mode", b"nearest").decode(), float(attributes.get("cubic_coeff_a", -0.75))
     where = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
+    given = enumerate(zip(map(int, inputs[0].ty.shape.values), sizes, scales, strict=True))
+    changed = [(axis, extent, size, scale) for axis, (extent, size, scale) in given if size != extent or scale != 1]
+    if kind == "nearest":
+        made, rounding = inputs[0], attributes.get("nearest_mode", b"round_prefer_floor").decode()
+        for axis, extent, size, scale in changed:
+            at = _ROUNDINGS[rounding](_places(where, size, extent, scale, "float32"))  # as others, where two are near
+            places = relax.const(np.clip(at, 0, extent - 1).astype("int64"))
+            made = builder.emit(relax.op.take(made, places, axis=axis))
+        return made
+    means = Filter(kind, a, excludes=bool(attributes.get("exclude_outside")))
     rows = {}
-    for axis, (extent, size, scale) in enumerate(zip(list(inputs[0].ty.shape.values), sizes, scales, strict=True)):
-        if size != int(extent) or scale != 1:
-            shrink = min(1.0, scale) if _smooths(attributes) else 1.0
-            rows[axis] = means.weights(_places(where, size, int(extent), scale), int(extent), shrink)
+    for axis, extent, size, scale in changed:
+        shrink = min(1.0, scale) if _smooths(attributes) else 1.0
+        rows[axis] = means.weights(_places(where, size, extent, scale), extent, shrink)
     return resampled(builder, inputs[0], rows)
+
+
+_ROUNDINGS: Final[dict[str, Callable[[Any], Any]]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda at: np.ceil(at - np.float32(0.5)),
+    "round_prefer_ceil": lambda at: np.floor(at + np.float32(0.5)),
+}
 
 
 def _smooths(attributes: dict[str, Any]) -> bool:
     return bool(attributes.get("antialias"))
 
 
-def _sizes(inputs: Any) -> tuple[list[float], list[int]]:
+def _sizes(inputs: Any, attributes: dict[str, Any]) -> tuple[list[float], list[int]]:
     """By how much, and to how many, along each axis; nothing where that is not known."""
     extents = list(inputs[0].ty.shape.values)
+    given = [*inputs, None, None][:4]
     if not all(isinstance(e, tirx.IntImm) for e in extents):
         return [], []
-    scales, sizes = _numbers(inputs[2]), _numbers(inputs[3])
+    scales, sizes = _numbers(given[2]), _numbers(given[3])
+    policy = attributes.get("keep_aspect_ratio_policy", b"stretch")
+    if sizes and policy != b"stretch":
+        axes = [int(axis) % len(extents) for axis in attributes.get("axes") or range(len(extents))]
+        ratios = [size / int(extents[axis]) for axis, size in zip(axes, sizes, strict=True)]
+        by = min(ratios) if policy == b"not_larger" else max(ratios)
+        scales = [by if axis in axes else 1.0 for axis in range(len(extents))]
+        return scales, [int(np.floor(int(e) * scale + 0.5)) for e, scale in zip(extents, scales, strict=True)]
     if sizes:
         return [size / int(extent) for size, extent in zip(sizes, extents, strict=True)], sizes
     return scales, [int(np.floor(int(extent) * scale)) for scale, extent in zip(scales, extents, strict=bool(scales))]
@@ -99,9 +129,10 @@ def _numbers(value: Any) -> list[Any]:
     return list(value.value.numpy().tolist()) if isinstance(value, ir.GenericConst) else []
 
 
-def _places(mode: str, size: int, extent: int, scale: float) -> np.ndarray[Any, Any]:
+def _places(mode: str, size: int, extent: int, by: float, dtype: str = "float64") -> np.ndarray[Any, Any]:
     """Where in the data the elements of the result lie."""
-    at = np.arange(size)
+    at: np.ndarray[Any, Any] = np.arange(size).astype(dtype)
+    scale: float = np.dtype(dtype).type(by)
     if mode == "half_pixel_symmetric":
         return extent / 2 * (1 - size / (scale * extent)) + (at + 0.5) / scale - 0.5
     if mode == "half_pixel" or (mode == "pytorch_half_pixel" and size > 1):

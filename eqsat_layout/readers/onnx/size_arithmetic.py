@@ -30,6 +30,7 @@ TAKEN_AS_THEY_ARE: Final = frozenset(
         "Slice",
         "Squeeze",
         "Tile",
+        "TopK",
         "Where",
     ]
 )

@@ -13,9 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eqsat_layout.errors import EqsatError
+from eqsat_layout.errors import EqsatError, RuleError
 from eqsat_layout.soundness.rules.fuzzer import Progress, fuzz_rules
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport
+from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 _STRIDE = 7919
 """Between the seeds of processes."""
@@ -34,6 +35,7 @@ def fuzz_in_processes(
     Raises what :func:`fuzz_rules` raises, and :class:`EqsatError` if a process dies.
     """
     chosen = {str(path) for path in (paths if only is None else only)}
+    _check_there_are_rules(paths, chosen)
     if jobs == 1:
         return fuzz_rules(paths, effort, seed, lambda rule: rule.file in chosen, progress)
     context = multiprocessing.get_context("spawn")
@@ -48,6 +50,15 @@ def fuzz_in_processes(
     finally:
         for worker in workers:
             worker.terminate()
+
+
+def _check_there_are_rules(paths: Sequence[Path], chosen: set[str]) -> None:
+    """:class:`RuleError` where there is nothing to fuzz: a file of declarations alone may stand beside others."""
+    base = read_rule_base(paths)
+    if not chosen & {*(rule.file for rule in base.rules), *(one.file for one in base.unread)}:
+        raise RuleError(
+            f"{', '.join(sorted(chosen))}: there is no rule in it" if chosen else "there is no rule to fuzz"
+        )
 
 
 def _work(paths: list[Path], effort: Effort, seed: int, chosen: set[str], job: int, events: Any) -> None:

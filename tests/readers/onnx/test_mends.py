@@ -116,19 +116,12 @@ def test_nodes_give_the_numbers_of_onnx(name: str) -> None:
     ("op", "inputs", "attributes", "said"),
     [
         ("Resize", ["x", "", "third"], {"mode": "linear"}, "no whole number"),
-        (
-            "Resize",
-            ["x", "", "", "size"],
-            {"keep_aspect_ratio_policy": "not_larger"},
-            "keep_aspect_ratio_policy=not_larger",
-        ),
     ],
 )
 def test_attributes_that_no_converter_looks_at_are_refused(
     op: str, inputs: list[str], attributes: dict[str, Any], said: str
 ) -> None:
     constants = {
-        "size": np.array([1, 2, 3, 3]),
         "third": SCALES * np.float32(0.7071),
         "w": np.ones((2, 2, 3, 3), "float32"),
     }
