@@ -184,6 +184,8 @@ class _Checker:
         name = self._token(part)
         if _FORBIDDEN_NAME.match(name) or name.startswith('"'):
             raise self._error(part, f"a rule file may not declare {name!r}")
+        if name in self.declared:  # egglog refuses it as well, but not all that reads rule files asks egglog
+            raise self._error(part, f"{name!r} is declared already, here or in a file that is read before")
         self.declared.add(name)
 
     def _form(self, part: Part) -> Form:
