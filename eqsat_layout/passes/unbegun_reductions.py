@@ -60,7 +60,7 @@ def _is_reduced(axis: Any) -> bool:
 
 
 def _beginning(statement: Any, reduced: set[Any], firsts: dict[Any, Any]) -> Any:
-    """What the blocks in ``statement`` begin with, without the loops that they reduce over; None if there is nothing."""
+    """What the blocks in ``statement`` begin with, without the loops that they reduce over; ``None``: nothing."""
     if isinstance(statement, tirx.For):
         if statement.loop_var in reduced:
             return _beginning(statement.body, reduced, {**firsts, statement.loop_var: statement.min})
