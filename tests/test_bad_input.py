@@ -112,6 +112,7 @@ RULE_ROWS = [
     Row("unknown sort", rules("(relation a (Nonsense))"), RuleError, ["mine.egg:1", "Nonsense"]),
     Row("unknown relation", rules("(rule ((nothing x)) () :ruleset flow)"), RuleError, ["mine.egg:1", "nothing"]),
     Row("unknown ruleset", rules("(rule ((want y f)) () :ruleset later)"), RuleError, ["mine.egg:1", "later"]),
+    Row("too few columns", rules("\n(rule ((want y)) () :ruleset flow)"), RuleError, ["mine.egg:2:8", "not 1"]),
     Row("wrong arity", rules("\n(rule ((want y f g)) () :ruleset flow)"), RuleError, ["mine.egg:2", "want"]),
     Row("wrong sort", rules("(rule ((want y f)) ((want f y)) :ruleset flow)"), RuleError, ["mine.egg:1"]),
     Row("unbound variable", rules("(rule ((want y f)) ((want y g)) :ruleset flow)"), RuleError, ["mine.egg:1", "g"]),

@@ -1,6 +1,6 @@
 """What a rule file may say: a list of the heads that may stand in parentheses, at every depth.
 
-In: the forms of a file and the names declared before it. Out: the names declared after it, or :class:`RuleError` for
+In: the forms of a file and what is declared before it. Out: what is declared after it, or :class:`RuleError` for
 the first form that is not on the list: a rule file declares and rewrites, it runs no Python and touches no file.
 """
 
@@ -30,21 +30,22 @@ _FLAGS: Final = frozenset((":subsume", ":no-merge", ":unextractable"))
 _FORBIDDEN_NAME: Final = re.compile(r"py-|:|-?[0-9.]|@")
 """No name that is declared starts so: what runs Python, options, numbers, what egglog names itself."""
 
-Names = frozenset[str]
+Declared = Mapping[str, int]
+"""How many columns each relation and each function has."""
 
 
-def check_forms(forms: Iterable[Form], file: str, declared: Names) -> Names:
+def check_forms(forms: Iterable[Form], file: str, declared: Declared) -> Declared:
     """``declared`` and what the forms declare, in order."""
-    checker = _Checker(file, set(declared))
+    checker = _Checker(file, dict(declared))
     for form in forms:
         checker.command(form)
-    return frozenset(checker.declared)
+    return checker.declared
 
 
 class _Checker:
     """Knows what may be called at a place of the file."""
 
-    def __init__(self, file: str, declared: set[str]) -> None:
+    def __init__(self, file: str, declared: dict[str, int]) -> None:
         self.file, self.declared = file, declared
         self._commands: Mapping[str, Callable[[Form], None]] = {
             "sort": self._sort,
@@ -103,22 +104,24 @@ class _Checker:
         for part in parts[1:]:
             variant = self._form(part)
             sorts, options = _split_options(variant.parts[1:])
-            self._declare(variant.parts[0] if variant.parts else variant)
+            self._declare(variant.parts[0] if variant.parts else variant, len(sorts))
             self._tokens(sorts)
             self._options(options, "variant", variant)
 
     def _relation(self, form: Form) -> None:
         if len(form.parts) != 3:
             raise self._error(form, "a relation is declared as (relation NAME (SORT...))")
-        self._declare(form.parts[1])
-        self._tokens(self._form(form.parts[2]).parts)
+        columns = self._form(form.parts[2]).parts
+        self._declare(form.parts[1], len(columns))
+        self._tokens(columns)
 
     def _function(self, form: Form) -> None:
         parts, options = _split_options(form.parts[1:])
         if len(parts) != 3:
             raise self._error(form, "a function is declared as (constructor NAME (SORT...) SORT)")
-        self._declare(parts[0])
-        self._tokens(self._form(parts[1]).parts)
+        columns = self._form(parts[1]).parts
+        self._declare(parts[0], len(columns))
+        self._tokens(columns)
         self._token(parts[2])
         self._options(options, form.parts[0], form)
 
@@ -151,13 +154,16 @@ class _Checker:
     def _action(self, form: Form) -> None:
         self._term(form, _ACTIONS)
 
-    def _term(self, part: Part, also: Names = frozenset()) -> None:
+    def _term(self, part: Part, also: frozenset[str] = frozenset()) -> None:
         """A name, a literal, or a form whose head may be called; ``also`` may stand at its top only."""
         if isinstance(part, Token):
             return
         head = _head(part)
         if head is None or not (head.text in self.declared or head.text in COMPUTED or head.text in also):
             raise self._refusal(part, head)
+        columns, count = self.declared.get(head.text), len(part.parts) - 1
+        if columns not in (None, count):
+            raise self._error(part, f"{head.text!r} has {columns} columns, not {count}")
         for inner in part.parts[1:]:
             self._term(inner)
 
@@ -180,11 +186,13 @@ class _Checker:
             else:
                 self._token(value)
 
-    def _declare(self, part: Part) -> None:
+    def _declare(self, part: Part, columns: int) -> None:
         name = self._token(part)
         if _FORBIDDEN_NAME.match(name) or name.startswith('"'):
             raise self._error(part, f"a rule file may not declare {name!r}")
-        self.declared.add(name)
+        if name in self.declared:  # egglog says so too, but not all that reads rule files runs it
+            raise self._error(part, f"{name!r} is declared already, here or in a file that is read before")
+        self.declared[name] = columns
 
     def _form(self, part: Part) -> Form:
         if isinstance(part, Token):

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from eqsat_layout.egraph.rule_grammar import Names, check_forms
+from eqsat_layout.egraph.rule_grammar import Declared, check_forms
 from eqsat_layout.egraph.rule_text import Form, RuleText, Token, read_rule_text
 from eqsat_layout.errors import EqsatError, RuleError
 
@@ -124,10 +124,10 @@ def _commands(forms: Iterable[Form], file: str) -> list[Command]:
     return [Command(form.text, file, form.line, form.column) for form in forms]
 
 
-def _shipped() -> tuple[dict[str, Sequence[Form]], Names]:
+def _shipped() -> tuple[dict[str, Sequence[Form]], Declared]:
     """The forms of the shipped files, checked, and what they declare."""
     found: dict[str, Sequence[Form]] = {}
-    declared: Names = frozenset()
+    declared: Declared = {}
     for path in rule_files():
         found[str(path)] = forms = read_file(path).forms
         declared = check_forms(forms, str(path), declared)

@@ -55,7 +55,7 @@ def test_every_own_rule_has_a_name_and_an_equation_over_it() -> None:
         ("(rule ((wnt y f)) ((want y f)) :ruleset flow)\n", "mine.egg:1:9", "did you mean 'want'?"),
         ("(relation a (Tensr))\n", "mine.egg:1:", "did you mean 'Tensor'?"),
         ("(rule ((want y f)) ((want y f)) :ruleset flw :name \"r\")\n", "mine.egg:1:", "rule 'r': No such ruleset"),
-        ("(rule ((= a (Arg x (End) (End)))) ((want x x)) :ruleset flow)\n", "mine.egg:1:13", "(Arg x (End) (End))"),
+        ("(rule ((= a (Arg x (End) (End)))) ((want x x)) :ruleset flow)\n", "mine.egg:1:13", "'Arg' has 2 columns"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_reported_with_file_and_line(tmp_path: Path, text: str, where: str, what: str) -> None:
@@ -118,3 +118,19 @@ def test_a_file_may_use_what_another_before_it_declares(tmp_path: Path) -> None:
 def test_egglog_gets_what_was_read_and_not_the_file() -> None:
     command = split_commands('(rule ; one\n  ((a "x;y")) ; two )\n  ())', "f")[0]
     assert command.text == '(rule\n  ((a "x;y"))\n  ())'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("(relation whole (Tensor))", r"mine\.egg:1:11: 'whole' is declared already"),
+        ("(relation own (Tensor))\n(relation own (i64))", r"mine\.egg:2:11: 'own' is declared already"),
+        ("(rule ((want y)) ((live y)) :ruleset flow)", r"mine\.egg:1:8: 'want' has 2 columns, not 1"),
+        ("(rule ((live (Op y))) () :ruleset flow)", r"mine\.egg:1:14: 'Op' has 2 columns, not 1"),
+    ],
+)
+def test_a_name_is_declared_once_and_has_its_columns(tmp_path: Path, text: str, said: str) -> None:
+    """The prover took the meaning of the package's relation for a user's of the same name."""
+    (tmp_path / "mine.egg").write_text(text, encoding="utf-8")
+    with pytest.raises(RuleError, match=said):
+        read_all(rule_files([tmp_path / "mine.egg"]))

@@ -17,7 +17,7 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.fitting_parts import Shape, Type
 from eqsat_layout.soundness.rules.ops import usual_call
-from eqsat_layout.soundness.rules.schema import KEPT, OpCall, drawn, random_type, takes
+from eqsat_layout.soundness.rules.schema import KEPT, LARGEST_RANK, OpCall, drawn, random_type, takes
 from eqsat_layout.soundness.rules.sought import is_text
 
 _LIKE_ANOTHER = 0.7
@@ -25,6 +25,11 @@ _LIKE_ANOTHER = 0.7
 _OTHER_ORDER = 0.2
 _AS_ELSEWHERE = 0.85
 """How often an op is drawn near to a call of it that can be run: most ranks and dtypes are refused."""
+_AS_AROUND = 0.3
+"""How often an operand of which nothing is known is as another term of the body, or has the same elements: what
+broadcasts one way or another."""
+_UNITS = 0.15
+"""How often a tensor of the vocabulary has axes of one element more."""
 _AS_USUAL = 0.3
 """How often an op of whose operands nothing is known takes those that it takes elsewhere."""
 
@@ -33,13 +38,15 @@ _AS_USUAL = 0.3
 class BodyClaims:
     """What a body says of one op: ``others`` of its name so far; ``said`` of its attributes, each a value or a
     variable, None for its default; ``told``: what variables are. ``is_silent``: of no op's attributes is anything
-    said. ``is_named``: the op is called so by the body, and not by chance."""
+    said. ``is_named``: the op is called so by the body, and not by chance. ``around``: types that terms of the
+    body have by now."""
 
     others: Sequence[OpCall]
     said: Sequence[tuple[str, Expr | None]]
     told: Mapping[Expr | None, Any]
     is_silent: bool
     is_named: bool = True
+    around: Sequence[TensorType] = ()
 
 
 class AlikeCalls:
@@ -59,6 +66,8 @@ class AlikeCalls:
         first = known[0] if known else None
         if first is None and isinstance(result, TensorType) and rng.random() < 0.6:
             first = result
+        if first is None and body.around and rng.random() < _AS_AROUND:
+            first = _rearranged(rng.choice(body.around), rng)
         usual = usual_call(text) if body.is_named and rng.random() < _AS_ELSEWHERE else None
         if usual is not None and exact and len(usual.operands) != len(known) and takes(text, len(known)):
             usual = usual_call(text, len(known)) or usual
@@ -88,13 +97,18 @@ class AlikeCalls:
         rng = self._rng
         if usual is None or not usual.operands:
             if rng.random() < 0.7:
-                return TensorType(rng.choice(self._shapes), self._dtype)
+                return TensorType(self._thinned(rng.choice(self._shapes)), self._dtype)
             return random_type(rng, (self._dtype,))
         rank = len(usual.operands[0].shape)
         fitting = [shape for shape in self._shapes if len(shape) == rank]
         extent = rng.choice((1, 2, 2, 3))
         options = [usual.operands[0].shape, (extent,) * rank, *fitting, *fitting]
         return TensorType(rng.choice(options), self._dtype if rng.random() < 0.8 else usual.operands[0].dtype)
+
+    def _thinned(self, shape: Shape) -> Shape:
+        """The shape; sometimes with axes of one element in the place of others."""
+        rng = self._rng
+        return tuple(rng.choice((1, e)) for e in shape) if rng.random() < _UNITS else shape
 
 
 def _said(text: str, body: BodyClaims) -> dict[str, Any]:
@@ -123,6 +137,17 @@ def _resized(ty: TensorType, rng: random.Random) -> TensorType:
     """The type with another extent."""
     shape = list(ty.shape)
     shape[rng.randrange(len(shape))] = rng.randint(1, 6)
+    return TensorType(tuple(shape), ty.dtype)
+
+
+def _rearranged(ty: TensorType, rng: random.Random) -> TensorType:
+    """The type; or one with its extents in another order, and axes of one element put in or left out."""
+    shape = [int(e) for e in ty.shape]
+    if rng.random() < 0.5:
+        shape = [e for e in shape if e != 1 or rng.random() < 0.5]
+        rng.shuffle(shape)
+        if len(shape) < LARGEST_RANK and rng.random() < 0.5:
+            shape.insert(rng.randint(0, len(shape)), 1)
     return TensorType(tuple(shape), ty.dtype)
 
 

@@ -33,6 +33,10 @@ CHOICE = 6
 """Times as many instances are drawn as are taken."""
 LOOKS = 2
 """Times as many as are taken are run to see that they can be."""
+IDLE = 0.2
+"""How many are kept of those that say next to nothing; they are the first that are found."""
+DOUBTED = 3
+"""Refusals after which a value that an attribute never had in a call that TVM takes is tried last."""
 
 Trait = tuple[str, ...]
 """Of instances of one body: what some of them have in common."""
@@ -47,6 +51,8 @@ class Instances:
         self._found: dict[str, list[Instance]] = {}
         self._good: dict[str, list[OpCall]] = {}
         self._seen: Counter[Trait] = Counter()
+        self._refused: Counter[Trait] = Counter()
+        self._taken: Counter[Trait] = Counter()
         self._count = max(EACH, TOGETHER // max(1, len(self._bodies)))
 
     def draw(
@@ -61,8 +67,10 @@ class Instances:
                 continue
             known = self._found.setdefault(key, [])
             solver = Solver(types, shapes, fitting, rng, DRAWS if known else FIRST_DRAWS, self._good)
-            drawn = list(islice(iter(solver.solve, None), CHOICE * count))
-            fresh = list(islice(filter(_is_computable, islice(self._unlike(key, drawn), LOOKS * count)), count))
+            tellings = (one for one in iter(solver.solve, None) if rng.random() < (IDLE if _is_idle(one) else 1.0))
+            drawn = list(islice(tellings, CHOICE * count))
+            legal = filter(self._is_legal, self._unlike(key, drawn))
+            fresh = list(islice(filter(_is_usable, islice(legal, LOOKS * count)), count))
             made[key] = [*fresh, *rng.sample(known, min(count - len(fresh), len(known)))]
             known += fresh
             for call in calls_in({key: fresh}):
@@ -71,17 +79,34 @@ class Instances:
 
     def _unlike(self, key: str, drawn: Iterable[Instance]) -> Iterator[Instance]:
         """The instances, those first whose attributes have values that were seen least; of every two one for its types
-        as well."""
+        as well, and one of three though TVM may refuse it: for another attribute's sake it may have refused others."""
         waiting = [(instance, _attributes(key, instance), _types(key, instance)) for instance in drawn]
-        for types_too in itertools.cycle((False, True)):
+        for types_too, is_doubting in itertools.cycle(((False, True), (True, True), (False, False))):
             if not waiting:
                 break
             best = min(
-                waiting, key=lambda one: (_alike(one[0]), self._times((*one[1], *(one[2] if types_too else ()))))
+                waiting,
+                key=lambda one: (
+                    _alike(one[0]),
+                    self._doubts(one[0]) if is_doubting else 0,
+                    self._times((*one[1], *(one[2] if types_too else ()))),
+                ),
             )
             waiting = [one for one in waiting if one is not best]
             self._seen.update((*best[1], *best[2]))
             yield best[0]
+
+    def _doubts(self, instance: Instance) -> int:
+        """How many attributes have values with which TVM refused calls, and took none."""
+        values = [value for call in instance.values() if isinstance(call, OpCall) for value in _values(call)]
+        return sum(self._refused[value] >= DOUBTED and not self._taken[value] for value in values)
+
+    def _is_legal(self, instance: Instance) -> bool:
+        """Whether TVM legalises its calls; what their attributes are is remembered either way."""
+        calls = [call for call in instance.values() if isinstance(call, OpCall)]
+        for call in calls:
+            (self._refused if call.refusal else self._taken).update(_values(call))
+        return not any(call.refusal for call in calls)
 
     def _times(self, traits: Iterable[Trait]) -> int:
         return sum(self._seen[trait] for trait in traits)
@@ -93,8 +118,19 @@ def _alike(instance: Instance) -> int:
     return len(calls) - len(set(calls))
 
 
-def _is_computable(instance: Instance) -> bool:
-    return not any(call.refusal or unusable(call) for call in instance.values() if isinstance(call, OpCall))
+def _is_idle(instance: Instance) -> bool:
+    """Whether its parts are identities and its calls twins, so that much of the body is the same term twice."""
+    parts = [part for part in instance.values() if not isinstance(part, OpCall)]
+    return all(isinstance(part, IndexMap) and part.is_identity for part in parts) and _alike(instance) > 0
+
+
+def _is_usable(instance: Instance) -> bool:
+    return not any(unusable(call) for call in instance.values() if isinstance(call, OpCall))
+
+
+def _values(call: OpCall) -> list[Trait]:
+    """Its attributes, as they were drawn."""
+    return [(call.name, name, str(value)) for name, value in call.values.items()]
 
 
 def _attributes(key: str, instance: Instance) -> tuple[Trait, ...]:

@@ -29,6 +29,7 @@ from eqsat_layout.soundness.rules.draws import DTYPES, ArgumentDraw
 ATTEMPTS = 80
 """Draws per call that is wanted; few of a convolution's fit its operands."""
 _EXTENTS = (1, 1, 2, 2, 3, 3, 4, 4, 6)
+LARGEST_RANK = 6
 LARGEST = 64
 """Elements of a tensor of a random shape."""
 
@@ -150,7 +151,7 @@ def vary(call: OpCall, count: int, rng: random.Random, attempts: int = ATTEMPTS)
 
 def random_type(rng: random.Random, dtypes: Sequence[str]) -> TensorType:
     """A small tensor of any rank from 0 to 6."""
-    shape = [rng.choice(_EXTENTS) for _ in range(rng.randrange(7))]
+    shape = [rng.choice(_EXTENTS) for _ in range(rng.randrange(LARGEST_RANK + 1))]
     while math.prod(shape) > LARGEST:
         shape[rng.randrange(len(shape))] = 1
     return TensorType(tuple(shape), rng.choice(dtypes))

@@ -168,6 +168,7 @@ class Solver:
             self._told,
             is_silent=not self._nodes.attributes,
             is_named=applied.key in self._nodes.named,
+            around=[ty for ty in self._types.values() if isinstance(ty, TensorType)],
         )
         exact = not applied.rest or applied.rest in self._lists
         for _ in range(_OF_ONE):

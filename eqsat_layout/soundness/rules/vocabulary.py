@@ -27,7 +27,7 @@ from eqsat_layout.soundness.rules.ops import (
     why_never,
 )
 from eqsat_layout.soundness.rules.runners import RunnableOp
-from eqsat_layout.soundness.rules.schema import OpCall
+from eqsat_layout.soundness.rules.schema import LARGEST_RANK, OpCall
 from eqsat_layout.soundness.rules.solver import Instance
 
 _ELSEWHERE: Final = "global.texture"
@@ -54,7 +54,6 @@ FILLS = (0.5, 2.0, -0.5, float("inf"), float("-inf"), 127.0)
 """What pads hold besides -1, 0 and 1."""
 _UNITS = 0.2
 """How often a view puts in, or leaves out, an axis of one element."""
-_LARGEST_RANK = 6
 FROZEN = 2
 """Ops that are frozen, besides those that are named."""
 
@@ -171,7 +170,7 @@ def _view(shape: Shape, rng: random.Random) -> IndexMap:
     ones = [at for at, row in enumerate(rows) if math.prod(d.extent for d in row) == 1]
     if units and ones and len(rows) > 1 and rng.random() < 0.5:
         del rows[rng.choice(ones)]
-    elif units and len(rows) < _LARGEST_RANK:
+    elif units and len(rows) < LARGEST_RANK:
         rows.insert(rng.randint(0, len(rows)), [])
     return IndexMap.make(shape, rows)
 

@@ -18,6 +18,7 @@ from eqsat_layout.passes.bound_lanes import bind_one_by_one
 from eqsat_layout.passes.fitting_calls import any_address, skip_checks
 from eqsat_layout.passes.guarded_divisions import guard_divisions_by_sizes
 from eqsat_layout.passes.rounding import round_by_arithmetic
+from eqsat_layout.passes.unbegun_reductions import begin_over_nothing
 from eqsat_layout.targets.cpu.booleans import compare_booleans, store_booleans_as_bytes
 from eqsat_layout.targets.cpu.cut_loops import cut_at_conditions
 from eqsat_layout.targets.cpu.long_values import keep_long_values
@@ -47,6 +48,7 @@ def _passes() -> list[Any]:
         hide_arithmetic(),  # of values that the simplifier would change
         # blocks become loops
         s_tir.transform.CanonicalizeLoop(),  # from 0 in steps of 1, as the passes below take them to be
+        begin_over_nothing(),
         s_tir.transform.LowerInitBlock(),  # of reductions that were not decomposed
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),  # inside of the loops that share a buffer
         s_tir.transform.ConvertBlocksToOpaque(),
