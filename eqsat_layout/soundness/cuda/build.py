@@ -32,7 +32,8 @@ _FOR_KERNELS: Final = (
     "-ffp-contract=off",
     "-fno-tree-sra",  # a vector is loaded whole, as the text says
     *("-fno-tree-dse", "-fno-tree-pta"),  # a third of the compile time
-    "-fsanitize=thread,bounds,integer-divide-by-zero",  # calls at each access, which the runtime answers itself
+    "-fsanitize=thread,bounds",  # calls at each access, which the runtime answers itself
+    "-fsanitize=integer-divide-by-zero,signed-integer-overflow",  # and at divisions
     "-include",
     str(RUNTIME / "device.h"),
 )

@@ -175,6 +175,16 @@ FAULTS = {
         written=False,
     ),
     "an integer divided by zero": Planted("trap", "out[t] = 1 / t;", "out[t] = 1 / (t + 1);"),
+    "the least integer divided by -1": Planted(
+        "trap",
+        "int least = t ? 1 : -0x7fffffff - 1; out[t] = least / (2 * t - 1);",
+        "int most = 0x7fffffff; out[t] = (most + t) / (2 * t + 1);",  # which wraps around
+    ),
+    "a remainder of the least long integer and -1": Planted(
+        "trap",
+        "long long least = t ? 1 : -0x7fffffffffffffffll - 1; out[t] = least % (2 * t - 1);",
+        "long long most = 0x7fffffffffffffffll; out[t] = (most * 2 + t) % (2 * t + 1);",
+    ),
     "an assertion": Planted("trap", "assert(t < 63);", "assert(t < 64);"),
 }
 
