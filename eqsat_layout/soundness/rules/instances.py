@@ -35,7 +35,7 @@ LOOKS = 2
 """Times as many as are taken are run to see that they can be."""
 IDLE = 0.2
 """How many are kept of those that say next to nothing; they are the first that are found."""
-DOUBTED = 3
+DOUBTED = 2
 """Refusals after which a value that an attribute never had in a call that TVM takes is tried last."""
 
 Trait = tuple[str, ...]
@@ -79,16 +79,16 @@ class Instances:
 
     def _unlike(self, key: str, drawn: Iterable[Instance]) -> Iterator[Instance]:
         """The instances, those first whose attributes have values that were seen least; of every two one for its types
-        as well, and one of three though TVM may refuse it: for another attribute's sake it may have refused others."""
+        as well."""
         waiting = [(instance, _attributes(key, instance), _types(key, instance)) for instance in drawn]
-        for types_too, is_doubting in itertools.cycle(((False, True), (True, True), (False, False))):
+        for types_too in itertools.cycle((False, True)):
             if not waiting:
                 break
             best = min(
                 waiting,
                 key=lambda one: (
                     _alike(one[0]),
-                    self._doubts(one[0]) if is_doubting else 0,
+                    self._doubts(one[0]),
                     self._times((*one[1], *(one[2] if types_too else ()))),
                 ),
             )
