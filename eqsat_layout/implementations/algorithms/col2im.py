@@ -18,7 +18,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by
+from eqsat_layout.implementations.algorithms.graphs import in_result_order, operands
 
 _MOST_TERMS = 36
 """Of one element of the result: they are written out."""
@@ -40,9 +40,7 @@ def col2im(conv: Convolution) -> tvm.IRModule | None:
             weight = builder.emit(relax.op.reshape(weight, (channels, taps * outputs)))
             product = builder.emit(relax.op.matmul(rows, weight))
             sums = builder.emit_te(_Meeting(conv).sums, product, primfunc_name_hint="col2im")
-            last = len(conv.result) - 1
-            order = ordered_by(conv.result, (0, last, *range(1, last)))
-            result = builder.emit_output(relax.op.permute_dims(sums, order))
+            result = builder.emit_output(in_result_order(sums, conv))
         builder.emit_func_output(result)
     return builder.get()
 

@@ -35,6 +35,12 @@ def operands(conv: Convolution) -> tuple[Any, Any, list[Any]]:
     return data, kernel, [data, kernel] if conv.data_operand == 0 else [kernel, data]
 
 
+def in_result_order(result: Any, conv: Convolution) -> Any:
+    """``result``, which is (n, h, ..., o), in the order of the op's."""
+    last = len(conv.result) - 1
+    return relax.op.permute_dims(result, ordered_by(conv.result, (0, last, *range(1, last))))
+
+
 def padded(data: te.Tensor, conv: Convolution, before: Sequence[int], after: Sequence[int], name: str) -> te.Tensor:
     """``data`` with zeros around the axes that have windows."""
     if not any((*before, *after)):

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import met, operands, ordered_by, padded
+from eqsat_layout.implementations.algorithms.graphs import in_result_order, met, operands, ordered_by, padded
 
 
 def im2col(conv: Convolution) -> tvm.IRModule | None:
@@ -32,9 +32,7 @@ def im2col(conv: Convolution) -> tvm.IRModule | None:
             weight = builder.emit(relax.op.reshape(plain, (depth, outputs)))
             product = builder.emit(relax.op.matmul(columns, weight))
             spread = builder.emit(relax.op.reshape(product, (conv.batch, *conv.out_size, outputs)))
-            last = len(conv.result) - 1
-            order = ordered_by(conv.result, (0, last, *range(1, last)))
-            result = builder.emit_output(relax.op.permute_dims(spread, order))
+            result = builder.emit_output(in_result_order(spread, conv))
         builder.emit_func_output(result)
     return builder.get()
 
