@@ -15,7 +15,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -230,16 +230,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     options = parser.parse_args()
+    wanted = (
+        case for group in GROUPS for case in group() if not options.names or case[0].startswith(tuple(options.names))
+    )
+    run_all(wanted, options.rounds, options.json)
+
+
+def run_all(cases: Iterable[Case], rounds: int, file: Path | None) -> None:
+    """Prints the figures of all, each as soon as it is known; they are in ``file`` too."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     found: dict[str, dict[str, Any] | str] = {}
-    for group in GROUPS:
-        for name, function, shapes in group():
-            if not options.names or name.startswith(tuple(options.names)):
-                found[name] = own = _measured(function, shapes, options.rounds)
-                text = own if isinstance(own, str) else f"{own['ratio']:.2f}, {own['of bound']:.1f} times the bound"
-                console.print(f"{name}: {text}", highlight=False)
-                if options.json:
-                    options.json.write_text(json.dumps(found, indent=1))
+    for name, function, shapes in cases:
+        found[name] = own = _measured(function, shapes, rounds)
+        text = own if isinstance(own, str) else f"{own['ratio']:.2f}, {own['of bound']:.1f} times the bound"
+        console.print(f"{name}: {text}", highlight=False)
+        if file:
+            file.write_text(json.dumps(found, indent=1))
     _report(found, console)
 
 

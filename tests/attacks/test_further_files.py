@@ -50,7 +50,5 @@ def test_a_rule_that_egglog_stops_at_is_named_with_its_place(tmp_path: Path, act
 
 
 def test_an_op_that_tvm_can_not_write_is_an_error_that_names_it() -> None:
-    with pytest.raises(TargetError, match=r"TVM can't build relax.concat of \w+: it takes 3000 tensors"):
-        eqsat_layout.compile(program(lambda b, x: b.emit(R.concat([x] * 3000)), (2,)))
     with pytest.raises(TargetError, match=r"TVM can't build .*Index out of range. size: 1, got index 99"):
         eqsat_layout.compile(program(lambda b, x: b.emit(R.cumsum(x, axis=99)), (2,)))
