@@ -18,7 +18,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import in_result_order, operands
+from eqsat_layout.implementations.algorithms.graphs import in_result_order, module_of
 
 _MOST_TERMS = 36
 """Of one element of the result: they are written out."""
@@ -28,21 +28,19 @@ def col2im(conv: Convolution) -> tvm.IRModule | None:
     """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` where it does not apply."""
     if why_not_col2im(conv) is not None:
         return None
-    builder = relax.BlockBuilder()
-    data, kernel, params = operands(conv)
     channels, outputs = conv.channels
     places, taps = math.prod(conv.size), math.prod(conv.windows)
-    with builder.function("main", params):
-        with builder.dataflow():
-            rows = builder.emit(relax.op.permute_dims(data, [conv.data[0], *conv.data[2:], conv.data[1]]))
-            rows = builder.emit(relax.op.reshape(rows, (conv.batch, places, channels)))
-            weight = builder.emit(relax.op.permute_dims(kernel, [conv.kernel[1], *conv.kernel[2:], conv.kernel[0]]))
-            weight = builder.emit(relax.op.reshape(weight, (channels, taps * outputs)))
-            product = builder.emit(relax.op.matmul(rows, weight))
-            sums = builder.emit_te(_Meeting(conv).sums, product, primfunc_name_hint="col2im")
-            result = builder.emit_output(in_result_order(sums, conv))
-        builder.emit_func_output(result)
-    return builder.get()
+
+    def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
+        rows = builder.emit(relax.op.permute_dims(data, [conv.data[0], *conv.data[2:], conv.data[1]]))
+        rows = builder.emit(relax.op.reshape(rows, (conv.batch, places, channels)))
+        weight = builder.emit(relax.op.permute_dims(kernel, [conv.kernel[1], *conv.kernel[2:], conv.kernel[0]]))
+        weight = builder.emit(relax.op.reshape(weight, (channels, taps * outputs)))
+        product = builder.emit(relax.op.matmul(rows, weight))
+        sums = builder.emit_te(_Meeting(conv).sums, product, primfunc_name_hint="col2im")
+        return in_result_order(sums, conv)
+
+    return module_of(conv, compute)
 
 
 def why_not_col2im(conv: Convolution) -> str | None:

@@ -5,9 +5,10 @@ In: a :class:`Convolution`. Out: Relax variables and tensor expressions in the o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import tvm
 from tvm import relax, te, topi
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
@@ -21,7 +22,18 @@ def ordered_by(axes: Sequence[int], values: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def operands(conv: Convolution) -> tuple[Any, Any, list[Any]]:
+def module_of(conv: Convolution, compute: Callable[[relax.BlockBuilder, Any, Any], Any]) -> tvm.IRModule:
+    """``main(data, kernel)`` in the op's own operand order and layouts; ``compute`` emits it and gives the result."""
+    builder = relax.BlockBuilder()
+    data, kernel, params = _operands(conv)
+    with builder.function("main", params):
+        with builder.dataflow():
+            result = builder.emit_output(compute(builder, data, kernel))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def _operands(conv: Convolution) -> tuple[Any, Any, list[Any]]:
     """The data, the kernel, and both as parameters of ``main``, in the order of the op."""
     channels, outputs = conv.channels
     shapes = (

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import met, operands, ordered_by, window_axes
+from eqsat_layout.implementations.algorithms.graphs import met, module_of, ordered_by, window_axes
 
 
 def grouped(conv: Convolution) -> tvm.IRModule | None:
@@ -53,22 +53,20 @@ def _outputs(conv: Convolution) -> int:
 
 def _module(conv: Convolution, count: int) -> tvm.IRModule:
     """``count`` groups as one."""
-    builder = relax.BlockBuilder()
-    data, kernel, params = operands(conv)
     inputs, outputs = (channels // conv.groups for channels in conv.channels)
-    with builder.function("main", params):
-        with builder.dataflow():
-            x = builder.emit(relax.op.reshape(data, _split(data.ty.shape, conv.data[1], conv.groups // count)))
-            k = builder.emit(relax.op.reshape(kernel, _split(kernel.ty.shape, conv.kernel[0], conv.groups // count)))
-            if count > 1:
-                k = builder.emit_te(
-                    lambda k: _merged_kernel(k, conv, inputs, outputs), k, primfunc_name_hint="merged_groups"
-                )
-            product = builder.emit_te(lambda x, k: _product(x, k, conv), x, k, primfunc_name_hint="grouped_conv2d")
-            shape = ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size))
-            result = builder.emit_output(relax.op.reshape(product, shape))
-        builder.emit_func_output(result)
-    return builder.get()
+
+    def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
+        x = builder.emit(relax.op.reshape(data, _split(data.ty.shape, conv.data[1], conv.groups // count)))
+        k = builder.emit(relax.op.reshape(kernel, _split(kernel.ty.shape, conv.kernel[0], conv.groups // count)))
+        if count > 1:
+            k = builder.emit_te(
+                lambda k: _merged_kernel(k, conv, inputs, outputs), k, primfunc_name_hint="merged_groups"
+            )
+        product = builder.emit_te(lambda x, k: _product(x, k, conv), x, k, primfunc_name_hint="grouped_conv2d")
+        shape = ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size))
+        return relax.op.reshape(product, shape)
+
+    return module_of(conv, compute)
 
 
 def _split(shape: Sequence[Any], axis: int, groups: int) -> list[int]:

@@ -13,28 +13,26 @@ import tvm
 from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import in_result_order, met, operands, ordered_by, padded
+from eqsat_layout.implementations.algorithms.graphs import in_result_order, met, module_of, ordered_by, padded
 
 
 def im2col(conv: Convolution) -> tvm.IRModule | None:
     """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` for windows of one element."""
     if why_not_im2col(conv) is not None:
         return None
-    builder = relax.BlockBuilder()
-    data, kernel, params = operands(conv)
     channels, outputs = conv.channels
     depth = channels * math.prod(conv.windows)
-    with builder.function("main", params):
-        with builder.dataflow():
-            gathered = builder.emit_te(lambda x: _gather(x, conv), data, primfunc_name_hint="im2col")
-            columns = builder.emit(relax.op.reshape(gathered, (conv.batch, math.prod(conv.out_size), depth)))
-            plain = builder.emit(relax.op.permute_dims(kernel, [*conv.kernel[1:], conv.kernel[0]]))
-            weight = builder.emit(relax.op.reshape(plain, (depth, outputs)))
-            product = builder.emit(relax.op.matmul(columns, weight))
-            spread = builder.emit(relax.op.reshape(product, (conv.batch, *conv.out_size, outputs)))
-            result = builder.emit_output(in_result_order(spread, conv))
-        builder.emit_func_output(result)
-    return builder.get()
+
+    def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
+        gathered = builder.emit_te(lambda x: _gather(x, conv), data, primfunc_name_hint="im2col")
+        columns = builder.emit(relax.op.reshape(gathered, (conv.batch, math.prod(conv.out_size), depth)))
+        plain = builder.emit(relax.op.permute_dims(kernel, [*conv.kernel[1:], conv.kernel[0]]))
+        weight = builder.emit(relax.op.reshape(plain, (depth, outputs)))
+        product = builder.emit(relax.op.matmul(columns, weight))
+        spread = builder.emit(relax.op.reshape(product, (conv.batch, *conv.out_size, outputs)))
+        return in_result_order(spread, conv)
+
+    return module_of(conv, compute)
 
 
 def why_not_im2col(conv: Convolution) -> str | None:

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.convolution import Axes, Convolution
-from eqsat_layout.implementations.algorithms.graphs import met, operands, ordered_by, padded, window_axes
+from eqsat_layout.implementations.algorithms.graphs import met, module_of, ordered_by, padded, window_axes
 
 
 def subsampled(conv: Convolution) -> tvm.IRModule | None:
@@ -22,21 +22,19 @@ def subsampled(conv: Convolution) -> tvm.IRModule | None:
     if why_not_subsampled(conv) is not None:
         return None
     sliced = _sliced_axes(conv)
-    read = tuple(size if axis in sliced else own for axis, (size, own) in enumerate(_sizes(conv)))
+    sizes = enumerate(zip(conv.out_size, conv.size, strict=True))
+    read = tuple(made if axis in sliced else own for axis, (made, own) in sizes)
     strides = tuple(1 if axis in sliced else stride for axis, stride in enumerate(conv.strides))
     rest = replace(conv, size=read, strides=strides)
-    builder = relax.BlockBuilder()
-    data, kernel, params = operands(conv)
-    with builder.function("main", params):
-        with builder.dataflow():
-            axes = [conv.data[2 + axis] for axis in sliced]
-            steps = [conv.strides[axis] for axis in sliced]
-            ends = [(read[axis] - 1) * conv.strides[axis] + 1 for axis in sliced]
-            taken = builder.emit(relax.op.strided_slice(data, axes, [0] * len(axes), ends, steps))
-            product = builder.emit_te(lambda x, k: _product(x, k, rest), taken, kernel, primfunc_name_hint="subsampled")
-            result = builder.emit_output(product)
-        builder.emit_func_output(result)
-    return builder.get()
+
+    def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
+        axes = [conv.data[2 + axis] for axis in sliced]
+        steps = [conv.strides[axis] for axis in sliced]
+        ends = [(read[axis] - 1) * conv.strides[axis] + 1 for axis in sliced]
+        taken = builder.emit(relax.op.strided_slice(data, axes, [0] * len(axes), ends, steps))
+        return builder.emit_te(lambda x, k: _product(x, k, rest), taken, kernel, primfunc_name_hint="subsampled")
+
+    return module_of(conv, compute)
 
 
 def why_not_subsampled(conv: Convolution) -> str | None:
@@ -49,11 +47,6 @@ def why_not_subsampled(conv: Convolution) -> str | None:
 def _sliced_axes(conv: Convolution) -> Axes:
     axes = enumerate(zip(conv.windows, conv.strides, conv.padding, strict=True))
     return tuple(axis for axis, (window, stride, around) in axes if window == 1 and stride > 1 and not any(around))
-
-
-def _sizes(conv: Convolution) -> Any:
-    """By axis, of the result and of the data."""
-    return zip(conv.out_size, conv.size, strict=True)
 
 
 def _product(data: te.Tensor, kernel: te.Tensor, conv: Convolution) -> te.Tensor:

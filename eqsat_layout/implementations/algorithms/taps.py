@@ -19,7 +19,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by
+from eqsat_layout.implementations.algorithms.graphs import module_of, ordered_by
 
 _MOST_OF_DATA: Final = 0.5
 """Share of the products that meet data above which products with padding are cheaper than many small kernels."""
@@ -48,23 +48,21 @@ def taps_apart(conv: Convolution) -> tvm.IRModule | None:
     if why_not_taps_apart(conv) is not None:
         return None
     taps = list(_taps(conv))
-    builder = relax.BlockBuilder()
-    data, kernel, params = operands(conv)
-    with builder.function("main", params):
-        with builder.dataflow():
-            sums = []
-            for tap in taps:
-                own = builder.emit_te(partial(_weights, tap=tap, conv=conv), kernel, primfunc_name_hint="tap_kernel")
-                sums.append(
-                    builder.emit_te(partial(_product, tap=tap, conv=conv), data, own, primfunc_name_hint="tap_product")
-                )
-            is_whole = len(taps) == 1 and taps[0].size == conv.out_size
-            if not is_whole:
-                add = partial(_total, taps=taps, conv=conv)
-                sums = [builder.emit_te(add, *sums, primfunc_name_hint="taps_total")]
-            result = builder.emit_output(sums[0])
-        builder.emit_func_output(result)
-    return builder.get()
+
+    def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
+        sums = []
+        for tap in taps:
+            own = builder.emit_te(partial(_weights, tap=tap, conv=conv), kernel, primfunc_name_hint="tap_kernel")
+            sums.append(
+                builder.emit_te(partial(_product, tap=tap, conv=conv), data, own, primfunc_name_hint="tap_product")
+            )
+        is_whole = len(taps) == 1 and taps[0].size == conv.out_size
+        if not is_whole:
+            add = partial(_total, taps=taps, conv=conv)
+            sums = [builder.emit_te(add, *sums, primfunc_name_hint="taps_total")]
+        return sums[0]
+
+    return module_of(conv, compute)
 
 
 def why_not_taps_apart(conv: Convolution) -> str | None:

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by, padded
+from eqsat_layout.implementations.algorithms.graphs import module_of, ordered_by, padded
 
 _FEW_CHANNELS: Final = 7
 """Of the result, that fill no vector."""
@@ -40,16 +40,12 @@ def transposed_in_planes(conv: Convolution) -> tvm.IRModule | None:
 
 
 def _module(conv: Convolution, stages: _TransposedStages) -> tvm.IRModule:
-    builder = relax.BlockBuilder()
-    data, kernel, params = operands(conv)
-    with builder.function("main", params):
-        with builder.dataflow():
-            taps = builder.emit_te(stages.taps, kernel, primfunc_name_hint="transposed_kernel")
-            places = builder.emit_te(stages.places, data, taps, primfunc_name_hint="transposed_product")
-            out = builder.emit_te(stages.result, places, primfunc_name_hint="transposed_result")
-            result = builder.emit_output(out)
-        builder.emit_func_output(result)
-    return builder.get()
+    def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
+        taps = builder.emit_te(stages.taps, kernel, primfunc_name_hint="transposed_kernel")
+        places = builder.emit_te(stages.places, data, taps, primfunc_name_hint="transposed_product")
+        return builder.emit_te(stages.result, places, primfunc_name_hint="transposed_result")
+
+    return module_of(conv, compute)
 
 
 def why_not_transposed(conv: Convolution) -> str | None:

@@ -20,7 +20,7 @@ import tvm
 from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import operands, ordered_by, padded
+from eqsat_layout.implementations.algorithms.graphs import module_of, ordered_by, padded
 
 Matrix = npt.NDArray[np.float32]
 
@@ -98,22 +98,20 @@ def winograd(conv: Convolution, tile: int, window: int) -> tvm.IRModule | None:
         return None
     axes = transformed_axes(conv)
     tiles = tuple(tile if conv.windows[axis] > 1 else 1 for axis in axes)
-    builder = relax.BlockBuilder()
-    data, kernel, params = operands(conv)
     back, weigh, forth = (relax.const(m) for m in matrices(tile, window))
     stages = _WinogradStages(conv, axes, tiles)
-    with builder.function("main", params):
-        with builder.dataflow():
-            u = builder.emit_te(stages.kernel, kernel, weigh, primfunc_name_hint="winograd_kernel")
-            v: Any = data
-            for function, name in stages.forth:
-                v = builder.emit_te(function, v, forth, primfunc_name_hint=name)
-            m = builder.emit_te(stages.product, v, u, primfunc_name_hint="winograd_product")
-            for function, name in stages.back:
-                m = builder.emit_te(function, m, back, primfunc_name_hint=name)
-            result = builder.emit_output(m)
-        builder.emit_func_output(result)
-    return builder.get()
+
+    def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
+        u = builder.emit_te(stages.kernel, kernel, weigh, primfunc_name_hint="winograd_kernel")
+        v: Any = data
+        for function, name in stages.forth:
+            v = builder.emit_te(function, v, forth, primfunc_name_hint=name)
+        m = builder.emit_te(stages.product, v, u, primfunc_name_hint="winograd_product")
+        for function, name in stages.back:
+            m = builder.emit_te(function, m, back, primfunc_name_hint=name)
+        return m
+
+    return module_of(conv, compute)
 
 
 _Stage = Callable[[te.Tensor, te.Tensor], te.Tensor]
