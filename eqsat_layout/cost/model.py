@@ -165,7 +165,7 @@ class Roofline:
             run *= min(extent, own) if digit.stride == 1 else extent
             if fmt.padding[digit.axis] != (0, 0):
                 break
-        line = max(1, int(_LINE_BYTES / dtype_bytes(tensor.dtype)))
+        line = _line(tensor)
         valid = Format.row_major(fmt.shape).elements(self.symbolic_extent) * dtype_bytes(tensor.dtype)
         return min(whole, valid * math.ceil(run / line) * line / run)
 
@@ -174,9 +174,10 @@ class Roofline:
         tensor = (*op.operands, *op.results)[number]
         assert tensor is not None
         computation = op.computation
-        is_operand = computation is not None and number < len(computation.operands) == len(op.operands)
-        share = touched_share(computation, computation.operands[number], fmt) if computation and is_operand else 1.0
-        return self._bytes(tensor, fmt) * share
+        whole = self._bytes(tensor, fmt)
+        if computation is None or number >= len(computation.operands) or len(computation.operands) != len(op.operands):
+            return whole
+        return whole * touched_share(computation, computation.operands[number], fmt, _line(tensor))
 
     def _lanes(self, op: Signature) -> int:
         """Elements of its results that fit a vector register."""
@@ -185,6 +186,11 @@ class Roofline:
 
     def _bytes(self, tensor: TensorType, fmt: Format) -> float:
         return fmt.elements(self.symbolic_extent) * dtype_bytes(tensor.dtype)
+
+
+def _line(tensor: TensorType) -> int:
+    """Elements of a cache line."""
+    return max(1, int(_LINE_BYTES / dtype_bytes(tensor.dtype)))
 
 
 def dtype_bytes(dtype: str) -> float:

@@ -28,8 +28,6 @@ _STRIDED = 0.25
 """Share of peak where lanes are two elements apart: two loads and a shuffle."""
 _GATHERED = 0.03
 """Share of peak where lanes are further apart: element by element, no tile of registers (measured: 1/37 to 1/40)."""
-_LINE = 16
-"""Elements of a cache line, about: what lies between those that are read comes along."""
 _DOT = 0.3
 """Share of peak of dot products: vectors along the reduction, their lanes to be added up."""
 
@@ -39,8 +37,7 @@ class Heaviest:
     """The block of a computation that has the most iterations, under given formats.
 
     ``reads``: those whose formats are known, ``is_known``: that is all of them. ``step``: between neighbouring lanes of
-    the result: the variable, how far it moves, and how often. ``run``: elements of the result that are neighbours in
-    all operands too.
+    the result: the variable, how far it moves, and how often. ``written``: the format of the result.
     """
 
     block: Block
@@ -48,7 +45,7 @@ class Heaviest:
     reads: tuple[tuple[Access, Format], ...]
     is_known: bool
     step: tuple[int, int, int] | None
-    run: int
+    written: Format
 
     def efficiency(self, lanes: int) -> float:
         """Share of peak arithmetic, in (0, 1]; ``lanes`` elements fit a vector register."""
@@ -72,6 +69,22 @@ class Heaviest:
             else:
                 share = min(share, _STRIDED if moved == 2 else _GATHERED)
         return max(dots, share * (_FAR if self._far else 1.0))
+
+    @cached_property
+    def run(self) -> int:
+        """Elements of the result that lie side by side, or are the same one, in everything that is read."""
+        block, run = self.block, 1
+        for digit in reversed(self.written.index_map.flat_digits):
+            variable = _axis_of(block, block.writes[0].indices[digit.axis])
+            if digit.extent == 1:
+                continue
+            if variable is None:
+                break
+            moved = {address_step(block, read, own, variable, digit.stride, 1) for read, own in self.reads}
+            if not moved <= {0, run}:
+                break
+            run *= digit.extent if isinstance(digit.extent, int) else SYMBOL_SIZE
+        return run
 
     @property
     def weights(self) -> frozenset[int]:
@@ -153,8 +166,7 @@ def heaviest(
         return None
     known = [(read, fmt) for read in block.reads if (fmt := _format_of(computation, read, formats)) is not None]
     step = _lane_step(block, block.writes[0], written)
-    run = _run(block, block.writes[0], written, known)
-    return Heaviest(block, tuple(computation.operands), tuple(known), len(known) == len(block.reads), step, run)
+    return Heaviest(block, tuple(computation.operands), tuple(known), len(known) == len(block.reads), step, written)
 
 
 def padded_work(computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
@@ -168,10 +180,10 @@ def padded_work(computation: Computation, operands: Sequence[Format | None], res
     return max(1.0, *ratios) if ratios else 1.0
 
 
-def touched_share(computation: Computation, buffer: int, fmt: Format) -> float:
+def touched_share(computation: Computation, buffer: int, fmt: Format, line: int) -> float:
     """The share of an operand's memory that is read, in (0, 1]: less than 1 where strides step over whole lines of it.
 
-    1 where an address can't be told.
+    ``line``: elements of one; those between others that are read come along. 1 where an address can't be told.
     """
     elements = fmt.elements(SYMBOL_SIZE)
     touched = 0
@@ -183,8 +195,8 @@ def touched_share(computation: Computation, buffer: int, fmt: Format) -> float:
                 own = [v for v in _variables(read) if block.extents[v] != 1]
                 count = math.prod(e if isinstance(e := block.extents[v], int) else SYMBOL_SIZE for v in own)
                 if count < elements:
-                    steps = [abs(address_step(block, read, fmt, v, 1, 1) or _LINE) for v in own]
-                    count *= min(_LINE, min(steps, default=1))
+                    steps = [abs(address_step(block, read, fmt, v, 1, 1) or line) for v in own]
+                    count *= min(line, min(steps, default=1))
                 touched += count
     return min(1.0, touched / elements) if touched and elements else 1.0
 
@@ -221,22 +233,6 @@ def _lane_step(block: Block, write: Access, fmt: Format) -> tuple[int, int, int]
     if variable is None:
         return None
     return variable, digit.stride, digit.extent if isinstance(digit.extent, int) else SYMBOL_SIZE
-
-
-def _run(block: Block, write: Access, fmt: Format, reads: Sequence[tuple[Access, Format]]) -> int:
-    """Elements of the result that lie side by side, or are the same one, in everything that is read."""
-    run = 1
-    for digit in reversed(fmt.index_map.flat_digits):
-        variable = _axis_of(block, write.indices[digit.axis])
-        if digit.extent == 1:
-            continue
-        if variable is None:
-            break
-        moved = {address_step(block, read, own, variable, digit.stride, 1) for read, own in reads}
-        if not moved <= {0, run}:
-            break
-        run *= digit.extent if isinstance(digit.extent, int) else SYMBOL_SIZE
-    return run
 
 
 def address_step(block: Block, read: Access, fmt: Format, variable: int, stride: int, steps: int) -> int | None:

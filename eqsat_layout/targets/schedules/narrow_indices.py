@@ -45,7 +45,6 @@ class _Narrower:
         self._fitting = set(made)
         while wide := {s.buffer for s in stores if s.buffer in self._fitting and not self._fits(s.value)}:
             self._fitting -= wide
-        self._bound: set[Any] = set()
         self._made = {b: tirx.decl_buffer(b.shape, _NARROW, b.name, scope=b.scope()) for b in self._fitting}
 
     def _bind_axes(self, block: Any) -> None:
@@ -72,29 +71,20 @@ class _Narrower:
     def narrowed(self) -> Any:
         if not self._made:
             return self._func
-        body = self._with_narrow_bindings()
+        new = {var: ir.Var(var.name, ir.PrimType(_NARROW)) for var in self._values if self._is_index(var)}
+        narrow = set(new.values())
+
+        def binding(bind: Any) -> Any:
+            return tirx.Bind(bind.var, _narrow(bind.value.value)) if bind.var in narrow else bind
+
         rules = (
             (s_tir.SBlock, self._block),
             (ir.TensorLoad, self._load),
             (tirx.BufferStore, self._store),
-            (tirx.Bind, self._binding),
+            (tirx.Bind, binding),
             (_COMPARISONS, self._comparison),
         )
-        return self._func.with_body(structural_map(body, *rules))
-
-    def _with_narrow_bindings(self) -> Any:
-        """The body where variables of indices have fewer bits, and their values are cast."""
-        new = {var: ir.Var(var.name, ir.PrimType(_NARROW)) for var in self._values if self._is_index(var)}
-
-        def binding(bind: Any) -> Any:
-            return tirx.Bind(new[bind.var], tirx.Cast(_NARROW, bind.value)) if bind.var in new else bind
-
-        self._bound = set(new.values())
-        body = structural_map(self._func.body, (tirx.Bind, binding))
-        return substitute(body, {var: tirx.Cast(_WIDE, narrow) for var, narrow in new.items()})
-
-    def _binding(self, bind: Any) -> Any:
-        return tirx.Bind(bind.var, _narrow(bind.value.value)) if bind.var in self._bound else bind
+        return self._func.with_body(structural_map(_with_narrow_variables(self._func.body, new), *rules))
 
     def _is_index(self, var: Any) -> bool:
         return str(var.ty.dtype) == _WIDE and self._fits(self._values[var])
@@ -121,6 +111,16 @@ class _Narrower:
         if not any(_narrow_one(side) is not None for side in sides) or not all(map(self._fits, sides)):
             return node
         return type(node)(*map(_narrow, sides))
+
+
+def _with_narrow_variables(body: Any, new: dict[Any, Any]) -> Any:
+    """``body`` with the ``new`` ones of fewer bits in the place of variables, and their values cast."""
+
+    def binding(bind: Any) -> Any:
+        return tirx.Bind(new[bind.var], tirx.Cast(_NARROW, bind.value)) if bind.var in new else bind
+
+    widened = {var: tirx.Cast(_WIDE, narrow) for var, narrow in new.items()}
+    return substitute(structural_map(body, (tirx.Bind, binding)), widened)
 
 
 def _narrow(value: Any) -> Any:
