@@ -18,6 +18,8 @@ Convert = Callable[[str, list[Any], dict[str, Any]], Any]
 KINDS: Final = frozenset({"QLinearConv", "QLinearMatMul", "ConvInteger"})
 """Their names."""
 
+_RANGES: Final = {"int8": (-128, 127), "uint8": (0, 255)}
+
 
 def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: dict[str, Any], convert: Convert) -> Any:
     """The result of a node. ``convert``: what TVM makes of an op, inputs and attributes."""
@@ -42,7 +44,7 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
     x_by, w_by, y_by = (ops.along(one, axis, sums) for one, axis in zip(scales, axes, strict=True))
     factor = builder.emit(relax.op.divide(builder.emit(relax.op.multiply(x_by, w_by)), y_by))
     scaled = builder.emit(relax.op.multiply(sums, factor))
-    return ops.rounded(scaled, ops.along(y_zero, axes[2], sums))
+    return rounded(builder, scaled, ops.along(y_zero, axes[2], sums), str(y_zero.ty.dtype))
 
 
 def in_blocks(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
@@ -92,15 +94,15 @@ class _Ops:
             raise EqsatError(f"scales or zeros with {own} axes for {rank} are not done")
         return value
 
-    def rounded(self, value: Any, zero: Any) -> Any:
-        """To the nearest, even where two are, in the range of the type of ``zero``."""
-        dtype = str(zero.ty.dtype)
-        if dtype not in ("int8", "uint8"):
-            raise EqsatError(f"a result of {dtype} is not done")
-        least, most = (-128, 127) if dtype == "int8" else (0, 255)
-        emit = self._builder.emit
-        moved = emit(relax.op.add(emit(relax.op.round(value)), emit(relax.op.astype(zero, "float32"))))
-        return emit(relax.op.astype(emit(relax.op.clip(moved, least, most)), dtype))
+
+def rounded(builder: relax.BlockBuilder, value: Any, zero: Any, dtype: str) -> Any:
+    """To the nearest, even where two are, plus ``zero`` if there is one, in the range of ``dtype``."""
+    if dtype not in _RANGES:
+        raise EqsatError(f"a result of {dtype} is not done")
+    moved = builder.emit(relax.op.round(value))
+    if zero is not None:
+        moved = builder.emit(relax.op.add(moved, builder.emit(relax.op.astype(zero, "float32"))))
+    return builder.emit(relax.op.astype(builder.emit(relax.op.clip(moved, *_RANGES[dtype])), dtype))
 
 
 def _is_one(value: Any) -> bool:

@@ -1,0 +1,98 @@
+"""What all of these ops are written with: Relax ops that are emitted, and questions about operands and results.
+
+In: a builder, a node's inputs and attributes. Out: what is asked, or :class:`EqsatError` for what is not done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from tvm import ir, relax, tirx
+
+from eqsat_layout.errors import EqsatError
+
+
+class EmittedOps:
+    """Relax ops that are emitted."""
+
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        self.builder = builder
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        op = getattr(relax.op.nn if name in _OF_LAYERS else relax.op, name)
+        return lambda *given, **named: self.builder.emit(op(*given, **named))
+
+    def number(self, value: float, like: Any) -> Any:
+        return relax.const(value, str(like.ty.dtype))
+
+    def floats(self, value: Any) -> Any:
+        return value if str(value.ty.dtype) == "float32" else self.astype(value, "float32")
+
+    def like(self, value: Any, other: Any) -> Any:
+        dtype = str(other.ty.dtype)
+        return value if str(value.ty.dtype) == dtype else self.astype(value, dtype)
+
+    def scaled(self, value: Any, by: float) -> Any:
+        return value if by == 1 else self.multiply(value, self.number(by, value))
+
+    def computed(self, name: str, compute: Callable[..., Any], *operands: Any) -> Any:
+        return self.builder.emit_te(compute, *operands, primfunc_name_hint=name)
+
+
+_OF_LAYERS: Final = ("softmax", "relu", "gelu", "leakyrelu", "layer_norm", "avg_pool2d")
+
+
+def shape_of(value: Any) -> list[Any]:
+    """Its extents, symbolic or not."""
+    return list(value.ty.shape.values)
+
+
+def extent_of(value: Any, axis: int) -> int:
+    """Of one axis, as a number; :class:`EqsatError` where it is symbolic."""
+    extent = shape_of(value)[axis]
+    if not isinstance(extent, tirx.IntImm):
+        raise EqsatError(f"an operand of which axis {axis} is of unknown size is not done")
+    return int(extent)
+
+
+def refuse_operand(given: Any, what: str) -> None:
+    """:class:`EqsatError` where an operand is given that is not done."""
+    if given is not None:
+        raise EqsatError(f"with {what} is not done")
+
+
+def array_of(value: Any, what: str) -> np.ndarray[Any, Any]:
+    """The elements of a constant; :class:`EqsatError` where it is none."""
+    if not isinstance(value, ir.GenericConst):
+        raise EqsatError(f"with {what} that are no constants is not done")
+    return np.asarray(value.value.numpy())
+
+
+def results_of(made: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """As many as are asked for; those that are left out between them are None."""
+    wanted = attributes["tvm_custom"]["num_outputs"]
+    if wanted == 1:
+        return made[0]
+    if len(made) < wanted:
+        raise EqsatError(f"with {wanted} results is not done")
+    return relax.Tuple([made[0] if one is None else one for one in made[:wanted]])
+
+
+def refuse_results_but(attributes: dict[str, Any], *places: int) -> None:
+    """:class:`EqsatError` where other results than those at ``places`` are asked for by name."""
+    names = attributes["tvm_custom"].get("outputs", ())
+    asked = [at for at, name in enumerate(names) if name and at not in places]
+    if asked:
+        raise EqsatError(f"with result {asked[0]} is not done")
+
+
+def turned(op: EmittedOps, x: Any) -> Any:
+    """With its last two axes exchanged."""
+    rank = len(shape_of(x))
+    return op.permute_dims(x, [*range(rank - 2), rank - 1, rank - 2])
+
+
+Maker = Callable[[EmittedOps, list[Any], dict[str, Any]], Any]
+"""Gives the results of a node, from its inputs, behind them None for those that are left out, and its attributes."""
