@@ -22,6 +22,7 @@ from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
 from eqsat_layout.graph.skeleton import Skeleton, data_of, kind_of, tensors_on
 from eqsat_layout.system.frames import head_of, padding_after, split_head
+from eqsat_layout.targets.mapped_constants import MappedConstants
 
 _BLOB: Final = "__tvm_ffi__library_bin"
 """The symbol that TVM's loader looks for: the bytes of all modules that are no code."""
@@ -44,11 +45,16 @@ class Executable(vm_build.VMExecutable):  # type: ignore[misc]
         super().__init__(_linked(lowered, target, _loaded_library(library) if library else None, ()))
 
     def export_library(self, file_name: Any, *, fcompile: Any = None, **options: Any) -> Any:
-        """As TVM's, with constants taken into the library as they are, where that is linked on this machine."""
-        is_plain = fcompile is None and str(file_name).endswith(".so") and cc.get_cc() is not None
-        packing = {"fpack_imports": _packed} if is_plain else {}
-        exportable = linked_when_exported(self._lowered, self._objects, self._target)
-        return exportable.export_library(file_name, fcompile=fcompile, **packing, **options)
+        """As TVM's; a library that is linked on this machine has its constants in pages that are not copied."""
+        if fcompile is not None or not str(file_name).endswith(".so") or cc.get_cc() is None:
+            exportable = linked_when_exported(self._lowered, self._objects, self._target)
+            return exportable.export_library(file_name, fcompile=fcompile, **options)
+        constants = MappedConstants.of(self._lowered)
+        exportable = linked_when_exported(constants.module, self._objects, self._target)
+        with tempfile.TemporaryDirectory() as folder:
+            if constants.tensors:
+                options["addons"] = [*(options.get("addons") or ()), str(constants.object_file(Path(folder)))]
+            return exportable.export_library(file_name, fpack_imports=_packed, **options)
 
     def saved(self) -> list[bytes | memoryview]:
         """What :meth:`loaded` takes, in parts. Not as TVM writes it: that reads 0.1 GB/s (ours: as the disk does)."""
