@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from eqsat_layout.system.without_torch import without_torch
+
 if TYPE_CHECKING:
     from eqsat_layout.egraph.limits import Limits
     from eqsat_layout.egraph.patterns import op
@@ -61,7 +63,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'planning.pipeline')}")
+    with without_torch():
+        home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'planning.pipeline')}")
     value = getattr(home, name)
     globals()[name] = value
     return value

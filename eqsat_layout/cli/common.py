@@ -19,6 +19,7 @@ from rich.console import Console
 from eqsat_layout.cli.native_warnings import without_tvm_warnings
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.report.text import SafeConsole, printable
+from eqsat_layout.system.without_torch import without_torch
 
 if TYPE_CHECKING:
     from eqsat_layout.report.plan import Plan
@@ -162,7 +163,7 @@ def errors(debug: bool) -> Iterator[None]:
     Warnings of TVM's C++ are shown with ``debug`` only.
     """
     try:
-        with nullcontext() if debug else without_tvm_warnings():
+        with without_torch(), nullcontext() if debug else without_tvm_warnings():
             yield
     except EqsatError as error:
         if debug:

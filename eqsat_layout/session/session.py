@@ -23,6 +23,7 @@ from eqsat_layout.session.runs import Runs
 from eqsat_layout.session.runtime import CPU
 from eqsat_layout.session.tensors import Array, Staging
 from eqsat_layout.system.suffixes import COMPILED, kind_of, path_of
+from eqsat_layout.system.without_torch import without_torch
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
 
 if TYPE_CHECKING:  # a library is opened without TVM's compiler, readers and planning
@@ -53,7 +54,8 @@ class Session:
                 target_of(target)  # raises for one that is none
             self._executable, self._interface = opened(Path(source))
         else:
-            from eqsat_layout.session.compiled import CompiledModel
+            with without_torch():
+                from eqsat_layout.session.compiled import CompiledModel
 
             self._model = CompiledModel(source, target, options)
             self._executable, self._interface = self._model.executable, self._model.interface

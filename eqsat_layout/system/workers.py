@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
+import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +22,7 @@ import psutil  # noqa: F401  # TVM imports it in the thread that ends a process,
 from tvm.support.popen_pool import PopenWorker
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.system.worker_process import command
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -45,12 +46,14 @@ class _Process(PopenWorker):  # type: ignore[misc]
         self._parent = os.getpid()
 
     def _start(self) -> None:
-        """It gets this process's path and level of logging; TVM's own way waits until it has imported TVM, and logs
-        everything from INFO on to the standard error."""
-        super()._start()
+        """As TVM's, but by a command of our own."""
+        (answers, answering), (reading, jobs) = os.pipe(), os.pipe()
+        ends = (reading, answering)
+        self._proc = subprocess.Popen(command(*ends), pass_fds=ends)
+        for end in ends:
+            os.close(end)
+        self._reader, self._writer = os.fdopen(answers, "rb"), os.fdopen(jobs, "wb")
         self._unread = 0
-        self.begin(setattr, (sys, "path", list(sys.path)))
-        self.begin(_log_from, (logging.getLogger().level,))
 
     def begin(self, function: Callable[..., object], arguments: tuple[Any, ...] = ()) -> None:
         """Sends what nobody waits for."""
@@ -77,10 +80,6 @@ class _Process(PopenWorker):  # type: ignore[misc]
     def join(self, timeout: float | None = None) -> None:
         """Waits for a killed process however busy the machine is: a second, as TVM gives it, leaves a zombie there."""
         super().join()
-
-
-def _log_from(level: int) -> None:
-    logging.getLogger().setLevel(level)
 
 
 class Workers:

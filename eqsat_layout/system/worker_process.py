@@ -1,0 +1,22 @@
+"""What runs in a process of ``workers``: TVM's loop, which reads a function and its arguments and writes the result."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from eqsat_layout.system.without_torch import without_torch
+
+
+def command(reading: int, writing: int) -> list[str]:
+    """Starts such a process with this one's path and level of logging, so that it imports what this one does."""
+    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main({logging.getLogger().level})"
+    return [sys.executable, "-c", code, str(reading), str(writing)]
+
+
+def main(level: int) -> None:
+    """Until the other process closes its end."""
+    logging.basicConfig(level=level)
+    with without_torch():
+        from tvm.exec import popen_worker
+    popen_worker.main()
