@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from eqsat_layout.cost.kernel_key import KernelKey
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.system.folder import default_directory
 
@@ -29,6 +28,17 @@ FORMAT_VERSION: Final = 1
 _FILE: Final = f"measurements.v{FORMAT_VERSION}.jsonl"
 _ANY_FILE: Final = re.compile(r"measurements\.v(\d+)\.jsonl")
 _LOCK: Final = "measurements.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelKey:
+    """What a kernel is known by: ``computation`` is a digest of what it computes, or says that it copies.
+
+    ``formats``: the keys of the formats of operands and results; before those of a copy stands the dtype.
+    """
+
+    computation: str
+    formats: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What a kernel is known by in the database: what it computes, and in which formats.
 
-In: a computation and formats. Out: :class:`KernelKey`, the same in every process: names, hash seeds and the order in
+In: a computation and formats. Out: a key, the same in every process: names, hash seeds and the order in
 which a program was read are not in it.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from eqsat_layout.cost.database import KernelKey
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.affine import Affine
@@ -18,17 +18,6 @@ from eqsat_layout.tir.computation import Access, Computation, Index, Value
 
 COPY: Final = "copy"
 """What copies compute, from one format to another."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelKey:
-    """``computation``: a digest of :func:`computation_text`, or :data:`COPY`.
-
-    ``formats``: the keys of the formats of operands and results; before those of a copy stands the dtype.
-    """
-
-    computation: str
-    formats: tuple[str, ...]
 
 
 def kernel_key(

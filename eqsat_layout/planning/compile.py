@@ -27,12 +27,12 @@ def compile(source: Any, target: Any = None, **options: Unpack[Options]) -> Any:
     could not be done is logged under ``eqsat_layout``, and added to ``notes=`` where a list is given. What was compiled
     before comes from disk (:mod:`eqsat_layout.planning.programs`).
     """
-    return compiled_and_key(source, target, options)[0]
+    return compiled_with_notes(source, target, options)[0]
 
 
 @one_at_a_time
-def compiled_and_key(source: Any, target: Any, options: Options) -> tuple[Any, str | None]:
-    """The same, and the key by which it is kept; ``None`` where it is not."""
+def compiled_with_notes(source: Any, target: Any, options: Options) -> tuple[Any, list[str]]:
+    """The same, and what a person should know of it."""
     own = target_of(target, approx=options.get("approx", True))  # before a model is read, which can take long
     mod, options = as_module(source, options)
     notes = Notes()
@@ -51,4 +51,4 @@ def compiled_and_key(source: Any, target: Any, options: Options) -> tuple[Any, s
     asked = options.get("notes")
     if asked is not None:
         asked += notes
-    return executable, key
+    return executable, list(notes)

@@ -1,4 +1,4 @@
-"""A session's model, compiled.
+"""A session's model, read and compiled.
 
 In: a source, a target, options. Out: the executable and its interface; the plan, when it is asked for.
 """
@@ -9,13 +9,12 @@ from functools import cached_property
 from typing import Any
 
 from eqsat_layout.errors import TargetError
-from eqsat_layout.planning.compile import compiled_and_key
+from eqsat_layout.planning.compile import compiled_with_notes
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.pipeline import plan
 from eqsat_layout.report.plan import Plan
 from eqsat_layout.session.interface import Interface
-from eqsat_layout.session.known_file import KnownFile, without_sizes
-from eqsat_layout.session.library import told_by
+from eqsat_layout.session.known_file import without_sizes
 from eqsat_layout.session.telling import interface_of, telling
 from eqsat_layout.sources.program import Source
 from eqsat_layout.sources.source import source_of
@@ -23,22 +22,28 @@ from eqsat_layout.targets.lowering import prepared
 from eqsat_layout.targets.registry import target as target_of
 
 
-class CompiledModel:
-    """``executable`` and ``interface`` of a model."""
+class Model:
+    """What is to be run, and on what; it is read when that is needed first."""
 
     def __init__(self, source: Any, target: Any, options: Options) -> None:
         self._source, self._options = source, options
         self._target = target_of(target, approx=options.get("approx", True))
-        known = KnownFile.of(source, self._target, options)
-        self.executable = None if known is None else known.executable()
-        if self.executable is not None:
-            self.interface: Interface = told_by(self.executable)
-            return
-        self.interface = interface_of(self._read, any_address=self._target.any_address, needs=self._target.needs)
-        module = telling(self._read, self.interface)
-        self.executable, key = compiled_and_key(module, self._target, without_sizes(options))
-        if known is not None:
-            known.keep(key)
+
+    def compiled(self) -> tuple[Any, Interface, list[str]]:
+        """The executable, what it takes and gives, and what a person should know of it."""
+        interface = interface_of(self._read, any_address=self._target.any_address, needs=self._target.needs)
+        module = telling(self._read, interface)
+        executable, notes = compiled_with_notes(module, self._target, without_sizes(self._options))
+        return executable, interface, notes
+
+    def plan(self) -> Plan:
+        """What was chosen and why."""
+        return plan(prepared(self._read.module), self._target, **without_sizes(self._options))
+
+    @property
+    def runs_here(self) -> bool:
+        """On this machine."""
+        return self._target.device is not None
 
     @property
     def device(self) -> tuple[int, int]:
@@ -48,11 +53,6 @@ class CompiledModel:
             raise TargetError(f"{self._target.name}: nothing here runs what was compiled for it; save() it")
         return int(device.dlpack_device_type()), int(device.index)
 
-    def plan(self) -> Plan:
-        """What was chosen and why."""
-        return plan(prepared(self._read.module), self._target, **without_sizes(self._options))
-
     @cached_property
     def _read(self) -> Source:
-        """The model."""
         return source_of(self._source, self._options.get("inputs"), self._options.get("shapes"))

@@ -1,7 +1,7 @@
-"""A model's file that was compiled before is not read again.
+"""A model's file that was compiled before is not read again: what was made of it is opened, as a library is.
 
-In: a path, a target, options. Out: the executable that is kept for a file with the same contents, and with the same
-contents of files beside it that hold its weights. Readers take seconds: they bring torch, and fold what is constant.
+In: a path, a target, options. Out: the program that is kept for a file with the same contents, and with the same
+contents of files beside it that hold its weights. Neither readers nor TVM's compiler are imported, which takes seconds.
 """
 
 from __future__ import annotations
@@ -9,79 +9,140 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import logging
 import os
-from collections.abc import Mapping
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from eqsat_layout.notes import Notes
+from eqsat_layout.notes import Notes, first_line
+from eqsat_layout.planning.keys import options_text, surroundings
 from eqsat_layout.planning.options import Options
-from eqsat_layout.planning.programs import KnownPrograms
-from eqsat_layout.readers.onnx.external_data import locations
-from eqsat_layout.system.store import ArtefactStore
+from eqsat_layout.session.library import export, suffix_of
+from eqsat_layout.system.machine import machine_text
+from eqsat_layout.system.store import ArtefactStore, digest_of
 from eqsat_layout.system.suffixes import kind_of
-from eqsat_layout.targets.protocol import Target
 
-_READERS: Final = {".pt2": ("torch",), ".onnx": ("onnx", "onnxscript", "onnx-ir", "onnxruntime")}
-"""By the suffix of such files the packages that decide what is read there."""
+_LOG: Final = logging.getLogger(__name__)
+
+_READERS: Final = {
+    ".pt2": ("torch",),
+    ".onnx": ("onnx", "onnxscript", "onnx-ir", "onnxruntime"),
+    ".json": (),
+    ".py": (),
+}
+"""By the suffix of such files the packages beside TVM that decide what is read there."""
+
+_CPU: Final = "llvm"
 
 
 @dataclass(frozen=True)
 class KnownFile:
-    """``reader``: what decides how it is read. ``notes``: where those of the compilation are said again."""
+    """``asked``: all that decides what is made of it, but for what it holds. ``notes``: where those are said again."""
 
-    programs: KnownPrograms
     path: Path
-    options: Options
-    reader: str
+    asked: str
+    store: ArtefactStore
     notes: list[str] | None
 
     @staticmethod
-    def of(source: Any, target: Target, options: Options) -> KnownFile | None:
+    def of(source: Any, target: Any, options: Options) -> KnownFile | None:
         """``None`` where the source is no such file, or the options say more than numbers and texts."""
-        if not isinstance(source, str | os.PathLike) or options.get("inputs") is not None:
+        store = ArtefactStore.usual()
+        if not store.limit or not isinstance(source, str | os.PathLike) or options.get("inputs") is not None:
             return None
-        path, sizes = Path(source), _as_text(options.get("shapes"))
+        path, sizes, rest = Path(source), _as_text(options.get("shapes")), options_text(without_sizes(options))
         packages = _READERS.get(kind_of(path))
-        if packages is None or sizes is None or not path.is_file():
+        if packages is None or sizes is None or rest is None or not path.is_file():
             return None
-        reader = f"{[(name, _version(name)) for name in packages]} {sizes}"
-        programs = KnownPrograms(target, ArtefactStore.usual())
-        return KnownFile(programs, path, without_sizes(options), reader, options.get("notes"))
+        machine = _machine_text(target, approx=options.get("approx", True))
+        reader = [(name, _version(name)) for name in packages]
+        return KnownFile(path, f"{surroundings()} {machine} {reader} {sizes} {rest}", store, options.get("notes"))
 
-    def executable(self) -> Any | None:
-        """What was compiled of it."""
+    def compiled(self) -> Path | None:
+        """The file of what was compiled of it; its notes are said again."""
+        key = self._key()
+        said = None if key is None else self.store.get(f"notes of {key}")
+        if key is None or said is None:
+            return None
+        suffix, texts = json.loads(bytes(said))
+        kept = self.store.file(key, suffix)
+        if kept is None:
+            return None
         notes = Notes()
-        found = self.programs.of_file(self._key(), notes)
-        if found is not None and self.notes is not None:
+        for text in texts:
+            notes.add(text)
+        if self.notes is not None:
             self.notes.extend(notes)
-        return found
+        return kept
 
-    def keep(self, program: str | None) -> None:
-        """``program``: the key of what was compiled of it."""
-        if program is None:
-            return
+    def keep(self, executable: Any, notes: Sequence[str]) -> None:
+        """Written by a thread while the program is used already; a process does not end before that is done."""
         if kind_of(self.path) == ".onnx":
             model = importlib.import_module("onnx").load(self.path, load_external_data=False)
-            self.programs.store.put(self._beside(), [json.dumps(locations(model)).encode()])
-        self.programs.keep_file(self._key(), program)
+            names = importlib.import_module("eqsat_layout.readers.onnx.external_data").locations(model)
+            self.store.put(self._beside(), [json.dumps(names).encode()])
+        key = self._key()
+        if key is not None:
+            threading.Thread(target=self._write, args=(key, executable, list(notes))).start()
+
+    def _write(self, key: str, executable: Any, notes: list[str]) -> None:
+        suffix = suffix_of(executable)
+        try:
+            self.store.put_file(key, suffix, lambda path: export(executable, path))
+        except (RuntimeError, ValueError, subprocess.CalledProcessError) as error:  # a machine without a linker
+            _LOG.info("%s: what was compiled is not kept: %s", self.path, first_line(error))
+            return
+        self.store.put(f"notes of {key}", [json.dumps([suffix, notes]).encode()])
+        self.store.trim()
 
     def _key(self) -> str | None:
         """``None`` where it is not known what files it has, or one is missing."""
         names: list[str] = []
         if kind_of(self.path) == ".onnx":
-            kept = self.programs.store.get(self._beside())
+            kept = self.store.get(self._beside())
             if kept is None:
                 return None
             names = json.loads(bytes(kept))
         paths = [self.path, *(self.path.parent / name for name in names)]
-        return self.programs.key_of_files(paths, self.options, self.reader)
+        try:
+            contents = digest_of([memoryview(path.read_bytes()) for path in paths])
+        except OSError:  # whoever reads it says so
+            return None
+        return f"file {contents.hex()} {hashlib.sha256(self.asked.encode()).hexdigest()}"
 
     def _beside(self) -> str:
         """The key of the names of files beside it."""
         return f"beside {hashlib.sha256(self.path.read_bytes()).hexdigest()}"
+
+
+def _machine_text(target: Any, *, approx: bool) -> str:
+    """What decides for which target it is; TVM is imported for those that are not this package's CPU."""
+    if _is_own_cpu(target):
+        given = sorted(target.items()) if isinstance(target, Mapping) else target
+        return f"{machine_text()} {given} {approx}"
+    from eqsat_layout.targets.registry import target as target_of
+
+    own = target_of(target, approx=approx)
+    return f"{own} {own.name} {own.version}"
+
+
+def _is_own_cpu(target: Any) -> bool:
+    registry = sys.modules.get("eqsat_layout.targets.registry")
+    if registry is not None and registry.is_registered(_CPU):
+        return False
+    if isinstance(target, str):
+        with suppress(ValueError):
+            target = json.loads(target)
+    if isinstance(target, Mapping):
+        return bool(target.get("kind") == _CPU)
+    return target is None or (isinstance(target, str) and target.split()[:1] == [_CPU])
 
 
 def _version(package: str) -> str:

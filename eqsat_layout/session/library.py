@@ -1,12 +1,14 @@
 """Compiled programs in files: libraries, and programs for devices.
 
-In: an executable, or a path. Out: a file that appears whole or not at all; the program in one, and its interface.
+In: an executable, or the path of one. Out: a file that appears whole or not at all; the program in one, and its
+interface.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import shutil
 import struct
 import tempfile
 from pathlib import Path
@@ -34,18 +36,31 @@ _SEGMENT: Final = struct.Struct("<8xQ16xQ")
 
 def written_to(path: Path, executable: Any) -> None:
     """Under a new name first: a library that a process runs must not be written over."""
-    is_for_device = isinstance(executable, DeviceProgram)
-    check_output(path, ".program" if is_for_device else ".so")
+    check_output(path, suffix_of(executable))
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".saving") as folder:
             made = Path(folder) / path.name
-            if is_for_device:
-                executable.save(made)
-            else:
-                executable.export_library(str(made))
+            export(executable, made)
             os.replace(made, path)
     except OSError as error:
         raise EqsatError(f"{path}: {error.strerror or error}") from error
+
+
+def suffix_of(executable: Any) -> str:
+    """What the name of its file ends in."""
+    if isinstance(executable, Path):
+        return kind_of(executable)
+    return ".program" if isinstance(executable, DeviceProgram) else ".so"
+
+
+def export(executable: Any, path: Path) -> None:
+    """Written to a file that nobody reads yet. A file that was written before is copied."""
+    if isinstance(executable, Path):
+        shutil.copy(executable, path)
+    elif isinstance(executable, DeviceProgram):
+        executable.save(path)
+    else:
+        executable.export_library(str(path))
 
 
 def check_output(path: Path, suffix: str) -> None:

@@ -18,6 +18,7 @@ from eqsat_layout.session.device_runs import DeviceRuns
 from eqsat_layout.session.feed import check_names as check_port_names
 from eqsat_layout.session.feed import tensors_of
 from eqsat_layout.session.interface import TensorSpec
+from eqsat_layout.session.known_file import KnownFile
 from eqsat_layout.session.library import opened, written_to
 from eqsat_layout.session.runs import Runs
 from eqsat_layout.session.runtime import CPU
@@ -28,7 +29,7 @@ from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
 
 if TYPE_CHECKING:  # a library is opened without TVM's compiler, readers and planning
     from eqsat_layout.report.plan import Plan
-    from eqsat_layout.session.compiled import CompiledModel
+    from eqsat_layout.session.compiled import Model
 
 
 @with_options_in_help
@@ -42,23 +43,22 @@ class Session:
 
     def __init__(self, source: Any, *, target: Any = None, **options: Unpack[Options]) -> None:
         check_names(options)
-        self._model: CompiledModel | None = None
         self._staging: deque[Staging] = deque()
-        if isinstance(source, str | os.PathLike) and kind_of(path_of(source)) in COMPILED:
-            late = [name for name, value in options.items() if value is not None]
-            if late:
-                raise EqsatError(f"{source}: is compiled already, so {late[0]}= comes too late")
-            if target is not None:
-                from eqsat_layout.targets.registry import target as target_of
-
-                target_of(target)  # raises for one that is none
-            self._executable, self._interface = opened(Path(source))
+        self._given = (source, target, options)
+        known: KnownFile | None = None
+        if _is_compiled(source):
+            _check_nothing_is_asked(source, target, options)
+            self._file: Path | None = Path(source)
         else:
             with without_torch():
-                from eqsat_layout.session.compiled import CompiledModel
-
-            self._model = CompiledModel(source, target, options)
-            self._executable, self._interface = self._model.executable, self._model.interface
+                known = KnownFile.of(source, target, options)
+            self._file = None if known is None else known.compiled()
+        if self._file is not None:
+            self._executable, self._interface = opened(self._file)
+            return
+        self._executable, self._interface, notes = self._model.compiled()
+        if known is not None and self._model.runs_here:
+            known.keep(self._executable, notes)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -93,14 +93,12 @@ class Session:
     @cached_property
     def plan(self) -> Plan:
         """What was chosen and why; worked out when it is asked for."""
-        if self._model is None:
-            raise EqsatError("a library holds no plan: make a session of the model itself")
         return self._model.plan()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a library, ``.so``, with all weights, that :class:`Session` opens again on machines such as this; of
         what was compiled for a device a ``.program``, which is data."""
-        written_to(Path(path), self._executable)
+        written_to(Path(path), self._executable if self._file is None else self._file)
 
     def _positions(self, names: Sequence[str]) -> list[int]:
         if isinstance(names, str):
@@ -110,10 +108,18 @@ class Session:
         return list(map(known.index, names))
 
     @cached_property
+    def _model(self) -> Model:
+        if _is_compiled(self._given[0]):
+            raise EqsatError("a library holds no plan: make a session of the model itself")
+        with without_torch():
+            from eqsat_layout.session.compiled import Model
+        return Model(*self._given)
+
+    @cached_property
     def _runs(self) -> Runs | DeviceRuns:
         if isinstance(self._executable, DeviceProgram):
             return DeviceRuns(self._executable, self._interface.entry)
-        device = CPU if self._model is None else self._model.device
+        device = CPU if self._file is not None else self._model.device
         return Runs(self._executable, device, self._interface.entry, branches=self._interface.branches)
 
     def __getstate__(self) -> Any:
@@ -122,3 +128,17 @@ class Session:
     def __repr__(self) -> str:
         inputs = ", ".join(f"{spec.name}: {spec}" for spec in self.inputs)
         return f"<Session of ({inputs}) -> ({', '.join(f'{spec.name}: {spec}' for spec in self.outputs)})>"
+
+
+def _is_compiled(source: Any) -> bool:
+    return isinstance(source, str | os.PathLike) and kind_of(path_of(source)) in COMPILED
+
+
+def _check_nothing_is_asked(source: Any, target: Any, options: Options) -> None:
+    late = [name for name, value in options.items() if value is not None]
+    if late:
+        raise EqsatError(f"{source}: is compiled already, so {late[0]}= comes too late")
+    if target is not None:
+        from eqsat_layout.targets.registry import target as target_of
+
+        target_of(target)  # raises for one that is none

@@ -11,7 +11,7 @@ import hashlib
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -86,6 +86,36 @@ class ArtefactStore:
             except OSError:
                 os.unlink(name)
                 raise
+
+    def file(self, key: str, suffix: str) -> Path | None:
+        """The same as a file of its own, by that name's end, for those who open files; ``None`` as :meth:`get`."""
+        digest, path = self.get(key), self._path(key).with_suffix(suffix)
+        if digest is None:
+            return None
+        try:
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                is_whole = digest_of([memoryview(data)]) == bytes(digest)
+            os.utime(path)
+        except (OSError, ValueError):
+            return None
+        return path if is_whole else None
+
+    def put_file(self, key: str, suffix: str, write: Callable[[Path], None]) -> None:
+        """Keeps what ``write`` writes to the path that it is given, whose name ends so."""
+        path = self._path(key).with_suffix(suffix)
+        if not self.limit:
+            return
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+                made = Path(folder) / path.name
+                write(made)
+                if made.stat().st_size > self.limit // 4:
+                    return
+                with made.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                    digest = digest_of([memoryview(data)], in_threads=False)
+                os.replace(made, path)
+            self.put(key, [digest])
 
     def trim(self) -> None:
         """Removes what was used longest ago while there is too much."""

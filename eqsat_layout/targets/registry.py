@@ -65,6 +65,11 @@ def unregister(kind: str) -> None:
     _registered.pop(kind, None)
 
 
+def is_registered(kind: str) -> bool:
+    """Whether :func:`register` took the place of what is built in, or came first."""
+    return kind in _registered
+
+
 @cache
 def _factories() -> Mapping[str, Factory]:
     """Built-in ones, and those of installed packages."""

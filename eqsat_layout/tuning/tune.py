@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Unpack
 
-from eqsat_layout.cost.database import Database
-from eqsat_layout.cost.kernel_key import KernelKey, copy_key
+from eqsat_layout.cost.database import Database, KernelKey
+from eqsat_layout.cost.kernel_key import copy_key
 from eqsat_layout.cost.measured import MeasuredCosts
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.errors import EqsatError, TargetError

@@ -17,8 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eqsat_layout.cost.database import Constants, Database, Measured, Snapshot
-from eqsat_layout.cost.kernel_key import KernelKey
+from eqsat_layout.cost.database import Constants, Database, KernelKey, Measured, Snapshot
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.system.folder import default_directory
 

@@ -7,7 +7,6 @@ vectors, a roofline by the vector width, kernels through TVM's LLVM.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Final
@@ -24,6 +23,7 @@ from eqsat_layout.implementations.layouts import Blocking, Candidate, layout_can
 from eqsat_layout.maps import Format
 from eqsat_layout.notes import Notes
 from eqsat_layout.system.folder import number_in
+from eqsat_layout.system.machine import CORES
 from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.targets.cpu import host
 from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES, is_permitted
@@ -184,8 +184,6 @@ def normalize_target(given: Any = None, *, approx: bool = True) -> tvm.target.Ta
 
 _MANY_THREADS: Final = 4096
 """More than that are taken for a mistake."""
-_CORES: Final = len(os.sched_getaffinity(0))
-"""Taken at import: TVM's first parallel loop narrows the affinity of the thread that runs it."""
 
 _KEPT: Final = ("mcpu", "mtriple", "mattr", "num-cores", "mfloat-abi", "mabi", "opt-level", "vector-width")
 
@@ -201,4 +199,4 @@ def _with_unit(target: tvm.target.Target) -> Mapping[str, Any]:
 
 def _host_threads() -> int:
     asked = number_in("TVM_NUM_THREADS", 0)
-    return asked if 0 < asked <= _MANY_THREADS else _CORES
+    return asked if 0 < asked <= _MANY_THREADS else CORES
