@@ -1,8 +1,9 @@
 """Many architectures beside ONNX Runtime and OpenVINO: ``python bench/zoo_latency.py [NAME ...] [--family NAME ...]``.
 
 Each is compiled once into ``--folder``; what is there and was made by the same sources is used again. Engines take
-turns in one process per architecture; printed are the better peer's time over ours, sorted, and for the worst
-(``--worst N``) the kernels that take longest, of all three. A third of the architectures, by the hash of the name, is
+turns in one process per architecture; printed are the better peer's time over ours, sorted, the most memory that a
+process has that opens the network and runs it, and for the worst (``--worst N``) the kernels that take longest, of all
+three. A third of the architectures, by the hash of the name, is
 kept back: only ``--kept-back`` runs these, and only these. Processor time with one thread, which others on the machine
 disturb least; with more threads wall time. Needs the dependency group ``bench``.
 """
@@ -65,7 +66,8 @@ def _measured(name: str, options: argparse.Namespace) -> dict[str, Any] | str:
     try:
         _answer("prepare", name, options)
         seconds = _compiled(name, options)
-        return _answer("turns", name, options) | {"compile seconds": seconds}
+        memory = {engine: _answer("memory", name, options, "--engine", engine) for engine in (OWN, *PEERS)}
+        return _answer("turns", name, options) | {"compile seconds": seconds, "memory": memory}
     except _StepError as error:
         return str(error)
 
@@ -96,9 +98,10 @@ def _sources() -> str:
     return digest.hexdigest()
 
 
-def _answer(what: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
+def _answer(what: str, name: str, options: argparse.Namespace, *more: str) -> dict[str, Any]:
     command = [sys.executable, str(Path(__file__).with_name("zoo_process.py")), what, "--name", name]
     command += ["--folder", str(options.folder), "--threads", str(options.threads), "--rounds", str(options.rounds)]
+    command += more
     found: dict[str, Any] = json.loads(_run(command + ["--wall"] * _is_wall(options), options))
     return found
 
@@ -134,7 +137,7 @@ def _report(found: Mapping[str, Mapping[str, Any] | str], options: argparse.Name
     table = Table(title="the better peer's time over ours", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("architecture", no_wrap=True)
     table.add_column("family", no_wrap=True)
-    for column in ("ratio", f"{OWN} ms", *(f"{peer} ms" for peer in PEERS), "difference"):
+    for column in ("ratio", f"{OWN} ms", *(f"{peer} ms" for peer in PEERS), "difference", "MiB", "of ONNX Runtime's"):
         table.add_column(column, justify="right", no_wrap=True)
     rows = {name: own for name, own in found.items() if not isinstance(own, str)}
     for name, own in sorted(rows.items(), key=lambda item: item[1]["ratio"]):
@@ -144,6 +147,8 @@ def _report(found: Mapping[str, Mapping[str, Any] | str], options: argparse.Name
         cells += [f"{taken[engine]:.3g}" for engine in (OWN, *PEERS)]
         off = f"{own['difference']:.0e}"
         cells.append(off if own["difference"] <= TOLERANCE else f"[bold red]{off}[/]")
+        own_memory, other = (own["memory"][engine]["mebibytes"] for engine in (OWN, PEERS[0]))
+        cells += [f"{own_memory:.0f}", f"{own_memory / other:.2f}"]
         table.add_row(name + f" x{batch}" * (batch > 1), ARCHITECTURES[name].family, *cells)
     console.print(table)
     for name, reason in found.items():

@@ -1,7 +1,8 @@
-"""One architecture of the zoo, in a process of its own: ``prepare``, ``turns`` and ``profile`` for ``zoo_latency.py``.
+"""One architecture of the zoo, in a process of its own: the steps of ``zoo_latency.py``.
 
 In: a folder with what was made before, a name, a number of threads. Out: a line of JSON. ``prepare`` writes the ONNX
-file and an input; ``turns`` runs ours, ONNX Runtime and OpenVINO in turns; ``profile`` says where their time goes.
+file and an input; ``turns`` runs ours, ONNX Runtime and OpenVINO in turns; ``memory`` opens the network and runs it
+twice by one of them; ``profile`` says where their time goes.
 """
 
 from __future__ import annotations
@@ -99,14 +100,8 @@ ENGINES: dict[str, Callable[[Files, int], Run]] = {OWN: _own, "ONNX Runtime": _o
 
 
 def turns(files: Files, threads: int, rounds: int, clock: Callable[[], float]) -> dict[str, Any]:
-    """Milliseconds by engine; how far our results are from ONNX Runtime's; mebibytes that each engine added at most."""
-    runs: dict[str, Run] = {}
-    memory: dict[str, float] = {}
-    for engine, make in ENGINES.items():
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        runs[engine] = make(files, threads)
-        runs[engine]()
-        memory[engine] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    """Milliseconds by engine; how far our results are from ONNX Runtime's."""
+    runs = {engine: make(files, threads) for engine, make in ENGINES.items()}
     wanted, got = ([np.array(a) for a in runs[engine]()] for engine in ("ONNX Runtime", OWN))
     seconds: dict[str, list[float]] = {engine: [] for engine in runs}
     for _ in range(rounds):
@@ -123,8 +118,18 @@ def turns(files: Files, threads: int, rounds: int, clock: Callable[[], float]) -
         "ratio": ratio,
         "milliseconds": {engine: statistics.median(own) * 1e3 for engine, own in seconds.items()},
         "difference": difference(wanted, got) / max(magnitude(wanted), 1e-30),
-        "memory": memory,
     }
+
+
+def memory(files: Files, threads: int, engine: str) -> dict[str, Any]:
+    """Mebibytes that this process had at most, of an engine that it opened a network by and ran it twice, and seconds
+    until the first result."""
+    start = time.perf_counter()
+    run = ENGINES[engine](files, threads)
+    run()
+    seconds = time.perf_counter() - start
+    run()
+    return {"mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "seconds": seconds}
 
 
 # ---- where the time goes -----------------------------------------------------------------------------------------
@@ -219,11 +224,12 @@ def _openvino_kernels(files: Files, threads: int) -> list[tuple[str, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("prepare", "turns", "profile"))
+    parser.add_argument("what", choices=("prepare", "turns", "memory", "profile"))
     parser.add_argument("--name", required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--engine", choices=ENGINES, default=OWN, help="for memory")
     parser.add_argument("--wall", action="store_true", help="wall time, for more threads than one on an idle machine")
     options = parser.parse_args()
     channel = os.fdopen(os.dup(1), "w")  # what libraries print goes elsewhere
@@ -234,6 +240,8 @@ def main() -> None:
     elif options.what == "turns":
         clock = time.perf_counter if options.wall else time.process_time
         answer = turns(files, options.threads, options.rounds, clock)
+    elif options.what == "memory":
+        answer = memory(files, options.threads, options.engine)
     else:
         answer = profile(files, options.threads)
     channel.write(json.dumps(answer) + "\n")
