@@ -1,7 +1,8 @@
 """Random arguments of Relax ops.
 
 In: the type of a call's first operand, and parameters as a schema has them. Out: types of its other operands, and
-attributes: drawn by the hints of the op's Python function, strings from its documentation, layouts from their letters.
+attributes: drawn by the hints of the op's Python function, strings from its documentation, layouts from their letters,
+subscripts from the operands' axes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from string import ascii_lowercase
 from typing import Any
 
 import tvm
@@ -37,8 +39,16 @@ _KEPT = (0.1, 0.4, 0.8, 0.95)
 class ArgumentDraw:
     """Draws the arguments of one call. Lists of numbers in one call are often of one length, that of what is kept."""
 
-    def __init__(self, first: TensorType, rng: random.Random, documentation: str, kept: Mapping[str, Any]):
-        self._first, self._rng, self._documentation = first, rng, documentation
+    def __init__(
+        self,
+        first: TensorType,
+        rng: random.Random,
+        documentation: str,
+        kept: Mapping[str, Any],
+        operands: Sequence[TensorType],
+    ):
+        """``operands``: grows as they are drawn."""
+        self._first, self._rng, self._documentation, self._operands = first, rng, documentation, operands
         lengths = [len(value) for value in kept.values() if isinstance(value, list)]
         self._length = rng.choice(lengths or (1, 1, 2, max(1, len(first.shape))))
         self._kept = _KEPT[0] if kept else rng.choice(_KEPT)
@@ -131,13 +141,29 @@ class ArgumentDraw:
 
     def _text(self, parameter: Parameter) -> str:
         default = parameter.default if isinstance(parameter.default, str) else ""
-        if default.isalpha() and default.isupper():
+        if parameter.name == "subscripts":
+            text = self._subscripts()
+        elif default.isalpha() and default.isupper():
             text = "".join(self._rng.sample(default, len(default)))
         else:  # a layout of the result is often that of an operand
             words = dict.fromkeys([*self._texts, *_words(self._documentation, parameter.name)])
             text = str(self._rng.choice([default, *words]))
         self._texts.append(text)
         return text
+
+    def _subscripts(self) -> str:
+        """A letter for each axis, often one for several of the same extent; the result has some of them."""
+        rng, extents = self._rng, dict[str, Any]()
+        terms: list[str] = []
+        for operand in self._operands:
+            term = ""
+            for extent in operand.shape:
+                same = [letter for letter, known in extents.items() if known == extent and letter not in term]
+                letter = rng.choice(same) if same and rng.random() < 0.6 else ascii_lowercase[len(extents)]
+                extents[letter] = extent
+                term += letter
+            terms.append(term)
+        return f"{','.join(terms)}->{''.join(rng.sample(list(extents), rng.randrange(len(extents) + 1)))}"
 
 
 def _with_other_axis(shape: Sequence[Any], extent: Any, rng: random.Random) -> list[Any]:

@@ -75,3 +75,12 @@ def test_the_first_operand_broadcasts_too() -> None:
     rng = random.Random(0)
     calls = (drawn("relax.add", (TensorType((3, 1), "float32"),), rng) for _ in range(200))
     assert any(c.made is not None and c.made.shape != c.operands[0].shape for c in calls)
+
+
+def test_subscripts_are_drawn_for_two_operands() -> None:
+    """No call of ``einsum`` was found: its operands were taken for one tensor, and its subscripts for a number."""
+    rng = random.Random(0)
+    calls = [drawn("relax.einsum", (TensorType((2, 3), "float32"),), rng) for _ in range(60)]
+    found = {call.attributes for call in calls if call.is_computable}
+    assert len(found) > 20
+    assert all(len(call.operands) == 2 for call in calls)
