@@ -13,6 +13,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from string import ascii_lowercase
 from typing import Any
 
@@ -20,7 +21,8 @@ import tvm
 import tvm_ffi
 
 from eqsat_layout.graph.graph import TensorType
-from eqsat_layout.graph.op_calls import Parameter
+from eqsat_layout.graph.op_calls import Parameter, function_of, parameters
+from eqsat_layout.graph.op_names import relax_ops
 
 DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "bool")
 """Dtypes that NumPy computes with as TVM does."""
@@ -145,9 +147,11 @@ class ArgumentDraw:
             text = self._subscripts()
         elif default.isalpha() and default.isupper():
             text = "".join(self._rng.sample(default, len(default)))
+        elif default in DTYPES:
+            text = self._rng.choice(DTYPES)
         else:  # a layout of the result is often that of an operand
-            words = dict.fromkeys([*self._texts, *_words(self._documentation, parameter.name)])
-            text = str(self._rng.choice([default, *words]))
+            own = _words(self._documentation, parameter.name) or _words_elsewhere(parameter.name, default)
+            text = str(self._rng.choice([default, *dict.fromkeys([*self._texts, *own])]))
         self._texts.append(text)
         return text
 
@@ -185,6 +189,17 @@ def _words(documentation: str, name: str) -> list[str]:
     if len(set(words)) < 2:
         words += [word for row in _ROW.findall(own) for word in row.split(", ")]
     return words or _QUOTED.findall(documentation)
+
+
+@cache
+def _words_elsewhere(name: str, default: str) -> tuple[str, ...]:
+    """The same of a parameter that an op's documentation does not tell of: as others tell of one of its name."""
+    found = dict[str, None]()
+    for op in sorted(relax_ops()):
+        if any(one.name == name for one in parameters(op) or ()):
+            words = _words(inspect.getdoc(function_of(op)) or "", name)
+            found.update(dict.fromkeys(words) if default in words else {})
+    return tuple(found)
 
 
 _QUOTED = re.compile(r"[\"'](\w+)[\"']")

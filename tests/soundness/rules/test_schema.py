@@ -84,3 +84,14 @@ def test_subscripts_are_drawn_for_two_operands() -> None:
     found = {call.attributes for call in calls if call.is_computable}
     assert len(found) > 20
     assert all(len(call.operands) == 2 for call in calls)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "attribute"),
+    [("relax.image.resize3d", (1, 1, 2, 2, 2), "method"), ("relax.grad.nll_loss_backward", (), "reduction")],
+)
+def test_words_that_another_op_documents_are_drawn(op: str, shape: tuple[int, ...], attribute: str) -> None:
+    """They were as by default, as the op's own documentation does not name them."""
+    rng = random.Random(0)
+    calls = [drawn(op, (TensorType(shape, "float32"),), rng) for _ in range(60)]
+    assert len({call.values[attribute] for call in calls}) >= 3
