@@ -41,6 +41,8 @@ def copied(value: Any, byte: int) -> Any:
 
 
 def _amid(array: Array, byte: int) -> Any:
+    if not array.nbytes:  # TVM does not take NumPy's strides of one for compact
+        return tvm.runtime.tensor(array)
     memory = np.full(array.nbytes + 2 * _MARGIN + _ALIGNMENT, byte, np.uint8)
     start = _MARGIN - (memory.ctypes.data + _MARGIN) % _ALIGNMENT + _ALIGNMENT
     placed = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)

@@ -7,10 +7,12 @@ registered op says which of its arguments are tensors, its Python function what 
 from __future__ import annotations
 
 import inspect
+import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final
 
 import tvm
@@ -25,6 +27,10 @@ from eqsat_layout.graph.templates import Template, leaf_exprs
 ONE: Final = ("Tensor", "ffi::Optional<Tensor>")
 LISTS: Final = ("Tuple of Tensors", "List of Tensors")
 """What a registered op calls an argument that is a tensor, or several."""
+
+_SEVERAL: Final = re.compile(r"\b(List|Tuple)\[relax\.Expr\]")
+_PLAIN: Final = MappingProxyType({"bool": bool, "int": int, "float": float, "str": str})
+"""Types as documentation calls them."""
 
 Attribute = bool | int | float | str | None | list["Attribute"]
 """An attribute as a plain value."""
@@ -67,11 +73,19 @@ def parameters(name: str) -> tuple[Parameter, ...] | None:
         known = str(argument.name) if str(argument.name) in names else names[min(place, len(names) - 1)]
         kinds[known] = str(argument.type_info)
     hints = typing.get_type_hints(function)
-    found = [
-        Parameter(p.name, kinds.get(p.name, ""), hints.get(p.name), p.default)
-        for p in inspect.signature(function).parameters.values()
-    ]
+    found = []
+    for p in inspect.signature(function).parameters.values():
+        said = _documented(function, p.name) if p.name not in hints else ""
+        kind = kinds.get(p.name, "")
+        kind = LISTS[0] if kind in ONE and _SEVERAL.search(said) else kind
+        found.append(Parameter(p.name, kind, hints.get(p.name, _PLAIN.get(said)), p.default))
     return tuple(found) if any(p.is_tensor for p in found) else None
+
+
+def _documented(function: Any, name: str) -> str:
+    """The type that the documentation of a function without hints gives a parameter; empty if it gives none."""
+    found = re.search(rf"^{name} ?: ?(.*)$", inspect.getdoc(function) or "", re.MULTILINE)
+    return found[1].strip() if found else ""
 
 
 def function_of(name: str) -> Any:

@@ -203,11 +203,14 @@ class _Stores:
 def _check_dense(buffer: Any, *, is_given: bool = False) -> None:
     """Elements follow each other; callers may say where those of a given one are."""
     ty = buffer.ty
-    parts = [*ty.strides, *([] if ty.elem_offset is None else [ty.elem_offset])]
+    offsets = [] if ty.elem_offset is None else [ty.elem_offset]
+    parts = [*ty.strides, *offsets]
     known = [part for part in parts if not isinstance(part, ir.Var)]
     if len(known) < len(parts) and not is_given:
         raise UnsafeBoundsError(f"makes {buffer.name} a view of what is unknown")
-    if any(not isinstance(part, tirx.IntImm) or (part is ty.elem_offset and int(part)) for part in known):
+    if not all(isinstance(part, tirx.IntImm) for part in known) or any(
+        int(offset) for offset in offsets if isinstance(offset, tirx.IntImm)
+    ):
         raise UnsafeBoundsError(f"makes {buffer.name} a view")
     if len(ty.strides) and not is_given and not _is_compact(ty):
         raise UnsafeBoundsError(f"makes {buffer.name} a view")

@@ -99,7 +99,8 @@ class Simulator:
         ``settled``: of a launch that overlaps with those before it, the arguments that none of them writes: until a
         thread has waited for them (``griddepcontrol.wait``), it may read these only.
 
-        Arrays are what a pointer points to, C-contiguous and of its element's size, or bytes; numbers are numbers.
+        Arrays are what a pointer points to, C-contiguous and of its element's size, or bytes; of one without elements
+        nothing may be read. Numbers are numbers.
         Arrays may be the same, but not overlap in part. Raises :class:`KernelFault`, and :class:`InputError` for
         arguments that don't fit.
         """
@@ -165,7 +166,7 @@ class Simulator:
                 kept.append(number)
                 values.append(ctypes.addressof(number))
                 sizes.append(0)
-                granules.append(0)
+                granules.append(-1)
             else:
                 raise InputError(f"{what}: the simulator passes pointers and numbers only")
         return values, sizes, granules, kept
@@ -188,13 +189,7 @@ def _checked_array(what: str, argument: Any, size: int) -> _Array:
     if not isinstance(argument, np.ndarray) or not argument.flags.c_contiguous or not argument.flags.writeable:
         raise InputError(f"{what}: not a NumPy array in C order that can be written")
     if argument.dtype == np.uint8 and argument.ndim == 1:  # memory that other elements were in, too
-        return _with_elements(what, argument[: argument.nbytes // size * size])
+        return argument[: argument.nbytes // size * size]
     if argument.itemsize != size:
         raise InputError(f"{what}: elements of {argument.dtype} have {argument.itemsize} bytes, not {size}")
-    return _with_elements(what, argument)
-
-
-def _with_elements(what: str, array: _Array) -> _Array:
-    if not array.nbytes:
-        raise InputError(f"{what}: an array without elements")
-    return array
+    return argument

@@ -1,7 +1,8 @@
 """Random arguments of Relax ops.
 
 In: the type of a call's first operand, and parameters as a schema has them. Out: types of its other operands, and
-attributes: drawn by the hints of the op's Python function, strings from its documentation, layouts from their letters.
+attributes: drawn by the hints of the op's Python function, strings from its documentation, layouts from their letters,
+subscripts from the operands' axes.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from string import ascii_lowercase
 from typing import Any
 
 import tvm
 import tvm_ffi
 
 from eqsat_layout.graph.graph import TensorType
-from eqsat_layout.graph.op_calls import Parameter
+from eqsat_layout.graph.op_calls import Parameter, function_of, parameters
+from eqsat_layout.graph.op_names import relax_ops
 
 DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "bool")
 """Dtypes that NumPy computes with as TVM does."""
@@ -37,8 +41,16 @@ _KEPT = (0.1, 0.4, 0.8, 0.95)
 class ArgumentDraw:
     """Draws the arguments of one call. Lists of numbers in one call are often of one length, that of what is kept."""
 
-    def __init__(self, first: TensorType, rng: random.Random, documentation: str, kept: Mapping[str, Any]):
-        self._first, self._rng, self._documentation = first, rng, documentation
+    def __init__(
+        self,
+        first: TensorType,
+        rng: random.Random,
+        documentation: str,
+        kept: Mapping[str, Any],
+        operands: Sequence[TensorType],
+    ):
+        """``operands``: grows as they are drawn."""
+        self._first, self._rng, self._documentation, self._operands = first, rng, documentation, operands
         lengths = [len(value) for value in kept.values() if isinstance(value, list)]
         self._length = rng.choice(lengths or (1, 1, 2, max(1, len(first.shape))))
         self._kept = _KEPT[0] if kept else rng.choice(_KEPT)
@@ -131,13 +143,31 @@ class ArgumentDraw:
 
     def _text(self, parameter: Parameter) -> str:
         default = parameter.default if isinstance(parameter.default, str) else ""
-        if default.isalpha() and default.isupper():
+        if parameter.name == "subscripts":
+            text = self._subscripts()
+        elif default.isalpha() and default.isupper():
             text = "".join(self._rng.sample(default, len(default)))
+        elif default in DTYPES:
+            text = self._rng.choice(DTYPES)
         else:  # a layout of the result is often that of an operand
-            words = dict.fromkeys([*self._texts, *_words(self._documentation, parameter.name)])
-            text = str(self._rng.choice([default, *words]))
+            own = _words(self._documentation, parameter.name) or _words_elsewhere(parameter.name, default)
+            text = str(self._rng.choice([default, *dict.fromkeys([*self._texts, *own])]))
         self._texts.append(text)
         return text
+
+    def _subscripts(self) -> str:
+        """A letter for each axis, often one for several of the same extent; the result has some of them."""
+        rng, extents = self._rng, dict[str, Any]()
+        terms: list[str] = []
+        for operand in self._operands:
+            term = ""
+            for extent in operand.shape:
+                same = [letter for letter, known in extents.items() if known == extent and letter not in term]
+                letter = rng.choice(same) if same and rng.random() < 0.6 else ascii_lowercase[len(extents)]
+                extents[letter] = extent
+                term += letter
+            terms.append(term)
+        return f"{','.join(terms)}->{''.join(rng.sample(list(extents), rng.randrange(len(extents) + 1)))}"
 
 
 def _with_other_axis(shape: Sequence[Any], extent: Any, rng: random.Random) -> list[Any]:
@@ -159,6 +189,17 @@ def _words(documentation: str, name: str) -> list[str]:
     if len(set(words)) < 2:
         words += [word for row in _ROW.findall(own) for word in row.split(", ")]
     return words or _QUOTED.findall(documentation)
+
+
+@cache
+def _words_elsewhere(name: str, default: str) -> tuple[str, ...]:
+    """The same of a parameter that an op's documentation does not tell of: as others tell of one of its name."""
+    found = dict[str, None]()
+    for op in sorted(relax_ops()):
+        if any(one.name == name for one in parameters(op) or ()):
+            words = _words(inspect.getdoc(function_of(op)) or "", name)
+            found.update(dict.fromkeys(words) if default in words else {})
+    return tuple(found)
 
 
 _QUOTED = re.compile(r"[\"'](\w+)[\"']")

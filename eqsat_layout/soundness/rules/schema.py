@@ -170,8 +170,8 @@ def drawn(
     first = known[0] if known and known[0] is not None else random_type(rng, DTYPES)
     found = parameters(name)
     assert found is not None, name
-    draw = ArgumentDraw(first, rng, inspect.getdoc(function_of(name)) or "", kept)
     types: list[TensorType] = []
+    draw = ArgumentDraw(first, rng, inspect.getdoc(function_of(name)) or "", kept, types)
     attributes: dict[str, Any] = {}
     places: dict[str, tuple[int, ...]] = {}
     several: set[str] = set()

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import relax
 from tvm.support import cc
 from tvm_ffi.serialization import to_json_graph_str
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import Notes, first_line
+from eqsat_layout.passes.branch_storage import relax_pipeline
 from eqsat_layout.passes.fitting_calls import with_fitting_calls
 from eqsat_layout.system.frames import head_of, split_head
 from eqsat_layout.system.store import ArtefactStore
@@ -43,7 +43,7 @@ class Build:
         """``mod`` built. A kernel whose schedule can't be lowered is built without one, and a note says so."""
         named, units = named_by_structure(with_fitting_calls(mod))
         with self.target:
-            lowered = relax.get_pipeline("default_build")(named)
+            lowered = relax_pipeline()(named)
         units += other_units(lowered, units)
         objects = [ObjectFile(unit.symbols, data) for unit, data in zip(units, self._made(units, notes), strict=True)]
         if not self.runs_here or cc.get_cc() is None:

@@ -16,6 +16,7 @@ from tvm import s_tir, tirx
 from eqsat_layout.errors import TargetError
 from eqsat_layout.passes.bound_lanes import bind_one_by_one
 from eqsat_layout.passes.rounding import round_by_arithmetic
+from eqsat_layout.passes.unbegun_reductions import begin_over_nothing
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
 from eqsat_layout.targets.cuda.half_functions import half_functions
 from eqsat_layout.targets.cuda.launch_bounds import bounded
@@ -99,6 +100,7 @@ def _passes(*, is_scheduled: bool) -> Sequence[Any]:
     blocks = [
         s_tir.transform.CanonicalizeLoop(),
         s_tir.transform.LowerCrossThreadReduction(),
+        begin_over_nothing(),
         s_tir.transform.LowerInitBlock(),
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
         s_tir.transform.ConvertBlocksToOpaque(),

@@ -96,7 +96,7 @@ def expand_functions(func: Any) -> Any:
     """
 
     def on_call(call: Any) -> Any:
-        if str(call.ty.dtype) != "float32":
+        if not isinstance(call.ty, tvm.ir.PrimType) or str(call.ty.dtype) != "float32":  # addresses have no dtype
             return call
         exponent = small_exponent(call)
         if exponent is not None:

@@ -75,3 +75,23 @@ def test_the_first_operand_broadcasts_too() -> None:
     rng = random.Random(0)
     calls = (drawn("relax.add", (TensorType((3, 1), "float32"),), rng) for _ in range(200))
     assert any(c.made is not None and c.made.shape != c.operands[0].shape for c in calls)
+
+
+def test_subscripts_are_drawn_for_two_operands() -> None:
+    """No call of ``einsum`` was found: its operands were taken for one tensor, and its subscripts for a number."""
+    rng = random.Random(0)
+    calls = [drawn("relax.einsum", (TensorType((2, 3), "float32"),), rng) for _ in range(60)]
+    found = {call.attributes for call in calls if call.is_computable}
+    assert len(found) > 20
+    assert all(len(call.operands) == 2 for call in calls)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "attribute"),
+    [("relax.image.resize3d", (1, 1, 2, 2, 2), "method"), ("relax.grad.nll_loss_backward", (), "reduction")],
+)
+def test_words_that_another_op_documents_are_drawn(op: str, shape: tuple[int, ...], attribute: str) -> None:
+    """They were as by default, as the op's own documentation does not name them."""
+    rng = random.Random(0)
+    calls = [drawn(op, (TensorType(shape, "float32"),), rng) for _ in range(60)]
+    assert len({call.values[attribute] for call in calls}) >= 3

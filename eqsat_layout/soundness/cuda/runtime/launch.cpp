@@ -116,18 +116,19 @@ namespace {
 struct Arguments {
   void** values;  // of arrays and of numbers
   const size_t* sizes;
-  const int* granules;
+  const int* granules;  // -1: a number
   const int* settled;  // null: all launches before this one have ended
   int* written;
   int count;
 };
 
-// Copies of the arrays; those that are given twice are one.
+// Copies of the arrays; those that are given twice are one. One without elements may begin where another does.
 std::vector<void*> copied(const Arguments& given) {
   std::vector<void*> copies;
   for (int i = 0; i < given.count; i++) {
-    long first = std::find(given.values, given.values + i, given.values[i]) - given.values;
-    if (!given.sizes[i]) {
+    int first = 0;
+    while (first < i && !(given.sizes[i] && given.sizes[first] && given.values[first] == given.values[i])) first++;
+    if (given.granules[i] < 0) {
       copies.push_back(given.values[i]);
     } else if (first < i) {
       copies.push_back(copies[static_cast<size_t>(first)]);
@@ -179,8 +180,8 @@ bool run(const Arguments& given, size_t shared_bytes, uint64_t order) {
 
 }  // namespace
 
-// `sizes`: bytes of an array, 0 for a number; `granules`: log2 of the bytes of an element; `settled`: of a launch that
-// overlaps with those before it, what none of them writes. What it writes is told in `written`.
+// `sizes`: bytes of an array, 0 for a number; `granules`: log2 of the bytes of an element, -1 for a number; `settled`:
+// of a launch that overlaps with those before it, what none of them writes. What it writes is told in `written`.
 extern "C" __attribute__((visibility("default"))) void sim_launch(void (*function)(void**), void** values,
                                                                   const size_t* sizes, const int* granules, const int* settled,
                                                                   int* written, int count,

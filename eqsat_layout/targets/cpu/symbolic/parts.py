@@ -30,7 +30,15 @@ class Span:
     is_clamped: bool = False
 
     def indices(self, place: Any) -> list[Any]:
-        """In the whole, of an element at this place of the span."""
+        """In the whole, of an element at this place of the span, or of a vector from there on.
+
+        Axes that are taken as one lie in one row, so a vector may reach beyond the end of the last one.
+        """
+        if isinstance(place, tirx.Ramp) and self.axis.count > 1:
+            if self.is_clamped:
+                raise Refused("a vector that is clamped at the end of several axes")
+            *outer, last = self.axis.indices(self.first + place.base)
+            return [*outer, tirx.Ramp(last, place.stride, place.lanes)]
         number = self.first + place
         if self.is_clamped:
             number = tirx.min(number, self.axis.extent - 1)

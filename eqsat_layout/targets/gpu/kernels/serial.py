@@ -13,12 +13,14 @@ from typing import Any, Final
 import tvm
 from tvm import s_tir, tirx
 
+from eqsat_layout.passes.unbegun_reductions import begin_over_nothing
 from eqsat_layout.targets.gpu.kernels.apart import apart
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.structural import substitute
 
 _LOWERED: Final = (
+    begin_over_nothing,
     s_tir.transform.LowerInitBlock,
     s_tir.transform.ConvertBlocksToOpaque,
     s_tir.transform.LowerOpaqueBlock,

@@ -51,6 +51,7 @@ CASES: dict[str, tuple[list[tuple[Any, ...]], Body]] = {
     "elements": ([(B, N)], lambda x: R.exp(x)),
     "a mask": ([(B, 1, N, N)], lambda x: R.tril(x)),
     "sums": ([(B, N, 5)], lambda x: R.sum(x, axis=[0])),
+    "images of pixels": ([(2, B, N, 8)], lambda x: R.nn.relu(R.permute_dims(x, [0, 3, 1, 2]))),
     "swapped": ([(B, N, 6)], lambda x: R.permute_dims(x, [2, 1, 0])),
 }
 

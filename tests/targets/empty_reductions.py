@@ -1,0 +1,74 @@
+"""PrimFuncs that no device's kernels understand, with reductions over as many elements as are known at run time only.
+
+In: how to run a module. They begin with 7, also over nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tvm
+
+Runs = Callable[[Any, Sequence[Any]], Sequence[npt.NDArray[Any]]]
+
+_MODULE: Final = """
+@I.ir_module
+class Module:
+    @T.prim_func(private=True, s_tir=True)
+    def sums(x: T.handle, y: T.handle):
+        n = T.int64()
+        A = T.match_buffer(x, (3, n), "float32")
+        B = T.match_buffer(y, (3,), "float32")
+        {}
+    @R.function
+    def main(x: R.Tensor((3, "n"), "float32")):
+        cls = Module
+        with R.dataflow():
+            a = R.call_tir(cls.sums, (x,), out_ty=R.Tensor((3,), "float32"))
+            R.output(a)
+        return a
+"""
+
+_BODIES: Final = {
+    "a branch": """for i, k in T.grid(3, n):
+            with T.sblock("b"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                T.reads(A[vi, vk], B[vi])
+                T.writes(B[vi])
+                with T.init():
+                    B[vi] = T.float32(7)
+                if A[vi, vk] > T.float32(0):
+                    B[vi] = B[vi] + A[vi, vk]""",
+    "a condition": """for i, k0, k1 in T.grid(3, (n + T.int64(3)) // T.int64(4), T.int64(4)):
+            with T.sblock("b"):
+                vi = T.axis.spatial(3, i)
+                vk = T.axis.reduce(n, k0 * T.int64(4) + k1)
+                T.where(k0 * T.int64(4) + k1 < n)
+                with T.init():
+                    B[vi] = T.float32(7)
+                B[vi] = B[vi] + T.max(A[vi, vk], T.float32(0))""",
+    "a block in a block": """for i in range(3):
+            with T.sblock("outer"):
+                vi = T.axis.spatial(3, i)
+                for k in range(n):
+                    with T.sblock("b"):
+                        vk = T.axis.reduce(n, k)
+                        with T.init():
+                            B[vi] = T.float32(7)
+                        B[vi] = B[vi] + T.max(A[vi, vk], T.float32(0))""",
+}
+
+each_body = pytest.mark.parametrize("body", _BODIES)
+
+
+def check_empty_reduction(run: Runs, body: str) -> None:
+    """Of none, 5 and 6."""
+    mod = tvm.script.from_source(_MODULE.format(_BODIES[body]))
+    for count in (0, 5, 6):
+        x = np.random.default_rng(count).standard_normal((3, count)).astype("float32")
+        (result,) = run(mod, (x,))
+        np.testing.assert_allclose(result, 7 + np.maximum(x, 0).sum(axis=1), rtol=1e-5)
