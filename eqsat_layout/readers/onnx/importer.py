@@ -16,6 +16,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.readers.onnx import contrib, mends, own, quantized, recurrent, resizes, size_arithmetic
+from eqsat_layout.readers.onnx.equal_extents import with_equal_extents
 from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, graphs_of, named
 from eqsat_layout.readers.onnx.types import check_results
 
@@ -35,6 +36,8 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         try:
             _check_dtypes("an operand", inputs)
             made = self._made(op_name, inputs, attrs, opset)
+            if isinstance(made, tvm.relax.Call):  # whose type converters of other nodes look into
+                made = self.bb.normalize(made)
             self._check(op_name, made, attrs["tvm_custom"]["num_outputs"])
         except Exception as error:  # converters raise whatever they meet
             raise OnnxNodeError(f"{named(name, op_name)}: {_said(error)}", op_name) from error
@@ -97,6 +100,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             return self.bb.normalize(quantized.in_blocks(self.bb, inputs, attrs))
         mends.check_attributes(op_name, attrs, opset)
         mends.check_meaning(op_name, inputs, attrs)
+        inputs = with_equal_extents(self.bb, op_name, inputs, attrs, opset)
         inputs = mends.mended_inputs(self.bb, op_name, inputs, attrs, opset)
         return mends.converted(self.bb, op_name, inputs, attrs, lambda given: convert(op_name, given, attrs, opset))
 

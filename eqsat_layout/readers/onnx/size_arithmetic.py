@@ -12,6 +12,9 @@ from typing import Any, Final
 import numpy as np
 from tvm import ir, relax, sym, tirx
 
+_INT64: Final = 7
+"""ONNX's number of that type."""
+
 MOST: Final = 64
 """Elements: shapes have fewer."""
 
@@ -36,6 +39,9 @@ TAKEN_AS_THEY_ARE: Final = frozenset(
 )
 """Ops whose converters know shapes that are no tensors."""
 
+_NUMBERS_TAKEN_AS_THEY_ARE: Final = TAKEN_AS_THEY_ARE - {"Cast", "CastLike", "Equal", "Where"} | {"Range", "Unsqueeze"}
+"""Ops whose converters know a size alone, and what it is of."""
+
 
 def computed(op: str, inputs: Any, attributes: dict[str, Any]) -> Any:
     """The result of a node on sizes: a shape for a vector, an expression for a number."""
@@ -55,9 +61,8 @@ def computed(op: str, inputs: Any, attributes: dict[str, Any]) -> Any:
 def as_tensor(builder: relax.BlockBuilder, op: str, value: Any) -> Any:
     """``value`` as ``op`` takes it."""
     is_shape = isinstance(value, ir.Expr) and isinstance(value.ty, relax.ShapeType)
-    if op in TAKEN_AS_THEY_ARE or not is_shape:
-        return value
-    return builder.emit(relax.op.shape_to_tensor(value))
+    is_known = op in (TAKEN_AS_THEY_ARE if is_shape else _NUMBERS_TAKEN_AS_THEY_ARE)
+    return as_result(builder, value) if not is_known and (is_shape or _is_size(value)) else value
 
 
 def as_result(builder: relax.BlockBuilder, value: Any) -> Any:
@@ -168,6 +173,7 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "Neg": _each(lambda one: tirx.IntImm("int64", 0) - one),
     "Abs": _each(lambda one: tirx.Max(one, tirx.IntImm("int64", 0) - one)),
     "Identity": _each(lambda one: one),
+    "Cast": lambda attributes, one: one if attributes.get("to") == _INT64 else None,
     "ReduceProd": _folded(lambda one, other: one * other, 1),
     "ReduceSum": _folded(lambda one, other: one + other, 0),
 }
