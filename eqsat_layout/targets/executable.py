@@ -143,18 +143,17 @@ def _linked(lowered: tvm.IRModule, target: tvm.target.Target, first: Any, others
 
 def _packed(module: Any, _is_system_lib: bool, prefix: str, workspace: str) -> str:
     """An object file with what is no code, included as a file: through LLVM a hundred megabytes take seconds."""
-    blob = Path(workspace) / "imports.bin"
-    blob.write_bytes(tvm.get_global_func("runtime.ModulePackImportsToTensor")(module).numpy().data)
-    source, result = Path(workspace) / "imports.S", Path(workspace) / "imports.o"
+    folder = Path(workspace)
+    (folder / "imports.bin").write_bytes(tvm.get_global_func("runtime.ModulePackImportsToTensor")(module).numpy().data)
     lines = (
         ".section .rodata",
         f".global {prefix}{_BLOB}",
         ".balign 64",
         f"{prefix}{_BLOB}:",
-        f'.incbin "{blob}"',
+        '.incbin "imports.bin"',
         '.section .note.GNU-stack,"",@progbits',
         "",
     )
-    source.write_text("\n".join(lines))
-    subprocess.run([cc.get_cc(), "-c", str(source), "-o", str(result)], check=True)
-    return str(result)
+    (folder / "imports.S").write_text("\n".join(lines))
+    subprocess.run([cc.get_cc(), "-c", "imports.S", "-o", "imports.o"], check=True, cwd=folder)
+    return str(folder / "imports.o")

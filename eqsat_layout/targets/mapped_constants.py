@@ -26,6 +26,7 @@ LEAST: Final = 4096
 
 _CODE: Final = Path(__file__).with_suffix(".c")
 _FUNCTION: Final = "eqsat_layout_constants"
+_DATA: Final = "constants.bin"
 
 
 @dataclass(frozen=True)
@@ -59,19 +60,16 @@ class MappedConstants:
         return MappedConstants(module, tuple(tensors))
 
     def object_file(self, folder: Path) -> Path:
-        """Made in ``folder`` by the C compiler."""
-        data, result = folder / "constants.bin", folder / "constants.o"
-        with data.open("wb") as file:
+        """Made in ``folder`` by the C compiler, which finds the data there whatever the folder is called."""
+        with (folder / _DATA).open("wb") as file:
             for tensor in self.tensors:
                 file.write(data_of(tensor))
                 file.write(bytes(padding_after(file.tell())))
-        (folder / "constants.inc").write_text(_described(self.tensors, data))
-        paths = (str(folder), find_include_path(), find_dlpack_include_path())
-        includes = [f"-I{path}" for path in paths]
-        subprocess.run(
-            [cc.get_cc(), "-x", "c", "-O1", "-fPIC", *includes, "-c", str(_CODE), "-o", str(result)], check=True
-        )
-        return result
+        (folder / "constants.inc").write_text(_described(self.tensors))
+        includes = [f"-I{path}" for path in (".", find_include_path(), find_dlpack_include_path())]
+        command = [cc.get_cc(), "-x", "c", "-O1", "-fPIC", *includes, "-c", str(_CODE), "-o", "constants.o"]
+        subprocess.run(command, check=True, cwd=folder)
+        return folder / "constants.o"
 
 
 class _Reading:
@@ -98,7 +96,7 @@ class _Reading:
         return relax.Function(own.params, body, own.ret_ty, own.is_pure, own.attrs, own.span)
 
 
-def _described(tensors: Sequence[Any], data: Path) -> str:
+def _described(tensors: Sequence[Any]) -> str:
     """What the C source includes."""
     extents: list[int] = []
     lines: list[str] = []
@@ -117,7 +115,7 @@ def _described(tensors: Sequence[Any], data: Path) -> str:
         (
             f"#define COUNT {len(tensors)}",
             f'__asm__(".pushsection .eqsat_layout,\\"aw\\"\\n.balign {ALIGNMENT}\\n"',
-            f'        "eqsat_layout_data:\\n.incbin \\"{data}\\"\\n.popsection\\n");',
+            f'        "eqsat_layout_data:\\n.incbin \\"{_DATA}\\"\\n.popsection\\n");',
             'extern char data[] __asm__("eqsat_layout_data") __attribute__((visibility("hidden")));',
             f"static int64_t extents[] = {{{', '.join(map(str, extents)) or 0}}};",
             "static DLManagedTensorVersioned tensors[COUNT] = {",

@@ -116,3 +116,13 @@ def test_tvm_runs_the_library_and_threads_ask_for_constants_at_once(tmp_path: Pa
         thread.join()
     for result in found:
         np.testing.assert_array_equal(result, values)
+
+
+def test_the_folder_for_what_is_temporary_may_be_called_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / 'a "folder"\\ of mine'
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    found = opened(constants_of(np.arange(LEAST)), tmp_path / "constants.so")
+    np.testing.assert_array_equal(found.run(None, ONES)[1], np.arange(LEAST))
