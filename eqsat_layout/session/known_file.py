@@ -21,10 +21,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import Notes, first_line
 from eqsat_layout.planning.keys import options_text, surroundings
 from eqsat_layout.planning.options import Options
-from eqsat_layout.session.library import export, suffix_of
+from eqsat_layout.session.interface import Interface
+from eqsat_layout.session.library import export, opened, suffix_of
 from eqsat_layout.system.machine import machine_text
 from eqsat_layout.system.store import ArtefactStore, digest_of
 from eqsat_layout.system.suffixes import kind_of
@@ -65,8 +67,8 @@ class KnownFile:
         reader = [(name, _version(name)) for name in packages]
         return KnownFile(path, f"{surroundings()} {machine} {reader} {sizes} {rest}", store, options.get("notes"))
 
-    def compiled(self) -> Path | None:
-        """The file of what was compiled of it; its notes are said again."""
+    def opened(self) -> tuple[Path, Any, Interface] | None:
+        """The file of what was compiled of it, and what is in there; notes are said again."""
         key = self._key()
         said = None if key is None else self.store.get(f"notes of {key}")
         if key is None or said is None:
@@ -75,12 +77,17 @@ class KnownFile:
         kept = self.store.file(key, suffix)
         if kept is None:
             return None
+        try:
+            found = opened(kept)
+        except EqsatError as error:  # no program may be run from that disk, or the machine has changed
+            _LOG.warning("%s: what was compiled before is not used: %s", self.path, error)
+            return None
         notes = Notes()
         for text in texts:
             notes.add(text)
         if self.notes is not None:
             self.notes.extend(notes)
-        return kept
+        return kept, *found
 
     def keep(self, executable: Any, notes: Sequence[str]) -> None:
         """Written by a thread while the program is used already; a process does not end before that is done."""

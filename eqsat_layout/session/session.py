@@ -45,16 +45,17 @@ class Session:
         check_names(options)
         self._staging: deque[Staging] = deque()
         self._given = (source, target, options)
-        known: KnownFile | None = None
+        self._file: Path | None = None
         if _is_compiled(source):
             _check_nothing_is_asked(source, target, options)
-            self._file: Path | None = Path(source)
-        else:
-            with without_torch():
-                known = KnownFile.of(source, target, options)
-            self._file = None if known is None else known.compiled()
-        if self._file is not None:
+            self._file = Path(source)
             self._executable, self._interface = opened(self._file)
+            return
+        with without_torch():
+            known = KnownFile.of(source, target, options)
+            found = None if known is None else known.opened()
+        if found is not None:
+            self._file, self._executable, self._interface = found
             return
         self._executable, self._interface, notes = self._model.compiled()
         if known is not None and self._model.runs_here:

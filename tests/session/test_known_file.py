@@ -116,6 +116,20 @@ def test_a_library_that_was_damaged_on_disk_is_made_again(model: Path) -> None:
     assert not is_kept(model)
 
 
+def test_a_library_that_can_t_be_opened_is_made_again(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a disk that is mounted without leave to run programs the system opens none."""
+    session(model)
+
+    def refused(path: str) -> Any:
+        raise OSError(f"{path}: failed to map segment from shared object")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("eqsat_layout.session.runtime.opened", refused)
+        again = eqsat_layout.Session(model)
+    assert again._file is None
+    np.testing.assert_allclose(again.run(None, feed())[0], expected(feed())[0], rtol=1e-5, atol=1e-5)
+
+
 def test_what_does_not_run_here_is_not_kept(model: Path) -> None:
     other = {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}
     session(model, target=other)
