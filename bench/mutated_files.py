@@ -186,7 +186,7 @@ def _environment(folder: Path) -> tuple[Path, Reader]:
         from eqsat_layout.notes import is_strict
         from eqsat_layout.system.folder import LOCATION
         from eqsat_layout.system.store import LIMIT_VARIABLE, ArtefactStore
-        from eqsat_layout.targets.cpu.target import _host_threads
+        from eqsat_layout.system.machine import threads
 
         value = os.fsdecode(file.read_bytes().replace(b"\0", "\N{SUPERSCRIPT TWO}".encode()))
         for name in (LIMIT_VARIABLE, "TVM_NUM_THREADS", LOCATION, "XDG_CACHE_HOME", "EQSAT_LAYOUT_STRICT"):
@@ -194,7 +194,7 @@ def _environment(folder: Path) -> tuple[Path, Reader]:
             os.environ[name] = value
             try:
                 ArtefactStore.usual().get("k")
-                if not 0 < _host_threads() < 1 << 16:
+                if not 0 < threads() < 1 << 16:
                     raise AssertionError("so many threads")
                 is_strict()
             finally:

@@ -18,6 +18,7 @@ import tvm_ffi
 from tvm_ffi.libinfo import load_lib_ctypes
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.system.thread_pool import use_pool_in
 
 CPU: Final = (1, 0)
 """DLPack's kind and number of the device."""
@@ -43,7 +44,9 @@ def virtual_machine(module: Any, device: tuple[int, int] = CPU) -> Any:
 def opened(path: str) -> Any:
     """The module in a library's file."""
     _load()
-    return tvm_ffi.load_module(path)
+    module = tvm_ffi.load_module(path)
+    use_pool_in(path)
+    return module
 
 
 @cache

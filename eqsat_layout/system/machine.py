@@ -8,8 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from eqsat_layout.system.folder import number_in
+
 CORES: Final = len(os.sched_getaffinity(0))
 """That this process may use. Taken at import: TVM's first parallel loop narrows the affinity of its thread."""
+
+_MANY: Final = 4096
+"""More threads than that are taken for a mistake."""
 
 _CHANGING: Final = (
     "cpu MHz",
@@ -22,6 +27,12 @@ _CHANGING: Final = (
     "physical id",
 )
 """Fields of ``/proc/cpuinfo`` that differ between cores, or from one moment to the next."""
+
+
+def threads() -> int:
+    """That programs run with: as ``TVM_NUM_THREADS`` says, else one for each core that this process may use."""
+    asked = number_in("TVM_NUM_THREADS", 0)
+    return asked if 0 < asked <= _MANY else CORES
 
 
 def machine_text() -> str:

@@ -22,6 +22,7 @@ from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
 from eqsat_layout.graph.skeleton import Skeleton, data_of, kind_of, tensors_on
 from eqsat_layout.system.frames import head_of, padding_after, split_head
+from eqsat_layout.system.thread_pool import use_pool_in
 from eqsat_layout.targets.mapped_constants import MappedConstants
 
 _BLOB: Final = "__tvm_ffi__library_bin"
@@ -52,8 +53,10 @@ class Executable(vm_build.VMExecutable):  # type: ignore[misc]
         constants = MappedConstants.of(self._lowered)
         exportable = linked_when_exported(constants.module, self._objects, self._target)
         with tempfile.TemporaryDirectory() as folder:
+            parts = [_thread_pool(Path(folder))]
             if constants.tensors:
-                options["addons"] = [*(options.get("addons") or ()), str(constants.object_file(Path(folder)))]
+                parts.append(constants.object_file(Path(folder)))
+            options["addons"] = [*(options.get("addons") or ()), *map(str, parts)]
             return exportable.export_library(file_name, fpack_imports=_packed, **options)
 
     def saved(self) -> list[bytes | memoryview]:
@@ -119,9 +122,18 @@ def shared_library(objects: Sequence[ObjectFile]) -> bytes:
             path = Path(folder) / f"kernel{number}.o"
             path.write_bytes(one.data)
             paths.append(str(path))
+        paths.append(str(_thread_pool(Path(folder))))
         library = Path(folder) / "kernels.so"
         cc.create_shared(str(library), paths)
         return library.read_bytes()
+
+
+def _thread_pool(folder: Path) -> Path:
+    """Its object file, made in ``folder``."""
+    source, result = Path(__file__).with_name("thread_pool.c"), folder / "thread_pool.o"
+    options = ["-x", "c", "-O2", "-fPIC", "-pthread"]
+    subprocess.run([cc.get_cc(), *options, "-c", str(source), "-o", str(result)], check=True)
+    return result
 
 
 def _loaded_library(library: bytes) -> Any:
@@ -129,7 +141,9 @@ def _loaded_library(library: bytes) -> Any:
     try:
         path = Path(folder) / "kernels.so"
         path.write_bytes(library)
-        return tvm.runtime.load_module(str(path))
+        module = tvm.runtime.load_module(str(path))
+        use_pool_in(str(path))
+        return module
     finally:
         shutil.rmtree(folder, ignore_errors=True)  # it stays loaded
 

@@ -117,7 +117,7 @@ class Build:
     def _library(self, objects: Sequence[ObjectFile]) -> bytes:
         """The shared library of all kernels."""
         digests = [hashlib.sha256(one.data).hexdigest() for one in objects]
-        key = f"library {' '.join(digests)}"
+        key = f"library with threads {' '.join(digests)}"
         known = self.store.get(key)
         if known is not None:
             return bytes(known)

@@ -22,8 +22,7 @@ from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm
 from eqsat_layout.implementations.layouts import Blocking, Candidate, layout_candidates
 from eqsat_layout.maps import Format
 from eqsat_layout.notes import Notes
-from eqsat_layout.system.folder import number_in
-from eqsat_layout.system.machine import CORES
+from eqsat_layout.system.machine import threads
 from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.targets.cpu import host
 from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES, is_permitted
@@ -173,7 +172,7 @@ def normalize_target(given: Any = None, *, approx: bool = True) -> tvm.target.Ta
         config["keys"] = ["cpu", EXACT]
     if not approx and "mattr" in config:
         config["mattr"] = [attribute for attribute in map(str, config["mattr"]) if attribute not in ATTRIBUTES]
-    config.setdefault("num-cores", _host_threads())
+    config.setdefault("num-cores", threads())
     checked = tvm.target.Target(config)
     mcpu = config.get("mcpu")
     triple = config.get("mtriple") or str(codegen.llvm_get_system_triple())
@@ -181,9 +180,6 @@ def normalize_target(given: Any = None, *, approx: bool = True) -> tvm.target.Ta
         raise TargetError(f"LLVM {codegen.llvm_version_major()} knows no mcpu {mcpu!r} for {triple!r}")
     return checked
 
-
-_MANY_THREADS: Final = 4096
-"""More than that are taken for a mistake."""
 
 _KEPT: Final = ("mcpu", "mtriple", "mattr", "num-cores", "mfloat-abi", "mabi", "opt-level", "vector-width")
 
@@ -195,8 +191,3 @@ def _with_unit(target: tvm.target.Target) -> Mapping[str, Any]:
         config.pop("mattr", None)
         config.pop("mcpu")
     return {"kind": "llvm"} | config
-
-
-def _host_threads() -> int:
-    asked = number_in("TVM_NUM_THREADS", 0)
-    return asked if 0 < asked <= _MANY_THREADS else CORES

@@ -1,0 +1,150 @@
+/* Threads for the parallel loops of kernels, in place of TVM's.
+
+   TVM's pool gives each thread its share of a loop and waits for all of them, so that on a busy machine each kernel takes
+   until the system has let each thread run. Here every thread takes pieces of its own share first and of others' then:
+   who calls does all that nobody else has begun, and waits only for pieces that are being worked at. No thread is bound
+   to a core. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define MOST 256   /* threads */
+#define PIECES 32  /* of a share; a loop of fewer iterations is cut into single ones */
+#define SPINS 4000 /* looks for a next loop, some 50 us, before a thread sleeps */
+#define WAITS 200  /* looks for the end of others' pieces between two yields */
+
+typedef struct {
+  void* sync_handle;
+  int32_t num_task;
+} Environment;                                           /* TVMParallelGroupEnv */
+typedef int (*Lambda)(int task, Environment*, void* data); /* FTVMParallelLambda */
+
+typedef struct {
+  _Alignas(64) atomic_int next;
+  int end;
+} Share;
+
+int TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message);
+
+static Share shares[MOST];
+static int threads = 1, started;
+static Lambda lambda;
+static void* closure;
+static Environment environment;
+static atomic_uint epoch; /* odd: a loop is being worked at */
+static atomic_int inside, failed, sleepers;
+static pthread_mutex_t launching = PTHREAD_MUTEX_INITIALIZER, sleeping = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t woken = PTHREAD_COND_INITIALIZER;
+static _Thread_local int is_working;
+
+static inline void pause_briefly(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+/* Whether a piece failed. */
+static int work(int own) {
+  int result = 0;
+  is_working = 1;
+  for (int i = 0; i < threads; ++i) {
+    Share* share = &shares[(own + i) % threads];
+    for (int task; (task = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed)) < share->end;)
+      if (lambda(task, &environment, closure)) result = -1;
+  }
+  is_working = 0;
+  return result;
+}
+
+static unsigned next_loop(unsigned seen) {
+  unsigned now;
+  for (int i = 0; i < SPINS; ++i) {
+    if ((now = atomic_load(&epoch)) != seen && now & 1) return now;
+    pause_briefly();
+  }
+  pthread_mutex_lock(&sleeping);
+  atomic_fetch_add(&sleepers, 1); /* before the look: who begins a loop looks for sleepers after it */
+  while ((now = atomic_load(&epoch)) == seen || !(now & 1)) pthread_cond_wait(&woken, &sleeping);
+  atomic_fetch_sub(&sleepers, 1);
+  pthread_mutex_unlock(&sleeping);
+  return now;
+}
+
+static void* run(void* own) {
+  for (unsigned seen = 0;;) {
+    seen = next_loop(seen);
+    atomic_fetch_add(&inside, 1); /* before the look: who ends a loop waits for those inside after it */
+    if (atomic_load(&epoch) == seen && work((int)(intptr_t)own)) atomic_store(&failed, 1);
+    atomic_fetch_sub(&inside, 1);
+  }
+  return 0;
+}
+
+static void forget_threads(void) { /* a fork has none of them */
+  pthread_mutex_init(&launching, 0);
+  pthread_mutex_init(&sleeping, 0);
+  pthread_cond_init(&woken, 0);
+  started = 0;
+  atomic_store(&epoch, 0);
+  atomic_store(&inside, 0);
+  atomic_store(&sleepers, 0);
+}
+
+static void start(void) {
+  if (!started) pthread_atfork(0, 0, forget_threads);
+  for (started = started ? started : 1; started < threads; ++started) {
+    pthread_t thread;
+    if (pthread_create(&thread, 0, run, (void*)(intptr_t)started)) break; /* their shares are taken by the others */
+    pthread_detach(thread);
+  }
+}
+
+static int run_alone(Lambda own, void* data, int tasks) {
+  Environment alone = {0, tasks > 0 ? tasks : 1};
+  int result = 0;
+  for (int task = 0; task < alone.num_task; ++task)
+    if (own(task, &alone, data)) result = -1;
+  return result;
+}
+
+/* As TVMBackendParallelLaunch. A loop in a loop, and one beside another thread's, is run by its caller alone. */
+__attribute__((visibility("default"))) int eqsat_layout_launch(Lambda own, void* data, int tasks) {
+  if (threads < 2 || is_working || pthread_mutex_trylock(&launching)) return run_alone(own, data, tasks);
+  start();
+  lambda = own;
+  closure = data;
+  environment.num_task = tasks > 0 ? tasks : threads * PIECES;
+  for (int i = 0; i < threads; ++i) {
+    atomic_store_explicit(&shares[i].next, (int)((int64_t)environment.num_task * i / threads), memory_order_relaxed);
+    shares[i].end = (int)((int64_t)environment.num_task * (i + 1) / threads);
+  }
+  atomic_store(&failed, 0);
+  atomic_fetch_add(&epoch, 1);
+  if (atomic_load(&sleepers)) {
+    pthread_mutex_lock(&sleeping);
+    pthread_cond_broadcast(&woken);
+    pthread_mutex_unlock(&sleeping);
+  }
+  int result = work(0);
+  atomic_fetch_add(&epoch, 1);
+  for (int i = 1; atomic_load(&inside); ++i) {
+    pause_briefly();
+    if (i % WAITS == 0) sched_yield();
+  }
+  if (!result && atomic_load(&failed)) { /* what is raised in another thread stays there */
+    TVMFFIErrorSetRaisedFromCStr("RuntimeError", "a piece of a parallel loop failed in another thread");
+    result = -1;
+  }
+  pthread_mutex_unlock(&launching);
+  return result;
+}
+
+__attribute__((visibility("default"))) void eqsat_layout_set_threads(int count) {
+  pthread_mutex_lock(&launching);
+  threads = count < 1 ? 1 : count > MOST ? MOST : count;
+  pthread_mutex_unlock(&launching);
+}

@@ -1,0 +1,131 @@
+"""Parallel loops of kernels: each iteration once, whoever else runs, in processes that fork, and errors are told."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tvm import relax
+from tvm.support import cc
+
+import eqsat_layout
+from eqsat_layout.session.runtime import _load
+from eqsat_layout.targets import executable
+
+ROOT = Path(eqsat_layout.__file__).parents[1]
+
+
+class Environment(ctypes.Structure):
+    _fields_ = (("sync", ctypes.c_void_p), ("tasks", ctypes.c_int32))
+
+
+LOOP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(Environment), ctypes.c_void_p)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The pool in a library of its own, with four threads."""
+    _load()
+    folder = tmp_path_factory.mktemp("pool")
+    cc.create_shared(str(folder / "pool.so"), [str(executable._thread_pool(folder))])
+    library = ctypes.CDLL(str(folder / "pool.so"))
+    library.eqsat_layout_set_threads(4)
+    return library
+
+
+def begun(pool: Any, task: Callable[[int, int], int], tasks: int = 0) -> int:
+    """What a loop gives whose body is ``task``, of a number and how many there are."""
+    return int(pool.eqsat_layout_launch(LOOP(lambda i, env, _: task(i, env.contents.tasks)), None, tasks))
+
+
+@pytest.mark.parametrize("tasks", [0, 1, 3, 4, 1000])
+def test_each_piece_is_run_once(pool: Any, tasks: int) -> None:
+    for _ in range(50):
+        seen: list[tuple[int, int]] = []
+        assert begun(pool, lambda i, n, seen=seen: seen.append((i, n)) or 0, tasks) == 0  # type: ignore[misc]
+        (count,) = {n for _, n in seen}
+        assert count == tasks or not tasks
+        assert sorted(i for i, _ in seen) == list(range(count))
+
+
+def test_who_begins_a_loop_does_what_nobody_else_has_begun(pool: Any) -> None:
+    """TVM's pool waits until the system has run each of its threads: on a busy machine five times as long as peers."""
+    held, inside = threading.Event(), threading.Event()
+    caller, others = threading.get_ident(), set()
+
+    def task(i: int, _: int) -> int:
+        if threading.get_ident() != caller and not others:
+            others.add(i)
+            inside.set()
+            assert held.wait(20)  # a thread that the system does not run
+        elif i == 99:
+            inside.wait(0.2)
+        done.append(i)
+        if len(done) == 99:
+            held.set()
+        return 0
+
+    done: list[int] = []
+    assert begun(pool, task, 100) == 0
+    assert sorted(done) == list(range(100))
+
+
+def test_loops_in_loops_and_beside_each_other_are_run(pool: Any) -> None:
+    totals = [0] * 4
+    lock = threading.Lock()
+
+    def count(at: int) -> int:
+        with lock:
+            totals[at] += 1
+        return 0
+
+    def caller(at: int) -> None:
+        for _ in range(20):
+            begun(pool, lambda i, n: begun(pool, lambda j, m: count(at), 3), 5)
+
+    threads = [threading.Thread(target=caller, args=(at,)) for at in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert totals == [20 * 5 * 3] * 4
+
+
+def test_a_piece_that_fails_is_told(pool: Any) -> None:
+    for failing in (0, 63):
+        assert begun(pool, lambda i, n, failing=failing: -1 if i == failing else 0, 64) == -1  # type: ignore[misc]
+    assert begun(pool, lambda i, n: 0, 64) == 0
+
+
+def test_a_session_runs_in_its_threads_and_in_a_fork(tmp_path: Path) -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((512, 4096), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(builder.emit(relax.op.exp(x)))
+        builder.emit_func_output(y)
+    eqsat_layout.Session(builder.get(), target={"kind": "llvm", "num-cores": 3}).save(tmp_path / "exp.so")
+    code = f"""
+import os, numpy as np, eqsat_layout
+from eqsat_layout.system import thread_pool
+session = eqsat_layout.Session({str(tmp_path / "exp.so")!r})
+x = np.linspace(-1, 1, 512 * 4096).reshape(512, 4096).astype("float32")
+def right():
+    return all(np.allclose(session.run(None, {{"x": x}})[0], np.exp(x), rtol=1e-5) for _ in range(5))
+assert right()
+assert len(thread_pool._pools) == 1
+assert len(os.listdir("/proc/self/task")) >= 3, "one thread for each"
+child = os.fork()
+if not child:
+    os._exit(0 if right() else 1)
+assert os.waitpid(child, 0)[1] == 0 and right()
+"""
+    own = os.environ | {"PYTHONPATH": str(ROOT), "TVM_NUM_THREADS": "3"}
+    subprocess.run([sys.executable, "-c", code], env=own, check=True, timeout=120)
