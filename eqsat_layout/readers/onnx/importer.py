@@ -216,7 +216,7 @@ def _of_known_rank(builder: tvm.relax.BlockBuilder, value: Any) -> Any:
         return value
     made = builder.lookup_binding(value)
     branches = [made.true_branch, made.false_branch] if isinstance(made, tvm.relax.If) else []
-    shapes = [getattr(branch.ty, "shape", None) for branch in branches]
+    shapes: list[Any] = [getattr(branch.ty, "shape", None) for branch in branches]
     extents: list[Any] = [tvm.tirx.Var(f"{_AFTER_BRANCHES}{axis}", "int64") for axis in range(ty.ndim)]
     if shapes and all(isinstance(shape, tvm.relax.ShapeExpr) for shape in shapes):
         for axis, ends in enumerate(zip(*(shape.values for shape in shapes), strict=True)):

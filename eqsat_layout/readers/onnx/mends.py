@@ -218,6 +218,7 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
 _MOST_BOXES: Final = 1 << 20
 """Of a class; exporters write the largest number there is for "all"."""
 
+
 def _those_kept(builder: relax.BlockBuilder, made: Any) -> Any:
     """Of ``NonMaxSuppression`` as many rows as there are: TVM says of its result that all boxes are kept."""
     call = builder.lookup_binding(made).tuple_value
@@ -227,7 +228,9 @@ def _those_kept(builder: relax.BlockBuilder, made: Any) -> Any:
     count = int(most.value.numpy().item())
     if not isinstance(extent, tirx.IntImm):
         if count > _MOST_BOXES:  # for as many rows TVM makes room
-            raise EqsatError("NonMaxSuppression that keeps all of as many boxes as are known at run time only is not done")
+            raise EqsatError(
+                "NonMaxSuppression that keeps all of as many boxes as are known at run time only is not done"
+            )
         return made
     count = min(count, int(extent))
 

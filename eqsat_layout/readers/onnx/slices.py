@@ -23,26 +23,28 @@ def sliced(builder: relax.BlockBuilder, inputs: Any, attributes: Mapping[str, An
     shape = getattr(data.ty, "shape", None)  # data that is a shape has none
     if not isinstance(shape, relax.ShapeExpr):
         return None
-    bounds = [_numbers(attributes.get("starts") if starts is None else starts)]
-    bounds += [_numbers(attributes.get("ends") if ends is None else ends)]
     extents = list(shape.values)
-    places = _numbers(attributes.get("axes", range(len(bounds[0] or ()))) if axes is None else axes)
-    by = _numbers([1] * len(places or ()) if steps is None else steps)
-    if None in (*bounds, places, by) or not all(isinstance(one, int) for one in (*places, *by)) or 0 in by:
+    begins = _numbers(attributes.get("starts") if starts is None else starts)
+    stops = _numbers(attributes.get("ends") if ends is None else ends)
+    if begins is None or stops is None:
+        return None
+    places = _numbers(attributes.get("axes", range(len(begins))) if axes is None else axes)
+    by = _numbers([1] * len(begins) if steps is None else steps)
+    if places is None or by is None or not all(isinstance(one, int) for one in (*places, *by)) or 0 in by:
         return None
     places = [place % len(extents) for place in places]
     are_known = all(isinstance(extents[place], tirx.IntImm) for place in places)
-    if are_known and all(isinstance(bound, int) for own in bounds for bound in own):
+    if are_known and all(isinstance(bound, int) for bound in (*begins, *stops)):
         return None
     backwards = [place for place, step in zip(places, by, strict=True) if step < 0]
     for place in backwards:
         data = builder.emit(relax.op.flip(data, place))
     found = [
         _inside(extents[place], start, end, is_back=step < 0)
-        for place, start, end, step in zip(places, *bounds, by, strict=True)
+        for place, start, end, step in zip(places, begins, stops, by, strict=True)
     ]
-    begins, stops = [begin for begin, _ in found], [stop for _, stop in found]
-    return relax.op.strided_slice(data, places, begins, stops, [abs(step) for step in by], assume_inbound=True)
+    first, last = [begin for begin, _ in found], [stop for _, stop in found]
+    return relax.op.strided_slice(data, places, first, last, [abs(step) for step in by], assume_inbound=True)
 
 
 def _numbers(given: Any) -> list[Any] | None:

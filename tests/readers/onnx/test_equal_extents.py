@@ -14,13 +14,13 @@ import eqsat_layout
 
 
 def _decoder() -> onnx.ModelProto:
-    """Two convolutions that halve an image, and a resize to ``(h - 1) / 4 + 1``, as torch's exporter writes the sizes of
-    a head that meets a skip connection; then the sum of both, and a product with the skip alone."""
+    """Convolutions that halve an image, and a resize to ``(h - 1) / 4 + 1``, as torch's exporter writes the sizes of a
+    head that meets a skip connection; then the sum of both, beside the head."""
     numbers = {
         "two": np.array([2], "int64"),
         "one": np.array([1], "int64"),
         "four": np.array([4], "int64"),
-        "kernel": np.full((3, 3, 1, 1), 0.5, "float32"),
+        "kernel": np.full((1, 1, 1, 1), 0.5, "float32"),
     }
     nodes = [
         helper.make_node("Conv", ["x", "kernel"], ["half"], strides=[2, 2], name="half"),
@@ -40,8 +40,8 @@ def _decoder() -> onnx.ModelProto:
     graph = helper.make_graph(
         nodes,
         "decoder",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 3, "h", "w"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 6, "p", "q"])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 1, "h", "w"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 2, "p", "q"])],
         [onnx.numpy_helper.from_array(array, name) for name, array in numbers.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
@@ -54,7 +54,7 @@ def test_a_size_that_is_written_in_two_ways_is_one_size() -> None:
     assert session.outputs[0].shape is not None
     reference = onnx.reference.ReferenceEvaluator(model)
     for height, width in ((16, 16), (21, 9)):
-        x = np.random.default_rng(0).standard_normal((2, 3, height, width)).astype("float32")
+        x = np.random.default_rng(0).standard_normal((2, 1, height, width)).astype("float32")
         np.testing.assert_allclose(
             session.run(None, {"x": x})[0], reference.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5
         )
@@ -87,13 +87,15 @@ def test_sizes_that_turn_out_to_differ_are_an_error_of_the_run(op: str) -> None:
     x, y = np.ones((4, 2), "float32"), np.ones((3, 2), "float32")
     assert session.run(None, {"x": x, "y": y})[0].shape == ((3, 2) if op == "Add" else (3, 4))
     for rows in (2, 1, 4):
-        with pytest.raises(Exception, match="rows|match|shape|size"):
+        with pytest.raises(Exception, match="match_cast"):
             session.run(None, {"x": x, "y": np.ones((rows, 2), "float32")})
 
 
 def _sliced(starts: list[int], ends: list[int] | None, axes: list[int], steps: list[int]) -> onnx.ModelProto:
     """``ends``: None for the size of the first axis, as a model works it out."""
-    numbers = {"starts": starts, "axes": axes, "steps": steps, "none": [0], "one": [1]} | ({"ends": ends} if ends else {})
+    numbers = {"starts": starts, "axes": axes, "steps": steps, "none": [0], "one": [1]} | (
+        {"ends": ends} if ends else {}
+    )
     nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Slice", ["s", "none", "one"], ["ends"])]
     nodes = [] if ends else nodes
     graph = helper.make_graph(
