@@ -6,21 +6,18 @@ In: a source, a target, options. Out: the executable and its interface; the plan
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eqsat_layout.errors import TargetError
-from eqsat_layout.planning.compile import compiled_and_key
 from eqsat_layout.planning.options import Options
-from eqsat_layout.planning.pipeline import plan
-from eqsat_layout.report.plan import Plan
 from eqsat_layout.session.interface import Interface
 from eqsat_layout.session.known_file import KnownFile, without_sizes
 from eqsat_layout.session.library import told_by
-from eqsat_layout.session.telling import interface_of, telling
-from eqsat_layout.sources.program import Source
-from eqsat_layout.sources.source import source_of
-from eqsat_layout.targets.lowering import prepared
 from eqsat_layout.targets.registry import target as target_of
+
+if TYPE_CHECKING:  # readers and planning take as long to import as what was compiled before takes to open
+    from eqsat_layout.report.plan import Plan
+    from eqsat_layout.sources.program import Source
 
 
 class CompiledModel:
@@ -34,6 +31,9 @@ class CompiledModel:
         if self.executable is not None:
             self.interface: Interface = told_by(self.executable)
             return
+        from eqsat_layout.planning.compile import compiled_and_key
+        from eqsat_layout.session.telling import interface_of, telling
+
         self.interface = interface_of(self._read, any_address=self._target.any_address, needs=self._target.needs)
         module = telling(self._read, self.interface)
         self.executable, key = compiled_and_key(module, self._target, without_sizes(options))
@@ -50,9 +50,14 @@ class CompiledModel:
 
     def plan(self) -> Plan:
         """What was chosen and why."""
+        from eqsat_layout.planning.pipeline import plan
+        from eqsat_layout.targets.lowering import prepared
+
         return plan(prepared(self._read.module), self._target, **without_sizes(self._options))
 
     @cached_property
     def _read(self) -> Source:
         """The model."""
+        from eqsat_layout.sources.source import source_of
+
         return source_of(self._source, self._options.get("inputs"), self._options.get("shapes"))
