@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eqsat_layout.cli.common import check_outputs
+from eqsat_layout.cli.common import check_outputs, refuse_overwriting
 from eqsat_layout.cli.stages import Stages
 from eqsat_layout.errors import EqsatError, InputError
 from eqsat_layout.session.examples import random_feed
@@ -39,7 +39,10 @@ def run_once(
     with stages("open" if is_compiled else "compile", file.name):
         session = Session(file) if is_compiled else Session(file, shapes=shapes)
     destinations = _by_name(outputs, session.outputs, "--output")
-    given = {name: _loaded(path) for name, path in _by_name(inputs, session.inputs, "--input").items()}
+    sources = _by_name(inputs, session.inputs, "--input")
+    for source in (file, *sources.values()):
+        refuse_overwriting(source, list(destinations.values()))
+    given = {name: _loaded(path) for name, path in sources.items()}
     feed = given or random_feed(session.inputs, shapes, seed)
     with stages("run", "on what was given" if given else "on random inputs"):
         results = dict(zip((spec.name for spec in session.outputs), session.run(None, feed), strict=True))

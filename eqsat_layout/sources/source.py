@@ -15,6 +15,7 @@ from tvm import relax
 
 from eqsat_layout.errors import EqsatError, MalformedModuleError
 from eqsat_layout.graph.public_names import is_public
+from eqsat_layout.passes.circular_sizes import check_sizes
 from eqsat_layout.readers.model import Sizes
 from eqsat_layout.readers.modules import read_model
 from eqsat_layout.sources.frontends import from_memory
@@ -74,6 +75,7 @@ def _from_file(path: Path, sizes: Sizes | None) -> Source:
 
 def _named(mod: tvm.IRModule, inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = ()) -> Source:
     """The model's own names, where it has one for every parameter; else those of the parameters."""
+    check_sizes(mod)
     entry = entry_of(mod)
     params = [str(param.name) for param in mod[entry].params]
     own = inputs if len(inputs) == len(params) else params

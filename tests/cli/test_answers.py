@@ -249,3 +249,29 @@ def test_bench_says_why_our_own_engine_can_not_run_a_file(tmp_path: Path) -> Non
     (tmp_path / "model.py").write_text("x = 1\n")
     with pytest.raises(EqsatError, match=r"model\.py"):
         run_bench(BenchOptions(tmp_path / "model.py", (), None, 1, 0), make_console())
+
+
+def test_run_never_overwrites_what_it_reads(model: Path, tmp_path: Path) -> None:
+    array = tmp_path / "x.npy"
+    np.save(array, np.ones((2, 4), "float32"))
+    np.save(tmp_path / "i.npy", np.zeros(3, "int64"))
+    given = ("--input", f"x={array}", "--input", f"i={tmp_path / 'i.npy'}")
+    name = Session(model).outputs[1].name
+    assert "this is the input" in refused("run", model, *given, "--output", f"{name}={array}")
+    assert np.load(array).sum() == 8
+    assert "this is the input" in refused("run", model, *given, "--output", f"{name}={model}")
+    both = [f"{spec.name}={tmp_path / 'y.npy'}" for spec in Session(model).outputs]
+    assert "named for two outputs" in refused("run", model, *given, "--output", both[0], "--output", both[1])
+
+
+def test_optimize_refuses_sizes_that_are_made_of_themselves(tmp_path: Path) -> None:
+    """It wrote a module that TVM ends the process at."""
+    (tmp_path / "m.py").write_text(
+        "from tvm.script import ir as I\nfrom tvm.script import tirx as T\nfrom tvm.script import relax as R\n"
+        "@I.ir_module\nclass Module:\n    @R.function\n"
+        '    def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(dtype="float32", ndim=1):\n'
+        "        n = T.int64()\n        with R.dataflow():\n            y = R.concat((x, x), axis=0)\n"
+        '            z = R.match_cast(y, R.Tensor((n,), dtype="float32"))\n            R.output(z)\n        return z\n'
+    )
+    assert "made of n itself" in refused("optimize", tmp_path / "m.py")
+    assert not (tmp_path / "m.optimized.py").exists()

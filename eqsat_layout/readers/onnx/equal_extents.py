@@ -20,8 +20,8 @@ def with_equal_extents(
     builder: relax.BlockBuilder, op: str, inputs: Any, attributes: Mapping[str, Any], opset: int
 ) -> Any:
     """``inputs`` where ONNX lets extents differ only if one is 1, or not at all; as they are for other nodes."""
-    shapes = [_shape(one) for one in inputs]
-    if len(shapes) < 2 or any(shape is None for shape in shapes) or not any(map(_is_open, shapes)):
+    shapes = [shape for one in inputs if (shape := _shape(one)) is not None]
+    if len(shapes) < max(2, len(inputs)) or not any(map(_is_open, shapes)):
         return inputs
     if op == "Concat":
         axis = int(attributes.get("axis", 0)) % len(shapes[0])
@@ -43,7 +43,7 @@ def with_equal_extents(
 
 
 def _shape(value: Any) -> list[Any] | None:
-    ty = value.ty if isinstance(value, ir.Expr) else None
+    ty: Any = value.ty if isinstance(value, ir.Expr) else None
     is_known = isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr)
     return list(ty.shape.values) if is_known else None
 
@@ -53,8 +53,8 @@ def _is_open(shape: Any) -> bool:
 
 
 def _agreed(one: list[Any], other: list[Any], apart: int | None) -> tuple[list[Any], list[Any]]:
-    """Both with one expression for extents that must be equal; axes are counted from the last. ``apart``: the axis along
-    which they may differ."""
+    """Both with one expression for extents that must be equal; axes are counted from the last. ``apart``: the axis
+    along which they may differ."""
     one, other, analyzer = list(one), list(other), sym.Analyzer()
     for back in range(1, min(len(one), len(other)) + 1):
         first, second = one[-back], other[-back]

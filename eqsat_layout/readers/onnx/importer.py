@@ -54,6 +54,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         for node in graph.node:
             if node.op_type == "If":
                 super()._construct_nodes(SimpleNamespace(node=[node]))
+                self._nodes.update({name: _of_known_rank(self.bb, self._nodes[name]) for name in node.output})
                 continue
             inputs = onnx_input(self._nodes[name] if name else None for name in node.input)
             attributes = self._parse_attr(node.attribute)
@@ -205,6 +206,28 @@ def _parts(builder: tvm.relax.BlockBuilder, made: Any) -> list[Any]:
     if not isinstance(made, tvm.ir.Expr) or not isinstance(made.ty, tvm.relax.TupleType):
         return [made]
     return [builder.emit(tvm.relax.TupleGetItem(made, at)) for at in range(len(made.ty.fields))]
+
+
+def _of_known_rank(builder: tvm.relax.BlockBuilder, value: Any) -> Any:
+    """With a symbol for each extent that is another one in each branch of the ``If`` that made it: what is made of it
+    has a shape then."""
+    ty = value.ty if isinstance(value, tvm.relax.Var) else None
+    if not isinstance(ty, tvm.relax.TensorType) or isinstance(ty.shape, tvm.relax.ShapeExpr) or ty.ndim < 0:
+        return value
+    made = builder.lookup_binding(value)
+    branches = [made.true_branch, made.false_branch] if isinstance(made, tvm.relax.If) else []
+    shapes: list[Any] = [getattr(branch.ty, "shape", None) for branch in branches]
+    extents: list[Any] = [tvm.tirx.Var(f"{_AFTER_BRANCHES}{axis}", "int64") for axis in range(ty.ndim)]
+    if shapes and all(isinstance(shape, tvm.relax.ShapeExpr) for shape in shapes):
+        for axis, ends in enumerate(zip(*(shape.values for shape in shapes), strict=True)):
+            numbers = {int(end) if isinstance(end, tvm.tirx.IntImm) else None for end in ends}
+            if len(numbers) == 1 and None not in numbers:
+                extents[axis] = ends[0]
+    return builder.match_cast(value, tvm.relax.TensorType(extents, str(ty.dtype)))
+
+
+_AFTER_BRANCHES: Final = "branched"
+"""What sizes are called that depend on which branch was taken."""
 
 
 def _said(error: Exception) -> str:

@@ -13,13 +13,14 @@ from typing import Any, Final
 
 import numpy as np
 import tvm
-from tvm import ir, relax, sym, tirx
+from tvm import ir, relax, sym, tirx, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
 from eqsat_layout.readers.onnx.moved import repeated
 from eqsat_layout.readers.onnx.resizes import resized
+from eqsat_layout.readers.onnx.slices import sliced
 
 _WITHOUT_EFFECT: Final = ("seed", "storage_order", "saturate", "stash_type")
 """Attributes that change nothing of what is converted: of dropout, of indices, of 8-bit floats, of precision."""
@@ -206,8 +207,43 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
         return _shifted(builder, inputs, attributes, convert)
     if op == "ConvTranspose" and attributes.get("output_shape"):
         _say_pads(inputs, attributes)
+    if op == "Slice" and (made := sliced(builder, inputs, attributes)) is not None:
+        return made
     made = convert(inputs)
+    if op == "NonMaxSuppression":
+        return _those_kept(builder, made)
     return _as(builder, made, str(inputs[2].ty.dtype)) if op == "OneHot" else made
+
+
+_MOST_BOXES: Final = 1 << 20
+"""Of a class; exporters write the largest number there is for "all"."""
+
+
+def _those_kept(builder: relax.BlockBuilder, made: Any) -> Any:
+    """Of ``NonMaxSuppression`` as many rows as there are: TVM says of its result that all boxes are kept."""
+    call = builder.lookup_binding(made).tuple_value
+    call = call if isinstance(call, ir.Call) else builder.lookup_binding(call)
+    boxes, scores, most, overlap, least = call.args
+    batch, classes, extent = scores.ty.shape.values
+    count = int(most.value.numpy().item())
+    if not isinstance(extent, tirx.IntImm):
+        if count > _MOST_BOXES:  # for as many rows TVM makes room
+            raise EqsatError(
+                "NonMaxSuppression that keeps all of as many boxes as are known at run time only is not done"
+            )
+        return made
+    count = min(count, int(extent))
+
+    def boxes_kept(boxes: Any, scores: Any, overlap: Any, least: Any) -> Any:
+        return topi.vision.all_class_non_max_suppression(
+            boxes, scores, count, overlap, least, "onnx", output_shape=(batch * classes * count, 3)
+        )
+
+    found = builder.emit_te(boxes_kept, boxes, scores, overlap, least, primfunc_name_hint="boxes_kept")
+    indices, counts = (builder.emit(relax.TupleGetItem(found, at)) for at in (0, 1))
+    kept = tirx.Var("kept", "int64")
+    builder.match_cast(builder.emit(relax.op.tensor_to_shape(counts)), relax.ShapeType([kept]))
+    return builder.emit(relax.op.strided_slice(indices, [0], [0], [kept], assume_inbound=True))
 
 
 def _first_of_sorted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
