@@ -185,8 +185,8 @@ def _environment(folder: Path) -> tuple[Path, Reader]:
     def read(file: Path) -> None:
         from eqsat_layout.notes import is_strict
         from eqsat_layout.system.folder import LOCATION
-        from eqsat_layout.system.store import LIMIT_VARIABLE, ArtefactStore
         from eqsat_layout.system.machine import threads
+        from eqsat_layout.system.store import LIMIT_VARIABLE, ArtefactStore
 
         value = os.fsdecode(file.read_bytes().replace(b"\0", "\N{SUPERSCRIPT TWO}".encode()))
         for name in (LIMIT_VARIABLE, "TVM_NUM_THREADS", LOCATION, "XDG_CACHE_HOME", "EQSAT_LAYOUT_STRICT"):
