@@ -12,6 +12,7 @@ from eqsat_layout.targets.cpu.machine import CpuMachine
 
 _REWRITE: Final = 0.48  # of the bandwidth of a kernel that streams is left to one that permutes
 _GATHER: Final = 4.5  # cycles of an element that is copied by itself
+_PHASE: Final = 1.0  # of one that is copied to those that windows meet with it
 _HIDDEN: Final = 0.8  # of the time that weights come from memory is not hidden
 
 
@@ -24,6 +25,7 @@ def default_costs(machine: CpuMachine) -> Roofline:
         flops=2 * machine.fma_units * machine.lanes(4) * machine.clock,
         launch=machine.kernel_launch,
         gather=_GATHER / machine.clock,
+        phase=_PHASE / machine.clock,
         weights=_HIDDEN * bandwidth / machine.memory_bandwidth,
         vector_bytes=machine.vector_bytes,
     )

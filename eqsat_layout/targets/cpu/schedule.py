@@ -40,6 +40,7 @@ from eqsat_layout.targets.cpu.single.lane_moves import move_lanes
 from eqsat_layout.targets.cpu.single.matrix_sums import write_out_combinations
 from eqsat_layout.targets.cpu.single.neighbours import neighbours_in_lanes
 from eqsat_layout.targets.cpu.single.order_axes import order_axes
+from eqsat_layout.targets.cpu.single.phases import in_phases
 from eqsat_layout.targets.cpu.single.prefetch import prefetch_panels
 from eqsat_layout.targets.cpu.single.split_axes import split_axes
 from eqsat_layout.targets.cpu.single.unit_axes import unit_axes_first
@@ -198,7 +199,7 @@ def _schedule(sch: Any, means: _Means) -> Any:
     machine = means.machine
     if any(stage.domain == 0 for stage in stages_of(sch)):  # loops that TVM can't fuse
         raise Refused("a tensor without elements")
-    sch = simplified(sch, machine)
+    sch = in_phases(simplified(sch, machine), machine)
     whole = move_lanes(sch, machine) or _in_tiles(sch, machine) or _in_rows(sch, machine)
     if whole is not None:
         return whole
