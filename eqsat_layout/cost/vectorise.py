@@ -16,8 +16,9 @@ from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation
 from eqsat_layout.tir.flow import complete
 
-_UNALIGNED = 0.6
-"""Share of peak where vectors of the *shared* operand slide (a convolution along the width): unaligned, reloaded."""
+SLIDING = 0.6
+"""Share of peak where vectors of the *shared* operand slide (a convolution along the width), as long as cache lines:
+each is read from two of them."""
 _FAR = 0.85
 """Share left where the vectors of a reduction lie far apart: each step opens another cache line and page."""
 _NEAR = 64
@@ -49,9 +50,10 @@ class Heaviest:
     step: tuple[int, int, int] | None
     written: Format
 
-    def efficiency(self, lanes: int, *, in_phases: bool = False) -> float:
+    def efficiency(self, lanes: int, *, sliding: float = SLIDING, in_phases: bool = False) -> float:
         """Share of peak arithmetic, in (0, 1]; ``lanes`` elements fit a vector register.
 
+        ``sliding``: the share that is left where vectors of a convolution's data slide along it.
         ``in_phases``: kernels copy what :meth:`strided` windows read, and slide along the copy.
         """
         block = self.block
@@ -71,7 +73,7 @@ class Heaviest:
                 in_halves = moved == 1 and address_step(block, read, fmt, variable, stride, half - 1) == half - 1 > 0
                 share = min(share, _HALVES if in_halves else _GATHERED)
             elif moved == 1 or read.buffer in copied:
-                share *= _UNALIGNED if block.is_contraction and slides(read, variable) else 1.0
+                share *= sliding if block.is_contraction and slides(read, variable) else 1.0
             else:
                 share = min(share, _STRIDED if moved == 2 else _GATHERED)
         return max(dots, share * (_FAR if self._far else 1.0))
