@@ -33,6 +33,7 @@ from eqsat_layout.targets.cpu.model.register_tiles import (
     tile_cycles,
 )
 from eqsat_layout.targets.cpu.places.box import boxes_of, in_boxes, out_of_boxes
+from eqsat_layout.targets.cpu.places.planes import planes_as_rows
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
 from eqsat_layout.targets.cpu.single.join_axes import join_axes
@@ -106,8 +107,13 @@ def _scheduled_func(func: Any, means: _Means) -> Any:
     boxes = boxes_of(func)
     if boxes:  # rows lie as they always do while a schedule is chosen
         return in_boxes(_scheduled_func(out_of_boxes(func), means), boxes)
-    in_parts = _in_parts(func, means) if has_symbols(func) else None
-    return in_parts or _scheduled_whole(func, means)
+    if has_symbols(func):
+        return _in_parts(func, means) or _scheduled_whole(func, means)
+    planes = unless_refused(lambda: planes_as_rows(func, means.machine))
+    if planes is not None:
+        done = _scheduled_whole(planes.func, means)
+        return _named(func, planes.restored(done)) if _is_scheduled(done) else _scheduled_whole(func, means)
+    return _scheduled_whole(func, means)
 
 
 def _in_parts(func: Any, means: _Means) -> Any:

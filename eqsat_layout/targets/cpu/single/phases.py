@@ -16,7 +16,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
+from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int, depends_on
 from eqsat_layout.targets.schedules.attempts import unless_refused
@@ -64,7 +64,7 @@ def _moved(sch: Any, number: int, machine: CpuMachine) -> Any:
     found = _strided(stage)
     trial = _Phases(sch, found).schedule()
     after = stage_of(trial, trial.get_sblock(stage.name))
-    taken = [tile_cycles(one, machine, joined=True) for one in (stage, after)]
+    taken = [any_tile_cycles(one, machine) for one in (stage, after)]
     if taken[1] is None:
         return None
     copied = _COPIED * math.prod(extent or 1 for extent in StageAccess(found.data, ()).shape)
