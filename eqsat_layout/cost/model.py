@@ -78,11 +78,12 @@ class Roofline:
     """Launch overhead plus the slower of memory traffic and arithmetic (Williams et al. 2009).
 
     ``bandwidth`` is bytes a second of a kernel that streams, ``rewrite_bandwidth`` of one that permutes, ``gather``
-    seconds an element where elements are copied one by one, ``phase`` where windows that move by strides have their data
-    copied first (None: kernels don't do so), ``flops`` operations a second at full vectors of ``vector_bytes``,
-    ``sliding`` the share of these where vectors slide along an operand, ``weights`` how many times as long it takes to
-    read those: they come from memory, data from a cache. The defaults are those of one core of a current server CPU; they decide proportions, not absolute
-    times. ``eqsat-layout calibrate`` measures ``bandwidth``, ``rewrite_bandwidth``, ``flops`` and ``launch``.
+    seconds an element where elements are copied one by one, ``phase`` where the data of windows that move by strides
+    are (None: kernels don't copy these), ``flops`` operations a second at full vectors of ``vector_bytes``, ``sliding``
+    the share of these where vectors slide along an operand, ``weights`` how many times as long it takes to read those:
+    they come from memory, data from a cache. The defaults are those of one core of a current server CPU; they decide
+    proportions, not absolute times. ``eqsat-layout calibrate`` measures ``bandwidth``, ``rewrite_bandwidth``, ``flops``
+    and ``launch``.
     """
 
     bandwidth: float = 25e9

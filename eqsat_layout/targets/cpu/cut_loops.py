@@ -28,7 +28,9 @@ _MOST_PARTS: Final = 8
 
 def cut_at_conditions() -> Any:
     """A pass."""
-    return primfunc_pass("CutAtConditions", lambda func: func.with_body(structural_map(func.body, (tirx.For, _cut_any))))
+    return primfunc_pass(
+        "CutAtConditions", lambda func: func.with_body(structural_map(func.body, (tirx.For, _cut_any)))
+    )
 
 
 def are_cut(conditions: Sequence[Any], var: Any, extent: int) -> bool:
@@ -38,7 +40,7 @@ def are_cut(conditions: Sequence[Any], var: Any, extent: int) -> bool:
 
 
 def are_cut_unrolled(conditions: Sequence[Any], var: Any, extent: int, around: Any, count: int) -> bool:
-    """So it does inside of a loop of ``count`` iterations of ``around`` that is unrolled, wherever it has any change."""
+    """So it does inside of an unrolled loop of ``count`` iterations of ``around``, if it has any change there."""
     if extent < _LEAST or count > _MOST_PARTS:
         return False
     for number in range(count):
@@ -56,8 +58,14 @@ def _are_all(changes: Sequence[TruthChange], conditions: Sequence[Any], var: Any
 
 def _cut_any(loop: Any) -> Any:
     inner, count = loop.body, as_int(loop.extent)
-    is_around = isinstance(inner, tirx.For) and loop.kind == tirx.ForKind.UNROLLED and count is not None
-    if not is_around or count > _MOST_PARTS or as_int(loop.min) != 0 or not isinstance(inner.body, tirx.BufferStore):
+    is_around = isinstance(inner, tirx.For) and loop.kind == tirx.ForKind.UNROLLED
+    if (
+        count is None
+        or not is_around
+        or count > _MOST_PARTS
+        or as_int(loop.min) != 0
+        or not isinstance(inner.body, tirx.BufferStore)
+    ):
         return _cut(loop)
     if not any(depends_on(change.place, loop.loop_var) for change in _changes(inner.body.value, inner.loop_var)):
         return loop

@@ -106,13 +106,20 @@ def schedule_primfunc(func: Any, machine: CpuMachine, *, families: Sequence[Fami
 def _scheduled_func(func: Any, means: _Means) -> Any:
     boxes = boxes_of(func)
     if boxes:  # rows lie as they always do while a schedule is chosen
-        return in_boxes(_scheduled_func(out_of_boxes(func), means), boxes)
+        own = out_of_boxes(func)
+        return in_boxes(_scheduled_own(own, means, has_planes=all(box.has_whole_rows for box in boxes.values())), boxes)
+    return _scheduled_own(func, means)
+
+
+def _scheduled_own(func: Any, means: _Means, *, has_planes: bool = True) -> Any:
+    """``func``, in no boxes. ``has_planes``: the rows of its operands and results lie one after another."""
     if has_symbols(func):
         return _in_parts(func, means) or _scheduled_whole(func, means)
-    planes = unless_refused(lambda: planes_as_rows(func, means.machine))
+    planes = unless_refused(lambda: planes_as_rows(func, means.machine)) if has_planes else None
     if planes is not None:
         done = _scheduled_whole(planes.func, means)
-        return _named(func, planes.restored(done)) if _is_scheduled(done) else _scheduled_whole(func, means)
+        if _is_scheduled(done):
+            return _named(func, planes.restored(done))
     return _scheduled_whole(func, means)
 
 

@@ -29,7 +29,8 @@ from eqsat_layout.targets.schedules.rebuild import (
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
-_GAIN = 0.97  # of the cycles of rows, that those of planes must stay below
+_GAIN = 0.95  # of the cycles of rows, that those of planes must stay below
+_GAIN_OF_WINDOWS = 0.9  # of windows of several rows: tiles of several rows meet lines of the cache again
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ def planes_as_rows(func: Any, machine: CpuMachine) -> Planes:
     before = any_tile_cycles(sums[0], machine)
     after = next(stage for stage in stages_of(new_schedule(made.func)) if stage.name == sums[0].name)
     taken = any_tile_cycles(after, machine)
-    if taken is None or (before is not None and taken > _GAIN * before):
+    gain = _GAIN_OF_WINDOWS if sums[0].has_window else _GAIN
+    if taken is None or (before is not None and taken > gain * before):
         raise Refused("rows are as good")
     return made
 
@@ -92,6 +94,7 @@ class _Merger:
     stage: Stage
     rows: dict[Any, Any] = field(default_factory=dict)
     """By buffer the one whose planes are rows."""
+    width: int = 1
 
     def merged(self) -> Planes:
         if len(self.stage.spatial) < 3 or any(axis.extent in (None, 1) for axis in self.stage.spatial[-2:]):
@@ -122,13 +125,12 @@ class _Merger:
             if str(block.name_hint) != self.stage.name and any(buffer in found for buffer, _ in accesses):
                 found |= {buffer for buffer, indices in accesses if self._is_plane(block, buffer, indices)}
         for buffer in found:
-            *outer, height, width = buffer.ty.shape if len(buffer.ty.shape) > 1 else (None, None)
-            if as_int(width) != self.width or as_int(height) is None:
+            sizes = list(buffer.ty.shape)
+            height = as_int(sizes[-2]) if len(sizes) > 1 else None
+            if height is None or as_int(sizes[-1]) != self.width:
                 raise Refused("a plane of another width")
-            shape = [*outer, tirx.const(int(height) * self.width, width.ty.dtype)]
-            self.rows[buffer] = tirx.decl_buffer(
-                shape, buffer.ty.dtype, buffer.name, scope=buffer.scope(), layout=None
-            )
+            shape = [*sizes[:-2], tirx.const(height * self.width, sizes[-1].ty.dtype)]
+            self.rows[buffer] = tirx.decl_buffer(shape, buffer.ty.dtype, buffer.name, scope=buffer.scope(), layout=None)
 
     def _is_plane(self, block: Any, buffer: Any, indices: Sequence[Any]) -> bool:
         """The block's last two axes number the places of a plane."""
@@ -187,7 +189,11 @@ class _Merger:
             *outer, row, column = indices
             linear = tvm.sym.detect_linear_equation(analyzer.simplify(row), [y])
             is_step = bool(linear) and as_int(linear[0]) == 1 and not depends_on(row, x)
-            if not is_step or not analyzer.simplify(column).same_as(x) or any(depends_on(i, v) for i in outer for v in (x, y)):
+            if (
+                not is_step
+                or not analyzer.simplify(column).same_as(x)
+                or any(depends_on(i, v) for i in outer for v in (x, y))
+            ):
                 return False
         used = structural_map(store.value, (ir.TensorLoad, lambda load: tirx.const(0, str(load.ty.dtype))))
         return not any(depends_on(used, var) for var in (x, y))  # conditions, values

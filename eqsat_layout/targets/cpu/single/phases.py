@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tvm
@@ -30,7 +31,7 @@ from eqsat_layout.targets.schedules.rebuild import (
     with_accesses,
 )
 from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
-from eqsat_layout.tir.structural import nodes_of, substitute
+from eqsat_layout.tir.structural import substitute
 
 _MOST = 8
 """Strides: beyond, a row in phases is many short pieces."""
@@ -53,8 +54,7 @@ class _Strided:
 def in_phases(sch: Any, machine: CpuMachine) -> Any:
     """``sch`` itself where no window has strides along vectors, or it is no faster so."""
     for number in range(len(stages_of(sch))):
-        trial = unless_refused(lambda number=number: _moved(sch, number, machine))
-        sch = trial or sch
+        sch = unless_refused(partial(_moved, sch, number, machine)) or sch
     return sch
 
 
@@ -93,7 +93,9 @@ def _only_phase(stage: Stage, loads: list[StageAccess], var: Any, stride: int) -
     """The place in its turn of all elements that are read, where that is the same; else ``None``."""
     analyzer = _analyzer(stage.axes)
     zero = tirx.const(0, str(var.ty.dtype))
-    rests = {as_int(analyzer.simplify(tirx.floormod(substitute(own.indices[-1], {var: zero}), stride))) for own in loads}
+    rests = {
+        as_int(analyzer.simplify(tirx.floormod(substitute(own.indices[-1], {var: zero}), stride))) for own in loads
+    }
     return rests.pop() if len(rests) == 1 else None
 
 
@@ -156,7 +158,9 @@ class _Phases:
     def _copying(self) -> Any:
         shape = list(self._found.data.ty.shape)[:-1]
         domains = [tvm.ir.Range(tirx.IntImm(str(extent.ty.dtype), 0), extent) for extent in shape]
-        axes = [tirx.IterVar(own, tvm.ir.Var(f"v{n}", own.extent.ty), tirx.IterVar.DataPar) for n, own in enumerate(domains)]
+        axes = [
+            tirx.IterVar(own, tvm.ir.Var(f"v{n}", own.extent.ty), tirx.IterVar.DataPar) for n, own in enumerate(domains)
+        ]
         places = [axis.var for axis in axes]
         name = f"{self._copy.name}_of_{self._found.stage.name}"
         return self._over_phases(axes, name, lambda at: tirx.BufferLoad(self._found.data, [*places, at]))
