@@ -73,10 +73,18 @@ class Heaviest:
                 in_halves = moved == 1 and address_step(block, read, fmt, variable, stride, half - 1) == half - 1 > 0
                 share = min(share, _HALVES if in_halves else _GATHERED)
             elif moved == 1 or read.buffer in copied:
-                share *= sliding if block.is_contraction and slides(read, variable) else 1.0
+                is_shared = self._is_shared(read, fmt)
+                slid = sliding if is_shared else min(sliding, SLIDING)
+                share *= slid if block.is_contraction and slides(read, variable) else 1.0
             else:
                 share = min(share, _STRIDED if moved == 2 else _GATHERED)
         return max(dots, share * (_FAR if self._far else 1.0))
+
+    def _is_shared(self, read: Access, fmt: Format) -> bool:
+        """Its vectors are for several elements of the result; not so in depthwise windows, which read one a product."""
+        block = self.block
+        long = (v for v, extent in enumerate(block.extents) if block.is_spatial(v) and extent != 1)
+        return any(address_step(block, read, fmt, v, 1, 1) == 0 for v in long)
 
     @cached_property
     def strided(self) -> tuple[tuple[Access, Format], ...]:
