@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from eqsat_layout.cost.vectorise import Heaviest, heaviest, padded_work, touched_share
+from eqsat_layout.cost.vectorise import SLIDING, Heaviest, heaviest, padded_work, touched_share
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format, element_bits
 
@@ -78,10 +78,12 @@ class Roofline:
     """Launch overhead plus the slower of memory traffic and arithmetic (Williams et al. 2009).
 
     ``bandwidth`` is bytes a second of a kernel that streams, ``rewrite_bandwidth`` of one that permutes, ``gather``
-    seconds an element where elements are copied one by one, ``flops`` operations a second at full vectors of
-    ``vector_bytes``, ``weights`` how many times as long it takes to read those: they come from memory, data from a
-    cache. The defaults are those of one core of a current server CPU; they decide proportions, not absolute
-    times. ``eqsat-layout calibrate`` measures ``bandwidth``, ``rewrite_bandwidth``, ``flops`` and ``launch``.
+    seconds an element where elements are copied one by one, ``phase`` where the data of windows that move by strides
+    are (None: kernels don't copy these), ``flops`` operations a second at full vectors of ``vector_bytes``, ``sliding``
+    the share of these where vectors slide along an operand, ``weights`` how many times as long it takes to read those:
+    they come from memory, data from a cache. The defaults are those of one core of a current server CPU; they decide
+    proportions, not absolute times. ``eqsat-layout calibrate`` measures ``bandwidth``, ``rewrite_bandwidth``, ``flops``
+    and ``launch``.
     """
 
     bandwidth: float = 25e9
@@ -89,6 +91,8 @@ class Roofline:
     flops: float = 100e9
     launch: float = 1e-6
     gather: float = 1.5e-9
+    phase: float | None = None
+    sliding: float = SLIDING
     weights: float = 1.6
     symbolic_extent: int = 64
     vector_bytes: int = 32
@@ -147,11 +151,16 @@ class Roofline:
         computation = op.computation
         if computation is None:
             return 0.0
-        efficiency = heavy.efficiency(self._lanes(op)) if heavy is not None else 1.0
+        has_phases, efficiency = self.phase is not None, 1.0
+        if heavy is not None:
+            efficiency = heavy.efficiency(self._lanes(op), sliding=self.sliding, in_phases=has_phases)
         if not computation.flops:
             is_short = heavy is not None and heavy.run < self._lanes(op)
             return self.gather * computation.iterations if is_short or efficiency < _SHORT else 0.0
-        return computation.flops * padded_work(computation, operands, results) / (self.flops * efficiency)
+        strided = heavy.strided if heavy is not None and has_phases else ()
+        copied = sum(fmt.elements(self.symbolic_extent) for _, fmt in strided)
+        work = computation.flops * padded_work(computation, operands, results) / (self.flops * efficiency)
+        return work + (self.phase or 0.0) * copied
 
     def _valid_bytes(self, tensor: TensorType, fmt: Format) -> float:
         """What has to be read of a tensor: padding is not, but what shares cache lines with elements comes along."""

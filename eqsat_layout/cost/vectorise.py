@@ -16,8 +16,9 @@ from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation
 from eqsat_layout.tir.flow import complete
 
-_UNALIGNED = 0.6
-"""Share of peak where vectors of the *shared* operand slide (a convolution along the width): unaligned, reloaded."""
+SLIDING = 0.6
+"""Share of peak where vectors of the *shared* operand slide (a convolution along the width), as long as cache lines:
+each is read from two of them."""
 _FAR = 0.85
 """Share left where the vectors of a reduction lie far apart: each step opens another cache line and page."""
 _NEAR = 64
@@ -26,6 +27,8 @@ _HALVES = 0.5
 """Share of peak where a load has blocks of half a vector."""
 _STRIDED = 0.25
 """Share of peak where lanes are two elements apart: two loads and a shuffle."""
+_MOST_PHASES = 8
+"""Elements that lanes may be apart for their windows' data to be copied so that they lie side by side."""
 _GATHERED = 0.03
 """Share of peak where lanes are further apart: element by element, no tile of registers (measured: 1/37 to 1/40)."""
 _DOT = 0.3
@@ -47,9 +50,14 @@ class Heaviest:
     step: tuple[int, int, int] | None
     written: Format
 
-    def efficiency(self, lanes: int) -> float:
-        """Share of peak arithmetic, in (0, 1]; ``lanes`` elements fit a vector register."""
+    def efficiency(self, lanes: int, *, sliding: float = SLIDING, in_phases: bool = False) -> float:
+        """Share of peak arithmetic, in (0, 1]; ``lanes`` elements fit a vector register.
+
+        ``sliding``: the share that is left where vectors of a convolution's data slide along it.
+        ``in_phases``: kernels copy what :meth:`strided` windows read, and slide along the copy.
+        """
         block = self.block
+        copied = {read.buffer for read, _ in self.strided} if in_phases else set[int]()
         dots = _DOT if block.is_contraction and self._is_dot(lanes) else 0.0
         if self.step is None:
             return max(dots, _GATHERED)
@@ -64,11 +72,33 @@ class Heaviest:
                 half = count // 2
                 in_halves = moved == 1 and address_step(block, read, fmt, variable, stride, half - 1) == half - 1 > 0
                 share = min(share, _HALVES if in_halves else _GATHERED)
-            elif moved == 1:
-                share *= _UNALIGNED if block.is_contraction and slides(read, variable) else 1.0
+            elif moved == 1 or read.buffer in copied:
+                is_shared = self._is_shared(read, fmt)
+                slid = sliding if is_shared else min(sliding, SLIDING)
+                share *= slid if block.is_contraction and slides(read, variable) else 1.0
             else:
                 share = min(share, _STRIDED if moved == 2 else _GATHERED)
         return max(dots, share * (_FAR if self._far else 1.0))
+
+    def _is_shared(self, read: Access, fmt: Format) -> bool:
+        """Its vectors are for several elements of the result; not so in depthwise windows, which read one a product."""
+        block = self.block
+        long = (v for v, extent in enumerate(block.extents) if block.is_spatial(v) and extent != 1)
+        return any(address_step(block, read, fmt, v, 1, 1) == 0 for v in long)
+
+    @cached_property
+    def strided(self) -> tuple[tuple[Access, Format], ...]:
+        """The reads of windows that move by strides from one lane to the next."""
+        if self.step is None or not self.block.is_contraction:
+            return ()
+        variable, stride, extent = self.step
+        most = min(_MOST_PHASES, extent)
+        sliding = [(read, fmt) for read, fmt in self.reads if slides(read, variable)]
+        return tuple(
+            (read, fmt)
+            for read, fmt in sliding
+            if 1 < (address_step(self.block, read, fmt, variable, stride, 1) or 0) <= most
+        )
 
     @cached_property
     def run(self) -> int:

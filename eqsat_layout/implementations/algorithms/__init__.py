@@ -79,6 +79,8 @@ def _winograd(tile: int, window: int) -> Algorithm:
 ALGORITHMS: Final = (
     _winograd(2, 3),
     _winograd(4, 3),
+    _winograd(3, 2),
+    _winograd(3, 4),
     _winograd(2, 5),
     _winograd(2, 7),
     Algorithm("im2col", False, im2col, reason=why_not_im2col),

@@ -2,7 +2,7 @@
 
 In: a PrimFunc of loops over flat memory. Out: the same, where an innermost loop with such conditions is several loops
 without: borders, parts of a concat, halves of a triangle. LLVM puts those into vectors; a load under a condition it
-takes element by element.
+takes element by element. A loop around it that is to be unrolled is so first: each phase of a row has its own borders.
 """
 
 from __future__ import annotations
@@ -28,14 +28,56 @@ _MOST_PARTS: Final = 8
 
 def cut_at_conditions() -> Any:
     """A pass."""
-    return primfunc_pass("CutAtConditions", lambda func: func.with_body(structural_map(func.body, (tirx.For, _cut))))
+    return primfunc_pass(
+        "CutAtConditions", lambda func: func.with_body(structural_map(func.body, (tirx.For, _cut_any)))
+    )
 
 
 def are_cut(conditions: Sequence[Any], var: Any, extent: int) -> bool:
     """A loop of ``extent`` iterations of ``var`` becomes some in which none of ``conditions`` depends on it."""
     changes = [change for condition in conditions for change in _changes(condition, var)]
-    rest = [_without(condition, changes) for condition in conditions]
-    return extent >= _LEAST and _bounds(changes, extent) is not None and not any(depends_on(one, var) for one in rest)
+    return extent >= _LEAST and _bounds(changes, extent) is not None and _are_all(changes, conditions, var)
+
+
+def are_cut_unrolled(conditions: Sequence[Any], var: Any, extent: int, around: Any, count: int) -> bool:
+    """So it does inside of an unrolled loop of ``count`` iterations of ``around``, if it has any change there."""
+    if extent < _LEAST or count > _MOST_PARTS:
+        return False
+    for number in range(count):
+        own = [substitute(condition, {around: tirx.const(number, around.ty.dtype)}) for condition in conditions]
+        changes = [change for condition in own for change in _changes(condition, var)]
+        if None in {change.number for change in changes} or not _are_all(changes, own, var):
+            return False
+    return True
+
+
+def _are_all(changes: Sequence[TruthChange], conditions: Sequence[Any], var: Any) -> bool:
+    """Nothing else in the conditions depends on the variable."""
+    return not any(depends_on(_without(condition, changes), var) for condition in conditions)
+
+
+def _cut_any(loop: Any) -> Any:
+    inner, count = loop.body, as_int(loop.extent)
+    is_around = isinstance(inner, tirx.For) and loop.kind == tirx.ForKind.UNROLLED
+    if (
+        count is None
+        or not is_around
+        or count > _MOST_PARTS
+        or as_int(loop.min) != 0
+        or not isinstance(inner.body, tirx.BufferStore)
+    ):
+        return _cut(loop)
+    if not any(depends_on(change.place, loop.loop_var) for change in _changes(inner.body.value, inner.loop_var)):
+        return loop
+    return tirx.SeqStmt([_cut(_iteration(loop, number)) for number in range(count)])
+
+
+def _iteration(loop: Any, number: int) -> Any:
+    """The loop inside of ``loop`` in this iteration, with a variable of its own."""
+    inner, at = loop.body, tirx.const(number, loop.loop_var.ty.dtype)
+    own = tirx.Var(inner.loop_var.name, inner.loop_var.ty.dtype)
+    body = substitute(inner.body, {loop.loop_var: at, inner.loop_var: own})
+    return tirx.For(own, inner.min, inner.extent, inner.kind, body, annotations=inner.annotations)
 
 
 def _cut(loop: Any) -> Any:

@@ -33,6 +33,7 @@ from eqsat_layout.targets.cpu.model.register_tiles import (
     tile_cycles,
 )
 from eqsat_layout.targets.cpu.places.box import boxes_of, in_boxes, out_of_boxes
+from eqsat_layout.targets.cpu.places.planes import planes_as_rows
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
 from eqsat_layout.targets.cpu.single.join_axes import join_axes
@@ -40,6 +41,7 @@ from eqsat_layout.targets.cpu.single.lane_moves import move_lanes
 from eqsat_layout.targets.cpu.single.matrix_sums import write_out_combinations
 from eqsat_layout.targets.cpu.single.neighbours import neighbours_in_lanes
 from eqsat_layout.targets.cpu.single.order_axes import order_axes
+from eqsat_layout.targets.cpu.single.phases import in_phases
 from eqsat_layout.targets.cpu.single.prefetch import prefetch_panels
 from eqsat_layout.targets.cpu.single.split_axes import split_axes
 from eqsat_layout.targets.cpu.single.unit_axes import unit_axes_first
@@ -104,9 +106,21 @@ def schedule_primfunc(func: Any, machine: CpuMachine, *, families: Sequence[Fami
 def _scheduled_func(func: Any, means: _Means) -> Any:
     boxes = boxes_of(func)
     if boxes:  # rows lie as they always do while a schedule is chosen
-        return in_boxes(_scheduled_func(out_of_boxes(func), means), boxes)
-    in_parts = _in_parts(func, means) if has_symbols(func) else None
-    return in_parts or _scheduled_whole(func, means)
+        own = out_of_boxes(func)
+        return in_boxes(_scheduled_own(own, means, has_planes=all(box.has_whole_rows for box in boxes.values())), boxes)
+    return _scheduled_own(func, means)
+
+
+def _scheduled_own(func: Any, means: _Means, *, has_planes: bool = True) -> Any:
+    """``func``, in no boxes. ``has_planes``: the rows of its operands and results lie one after another."""
+    if has_symbols(func):
+        return _in_parts(func, means) or _scheduled_whole(func, means)
+    planes = unless_refused(lambda: planes_as_rows(func, means.machine)) if has_planes else None
+    if planes is not None:
+        done = _scheduled_whole(planes.func, means)
+        if _is_scheduled(done):
+            return _named(func, planes.restored(done))
+    return _scheduled_whole(func, means)
 
 
 def _in_parts(func: Any, means: _Means) -> Any:
@@ -198,7 +212,7 @@ def _schedule(sch: Any, means: _Means) -> Any:
     machine = means.machine
     if any(stage.domain == 0 for stage in stages_of(sch)):  # loops that TVM can't fuse
         raise Refused("a tensor without elements")
-    sch = simplified(sch, machine)
+    sch = in_phases(simplified(sch, machine), machine)
     whole = move_lanes(sch, machine) or _in_tiles(sch, machine) or _in_rows(sch, machine)
     if whole is not None:
         return whole

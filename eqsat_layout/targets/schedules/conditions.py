@@ -39,9 +39,12 @@ def change_of(condition: Any, var: Any) -> TruthChange | None:
     analyzer = tvm.sym.Analyzer()
     linear = tvm.sym.detect_linear_equation(analyzer.simplify(condition.a - condition.b), [var])
     factor = as_int(linear[0]) if linear else None
-    if factor not in (1, -1) or nodes_of(linear[1], tvm.ir.TensorLoad, tvm.ir.Call):
+    if not factor or nodes_of(linear[1], tvm.ir.TensorLoad, tvm.ir.Call):
         return None
-    # v + n < 0 and v + n >= 0 change at -n, v + n <= 0 and v + n > 0 one later; with -v the other way round
-    is_early = isinstance(condition, tirx.LT | tirx.GE) == (factor == 1)
-    place = analyzer.simplify(-factor * linear[1] + (0 if is_early else 1))
-    return TruthChange(condition, place, isinstance(condition, tirx.LT | tirx.LE) == (factor == 1))
+    # v + n < 0 and v + n >= 0 change at -n, v + n <= 0 and v + n > 0 one later; with -v the other way round; of what
+    # 2v + n is compared with, the first v of which it is reached
+    size, zero = abs(factor), -linear[1] if factor > 0 else linear[1]
+    is_early = isinstance(condition, tirx.LT | tirx.GE) == (factor > 0)
+    reached = zero + (size - 1) if is_early else zero + size
+    place = analyzer.simplify(tirx.floordiv(reached, size) if size > 1 else reached)
+    return TruthChange(condition, place, isinstance(condition, tirx.LT | tirx.LE) == (factor > 0))

@@ -73,7 +73,7 @@ def error(call: Any, params: list[Any], algorithm: Any) -> float | None:
     return float(np.max(np.abs(wanted - got)) / np.max(np.abs(wanted)))
 
 
-@pytest.mark.parametrize(("tile", "window"), [(2, 3), (4, 3), (2, 5), (4, 5), (2, 7)])
+@pytest.mark.parametrize(("tile", "window"), [(2, 3), (4, 3), (3, 2), (3, 4), (2, 5), (4, 5), (2, 7)])
 def test_the_matrices_filter(tile: int, window: int) -> None:
     rng = np.random.default_rng(tile)
     d, g = rng.standard_normal(tile + window - 1), rng.standard_normal(window)
@@ -97,6 +97,10 @@ def test_the_result_is_the_convolution(algorithm: str, bound: float, layouts: tu
     [
         ("F(2,3)", (1, 3), 3e-6),
         ("F(4,3)", (3, 1), 3e-5),
+        ("F(3,2)", (2, 2), 3e-6),
+        ("F(3,2)", (1, 2), 3e-6),
+        ("F(3,4)", (4, 4), 3e-5),
+        ("F(3,4)", (4, 1), 3e-5),
         ("F(2,5)", (5, 5), 3e-5),
         ("F(2,5)", (5, 1), 3e-5),
         ("F(2,7)", (1, 7), 3e-5),

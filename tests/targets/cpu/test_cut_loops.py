@@ -61,6 +61,7 @@ def ran(func: Any, pipeline: str, given_numbers: Any) -> Any:
         (lambda i, j: tirx.any(30 - j > 0, j > 35), 3),
         (lambda i, j: i <= j, 2),
         (lambda i, j: j + i < 20, 2),
+        (lambda i, j: tirx.all(2 * j >= 7, 2 * j < 61), 3),
         (lambda i, j: i < 2, 1),
         (lambda i, j: j < 40, 1),
     ],
@@ -90,7 +91,11 @@ def test_a_loop_whose_changes_have_no_known_order_stays_whole(condition: Any) ->
 def conditions(draw: st.DrawFn) -> Any:
     """Comparisons of rows, columns and numbers, joined and inside of one another."""
     compare = draw(st.sampled_from(COMPARISONS))
-    sign, row, number = draw(st.sampled_from((1, -1))), draw(st.sampled_from((0, 0, 1, -2))), draw(st.integers(-45, 45))
+    sign, row, number = (
+        draw(st.sampled_from((1, -1, 2, -3))),
+        draw(st.sampled_from((0, 0, 1, -2))),
+        draw(st.integers(-45, 45)),
+    )
     flipped = draw(st.booleans())
 
     def first(i: Any, j: Any) -> Any:

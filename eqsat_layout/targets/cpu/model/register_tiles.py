@@ -74,11 +74,25 @@ def joined_tile(stage: Stage, machine: CpuMachine) -> JoinedTile | None:
 
     That of the vector axis comes first, if both it and others are to be cut so: ask again after.
     """
-    if not stage.spatial or any(axis.extent is None for axis in stage.spatial):
-        return None
-    if _matrix_tile(stage, machine) is not None:
-        return None
+    return _any_tile(stage, machine)[1]
+
+
+def any_tile_cycles(stage: Stage, machine: CpuMachine) -> float | None:
+    """Cycles per step and element with the best tile of any kind; ``None`` where none has vectors."""
+    best = _any_tile(stage, machine)[0]
+    return best if best < math.inf else None
+
+
+def _any_tile(stage: Stage, machine: CpuMachine) -> _Costed:
+    """Cycles of the best tile, and that one, if it is no plain one."""
+    if not stage.spatial:
+        return math.inf, None
+    if (known := _matrix_tile(stage, machine)) is not None:
+        return known[0], None
     problem = problem_of(stage, stage.spatial, machine)
+    if any(axis.extent is None for axis in stage.spatial):
+        plain = _best(problem, tuple(a.extent for a in stage.spatial), machine)
+        return plain[0] if plain else math.inf, None
     extents = tuple(a.extent or 1 for a in stage.spatial)
     vector, width = len(extents) - 1, problem.width
     plain = _best(problem, extents, machine)
@@ -94,7 +108,7 @@ def joined_tile(stage: Stage, machine: CpuMachine) -> JoinedTile | None:
         count = math.ceil(extents[vector] / size)
         tile = JoinedTile(vector, vector + 1, size, count)
         best = min(best, (cost * _waste(extents[vector], size), tile), key=_cost)
-    return best[1]
+    return best
 
 
 def evenly_shared(stage: Stage, tile: JoinedTile, machine: CpuMachine) -> JoinedTile:

@@ -40,6 +40,11 @@ class Box:
         """Its size along every axis of ``outer``."""
         return tuple(1 if axis is None else self.shape[axis] for axis in self.axes)
 
+    @property
+    def has_whole_rows(self) -> bool:
+        """Its rows lie one after another, as those of ``outer`` do."""
+        return self.axes[-1] == len(self.shape) - 1 and self.shape[-1] == self.outer[-1]
+
     def overlaps(self, other: Box) -> bool:
         """Whether they have an element of ``outer`` in common."""
         sides = zip(self.starts, self.extents, other.starts, other.extents, strict=True)

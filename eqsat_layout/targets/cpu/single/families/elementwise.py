@@ -9,11 +9,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from eqsat_layout.targets.cpu.cut_loops import are_cut
+from eqsat_layout.targets.cpu.cut_loops import are_cut, are_cut_unrolled
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.loops import SMALL, in_parallel, lanes_of_run, run_of
 from eqsat_layout.targets.cpu.single.pads import breaks_vectors, fill_and_copy
+from eqsat_layout.targets.schedules.accesses import depends_on
 from eqsat_layout.targets.schedules.stages import Stage
 
 _LONG_RUN = 256  # elements in a loop that LLVM puts into vectors
@@ -31,6 +32,10 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
     width = machine.lanes(stage.write.element_bytes)
     is_cut = False
     if run and stage.conditions and breaks_vectors(stage, width):
+        if _is_cut_unrolled(stage):
+            sch.unroll(loops[-2])
+            in_parallel(sch, loops[:-2], machine, stage.domain)
+            return
         last, block = stage.axes[-1], stage.branch_block(stage.axes[-1].var)
         is_cut = block % width != 0 and are_cut(stage.conditions, last.var, last.extent or 0)
         if not is_cut and _decompose_pad(sch, stage, machine):
@@ -53,6 +58,17 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
 
 
 ELEMENTWISE = Family("elementwise", _schedule, lambda stage, _: stage.simple and not stage.is_reduction)
+
+
+def _is_cut_unrolled(stage: Stage) -> bool:
+    """Conditions along the last axis are others for each of the few elements of the axis before it (phases)."""
+    if len(stage.axes) < 2:
+        return False
+    around, last = stage.axes[-2:]
+    if around.extent in (None, 1) or last.extent is None:
+        return False
+    both = [c for c in stage.conditions if depends_on(c, around.var) and depends_on(c, last.var)]
+    return bool(both) and are_cut_unrolled(stage.conditions, last.var, last.extent, around.var, around.extent)
 
 
 def _contiguous_run(stage: Stage) -> int:
