@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import methodcaller
-from typing import Any
+from typing import Any, Final
+
+from tvm import tirx
 
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.attempts import tried
 from eqsat_layout.targets.schedules.epilogues import is_parameter
 from eqsat_layout.targets.schedules.stages import ROOT, Stage, stage_of
+from eqsat_layout.tir.structural import nodes_of
+
+_MOST_DIVISIONS: Final = 64
 
 
 def inline_producers(sch: Any, may_inline: Callable[[Stage, Sequence[Stage]], bool]) -> Any:
@@ -21,7 +26,18 @@ def inline_producers(sch: Any, may_inline: Callable[[Stage, Sequence[Stage]], bo
         stage = stage_of(sch, block)
         if not stage.simple or stage.is_reduction or is_parameter(sch, stage):
             continue
+        if has_long_indices(sch.get(block).body):
+            continue
         readers = [stage_of(sch, reader) for reader in lookups.get_consumers(sch, block)]
         if readers and may_inline(stage, readers):
             sch = tried(sch, methodcaller("compute_inline", block)) or sch
     return sch
+
+
+def has_long_indices(statement: Any) -> bool:
+    """Whether a stage is not inlined for the divisions in its indices.
+
+    Reshapes between transposes multiply them, one in the other: after ten the analyzer works for minutes at one index,
+    and the code is as long.
+    """
+    return len(nodes_of(statement, tirx.FloorDiv, tirx.FloorMod)) > _MOST_DIVISIONS

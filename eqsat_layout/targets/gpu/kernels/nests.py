@@ -16,6 +16,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.schedules.block_facts import is_one_to_one, is_true
+from eqsat_layout.targets.schedules.inlining import has_long_indices
 from eqsat_layout.targets.schedules.rebuild import statements_of
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
@@ -70,6 +71,11 @@ class Nest:
         """Loads and calls of a point."""
         return sum(len(nodes_of(store.value, tvm.ir.TensorLoad, tvm.ir.Call)) for store in self.stores)
 
+    @property
+    def is_long(self) -> bool:
+        """Its indices would multiply those of its readers."""
+        return any(has_long_indices(store) for store in self.stores)
+
 
 def nests_of(func: Any) -> list[Nest]:
     """In order; refused where some block is none."""
@@ -86,7 +92,7 @@ def inlined(nests: Sequence[Nest], parameters: Sequence[Any]) -> list[Nest]:
             continue
         if not any(other.loads(buffer) for other in left for buffer in nest.buffers if other is not nest):
             return inlined([other for other in left if other is not nest], parameters)
-        if nest.reduced or not nest.is_plain:
+        if nest.reduced or not nest.is_plain or nest.is_long:
             continue
         readers = [other for other in left if other is not nest and other.loads(nest.buffers[0])]
         if _is_costly(nest) and (len(readers) > 1 or any(_reads_again(reader, nest.buffers[0]) for reader in readers)):
@@ -100,7 +106,7 @@ def inlined(nests: Sequence[Nest], parameters: Sequence[Any]) -> list[Nest]:
 def made_again(nests: Sequence[Nest], parameters: Sequence[Any]) -> list[Nest]:
     """Without nests that hold elements for others, however dear these are and however often they are read."""
     for nest in nests:
-        if nest.reduced or not nest.is_plain or any(nest.buffers[0].same_as(p) for p in parameters):
+        if nest.reduced or not nest.is_plain or nest.is_long or any(nest.buffers[0].same_as(p) for p in parameters):
             continue
         readers = {id(other): len(other.loads(nest.buffers[0])) for other in nests}
         if all(other.size + readers[id(other)] * nest.size <= _LARGEST for other in nests):
