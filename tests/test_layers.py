@@ -28,9 +28,10 @@ LAYERS = (
     {"tuning", "session"},
     {"soundness", "models"},
     {"cli"},
-    {"__main__"},
+    {"", "__main__"},
 )
-"""Rooms (and the modules beside them) from the bottom up; those of one layer don't import one another."""
+"""Rooms (and the modules beside them, and the package itself) from the bottom up; those of one layer don't import one
+another."""
 STARTS_FAST = {"cli", "planning", "session", "soundness"}
 """Rooms that import others inside of functions, so that ``--help``, a known program, a library and a test suite start
 at once."""

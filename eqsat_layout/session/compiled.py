@@ -22,7 +22,7 @@ from eqsat_layout.targets.lowering import prepared
 from eqsat_layout.targets.registry import target as target_of
 
 
-class Model:
+class SessionModel:
     """What is to be run, and on what; it is read when that is needed first."""
 
     def __init__(self, source: Any, target: Any, options: Options) -> None:

@@ -29,7 +29,7 @@ from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
 
 if TYPE_CHECKING:  # a library is opened without TVM's compiler, readers and planning
     from eqsat_layout.report.plan import Plan
-    from eqsat_layout.session.compiled import Model
+    from eqsat_layout.session.compiled import SessionModel
 
 
 @with_options_in_help
@@ -109,12 +109,12 @@ class Session:
         return list(map(known.index, names))
 
     @cached_property
-    def _model(self) -> Model:
+    def _model(self) -> SessionModel:
         if _is_compiled(self._given[0]):
             raise EqsatError("a library holds no plan: make a session of the model itself")
         with without_torch():
-            from eqsat_layout.session.compiled import Model
-        return Model(*self._given)
+            from eqsat_layout.session.compiled import SessionModel
+        return SessionModel(*self._given)
 
     @cached_property
     def _runs(self) -> Runs | DeviceRuns:
