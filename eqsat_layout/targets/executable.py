@@ -25,6 +25,9 @@ from eqsat_layout.system.frames import head_of, padding_after, split_head
 from eqsat_layout.system.thread_pool import use_pool_in
 from eqsat_layout.targets.mapped_constants import MappedConstants
 
+POOL: Final = Path(__file__).with_name("thread_pool.c")
+"""The threads of parallel loops, part of every library."""
+
 _BLOB: Final = "__tvm_ffi__library_bin"
 """The symbol that TVM's loader looks for: the bytes of all modules that are no code."""
 
@@ -130,9 +133,9 @@ def shared_library(objects: Sequence[ObjectFile]) -> bytes:
 
 def _thread_pool(folder: Path) -> Path:
     """Its object file, made in ``folder``."""
-    source, result = Path(__file__).with_name("thread_pool.c"), folder / "thread_pool.o"
+    result = folder / "thread_pool.o"
     options = ["-x", "c", "-O2", "-fPIC", "-pthread"]
-    subprocess.run([cc.get_cc(), *options, "-c", str(source), "-o", str(result)], check=True)
+    subprocess.run([cc.get_cc(), *options, "-c", str(POOL), "-o", str(result)], check=True)
     return result
 
 

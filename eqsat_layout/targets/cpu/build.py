@@ -25,7 +25,7 @@ from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.system.workers import workers
 from eqsat_layout.targets.cpu.objects import KernelJob, MadeObject, build_scheduled, make_object
 from eqsat_layout.targets.cpu.units import Unit, named_by_structure, other_units, units_by_function
-from eqsat_layout.targets.executable import Executable, ObjectFile, linked_when_exported, shared_library
+from eqsat_layout.targets.executable import POOL, Executable, ObjectFile, linked_when_exported, shared_library
 
 __all__ = ["Build", "build_scheduled"]
 
@@ -116,8 +116,8 @@ class Build:
 
     def _library(self, objects: Sequence[ObjectFile]) -> bytes:
         """The shared library of all kernels."""
-        digests = [hashlib.sha256(one.data).hexdigest() for one in objects]
-        key = f"library with threads {' '.join(digests)}"
+        parts = (POOL.read_bytes(), *(one.data for one in objects))
+        key = f"library {' '.join(hashlib.sha256(part).hexdigest() for part in parts)}"
         known = self.store.get(key)
         if known is not None:
             return bytes(known)
