@@ -62,9 +62,9 @@ def test_weights_have_the_letters_of_weights() -> None:
     """What a convolution reads was called "NCHW16c, NCHW16c16n"; the second is its weights."""
 
     def body(builder: Any, x: Any) -> Any:
-        return builder.emit(op.nn.conv2d(x, constant(32, 32, 3, 3), strides=2))
+        return builder.emit(op.nn.conv2d(x, constant(64, 64, 3, 3), strides=2))
 
-    choices = eqsat_layout.plan(program(body, (1, 32, 56, 56)), AVX2).explain().choices
+    choices = eqsat_layout.plan(program(body, (1, 64, 28, 28)), AVX2).explain().choices
     reads = {c.operands for c in choices if c.op == "nn.conv2d"}
     assert reads
     assert all(weights.startswith("OI") for _, weights in reads)
@@ -96,7 +96,7 @@ def test_letters_come_from_convolutions_only() -> None:
         y = builder.emit(op.nn.conv2d(x, constant(32, 32, 3, 3), padding=1))
         return builder.emit(op.nn.relu(y))
 
-    choices = eqsat_layout.plan(program(body, (1, 32, 56, 56)), AVX2).explain().choices
+    choices = eqsat_layout.plan(program(body, (1, 64, 28, 28)), AVX2).explain().choices
     assert {len(c.result.split()) for c in choices if c.op.startswith("winograd")} > {1}
     assert not any("NCDHW" in c.result or "ABC" in c.result for c in choices)
     assert {c.result for c in choices if c.op == "nn.relu"} <= {"NCHW", "NHWC", "NCHW8c", "NCHW16c"}
