@@ -27,7 +27,7 @@ _HALVES = 0.5
 """Share of peak where a load has blocks of half a vector."""
 _STRIDED = 0.25
 """Share of peak where lanes are two elements apart: two loads and a shuffle."""
-_MOST_PHASES = 8
+MOST_PHASES = 8
 """Elements that lanes may be apart for their windows' data to be copied so that they lie side by side."""
 _GATHERED = 0.03
 """Share of peak where lanes are further apart: element by element, no tile of registers (measured: 1/37 to 1/40)."""
@@ -92,7 +92,7 @@ class Heaviest:
         if self.step is None or not self.block.is_contraction:
             return ()
         variable, stride, extent = self.step
-        most = min(_MOST_PHASES, extent)
+        most = min(MOST_PHASES, extent)
         sliding = [(read, fmt) for read, fmt in self.reads if slides(read, variable)]
         return tuple(
             (read, fmt)

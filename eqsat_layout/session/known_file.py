@@ -17,6 +17,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -94,7 +95,7 @@ class KnownFile:
         if kind_of(self.path) == ".onnx":
             model = importlib.import_module("onnx").load(self.path, load_external_data=False)
             names = importlib.import_module("eqsat_layout.readers.onnx.external_data").locations(model)
-            self.store.put(self._beside(), [json.dumps(names).encode()])
+            self.store.put(self._beside, [json.dumps(names).encode()])
         key = self._key()
         if key is not None:
             threading.Thread(target=self._write, args=(key, executable, list(notes))).start()
@@ -111,22 +112,27 @@ class KnownFile:
 
     def _key(self) -> str | None:
         """``None`` where it is not known what files it has, or one is missing."""
-        names: list[str] = []
-        if kind_of(self.path) == ".onnx":
-            kept = self.store.get(self._beside())
-            if kept is None:
-                return None
-            names = json.loads(bytes(kept))
-        paths = [self.path, *(self.path.parent / name for name in names)]
         try:
-            contents = digest_of([memoryview(path.read_bytes()) for path in paths])
+            contents = self._contents
+            if kind_of(self.path) == ".onnx":
+                kept = self.store.get(self._beside)
+                if kept is None:
+                    return None
+                beside = [memoryview((self.path.parent / name).read_bytes()) for name in json.loads(bytes(kept))]
+                contents += digest_of(beside) if beside else b""
         except OSError:  # whoever reads it says so
             return None
         return f"file {contents.hex()} {hashlib.sha256(self.asked.encode()).hexdigest()}"
 
+    @cached_property
+    def _contents(self) -> bytes:
+        """A digest of the file itself."""
+        return digest_of([memoryview(self.path.read_bytes())])
+
+    @property
     def _beside(self) -> str:
         """The key of the names of files beside it."""
-        return f"beside {hashlib.sha256(self.path.read_bytes()).hexdigest()}"
+        return f"beside {self._contents.hex()}"
 
 
 def _machine_text(target: Any, *, approx: bool) -> str:

@@ -7,7 +7,7 @@ that function with their data. TVM's own way is to copy the file into memory whe
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -51,13 +51,13 @@ class MappedConstants:
         reading = {
             var: _Reading(func, is_large) for var, func in lowered.functions_items() if isinstance(func, relax.Function)
         }
-        tensors = list(kinds)
+        places = {tensor: place for place, tensor in enumerate(kinds)}
         array = relax.Var("constants", relax.TupleType(list(kinds.values())))
         functions = dict(lowered.functions_items()) | {
-            var: own.function(array, tensors) for var, own in reading.items() if own.variables
+            var: own.function(array, places) for var, own in reading.items() if own.variables
         }
         module = tvm.IRModule(functions, attrs=lowered.attrs, global_infos=lowered.global_infos)
-        return MappedConstants(module, tuple(tensors))
+        return MappedConstants(module, tuple(kinds))
 
     def object_file(self, folder: Path) -> Path:
         """Made in ``folder`` by the C compiler, which finds the data there whatever the folder is called."""
@@ -85,13 +85,13 @@ class _Reading:
 
         self._function = structural_map(function, (tvm.ir.GenericConst, variable))
 
-    def function(self, array: Any, tensors: Sequence[Any]) -> Any:
-        """It, which first asks for what it uses of ``tensors``."""
+    def function(self, array: Any, places: Mapping[Any, int]) -> Any:
+        """It, which first asks for what it uses; ``places``: in the ``array``, by tensor."""
         own = self._function
         asked = relax.Call(relax.ExternFunc(_FUNCTION), [], None, [array.ty])
         bindings = [relax.VarBinding(array, asked)]
         for value, variable in self.variables.items():
-            bindings.append(relax.VarBinding(variable, relax.TupleGetItem(array, tensors.index(value))))
+            bindings.append(relax.VarBinding(variable, relax.TupleGetItem(array, places[value])))
         body = relax.SeqExpr([relax.BindingBlock(bindings), *own.body.blocks], own.body.body)
         return relax.Function(own.params, body, own.ret_ty, own.is_pure, own.attrs, own.span)
 

@@ -112,11 +112,16 @@ class CutAxis:
 
 def schedule_over(func: Any, statements: Sequence[Any], allocated: Sequence[Any]) -> Any:
     """A schedule over ``func`` with other statements in its root block, and other buffers allocated there."""
+    return new_schedule(function_over(func, statements, allocated, func.params))
+
+
+def function_over(func: Any, statements: Sequence[Any], allocated: Sequence[Any], params: Sequence[Any]) -> Any:
+    """The same as a function, of other parameters too."""
     root = func.body.block
     body = tirx.SeqStmt(list(statements)) if statements[1:] else statements[0]
     block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=list(allocated), annotations=root.annotations)
     whole = s_tir.SBlockRealize([], True, block)
-    return new_schedule(tirx.PrimFunc(func.params, whole, ret_type=func.ret_type, attrs=func.attrs))
+    return tirx.PrimFunc(list(params), whole, ret_type=func.ret_type, attrs=func.attrs)
 
 
 def _point(buffer: Any, indices: Sequence[Any]) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
-from tvm import ir, s_tir, tirx
+from tvm import ir, tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
@@ -21,6 +21,7 @@ from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.rebuild import (
     block_of,
+    function_over,
     statements_of,
     store_of,
     storing_block,
@@ -99,17 +100,13 @@ class _Merger:
     def merged(self) -> Planes:
         if len(self.stage.spatial) < 3 or any(axis.extent in (None, 1) for axis in self.stage.spatial[-2:]):
             raise Refused("no planes")
-        blocks = [block_of(statement) for statement in statements_of(self.func)]
+        statements = statements_of(self.func)
         self.width = self.stage.spatial[-1].extent or 1
-        self._find(blocks)
-        statements = [self._over_rows(block) for block in blocks]
-        root = self.func.body.block
-        body = tirx.SeqStmt(statements) if statements[1:] else statements[0]
-        allocated = [self.rows.get(buffer, buffer) for buffer in root.alloc_buffers]
-        block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=allocated, annotations=root.annotations)
+        self._find([block_of(statement) for statement in statements])
+        over_rows = [self._over_rows(statement) for statement in statements]
+        allocated = [self.rows.get(buffer, buffer) for buffer in self.func.body.block.alloc_buffers]
         params = [self.rows.get(param, param) for param in self.func.params]
-        whole = s_tir.SBlockRealize([], True, block)
-        func = tirx.PrimFunc(params, whole, self.func.ret_type, self.func.attrs)
+        func = function_over(self.func, over_rows, allocated, params)
         return Planes(func, {n: old for n, old in enumerate(self.func.params) if old in self.rows})
 
     def _find(self, blocks: Sequence[Any]) -> None:
@@ -143,12 +140,13 @@ class _Merger:
             and depends_on(indices[-2], axes[-2])
         )
 
-    def _over_rows(self, block: Any) -> Any:
-        """The block over the new buffers; over one axis of places too, where nothing is to be known of each."""
+    def _over_rows(self, statement: Any) -> Any:
+        """Its block over the new buffers; over one axis of places too, where nothing is to be known of each."""
+        block = block_of(statement)
         own = [axis for axis in block.iter_vars if int(axis.iter_type) != tirx.IterVar.CommReduce]
         store, init = store_of(block), block.init
         if not any(buffer in self.rows for buffer, _ in _accesses(block)):
-            return _loops_around(self.func, block)
+            return statement
         height, width = own[-2:]
         sizes = int(height.dom.extent), int(width.dom.extent)
         body = with_accesses(store, self._place)
@@ -203,8 +201,3 @@ def _accesses(block: Any) -> list[tuple[Any, list[Any]]]:
     loads = nodes_of(block.body, ir.TensorLoad)
     stores = nodes_of(block.body, tirx.BufferStore)
     return [(load.source, list(load.indices)) for load in loads] + [(s.buffer, list(s.indices)) for s in stores]
-
-
-def _loops_around(func: Any, block: Any) -> Any:
-    """The statement of the block."""
-    return next(statement for statement in statements_of(func) if block_of(statement).same_as(block))

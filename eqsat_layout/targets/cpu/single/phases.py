@@ -15,7 +15,9 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from eqsat_layout.cost.vectorise import MOST_PHASES
 from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cpu.costs import PHASE
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles
 from eqsat_layout.targets.schedules import lookups
@@ -32,11 +34,6 @@ from eqsat_layout.targets.schedules.rebuild import (
 )
 from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
 from eqsat_layout.tir.structural import substitute
-
-_MOST = 8
-"""Strides: beyond, a row in phases is many short pieces."""
-_COPIED = 1.0
-"""Cycles of an element that is copied to its phase (measured on AVX2: .6 of every second one, 1.1 of every fourth)."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ def _moved(sch: Any, number: int, machine: CpuMachine) -> Any:
     taken = [any_tile_cycles(one, machine) for one in (stage, after)]
     if taken[1] is None:
         return None
-    copied = _COPIED * math.prod(extent or 1 for extent in StageAccess(found.data, ()).shape)
+    copied = PHASE * math.prod(extent or 1 for extent in StageAccess(found.data, ()).shape)
     return trial if taken[0] is None or taken[1] * stage.domain + copied < taken[0] * stage.domain else None
 
 
@@ -80,7 +77,7 @@ def _strided(stage: Stage) -> _Strided:
     own = [load for load in stage.loads if data is not None and load.buffer.same_as(data)]
     strides = {load.stride(var) for load in own}
     stride = next(iter(strides)) or 0 if strides else 0
-    if len(strides) != 1 or not 1 < stride <= _MOST or len({load.buffer for load in moving}) != 1:
+    if len(strides) != 1 or not 1 < stride <= MOST_PHASES or len({load.buffer for load in moving}) != 1:
         raise Refused("no strides")
     if any(extent is None for extent in own[0].shape) or stage.spatial[-1].extent is None:
         raise Refused("sizes that are not known")

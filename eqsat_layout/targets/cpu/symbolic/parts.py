@@ -16,7 +16,14 @@ from tvm.ir import Var
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.symbolic.free_axes import FreeAxis
-from eqsat_layout.targets.schedules.rebuild import block_of, statements_of, store_of, storing_block, with_accesses
+from eqsat_layout.targets.schedules.rebuild import (
+    block_of,
+    function_over,
+    statements_of,
+    store_of,
+    storing_block,
+    with_accesses,
+)
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
 
@@ -48,19 +55,16 @@ class Span:
 def part_of(whole: Any, spans: Sequence[Span]) -> Any:
     """``whole`` for the elements of ``spans``, counted from 0. What else it needs to know are further parameters."""
     cutter = _Cutter(spans)
-    root = whole.body.block
     params = [cutter.buffer(param) if _is_buffer(param) else param for param in whole.params]
-    allocated = [cutter.buffer(buffer) for buffer in root.alloc_buffers]
+    allocated = [cutter.buffer(buffer) for buffer in whole.body.block.alloc_buffers]
     statements = [cutter.block(block_of(statement)) for statement in statements_of(whole)]
-    body = tirx.SeqStmt(statements) if statements[1:] else statements[0]
-    block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=allocated, annotations=root.annotations)
+    body = function_over(whole, statements, allocated, params).body
     sizes = [extent for param in whole.params if _is_buffer(param) for extent in param.ty.shape]
     known = {extent for param in params if _is_buffer(param) for extent in param.ty.shape} | set(params)
-    used = set(nodes_of(block, Var))
+    used = set(nodes_of(body, Var))
     outside = [var for given in (*(span.first for span in spans), *sizes) for var in nodes_of(given, Var)]
     told = [var for var in dict.fromkeys(outside) if var in used and var not in known]
-    realize = s_tir.SBlockRealize([], True, block)
-    return tirx.PrimFunc([*params, *told], realize, ret_type=whole.ret_type, attrs=whole.attrs)
+    return tirx.PrimFunc([*params, *told], body, ret_type=whole.ret_type, attrs=whole.attrs)
 
 
 def in_whole(part: Any, whole: Any, spans: Sequence[Span]) -> Any:
