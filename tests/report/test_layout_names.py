@@ -93,7 +93,7 @@ def test_letters_come_from_convolutions_only() -> None:
     """The five axes of Winograd's stages were called "NCDHW16d", the six "ABCDEF16d"."""
 
     def body(builder: Any, x: Any) -> Any:
-        y = builder.emit(op.nn.conv2d(x, constant(32, 32, 3, 3), padding=1))
+        y = builder.emit(op.nn.conv2d(x, constant(32, 64, 3, 3), padding=1))
         return builder.emit(op.nn.relu(y))
 
     choices = eqsat_layout.plan(program(body, (1, 64, 28, 28)), AVX2).explain().choices
