@@ -1,7 +1,7 @@
 """CUDA without a card and with one: tables of what programs launch, and bundles that are measured on a card.
 
     python bench/cuda.py NETWORK... --no-device          what is launched, beside the machine's floor
-    python bench/cuda.py NETWORK... --bundle FOLDER      a folder for a machine with a card: see cuda_bundle.py
+    python bench/cuda.py NETWORK... --bundle FOLDER      a folder for a machine with a card: see bundles/write.py
     python FOLDER/run_bundle.py --json result.json       there: all that is measured
 
 In: names of networks, precisions and a machine. Out: tables and, with ``--json``, the rows; or the folder. The ten

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import tvm
-from cuda_bundle import Effort, Network, write_bundle
+from bundles.write import Effort, Network, write_bundle
 from cuda_table import KERNELS, row_of, shown
 from cuda_table import NETWORKS as COLUMNS
 from texture import NETWORKS, ZOO

@@ -1,9 +1,9 @@
 """What a bundle measures on a card: ``python run_bundle.py --json result.json``, in the folder that cuda.py made.
 
 In: the bundle that this file lies in. Out: JSON, written anew after each row, so that what is cut off keeps what it
-has: the steps of :mod:`cuda_steps`. Each step has a process of its own, and a new one after each fault: a kernel that
-fails takes the driver's context with it, but not what comes next. ``--simulate`` puts the simulator in place of the
-card, by the same code: times are CPU seconds of the simulator then, and of no worth.
+has: the steps of :mod:`bundles.steps`. Each step has a process of its own, and a new one after each fault: a kernel
+that fails takes the driver's context with it, but not what comes next. ``--simulate`` puts the simulator in place of
+the card, by the same code: times are CPU seconds of the simulator then, and of no worth.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cuda_items import read_manifest
-from cuda_steps import STEPS, Bundle, Row
+from bundles.items import read_manifest
+from bundles.steps import STEPS, Bundle, Row
 
 _HERE: Final = Path(__file__).resolve().parent
 _BEGINS: Final = "begins"

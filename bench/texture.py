@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 from synthetic import NETWORKS as SMALL
-from texture_rows import NAMES, OURS, rows
+from textures.rows import NAMES, OURS, rows
 from tvm import relax
 from tvm.relax import op
 

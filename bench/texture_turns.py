@@ -15,8 +15,8 @@ from typing import Any
 
 from beside_cpu import difference
 from texture import NETWORKS, mean
-from texture_rows import TVM, TVM_BUFFERS, Trial
-from texture_tvm import BUFFERS, TEXTURES, FailsError, made_by_tvm
+from textures.rows import TVM, TVM_BUFFERS, Trial
+from textures.tvm import BUFFERS, TEXTURES, FailsError, made_by_tvm
 
 import eqsat_layout
 from eqsat_layout.errors import TargetError

@@ -39,7 +39,7 @@ def network(_: int) -> Any:
 
 def test_a_bundle_runs_where_nothing_else_is(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the code that runs on a card. TVM is not there, nor the package but for what the bundle brings."""
-    made = bench("cuda_bundle")
+    made = bench("bundles.write")
     monkeypatch.setattr("eqsat_layout.targets.cuda.host.executable.machine_code", _texts)
     folder = tmp_path / "bundle"
     networks = [made.Network("tiny", network, precision, 1) for precision in ("float32", "float16")]
@@ -71,7 +71,7 @@ def _without_path() -> dict[str, str]:
 
 def test_a_kernel_that_fails_takes_only_its_own_row_with_it(bench: Any, tmp_path: Path) -> None:
     """A fault leaves the driver's context of a process of no use."""
-    made, items = bench("cuda_cases"), bench("cuda_items")
+    made, items = bench("bundles.cases"), bench("bundles.items")
     target = target_of({"kind": "cuda", "arch": "sm_90"})
     found = []
     for case in made.cases(["softmax_float32", "mean_float32", "max_pool_float32"]):
@@ -102,8 +102,8 @@ def _texts(sources: Any, _arch: str) -> list[Any]:
 
 
 def test_a_wrong_result_is_wrong(bench: Any) -> None:
-    item = bench("cuda_items").Item("case", "case", (), (), 1e-3)
-    compared = bench("cuda_steps").compared
+    item = bench("bundles.items").Item("case", "case", (), (), 1e-3)
+    compared = bench("bundles.steps").compared
     expected = [np.ones(4)]
     assert compared(item, [np.full(4, 1.0001)], expected)["right"]
     assert not compared(item, [np.full(4, 1.01)], expected)["right"]
@@ -112,7 +112,7 @@ def test_a_wrong_result_is_wrong(bench: Any) -> None:
 
 
 def test_numbers_of_a_seed_are_the_same_everywhere(bench: Any) -> None:
-    data = bench("cuda_data")
+    data = bench("bundles.data")
     recipe = data.Recipe((3,), "float32", 7)
     np.testing.assert_array_equal(recipe.array(), np.array([-0.23645678, -1.2741644, -0.00346243149], "float32"))
     many = data.Recipe((3 << 20,), "float32", 7, mean=2.0, deviation=0.5).array()
@@ -127,7 +127,7 @@ def test_numbers_of_a_seed_are_the_same_everywhere(bench: Any) -> None:
 
 
 def test_sums_of_sanitizers_are_read(bench: Any) -> None:
-    errors = bench("cuda_steps").errors_of
+    errors = bench("bundles.steps").errors_of
     assert errors("========= ERROR SUMMARY: 3 errors\n========= ERROR SUMMARY: 1 error") == 4
     assert errors("========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)") == 2
     assert errors("killed") is None

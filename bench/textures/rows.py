@@ -10,8 +10,6 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from beside_cpu import difference, on_cpu
-from texture_engines import ENGINES
-from texture_tvm import BUFFERS, TEXTURES, FailsError, made_by_tvm
 from tvm import relax
 
 from eqsat_layout.errors import TargetError
@@ -30,6 +28,8 @@ from eqsat_layout.targets.opencl.target import OpenClTarget
 from eqsat_layout.targets.opencl.traffic import Traffic, traffic_of
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.validation.inputs import flat, random_inputs
+from textures.engines import ENGINES
+from textures.tvm import BUFFERS, TEXTURES, FailsError, made_by_tvm
 
 OURS = "ours"
 LEAST = "least bytes"

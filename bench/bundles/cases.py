@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import tvm
-from cuda_data import Array, Recipe
-from cuda_items import CASE, Item, leaves
 from tvm import relax
 from tvm.relax import op
 
 import eqsat_layout
+from bundles.data import Array, Recipe
+from bundles.items import CASE, Item, leaves
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.soundness.programs.check import unscheduled_machine
 from eqsat_layout.targets.cuda.host.executable import CudaProgram

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from cuda_data import Array, relative_error
-from cuda_items import CANDIDATES, CASE, CEILING, NETWORK, Item, leaves, median, on_device
-from cuda_peers import peers_of
+from bundles.data import Array, relative_error
+from bundles.items import CANDIDATES, CASE, CEILING, NETWORK, Item, leaves, median, on_device
+from bundles.peers import peers_of
 
 Row = dict[str, Any]
 
@@ -113,7 +113,7 @@ def sanitizer(bundle: Bundle, tool: str) -> Iterator[Row]:
         yield {"name": tool, "errors": None, "why": "not installed" if program is None else "simulated"}
         return
     with tempfile.TemporaryDirectory() as folder:
-        script = str(Path(__file__).with_name("run_bundle.py"))
+        script = str(Path(__file__).parents[1] / "run_bundle.py")
         own = [sys.executable, script, "--folder", str(bundle.folder), "--turns", "1", "--runs", "1"]
         own += ["--steps", "cases", "--json", str(Path(folder) / "cases.json")]
         command = [program, "--tool", tool, "--target-processes", "all", *own]
@@ -129,7 +129,7 @@ def errors_of(text: str) -> int | None:
 
 
 def peers(bundle: Bundle, item: Item) -> Iterator[Row]:
-    """The same network by torch: :mod:`cuda_peers`."""
+    """The same network by torch: :mod:`bundles.peers`."""
     yield from peers_of(item.said, bundle.turns, bundle.runs, on_cpu=bundle.simulate)
 
 

@@ -11,9 +11,9 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 import tvm_ffi
-from cuda_data import Recipe
-from cuda_items import CANDIDATES, Item
 
+from bundles.data import Recipe
+from bundles.items import CANDIDATES, Item
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of

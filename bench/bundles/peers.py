@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from cuda_fused import with_fused_calls
-from cuda_items import median
+from bundles.fused import with_fused_calls
+from bundles.items import median
 
 Row = dict[str, Any]
 
@@ -72,7 +72,8 @@ def by_jax(
 ) -> list[float]:
     """``jax.jit`` of what ``torch.export`` wrote down."""
     import jax
-    from cuda_jax import function_of
+
+    from bundles.jax_networks import function_of
 
     if not on_cpu and jax.default_backend() != "gpu":
         raise NotImplementedError("JAX sees no card")

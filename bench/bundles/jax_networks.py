@@ -50,7 +50,7 @@ def _array(torch: Any, tensor: Any) -> Any:
 def _called(torch: Any, node: Any, known: Any) -> Any:
     name = node.target.__name__.split(".")[0]
     if name not in _OPS:
-        raise NotImplementedError(f"{node.target} has no line in cuda_jax.py")
+        raise NotImplementedError(f"{node.target} has no line in bundles/jax_networks.py")
 
     def value(one: Any) -> Any:
         if isinstance(one, torch.fx.Node):

@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import tvm
-from cuda_candidates import candidates, renamed
-from cuda_cases import cases, made
-from cuda_ceilings import ceiling
-from cuda_data import Array, Carried, Recipe, numpy_type, recipe_like
-from cuda_items import NETWORK, Item, leaves, write_manifest
 from cuda_table import of_precision, options_of
 from tvm import relax, tirx
 
 import eqsat_layout
+from bundles.candidates import candidates, renamed
+from bundles.cases import cases, made
+from bundles.ceilings import ceiling
+from bundles.data import Array, Carried, Recipe, numpy_type, recipe_like
+from bundles.items import NETWORK, Item, leaves, write_manifest
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.graph.skeleton import Skeleton
 from eqsat_layout.notes import Notes
@@ -41,8 +41,8 @@ MOST_BYTES: Final = 64 << 20
 """Of a bundle: what a lent machine takes."""
 
 _SCRIPTS: Final = (
-    *("run_bundle.py", "cuda_data.py", "cuda_items.py", "cuda_steps.py"),
-    *("cuda_peers.py", "cuda_fused.py", "cuda_jax.py", "zoo.py"),
+    *("run_bundle.py", "zoo.py", "bundles/__init__.py", "bundles/data.py", "bundles/items.py"),
+    *("bundles/steps.py", "bundles/peers.py", "bundles/fused.py", "bundles/jax_networks.py"),
 )
 _TOLERANCES: Final = {"float32": 5e-3, "tensorfloat32": 5e-2, "float16": 5e-2, "bfloat16": 2e-1}
 """Of a whole network: what rounding grows to on its way."""
@@ -161,7 +161,8 @@ def _input(shape: tuple[int, ...], dtype: str, number: int) -> Recipe:
 
 def copy_running_side(folder: Path) -> None:
     """The scripts, and what of the package they import where TVM is not; the simulator too, for rehearsals."""
-    bench, root = Path(__file__).parent, Path(eqsat_layout.__file__).parent
+    bench, root = Path(__file__).parents[1], Path(eqsat_layout.__file__).parent
+    (folder / "bundles").mkdir()
     for name in _SCRIPTS:
         shutil.copy(bench / name, folder / name)
     for path in _imported(bench):

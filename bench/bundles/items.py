@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from cuda_data import Array, Carried, Recipe, from_data
 
+from bundles.data import Array, Carried, Recipe, from_data
 from eqsat_layout.targets.cuda.host.device import CudaDevice
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.gpu.host.plan import HostPlan, StoredConstant
