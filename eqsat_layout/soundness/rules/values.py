@@ -70,6 +70,7 @@ class Values:
     _of_type: dict[tuple[tuple[Any, ...], str], list[int]] = field(default_factory=dict)
     _ops: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
     _buffers: dict[tuple[str, int], StoredBytes] = field(default_factory=dict)
+    _texts: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def intern(self, value: Array | tuple[int, ...], made_by: tuple[Any, ...]) -> int:
         """The number of a value; ``made_by`` says how it came about, for people."""
@@ -254,12 +255,20 @@ class Values:
 
     def is_named(self, name: str, text: str) -> bool:
         """``(is name text)``."""
-        part = self.parts.get(name)
+        known = self._texts.get(name)
+        if known is None:
+            known = self._texts[name] = self._texts_of(name)
+        return text in known
+
+    def _texts_of(self, name: str) -> frozenset[str]:
+        """What ``name`` is called in rules."""
+        part, signature = self.parts.get(name), self.signatures.get(name)
         if part is not None:
             kind = "view" if isinstance(part, IndexMap) else "crop" if part.fill is None else "pad"
-            return text == kind or text in [call.name for call in part_calls(part)]
-        signature = self.signatures.get(name)
-        return signature is not None and (signature.rule_name == text or (text == "frozen" and bool(signature.frozen)))
+            return frozenset([kind, *(call.name for call in part_calls(part))])
+        if signature is None:
+            return frozenset()
+        return frozenset([signature.rule_name, *(["frozen"] if signature.frozen else [])])
 
 
 def run_op(signature: Signature, operands: Sequence[Array], interpreters: dict[str, RunnableOp]) -> list[Array]:
