@@ -32,7 +32,7 @@ RULES = """
 def test_rules_that_ask_for_ops_are_fuzzed(tmp_path: Path) -> None:
     path = tmp_path / "mine.egg"
     path.write_text(RULES)
-    report = fuzz_rules([*rule_files(), path], Effort(cases=5, models=8), only=lambda r: r.file == str(path))
+    report = fuzz_rules([*rule_files(), path], Effort(cases=5, models=3), only=lambda r: r.file == str(path))
     by_name = {r.rule.name: r for r in report.rules}
     assert {name for name, r in by_name.items() if r.failures} == {"wrong", "wrong-attribute"}
     assert {name for name, r in by_name.items() if r.is_sound} == {"right", "nested"}
@@ -49,7 +49,7 @@ def test_made_ops_without_elements_claim_nothing(tmp_path: Path) -> None:
         '(rule ((= y (Op k (Arg x (End)))) (is k "relax.nn.max_pool1d") (attr k "pool_size" s))\n'
         '      ((becomes y (Make k (+ "pool_size=" s "+[9]") (Arg x (End))))) :ruleset logical :name "larger")\n'
     )
-    report = fuzz_rules([*rule_files(), path], Effort(cases=5, models=4), only=lambda r: r.file == str(path))
+    report = fuzz_rules([*rule_files(), path], Effort(cases=5, models=2), only=lambda r: r.file == str(path))
     assert report.crashes == []
     assert "can't be" in report.rules[0].trouble or report.rules[0].failures
 
@@ -81,5 +81,5 @@ def test_made_ops_that_are_not_one_kernel_are_evaluated(tmp_path: Path) -> None:
         '(rule ((= y (Op k (Arg x (End)))) (is k "relax.cumsum") (attr k "axis" v) (default k "dtype"))\n'
         '      ((becomes y (Make "relax.cumsum" (+ "axis=" v) (Arg x (End))))) :ruleset logical :name "anew")\n'
     )
-    report = fuzz_rules([*rule_files(), path], Effort(cases=5, models=8), only=lambda r: r.file == str(path))
+    report = fuzz_rules([*rule_files(), path], Effort(cases=5, models=3), only=lambda r: r.file == str(path))
     assert report.rules[0].failures, report.rules[0].trouble

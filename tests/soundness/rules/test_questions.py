@@ -44,7 +44,7 @@ class FalseMirrors(Mirrors):
 def fuzz(folder: Path, text: str, host: Any = OpAnswers) -> FuzzReport:
     path = folder / "mine.egg"
     path.write_text(text)
-    return fuzz_rules([*rule_files(), path], Effort(cases=5, models=4), only=lambda r: r.file == str(path), host=host)
+    return fuzz_rules([*rule_files(), path], Effort(cases=5, models=2), only=lambda r: r.file == str(path), host=host)
 
 
 @pytest.mark.parametrize("shape", FAMILIES)
