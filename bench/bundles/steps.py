@@ -19,6 +19,7 @@ from typing import Any, Final
 from bundles.data import Array, relative_error
 from bundles.items import CANDIDATES, CASE, CEILING, NETWORK, Item, leaves, median, on_device
 from bundles.peers import peers_of
+from eqsat_layout.targets.gpu.host.plan import HostFunction
 
 Row = dict[str, Any]
 
@@ -63,10 +64,11 @@ def ceilings(bundle: Bundle, item: Item) -> Iterator[Row]:
 
 def _of_one_block(program: Any) -> Any:
     """For a rehearsal: the whole machine's work takes a simulator minutes."""
-    functions = tuple(
-        replace(one, launches=tuple(replace(launch, groups=(1, 1, 1)) for launch in one.launches))
-        for one in program.plan.functions
-    )
+
+    def of_one(function: HostFunction) -> HostFunction:
+        return replace(function, launches=tuple(replace(launch, groups=(1, 1, 1)) for launch in function.launches))
+
+    functions = tuple(function.changed(of_one) for function in program.plan.functions)
     return replace(program, plan=replace(program.plan, functions=functions))
 
 

@@ -18,7 +18,7 @@ from tvm import relax
 from eqsat_layout.errors import TargetError
 from eqsat_layout.passes.call_windows import KernelCall, calls_of
 from eqsat_layout.targets.cuda.kernels.statements import issued
-from eqsat_layout.targets.gpu.host.plan import HostPlan
+from eqsat_layout.targets.gpu.host.plan import HostFunction, HostPlan
 
 _FIRST: Final = 90
 """The first compute capability that has it."""
@@ -96,11 +96,9 @@ def waiting(source: str, constants: Collection[str]) -> str:
 
 def overlapping(plan: HostPlan) -> HostPlan:
     """All launches of a function but the first one, which comes after whatever else is done."""
-    functions = (
-        replace(
-            function,
-            launches=tuple(replace(one, overlaps=number > 0) for number, one in enumerate(function.launches)),
-        )
-        for function in plan.functions
-    )
-    return replace(plan, functions=tuple(functions))
+
+    def overlap(function: HostFunction) -> HostFunction:
+        launches = (replace(one, overlaps=number > 0) for number, one in enumerate(function.launches))
+        return replace(function, launches=tuple(launches))
+
+    return replace(plan, functions=tuple(function.changed(overlap) for function in plan.functions))

@@ -132,8 +132,22 @@ def test_a_branch_is_refused_by_its_condition() -> None:
                 z = R.negative(x)
             return z
 
-    with pytest.raises(TargetError, match="main: a program for a device can't hold the branch by is_large: its host"):
-        compiled(Branch)
+    @I.ir_module
+    class Computed:
+        @R.function
+        def main(x: R.Tensor((3, 4), "float32")) -> R.Tensor((3, 4), "float32"):
+            large = R.greater(R.sum(x), R.const(0.0, "float32"))
+            if large:  # noqa: SIM108 - TVMScript
+                z = R.add(x, x)
+            else:
+                z = R.negative(x)
+            return z
+
+    for mod, name in ((Branch, "is_large"), (Computed, "large")):
+        with pytest.raises(
+            TargetError, match=f"main: a program for a device can't hold the branch by {name}: its host"
+        ):
+            compiled(mod)
 
 
 def test_an_unknown_architecture_is_refused() -> None:

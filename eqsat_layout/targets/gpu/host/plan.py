@@ -7,14 +7,14 @@ lie in them, and per function what is launched in which order. Nothing in it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
 from eqsat_layout.targets.gpu.host.sizes import Size
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 ZEROS: Final = "eqsat_layout.zeros"
 """Annotation of an allocation that kernels find full of zeros, and leave so."""
@@ -78,8 +78,21 @@ class Symbol:
 
 
 @dataclass(frozen=True)
+class Cast:
+    """A size that is said to be ``expected``, and ``text``, which says of what."""
+
+    size: Size
+    expected: Size
+    text: str
+
+
+@dataclass(frozen=True)
 class HostFunction:
-    """``inputs`` and ``values`` by number of the plan's values. ``results``: a number, or a list of such."""
+    """``inputs`` by number of the plan's values. ``results``: a number, or a list of such.
+
+    ``variants``: what runs in its place, the first one whose sizes fit (``fits`` is not 0), with the same arrays.
+    ``symbols`` are those that its sizes hang on. ``casts``: what is checked before anything is launched.
+    """
 
     name: str
     inputs: tuple[int, ...]
@@ -87,6 +100,20 @@ class HostFunction:
     symbols: tuple[Symbol, ...]
     launches: tuple[Launch, ...]
     results: Any
+    casts: tuple[Cast, ...] = ()
+    fits: Size = 1
+    variants: tuple[HostFunction, ...] = ()
+
+    @property
+    def all(self) -> Iterator[HostFunction]:
+        """It, and its variants."""
+        yield self
+        for one in self.variants:
+            yield from one.all
+
+    def changed(self, change: Callable[[HostFunction], HostFunction]) -> HostFunction:
+        """With ``change`` done to it and to its variants."""
+        return replace(change(self), variants=tuple(one.changed(change) for one in self.variants))
 
 
 @dataclass(frozen=True)
@@ -116,7 +143,13 @@ class HostPlan:
     @cached_property
     def kernels(self) -> frozenset[str]:
         """The names of those that are launched."""
-        return frozenset(launch.kernel for function in self.functions for launch in function.launches)
+        return frozenset(launch.kernel for function in self.all_functions for launch in function.launches)
+
+    @property
+    def all_functions(self) -> Iterator[HostFunction]:
+        """Those that are called by name, and their variants."""
+        for function in self.functions:
+            yield from function.all
 
     @property
     def bytes(self) -> int:
@@ -146,10 +179,10 @@ class HostPlan:
         whoever runs the plan, or, counted from the end, by nobody."""
         _check("constant", (m.constant for m in self.memories if m.constant is not None), len(self.constants))
         _check("memory", (v.memory for v in self.values), len(self.memories))
-        for function in self.functions:
+        for function in self.all_functions:
             arguments = [a.memory for n in function.launches for a in n.arguments if a.memory is not None]
             _check("memory", arguments, len(self.memories))
-            _check("value", [*function.inputs, *_numbers(function.results)], len(self.values))
+            _check("value", [*function.inputs, *numbers_in(function.results)], len(self.values))
             _check("input", (s.input for s in function.symbols), len(function.inputs))
             for symbol in function.symbols:
                 _check("axis", [symbol.axis], len(self.values[function.inputs[symbol.input]].shape))
@@ -162,11 +195,11 @@ def _check(what: str, numbers: Iterable[Any], count: int) -> None:
             raise ValueError(f"there is no {what} {number!r}")
 
 
-def _numbers(results: Any) -> Iterator[Any]:
+def numbers_in(results: Any) -> Iterator[Any]:
     """The values in results, which may be lists of lists."""
     if isinstance(results, list | tuple):
         for one in results:
-            yield from _numbers(one)
+            yield from numbers_in(one)
     else:
         yield results
 
@@ -179,6 +212,9 @@ def _function(data: Any) -> HostFunction:
         tuple(Symbol(**s) for s in data["symbols"]),
         tuple(map(_launch, data["launches"])),
         data["results"],
+        tuple(Cast(**c) for c in data["casts"]),
+        data["fits"],
+        tuple(map(_function, data["variants"])),
     )
 
 

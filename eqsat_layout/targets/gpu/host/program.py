@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import tvm
@@ -24,20 +24,23 @@ from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.gpu.host.launches import launches_of
 from eqsat_layout.targets.gpu.host.plan import (
     Allocation,
+    Cast,
     HostFunction,
     HostPlan,
     Launch,
     StoredConstant,
     Symbol,
     TensorInMemory,
+    numbers_in,
 )
 from eqsat_layout.targets.gpu.host.reuse import with_shared_memories
-from eqsat_layout.targets.gpu.host.size_expressions import size_of
-from eqsat_layout.targets.gpu.host.sizes import Size, product
+from eqsat_layout.targets.gpu.host.size_expressions import condition_of, size_of
+from eqsat_layout.targets.gpu.host.sizes import Size, operation, product, symbols_in
 
 ImageOf: TypeAlias = Callable[[Sequence[Size], str], tuple[Size, Size, Size]]
 
 _IN_PLACE: Final = "relax.call_tir_inplace"
+_BRANCHES: Final = "chooses by sizes only, where a function that is called by name ends"
 _LAUNCHED: Final = ("relax.call_tir", _IN_PLACE)
 _VIEWS: Final = ("relax.reshape", "relax.memory_view", "relax.flatten", "relax.expand_dims", "relax.squeeze")
 
@@ -91,6 +94,18 @@ class _Writer:
         image = self._image_of(shape, scope) if scope != GLOBAL and self._image_of is not None else None
         return self.value(shape, dtype, scope, self.allocated(Allocation(size, image, dtype, constant)))
 
+    def with_used_symbols(self, function: HostFunction) -> HostFunction:
+        """Without the symbols that none of its sizes hangs on."""
+        read = [self.values[number] for number in (*function.inputs, *numbers_in(function.results))]
+        sizes = [size for value in read for size in value.shape]
+        used = {value.memory for value in read}
+        for launch in function.launches:
+            sizes += [*launch.groups, *launch.items, launch.shared, *(a.number for a in launch.arguments)]
+            used |= {argument.memory for argument in launch.arguments if argument.memory is not None}
+        sizes += [self.memories[number].bytes for number in used]
+        names = {name for size in sizes for name in symbols_in(size)}
+        return replace(function, symbols=tuple(symbol for symbol in function.symbols if symbol.name in names))
+
     def constant(self, expr: Any) -> int:
         (shape, dtype), scope, data = kind_of(expr.value), scope_of(expr.ty), data_of(expr.value)
         key = (*shape, dtype, scope, hashlib.blake2b(data).digest())
@@ -114,20 +129,62 @@ class _Body:
         self._writer, self._name, self._callers = writer, name, callers
         self._known: dict[Any, Any] = {}
         self._symbols: dict[Any, Size] = {}
+        self._inputs: list[int] = []
         self._launches: list[Launch] = []
+        self._casts: list[Cast] = []
         self._kept: set[int] = set()
+        self._conditions: dict[Any, Size] = {}
+        self._variants: list[HostFunction] = []
 
     def written(self, func: Any) -> HostFunction:
         leaves = [leaf for param in func.params for leaf in _leaves(str(param.name), param.ty)]
         symbols = self._read_symbols([ty for _, ty in leaves])
-        inputs = [self._input(name, ty) for name, ty in leaves]
-        self._kept = {self._writer.values[number].memory for number in inputs}
-        given = iter(inputs)
+        self._inputs = [self._input(name, ty) for name, ty in leaves]
+        self._kept = {self._writer.values[number].memory for number in self._inputs}
+        given = iter(self._inputs)
         for param in func.params:
             self._known[param] = _nested(param.ty, given)
-        results = self._results(func)
         names = tuple(name for name, _ in leaves)
-        return HostFunction(self._name, tuple(inputs), names, tuple(symbols), tuple(self._launches), results)
+        made = self._chosen(func.body, names, tuple(symbols))
+        variants = (replace(one, name=f"{made.name}#{number}") for number, one in enumerate(made.variants))
+        return replace(made, variants=tuple(map(self._writer.with_used_symbols, variants)))
+
+    def _chosen(self, body: Any, names: tuple[str, ...], symbols: tuple[Symbol, ...]) -> HostFunction:
+        """What ends in branches by its sizes is a function with variants."""
+        bindings = [binding for block in body.blocks for binding in block.bindings]
+        last = bindings[-1] if bindings and body.body.same_as(bindings[-1].var) else None
+        branch = last.value if last is not None and isinstance(last.value, relax.If) else None
+        for binding in bindings if branch is None else bindings[:-1]:
+            if branch is not None and binding.var.same_as(branch.cond):
+                self._conditions[binding.var] = self._condition(binding)
+            else:
+                self._known[binding.var] = self._bound(binding)
+        if branch is not None and branch.cond in self._conditions:
+            fits = self._conditions[branch.cond]
+            own = self._copy()._chosen(branch.true_branch, names, symbols)
+            rest = self._chosen(branch.false_branch, names, symbols)
+            return replace(rest, variants=(*_under(fits, own), *rest.variants))
+        results = self._of(body.body if branch is None else branch)
+        launches, casts = tuple(self._launches), tuple(self._casts)
+        return HostFunction(self._name, tuple(self._inputs), names, symbols, launches, results, casts)
+
+    def _copy(self) -> _Body:
+        """For one of two branches."""
+        own = _Body(self._writer, self._name, self._callers)
+        own._known, own._symbols, own._inputs = dict(self._known), dict(self._symbols), list(self._inputs)
+        own._launches, own._casts, own._kept = list(self._launches), list(self._casts), set(self._kept)
+        return own
+
+    def _condition(self, binding: Any) -> Size:
+        """Of a branch: a PrimFunc that compares sizes."""
+        value = binding.value
+        name = str(getattr(getattr(value, "op", None), "name", ""))
+        fields = list(value.args[1].fields) if name == _LAUNCHED[0] else []
+        if not fields or not all(isinstance(field.ty, tvm.ir.PrimType) for field in fields):
+            said = f"the branch by {binding.var}: its host {_BRANCHES}"
+            raise TargetError(f"{self._name}: a program for a device can't hold {said}")
+        sizes = [size_of(field, self._symbols) for field in fields]
+        return condition_of(self._writer.mod[value.args[0]], sizes)
 
     def _results(self, func: Any) -> Any:
         for block in func.body.blocks:
@@ -158,9 +215,37 @@ class _Body:
 
     def _bound(self, binding: Any) -> Any:
         value = binding.value
+        if isinstance(binding, relax.MatchCast):
+            return self._cast(self._of(value), binding.ty)
         if isinstance(value, tvm.ir.Call):
             return self._called(value, binding.var)
         return self._of(value)
+
+    def _cast(self, known: Any, ty: Any) -> Any:
+        """What is said to be of a type, which is checked before anything is launched."""
+        if not isinstance(known, int) or getattr(getattr(ty, "shape", None), "values", None) is None:
+            return known
+        value = self._writer.values[known]
+        for size, extent in zip(value.shape, ty.shape.values, strict=True):
+            if isinstance(extent, tvm.ir.Var):
+                self._symbols.setdefault(extent, size)
+        said = self._shape(ty)
+        wrong = [(a, b) for a, b in zip(value.shape, said, strict=True) if a != b]
+        self._casts += [Cast(a, b, f"an extent of a tensor of {value.dtype} {list(value.shape)}") for a, b in wrong]
+        shape = [a if isinstance(a, int) else b for a, b in zip(value.shape, said, strict=True)]
+        return known if shape == list(value.shape) else self._with_shape(known, shape)
+
+    def _with_shape(self, known: int, shape: Sequence[Size]) -> int:
+        """The same tensor; an input that nothing has read yet gets memory whose size is as well known as its own."""
+        value = self._writer.values[known]
+        is_read = any(argument.memory == value.memory for one in self._launches for argument in one.arguments)
+        if known not in self._inputs or is_read:
+            return self._writer.value(shape, value.dtype, value.scope, value.memory)
+        own = self._writer.new(shape, value.dtype, value.scope)
+        self._inputs[self._inputs.index(known)] = own
+        self._known = {var: _exchanged(one, known, own) for var, one in self._known.items()}
+        self._kept.add(self._writer.values[own].memory)
+        return own
 
     def _of(self, expr: Any) -> Any:
         if isinstance(expr, relax.Tuple):
@@ -172,7 +257,7 @@ class _Body:
         if isinstance(expr, tvm.ir.Var) and expr in self._known:
             return self._known[expr]
         if isinstance(expr, relax.If):
-            said = f"the branch by {expr.cond}: its host launches the same kernels every time"
+            said = f"the branch by {expr.cond}: its host {_BRANCHES}"
         else:
             said = f"{type(expr).__name__} {expr}"
         raise TargetError(f"{self._name}: a program for a device can't hold {said}")
@@ -273,6 +358,18 @@ class _Body:
 
     def _buffer(self, elements: Size, dtype: str, zeros: bool) -> int:
         return self._writer.allocated(Allocation(product([elements, bytes_of(dtype)]), zeros=zeros))
+
+
+def _under(fits: Size, function: HostFunction) -> tuple[HostFunction, ...]:
+    """A function and its variants as variants of another one, where ``fits`` is true."""
+    own = (replace(one, fits=operation("and", fits, one.fits) if one.fits != 1 else fits) for one in function.variants)
+    return (*own, replace(function, fits=fits, variants=()))
+
+
+def _exchanged(known: Any, old: int, new: int) -> Any:
+    if isinstance(known, list):
+        return [_exchanged(one, old, new) for one in known]
+    return new if known == old else known
 
 
 def _leaves(name: str, ty: Any) -> Iterator[tuple[str, Any]]:

@@ -6,19 +6,22 @@ used again, buffers by whatever fits best, images by images of the same extents,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
-from eqsat_layout.targets.gpu.host.plan import Allocation, HostFunction, HostPlan, Launch
+from eqsat_layout.targets.gpu.host.plan import Allocation, HostFunction, HostPlan, Launch, numbers_in
 
 
 def with_shared_memories(plan: HostPlan) -> HostPlan:
-    """Inputs, constants and results keep theirs."""
+    """Inputs, constants, results and what several functions use keep theirs."""
     memories = list(plan.memories)
     places = list(range(len(memories)))
-    for function in plan.functions:
-        _share(plan, function, memories, places)
+    uses = Counter(memory for one in plan.all_functions for memory in {m for n in one.launches for m in _used(n)})
+    common = {memory for memory, count in uses.items() if count > 1}
+    for function in plan.all_functions:
+        _share(plan, function, common, memories, places)
     kept = sorted(set(places))
     numbers = {memory: number for number, memory in enumerate(kept)}
     new = [numbers[place] for place in places]
@@ -26,12 +29,15 @@ def with_shared_memories(plan: HostPlan) -> HostPlan:
         tuple(memories[memory] for memory in kept),
         tuple(replace(value, memory=new[value.memory]) for value in plan.values),
         plan.constants,
-        tuple(_renumbered(function, new) for function in plan.functions),
+        tuple(function.changed(partial(_renumbered, new)) for function in plan.functions),
     )
 
 
-def _share(plan: HostPlan, function: HostFunction, memories: list[Allocation], places: list[int]) -> None:
-    kept = {plan.values[number].memory for number in (*function.inputs, *_numbers(function.results))}
+def _share(
+    plan: HostPlan, function: HostFunction, common: Collection[int], memories: list[Allocation], places: list[int]
+) -> None:
+    kept = {plan.values[number].memory for number in (*function.inputs, *numbers_in(function.results))}
+    kept |= set(common)
     kept |= {number for number, memory in enumerate(memories) if memory.constant is not None}
     last = {memory: time for time, launch in enumerate(function.launches) for memory in _used(launch)}
     free: list[int] = []
@@ -75,15 +81,7 @@ def _used(launch: Launch) -> list[int]:
     return [argument.memory for argument in launch.arguments if argument.memory is not None]
 
 
-def _numbers(results: Any) -> Iterator[int]:
-    for one in results if isinstance(results, list) else [results]:
-        if isinstance(one, list):
-            yield from _numbers(one)
-        else:
-            yield one
-
-
-def _renumbered(function: HostFunction, new: list[int]) -> HostFunction:
+def _renumbered(new: list[int], function: HostFunction) -> HostFunction:
     def launch(one: Launch) -> Launch:
         arguments = (a if a.memory is None else replace(a, memory=new[a.memory]) for a in one.arguments)
         return replace(one, arguments=tuple(arguments))

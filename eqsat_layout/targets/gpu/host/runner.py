@@ -79,6 +79,11 @@ class Runner(ABC):
         symbols = {
             s.name: arrays[s.input].shape[s.axis] if s.axis < arrays[s.input].ndim else 0 for s in function.symbols
         }
+        function = next((one for one in function.variants if value_of(one.fits, symbols)), function)
+        for cast in function.casts:
+            if value_of(cast.size, symbols) != value_of(cast.expected, symbols):
+                size, expected = value_of(cast.size, symbols), value_of(cast.expected, symbols)
+                raise InputError(f"{function.name}: {cast.text} is {size}, but the program says that it is {expected}")
         memories = {**self._uploaded(), **self._kept}
         for name, number, array in zip(function.names, function.inputs, arrays, strict=True):
             value = self._plan.values[number]

@@ -1,11 +1,11 @@
 """Sizes as TIR writes them, read as data.
 
-In: expressions of TIR. Out: sizes (:mod:`eqsat_layout.targets.gpu.host.sizes`).
+In: expressions of TIR, and PrimFuncs that compare sizes. Out: sizes (:mod:`eqsat_layout.targets.gpu.host.sizes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import tvm
@@ -13,6 +13,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.gpu.host.sizes import Size, operation
+from eqsat_layout.tir.structural import nodes_of
 
 _NAMES: Final = {
     tirx.Add: "add",
@@ -22,7 +23,14 @@ _NAMES: Final = {
     tirx.FloorMod: "floormod",
     tirx.Min: "min",
     tirx.Max: "max",
+    tirx.EQ: "eq",
+    tirx.NE: "ne",
+    tirx.LT: "lt",
+    tirx.LE: "le",
+    tirx.And: "and",
+    tirx.Or: "or",
 }
+_TURNED: Final = {tirx.GT: tirx.LT, tirx.GE: tirx.LE}
 
 
 def size_of(expr: Any, symbols: Mapping[Any, Size]) -> Size:
@@ -33,7 +41,19 @@ def size_of(expr: Any, symbols: Mapping[Any, Size]) -> Size:
         return symbols[expr]
     if isinstance(expr, tirx.Cast):
         return size_of(expr.value, symbols)
+    if isinstance(expr, tirx.Not):
+        return operation("eq", size_of(expr.a, symbols), 0)
+    if type(expr) in _TURNED:
+        return size_of(_TURNED[type(expr)](expr.b, expr.a), symbols)
     name = _NAMES.get(type(expr))
     if name is None:
         raise TargetError(f"a size that the host of a device can't work out: {expr}")
     return operation(name, size_of(expr.a, symbols), size_of(expr.b, symbols))
+
+
+def condition_of(func: Any, sizes: Sequence[Size]) -> Size:
+    """What a PrimFunc of nothing but sizes, its first parameters, writes. :class:`TargetError` where it does more."""
+    stores = nodes_of(func.body, tirx.BufferStore)
+    if len(stores) != 1:
+        raise TargetError("it is no comparison of sizes")
+    return size_of(stores[0].value, dict(zip(func.params, sizes, strict=False)))

@@ -1,7 +1,7 @@
-"""Sizes that may hang on shapes known at run time only, as data.
+"""Sizes that may hang on shapes known at run time only, and conditions on them, as data.
 
 In: numbers, names of symbols, and operations on them as lists, which JSON can hold. Out: more of them, and their
-values. Nothing here needs TVM: programs run where there is none.
+values. What is true is 1, what is not is 0. Nothing here needs TVM: programs run where there is none.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ _OPERATIONS: Final[Mapping[str, Callable[[int, int], int]]] = {
     "floormod": operator.mod,
     "min": min,
     "max": max,
+    "eq": lambda a, b: int(a == b),
+    "ne": lambda a, b: int(a != b),
+    "lt": lambda a, b: int(a < b),
+    "le": lambda a, b: int(a <= b),
+    "and": min,
+    "or": max,
 }
 
 
@@ -47,3 +53,10 @@ def value_of(size: Size, symbols: Mapping[str, int]) -> int:
         return symbols[size]
     name, a, b = size
     return _OPERATIONS[name](value_of(a, symbols), value_of(b, symbols))
+
+
+def symbols_in(size: Size) -> set[str]:
+    """The symbols that a size hangs on."""
+    if isinstance(size, str):
+        return {size}
+    return set() if isinstance(size, int) else symbols_in(size[1]) | symbols_in(size[2])
