@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test audit lint format docs wheel bench-env ci clean
+.PHONY: help demo test test-long audit lint format docs wheel bench-env ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,6 +13,9 @@ demo: $(VENV) ## optimise, compile and run ResNet-50
 
 test: $(VENV) ## run the tests
 	$(BIN)/python -m pytest
+
+test-long: $(VENV) ## run the tests with three times as many examples of what is built for each
+	EQSAT_LAYOUT_LONG_TESTS=1 $(BIN)/python -m pytest
 
 audit: $(VENV) ## run attacks, damaged files, wrong rules and ten minutes of each fuzzer
 	$(BIN)/python -m pytest -q tests/attacks tests/soundness

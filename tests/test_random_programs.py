@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+from effort import tries
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +32,7 @@ def test_random_programs_compute_the_same(part: int) -> None:
     assert kinds.count(UNRUN) <= 2, "what stock TVM can't build tells nothing"
 
 
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tries(12), suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_generated_programs_compute_the_same(data: st.DataObject) -> None:
     """Shrunk where one fails; new ones with ``--hypothesis-profile=new``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
@@ -91,7 +92,7 @@ def test_a_broadcast_that_is_a_result_stays(make_module):
 BINARY = [op.add, op.multiply, op.subtract, op.maximum, op.divide, op.power, op.matmul]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=tries(30), deadline=None)
 @given(
     call=st.sampled_from(BINARY),
     wide=st.lists(st.integers(1, 4), min_size=2, max_size=4),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax, te, tirx
@@ -126,7 +127,7 @@ def test_windows_of_other_sizes(
     batch=st.integers(1, 2),
     algorithm=st.sampled_from(ALGORITHMS),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=tries(12), deadline=None)
 def test_any_shape(size: Any, channels: Any, padding: Any, batch: int, algorithm: Any) -> None:
     call, params = called((batch, channels[0], *size), (channels[1], channels[0], 3, 3), padding=padding)
     found = error(call, params, algorithm)
@@ -178,7 +179,7 @@ def test_convolutions_along_one_axis_and_three(size: Any, window: Any, attrs: An
     axes=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(1, 3)), min_size=1, max_size=3),
     data=st.data(),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20), deadline=None)
 def test_transposed_convolutions_of_any_shape(axes: Any, data: Any) -> None:
     size, window, stretch = zip(*axes, strict=True)
     padding = [data.draw(st.integers(0, w - 1)) for w in (*window, *window)]
@@ -212,7 +213,7 @@ def test_a_transposed_convolution_to_few_channels_has_vectors_along_rows() -> No
     strides=st.tuples(st.integers(1, 2), st.integers(1, 2)),
     data=st.data(),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20), deadline=None)
 def test_windows_that_mostly_meet_padding(size: Any, window: Any, dilation: Any, strides: Any, data: Any) -> None:
     reach = [(w - 1) * d for w, d in zip(window, dilation, strict=True)]
     padding = [data.draw(st.integers(max(0, r + 1 - s), r)) for s, r in zip(size * 2, reach * 2, strict=True)]
@@ -342,7 +343,7 @@ def test_what_is_no_convolution_is_not_taken_for_one() -> None:
     axes=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3), st.integers(1, 4)), min_size=1, max_size=3),
     data=st.data(),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20), deadline=None)
 def test_axes_with_strides_and_without_a_window(axes: Any, data: Any) -> None:
     """All of the data was laid out anew for the few elements that are read: no algorithm took such a convolution."""
     size, window, stride = zip(*axes, strict=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
+from effort import tries
 from hypothesis import HealthCheck, given, settings
 from programs import program
 from tvm import relax
@@ -102,7 +103,7 @@ def test_the_same_choices_make_the_same_program() -> None:
     assert not tvm_ffi.structural_equal(first.module, make_program(Choices.of_seed(6)).module)
 
 
-@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tries(15), suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_hypothesis_makes_programs(made: RandomProgram) -> None:
     relax.analysis.well_formed(made.module)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.machines import AVX2
@@ -115,7 +116,7 @@ def conditions(draw: st.DrawFn) -> Any:
 
 
 @given(conditions())
-@settings(max_examples=40)
+@settings(max_examples=tries(40))
 def test_the_numbers_stay_the_same(condition: Any) -> None:
     func, numbers = of_columns(condition), np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype("float32")
     np.testing.assert_array_equal(ran(func, pipeline_name(), numbers), ran(func, "default", numbers))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.machines import AVX2, AVX512, NEON
@@ -181,7 +182,7 @@ def test_a_family_leaves_its_marks(make_module, name, marks):
     transposed=st.booleans(),
     machine=st.sampled_from(MACHINES),
 )
-@settings(max_examples=25)
+@settings(max_examples=tries(25))
 def test_matmul_of_any_size(make_module, run, arrays, rows, columns, depth, transposed, machine):
     def body(emit, x, y):
         return emit(nn.relu(emit(op.matmul(x, emit(op.permute_dims(y)) if transposed else y))))
@@ -200,7 +201,7 @@ def test_matmul_of_any_size(make_module, run, arrays, rows, columns, depth, tran
     layout=st.sampled_from(["NCHW16c", "NCHW8c", "NHWC"]),
     machine=st.sampled_from(MACHINES),
 )
-@settings(max_examples=30)
+@settings(max_examples=tries(30))
 def test_convolutions_of_any_size(make_module, unscheduled, run, arrays, size, batch, window, stride, layout, machine):
     """Tiles run over height and width at once, and the last one overlaps."""
     block = {"NCHW16c": 16, "NCHW8c": 8, "NHWC": 0}[layout]
@@ -239,7 +240,7 @@ ROWS = {
     shape=st.tuples(st.integers(1, 3), st.integers(1, 18), st.integers(1, 50) | st.sampled_from([64, 96, 128, 200])),
     machine=st.sampled_from(MACHINES),
 )
-@settings(max_examples=40)
+@settings(max_examples=tries(40))
 def test_rows_of_any_length(make_module, unscheduled, run, arrays, name, shape, machine):
     """All stages of a row together, where vectors divide it; in loops of their own elsewhere."""
     mod, (x,) = make_module(ROWS[name], shape), arrays(shape)
@@ -252,7 +253,7 @@ def test_rows_of_any_length(make_module, unscheduled, run, arrays, name, shape, 
     groups=st.sampled_from([1, 2, 4]),
     machine=st.sampled_from(MACHINES),
 )
-@settings(max_examples=20)
+@settings(max_examples=tries(20))
 def test_group_norms_of_any_size(make_module, unscheduled, run, arrays, shape, groups, machine):
     """Sums and sums of squares are found at once."""
 
@@ -273,7 +274,7 @@ def test_group_norms_of_any_size(make_module, unscheduled, run, arrays, shape, g
     machine=st.sampled_from(MACHINES),
     seed=st.integers(0, 9),
 )
-@settings(max_examples=20)
+@settings(max_examples=tries(20))
 def test_the_first_of_equal_extremes_is_found(make_module, run, shape, axis, least, machine, seed):
     """In vectors too, whose lanes meet the elements in another order."""
     mod = make_module(lambda emit, x: emit((op.argmin if least else op.argmax)(x, axis=axis)), shape)
@@ -387,7 +388,7 @@ COMPARISONS = {
     number=st.integers(-40, 100),
     turned=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 def test_conditions_hold_for_blocks(kind, offset, number, turned):
     """All elements of a block of ``branch_block`` take the same branch."""
     extent = 64
@@ -545,7 +546,7 @@ def test_elementwise_code_reads_memory_in_one_piece(make_module, unscheduled, ru
     order=st.permutations(range(4)),
     machine=st.sampled_from(MACHINES),
 )
-@settings(max_examples=25)
+@settings(max_examples=tries(25))
 def test_transposes_of_any_order(make_module, run, arrays, shape, order, machine):
     mod = make_module(lambda emit, x: emit(op.permute_dims(x, order)), shape)
     (x,) = arrays(shape)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.cuda.running import H100, Array, Kernels, inputs_of, relative_error, result_of
@@ -240,7 +241,7 @@ def test_refusals_say_why() -> None:
 extents = st.integers(2, 70)
 
 
-@settings(max_examples=4, deadline=None, derandomize=True)
+@settings(max_examples=tries(4), deadline=None, derandomize=True)
 @given(extents, extents, extents, extents, st.sampled_from(["float16", "float32"]))
 def test_any_sizes(rows: int, keys: int, size: int, columns: int, dtype: str) -> None:
     check(Case(rows=rows, keys=keys, size=size, columns=columns), dtype)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.cuda.cases import Case, conv, heads, matmul, of_two_types, requantised, sums_read_twice
@@ -160,7 +161,7 @@ def test_bytes_of_sums_of_bytes(columns: int) -> None:
 extents = st.integers(2, 80)
 
 
-@settings(max_examples=4, deadline=None, derandomize=True)
+@settings(max_examples=tries(4), deadline=None, derandomize=True)
 @given(extents, extents, extents, st.sampled_from([2, 3, 4]), st.sampled_from(["float16", "tensorfloat32"]))
 def test_any_sizes(rows: int, columns: int, steps: int, stages: int, arithmetic: str) -> None:
     check(matmul(rows, columns, steps), small(arithmetic, stages=stages, warp_rows=16, warp_columns=64))

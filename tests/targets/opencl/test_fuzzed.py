@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import tvm
 from compare import machine
+from effort import tries
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from targets.device_networks import network, plain
@@ -68,7 +69,7 @@ def test_random_networks_give_the_same_numbers_in_images(part: int) -> None:
     assert sum(map(bool, found)) >= 2
 
 
-@settings(max_examples=6, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tries(6), suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_generated_programs_give_the_same_numbers(data: st.DataObject) -> None:
     """Shrunk where one fails; new ones with ``--hypothesis-profile=new``."""

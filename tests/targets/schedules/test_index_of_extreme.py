@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.machines import AVX2
@@ -38,7 +39,7 @@ def ran(func: Any, x: Any, shape: tuple[int, ...]) -> Any:
     return out.numpy()
 
 
-@settings(max_examples=12)
+@settings(max_examples=tries(12))
 @given(
     st.sampled_from(sorted(OPS)),
     st.sampled_from(["float32", "int32", "int8"]),

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tvm
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.machines import AMX
@@ -101,7 +102,7 @@ def choice(number, values):
 
 
 @needs_unit
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=tries(12), deadline=None)
 @given(st.data())
 def test_a_product_of_any_shape_is_right(data):
     batch, rows, columns, steps = (

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.machines import AVX512
@@ -94,7 +95,7 @@ def test_axes_that_somebody_tells_apart_stay():
     assert fuse_axes(sch) is sch
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20), deadline=None)
 @given(width=st.integers(17, 80), rows=st.integers(1, 9), low=st.sampled_from([LEAST, -np.inf, -3.0]))
 def test_rows_of_any_length_are_in_vectors(width, rows, low):
     """Also where some elements are -inf, as masks make them."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from effort import tries
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from targets.machines import AVX2, AVX512, NEON
@@ -340,7 +341,7 @@ def test_one_core_does_not_get_the_memory_of_all():
     machine=st.sampled_from([AVX512, AVX2, NEON]),
     data=st.data(),
 )
-@settings(max_examples=25)
+@settings(max_examples=tries(25))
 def test_nests_of_any_tile(run, arrays, count, tiles, width, lanes, padding, turned, machine, data):
     """``turned`` channels are read otherwise than the others, as a concat does: before windows or as part of a pad."""
     shapes = (count, 4 * tiles + 2 - 2 * padding, width, lanes), (6, 6), (4, 6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.machines import AVX512, NEON
@@ -80,7 +81,7 @@ def result_of(func, inputs):
     return out.numpy()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(25), deadline=None)
 @given(
     size=st.tuples(st.integers(2, 6), st.integers(2, 6)),
     before=st.tuples(st.integers(0, 2), st.integers(0, 2)),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.machines import AVX512
@@ -136,7 +137,7 @@ def test_pieces_are_as_many_for_every_core_however_many_there_are(make_module, c
     window=st.sampled_from([1, 3]),
     cores=st.integers(1, 9),
 )
-@settings(max_examples=30)
+@settings(max_examples=tries(30))
 def test_every_element_is_computed(make_module, unscheduled, run, arrays, body, size, window, cores):
     if body is depthwise:
         shapes = (1, *size, 64), (window, window, 64, 1)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import constant, program
@@ -176,7 +177,7 @@ def test_places_are_read_off_the_accesses() -> None:
 
 
 @given(st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20), deadline=None)
 def test_kernels_move_into_boxes_and_out_again(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
     starts = tuple(data.draw(st.integers(0, 3)) for _ in shape)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.machines import AVX2
@@ -62,7 +63,7 @@ def test_rows_of_whole_vectors_and_windows_along_rows_stay(func: Any) -> None:
     size=st.tuples(st.integers(2, 15), st.integers(2, 15)),
     taps=st.sampled_from((1, 1, 3)),
 )
-@settings(max_examples=12)
+@settings(max_examples=tries(12))
 def test_the_numbers_stay_the_same(channels: tuple[int, int], size: tuple[int, int], taps: int) -> None:
     func = convolution(*channels, *size, taps)
     np.testing.assert_allclose(ran(schedule_primfunc(func, AVX2)), ran(func), rtol=1e-4, atol=1e-4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.machines import AVX2, AVX512, NEON
@@ -46,7 +47,7 @@ def computed(shape, body, *operands):
     dtype=st.sampled_from(["float32", "float16", "int8", "int32", "float64"]),
     machine=st.sampled_from(MACHINES),
 )
-@settings(max_examples=30)
+@settings(max_examples=tries(30))
 def test_squares_of_any_two_axes(run, shape, order, dtype, machine):
     x = te.placeholder(shape, dtype, name="x")
     func = computed([shape[axis] for axis in order], lambda *i: x[tuple(i[order.index(axis)] for axis in range(4))], x)
@@ -96,7 +97,7 @@ def test_squares_of_blocked_channels(make_module, run, arrays, channels):
     divisor=st.sampled_from([1, 2, 3]),
     machine=st.sampled_from(MACHINES),
 )
-@settings(max_examples=40)
+@settings(max_examples=tries(40))
 def test_elements_anywhere_in_a_row(run, arrays, extent, width, step, shift, divisor, machine):
     """Beside a table of the place in the row, and an operand that has one element for a row."""
     x, y = te.placeholder((3, width), name="x"), te.placeholder((3,), name="y")
@@ -168,7 +169,7 @@ def test_other_stages_stay():
     dtype=st.sampled_from(["float32", "float16", "int8"]),
     machine=st.sampled_from(MACHINES),
 )
-@settings(max_examples=25)
+@settings(max_examples=tries(25))
 def test_pixels_that_lie_in_channels(run, groups, size, scale, block, dtype, machine):
     """Pixel shuffles of channels in blocks or plain, with a bias for each channel."""
     (height, width), (tall, wide) = size, scale

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import tvm
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -95,7 +96,7 @@ def module(functions_and_matrices):
     return builder.get()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=tries(12), deadline=None)
 @given(st.sampled_from([(4, 3), (2, 3), (2, 5)]), st.sampled_from([8, 16, 24, 32, 5]), st.booleans())
 def test_kernels_compute_the_same(sizes, columns, is_back):
     back, _, forth = matrices(*sizes)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.machines import AVX2
@@ -93,7 +94,7 @@ def test_borders_of_phases_are_cut_out_of_their_loops() -> None:
     dilation=st.integers(1, 3),
     around=st.tuples(st.integers(0, 3), st.integers(0, 3)),
 )
-@settings(max_examples=12)
+@settings(max_examples=tries(12))
 def test_the_numbers_stay_the_same(width: int, taps: int, stride: int, dilation: int, around: tuple[int, int]) -> None:
     func = schedule_primfunc(windows(width, taps, stride, dilation, around), AVX2)
     rng = np.random.default_rng(0)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.machines import AVX2, AVX512, with_small_caches
@@ -214,7 +215,7 @@ def test_rows_that_are_looked_up_are_left_alone():
     assert not prefetches(scheduled, "data")
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=tries(15), deadline=None)
 @given(st.integers(1, 12) | st.sampled_from([97, 400]), st.integers(1, 70), st.integers(1, 12))
 def test_results_are_those_without(rows, steps, panels):
     rng = np.random.default_rng(0)
