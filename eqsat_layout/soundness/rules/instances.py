@@ -125,7 +125,7 @@ def _is_idle(instance: Instance) -> bool:
     is one element of everything."""
     parts = [part for part in instance.values() if not isinstance(part, OpCall)]
     is_plain = all(isinstance(part, IndexMap) and part.is_identity for part in parts)
-    return is_plain and _alike(instance) > 0 or _is_tiny(instance)
+    return (is_plain and _alike(instance) > 0) or _is_tiny(instance)
 
 
 def _is_tiny(instance: Instance) -> bool:
