@@ -8,7 +8,6 @@ found, the ones that are least like those before are taken.
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -131,7 +130,7 @@ def _is_idle(instance: Instance) -> bool:
 def _is_tiny(instance: Instance) -> bool:
     """Whether no operand of its calls has two elements: layouts, axes, orders and windows are all the same then."""
     calls = [part for part in instance.values() if isinstance(part, OpCall)]
-    return bool(calls) and all(math.prod(ty.shape) <= 1 for call in calls for ty in call.operands)
+    return bool(calls) and all(extent in (0, 1) for call in calls for ty in call.operands for extent in ty.shape)
 
 
 def _is_usable(instance: Instance) -> bool:
