@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -47,12 +48,16 @@ _CPU: Final = "llvm"
 
 @dataclass(frozen=True)
 class KnownFile:
-    """``asked``: all that decides what is made of it, but for what it holds. ``notes``: where those are said again."""
+    """``asked``: all that decides what is made of it, but for what it holds. ``notes``: where those are said again.
+
+    ``since``: nanoseconds at which reading began; what changes from then on is not known to be what was read.
+    """
 
     path: Path
     asked: str
     store: ArtefactStore
     notes: list[str] | None
+    since: int
 
     @staticmethod
     def of(source: Any, target: Any, options: Options) -> KnownFile | None:
@@ -66,7 +71,9 @@ class KnownFile:
             return None
         machine = _machine_text(target, approx=options.get("approx", True))
         reader = [(name, _version(name)) for name in packages]
-        return KnownFile(path, f"{surroundings()} {machine} {reader} {sizes} {rest}", store, options.get("notes"))
+        return KnownFile(
+            path, f"{surroundings()} {machine} {reader} {sizes} {rest}", store, options.get("notes"), time.time_ns()
+        )
 
     def opened(self) -> tuple[Path, Any, Interface] | None:
         """The file of what was compiled of it, and what is in there; notes are said again."""
@@ -97,7 +104,7 @@ class KnownFile:
             names = importlib.import_module("eqsat_layout.readers.onnx.external_data").locations(model)
             self.store.put(self._beside, [json.dumps(names).encode()])
         key = self._key()
-        if key is not None:
+        if key is not None and self._is_as_it_was():
             threading.Thread(target=self._write, args=(key, executable, list(notes))).start()
 
     def _write(self, key: str, executable: Any, notes: list[str]) -> None:
@@ -114,15 +121,27 @@ class KnownFile:
         """``None`` where it is not known what files it has, or one is missing."""
         try:
             contents = self._contents
-            if kind_of(self.path) == ".onnx":
-                kept = self.store.get(self._beside)
-                if kept is None:
-                    return None
-                beside = [memoryview((self.path.parent / name).read_bytes()) for name in json.loads(bytes(kept))]
-                contents += digest_of(beside) if beside else b""
+            others = self._others()
+            if others is None or not all(path.is_file() for path in others):  # a device may have no end
+                return None
+            contents += digest_of([memoryview(path.read_bytes()) for path in others]) if others else b""
         except OSError:  # whoever reads it says so
             return None
         return f"file {contents.hex()} {hashlib.sha256(self.asked.encode()).hexdigest()}"
+
+    def _is_as_it_was(self) -> bool:
+        """Whether none of its files was changed, or put there, since reading began."""
+        try:
+            return all(path.stat().st_ctime_ns <= self.since for path in (self.path, *(self._others() or ())))
+        except OSError:
+            return False
+
+    def _others(self) -> list[Path] | None:
+        """The files beside it that belong to it; ``None`` where that is not known."""
+        if kind_of(self.path) != ".onnx":
+            return []
+        kept = self.store.get(self._beside)
+        return None if kept is None else [self.path.parent / name for name in json.loads(bytes(kept))]
 
     @cached_property
     def _contents(self) -> bytes:

@@ -8,6 +8,7 @@ for longest goes when there is too much.
 from __future__ import annotations
 
 import hashlib
+import logging
 import mmap
 import os
 import tempfile
@@ -15,12 +16,15 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
-from eqsat_layout.system.folder import default_directory, number_in
+from eqsat_layout.system.folder import LOCATION, default_directory, number_in
 from eqsat_layout.system.frames import ALIGNMENT
+from eqsat_layout.system.trust import distrust, is_own_file
 
+_LOG: Final = logging.getLogger(__name__)
 LIMIT_VARIABLE: Final = "EQSAT_LAYOUT_CACHE_MEGABYTES"
 """The environment variable that says how large the store may get; 0: nothing is kept."""
 
@@ -41,8 +45,15 @@ class ArtefactStore:
 
     @staticmethod
     def usual() -> ArtefactStore:
-        """Beside the database of measurements, as large as :data:`LIMIT_VARIABLE` says."""
-        return ArtefactStore(default_directory() / _FOLDER, number_in(LIMIT_VARIABLE, _LIMIT) << 20)
+        """Beside the database of measurements, as large as :data:`LIMIT_VARIABLE` says.
+
+        Artefacts are run: where other users could put some, nothing is kept and nothing taken.
+        """
+        folder, limit = default_directory() / _FOLDER, number_in(LIMIT_VARIABLE, _LIMIT) << 20
+        why = distrust(folder) if limit else ""
+        if why:
+            _warn(f"nothing is kept of what is compiled, as {why}; {LOCATION} says where else")
+        return ArtefactStore(folder, 0 if why else limit)
 
     def get(self, key: str) -> memoryview | None:
         """The artefact of ``key``, at an address that :data:`ALIGNMENT` divides; ``None`` where there is none, or a
@@ -55,6 +66,8 @@ class ArtefactStore:
         path = self._path(key)
         try:
             with path.open("rb") as file:
+                if not is_own_file(file.fileno()):
+                    return None
                 data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
         except (OSError, ValueError):  # an empty file can't be mapped
             return None
@@ -72,7 +85,7 @@ class ArtefactStore:
             return
         path = self._path(key)
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._make_folder(path.parent)
             descriptor, name = tempfile.mkstemp(dir=path.parent)
             try:
                 with os.fdopen(descriptor, "w+b") as file:
@@ -94,7 +107,7 @@ class ArtefactStore:
             return None
         try:
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                is_whole = digest_of([memoryview(data)]) == bytes(digest)
+                is_whole = is_own_file(file.fileno()) and digest_of([memoryview(data)]) == bytes(digest)
             os.utime(path)
         except (OSError, ValueError):
             return None
@@ -106,7 +119,7 @@ class ArtefactStore:
         if not self.limit:
             return
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._make_folder(path.parent)
             with tempfile.TemporaryDirectory(dir=path.parent) as folder:
                 made = Path(folder) / path.name
                 write(made)
@@ -132,9 +145,22 @@ class ArtefactStore:
                 path.unlink()
             total -= size
 
+    @staticmethod
+    def _make_folder(folder: Path) -> None:
+        """Only this user may write there, whatever the process's mask."""
+        for one in (*reversed(folder.absolute().parents), folder):
+            if not one.exists():
+                one.mkdir(exist_ok=True, mode=0o700)
+
     def _path(self, key: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()
         return self.folder / name[:2] / name[2:]
+
+
+@cache
+def _warn(text: str) -> None:
+    """Once in a process."""
+    _LOG.warning("%s", text)
 
 
 def digest_of(buffers: Iterable[memoryview], *, in_threads: bool = True) -> bytes:

@@ -14,6 +14,7 @@ import pytest
 
 import eqsat_layout
 from eqsat_layout.readers.modules import write_module
+from eqsat_layout.session.known_file import KnownFile
 from tests.session.test_session import Affine, expected, feed
 
 ROOT = Path(eqsat_layout.__file__).parents[1]
@@ -143,3 +144,28 @@ def test_rules_count_by_what_they_say(model: Path, tmp_path: Path) -> None:
     assert is_kept(model, rules=[rules])
     rules.write_text("(ruleset own2)\n")
     assert not is_kept(model, rules=[rules])
+
+
+def test_a_file_that_changes_while_it_is_compiled_is_not_known(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was made of the weights before was kept as if it were of those after."""
+    began = KnownFile.of(model, None, {})
+    assert began is not None
+    assert began.opened() is None
+    os.utime(model)
+    began.keep(eqsat_layout.compile(Affine), [])
+    assert not is_kept(model)
+
+
+def test_a_device_in_the_place_of_weights_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no end."""
+    monkeypatch.setenv("EQSAT_LAYOUT_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"model")
+    known = KnownFile.of(path, None, {})
+    assert known is not None
+    known.store.put(known._beside, [b'["w.bin"]'])
+    (tmp_path / "w.bin").write_bytes(b"weights")
+    assert known._key()
+    (tmp_path / "w.bin").unlink()
+    (tmp_path / "w.bin").symlink_to("/dev/zero")
+    assert known._key() is None

@@ -88,6 +88,7 @@ class Instances:
                 waiting,
                 key=lambda one: (
                     _alike(one[0]),
+                    _is_tiny(one[0]),
                     self._doubts(one[0]),
                     self._times((*one[1], *(one[2] if types_too else ()))),
                 ),
@@ -119,9 +120,17 @@ def _alike(instance: Instance) -> int:
 
 
 def _is_idle(instance: Instance) -> bool:
-    """Whether its parts are identities and its calls twins, so that much of the body is the same term twice."""
+    """Whether its parts are identities and its calls twins, so that much of the body is the same term twice; or there
+    is one element of everything."""
     parts = [part for part in instance.values() if not isinstance(part, OpCall)]
-    return all(isinstance(part, IndexMap) and part.is_identity for part in parts) and _alike(instance) > 0
+    is_plain = all(isinstance(part, IndexMap) and part.is_identity for part in parts)
+    return (is_plain and _alike(instance) > 0) or _is_tiny(instance)
+
+
+def _is_tiny(instance: Instance) -> bool:
+    """Whether no operand of its calls has two elements: layouts, axes, orders and windows are all the same then."""
+    calls = [part for part in instance.values() if isinstance(part, OpCall)]
+    return bool(calls) and all(extent in (0, 1) for call in calls for ty in call.operands for extent in ty.shape)
 
 
 def _is_usable(instance: Instance) -> bool:

@@ -7,14 +7,14 @@ one that reads where another says may read out of bounds, and that is not caught
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, s_tir, tirx
 
 from eqsat_layout.graph.legalize import REFUSALS, legalize
 from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, RelaxInterpreter
@@ -23,6 +23,7 @@ from eqsat_layout.soundness.rules.schema import OpCall
 
 _OUTSIDE = ("call_packed", "call_extern", "call_dps_packed", "call_cpacked", "call_pure_packed")
 """Calls that may do anything."""
+_SORTS = "tvm.contrib.sort."
 _SORTING = re.compile(r"call_\w*packed\(\s*\"tvm\.contrib\.sort\.")
 """Calls that sort, which is well defined where no number is NaN."""
 
@@ -52,6 +53,54 @@ class BuiltOp:
         result = self._machine["main"](*(tvm.runtime.tensor(np.ascontiguousarray(o)) for o in operands))
         fields = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
         return [field.numpy() for field in fields]
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """A PrimFunc that is one call of TVM's own library of sorts: nothing is built, which takes most of a model's time.
+
+    ``settings``: the numbers and words behind the arrays. ``results``: shapes and dtypes.
+    """
+
+    name: str
+    settings: tuple[Any, ...]
+    results: tuple[tuple[tuple[int, ...], str], ...]
+
+    @staticmethod
+    def of(mod: Any) -> LibraryCall | None:
+        """The call that a legalised module consists of; None if it is anything else."""
+        funcs = [func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc)]
+        calls = [binding.value for block in mod["main"].body.blocks for binding in block.bindings]
+        if len(funcs) != 1 or len(calls) != 1 or calls[0].op.name != "relax.call_tir":
+            return None
+        body = funcs[0].body
+        while isinstance(body, s_tir.SBlockRealize):
+            body = body.block.body
+        if not isinstance(body, tirx.Evaluate) or not _is_call(body.value, "tirx.tvm_call_packed"):
+            return None
+        name, *arguments = body.value.args
+        arrays = [a.args[0].args[0] for a in arguments if _is_call(a, "tirx.tvm_stack_make_array")]
+        params = list(funcs[0].params)
+        if len(arrays) != len(params) or not all(a.same_as(p) for a, p in zip(arrays, params, strict=True)):
+            return None
+        settings = tuple(getattr(a, "value", None) for a in arguments[len(arrays) :])
+        if not str(name.value).startswith(_SORTS) or None in settings:
+            return None
+        results = tuple((tuple(int(e) for e in p.ty.shape), str(p.ty.dtype)) for p in params[1:])
+        return LibraryCall(str(name.value), settings, results)
+
+    def __getitem__(self, _function: str) -> Callable[..., Any]:
+        """What runs it, as a virtual machine has it."""
+        return self._run
+
+    def _run(self, operand: Any) -> Any:
+        made = [tvm.runtime.empty(shape, dtype) for shape, dtype in self.results]
+        tvm.get_global_func(self.name)(operand, *made, *self.settings)
+        return made[0] if len(made) == 1 else made
+
+
+def _is_call(expr: Any, name: str) -> bool:
+    return isinstance(expr, tvm.ir.Call) and str(getattr(expr.op, "name", "")) == name
 
 
 @dataclass(frozen=True)
@@ -96,14 +145,16 @@ def build_call(call: OpCall) -> BuiltOp:
     try:
         mod = call.module()
         with tvm.target.Target("llvm"):
-            legal = legalize(relax.backend.DispatchSortScan()(mod)).script()
-        calls = sum(legal.count(word) for word in _OUTSIDE)
-        sorts = len(_SORTING.findall(legal))
+            legal = legalize(relax.backend.DispatchSortScan()(mod))
+        text = legal.script()
+        calls = sum(text.count(word) for word in _OUTSIDE)
+        sorts = len(_SORTING.findall(text))
         if calls > sorts:
             raise InterpreterError("it has no TIR: it calls code from outside")
         if sorts and not variable.ty.ndim:
             raise InterpreterError("it has no TIR, and a number alone has no order")
-        return BuiltOp(relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu()), orders=bool(sorts))
+        machine = LibraryCall.of(legal) or relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+        return BuiltOp(machine, orders=bool(sorts))
     except REFUSALS as error:
         reason = (str(error).strip() or repr(error)).splitlines()[-1]
         raise InterpreterError(f"it has no TIR, and TVM does not build it: {reason}") from error
