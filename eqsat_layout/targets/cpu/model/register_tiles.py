@@ -188,10 +188,9 @@ def _matrix_tile(stage: Stage, machine: CpuMachine, *, whole: bool = False) -> t
         return None
     rows = math.prod(tile.sizes[:vector])
     operations = max(0, int((stage.matrix.elements != 0).sum()) - rows)
-    issued = operations + stage.steps + rows
-    cycles = max(
-        operations / machine.fma_units, issued / machine.instructions_per_cycle, rows / machine.stores_per_cycle
-    )
+    issued, passes = operations + stage.steps + rows, machine.passes(lanes * stage.write.element_bytes)
+    units = max(operations / machine.fma_units, rows / machine.stores_per_cycle) * passes
+    cycles = max(units, issued / machine.instructions_per_cycle)
     return cycles / (lanes * rows * stage.steps), tile
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from targets.machines import AVX2, AVX512, NEON, with_small_caches
+from targets.machines import AVX2, AVX512, HALVES, NEON, with_small_caches
 from tvm import te
 
 from eqsat_layout.targets.cpu.model.register_tiles import (
@@ -64,7 +64,17 @@ def test_blocks_whose_weights_overflow_l2_are_done_one_at_a_time():
     assert joined_tile(stage, larger).size == 3
 
 
-@pytest.mark.parametrize("machine", [AVX2, AVX512, replace(NEON, broadcast_operand=False)])
+def test_no_tile_is_faster_than_units_that_take_half_a_vector():
+    """One kernel of three convolutions was chosen, as its arithmetic seemed to take half as long (Zen 4)."""
+    stage = convolution(256, 56)
+    halves, whole = (tile_cycles(stage, machine, joined=True) for machine in (HALVES, AVX512))
+    assert halves >= 1 / (HALVES.vectors_per_cycle * LANES)
+    assert whole < 0.7 * halves
+    short = replace(HALVES, vector_bytes=32)
+    assert tile_cycles(stage, short, joined=True) >= halves, "short vectors are as fast at best"
+
+
+@pytest.mark.parametrize("machine", [AVX2, AVX512, HALVES, replace(NEON, broadcast_operand=False)])
 @pytest.mark.parametrize(("channels", "size", "kernel", "stride"), [(64, 56, 1, 1), (16, 15, 3, 1), (48, 9, 1, 2)])
 def test_accumulators_and_operands_fit_the_registers(channels, size, kernel, stride, machine):
     tile = register_tile(convolution(channels, size, kernel=kernel, stride=stride), machine)
