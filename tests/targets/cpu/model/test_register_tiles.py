@@ -190,3 +190,27 @@ def test_sums_along_rows_take_vectors_that_are_one_load(extent: int, lanes: int)
     tile = lane_tile(stage, AVX2)
     assert tile is not None
     assert tile.lanes == lanes or (lanes == 8 and tile.lanes % 8 == 0)
+
+
+def sliding(columns):
+    """The stage of a depthwise convolution of 5x5, channels first, ``columns`` after it."""
+    data = te.placeholder((96, columns + 4, columns + 4), name="data")
+    weights = te.placeholder((96, 5, 5), name="weights")
+    y, x = te.reduce_axis((0, 5)), te.reduce_axis((0, 5))
+
+    def element(c, h, w):
+        return te.sum(data[c, h + y, w + x] * weights[c, y, x], axis=[y, x])
+
+    result = te.compute((96, columns, columns), element, name="sliding")
+    (stage,) = stages_of(new_schedule(te.create_prim_func([data, weights, result], index_dtype_override="int64")))
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("machine", "columns", "size"), [(AVX512, 37, 8), (AVX512, 29, 16), (AVX2, 37, 8), (AVX2, 19, 4)]
+)
+def test_depthwise_rows_that_long_vectors_do_not_fit_have_short_ones(machine, columns, size):
+    """37 columns were done one by one, as vectors of 16 compute 48: six times as long as ONNX Runtime."""
+    tile = joined_tile(sliding(columns), machine)
+    assert tile is not None
+    assert (tile.first, tile.size, tile.count) == (2, size, -(-columns // size))
