@@ -8,6 +8,7 @@ from eqsat_layout.targets.cpu.machine import PRESETS, CpuMachine, with_caches
 
 AVX512, AVX2 = (replace(PRESETS[name], cores=2) for name in ("avx512", "avx2"))
 NEON = replace(PRESETS["neon"], cores=4)
+HALVES = replace(PRESETS["avx512 in halves"], cores=2)
 AMX = replace(PRESETS["amx"], cores=2)
 
 

@@ -25,7 +25,7 @@ def default_costs(machine: CpuMachine) -> Roofline:
     return Roofline(
         bandwidth=bandwidth,
         rewrite_bandwidth=_REWRITE * bandwidth,
-        flops=2 * machine.fma_units * machine.lanes(4) * machine.clock,
+        flops=2 * machine.vectors_per_cycle * machine.lanes(4) * machine.clock,
         launch=machine.kernel_launch,
         gather=_GATHER / machine.clock,
         phase=PHASE / machine.clock,

@@ -22,6 +22,7 @@ def target_of(**config):
     ("config", "name"),
     [
         ({"mcpu": "znver5"}, "avx512"),
+        ({"mcpu": "znver4"}, "avx512 in halves"),
         ({"mcpu": "haswell"}, "avx2"),
         ({"mcpu": "nehalem"}, "sse"),
         ({"mcpu": "sapphirerapids", "mattr": ["+amx-tile", "+amx-bf16"]}, "amx"),
@@ -33,6 +34,16 @@ def test_another_machine_is_what_its_preset_says(config, name):
     if dict(target.attrs)["mcpu"] == dict(normalize_target().attrs)["mcpu"]:
         pytest.skip("this is that machine")
     assert machine_of(target) == replace(PRESETS[name], cores=2)
+
+
+def test_units_that_take_half_a_vector_need_half_as_many_sums():
+    halves = machine_of(target_of(mcpu="znver4", mtriple="x86_64-linux-gnu"))
+    whole = PRESETS["avx512"]
+    assert (halves.vectors_per_cycle, whole.vectors_per_cycle) == (1, 2)
+    assert halves.sums_in_flight == whole.sums_in_flight // 2
+    costs = default_costs(halves)
+    assert costs.flops == default_costs(replace(whole, clock=halves.clock)).flops / 2
+    assert costs.vector_bytes == 64
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -145,7 +145,7 @@ class ChainModel:
         needed = self._needs.of_chain(chain, tiles, widened)
         if needed is None:
             return [math.inf] * len(given)
-        best = 1 / (self._machine.fma_units * self._machine.lanes(chain.last.write.element_bytes))
+        best = 1 / (self._machine.vectors_per_cycle * self._machine.lanes(chain.last.write.element_bytes))
         each = cycles or [stage.steps * best for stage in chain.stages]
         reductions = [number for number, stage in enumerate(chain.stages) if stage.is_reduction]
         work = sum(math.prod(needed[number]) * each[number] for number in reductions)

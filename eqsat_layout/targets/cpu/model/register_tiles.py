@@ -29,6 +29,7 @@ _PANEL = 0.25  # of the working set of L2, for what one panel of a reduction rea
 _PIECE = 0.0625  # of it, for a piece of such a panel that few rows share: the first one is waited for
 _FEW_ROWS = 320  # elements that share a panel: for more, waiting for its first piece counts little
 _DEPTHWISE_WASTE = 1.15  # times as many elements as there are: beyond, short vectors are as fast for depthwise windows
+_SHORTEST = 4  # lanes of such vectors
 _ADDRESSES = 60.0  # cycles to compute those of a tile over joined axes, or that overlaps
 
 
@@ -98,8 +99,7 @@ def _any_tile(stage: Stage, machine: CpuMachine) -> _Costed:
     plain = _best(problem, extents, machine)
     best: _Costed = (plain[0] if plain else math.inf, None)
     best = min(best, _joined(problem, extents, machine), key=_cost)
-    has_whole_vectors = problem.is_depthwise and _waste(extents[vector], width) < _DEPTHWISE_WASTE
-    for size in (width,) * has_whole_vectors if problem.is_depthwise else (width, 2 * width, 4 * width):
+    for size in _cuts(problem, extents[vector]):
         if width < 2 or size > extents[vector] or extents[vector] % size == 0:
             continue
         cut = (*extents[:vector], size)
@@ -109,6 +109,15 @@ def _any_tile(stage: Stage, machine: CpuMachine) -> _Costed:
         tile = JoinedTile(vector, vector + 1, size, count)
         best = min(best, (cost * _waste(extents[vector], size), tile), key=_cost)
     return best
+
+
+def _cuts(problem: TileProblem, extent: int) -> Sequence[int]:
+    """Elements of the axis in vectors that a tile may have which does not divide it."""
+    if not problem.is_depthwise:
+        return [problem.width * vectors for vectors in (1, 2, 4)]
+    lanes = (problem.width >> halvings for halvings in range(3))  # tails would be other kernels: short vectors overlap
+    few = (size for size in lanes if size >= _SHORTEST and _waste(extent, size) < _DEPTHWISE_WASTE)
+    return list(itertools.islice(few, 1))
 
 
 def evenly_shared(stage: Stage, tile: JoinedTile, machine: CpuMachine) -> JoinedTile:
@@ -188,10 +197,9 @@ def _matrix_tile(stage: Stage, machine: CpuMachine, *, whole: bool = False) -> t
         return None
     rows = math.prod(tile.sizes[:vector])
     operations = max(0, int((stage.matrix.elements != 0).sum()) - rows)
-    issued = operations + stage.steps + rows
-    cycles = max(
-        operations / machine.fma_units, issued / machine.instructions_per_cycle, rows / machine.stores_per_cycle
-    )
+    issued, passes = operations + stage.steps + rows, machine.passes(lanes * stage.write.element_bytes)
+    units = max(operations / machine.fma_units, rows / machine.stores_per_cycle) * passes
+    cycles = max(units, issued / machine.instructions_per_cycle)
     return cycles / (lanes * rows * stage.steps), tile
 
 

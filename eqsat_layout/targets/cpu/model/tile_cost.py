@@ -161,6 +161,9 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
     """For each tile the cycles per useful multiply-add lane; infinite if it does not fit the registers."""
     width, lanes = problem.width, tiles.lanes
     vectors = -(-lanes // width)
+    unit = max(1, width // machine.passes(machine.vector_bytes))
+    passes = -(-lanes // unit)
+    once = -(-np.minimum(lanes, width) // unit)  # of one vector
     pieces = lanes // width + np.array([(lane % width).bit_count() for lane in lanes.tolist()], np.int64)
     if not problem.has_panels:
         pieces = 2 * pieces - 1  # what lies along a row is put together in a register
@@ -168,12 +171,13 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
     accumulators = vectors * count
     held = np.full(lanes.shape, machine.registers)
     arriving = _SUPPLY * machine.last_level_bandwidth / machine.clock  # bytes a cycle
-    issued, streamed, fresh, supply, elsewhere, unforeseen = (np.zeros(lanes.shape) for _ in range(6))
+    issued, loading, streamed, fresh, supply, elsewhere, unforeseen = (np.zeros(lanes.shape) for _ in range(7))
     for load in problem.loads:
         moved = load.moved(tiles)
         stride = load.strides[tiles.vector] or 0
         held = np.minimum(held, moved * vectors if stride else moved)
         issued += moved * (1, pieces, 2 * lanes)[stride]
+        loading += moved * (once, np.maximum(pieces, passes), 2 * lanes)[stride]
         touched = touched_bytes(load, tiles, machine, goes_on=not problem.has_panels)
         panel = touched * load.steps
         streamed += np.where(panel > machine.l1_working_set // 2, touched / machine.l2_bytes_per_cycle, 0)
@@ -189,7 +193,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
         if problem.is_depthwise and stride:
             is_own = (moved == count) & (lanes * tiles.sizes[tiles.vector] < load.run)
             elsewhere += np.where(is_own, moved // tiles.sizes[tiles.vector], 0)
-    limits = (accumulators / machine.fma_units, issued / machine.loads_per_cycle, streamed, supply)
+    limits = (passes * count / machine.fma_units, loading / machine.loads_per_cycle, streamed, supply)
     cycles = np.maximum((accumulators + issued) / machine.instructions_per_cycle, machine.fma_latency)
     for limit in limits:
         cycles = np.maximum(cycles, limit)

@@ -6,7 +6,7 @@ whole vectors and moves their elements to other lanes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,12 +17,14 @@ from tvm import s_tir, tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.lanes import (
+    LANEWISE,
     SIZES,
     LaneBody,
     Lanes,
     constant,
     lanes_along,
     picked,
+    sizes_along,
     table_of,
     transposed,
     vector_at,
@@ -33,6 +35,7 @@ from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over, store_of, under_loops
 from eqsat_layout.targets.schedules.stages import Stage, stages_of
+from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import nodes_of, substitute
 
 MOST_SQUARES = 2
@@ -99,54 +102,114 @@ def _whole(buffer: Any) -> Any:
 def _in_squares(block: Any, stage: Stage, machine: CpuMachine) -> LaneBody:
     """Squares of the last axis and the one along which such loads lie in memory."""
     store = store_of(block)
-    loads = nodes_of(store.value, tvm.ir.TensorLoad)
-    crossed = [load for load in loads if _is_elsewhere(_access(load), stage)]
-    if len(crossed) > MOST_SQUARES:
+    operands = list(_crossed(store.value, stage))
+    if len(operands) > MOST_SQUARES:
         raise Refused("more than registers hold")
-    across = _axis_of(crossed, stage)
-    size = lanes_along(stage, machine, stage.axes[across].extent, stage.axes[-1].extent)
-    square = _Square(block.iter_vars, across, size)
-    square.transpose(crossed)
+    loads = [load for one in operands for load in _loads_elsewhere(one, stage)]
+    across = _axis_of(loads, stage)
+    for size in sizes_along(stage, machine, stage.axes[-1].extent):
+        for overlap in (True, False):
+            square = unless_refused(partial(_squares, block.iter_vars, across, size, overlap, operands, store))
+            if square is None:
+                continue
+            axes = list(square.axes)
+            if _runs_on(loads, stage, across, size):  # squares that lie one after another in the operand
+                axes.append(axes.pop(across))
+            return LaneBody(axes, square.statements, 1)
+    raise Refused("no squares that lie in one piece each")
+
+
+def _squares(
+    axes: Sequence[Any], across: int, size: int, overlap: bool, operands: Sequence[Any], store: Any
+) -> _Square:
+    """What makes one of them, all with ``size`` rows; see :class:`_Square`."""
+    square = _Square(axes, across, size, overlap=overlap)
+    square.transpose(operands)
     for place in range(size):
         square.store(store, place)
-    axes = list(square.axes)
-    if _runs_on(crossed, stage, across, size):  # squares that lie one after another in the operand
-        axes.append(axes.pop(across))
-    return LaneBody(axes, square.statements, 1)
+    return square
+
+
+def _crossed(expr: Any, stage: Stage) -> Iterator[Any]:
+    """Loads that lie elsewhere, and choices that have such."""
+    if isinstance(expr, tvm.ir.TensorLoad) or is_choice(expr):
+        yield from [expr] if _loads_elsewhere(expr, stage) else []
+    elif isinstance(expr, LANEWISE):
+        yield from _crossed(expr.a, stage)
+        yield from _crossed(expr.b, stage)
+
+
+def _loads_elsewhere(expr: Any, stage: Stage) -> list[Any]:
+    return [load for load in nodes_of(expr, tvm.ir.TensorLoad) if _is_elsewhere(_access(load), stage)]
 
 
 class _Square:
-    """``size`` elements of the axis number ``across`` and of the last one: the statements that make these."""
+    """``size`` elements of the axis number ``across`` and of the last one: the statements that make these.
 
-    def __init__(self, axes: Sequence[Any], across: int, size: int) -> None:
+    The rows that are left at the end: ``overlap``, the last square begins earlier; else it is read as a whole, from
+    what pads the operand, and those rows are stored that there are.
+    """
+
+    def __init__(self, axes: Sequence[Any], across: int, size: int, *, overlap: bool) -> None:
         self.size, self.statements = size, list[Any]()
         self.row, self.column = axes[across].var, axes[-1].var
-        self.rows, self.columns = (_cut(axis, size) for axis in (axes[across], axes[-1]))
+        count, left = divmod(int(axes[across].dom.extent), size)
+        if not (count if overlap else left):
+            raise Refused("fewer rows than in a square" if overlap else "whole squares")
+        self._left = size if overlap else left
+        self._last = count  # the number of the square that has so many rows only
+        self.columns = _cut(axes[-1], int(axes[-1].dom.extent), size)
+        self.rows = _cut(axes[across], count * size + (left if overlap else size), size)
         self.axes = [*axes[:-1], self.columns.number]
         self.axes[across] = self.rows.number
         self._memory = _Memory(self.axes, size)
         self._transposed: list[tuple[Any, list[Any]]] = []
 
-    def transpose(self, loads: Sequence[Any]) -> None:
-        """Reads what ``loads`` read, each as vectors across the rows."""
-        for load in loads:
-            columns = (substitute(load, {self.column: self.columns.first + place}) for place in range(self.size))
-            vectors = [self._named(self._memory.vector(one, self.row, self.rows.first)) for one in columns]
-            self._transposed.append((load, transposed(vectors, self._named)))
+    def transpose(self, operands: Sequence[Any]) -> None:
+        """Makes of ``operands``, loads or choices, vectors across the rows."""
+        lanes = Lanes(self.row, self.size, self._down, _no_table, self._choice_down)
+        for one in operands:
+            columns = (substitute(one, {self.column: self.columns.first + place}) for place in range(self.size))
+            vectors = [self._named(lanes.of(column)) for column in columns]
+            self._transposed.append((one, transposed(vectors, self._named)))
+
+    def _down(self, load: Any) -> Any:
+        return self._memory.vector(load, self.row, self.rows.first)
+
+    def _choice_down(self, choice: Any) -> Any:
+        """A choice that is the same for all rows."""
+        lanes = Lanes(self.row, self.size, self._down, _no_table, self._choice_down)
+        condition, *both = choice.args
+        condition = self._memory.simple(condition)
+        if any(var.same_as(self.row) for var in nodes_of(condition, tirx.Var)):
+            raise Refused("choices by the row")
+        known = as_int(condition)
+        return tirx.if_then_else(condition, *map(lanes.of, both)) if known is None else lanes.of(both[not known])
 
     def store(self, store: Any, place: int) -> None:
-        """The row ``place`` of the result."""
+        """The row ``place`` of the result, where there is one."""
+        if place >= self._left and not self._last:
+            return
         row = {self.row: self.rows.first + place}
-        lanes = Lanes(self.column, self.size, lambda load: self._vector(load, place, row), _no_table)
+
+        def vector(operand: Any) -> Any:
+            return self._vector(operand, place, row)
+
+        lanes = Lanes(self.column, self.size, vector, _no_table, vector)
         value = substitute(lanes.of(store.value), row)
         first = [substitute(index, {**row, self.column: self.columns.first}) for index in store.indices]
-        self.statements.append(tirx.BufferStore(store.buffer, value, vector_at(first, self.size)))
+        stored = tirx.BufferStore(store.buffer, value, vector_at(first, self.size))
+        number = self.rows.number.var
+        is_there = number < tirx.IntImm(str(number.ty.dtype), self._last)
+        self.statements.append(stored if place < self._left else tirx.IfThenElse(is_there, stored, None))
 
-    def _vector(self, load: Any, place: int, row: Mapping[Any, Any]) -> Any:
+    def _vector(self, operand: Any, place: int, row: Mapping[Any, Any]) -> Any:
         for one, rows in self._transposed:
-            if load.same_as(one):
+            if operand.same_as(one):
                 return rows[place]
-        return self._memory.vector(substitute(load, row), self.column, self.columns.first)
+        if is_choice(operand):
+            raise Refused("choices of what is not transposed")
+        return self._memory.vector(substitute(operand, row), self.column, self.columns.first)
 
     def _named(self, value: Any) -> Any:
         name = tirx.Var("v", value.ty)
@@ -174,8 +237,7 @@ def _access(load: Any) -> StageAccess:
     return StageAccess(load.source, tuple(load.indices))
 
 
-def _cut(axis: Any, size: int) -> CutAxis:
-    extent = int(axis.dom.extent)
+def _cut(axis: Any, extent: int, size: int) -> CutAxis:
     return CutAxis.of(extent, -(-extent // size), size, str(axis.var.ty.dtype))
 
 
@@ -199,7 +261,14 @@ class _Memory:
             by = [self._analyzer.simplify(new - old) for new, old in zip(moved, start, strict=True)]
             if [as_int(number) for number in by] != [0] * (len(by) - 1) + [step]:
                 raise Refused("not in one piece")
+        end = self._indices(load, var, first + self._size - 1)[-1]
+        if not self._analyzer.can_prove(end < load.source.ty.shape[-1]):
+            raise Refused("beyond the end of the operand")
         return tirx.BufferLoad(load.source, vector_at(start, self._size))
+
+    def simple(self, expr: Any) -> Any:
+        """The same in fewer words."""
+        return self._analyzer.simplify(expr)
 
     def _indices(self, load: Any, var: Any, value: Any) -> list[Any]:
         return [self._analyzer.simplify(substitute(index, {var: value})) for index in load.indices]

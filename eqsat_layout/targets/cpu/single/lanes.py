@@ -19,9 +19,12 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.arithmetic import BINARY
+from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import nodes_of
 
-_LANEWISE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
+LANEWISE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
+"""Arithmetic of which a vector's is that of its lanes."""
+
 _ROUNDED: Mapping[str, Callable[..., Any]] = {
     "ceil": np.ceil,
     "floor": np.floor,
@@ -46,13 +49,15 @@ class LaneBody(NamedTuple):
 class Lanes:
     """Vectors of ``count`` elements along the axis ``var``: of a load what ``load`` says, of numbers ``table``'s.
 
-    ``load`` gets loads whose indices use the axis; ``table`` expressions that depend on nothing else.
+    ``load`` gets loads whose indices use the axis; ``table`` expressions that depend on nothing else; ``choice`` calls
+    that give one of two values.
     """
 
     var: Any
     count: int
     load: Callable[[Any], Any]
     table: Callable[[Any], Any]
+    choice: Callable[[Any], Any] | None = None
 
     def of(self, expr: Any) -> Any:
         """The vector of ``expr``; refused for what has no such vector."""
@@ -61,9 +66,11 @@ class Lanes:
             return tirx.Broadcast(expr, self.count)
         if isinstance(expr, tvm.ir.TensorLoad):
             return self.load(expr)
+        if self.choice is not None and is_choice(expr):
+            return self.choice(expr)
         if all(var.same_as(self.var) for var in used):
             return self.table(expr)
-        if isinstance(expr, _LANEWISE):
+        if isinstance(expr, LANEWISE):
             return type(expr)(self.of(expr.a), self.of(expr.b))
         raise Refused(f"no vector of {type(expr).__name__}")
 
@@ -158,8 +165,13 @@ def vector_at(indices: Sequence[Any], size: int) -> list[Any]:
 
 def lanes_along(stage: Stage, machine: CpuMachine, *extents: int | None) -> int:
     """Elements of a vector, no more than there are along the axes."""
+    return sizes_along(stage, machine, *extents)[0]
+
+
+def sizes_along(stage: Stage, machine: CpuMachine, *extents: int | None) -> list[int]:
+    """All such, the largest first; refused where there is none."""
     most = min(machine.lanes(stage.write.element_bytes), *(extent or 0 for extent in extents))
-    found = next((size for size in SIZES if size <= most), None)
-    if found is None:
+    found = [size for size in SIZES if size <= most]
+    if not found:
         raise Refused("rows shorter than any vector")
     return found

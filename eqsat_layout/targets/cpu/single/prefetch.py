@@ -185,7 +185,7 @@ class _Panel:
 
 def _products_per_line(machine: CpuMachine) -> float:
     """Products of vectors in the time that a line takes from memory."""
-    return machine.line_bytes / machine.memory_bandwidth * machine.clock * machine.fma_units
+    return machine.line_bytes / machine.memory_bandwidth * machine.clock * machine.vectors_per_cycle
 
 
 def _in_one_piece(strides: Sequence[tuple[int, Any]]) -> tuple[int, list[Any]]:

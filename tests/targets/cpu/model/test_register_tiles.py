@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from targets.machines import AVX2, AVX512, NEON, with_small_caches
+from targets.machines import AVX2, AVX512, HALVES, NEON, with_small_caches
 from tvm import te
 
 from eqsat_layout.targets.cpu.model.register_tiles import (
@@ -64,7 +64,17 @@ def test_blocks_whose_weights_overflow_l2_are_done_one_at_a_time():
     assert joined_tile(stage, larger).size == 3
 
 
-@pytest.mark.parametrize("machine", [AVX2, AVX512, replace(NEON, broadcast_operand=False)])
+def test_no_tile_is_faster_than_units_that_take_half_a_vector():
+    """One kernel of three convolutions was chosen, as its arithmetic seemed to take half as long (Zen 4)."""
+    stage = convolution(256, 56)
+    halves, whole = (tile_cycles(stage, machine, joined=True) for machine in (HALVES, AVX512))
+    assert halves >= 1 / (HALVES.vectors_per_cycle * LANES)
+    assert whole < 0.7 * halves
+    short = replace(HALVES, vector_bytes=32)
+    assert tile_cycles(stage, short, joined=True) >= halves, "short vectors are as fast at best"
+
+
+@pytest.mark.parametrize("machine", [AVX2, AVX512, HALVES, replace(NEON, broadcast_operand=False)])
 @pytest.mark.parametrize(("channels", "size", "kernel", "stride"), [(64, 56, 1, 1), (16, 15, 3, 1), (48, 9, 1, 2)])
 def test_accumulators_and_operands_fit_the_registers(channels, size, kernel, stride, machine):
     tile = register_tile(convolution(channels, size, kernel=kernel, stride=stride), machine)
@@ -180,3 +190,27 @@ def test_sums_along_rows_take_vectors_that_are_one_load(extent: int, lanes: int)
     tile = lane_tile(stage, AVX2)
     assert tile is not None
     assert tile.lanes == lanes or (lanes == 8 and tile.lanes % 8 == 0)
+
+
+def sliding(columns):
+    """The stage of a depthwise convolution of 5x5, channels first, ``columns`` after it."""
+    data = te.placeholder((96, columns + 4, columns + 4), name="data")
+    weights = te.placeholder((96, 5, 5), name="weights")
+    y, x = te.reduce_axis((0, 5)), te.reduce_axis((0, 5))
+
+    def element(c, h, w):
+        return te.sum(data[c, h + y, w + x] * weights[c, y, x], axis=[y, x])
+
+    result = te.compute((96, columns, columns), element, name="sliding")
+    (stage,) = stages_of(new_schedule(te.create_prim_func([data, weights, result], index_dtype_override="int64")))
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("machine", "columns", "size"), [(AVX512, 37, 8), (AVX512, 29, 16), (AVX2, 37, 8), (AVX2, 19, 4)]
+)
+def test_depthwise_rows_that_long_vectors_do_not_fit_have_short_ones(machine, columns, size):
+    """37 columns were done one by one, as vectors of 16 compute 48: six times as long as ONNX Runtime."""
+    tile = joined_tile(sliding(columns), machine)
+    assert tile is not None
+    assert (tile.first, tile.size, tile.count) == (2, size, -(-columns // size))

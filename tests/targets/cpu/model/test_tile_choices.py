@@ -6,7 +6,7 @@ import math
 
 from hypothesis import given
 from hypothesis import strategies as st
-from targets.machines import AVX2, AVX512, NEON
+from targets.machines import AVX2, AVX512, HALVES, NEON
 
 from eqsat_layout.targets.cpu.model.tile_choices import cheapest_tiles
 from eqsat_layout.targets.cpu.model.tile_cost import OperandLoad, TileProblem
@@ -31,7 +31,7 @@ problems = st.builds(
     has_window=st.booleans(),
     is_depthwise=st.booleans(),
 )
-machines = st.sampled_from([AVX2, AVX512, NEON])
+machines = st.sampled_from([AVX2, AVX512, HALVES, NEON])
 sizes = st.integers(1, 30)
 
 

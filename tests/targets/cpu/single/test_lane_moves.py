@@ -89,6 +89,35 @@ def test_squares_of_blocked_channels(make_module, run, arrays, channels):
     np.testing.assert_array_equal(run(lower(mod), x), expected)
 
 
+@pytest.mark.parametrize(("channels", "block"), [(100, 16), (96, 24), (21, 16), (3, 16), (36, 12)])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_squares_of_blocks_that_no_vector_divides_or_that_are_not_full(run, arrays, channels, block, machine):
+    """100 channels in blocks of 16 and 96 in blocks of 24 took 3 cycles an element: squares crossed blocks."""
+    shape = -(-channels // block), 3, 37, block
+    x = te.placeholder(shape, name="x")
+    func = computed((channels, 3, 37), lambda c, h, w: x[c // block, h, w, c % block] * 2.0, x)
+    (data,) = arrays(shape)
+    executable = built(func, machine)
+    assert executable is not None
+    expected = 2 * data.transpose(0, 3, 1, 2).reshape(-1, 3, 37)[:channels]
+    np.testing.assert_array_equal(run(executable, data), expected)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_squares_beside_padding(run, arrays, machine):
+    """72 channels are put into blocks of 16, the last one with zeros: each element was a branch."""
+    x = te.placeholder((72, 3, 37), name="x")
+
+    def element(o, h, w, i):
+        return te.max(tirx.if_then_else(tirx.all(o == 4, i >= 8), 0.0, x[o * 16 + i, h, w]), -1.0)
+
+    (data,) = arrays((72, 3, 37))
+    executable = built(computed((5, 3, 37, 16), element, x), machine)
+    assert executable is not None
+    padded = np.concatenate([data, np.zeros((8, 3, 37), "float32")]).reshape(5, 16, 3, 37)
+    np.testing.assert_array_equal(run(executable, data), np.maximum(padded.transpose(0, 2, 3, 1), -1))
+
+
 @given(
     extent=st.integers(4, 70),
     width=st.integers(4, 70),
@@ -154,7 +183,7 @@ def test_other_stages_stay():
     bodies = [
         ((8, 24), lambda i, j: x[i, j] + 1.0),
         ((24,), lambda j: te.sum(x[k, j], axis=k)),
-        ((24, 8), lambda j, i: tirx.if_then_else(i < 3, x[i, j], 0.0)),
+        ((24, 8), lambda j, i: tirx.if_then_else(j < 3, x[i, j], 0.0)),  # by the place along the operand's rows
         ((8, 8), lambda i, j: x[i, (i + j * 2) % 24]),
     ]
     for shape, body in bodies:
