@@ -17,7 +17,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.readers.onnx import contrib, mends, own, quantized, recurrent, resizes, size_arithmetic
 from eqsat_layout.readers.onnx.equal_extents import with_equal_extents
-from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, graphs_of, named
+from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, graphs_of, named, names_read
 from eqsat_layout.readers.onnx.types import check_results
 
 
@@ -51,6 +51,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def _construct_nodes(self, graph: Any) -> None:
         """As TVM's does, which refuses sizes as operands of most ops."""
+        read = names_read(graph)
         for node in graph.node:
             if node.op_type == "If":
                 super()._construct_nodes(SimpleNamespace(node=[node]))
@@ -61,7 +62,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             attributes["tvm_custom"] = {
                 "name": str(node.name),
                 "num_outputs": len(node.output),
-                "outputs": list(node.output),
+                "outputs": [name if name in read else "" for name in node.output],
             }
             made = self._convert_operator(contrib.name_of(node), inputs, attributes, self.opset)
             if _is_sequence(node.op_type):
@@ -75,7 +76,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         self._budget.check(op_name, inputs, attrs)
         if (known := size_arithmetic.computed(op_name, inputs, attrs)) is not None:
             return known
-        inputs = type(inputs)(size_arithmetic.as_tensor(self.bb, op_name, one) for one in inputs)
+        inputs = size_arithmetic.as_operands(self.bb, op_name, inputs)
         positions = _counted(inputs) if op_name == "Range" else None
         if positions is not None:
             return self.bb.normalize(positions)

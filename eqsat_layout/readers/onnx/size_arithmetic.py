@@ -58,11 +58,18 @@ def computed(op: str, inputs: Any, attributes: dict[str, Any]) -> Any:
     return relax.ShapeExpr(simple) if made.ndim else simple[0]
 
 
-def as_tensor(builder: relax.BlockBuilder, op: str, value: Any) -> Any:
+def _as_tensor(builder: relax.BlockBuilder, op: str, value: Any) -> Any:
     """``value`` as ``op`` takes it."""
     is_shape = isinstance(value, ir.Expr) and isinstance(value.ty, relax.ShapeType)
     is_known = op in (TAKEN_AS_THEY_ARE if is_shape else _NUMBERS_TAKEN_AS_THEY_ARE)
     return as_result(builder, value) if not is_known and (is_shape or _is_size(value)) else value
+
+
+def as_operands(builder: relax.BlockBuilder, op: str, inputs: Any) -> Any:
+    """``inputs`` as ``op`` takes them: beside tensors that are known at run time only, ``Concat`` joins tensors."""
+    if op == "Concat" and not all(one is None or _is_known(one) for one in inputs):
+        return type(inputs)(as_result(builder, one) for one in inputs)
+    return type(inputs)(_as_tensor(builder, op, one) for one in inputs)
 
 
 def as_result(builder: relax.BlockBuilder, value: Any) -> Any:
@@ -83,6 +90,10 @@ def _is_symbolic(value: Any) -> bool:
 
 def _is_size(value: Any) -> bool:
     return isinstance(value, ir.Expr) and isinstance(value.ty, ir.PrimType) and str(value.ty) == "int64"
+
+
+def _is_known(value: Any) -> bool:
+    return isinstance(value, relax.ShapeExpr | ir.GenericConst)
 
 
 def _array(value: Any) -> Any:
@@ -143,6 +154,16 @@ def _folded(function: Callable[[Any, Any], Any], first: int) -> Callable[..., An
     return make
 
 
+def _gathered(attributes: dict[str, Any], data: Any, indices: Any) -> Any:
+    """Of one axis, at places that are known."""
+    at = [int(one) if isinstance(one, tirx.IntImm) else None for one in indices.reshape(-1)]
+    if data.ndim != 1 or any(one is None or not -data.size <= one < data.size for one in at):
+        return None
+    made = np.empty(indices.shape, object)
+    made.reshape(-1)[:] = [data[one] for one in at]
+    return made
+
+
 def _quotient(one: Any, other: Any) -> Any:
     """Rounded towards 0, as ONNX divides integers; a difference of sizes may be below 0."""
     return tirx.truncdiv(one, other)
@@ -172,6 +193,7 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "Min": _each(_shortest),
     "Neg": _each(lambda one: tirx.IntImm("int64", 0) - one),
     "Abs": _each(lambda one: tirx.Max(one, tirx.IntImm("int64", 0) - one)),
+    "Gather": _gathered,
     "Identity": _each(lambda one: one),
     "Cast": lambda attributes, one: one if attributes.get("to") == _INT64 else None,
     "ReduceProd": _folded(lambda one, other: one * other, 1),
