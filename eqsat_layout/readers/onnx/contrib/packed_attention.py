@@ -1,5 +1,5 @@
-"""Attention of which one matrix makes queries, keys and values, and the embedding before it, as ONNX Runtime's optimiser
-of transformers writes them.
+"""Attention of which one matrix makes queries, keys and values, and the embedding before it, as ONNX Runtime's
+optimiser of transformers writes them.
 
 In: a node's inputs and attributes. Out: its results, in Relax.
 """

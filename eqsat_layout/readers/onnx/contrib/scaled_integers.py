@@ -97,9 +97,7 @@ def _layer_of_whole(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any
     """``DynamicQuantizeLSTM``: of the numbers that the weights stand for; data and states are not rounded."""
     weights = []
     for matrix, scale, zero in ((inputs[1], *inputs[8:10]), (inputs[2], *inputs[10:12])):
-        spread = [
-            op.reshape(one, [shape_of(one)[0], 1, -1]) if shape_of(one) else one for one in (scale, zero)
-        ]
+        spread = [op.reshape(one, [shape_of(one)[0], 1, -1]) if shape_of(one) else one for one in (scale, zero)]
         weights.append(turned(op, real(op, matrix, *spread)))
     return recurrent.converted(op.builder, "LSTM", [inputs[0], *weights, *inputs[3:8]], attributes)
 
