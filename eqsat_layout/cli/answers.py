@@ -19,6 +19,7 @@ from eqsat_layout.cli.common import (
     ShapeOption,
     SourceArgument,
     TargetOption,
+    beside,
     errors,
     make_console,
     parse_assumed,
@@ -106,7 +107,7 @@ def compile(
         from eqsat_layout.targets.registry import target as target_of
 
         own = target_of(parse_target(target), approx=approx)
-        destination = output or file.with_suffix(own.suffix)
+        destination = output or beside(file, own.suffix)
         refuse_overwriting(file, [destination])
         check_output(destination, own.suffix)
         stages, notes = Stages(console), list[str]()

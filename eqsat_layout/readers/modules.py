@@ -123,6 +123,8 @@ def _type_index_maps(text: str) -> str:
 def default_output(path: str | os.PathLike[str]) -> Path:
     """Where the optimised ``path`` goes unless told otherwise: beside it, text for text and JSON for the rest."""
     path = Path(path)
+    if not path.name:  # of "." and "/"
+        raise FileError(f"{path}: Is a directory")
     return path.with_suffix(f".optimized{'.py' if path.suffix == '.py' else '.json'}")
 
 

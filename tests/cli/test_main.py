@@ -120,6 +120,12 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     assert refused("optimize", tmp_path / "no.py") == f"{tmp_path / 'no.py'}: No such file or directory"
 
 
+@pytest.mark.parametrize("command", ["compile", "optimize", "plan"])
+def test_an_empty_name_is_one_line(command: str) -> None:
+    """Which typer takes for the folder: "PosixPath('.') has an empty name"."""
+    assert refused(command, "") == ".: Is a directory"
+
+
 def test_a_broken_file_is_one_line_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "broken.py"
     path.write_text("@R.function\ndef main(x: R.Tensor((2,), 'float32')):\n    return R.nothing(x)\n")

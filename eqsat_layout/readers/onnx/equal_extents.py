@@ -29,17 +29,25 @@ def with_equal_extents(
         axis = None
     else:
         return inputs
-    found = list(inputs)
+    return type(inputs)(agreeing(builder, inputs, axis))
+
+
+def agreeing(builder: relax.BlockBuilder, given: Any, apart: int | None = None) -> list[Any]:
+    """``given``, tensors of known rank, with one expression for extents that must be equal, all but those of the axis
+    ``apart``."""
+    found, shapes = list(given), [_shape(one) for one in given]
+    if any(shape is None for shape in shapes):
+        return found
     for at in range(1, len(found)):
         for before in range(at):
-            one, other = _agreed(shapes[before], shapes[at], axis)
+            one, other = _agreed(shapes[before], shapes[at], apart)
             for place, shape in ((before, one), (at, other)):
                 if shape != shapes[place]:
                     found[place] = builder.match_cast(
                         builder.normalize(found[place]), relax.TensorType(shape, str(found[place].ty.dtype))
                     )
                     shapes[place] = shape
-    return type(inputs)(found)
+    return found
 
 
 def _shape(value: Any) -> list[Any] | None:
@@ -52,7 +60,7 @@ def _is_open(shape: Any) -> bool:
     return not all(isinstance(extent, tirx.IntImm) for extent in shape)
 
 
-def _agreed(one: list[Any], other: list[Any], apart: int | None) -> tuple[list[Any], list[Any]]:
+def _agreed(one: Any, other: Any, apart: int | None) -> tuple[list[Any], list[Any]]:
     """Both with one expression for extents that must be equal; axes are counted from the last. ``apart``: the axis
     along which they may differ."""
     one, other, analyzer = list(one), list(other), sym.Analyzer()

@@ -111,6 +111,16 @@ def nodes_of(graph: Any) -> Iterator[Any]:
             yield from nodes_of(inner)
 
 
+def names_read(graph: Any) -> set[str]:
+    """Of what nodes read, and of results, of a graph and of the graphs in its nodes."""
+    names = {str(result.name) for result in graph.output}
+    for node in graph.node:
+        names.update(node.input)
+        for inner in graphs_of(node):
+            names |= names_read(inner)
+    return names
+
+
 class ConstantBudget:
     """What the constants of one model may become while it is converted."""
 

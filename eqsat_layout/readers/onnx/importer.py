@@ -15,9 +15,10 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers.onnx import contrib, mends, own, quantized, recurrent, resizes, size_arithmetic
+from eqsat_layout.readers.onnx import contrib, mends, own, pads, quantized, recurrent, resizes
 from eqsat_layout.readers.onnx.equal_extents import with_equal_extents
-from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, graphs_of, named
+from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, graphs_of, named, names_read
+from eqsat_layout.readers.onnx.known_sizes import KnownSizes, as_operands, as_result
 from eqsat_layout.readers.onnx.types import check_results
 
 
@@ -28,6 +29,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         self._given: set[Any] = set()
         self._is_inside = False
         self._budget = ConstantBudget(opset)
+        self._sizes = KnownSizes()
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         """Tensors of numbers are bound to variables at once; those of integers may be shapes, which the converters
@@ -41,16 +43,19 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             self._check(op_name, made, attrs["tvm_custom"]["num_outputs"])
         except Exception as error:  # converters raise whatever they meet
             raise OnnxNodeError(f"{named(name, op_name)}: {_said(error)}", op_name) from error
-        if not name or self._is_inside or not _is_of_numbers(made):
-            return made
-        if isinstance(made, tvm.ir.Call):
+        is_named = name and not self._is_inside and _is_of_numbers(made)
+        if is_named and isinstance(made, tvm.ir.Call):
             made = self.bb.emit(made)
+        self._sizes.keep(op_name, inputs, attrs, made)
+        if not is_named:
+            return made
         if isinstance(made, tvm.relax.Var) and made not in self._given:
             self.original_names.setdefault(made, name)
         return made
 
     def _construct_nodes(self, graph: Any) -> None:
         """As TVM's does, which refuses sizes as operands of most ops."""
+        read = names_read(graph)
         for node in graph.node:
             if node.op_type == "If":
                 super()._construct_nodes(SimpleNamespace(node=[node]))
@@ -61,7 +66,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             attributes["tvm_custom"] = {
                 "name": str(node.name),
                 "num_outputs": len(node.output),
-                "outputs": list(node.output),
+                "outputs": [name if name in read else "" for name in node.output],
             }
             made = self._convert_operator(contrib.name_of(node), inputs, attributes, self.opset)
             if _is_sequence(node.op_type):
@@ -69,13 +74,13 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             else:
                 self._nodes.update(zip(node.output, _parts(self.bb, made), strict=False))
         for result in graph.output:
-            self._nodes[result.name] = size_arithmetic.as_result(self.bb, self._nodes[result.name])
+            self._nodes[result.name] = as_result(self.bb, self._nodes[result.name])
 
     def _made(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         self._budget.check(op_name, inputs, attrs)
-        if (known := size_arithmetic.computed(op_name, inputs, attrs)) is not None:
+        if (known := self._sizes.computed(op_name, inputs, attrs)) is not None:
             return known
-        inputs = type(inputs)(size_arithmetic.as_tensor(self.bb, op_name, one) for one in inputs)
+        inputs = as_operands(self.bb, op_name, inputs)
         positions = _counted(inputs) if op_name == "Range" else None
         if positions is not None:
             return self.bb.normalize(positions)
@@ -107,6 +112,8 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def _made_here(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         """The result of an op that TVM's frontend does not take; None for others."""
+        if pads.is_of_sizes(op_name, inputs):
+            return self.bb.normalize(pads.converted(self.bb, inputs, attrs))
         if op_name in recurrent.KINDS:
             return recurrent.converted(self.bb, op_name, inputs, attrs)
         if contrib.takes(op_name):
@@ -159,7 +166,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
     def _convert_subgraph(self, bb: Any, graph: Any) -> Any:
         outside, self._is_inside = self._is_inside, True
         try:
-            return size_arithmetic.as_result(bb, super()._convert_subgraph(bb, graph))
+            return as_result(bb, super()._convert_subgraph(bb, graph))
         finally:
             self._is_inside = outside
 

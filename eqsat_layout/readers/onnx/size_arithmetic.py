@@ -1,179 +1,291 @@
-"""Arithmetic of an ONNX graph on the sizes of its tensors, done while it is read.
+"""Arithmetic of an ONNX graph on the sizes of its tensors.
 
-In: a node whose operands are numbers that are known, or made of sizes that are not. Out: its result as such an
-expression, so that what is made of it has a shape; None for other nodes, whose sizes become tensors.
+In: an op's attributes, and its operands as arrays of expressions. Out: its results as such arrays; None where they are
+not known. What is done with them: :mod:`eqsat_layout.readers.onnx.known_sizes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
-from tvm import ir, relax, sym, tirx
-
-_INT64: Final = 7
-"""ONNX's number of that type."""
+from tvm import tirx
 
 MOST: Final = 64
 """Elements: shapes have fewer."""
 
-TAKEN_AS_THEY_ARE: Final = frozenset(
-    [
-        "Cast",
-        "CastLike",
-        "Concat",
-        "ConstantOfShape",
-        "Equal",
-        "Expand",
-        "Gather",
-        "Reshape",
-        "Resize",
-        "Shape",
-        "Slice",
-        "Squeeze",
-        "Tile",
-        "TopK",
-        "Where",
-    ]
-)
-"""Ops whose converters know shapes that are no tensors."""
+_EXACT: Final = 1 << 8
+"""Of a size up to 65535 and a fraction with a numerator up to this, float32 holds the product."""
 
-_NUMBERS_TAKEN_AS_THEY_ARE: Final = TAKEN_AS_THEY_ARE - {"Cast", "CastLike", "Equal", "Where"} | {"Range", "Unsqueeze"}
-"""Ops whose converters know a size alone, and what it is of."""
+_NUMBERS: Final = {1: "float32", 6: "int32", 7: "int64", 9: "bool"}
+"""ONNX's numbers of types."""
+
+_INTEGERS: Final = ("int32", "int64")
 
 
-def computed(op: str, inputs: Any, attributes: dict[str, Any]) -> Any:
-    """The result of a node on sizes: a shape for a vector, an expression for a number."""
-    given = [one for one in inputs if one is not None]
-    if op not in _MAKERS or not any(_is_symbolic(one) for one in given):
+@dataclass(frozen=True)
+class Value:
+    """``elements``: an array of expressions of int64 for integers, of :class:`Ratio` for floats, of conditions for
+    booleans."""
+
+    dtype: str
+    elements: Any
+
+    def of(self, elements: Any) -> Value:
+        """The same type."""
+        return Value(self.dtype, elements)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A float that is ``top / bottom``."""
+
+    top: Any
+    bottom: int = 1
+
+
+Maker = Callable[..., list[Value] | None]
+
+
+def constant(array: Any) -> Value | None:
+    """None for what is large, or for floats whose products with sizes are rounded."""
+    if array.size > MOST:
         return None
-    values = [_array(one) for one in given]
-    if any(value is None for value in values):
+    made = np.empty(array.shape, object)
+    for at, number in np.ndenumerate(array):
+        made[at] = _element(array.dtype.name, number.item())
+    return None if any(one is None for one in made.reshape(-1)) else Value(array.dtype.name, made)
+
+
+def _element(dtype: str, number: Any) -> Any:
+    if dtype in _INTEGERS:
+        return _whole(number)
+    if dtype == "bool":
+        return tirx.const(bool(number), "bool")
+    if not np.isfinite(number):
         return None
-    made = _MAKERS[op](attributes, *values)
-    if made is None or made.ndim > 1 or made.size > MOST:
-        return None
-    simple = [_simplified(one) for one in made.reshape(-1)]
-    return relax.ShapeExpr(simple) if made.ndim else simple[0]
+    ratio = Fraction(number)
+    return Ratio(_whole(ratio.numerator), ratio.denominator) if _is_exact(ratio.numerator, ratio.denominator) else None
 
 
-def as_tensor(builder: relax.BlockBuilder, op: str, value: Any) -> Any:
-    """``value`` as ``op`` takes it."""
-    is_shape = isinstance(value, ir.Expr) and isinstance(value.ty, relax.ShapeType)
-    is_known = op in (TAKEN_AS_THEY_ARE if is_shape else _NUMBERS_TAKEN_AS_THEY_ARE)
-    return as_result(builder, value) if not is_known and (is_shape or _is_size(value)) else value
+def _is_exact(top: int, bottom: int) -> bool:
+    return abs(top) <= _EXACT and bottom <= _EXACT
 
 
-def as_result(builder: relax.BlockBuilder, value: Any) -> Any:
-    """``value`` as a graph gives it: a tensor."""
-    if isinstance(value, relax.Tuple):
-        return relax.Tuple([as_result(builder, one) for one in value])
-    if isinstance(value, ir.Expr) and isinstance(value.ty, relax.ShapeType):
-        return builder.emit(relax.op.shape_to_tensor(value))
-    if not _is_size(value):
-        return value
-    vector = builder.emit(relax.op.shape_to_tensor(relax.ShapeExpr([value])))
-    return builder.emit(relax.op.reshape(vector, ()))
+def _whole(number: int) -> Any:
+    return tirx.IntImm("int64", number)
 
 
-def _is_symbolic(value: Any) -> bool:
-    return isinstance(value, relax.ShapeExpr) or _is_size(value)
+def _elementwise(function: Callable[..., Any], result: str = "") -> Maker:
+    """``function`` gives None for what is not known. ``result``: the type where it is another one."""
 
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, ir.Expr) and isinstance(value.ty, ir.PrimType) and str(value.ty) == "int64"
-
-
-def _array(value: Any) -> Any:
-    """Expressions in an array of objects; None for what is no vector or number of int64."""
-    if isinstance(value, relax.ShapeExpr):
-        made = np.empty(len(value.values), object)
-        made[:] = list(value.values)
-        return made
-    if _is_size(value):
-        number = np.empty((), object)
-        number[()] = value
-        return number
-    if not isinstance(value, ir.GenericConst) or str(value.ty.dtype) != "int64":
-        return None
-    numbers = value.value.numpy()
-    if numbers.ndim > 1 or numbers.size > MOST:
-        return None
-    whole = np.empty(numbers.shape, object)
-    for at, number in np.ndenumerate(numbers):
-        whole[at] = tirx.IntImm("int64", int(number))
-    return whole
-
-
-def _simplified(value: Any) -> Any:
-    return sym.Analyzer().simplify(value if isinstance(value, ir.Expr) else tirx.IntImm("int64", int(value)))
-
-
-def _each(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Element by element; None where the operands don't fit."""
-
-    def make(_: dict[str, Any], *values: Any) -> Any:
+    def make(_: dict[str, Any], *given: Value) -> list[Value] | None:
+        dtype = given[-1].dtype
         try:
-            shape = np.broadcast_shapes(*(value.shape for value in values))
+            spread = np.broadcast_arrays(*(value.elements for value in given))
         except ValueError:
             return None
-        made = np.empty(shape, object)
-        spread = [np.broadcast_to(value, shape) for value in values]
-        for at in np.ndindex(shape):
-            made[at] = function(*(value[at] for value in spread))
-        return made
+        made = np.empty(spread[0].shape, object)
+        for at in np.ndindex(made.shape):
+            made[at] = function(dtype, *(one[at] for one in spread))
+        known = made.size <= MOST and not any(one is None for one in made.reshape(-1))
+        return [Value(result or dtype, made)] if known else None
 
     return make
 
 
-def _folded(function: Callable[[Any, Any], Any], first: int) -> Callable[..., Any]:
+def _of_integers(function: Callable[..., Any], result: str = "") -> Maker:
+    return _elementwise(lambda dtype, *given: function(*given) if dtype in _INTEGERS else None, result)
+
+
+def _sum(sign: int) -> Callable[..., Any]:
+    def make(dtype: str, one: Any, other: Any) -> Any:
+        if dtype in _INTEGERS:
+            return one + other * sign
+        if dtype != "float32":
+            return None
+        return _bounded(one.top * other.bottom + other.top * (sign * one.bottom), one.bottom * other.bottom)
+
+    return make
+
+
+def _product(dtype: str, one: Any, other: Any) -> Any:
+    if dtype in _INTEGERS:
+        return one * other
+    if dtype != "float32" or not any(isinstance(x.top, tirx.IntImm) for x in (one, other)):
+        return None
+    return _bounded(one.top * other.top, one.bottom * other.bottom)
+
+
+def _quotient(dtype: str, one: Any, other: Any) -> Any:
+    """Of integers rounded towards 0, as ONNX divides them; a difference of sizes may be below 0."""
+    if dtype in _INTEGERS:
+        return tirx.truncdiv(one, other)
+    if dtype != "float32" or not isinstance(other.top, tirx.IntImm) or int(other.top) <= 0:
+        return None
+    return _bounded(one.top * other.bottom, one.bottom * int(other.top))
+
+
+def _bounded(top: Any, bottom: int) -> Ratio | None:
+    return Ratio(top, bottom) if bottom <= _EXACT else None
+
+
+def _rounded(up: bool) -> Callable[..., Any]:
+    def make(dtype: str, one: Any) -> Any:
+        if dtype != "float32":
+            return None
+        return Ratio(tirx.floordiv(one.top + (one.bottom - 1 if up else 0), one.bottom))
+
+    return make
+
+
+def _cast(attributes: dict[str, Any], given: Value) -> list[Value] | None:
+    dtype = _NUMBERS.get(int(attributes.get("to", 0)))
+    if dtype is None or (dtype != given.dtype and "bool" in (dtype, given.dtype)):
+        return None
+    if (dtype == "float32") == (given.dtype == "float32"):
+        return [Value(dtype, given.elements)]
+    made = np.empty(given.elements.shape, object)
+    for at, one in np.ndenumerate(given.elements):
+        made[at] = Ratio(one) if dtype == "float32" else tirx.truncdiv(one.top, _whole(one.bottom))
+    return [Value(dtype, made)]
+
+
+def _chosen(_: dict[str, Any], condition: Value, one: Value, other: Value) -> list[Value] | None:
+    if one.dtype not in _INTEGERS:
+        return None
+    try:
+        tests, *both = np.broadcast_arrays(condition.elements, one.elements, other.elements)
+    except ValueError:
+        return None
+    made = np.empty(tests.shape, object)
+    for at, test in np.ndenumerate(tests):
+        made[at] = tirx.Select(test, both[0][at], both[1][at])
+    return [one.of(made)]
+
+
+def _folded(function: Callable[[Any, Any], Any], first: int) -> Maker:
     """Along the only axis."""
 
-    def make(attributes: dict[str, Any], data: Any, axes: Any = None) -> Any:
-        if data.ndim != 1:
+    def make(attributes: dict[str, Any], data: Value, axes: Value | None = None) -> list[Value] | None:
+        if data.elements.ndim != 1 or data.dtype not in _INTEGERS:
             return None
-        total: Any = tirx.IntImm("int64", first)
-        for one in data:
+        total: Any = _whole(first)
+        for one in data.elements:
             total = function(total, one)
         made = np.empty((1,) if attributes.get("keepdims", 1) else (), object)
         made[...] = total
-        return made
+        return [data.of(made)]
 
     return make
 
 
-def _quotient(one: Any, other: Any) -> Any:
-    """Rounded towards 0, as ONNX divides integers; a difference of sizes may be below 0."""
-    return tirx.truncdiv(one, other)
+def _numbers(value: Value | None, attributes: dict[str, Any], name: str) -> list[int] | None:
+    """Of an operand, in former versions of ONNX an attribute; None where they are not known."""
+    if value is None:
+        given = attributes.get(name)
+        return None if given is None else [int(one) for one in np.atleast_1d(given)]
+    flat = value.elements.reshape(-1)
+    return [int(one) for one in flat] if all(isinstance(one, tirx.IntImm) for one in flat) else None
 
 
-def _longest(*values: Any) -> Any:
-    made = values[0]
-    for value in values[1:]:
-        made = tirx.Max(made, value)
-    return made
+def _gathered(attributes: dict[str, Any], data: Value, indices: Value) -> list[Value] | None:
+    at = _numbers(indices, {}, "")
+    size = data.elements.shape[0] if data.elements.ndim == 1 else 0
+    if at is None or not all(-size <= one < size for one in at):
+        return None
+    made = np.empty(indices.elements.shape, object)
+    made.reshape(-1)[:] = [data.elements[one] for one in at]
+    return [data.of(made)]
 
 
-def _shortest(*values: Any) -> Any:
-    made = values[0]
-    for value in values[1:]:
-        made = tirx.Min(made, value)
-    return made
+def _joined(attributes: dict[str, Any], *given: Value) -> list[Value] | None:
+    if any(value.elements.ndim != 1 for value in given):
+        return None
+    return [given[0].of(np.concatenate([value.elements for value in given]))]
 
 
-_MAKERS: Final[dict[str, Callable[..., Any]]] = {
-    "Add": _each(lambda one, other: one + other),
-    "Sub": _each(lambda one, other: one - other),
-    "Mul": _each(lambda one, other: one * other),
-    "Div": _each(_quotient),
-    "Mod": _each(tirx.floormod),
-    "Max": _each(_longest),
-    "Min": _each(_shortest),
-    "Neg": _each(lambda one: tirx.IntImm("int64", 0) - one),
-    "Abs": _each(lambda one: tirx.Max(one, tirx.IntImm("int64", 0) - one)),
-    "Identity": _each(lambda one: one),
-    "Cast": lambda attributes, one: one if attributes.get("to") == _INT64 else None,
+def _unsqueezed(attributes: dict[str, Any], data: Value, axes: Value | None = None) -> list[Value] | None:
+    at = _numbers(axes, attributes, "axes")
+    return None if at is None else [data.of(np.expand_dims(data.elements, tuple(at)))]
+
+
+def _squeezed(attributes: dict[str, Any], data: Value, axes: Value | None = None) -> list[Value] | None:
+    at = _numbers(axes, attributes, "axes")
+    if at is None and axes is not None:
+        return None
+    shape = data.elements.shape
+    places = tuple(at) if at is not None else tuple(i for i, extent in enumerate(shape) if extent == 1)
+    is_possible = all(-len(shape) <= i < len(shape) and shape[i] == 1 for i in places)
+    return [data.of(np.squeeze(data.elements, places))] if is_possible else None
+
+
+def _split(attributes: dict[str, Any], data: Value, sizes: Value | None = None) -> list[Value] | None:
+    count = int(attributes["tvm_custom"]["num_outputs"])
+    if data.elements.ndim != 1:
+        return None
+    if sizes is None and "split" not in attributes:
+        chunk = -(-data.elements.size // count)
+        ends = [chunk * i for i in range(1, count)]
+    else:
+        each = _numbers(sizes, attributes, "split")
+        if each is None or sum(each) != data.elements.size:
+            return None
+        ends = list(np.cumsum(each))[:-1]
+    return [data.of(part) for part in np.split(data.elements, ends)]
+
+
+def _put(_: dict[str, Any], data: Value, indices: Value, updates: Value) -> list[Value] | None:
+    """``ScatterND`` of numbers into a vector."""
+    at, size = _numbers(indices, {}, ""), data.elements.size
+    is_vector = data.elements.ndim == 1 and updates.elements.ndim == 1 and indices.elements.shape[-1:] == (1,)
+    if not is_vector or at is None or not all(-size <= one < size for one in at):
+        return None
+    made = data.elements.copy()
+    for place, one in zip(at, updates.elements, strict=True):
+        made[place] = one
+    return [data.of(made)]
+
+
+SEVERAL: Final = frozenset({"Split"})
+"""Ops with several results."""
+
+MAKERS: Final[dict[str, Maker]] = {
+    "Add": _elementwise(_sum(1)),
+    "Sub": _elementwise(_sum(-1)),
+    "Mul": _elementwise(_product),
+    "Div": _elementwise(_quotient),
+    "Mod": _of_integers(tirx.floormod),
+    "Max": _of_integers(lambda first, *rest: _all_of(tirx.Max, first, rest)),
+    "Min": _of_integers(lambda first, *rest: _all_of(tirx.Min, first, rest)),
+    "Neg": _of_integers(lambda one: _whole(0) - one),
+    "Abs": _of_integers(lambda one: tirx.Max(one, _whole(0) - one)),
+    "Floor": _elementwise(_rounded(up=False)),
+    "Ceil": _elementwise(_rounded(up=True)),
+    "Identity": lambda _, one: [one],
+    "Cast": _cast,
+    "Equal": _of_integers(tirx.EQ, "bool"),
+    "Greater": _of_integers(tirx.GT, "bool"),
+    "GreaterOrEqual": _of_integers(tirx.GE, "bool"),
+    "Less": _of_integers(tirx.LT, "bool"),
+    "LessOrEqual": _of_integers(tirx.LE, "bool"),
+    "Where": _chosen,
     "ReduceProd": _folded(lambda one, other: one * other, 1),
     "ReduceSum": _folded(lambda one, other: one + other, 0),
+    "Gather": _gathered,
+    "Concat": _joined,
+    "Unsqueeze": _unsqueezed,
+    "Squeeze": _squeezed,
+    "Split": _split,
+    "ScatterND": _put,
 }
+"""By op: results of attributes and operands."""
+
+
+def _all_of(function: Callable[..., Any], first: Any, rest: Any) -> Any:
+    for one in rest:
+        first = function(first, one)
+    return first

@@ -16,6 +16,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.model import Model
 from eqsat_layout.readers.naming import with_names
 from eqsat_layout.readers.torch.archives import checked_archive
+from eqsat_layout.readers.torch.arguments import tensors_taken, with_tensors_only
 from eqsat_layout.readers.torch.decompositions import all_decompositions, decompositions
 from eqsat_layout.readers.torch.importer import importer
 from eqsat_layout.readers.torch.nodes import TorchNodeError
@@ -52,6 +53,9 @@ def _from_dense(program: Any, written_out: frozenset[Any]) -> Model:
     decomposed = program.run_decompositions(decompositions(written_out))
     if written := sorted(map(str, decomposed.graph_signature.buffers_to_mutate.values())):
         raise EqsatError(f"it writes to {', '.join(written)}, which would be lost: export the model after eval()")
+    if written := sorted(map(str, decomposed.graph_signature.user_inputs_to_mutate.values())):
+        _logger.warning("it writes to %s, which stays as it is: the results are what it would give", ", ".join(written))
+    with_tensors_only(decomposed)
     _say_types(decomposed)
     try:
         return _converted(program, decomposed)
@@ -69,7 +73,7 @@ def _from_dense(program: Any, written_out: frozenset[Any]) -> Model:
 
 def _converted(given: Any, program: Any) -> Model:
     """``program``: what is ``given``, in ops that may have converters."""
-    inputs = tuple(map(str, given.graph_signature.user_inputs))
+    inputs = tensors_taken(given)
     reader = importer()
     module = reader.from_exported_program(program, False, False, False, None)
     names = {made: name for node, made in reader.env.items() if (name := _name(node)) and _is_var(made)}

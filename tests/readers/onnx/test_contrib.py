@@ -50,6 +50,7 @@ def model(op: str, feed: dict[str, Any], constants: dict[str, Any], results: int
 
 
 TABLES = {"c": floats(9, 4), "d": floats(9, 4)}
+PACKED = {"b": floats(32, 96) / 6, "c": floats(96)}
 CACHE = {"d": ["batch", 2, "past", 16], "e": ["batch", 2, "past", 16]}
 STEPS = {"a": ["batch", "steps", 64], "b": ["batch", "steps", 32], "c": ["batch", "steps", 32], "f": ["batch"]}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int, dict[str, Any]]] = {
@@ -212,6 +213,63 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int, dict[str, Any]]
         2,
         {"domain": ""},
     ),
+    "attention of one matrix, with a mask of keys": (
+        "Attention",
+        {"a": floats(2, 5, 32), "d": np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], "int32")},
+        PACKED,
+        1,
+        {"num_heads": 4, "symbols": {"a": ["batch", "steps", 32], "d": ["batch", "steps"]}},
+    ),
+    "attention of one matrix, as many keys as each sequence has, and their past": (
+        "Attention",
+        {"a": floats(2, 5, 32), "d": np.array([7, 6], "int32"), "e": floats(2, 2, 4, 3, 8)},
+        PACKED,
+        2,
+        {
+            "num_heads": 4,
+            "unidirectional": 1,
+            "symbols": {"a": ["batch", "steps", 32], "d": ["batch"], "e": [2, "batch", 4, "past", 8]},
+        },
+    ),
+    "attention of one matrix, keys between two places": (
+        "Attention",
+        {"a": floats(2, 5, 32), "d": np.array([3, 5, 1, 0], "int32")},
+        PACKED,
+        1,
+        {"num_heads": 4, "mask_filter_value": -3.0},
+    ),
+    "attention of whole numbers": (
+        "QAttention",
+        {"a": narrow(2, 5, 32).view("uint8")},
+        {
+            "b": narrow(32, 96),
+            "c": floats(96),
+            "d": np.array(0.02, "float32"),
+            "e": np.array(0.01, "float32"),
+            "g": np.array(100, "uint8"),
+            "h": np.array(0, "int8"),
+        },
+        1,
+        {"num_heads": 4},
+    ),
+    "words, segments and places, and how many words": (
+        "EmbedLayerNormalization",
+        {
+            "a": RNG.integers(0, 20, (2, 5), "int32"),
+            "b": RNG.integers(0, 2, (2, 5), "int32"),
+            "h": np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], "int32"),
+        },
+        {"c": floats(20, 8), "d": floats(9, 8), "e": floats(2, 8), "f": floats(8), "g": floats(8)},
+        2,
+        {"epsilon": 1e-5, "symbols": {name: ["batch", "steps"] for name in "abh"}},
+    ),
+    "a product of an operand that is rounded as it comes": (
+        "DynamicQuantizeMatMul",
+        {"a": floats(3, 4, 8)},
+        {"b": narrow(8, 5), "c": np.abs(floats(5)) + 0.1, "d": narrow(5), "e": floats(5)},
+        1,
+        {},
+    ),
 }
 
 
@@ -254,3 +312,19 @@ def test_boxes_of_unknown_shape_are_refused_where_tvm_ended_the_process() -> Non
     graph = helper.make_graph(nodes, "g", inputs, [helper.make_empty_tensor_value_info("y")])
     with pytest.raises(EqsatError, match=r"node 'this' .*boxes of a shape that is known at run time only"):
         eqsat_layout.Session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=10))
+
+
+def test_a_layer_of_whole_weights_is_near_what_rounds_its_data_too() -> None:
+    constants = {
+        "b": narrow(2, 6, 32),
+        "c": narrow(2, 8, 32),
+        "d": floats(2, 64),
+        "i": np.full(2, 0.02, "float32"),
+        "j": np.zeros(2, "int8"),
+        "k": np.full(2, 0.02, "float32"),
+        "l": np.zeros(2, "int8"),
+    }
+    feed = {"a": floats(4, 2, 6)}
+    made = model("DynamicQuantizeLSTM", feed, constants, 1, direction="bidirectional", hidden_size=8)
+    wanted = runtime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feed)
+    np.testing.assert_allclose(eqsat_layout.Session(made).run(None, feed)[0], wanted[0], atol=0.02)

@@ -16,7 +16,10 @@ onnx = pytest.importorskip("onnx")
 def model_of(nodes: Sequence[tuple[Any, ...]], results: Sequence[str], constants: Mapping[str, Any]) -> Any:
     """Of ``x``, of shape (n, m); each node: an op, its inputs, its result, its attributes."""
     helper = onnx.helper
-    made = [helper.make_node(op, given, [result], result, **more) for op, given, result, more in nodes]
+    made = [
+        helper.make_node(op, given, [result, *(f"{result}_{i}" for i in range(1, more.get("num_outputs", 1)))], **more)
+        for op, given, result, more in nodes
+    ]
     graph = helper.make_graph(
         made,
         "g",
@@ -65,3 +68,101 @@ def test_sizes_are_results_and_operands_of_tensors() -> None:
         ("Add", ["same", "table"], "sums", {}),
     ]
     check(model_of(nodes, ["shape", "m", "sums"], {"one": np.array(1), "table": np.arange(4).reshape(2, 2)}))
+
+
+def test_sizes_are_gathered_joined_and_split() -> None:
+    """A transformer that ONNX Runtime's optimiser wrote: "relax.concat expects the input to be a Tuple of Tensors"."""
+    nodes = [
+        ("Shape", ["x"], "shape", {}),
+        ("Gather", ["shape", "one_zero"], "turned", {}),
+        ("Reshape", ["x", "turned"], "gathered", {}),
+        ("Split", ["shape"], "n", {"num_outputs": 2}),
+        ("Concat", ["n_1", "n"], "joined", {"axis": 0}),
+        ("ConstantOfShape", ["joined"], "zeros", {}),
+        ("ScatterND", ["seven", "one_column", "n"], "put", {}),
+        ("ConstantOfShape", ["put"], "filled", {}),
+        ("NonZero", ["x"], "places", {}),
+        ("ReduceMax", ["places", "ones"], "last", {"keepdims": 0}),
+        ("Concat", ["shape", "last"], "mixed", {"axis": 0}),
+    ]
+    constants = {
+        "one_zero": np.array([1, 0]),
+        "seven": np.array([7, 7]),
+        "one_column": np.array([[1]]),
+        "ones": np.array([1]),
+    }
+    check(model_of(nodes, ["gathered", "zeros", "filled", "mixed"], constants))
+
+
+def test_sizes_of_other_types_are_sizes_again() -> None:
+    """Of int32, as TensorFlow's exporters write them, and floats that are scaled and rounded, as torch's are."""
+    nodes = [
+        ("Shape", ["x"], "shape", {}),
+        ("Cast", ["shape"], "narrow", {"to": onnx.TensorProto.INT32}),
+        ("Gather", ["narrow", "one"], "m", {}),
+        ("Cast", ["m"], "wide", {"to": onnx.TensorProto.INT64}),
+        ("Unsqueeze", ["wide", "first"], "m_1", {}),
+        ("Concat", ["m_1", "rest"], "columns", {"axis": 0}),
+        ("Reshape", ["x", "columns"], "reshaped", {}),
+        ("Cast", ["shape"], "floats", {"to": onnx.TensorProto.FLOAT}),
+        ("Mul", ["floats", "half_more"], "scaled", {}),
+        ("Floor", ["scaled"], "floored", {}),
+        ("Cast", ["floored"], "larger", {"to": onnx.TensorProto.INT64}),
+        ("ConstantOfShape", ["larger"], "zeros", {}),
+        ("Div", ["floats", "three"], "thirds", {}),
+        ("Ceil", ["thirds"], "raised", {}),
+        ("Cast", ["raised"], "smaller", {"to": onnx.TensorProto.INT64}),
+        ("ConstantOfShape", ["smaller"], "few", {}),
+        ("Size", ["x"], "count", {}),
+        ("Unsqueeze", ["count", "first"], "counts", {}),
+        ("Reshape", ["x", "counts"], "flat", {}),
+    ]
+    constants = {
+        "one": np.array(1),
+        "first": np.array([0]),
+        "rest": np.array([-1]),
+        "half_more": np.array(1.5, "float32"),
+        "three": np.array(3, "float32"),
+    }
+    check(model_of(nodes, ["reshaped", "zeros", "few", "flat"], constants))
+
+
+def test_a_size_that_may_be_a_number_is_compared_in_every_run() -> None:
+    """TVM's converter said that n is never 3."""
+    nodes = [
+        ("Shape", ["x"], "shape", {}),
+        ("Equal", ["shape", "three_nine"], "equal", {}),
+        ("Where", ["equal", "two", "shape"], "chosen", {}),
+        ("ConstantOfShape", ["chosen"], "zeros", {}),
+        ("Equal", ["shape", "below"], "never", {}),
+        ("Where", ["never", "two", "shape"], "same", {}),
+        ("Expand", ["x", "same"], "expanded", {}),
+    ]
+    constants = {"three_nine": np.array([3, 9]), "two": np.array([2]), "below": np.array([-1])}
+    check(model_of(nodes, ["zeros", "expanded", "equal"], constants))
+
+
+def test_pads_that_are_made_of_sizes() -> None:
+    """Windows of a picture of any size: "Dynamic pads are not supported yet"."""
+    nodes = [
+        ("Shape", ["x"], "shape", {}),
+        ("Mod", ["shape", "four"], "over", {}),
+        ("Sub", ["four", "over"], "missing", {}),
+        ("Concat", ["none", "missing"], "pads", {"axis": 0}),
+        ("Pad", ["x", "pads", "value"], "padded", {}),
+        ("Reshape", ["padded", "windows"], "y", {}),
+        ("Slice", ["over", "first", "second"], "n", {}),
+        ("Concat", ["n", "one"], "around", {"axis": 0}),
+        ("Pad", ["x", "around", "", "one"], "edges", {"mode": "edge"}),
+        ("Pad", ["x", "around", "", "one"], "mirrored", {"mode": "reflect"}),
+    ]
+    constants = {
+        "four": np.array(4),
+        "none": np.array([0, 0]),
+        "value": np.array(2, "float32"),
+        "windows": np.array([0, -1, 4]),
+        "first": np.array([0]),
+        "second": np.array([1]),
+        "one": np.array([1]),
+    }
+    check(model_of(nodes, ["y", "edges", "mirrored"], constants))

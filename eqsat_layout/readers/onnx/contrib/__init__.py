@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tvm import relax
 
-from eqsat_layout.readers.onnx.contrib import attention, norms, products, scaled_integers
+from eqsat_layout.readers.onnx.contrib import attention, norms, packed_attention, products, scaled_integers
 from eqsat_layout.readers.onnx.contrib.operands import EmittedOps
 
 _DOMAIN: Final = "com.microsoft"
@@ -19,7 +19,7 @@ _DOMAIN: Final = "com.microsoft"
 _WITHOUT_DOMAIN: Final = ("SimplifiedLayerNormalization",)
 """That ONNX Runtime has in ONNX's own domain, where ONNX knows none of that name."""
 
-_MAKERS: Final = norms.MAKERS | products.MAKERS | attention.MAKERS | scaled_integers.MAKERS
+_MAKERS: Final = norms.MAKERS | products.MAKERS | attention.MAKERS | packed_attention.MAKERS | scaled_integers.MAKERS
 
 
 def name_of(node: Any) -> str:

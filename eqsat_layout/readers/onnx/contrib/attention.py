@@ -75,7 +75,7 @@ def _rotary(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> An
     return op.reshape(made, given) if is_flat else op.permute_dims(made, [0, 2, 1, 3])
 
 
-def _attended(op: EmittedOps, q: Any, k: Any, v: Any, attributes: dict[str, Any], biases: Sequence[Any]) -> Any:
+def attended(op: EmittedOps, q: Any, k: Any, v: Any, attributes: dict[str, Any], biases: Sequence[Any]) -> Any:
     """Of shape (batch, length, heads * numbers), from what is of shape (batch, heads, length, numbers)."""
     size, dtype = extent_of(q, 3), str(q.ty.dtype)
     scale = float(attributes.get("scale", 0.0)) or 1 / math.sqrt(size)
@@ -90,7 +90,7 @@ def _attended(op: EmittedOps, q: Any, k: Any, v: Any, attributes: dict[str, Any]
     return op.reshape(made, [batch, length, int(heads) * int(width)])
 
 
-def _by_heads(op: EmittedOps, x: Any, heads: int) -> Any:
+def by_heads(op: EmittedOps, x: Any, heads: int) -> Any:
     batch, length, _ = shape_of(x)
     width = extent_of(x, 2)
     return op.permute_dims(op.reshape(x, [batch, length, heads, width // heads]), [0, 2, 1, 3])
@@ -111,29 +111,30 @@ def _multi_head(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -
             if bias is not None:
                 x = op.add(x, op.strided_slice(bias, [0], [at], [at + width]))
             at += width
-            x = _by_heads(op, x, heads)
+            x = by_heads(op, x, heads)
         parts.append(x)
     q, k, v = parts
     if past_k is not None:
         k, v = op.concat([past_k, k], 2), op.concat([past_v, v], 2)
     biases = [] if more is None else [more]
     if padding is not None:
-        biases.append(_of_padding(op, padding, float(attributes.get("mask_filter_value", -10000.0))))
+        biases.append(of_padding(op, padding, float(attributes.get("mask_filter_value", -10000.0))))
     if attributes.get("unidirectional"):
-        biases.append(_of_order(op, q, k))
-    return results_of([_attended(op, q, k, v, attributes, biases), k, v], attributes)
+        biases.append(of_order(op, q, k))
+    return results_of([attended(op, q, k, v, attributes, biases), k, v], attributes)
 
 
-def _of_padding(op: EmittedOps, padding: Any, value: float) -> Any:
-    """From a mask of the keys of each sequence, of shape (batch, keys)."""
-    if len(shape_of(padding)) != 2:
-        raise EqsatError(f"with a key_padding_mask of {len(shape_of(padding))} axes is not done")
+def of_padding(op: EmittedOps, padding: Any, value: float) -> Any:
+    """From a mask of the keys of each sequence, of shape (batch, keys), or of each query, (batch, queries, keys)."""
+    rank = len(shape_of(padding))
+    if rank not in (2, 3):
+        raise EqsatError(f"with a mask of keys of {rank} axes is not done")
     seen = op.not_equal(padding, op.number(0, padding))
     bias = op.where(seen, relax.const(0.0, "float32"), relax.const(value, "float32"))
-    return op.expand_dims(bias, [1, 2])
+    return op.expand_dims(bias, [1, 2] if rank == 2 else [1])
 
 
-def _of_order(op: EmittedOps, q: Any, k: Any) -> Any:
+def of_order(op: EmittedOps, q: Any, k: Any) -> Any:
     """That hides keys after the query, where the last of both are at the same place."""
     queries, keys = shape_of(q)[2], shape_of(k)[2]
     return op.computed(
@@ -174,7 +175,7 @@ def _grouped(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> A
             made = _rotated(op, wide, cos, sin, positions, interleaved=bool(attributes.get("rotary_interleaved")))
             turned.append(op.reshape(made, [batch, length, extent_of(x, 2)]))
         q, k = turned
-    q, k, v = _by_heads(op, q, heads), _by_heads(op, k, groups), _by_heads(op, v, groups)
+    q, k, v = by_heads(op, q, heads), by_heads(op, k, groups), by_heads(op, v, groups)
     if past_k is not None:
         k, v = (_joined(op, past, now, before) for past, now in ((past_k, k), (past_v, v)))
     keys = shape_of(k)[2]
@@ -192,7 +193,7 @@ def _grouped(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> A
     if bias is not None:
         biases.append(bias)
     each_k, each_v = (op.repeat(x, heads // groups, 1) if heads != groups else x for x in (k, v))
-    return results_of([_attended(op, q, each_k, each_v, attributes, biases), k, v], attributes)
+    return results_of([attended(op, q, each_k, each_v, attributes, biases), k, v], attributes)
 
 
 def _joined(op: EmittedOps, past: Any, now: Any, before: Any) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.onnx.equal_extents import agreeing
 
 
 class EmittedOps:
@@ -23,6 +24,10 @@ class EmittedOps:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         op = getattr(relax.op.nn if name in _OF_LAYERS else relax.op, name)
         return lambda *given, **named: self.builder.emit(op(*given, **named))
+
+    def add(self, one: Any, other: Any) -> Any:
+        """Of operands that may be spread, where an extent is 1 as far as is known."""
+        return self.builder.emit(relax.op.add(*agreeing(self.builder, (one, other))))
 
     def number(self, value: float, like: Any) -> Any:
         return relax.const(value, str(like.ty.dtype))
@@ -45,7 +50,9 @@ _OF_LAYERS: Final = ("softmax", "relu", "gelu", "leakyrelu", "layer_norm", "avg_
 
 
 def shape_of(value: Any) -> list[Any]:
-    """Its extents, symbolic or not."""
+    """Its extents, symbolic or not; :class:`EqsatError` where it has none."""
+    if not isinstance(getattr(value.ty, "shape", None), relax.ShapeExpr):
+        raise EqsatError(f"an operand of unknown shape, {value.ty}, is not done")
     return list(value.ty.shape.values)
 
 

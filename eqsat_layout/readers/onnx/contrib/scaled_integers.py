@@ -11,11 +11,13 @@ from typing import Any, Final
 
 from tvm import relax
 
+from eqsat_layout.readers.onnx import recurrent
 from eqsat_layout.readers.onnx.contrib.operands import EmittedOps, Maker, shape_of, turned
 from eqsat_layout.readers.onnx.quantized import rounded
 
 
-def _real(op: EmittedOps, x: Any, scale: Any, zero: Any) -> Any:
+def real(op: EmittedOps, x: Any, scale: Any, zero: Any) -> Any:
+    """The numbers that whole ones stand for."""
     wide = op.floats(x)
     if zero is not None:
         wide = op.subtract(wide, op.floats(zero))
@@ -31,7 +33,7 @@ def _of_reals(function: Maker, count: int) -> Callable[..., Any]:
     """An op of numbers that scales and zeros stand for: ``count`` triples, and of the result a scale and a zero."""
 
     def make(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-        given = [_real(op, *inputs[3 * i : 3 * i + 3]) for i in range(count)]
+        given = [real(op, *inputs[3 * i : 3 * i + 3]) for i in range(count)]
         made = function(op, given, attributes)
         return _whole(op, made, inputs[3 * count], inputs[3 * count + 1], inputs[0])
 
@@ -41,7 +43,7 @@ def _of_reals(function: Maker, count: int) -> Callable[..., Any]:
 def _joined_whole(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """``QLinearConcat``: the scale and zero of the result come first."""
     rest = [one for one in inputs[2:] if one is not None]
-    given = [_real(op, *rest[i : i + 3]) for i in range(0, len(rest), 3)]
+    given = [real(op, *rest[i : i + 3]) for i in range(0, len(rest), 3)]
     return _whole(op, op.concat(given, int(attributes["axis"])), inputs[0], inputs[1])
 
 
@@ -79,6 +81,27 @@ def _product_to_floats(op: EmittedOps, inputs: list[Any], attributes: dict[str, 
     return made if bias is None else op.add(made, bias)
 
 
+def _product_of_rounded(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """``DynamicQuantizeMatMul``: the first operand is rounded to 256 steps between its extremes, as the second is."""
+    a, b, b_scale, b_zero, bias = inputs[:5]
+    no, most = op.number(0, a), op.number(255, a)
+    least, largest = op.minimum(op.min(a), no), op.maximum(op.max(a), no)
+    span = op.divide(op.subtract(largest, least), most)
+    scale = op.where(op.equal(span, no), op.number(1, a), span)
+    zero = op.round(op.clip(op.divide(op.negative(least), scale), 0, 255))
+    steps = op.clip(op.add(op.round(op.divide(a, scale)), zero), 0, 255)
+    return _product_to_floats(op, [steps, b, scale, b_scale, zero, b_zero, bias], attributes)
+
+
+def _layer_of_whole(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """``DynamicQuantizeLSTM``: of the numbers that the weights stand for; data and states are not rounded."""
+    weights = []
+    for matrix, scale, zero in ((inputs[1], *inputs[8:10]), (inputs[2], *inputs[10:12])):
+        spread = [op.reshape(one, [shape_of(one)[0], 1, -1]) if shape_of(one) else one for one in (scale, zero)]
+        weights.append(turned(op, real(op, matrix, *spread)))
+    return recurrent.converted(op.builder, "LSTM", [inputs[0], *weights, *inputs[3:8]], attributes)
+
+
 MAKERS: Final[dict[str, Maker]] = {
     "QLinearAdd": _of_reals(lambda op, given, _: op.add(*given), 2),
     "QLinearMul": _of_reals(lambda op, given, _: op.multiply(*given), 2),
@@ -89,5 +112,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "QLinearConcat": _joined_whole,
     "QGemm": _whole_gemm,
     "MatMulIntegerToFloat": _product_to_floats,
+    "DynamicQuantizeMatMul": _product_of_rounded,
+    "DynamicQuantizeLSTM": _layer_of_whole,
 }
 """By the names of the ops."""
