@@ -24,7 +24,7 @@ from eqsat_layout.targets.cuda.lowering import lowered
 from eqsat_layout.targets.cuda.target import CudaTarget
 from eqsat_layout.targets.gpu.host.launches import launches_of
 from eqsat_layout.targets.gpu.host.plan import Allocation, HostFunction, HostPlan, TensorInMemory
-from eqsat_layout.targets.gpu.host.program import bytes_of
+from eqsat_layout.targets.gpu.host.plan_writer import bytes_of
 
 _TOLERANCE: Final = 1e-2
 """Between plans, which add up in other orders and may round to halves."""

@@ -1,4 +1,4 @@
-"""Programs for devices that are made for several sizes: the host chooses by the shapes that it is given."""
+"""What the host of a device does beside launches: it chooses by shapes, and checks what is said of its arrays."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from targets.cuda.simulating import CUDA
 from targets.opencl.running import ADRENO, context
 from tvm import relax, tirx
 from tvm.relax import op
+from tvm.script import ir as I
+from tvm.script import relax as R
 
 import eqsat_layout
 from eqsat_layout.errors import InputError
@@ -112,3 +114,23 @@ def test_what_a_cast_says_is_checked(target: Any) -> None:
     np.testing.assert_allclose(device(ones[:3], ones[:4]), np.exp(ones[:7]), rtol=1e-6)
     with pytest.raises(InputError, match="is 8, but the program says that it is 7"):
         device(ones[:4], ones[:4])
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_assertions_are_checked(target: Any) -> None:
+    """``torch.export`` writes them where an op takes numbers up to a limit: "no kernel does" ``assert_op``."""
+
+    @I.ir_module
+    class Asserted:
+        @R.function(pure=False)
+        def main(x: R.Tensor((3, 8), "float32")) -> R.Tensor((3, 8), "float32"):
+            is_small = R.less(R.max(x), R.const(9.0, "float32"))
+            _ = R.assert_op(is_small, format="large numbers")
+            return R.exp(x)
+
+    device = running(eqsat_layout.compile(Asserted, target))
+    ones = np.ones((3, 8), "float32")
+    for _ in range(2):
+        np.testing.assert_allclose(device(ones), np.exp(ones), rtol=1e-6)
+        with pytest.raises(InputError, match="main: large numbers"):
+            device(10 * ones)

@@ -87,11 +87,20 @@ class Cast:
 
 
 @dataclass(frozen=True)
+class Assertion:
+    """Value ``value``, of one element, is true, or a run ends in an error of this ``text``."""
+
+    value: int
+    text: str
+
+
+@dataclass(frozen=True)
 class HostFunction:
     """``inputs`` by number of the plan's values. ``results``: a number, or a list of such.
 
     ``variants``: what runs in its place, the first one whose sizes fit (``fits`` is not 0), with the same arrays.
-    ``symbols`` are those that its sizes hang on. ``casts``: what is checked before anything is launched.
+    ``symbols`` are those that its sizes hang on. ``casts``: what is checked before anything is launched, ``assertions``
+    what is checked afterwards.
     """
 
     name: str
@@ -101,8 +110,16 @@ class HostFunction:
     launches: tuple[Launch, ...]
     results: Any
     casts: tuple[Cast, ...] = ()
+    assertions: tuple[Assertion, ...] = ()
     fits: Size = 1
     variants: tuple[HostFunction, ...] = ()
+
+    @property
+    def read(self) -> Iterator[int]:
+        """The values that the host reads when all has run."""
+        yield from numbers_in(self.results)
+        for assertion in self.assertions:
+            yield assertion.value
 
     @property
     def all(self) -> Iterator[HostFunction]:
@@ -182,7 +199,7 @@ class HostPlan:
         for function in self.all_functions:
             arguments = [a.memory for n in function.launches for a in n.arguments if a.memory is not None]
             _check("memory", arguments, len(self.memories))
-            _check("value", [*function.inputs, *numbers_in(function.results)], len(self.values))
+            _check("value", [*function.inputs, *function.read], len(self.values))
             _check("input", (s.input for s in function.symbols), len(function.inputs))
             for symbol in function.symbols:
                 _check("axis", [symbol.axis], len(self.values[function.inputs[symbol.input]].shape))
@@ -213,6 +230,7 @@ def _function(data: Any) -> HostFunction:
         tuple(map(_launch, data["launches"])),
         data["results"],
         tuple(Cast(**c) for c in data["casts"]),
+        tuple(Assertion(**a) for a in data["assertions"]),
         data["fits"],
         tuple(map(_function, data["variants"])),
     )

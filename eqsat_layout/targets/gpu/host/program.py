@@ -7,10 +7,9 @@ names the op.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import tvm
 from tvm import relax
@@ -18,28 +17,26 @@ from tvm import relax
 from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.public_names import is_public
 from eqsat_layout.graph.refused_ops import refused_op
-from eqsat_layout.graph.skeleton import data_of, kind_of
 from eqsat_layout.graph.vdevices import scope_of
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.gpu.host.launches import launches_of
 from eqsat_layout.targets.gpu.host.plan import (
     Allocation,
+    Assertion,
     Cast,
     HostFunction,
     HostPlan,
     Launch,
     StoredConstant,
     Symbol,
-    TensorInMemory,
-    numbers_in,
 )
+from eqsat_layout.targets.gpu.host.plan_writer import ImageOf, PlanWriter, bytes_of
 from eqsat_layout.targets.gpu.host.reuse import with_shared_memories
 from eqsat_layout.targets.gpu.host.size_expressions import condition_of, size_of
-from eqsat_layout.targets.gpu.host.sizes import Size, operation, product, symbols_in
-
-ImageOf: TypeAlias = Callable[[Sequence[Size], str], tuple[Size, Size, Size]]
+from eqsat_layout.targets.gpu.host.sizes import Size, operation, product
 
 _IN_PLACE: Final = "relax.call_tir_inplace"
+_ASSERTS: Final = "relax.run.assert_op"
 _BRANCHES: Final = "chooses by sizes only, where a function that is called by name ends"
 _LAUNCHED: Final = ("relax.call_tir", _IN_PLACE)
 _VIEWS: Final = ("relax.reshape", "relax.memory_view", "relax.flatten", "relax.expand_dims", "relax.squeeze")
@@ -52,9 +49,9 @@ def host_plan(
 
     ``image_of``: layers, rows and columns of a tensor by its scope. The bytes are those of the constants, in order.
     """
-    writer = _Writer(mod, hosts, views, image_of)
+    writer = PlanWriter(mod, hosts, views, image_of)
     functions = [
-        writer.function(str(var.name_hint), func)
+        _Body(writer, str(var.name_hint)).written(func)
         for var, func in mod.functions_items()
         if isinstance(func, relax.Function) and is_public(func)
     ]
@@ -67,54 +64,6 @@ def host_plan(
     return with_shared_memories(plan), data
 
 
-class _Writer:
-    def __init__(
-        self, mod: tvm.IRModule, hosts: Mapping[str, Any], views: Collection[str], image_of: ImageOf | None
-    ) -> None:
-        self.mod, self.hosts, self.views, self._image_of = mod, hosts, views, image_of
-        self.memories: list[Allocation] = []
-        self.values: list[TensorInMemory] = []
-        self.data: list[memoryview] = []
-        self._constants: dict[Any, int] = {}
-
-    def function(self, name: str, func: Any) -> HostFunction:
-        return _Body(self, name).written(func)
-
-    def allocated(self, memory: Allocation) -> int:
-        self.memories.append(memory)
-        return len(self.memories) - 1
-
-    def value(self, shape: Sequence[Size], dtype: str, scope: str, memory: int) -> int:
-        self.values.append(TensorInMemory(tuple(shape), dtype, scope, memory))
-        return len(self.values) - 1
-
-    def new(self, shape: Sequence[Size], dtype: str, scope: str, constant: int | None = None) -> int:
-        """A tensor in memory of its own."""
-        size = product([*shape, bytes_of(dtype)])
-        image = self._image_of(shape, scope) if scope != GLOBAL and self._image_of is not None else None
-        return self.value(shape, dtype, scope, self.allocated(Allocation(size, image, dtype, constant)))
-
-    def with_used_symbols(self, function: HostFunction) -> HostFunction:
-        """Without the symbols that none of its sizes hangs on."""
-        read = [self.values[number] for number in (*function.inputs, *numbers_in(function.results))]
-        sizes = [size for value in read for size in value.shape]
-        used = {value.memory for value in read}
-        for launch in function.launches:
-            sizes += [*launch.groups, *launch.items, launch.shared, *(a.number for a in launch.arguments)]
-            used |= {argument.memory for argument in launch.arguments if argument.memory is not None}
-        sizes += [self.memories[number].bytes for number in used]
-        names = {name for size in sizes for name in symbols_in(size)}
-        return replace(function, symbols=tuple(symbol for symbol in function.symbols if symbol.name in names))
-
-    def constant(self, expr: Any) -> int:
-        (shape, dtype), scope, data = kind_of(expr.value), scope_of(expr.ty), data_of(expr.value)
-        key = (*shape, dtype, scope, hashlib.blake2b(data).digest())
-        if key not in self._constants:
-            self.data.append(data)
-            self._constants[key] = self.new(shape, dtype, scope, len(self.data) - 1)
-        return self._constants[key]
-
-
 @dataclass(frozen=True)
 class _Number:
     """What a kernel is given that is no tensor."""
@@ -125,13 +74,14 @@ class _Number:
 class _Body:
     """One function: its bindings in order. ``_known``: by variable a value's number, or a list of such."""
 
-    def __init__(self, writer: _Writer, name: str, callers: tuple[str, ...] = ()) -> None:
+    def __init__(self, writer: PlanWriter, name: str, callers: tuple[str, ...] = ()) -> None:
         self._writer, self._name, self._callers = writer, name, callers
         self._known: dict[Any, Any] = {}
         self._symbols: dict[Any, Size] = {}
         self._inputs: list[int] = []
         self._launches: list[Launch] = []
         self._casts: list[Cast] = []
+        self._assertions: list[Assertion] = []
         self._kept: set[int] = set()
         self._conditions: dict[Any, Size] = {}
         self._variants: list[HostFunction] = []
@@ -165,14 +115,15 @@ class _Body:
             rest = self._chosen(branch.false_branch, names, symbols)
             return replace(rest, variants=(*_under(fits, own), *rest.variants))
         results = self._of(body.body if branch is None else branch)
-        launches, casts = tuple(self._launches), tuple(self._casts)
-        return HostFunction(self._name, tuple(self._inputs), names, symbols, launches, results, casts)
+        done = (tuple(self._launches), results, tuple(self._casts), tuple(self._assertions))
+        return HostFunction(self._name, tuple(self._inputs), names, symbols, *done)
 
     def _copy(self) -> _Body:
         """For one of two branches."""
         own = _Body(self._writer, self._name, self._callers)
         own._known, own._symbols, own._inputs = dict(self._known), dict(self._symbols), list(self._inputs)
         own._launches, own._casts, own._kept = list(self._launches), list(self._casts), set(self._kept)
+        own._assertions = list(self._assertions)
         return own
 
     def _condition(self, binding: Any) -> Size:
@@ -270,6 +221,8 @@ class _Body:
             return self._launched(call)
         if name in _VIEWS:
             return self._viewed(self._of(call.args[0]), var.ty)
+        if isinstance(call.op, relax.ExternFunc) and str(call.op.global_symbol) == _ASSERTS:
+            return self._asserted(*call.args)
         refused = refused_op(self._writer.mod)
         why = f": TVM can't build {refused}" if refused else ""
         raise TargetError(f"{self._name}: {var.name} is {name}, which no kernel does{why}")
@@ -279,7 +232,8 @@ class _Body:
         if name in self._callers:
             raise TargetError(f"{self._name}: {name} calls itself, which programs for devices can't")
         own = _Body(self._writer, name, (*self._callers, name))
-        own._launches, own._kept = self._launches, self._kept
+        own._launches, own._casts, own._kept = self._launches, self._casts, self._kept
+        own._assertions = self._assertions
         func = self._writer.mod[call.op]
         for param, arg in zip(func.params, call.args, strict=True):
             own._known[param] = self._of(arg)
@@ -324,6 +278,17 @@ class _Body:
         memories += [None] * (len(list(host.params)) - len(memories))
         self._launches += launches_of(name, host, memories, symbols, self._buffer)
         return results if isinstance(out, relax.TupleType) else results[0]
+
+    def _asserted(self, condition: Any, text: Any, *numbers: Any) -> list[Any]:
+        """What ``relax.assert_op`` gives: nothing."""
+        said = str(text.value)
+        for one in numbers:
+            said = said.replace("{}", str(getattr(one, "value", one)), 1)
+        if isinstance(condition.ty, tvm.ir.PrimType):
+            self._casts.append(Cast(size_of(condition, self._symbols), 1, f"an assertion, {said!r},"))
+        else:
+            self._assertions.append(Assertion(self._of(condition), said))
+        return []
 
     def _own(self, number: int | _Number, name: str) -> int:
         """What a kernel writes into: nothing that was given to the function, nor a constant."""
@@ -383,8 +348,3 @@ def _leaves(name: str, ty: Any) -> Iterator[tuple[str, Any]]:
 
 def _nested(ty: Any, given: Iterator[int]) -> Any:
     return [_nested(field, given) for field in ty.fields] if isinstance(ty, relax.TupleType) else next(given)
-
-
-def bytes_of(dtype: str) -> int:
-    """Of an element in memory; a truth value is a byte."""
-    return max(1, int(tvm.DataType(dtype).bits) // 8) * int(tvm.DataType(dtype).lanes)

@@ -11,11 +11,11 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
-from eqsat_layout.targets.gpu.host.plan import Allocation, HostFunction, HostPlan, Launch, numbers_in
+from eqsat_layout.targets.gpu.host.plan import Allocation, HostFunction, HostPlan, Launch
 
 
 def with_shared_memories(plan: HostPlan) -> HostPlan:
-    """Inputs, constants, results and what several functions use keep theirs."""
+    """Inputs, constants, what the host reads and what several functions use keep theirs."""
     memories = list(plan.memories)
     places = list(range(len(memories)))
     uses = Counter(memory for one in plan.all_functions for memory in {m for n in one.launches for m in _used(n)})
@@ -36,7 +36,7 @@ def with_shared_memories(plan: HostPlan) -> HostPlan:
 def _share(
     plan: HostPlan, function: HostFunction, common: Collection[int], memories: list[Allocation], places: list[int]
 ) -> None:
-    kept = {plan.values[number].memory for number in (*function.inputs, *numbers_in(function.results))}
+    kept = {plan.values[number].memory for number in (*function.inputs, *function.read)}
     kept |= set(common)
     kept |= {number for number, memory in enumerate(memories) if memory.constant is not None}
     last = {memory: time for time, launch in enumerate(function.launches) for memory in _used(launch)}

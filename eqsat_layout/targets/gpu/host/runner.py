@@ -96,6 +96,9 @@ class Runner(ABC):
         self.run(function, launches)
         self.launched += len(launches)
         self.finish()
+        for assertion in function.assertions:
+            if not self._read(assertion.value, memories, symbols).all():
+                raise InputError(f"{function.name}: {assertion.text}")
         return self._read(function.results, memories, symbols)
 
     def _function(self, entry: str | None) -> HostFunction:
