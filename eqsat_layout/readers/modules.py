@@ -20,7 +20,7 @@ from tvm import relax
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_of, said_by
-from eqsat_layout.readers.guards.bounds import with_writes_in_bounds
+from eqsat_layout.readers.guards.bounds import with_accesses_in_bounds
 from eqsat_layout.readers.guards.long_unrolls import with_short_unrolls
 from eqsat_layout.readers.guards.tensor_sizes import check_tensors
 from eqsat_layout.readers.guards.types import check_types
@@ -68,7 +68,7 @@ def read_model(path: str | os.PathLike[str], sizes: Sizes | None = None) -> Mode
         read = reader(path, sizes)
         model = read if isinstance(read, Model) else Model(_as_module(read))
         check_tensors(model.module)
-        return replace(model, module=with_writes_in_bounds(with_short_unrolls(model.module)))
+        return replace(model, module=with_accesses_in_bounds(with_short_unrolls(model.module)))
     except FileError:
         raise
     except Exception as error:  # the frontends raise whatever they meet

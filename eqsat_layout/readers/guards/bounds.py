@@ -1,10 +1,9 @@
-"""Where kernels of a file write: within their buffers, or not at all.
+"""Where kernels of a file read and write: within their buffers, or not at all.
 
 In: a module as a file gives it. Out: the same, in which a store whose indices are not known to be within its buffer
-looks at them first; or :class:`UnsafeBoundsError`. A write elsewhere changes anything of the process, its code
-included. Reads
-at indices from memory are clipped when the module is built (:mod:`eqsat_layout.passes.guarded_reads`); others that a
-kernel gets wrong by itself give other numbers, or end the process.
+looks at them first, and such a load takes the nearest element; or :class:`UnsafeBoundsError`. A write elsewhere changes
+anything of the process, its code included; a read elsewhere ends it. Loads at indices from memory are clipped when the
+module is built (:mod:`eqsat_layout.passes.guarded_reads`).
 """
 
 from __future__ import annotations
@@ -17,20 +16,23 @@ from typing import Any, Final
 import tvm
 from tvm import ir, s_tir, sym, tirx
 
+from eqsat_layout.passes.guarded_reads import guarded_load
 from eqsat_layout.passes.guarded_writes import guarded_store
 from eqsat_layout.tir.structural import nodes_of, structural_map, with_primfuncs
 
 _ADVICE: Final = "; if you trust the file, load it with TVM and give the module itself"
 _ASSUMES: Final = "tirx.assume"
+_FIELDS: Final = ("a", "b", "value", "condition", "true_value", "false_value", "base", "stride", "body")
+_CHOICE: Final = "prim.if_then_else"
 _INT32: Final = (1 << 31) - 1
 
 
 class UnsafeBoundsError(ValueError):
-    """A kernel that could write elsewhere."""
+    """A kernel that could read or write elsewhere."""
 
 
-def with_writes_in_bounds(mod: tvm.IRModule) -> tvm.IRModule:
-    """See above; ``mod`` itself where all of its stores are known to be within their buffers."""
+def with_accesses_in_bounds(mod: tvm.IRModule) -> tvm.IRModule:
+    """See above; ``mod`` itself where all of its stores are and loads known to be within their buffers."""
 
     def guarded(name: str, function: Any) -> Any:
         try:
@@ -42,13 +44,17 @@ def with_writes_in_bounds(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _guarded(function: Any) -> Any:
-    found = _Stores()
+    found = _Accesses()
     found.function(function)
     stores = nodes_of(function.body, tirx.BufferStore)
     if any(store not in found.seen for store in stores):
         raise UnsafeBoundsError("writes within a statement that is not understood")
-    if not found.unknown and not found.open_axes:
-        return function
+    if found.unknown or found.open_axes:
+        function = _with_guarded_stores(function, found)
+    return _with_clipped_loads(function, found)
+
+
+def _with_guarded_stores(function: Any, found: _Accesses) -> Any:
     if any(str(getattr(call.op, "name", "")) == _ASSUMES for call in nodes_of(function.body, ir.Call)):
         raise UnsafeBoundsError("has TVM assume something, and writes where it could be anything")
 
@@ -65,8 +71,25 @@ def _guarded(function: Any) -> Any:
     return function.with_body(structural_map(function.body, *rules))
 
 
-class _Stores:
-    """``seen``: all of a function's, ``unknown``: those that are not known to be within their buffers.
+def _with_clipped_loads(function: Any, found: _Accesses) -> Any:
+    """Loads that were not looked at are not known to be anywhere either."""
+    loads = [load for load in nodes_of(function.body, ir.TensorLoad) if not found.is_known(load)]
+    if not loads:
+        return function
+    for load in loads:
+        if len(load.indices) != len(load.source.ty.shape) or any(_lanes(index) > 1 for index in load.indices):
+            raise UnsafeBoundsError(f"may read beyond {load.source.name}")
+
+    def clip(load: Any) -> Any:
+        return load if found.is_known(load) else guarded_load(load, [True] * len(load.indices))
+
+    return function.with_body(structural_map(function.body, (ir.TensorLoad, clip)))
+
+
+class _Accesses:
+    """``seen``: all stores of a function, ``unknown``: those that are not known to be within their buffers.
+
+    ``inside`` and ``outside``: loads that are known to be within theirs, wherever they stand, and those that are not.
 
     ``open_axes``: of blocks, those whose values are not known to be such as they have, and when they are.
     """
@@ -74,8 +97,16 @@ class _Stores:
     def __init__(self) -> None:
         self.seen: set[Any] = set()
         self.unknown: set[Any] = set()
+        self.inside: set[Any] = set()
+        self.outside: set[Any] = set()
         self.open_axes: dict[Any, Any] = {}
         self._analyzer = sym.Analyzer()
+
+    def is_known(self, load: Any) -> bool:
+        """Whether it stays in its buffer, or is clipped later."""
+        if any(nodes_of(index, ir.TensorLoad) for index in load.indices):
+            return True
+        return load in self.inside and load not in self.outside
 
     def function(self, function: Any) -> None:
         for param in function.params:
@@ -84,6 +115,7 @@ class _Stores:
         self._statement(function.body)
 
     def _statement(self, node: Any) -> None:
+        self._own_loads(node)
         match type(node):
             case tirx.SeqStmt:
                 for part in node.seq:
@@ -108,6 +140,27 @@ class _Stores:
                 self._store(node)
             case _:
                 pass  # its stores are not seen
+
+    def _own_loads(self, statement: Any) -> None:
+        """Those that do not stand in a statement inside of it."""
+        for field in ("value", "condition", "min", "extent"):
+            self._loads(getattr(statement, field, None))
+
+    def _loads(self, node: Any) -> None:
+        """The loads of an expression, each where its conditions hold."""
+        if isinstance(node, ir.Call) and str(getattr(node.op, "name", "")) == _CHOICE:
+            condition, chosen, other = node.args
+            self._loads(condition)
+            for holds, branch in ((condition, chosen), (tirx.Not(condition), other)):
+                with self._where(holds):
+                    self._loads(branch)
+            return
+        if isinstance(node, ir.TensorLoad):
+            pairs = list(zip(node.indices, node.source.ty.shape, strict=False))
+            is_inside = all(self._is_steady(index) and self._is_within(index, 0, extent) for index, extent in pairs)
+            (self.inside if is_inside else self.outside).add(node)
+        for part in _parts(node):
+            self._loads(part)
 
     def _loop(self, node: Any) -> None:
         if node.step is None or (isinstance(node.step, tirx.IntImm) and int(node.step) == 1):
@@ -165,13 +218,18 @@ class _Stores:
             self.unknown.add(store)
 
     def _check_arithmetic(self, index: Any) -> None:
+        if not self._is_steady(index):
+            raise UnsafeBoundsError("computes an index beyond 32 bits")
+
+    def _is_steady(self, index: Any) -> bool:
         """TVM's analysis takes integers for endless; so they may not wrap around."""
         for node in nodes_of(index, tirx.Add, tirx.Sub, tirx.Mul):
             if str(node.ty.dtype).startswith("int32"):
                 bound = self._analyzer.const_int_bound(node) if _lanes(node) == 1 else None
                 ends = () if bound is None else (bound.min_value, bound.max_value)
                 if any(_INT32 < abs(end) < 1 << 62 for end in ends):
-                    raise UnsafeBoundsError("computes an index beyond 32 bits")
+                    return False
+        return True
 
     def _is_within(self, index: Any, low: Any, extent: Any) -> bool:
         if nodes_of(index, ir.TensorLoad):
@@ -198,6 +256,12 @@ class _Stores:
         if not nodes_of(condition, ir.TensorLoad):
             stack.enter_context(self._analyzer.constraint_scope(condition))
         return stack
+
+
+def _parts(expr: Any) -> list[Any]:
+    """The expressions that an expression is made of."""
+    lists = [part for name in ("args", "indices") for part in getattr(expr, name, ())]
+    return [part for part in (*(getattr(expr, name, None) for name in _FIELDS), *lists) if isinstance(part, ir.Expr)]
 
 
 def _check_dense(buffer: Any, *, is_given: bool = False) -> None:

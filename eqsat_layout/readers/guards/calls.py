@@ -51,16 +51,15 @@ _OF_NUMBERS: Final = frozenset((
     "reinterpret", "selector", "thread_return", "tvm_thread_invariant", "tvm_tuple", "type_annotation", "undef",
     "vectorcombine", "vectorhigh", "vectorlow",
     # addresses of its own buffers, which it has anyway
-    "address_of", "atomic_add", "buffer_data", "buffer_offset", "isnullptr", "masked_load", "nd_mem_alloc_with_scope",
-    "prefetch", "tvm_access_ptr",
+    "address_of", "buffer_data", "buffer_offset", "isnullptr", "nd_mem_alloc_with_scope", "prefetch", "tvm_access_ptr",
     # other threads
     "tvm_global_barrier_kinit", "tvm_kernel_replace_point", "tvm_warp_activemask", "tvm_warp_shuffle",
     "tvm_warp_shuffle_down", "tvm_warp_shuffle_up", "tvm_warp_shuffle_xor",
     # functions, whose names are checked
     "call_extern", "call_pure_extern", "call_spirv_pure_glsl450", "tvm_call_cpacked", "tvm_call_packed",
 ))  # fmt: skip
-"""Ops of TIR besides instructions of devices; others make addresses of numbers, store where nothing looks at the
-place, or are what TVM lowers calls to: copies by DMA are calls of functions of the process."""
+"""Ops of TIR besides instructions of devices; others make addresses of numbers, load or store where nothing looks at
+the place, or are what TVM lowers calls to: copies by DMA are calls of functions of the process."""
 
 _OF_LLVM: Final = re.compile(
     r"llvm\.(ceil|copysign|cos|ctlz|ctpop|cttz|exp2?|fabs|floor|fma|fmuladd|log(2|10)?|maximum|maxnum|minimum|minnum"

@@ -1,4 +1,4 @@
-"""Kernels of files write within their buffers, whatever they say."""
+"""Kernels of files read and write within their buffers, whatever they say."""
 
 from __future__ import annotations
 
@@ -69,4 +69,48 @@ def test_an_axis_that_wraps_around_is_refused(tmp_path: Path) -> None:
     value = "(i * 1073741824 + i * 1073741824) // 1073741824 // 2"
     (tmp_path / "net.py").write_text(TEXT.replace("PLACE", "vi").replace("(4, i)", f"(4, {value})"))
     with pytest.raises(FileError, match="computes an index beyond 32 bits"):
+        read_module(tmp_path / "net.py")
+
+
+FAR = "a[vi * 100000000]"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        FAR,
+        "a[-100000000 - vi]",
+        f"T.if_then_else(a[vi] > T.float32(0), {FAR}, T.float32(0))",
+        f"T.if_then_else(vi < 1, T.float32(0), {FAR})",
+        f"T.Select(vi < 1, {FAR}, T.float32(0))",
+        "a[(vi * 1073741824 + vi * 1073741824) // 1073741824 // 2]",
+    ],
+)
+def test_a_read_that_may_be_elsewhere_takes_what_is_nearest(tmp_path: Path, value: str) -> None:
+    """The process ended."""
+    (tmp_path / "net.py").write_text(TEXT.replace("PLACE", "vi").replace("a[vi] + T.float32(1)", value))
+    mod = read_module(tmp_path / "net.py")
+    assert nodes_of(mod["kernel"].body, tirx.Min)
+    if value == FAR:
+        machine = relax.VirtualMachine(eqsat_layout.compile(mod, "llvm"), tvm.cpu())
+        assert list(machine["main"](tvm.runtime.tensor(np.arange(4, dtype="float32"))).numpy()) == [0, 3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "a[3 - vi]",
+        "T.if_then_else(1 <= vi and vi < 4, a[vi - 1], T.float32(0))",
+        "T.if_then_else(vi < 1, a[vi], a[vi - 1])",
+    ],
+)
+def test_a_read_within_its_buffer_stays_as_it_is(tmp_path: Path, value: str) -> None:
+    (tmp_path / "net.py").write_text(TEXT.replace("PLACE", "vi").replace("a[vi] + T.float32(1)", value))
+    assert not nodes_of(read_module(tmp_path / "net.py")["kernel"].body, tirx.Min)
+
+
+def test_a_vector_that_may_be_read_elsewhere_is_refused(tmp_path: Path) -> None:
+    text = TEXT.replace("b[PLACE] = a[vi] + T.float32(1)", "b[T.Ramp(0, 1, 4)] = a[T.Ramp(100000000, 1, 4)]")
+    (tmp_path / "net.py").write_text(text)
+    with pytest.raises(FileError, match="may read beyond a"):
         read_module(tmp_path / "net.py")
