@@ -31,5 +31,5 @@ def default_costs(machine: CpuMachine) -> Roofline:
         phase=PHASE / machine.clock,
         sliding=_SLIDING if is_short else SLIDING,
         weights=_HIDDEN * bandwidth / machine.memory_bandwidth,
-        vector_bytes=machine.vector_bytes,
+        vector_bytes=min(machine.vector_bytes, machine.unit_bytes),  # shorter ones are as fast as what units take
     )

@@ -43,7 +43,8 @@ def test_units_that_take_half_a_vector_need_half_as_many_sums():
     assert halves.sums_in_flight == whole.sums_in_flight // 2
     costs = default_costs(halves)
     assert costs.flops == default_costs(replace(whole, clock=halves.clock)).flops / 2
-    assert costs.vector_bytes == 64
+    assert costs.vector_bytes == 32, "blocks of 8 channels are as fast"
+    assert costs.sliding == default_costs(whole).sliding, "whole lines are read, from two of them"
 
 
 @pytest.mark.parametrize("name", PRESETS)

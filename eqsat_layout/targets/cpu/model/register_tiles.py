@@ -116,7 +116,7 @@ def _cuts(problem: TileProblem, extent: int) -> Sequence[int]:
     if not problem.is_depthwise:
         return [problem.width * vectors for vectors in (1, 2, 4)]
     lanes = (problem.width >> halvings for halvings in range(3))  # tails would be other kernels: short vectors overlap
-    few = (size for size in lanes if size >= _SHORTEST and _waste(extent, size) < _DEPTHWISE_WASTE)
+    few = (size for size in lanes if _SHORTEST <= size <= extent and _waste(extent, size) < _DEPTHWISE_WASTE)
     return list(itertools.islice(few, 1))
 
 

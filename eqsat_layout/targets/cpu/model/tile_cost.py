@@ -192,7 +192,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
             fresh += np.where(panel > machine.l2_working_set, touched / machine.vector_bytes, 0)
         if problem.is_depthwise and stride:
             is_own = (moved == count) & (lanes * tiles.sizes[tiles.vector] < load.run)
-            elsewhere += np.where(is_own, moved // tiles.sizes[tiles.vector], 0)
+            elsewhere += np.where(is_own, moved // tiles.sizes[tiles.vector] / once, 0)  # while a second half is read
     limits = (passes * count / machine.fma_units, loading / machine.loads_per_cycle, streamed, supply)
     cycles = np.maximum((accumulators + issued) / machine.instructions_per_cycle, machine.fma_latency)
     for limit in limits:
