@@ -73,6 +73,8 @@ def parse_shapes(options: Sequence[str] | None) -> dict[str, tuple[Any, ...]] | 
         words = [word.strip() for word in sizes.split(",")] if sizes.strip() else []
         if not name or not equals or not all(word == "?" or _SIZES.fullmatch(word) for word in words):
             raise EqsatError(f"--shape {option!r}: expected NAME=SIZE[,SIZE...]")
+        if any(isinstance(size, range) and not size for size in map(_size, words)):
+            raise EqsatError(f"--shape {option!r}: a range ends before it begins")
         shapes[name.strip()] = tuple(map(_size, words))
     return shapes or None
 
@@ -82,8 +84,8 @@ def parse_assumed(options: Sequence[str] | None) -> dict[str, int] | None:
     sizes: dict[str, int] = {}
     for option in options or ():
         name, equals, size = option.partition("=")
-        if not name or not equals or not size.strip().isdecimal():
-            raise EqsatError(f"--assume {option!r}: expected NAME=SIZE")
+        if not name or not equals or not size.strip().isdecimal() or not int(size):
+            raise EqsatError(f"--assume {option!r}: expected NAME=SIZE, 1 or more")
         sizes[name.strip()] = int(size)
     return sizes or None
 

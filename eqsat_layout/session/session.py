@@ -20,6 +20,7 @@ from eqsat_layout.session.feed import tensors_of
 from eqsat_layout.session.interface import TensorSpec
 from eqsat_layout.session.known_file import KnownFile
 from eqsat_layout.session.library import opened, written_to
+from eqsat_layout.session.misfits import named
 from eqsat_layout.session.runs import Runs
 from eqsat_layout.session.runtime import CPU
 from eqsat_layout.session.tensors import Array, Staging
@@ -87,7 +88,8 @@ class Session:
             staging = {}
         own = self._interface
         tensors = tensors_of(input_feed, own.inputs, staging, any_address=own.any_address, extents=own.extents)
-        results = self._runs(tensors)
+        with named(own.inputs, tensors):
+            results = self._runs(tensors)
         self._staging.append(staging)
         return results if positions is None else [results[position] for position in positions]
 

@@ -19,6 +19,7 @@ from eqsat_layout.readers.onnx import contrib, mends, own, pads, quantized, recu
 from eqsat_layout.readers.onnx.equal_extents import with_equal_extents
 from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, graphs_of, named, names_read
 from eqsat_layout.readers.onnx.known_sizes import KnownSizes, as_operands, as_result
+from eqsat_layout.readers.onnx.suppression import kept
 from eqsat_layout.readers.onnx.types import check_results
 
 
@@ -112,6 +113,8 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def _made_here(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         """The result of an op that TVM's frontend does not take; None for others."""
+        if op_name == "NonMaxSuppression":
+            return kept(self.bb, inputs, attrs)
         if pads.is_of_sizes(op_name, inputs):
             return self.bb.normalize(pads.converted(self.bb, inputs, attrs))
         if op_name in recurrent.KINDS:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 import tvm
-from tvm import ir, relax, sym, tirx, topi
+from tvm import ir, relax, sym, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
@@ -131,7 +131,7 @@ _WRITTEN: Final = "eqsat_layout.written"
 """The domain of functions that stand for one node."""
 
 
-_CONSTANT: Final = {"NonMaxSuppression": (2, 3, 4), "AllClassNMS": (2, 3, 4), "CumSum": (1,)}
+_CONSTANT: Final = {"AllClassNMS": (2, 3, 4), "CumSum": (1,)}
 """Inputs that converters take for their defaults where they are no constants."""
 
 
@@ -152,10 +152,8 @@ def check_meaning(op: str, inputs: Any, attributes: dict[str, Any]) -> None:
         raise EqsatError(f"{op} in training is not done")
     if op == "TopK" and str(inputs[0].ty.dtype) in _UNSORTED:
         raise EqsatError(f"TopK of {inputs[0].ty.dtype} is not done")
-    if op == "NonMaxSuppression":
-        for what, one in zip(("boxes", "scores"), inputs, strict=False):
-            if not isinstance(one.ty.shape, relax.ShapeExpr):  # which TVM looks into
-                raise EqsatError(f"{op} of {what} of a shape that is known at run time only is not done")
+    if op == "Reshape" and isinstance(inputs[1], ir.GenericConst) and len(inputs[1].ty.shape) != 1:
+        raise EqsatError(f"a shape is a vector, and the input 1 is a tensor of {len(inputs[1].ty.shape)} axes")
     if op == "RoiAlign" and attributes.get("mode", b"avg") != b"avg":
         raise EqsatError(f"RoiAlign with mode={attributes['mode'].decode()} is not done")
     if op == "RMSNormalization" and attributes.get("axis", -1) in (0, -len(inputs[0].ty.shape)):
@@ -175,11 +173,6 @@ def mended_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes:
         attributes["axis"] = int(attributes.get("axis", -1)) % (len(inputs[0].ty.shape) + 1)
         depth = relax.const(inputs[1].value.numpy().astype("int64"), "int64")
         return type(inputs)([_as(builder, inputs[0], "int64"), depth, *list(inputs)[2:]])
-    if op == "NonMaxSuppression":
-        given = [*inputs, *[None] * 5][:5]
-        most = np.zeros(1, "float32") if given[3] is None else given[3].value.numpy()
-        given[3] = relax.const(np.nextafter(most, np.float32(np.inf)))  # a box that overlaps as much as that stays
-        return type(inputs)(given)
     if op == "TopK":
         attributes["sorted"] = 1  # any order will do else
     if op == "Unique" and attributes.get("axis") is None:  # places are those of a vector
@@ -210,40 +203,7 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
     if op == "Slice" and (made := sliced(builder, inputs, attributes)) is not None:
         return made
     made = convert(inputs)
-    if op == "NonMaxSuppression":
-        return _those_kept(builder, made)
     return _as(builder, made, str(inputs[2].ty.dtype)) if op == "OneHot" else made
-
-
-_MOST_BOXES: Final = 1 << 20
-"""Of a class; exporters write the largest number there is for "all"."""
-
-
-def _those_kept(builder: relax.BlockBuilder, made: Any) -> Any:
-    """Of ``NonMaxSuppression`` as many rows as there are: TVM says of its result that all boxes are kept."""
-    call = builder.lookup_binding(made).tuple_value
-    call = call if isinstance(call, ir.Call) else builder.lookup_binding(call)
-    boxes, scores, most, overlap, least = call.args
-    batch, classes, extent = scores.ty.shape.values
-    count = int(most.value.numpy().item())
-    if not isinstance(extent, tirx.IntImm):
-        if count > _MOST_BOXES:  # for as many rows TVM makes room
-            raise EqsatError(
-                "NonMaxSuppression that keeps all of as many boxes as are known at run time only is not done"
-            )
-        return made
-    count = min(count, int(extent))
-
-    def boxes_kept(boxes: Any, scores: Any, overlap: Any, least: Any) -> Any:
-        return topi.vision.all_class_non_max_suppression(
-            boxes, scores, count, overlap, least, "onnx", output_shape=(batch * classes * count, 3)
-        )
-
-    found = builder.emit_te(boxes_kept, boxes, scores, overlap, least, primfunc_name_hint="boxes_kept")
-    indices, counts = (builder.emit(relax.TupleGetItem(found, at)) for at in (0, 1))
-    kept = tirx.Var("kept", "int64")
-    builder.match_cast(builder.emit(relax.op.tensor_to_shape(counts)), relax.ShapeType([kept]))
-    return builder.emit(relax.op.strided_slice(indices, [0], [0], [kept], assume_inbound=True))
 
 
 def _first_of_sorted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:

@@ -18,6 +18,7 @@ from eqsat_layout.notes import said_by
 from eqsat_layout.readers.layers.indexing import put, taken
 from eqsat_layout.readers.layers.resizing import cut, made_longer
 from eqsat_layout.readers.torch import recurrent
+from eqsat_layout.readers.torch.derived_sizes import with_own_symbols
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
 from eqsat_layout.readers.torch.own import MAKERS
 from eqsat_layout.readers.torch.slices import is_inside
@@ -47,6 +48,10 @@ class _Mended(_Base):  # type: ignore[misc]
         known |= {name: self._own(recurrent.MAKERS[name]) for name in recurrent.MAKERS}
         known |= {name: self._of_one_type(known[name]) for name in _OF_ONE_TYPE & known.keys()}
         return {name: self._checked(convert) for name, convert in known.items()}
+
+    def create_input_vars(self, program: Any) -> Any:
+        held, inputs, bounds = super().create_input_vars(program)
+        return held, *with_own_symbols(inputs, bounds)
 
     def _check_unsupported_func_type(self, nodes: Any) -> None:
         for node in nodes:

@@ -43,7 +43,7 @@ def describe(
     lines = [f"{rule.file}:{rule.line}: rule {rule.name!r} is not sound", f"  {show(action)}: {why}", "with"]
     for name, value in scope.items():
         lines.append(f"  {name} = {names.value(value, sorts.get(name))}")
-    lines += [f"  {show(part)} = {array.shape[1:]} {_elements(array[world])}" for part, array in sides]
+    lines += [f"  {show(part)} = {array.shape[1:]} {elements(array[world])}" for part, array in sides]
     tensors = names.lines()
     lines += ["where", *(f"  {line}" for line in tensors)] if tensors else []
     lines += tainted(rule, model.base)
@@ -81,7 +81,7 @@ class _Namer:
         if number not in self._lines:
             made = self._made_by(self._model.values.made_by[number])
             value = self._model.values.tensors[number]
-            shape = "tuple" if isinstance(value, tuple) else f"{value.shape[1:]} {_elements(value[self._world])}"
+            shape = "tuple" if isinstance(value, tuple) else f"{value.shape[1:]} {elements(value[self._world])}"
             self._lines[number] = f"t{number} = {made}: {shape}"
         return f"t{number}"
 
@@ -108,10 +108,17 @@ def _named(model: RuleModel, name: str) -> str:
     return f"{name!r}, the format {fmt}" if fmt is not None else name
 
 
-def _elements(array: np.ndarray[Any, Any]) -> str:
+def elements(array: np.ndarray[Any, Any]) -> str:
+    """The first of ``array``, as a person reads them."""
     flat = array.ravel()
-    text = " ".join(f"{v:g}" if array.dtype.kind == "f" else str(v) for v in flat[:LARGEST_SHOWN])
+    text = " ".join(_digits(v) if array.dtype.kind == "f" else str(v) for v in flat[:LARGEST_SHOWN])
     return f"[{text}{' ...' if flat.size > LARGEST_SHOWN else ''}]"
+
+
+def _digits(value: Any) -> str:
+    """As few as tell a float from its neighbours: two sides may differ in the last bit."""
+    text = f"{value:g}"
+    return text if value != value or type(value)(text) == value else str(value)
 
 
 def _sides(model: RuleModel, action: Expr, scope: Mapping[str, Any]) -> list[tuple[Expr, np.ndarray[Any, Any]]]:

@@ -11,6 +11,7 @@ import onnx
 from onnx import TensorProto, helper
 
 import eqsat_layout
+from eqsat_layout.errors import EqsatError, InputError
 
 
 def _decoder() -> onnx.ModelProto:
@@ -87,7 +88,7 @@ def test_sizes_that_turn_out_to_differ_are_an_error_of_the_run(op: str) -> None:
     x, y = np.ones((4, 2), "float32"), np.ones((3, 2), "float32")
     assert session.run(None, {"x": x, "y": y})[0].shape == ((3, 2) if op == "Add" else (3, 4))
     for rows in (2, 1, 4):
-        with pytest.raises(Exception, match="match_cast"):
+        with pytest.raises(InputError, match="the inputs do not fit together"):
             session.run(None, {"x": x, "y": np.ones((rows, 2), "float32")})
 
 
@@ -168,6 +169,59 @@ def test_boxes_that_are_kept_are_as_many_rows_as_there_are() -> None:
     np.testing.assert_array_equal(
         session.run(None, feed)[0], onnx.reference.ReferenceEvaluator(model).run(None, feed)[0]
     )
+
+
+def _of_any_boxes(most: int) -> onnx.ModelProto:
+    numbers = {
+        "most": np.array([most], "int64"),
+        "overlap": np.array([0.3], "float32"),
+        "least": np.array([0.2], "float32"),
+    }
+    node = helper.make_node("NonMaxSuppression", ["boxes", "scores", *numbers], ["kept"])
+    graph = helper.make_graph(
+        [node],
+        "boxes",
+        [
+            helper.make_tensor_value_info("boxes", TensorProto.FLOAT, [1, "n", 4]),
+            helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, 2, "n"]),
+        ],
+        [helper.make_tensor_value_info("kept", TensorProto.INT64, None)],
+        [onnx.numpy_helper.from_array(array, name) for name, array in numbers.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def test_boxes_are_kept_of_as_many_as_a_run_gives() -> None:
+    """There were rows of zeros for those that are not kept."""
+    model = _of_any_boxes(12)
+    session, evaluator = eqsat_layout.Session(model), onnx.reference.ReferenceEvaluator(model)
+    rng = np.random.default_rng(0)
+    for count in (1, 30):
+        corners = rng.uniform(0, 10, (1, count, 2)).astype("float32")
+        feed = {
+            "boxes": np.concatenate([corners, corners + 3], axis=2),
+            "scores": rng.uniform(0, 1, (1, 2, count)).astype("float32"),
+        }
+        np.testing.assert_array_equal(session.run(None, feed)[0], evaluator.run(None, feed)[0])
+
+
+def test_all_of_as_many_boxes_as_a_run_gives_are_refused() -> None:
+    with pytest.raises(EqsatError, match=r"NonMaxSuppression\): NonMaxSuppression that keeps all of as many boxes"):
+        eqsat_layout.Session(_of_any_boxes(_MOST))
+
+
+def test_a_shape_that_is_a_number_is_refused_by_its_node() -> None:
+    """ "shape must be a tuple/list or a Relax shape expression"."""
+    graph = helper.make_graph(
+        [helper.make_node("Reshape", ["x", "size"], ["y"], name="this")],
+        "scalar",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(np.array(4), "size")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    with pytest.raises(EqsatError, match=r"node 'this' \(Reshape\): a shape is a vector"):
+        eqsat_layout.Session(model)
 
 
 def _of_a_size(op: str) -> onnx.ModelProto:

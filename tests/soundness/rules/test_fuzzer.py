@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness import assert_rules_sound
+from eqsat_layout.soundness.rules.counterexample import elements
 from eqsat_layout.soundness.rules.fuzzer import fuzz_rules
 from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
 from eqsat_layout.soundness.rules.mutation import judge, mutants_of
@@ -266,6 +268,12 @@ def test_a_counterexample_shows_one_world(tmp_path: Path) -> None:
     assert name == "relax.nn.relu"
     shown = next(line for line in lines if "= relax.nn.relu(" in line)
     assert left.split("[")[1] == shown.split("[")[1]
+
+
+def test_a_counterexample_shows_the_last_bit() -> None:
+    """Of log(exp(x)) and x both sides were shown as the same numbers."""
+    numbers = np.float32([1.5, 0.1, np.nextafter(np.float32(1.5), np.float32(2)), np.nan])
+    assert elements(numbers) == "[1.5 0.1 1.5000001 nan]"
 
 
 def test_what_has_not_been_found_equal_yet_is_not_known_to_differ(tmp_path: Path) -> None:
