@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from tvm import ir, relax, sym, tirx
 
-from eqsat_layout.readers.onnx.size_arithmetic import MAKERS, SEVERAL, Ratio, Value, constant
+from eqsat_layout.readers.onnx.size_arithmetic import MAKERS, SEVERAL, Ratio, Sizes, constant
 
 _DTYPES: Final = ("int64", "int32", "float32", "bool")
 
@@ -45,7 +45,7 @@ class KnownSizes:
     """Of one graph."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, tuple[Any, Value]] = {}
+        self._kept: dict[int, tuple[Any, Sizes]] = {}
         """By identity, with the objects, so that no other has it."""
 
     def computed(self, op: str, inputs: Any, attributes: dict[str, Any]) -> Any:
@@ -68,7 +68,7 @@ class KnownSizes:
         if len(values) == 1 and values[0].dtype == str(made.ty.dtype):
             self._kept[hash(made)] = (made, values[0])
 
-    def _values(self, op: str, inputs: Any, attributes: dict[str, Any]) -> list[Value]:
+    def _values(self, op: str, inputs: Any, attributes: dict[str, Any]) -> list[Sizes]:
         """Of the results; nothing where they are not known, or nothing in them is made of sizes."""
         if op == "Size":
             return _count(inputs[0])
@@ -83,12 +83,12 @@ class KnownSizes:
     def _is_made_of_sizes(self, value: Any) -> bool:
         return isinstance(value, relax.ShapeExpr) or _is_size(value) or hash(value) in self._kept
 
-    def _value(self, value: Any) -> Value | None:
+    def _value(self, value: Any) -> Sizes | None:
         """None for what is not known, or large."""
         if isinstance(value, relax.ShapeExpr):
-            return Value("int64", _objects(list(value.values)))
+            return Sizes("int64", _objects(list(value.values)))
         if _is_size(value):
-            return Value("int64", _objects(value))
+            return Sizes("int64", _objects(value))
         if isinstance(value, ir.GenericConst):
             return constant(value.value.numpy()) if str(value.ty.dtype) in _DTYPES else None
         kept = self._kept.get(hash(value))
@@ -129,14 +129,14 @@ def _is_size(value: Any) -> bool:
     return isinstance(value, ir.Expr) and isinstance(value.ty, ir.PrimType) and str(value.ty) == "int64"
 
 
-def _count(data: Any) -> list[Value]:
+def _count(data: Any) -> list[Sizes]:
     shape = getattr(getattr(data, "ty", None), "shape", None)
     if not isinstance(shape, relax.ShapeExpr):
         return []
     total: Any = tirx.IntImm("int64", 1)
     for extent in shape.values:
         total = total * extent
-    return [Value("int64", _objects(total))]
+    return [Sizes("int64", _objects(total))]
 
 
 def _objects(value: Any) -> Any:
@@ -145,7 +145,7 @@ def _objects(value: Any) -> Any:
     return made
 
 
-def _as_relax(value: Value) -> Any:
+def _as_relax(value: Sizes) -> Any:
     return relax.ShapeExpr(list(value.elements)) if value.elements.ndim else value.elements[()]
 
 
@@ -153,12 +153,12 @@ def _are_numbers(elements: Any) -> bool:
     return all(isinstance(one, tirx.IntImm) for one in elements.reshape(-1))
 
 
-def _simplified(value: Value) -> Value:
+def _simplified(value: Sizes) -> Sizes:
     """Sizes are not below 0."""
     made = np.empty(value.elements.shape, object)
     for at, one in np.ndenumerate(value.elements):
         made[at] = one if isinstance(one, Ratio) else _simple(one)
-    return Value(value.dtype, made)
+    return Sizes(value.dtype, made)
 
 
 def _simple(expression: Any) -> Any:

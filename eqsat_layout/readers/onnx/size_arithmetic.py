@@ -27,16 +27,16 @@ _INTEGERS: Final = ("int32", "int64")
 
 
 @dataclass(frozen=True)
-class Value:
+class Sizes:
     """``elements``: an array of expressions of int64 for integers, of :class:`Ratio` for floats, of conditions for
     booleans."""
 
     dtype: str
     elements: Any
 
-    def of(self, elements: Any) -> Value:
+    def of(self, elements: Any) -> Sizes:
         """The same type."""
-        return Value(self.dtype, elements)
+        return Sizes(self.dtype, elements)
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,17 @@ class Ratio:
     bottom: int = 1
 
 
-Maker = Callable[..., list[Value] | None]
+Maker = Callable[..., list[Sizes] | None]
 
 
-def constant(array: Any) -> Value | None:
+def constant(array: Any) -> Sizes | None:
     """None for what is large, or for floats whose products with sizes are rounded."""
     if array.size > MOST:
         return None
     made = np.empty(array.shape, object)
     for at, number in np.ndenumerate(array):
         made[at] = _element(array.dtype.name, number.item())
-    return None if any(one is None for one in made.reshape(-1)) else Value(array.dtype.name, made)
+    return None if any(one is None for one in made.reshape(-1)) else Sizes(array.dtype.name, made)
 
 
 def _element(dtype: str, number: Any) -> Any:
@@ -82,7 +82,7 @@ def _whole(number: int) -> Any:
 def _elementwise(function: Callable[..., Any], result: str = "") -> Maker:
     """``function`` gives None for what is not known. ``result``: the type where it is another one."""
 
-    def make(_: dict[str, Any], *given: Value) -> list[Value] | None:
+    def make(_: dict[str, Any], *given: Sizes) -> list[Sizes] | None:
         dtype = given[-1].dtype
         try:
             spread = np.broadcast_arrays(*(value.elements for value in given))
@@ -92,7 +92,7 @@ def _elementwise(function: Callable[..., Any], result: str = "") -> Maker:
         for at in np.ndindex(made.shape):
             made[at] = function(dtype, *(one[at] for one in spread))
         known = made.size <= MOST and not any(one is None for one in made.reshape(-1))
-        return [Value(result or dtype, made)] if known else None
+        return [Sizes(result or dtype, made)] if known else None
 
     return make
 
@@ -142,19 +142,19 @@ def _rounded(up: bool) -> Callable[..., Any]:
     return make
 
 
-def _cast(attributes: dict[str, Any], given: Value) -> list[Value] | None:
+def _cast(attributes: dict[str, Any], given: Sizes) -> list[Sizes] | None:
     dtype = _NUMBERS.get(int(attributes.get("to", 0)))
     if dtype is None or (dtype != given.dtype and "bool" in (dtype, given.dtype)):
         return None
     if (dtype == "float32") == (given.dtype == "float32"):
-        return [Value(dtype, given.elements)]
+        return [Sizes(dtype, given.elements)]
     made = np.empty(given.elements.shape, object)
     for at, one in np.ndenumerate(given.elements):
         made[at] = Ratio(one) if dtype == "float32" else tirx.truncdiv(one.top, _whole(one.bottom))
-    return [Value(dtype, made)]
+    return [Sizes(dtype, made)]
 
 
-def _chosen(_: dict[str, Any], condition: Value, one: Value, other: Value) -> list[Value] | None:
+def _chosen(_: dict[str, Any], condition: Sizes, one: Sizes, other: Sizes) -> list[Sizes] | None:
     if one.dtype not in _INTEGERS:
         return None
     try:
@@ -170,7 +170,7 @@ def _chosen(_: dict[str, Any], condition: Value, one: Value, other: Value) -> li
 def _folded(function: Callable[[Any, Any], Any], first: int) -> Maker:
     """Along the only axis."""
 
-    def make(attributes: dict[str, Any], data: Value, axes: Value | None = None) -> list[Value] | None:
+    def make(attributes: dict[str, Any], data: Sizes, axes: Sizes | None = None) -> list[Sizes] | None:
         if data.elements.ndim != 1 or data.dtype not in _INTEGERS:
             return None
         total: Any = _whole(first)
@@ -183,7 +183,7 @@ def _folded(function: Callable[[Any, Any], Any], first: int) -> Maker:
     return make
 
 
-def _numbers(value: Value | None, attributes: dict[str, Any], name: str) -> list[int] | None:
+def _numbers(value: Sizes | None, attributes: dict[str, Any], name: str) -> list[int] | None:
     """Of an operand, in former versions of ONNX an attribute; None where they are not known."""
     if value is None:
         given = attributes.get(name)
@@ -192,7 +192,7 @@ def _numbers(value: Value | None, attributes: dict[str, Any], name: str) -> list
     return [int(one) for one in flat] if all(isinstance(one, tirx.IntImm) for one in flat) else None
 
 
-def _gathered(attributes: dict[str, Any], data: Value, indices: Value) -> list[Value] | None:
+def _gathered(attributes: dict[str, Any], data: Sizes, indices: Sizes) -> list[Sizes] | None:
     at = _numbers(indices, {}, "")
     size = data.elements.shape[0] if data.elements.ndim == 1 else 0
     if at is None or not all(-size <= one < size for one in at):
@@ -202,18 +202,18 @@ def _gathered(attributes: dict[str, Any], data: Value, indices: Value) -> list[V
     return [data.of(made)]
 
 
-def _joined(attributes: dict[str, Any], *given: Value) -> list[Value] | None:
+def _joined(attributes: dict[str, Any], *given: Sizes) -> list[Sizes] | None:
     if any(value.elements.ndim != 1 for value in given):
         return None
     return [given[0].of(np.concatenate([value.elements for value in given]))]
 
 
-def _unsqueezed(attributes: dict[str, Any], data: Value, axes: Value | None = None) -> list[Value] | None:
+def _unsqueezed(attributes: dict[str, Any], data: Sizes, axes: Sizes | None = None) -> list[Sizes] | None:
     at = _numbers(axes, attributes, "axes")
     return None if at is None else [data.of(np.expand_dims(data.elements, tuple(at)))]
 
 
-def _squeezed(attributes: dict[str, Any], data: Value, axes: Value | None = None) -> list[Value] | None:
+def _squeezed(attributes: dict[str, Any], data: Sizes, axes: Sizes | None = None) -> list[Sizes] | None:
     at = _numbers(axes, attributes, "axes")
     if at is None and axes is not None:
         return None
@@ -223,7 +223,7 @@ def _squeezed(attributes: dict[str, Any], data: Value, axes: Value | None = None
     return [data.of(np.squeeze(data.elements, places))] if is_possible else None
 
 
-def _split(attributes: dict[str, Any], data: Value, sizes: Value | None = None) -> list[Value] | None:
+def _split(attributes: dict[str, Any], data: Sizes, sizes: Sizes | None = None) -> list[Sizes] | None:
     count = int(attributes["tvm_custom"]["num_outputs"])
     if data.elements.ndim != 1:
         return None
@@ -238,7 +238,7 @@ def _split(attributes: dict[str, Any], data: Value, sizes: Value | None = None) 
     return [data.of(part) for part in np.split(data.elements, ends)]
 
 
-def _put(_: dict[str, Any], data: Value, indices: Value, updates: Value) -> list[Value] | None:
+def _put(_: dict[str, Any], data: Sizes, indices: Sizes, updates: Sizes) -> list[Sizes] | None:
     """``ScatterND`` of numbers into a vector."""
     at, size = _numbers(indices, {}, ""), data.elements.size
     is_vector = data.elements.ndim == 1 and updates.elements.ndim == 1 and indices.elements.shape[-1:] == (1,)
