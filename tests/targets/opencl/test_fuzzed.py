@@ -55,7 +55,7 @@ def check(made: RandomProgram, seed: int) -> Any:
 def test_random_programs_give_the_same_numbers(part: int) -> None:
     """The same programs every time."""
     found = [check(make_program(Choices.of_seed(seed)), seed) for seed in range(part, tries(30), 2)]
-    assert sum(one is not None for one in found) > 10
+    assert 3 * sum(one is not None for one in found) > 2 * len(found)
 
 
 @pytest.mark.parametrize("part", range(2))
