@@ -19,7 +19,6 @@ from eqsat_layout.cli.common import (
     ShapeOption,
     SourceArgument,
     TargetOption,
-    beside,
     errors,
     make_console,
     parse_assumed,
@@ -30,6 +29,7 @@ from eqsat_layout.cli.common import (
     write_text,
 )
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.system.suffixes import beside
 
 
 def plan(

@@ -120,13 +120,6 @@ def parse_layouts(options: Sequence[str]) -> dict[str, list[str]]:
     return layouts
 
 
-def beside(source: Path, suffix: str) -> Path:
-    """``source`` with another suffix; :class:`EqsatError` where it has no name, as "." and "/"."""
-    if not source.name:
-        raise EqsatError(f"{source}: Is a directory")
-    return source.with_suffix(suffix)
-
-
 def check_outputs(destinations: Sequence[Path]) -> None:
     """:class:`EqsatError` for files that can't be written, before anything is computed that would be lost."""
     for destination in destinations:

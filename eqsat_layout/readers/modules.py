@@ -30,7 +30,7 @@ from eqsat_layout.readers.text.json_guard import checked_json
 from eqsat_layout.readers.text.script import read_script
 from eqsat_layout.readers.text.script_literals import UnsafeScriptError
 from eqsat_layout.readers.torch.programs import from_program, program_in
-from eqsat_layout.system.suffixes import kind_of, path_of
+from eqsat_layout.system.suffixes import beside, kind_of, path_of
 
 _DIAGNOSTIC = re.compile(r"error: (?P<message>.*?)\n --> [^\n]*?:(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
 _INDEX_MAP = re.compile(r"T\.index_map\(lambda [^:]*: ")
@@ -123,9 +123,7 @@ def _type_index_maps(text: str) -> str:
 def default_output(path: str | os.PathLike[str]) -> Path:
     """Where the optimised ``path`` goes unless told otherwise: beside it, text for text and JSON for the rest."""
     path = Path(path)
-    if not path.name:  # of "." and "/"
-        raise FileError(f"{path}: Is a directory")
-    return path.with_suffix(f".optimized{'.py' if path.suffix == '.py' else '.json'}")
+    return beside(path, f".optimized{'.py' if path.suffix == '.py' else '.json'}")
 
 
 def _reader_for(path: Path, head: bytes) -> Callable[[Path, Sizes | None], Any]:

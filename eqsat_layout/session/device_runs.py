@@ -12,7 +12,8 @@ from typing import Any
 
 from eqsat_layout.session.tensors import Array, given_back
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
-from eqsat_layout.targets.gpu.host.runner import Runner, flat
+from eqsat_layout.targets.gpu.host.plan import flat
+from eqsat_layout.targets.gpu.host.runner import Runner
 
 
 class DeviceRuns:

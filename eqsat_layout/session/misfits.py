@@ -6,8 +6,7 @@ In: what TVM's machine raises, and the tensors of that run. Out: an error that n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Final
 
 from eqsat_layout.errors import InputError
@@ -20,20 +19,16 @@ _MISMATCH: Final = re.compile(
 )
 
 
-@contextmanager
-def named(specs: Sequence[TensorSpec], tensors: Sequence[Any]) -> Iterator[None]:
-    """:class:`InputError` for a tensor of which a size is another one than the program needs it to be."""
-    try:
-        yield
-    except RuntimeError as error:
-        found = _MISMATCH.search(str(error))
-        if found is None:
-            raise
-        given = ", ".join(
-            f"{spec.name!r} is {described(tuple(map(int, tensor.shape)), spec.dtype)}"
-            for spec, tensor in zip(specs, tensors, strict=True)
-        )
-        raise InputError(
-            f"the inputs do not fit together: where {given}, axis {found['axis']} of a tensor {found['type']} "
-            f"inside is {found['got']}, not {found['wanted']}"
-        ) from error
+def misfit(error: RuntimeError, specs: Sequence[TensorSpec], tensors: Sequence[Any]) -> InputError | None:
+    """Where a size of a tensor is another one than the program needs it to be; ``None`` for any other ``error``."""
+    found = _MISMATCH.search(str(error))
+    if found is None:
+        return None
+    given = ", ".join(
+        f"{spec.name!r} is {described(tuple(map(int, tensor.shape)), spec.dtype)}"
+        for spec, tensor in zip(specs, tensors, strict=True)
+    )
+    return InputError(
+        f"the inputs do not fit together: where {given}, axis {found['axis']} of a tensor {found['type']} "
+        f"inside is {found['got']}, not {found['wanted']}"
+    )

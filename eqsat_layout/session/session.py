@@ -20,7 +20,7 @@ from eqsat_layout.session.feed import tensors_of
 from eqsat_layout.session.interface import TensorSpec
 from eqsat_layout.session.known_file import KnownFile
 from eqsat_layout.session.library import opened, written_to
-from eqsat_layout.session.misfits import named
+from eqsat_layout.session.misfits import misfit
 from eqsat_layout.session.runs import Runs
 from eqsat_layout.session.runtime import CPU
 from eqsat_layout.session.tensors import Array, Staging
@@ -88,8 +88,13 @@ class Session:
             staging = {}
         own = self._interface
         tensors = tensors_of(input_feed, own.inputs, staging, any_address=own.any_address, extents=own.extents)
-        with named(own.inputs, tensors):
+        try:
             results = self._runs(tensors)
+        except RuntimeError as error:
+            unfit = misfit(error, own.inputs, tensors)
+            if unfit is None:
+                raise
+            raise unfit from error
         self._staging.append(staging)
         return results if positions is None else [results[position] for position in positions]
 

@@ -31,3 +31,10 @@ def path_of(given: str | os.PathLike[str]) -> Path:
     if not name or "\0" in name:
         raise EqsatError(f"{name!r} is no path of a file")
     return Path(name)
+
+
+def beside(source: Path, suffix: str) -> Path:
+    """``source`` with another suffix; :class:`EqsatError` where it has no name, as "." and "/"."""
+    if not source.name:
+        raise EqsatError(f"{source}: Is a directory")
+    return source.with_suffix(suffix)

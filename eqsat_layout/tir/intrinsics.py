@@ -11,9 +11,14 @@ import tvm
 from tvm import tirx
 
 
+def is_call(node: Any, name: str) -> bool:
+    """A call of the op of that name."""
+    return isinstance(node, tvm.ir.Call) and str(getattr(node.op, "name", "")) == name
+
+
 def is_choice(node: Any) -> bool:
     """A call that gives one of two values, and evaluates no other; ``Select`` evaluates both and is no call."""
-    return isinstance(node, tvm.ir.Call) and str(getattr(node.op, "name", "")) == "prim.if_then_else"
+    return is_call(node, "prim.if_then_else")
 
 
 def is_pure(call: Any) -> bool:

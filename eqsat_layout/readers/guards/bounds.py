@@ -18,12 +18,12 @@ from tvm import ir, s_tir, sym, tirx
 
 from eqsat_layout.passes.guarded_reads import guarded_load
 from eqsat_layout.passes.guarded_writes import guarded_store
+from eqsat_layout.tir.intrinsics import is_call, is_choice
 from eqsat_layout.tir.structural import nodes_of, structural_map, with_primfuncs
 
 _ADVICE: Final = "; if you trust the file, load it with TVM and give the module itself"
 _ASSUMES: Final = "tirx.assume"
 _FIELDS: Final = ("a", "b", "value", "condition", "true_value", "false_value", "base", "stride", "body")
-_CHOICE: Final = "prim.if_then_else"
 _INT32: Final = (1 << 31) - 1
 
 
@@ -55,7 +55,7 @@ def _guarded(function: Any) -> Any:
 
 
 def _with_guarded_stores(function: Any, found: _Accesses) -> Any:
-    if any(str(getattr(call.op, "name", "")) == _ASSUMES for call in nodes_of(function.body, ir.Call)):
+    if any(is_call(call, _ASSUMES) for call in nodes_of(function.body, ir.Call)):
         raise UnsafeBoundsError("has TVM assume something, and writes where it could be anything")
 
     def guard(store: Any) -> Any:
@@ -148,7 +148,7 @@ class _Accesses:
 
     def _loads(self, node: Any) -> None:
         """The loads of an expression, each where its conditions hold."""
-        if isinstance(node, ir.Call) and str(getattr(node.op, "name", "")) == _CHOICE:
+        if is_choice(node):
             condition, chosen, other = node.args
             self._loads(condition)
             for holds, branch in ((condition, chosen), (tirx.Not(condition), other)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
@@ -259,8 +260,8 @@ MAKERS: Final[dict[str, Maker]] = {
     "Mul": _elementwise(_product),
     "Div": _elementwise(_quotient),
     "Mod": _of_integers(tirx.floormod),
-    "Max": _of_integers(lambda first, *rest: _all_of(tirx.Max, first, rest)),
-    "Min": _of_integers(lambda first, *rest: _all_of(tirx.Min, first, rest)),
+    "Max": _of_integers(lambda *given: reduce(tirx.Max, given)),
+    "Min": _of_integers(lambda *given: reduce(tirx.Min, given)),
     "Neg": _of_integers(lambda one: _whole(0) - one),
     "Abs": _of_integers(lambda one: tirx.Max(one, _whole(0) - one)),
     "Floor": _elementwise(_rounded(up=False)),
@@ -283,9 +284,3 @@ MAKERS: Final[dict[str, Maker]] = {
     "ScatterND": _put,
 }
 """By op: results of attributes and operands."""
-
-
-def _all_of(function: Callable[..., Any], first: Any, rest: Any) -> Any:
-    for one in rest:
-        first = function(first, one)
-    return first

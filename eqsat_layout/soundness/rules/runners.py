@@ -20,6 +20,7 @@ from eqsat_layout.graph.legalize import REFUSALS, legalize
 from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, RelaxInterpreter
 from eqsat_layout.soundness.oracle.tir_interpreter import InterpreterError, Masked
 from eqsat_layout.soundness.rules.schema import OpCall
+from eqsat_layout.tir.intrinsics import is_call
 
 _OUTSIDE = ("call_packed", "call_extern", "call_dps_packed", "call_cpacked", "call_pure_packed")
 """Calls that may do anything."""
@@ -76,10 +77,10 @@ class LibraryCall:
         body = funcs[0].body
         while isinstance(body, s_tir.SBlockRealize):
             body = body.block.body
-        if not isinstance(body, tirx.Evaluate) or not _is_call(body.value, "tirx.tvm_call_packed"):
+        if not isinstance(body, tirx.Evaluate) or not is_call(body.value, "tirx.tvm_call_packed"):
             return None
         name, *arguments = body.value.args
-        arrays = [a.args[0].args[0] for a in arguments if _is_call(a, "tirx.tvm_stack_make_array")]
+        arrays = [a.args[0].args[0] for a in arguments if is_call(a, "tirx.tvm_stack_make_array")]
         params = list(funcs[0].params)
         if len(arrays) != len(params) or not all(a.same_as(p) for a, p in zip(arrays, params, strict=True)):
             return None
@@ -97,10 +98,6 @@ class LibraryCall:
         made = [tvm.runtime.empty(shape, dtype) for shape, dtype in self.results]
         tvm.get_global_func(self.name)(operand, *made, *self.settings)
         return made[0] if len(made) == 1 else made
-
-
-def _is_call(expr: Any, name: str) -> bool:
-    return isinstance(expr, tvm.ir.Call) and str(getattr(expr.op, "name", "")) == name
 
 
 @dataclass(frozen=True)

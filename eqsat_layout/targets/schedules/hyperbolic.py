@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.targets.schedules.lets import f32, named
+from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import structural_map
 
 _LARGEST: Final = 2.0**30
@@ -27,13 +28,13 @@ def without_logarithms(node: Any) -> Any:
 
 
 def _of_call(call: Any) -> Any:
-    found = _tanh(call.args[0]) if _is_call(call, "tirx.tanh") else None
+    found = _tanh(call.args[0]) if _is_single_call(call, "tirx.tanh") else None
     return call if found is None else found
 
 
 def _tanh(x: Any) -> Any:
     """tanh of ``x`` by the exponential inside of it; ``None`` where there is none."""
-    if _is_call(x, "tirx.log"):
+    if _is_single_call(x, "tirx.log"):
         exponential = _above_one(x.args[0])
         return None if exponential is None else named(exponential, _of_exponential)
     otherwise = _tanh(x.false_value) if isinstance(x, tirx.Select) else None
@@ -45,7 +46,7 @@ def _above_one(total: Any) -> Any:
     if not isinstance(total, tirx.Add):
         return None
     for one, other in ((total.a, total.b), (total.b, total.a)):
-        if isinstance(one, tirx.FloatImm) and float(one.value) == 1.0 and _is_call(other, "tirx.exp"):
+        if isinstance(one, tirx.FloatImm) and float(one.value) == 1.0 and _is_single_call(other, "tirx.exp"):
             return other
     return None
 
@@ -63,6 +64,5 @@ def _where(condition: Any, x: Any) -> Any:
     return tirx.tanh(x)
 
 
-def _is_call(node: Any, name: str) -> bool:
-    is_call = isinstance(node, tvm.ir.Call) and str(getattr(node.op, "name", "")) == name
-    return is_call and str(node.ty.dtype) == "float32"
+def _is_single_call(node: Any, name: str) -> bool:
+    return is_call(node, name) and str(node.ty.dtype) == "float32"

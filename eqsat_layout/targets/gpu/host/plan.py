@@ -117,7 +117,7 @@ class HostFunction:
     @property
     def read(self) -> Iterator[int]:
         """The values that the host reads when all has run."""
-        yield from numbers_in(self.results)
+        yield from flat([self.results])
         for assertion in self.assertions:
             yield assertion.value
 
@@ -212,13 +212,13 @@ def _check(what: str, numbers: Iterable[Any], count: int) -> None:
             raise ValueError(f"there is no {what} {number!r}")
 
 
-def numbers_in(results: Any) -> Iterator[Any]:
-    """The values in results, which may be lists of lists."""
-    if isinstance(results, list | tuple):
-        for one in results:
-            yield from numbers_in(one)
-    else:
-        yield results
+def flat(values: Iterable[Any]) -> Iterator[Any]:
+    """What lists and tuples in each other hold, in order."""
+    for one in values:
+        if isinstance(one, list | tuple):
+            yield from flat(one)
+        else:
+            yield one
 
 
 def _function(data: Any) -> HostFunction:

@@ -327,7 +327,7 @@ class _Body:
 
 def _under(fits: Size, function: HostFunction) -> tuple[HostFunction, ...]:
     """A function and its variants as variants of another one, where ``fits`` is true."""
-    own = (replace(one, fits=operation("and", fits, one.fits) if one.fits != 1 else fits) for one in function.variants)
+    own = (replace(one, fits=operation("and", fits, one.fits)) for one in function.variants)
     return (*own, replace(function, fits=fits, variants=()))
 
 

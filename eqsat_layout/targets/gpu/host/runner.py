@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqsat_layout.errors import InputError
-from eqsat_layout.targets.gpu.host.plan import Allocation, HostFunction, HostPlan, Launch, TensorInMemory
+from eqsat_layout.targets.gpu.host.plan import Allocation, HostFunction, HostPlan, Launch, TensorInMemory, flat
 from eqsat_layout.targets.gpu.host.sizes import value_of
 
 Array = npt.NDArray[Any]
@@ -81,8 +81,8 @@ class Runner(ABC):
         }
         function = next((one for one in function.variants if value_of(one.fits, symbols)), function)
         for cast in function.casts:
-            if value_of(cast.size, symbols) != value_of(cast.expected, symbols):
-                size, expected = value_of(cast.size, symbols), value_of(cast.expected, symbols)
+            size, expected = value_of(cast.size, symbols), value_of(cast.expected, symbols)
+            if size != expected:
                 raise InputError(f"{function.name}: {cast.text} is {size}, but the program says that it is {expected}")
         memories = {**self._uploaded(), **self._kept}
         for name, number, array in zip(function.names, function.inputs, arrays, strict=True):
@@ -159,12 +159,3 @@ def _check(name: str, array: Array, value: TensorInMemory, symbols: Symbols) -> 
     if array.shape != shape or array.dtype != np.dtype(value.dtype):
         said = f"{value.dtype} {shape}"
         raise InputError(f"input {name!r}: expected {said}, got {array.dtype} {array.shape}")
-
-
-def flat(values: Sequence[Any]) -> Iterator[Any]:
-    """What lists and tuples in each other hold, in order."""
-    for one in values:
-        if isinstance(one, list | tuple):
-            yield from flat(one)
-        else:
-            yield one
