@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eqsat_layout.cost.model import CostModel
+from eqsat_layout.extract.tuple_parts import TupleParts, is_part_need
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import Format
 
@@ -21,8 +22,10 @@ Spec = tuple[int, str]
 class Conversions:
     """Conversion matrices of alias classes, each distinct one built once."""
 
-    def __init__(self, formats: Mapping[str, Format], types: list[TensorType | None], costs: CostModel):
-        self._formats, self._types, self._costs = formats, types, costs
+    def __init__(
+        self, formats: Mapping[str, Format], types: list[TensorType | None], costs: CostModel, parts: TupleParts
+    ):
+        self._formats, self._types, self._costs, self._parts = formats, types, costs, parts
         self._matrices: dict[Any, tuple[tuple[float, ...], ...]] = {}
         self._pairs: dict[tuple[TensorType, str, str], float] = {}
 
@@ -81,6 +84,8 @@ class Conversions:
 
     def _pair(self, tensor: int, before: str, after: str) -> float:
         ty, source, target = self._types[tensor], self._formats.get(before), self._formats.get(after)
+        if is_part_need(after):
+            return 0.0 if self._parts.serves(before, after) else math.inf
         if ty is None or source is None or target is None:
             return math.inf
         key = (ty, before, after)

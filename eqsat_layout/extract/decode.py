@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from eqsat_layout.extract.conversions import Spec
 from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.problem import Solution
+from eqsat_layout.extract.tuple_parts import is_part_need
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, ResultPart, Run, Step, Steps
 
 StorePlace = tuple[int, int, int]
@@ -59,11 +60,17 @@ class Decoder:
                 .nodes[store][self._solution.made[alias_class, store]]
                 .children
             )
-            return tuple((f, s, -1) for f, s in children if f < len(self._selection.stores))  # the rest are constants
+            return tuple(self._place(*p) for p in children if p[0] < len(self._selection.stores))  # the rest: constants
         before = self._selection.conversions.step_before(self._selection.stores[alias_class], source, store)
         # what is on the way may be chosen too, but made of other things, perhaps of this: then it is made twice
         is_chosen = before == source or self._solution.source.get((alias_class, before)) == source
         return ((alias_class, before, -1 if is_chosen else source),)
+
+    def _place(self, alias_class: int, store: int) -> StorePlace:
+        """Where a store is read; for a part's need the tuple that serves it, which nothing has to be done for."""
+        if is_part_need(self._selection.stores[alias_class][store][0][1]):
+            store = self._solution.source[alias_class, store]
+        return alias_class, store, -1
 
     def _variable_of(self, place: StorePlace) -> int | None:
         """The earliest binding whose value, as Relax has it, is this store."""
@@ -156,5 +163,5 @@ class Decoder:
     def _operand(self, spec: Spec, number: Mapping[StorePlace, int]) -> Operand:
         constant = self._tensors.constants.get(spec[0])
         if constant is None:
-            return number[(*self._selection.place[spec], -1)]
+            return number[self._place(*self._selection.place[spec])]
         return ConstantUse(constant, self._names.formats[spec[1]])

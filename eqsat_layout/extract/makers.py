@@ -16,6 +16,7 @@ from eqsat_layout.egraph.names import Variant
 from eqsat_layout.egraph.operands import OperandLists
 from eqsat_layout.extract.conversions import Spec
 from eqsat_layout.extract.tensors import Tensors
+from eqsat_layout.extract.tuple_parts import part_need
 from eqsat_layout.graph.graph import Signature
 
 Made = tuple[str, Any]
@@ -47,8 +48,12 @@ class Makers:
             fused = self._fusion.fused(tensor, tensors)
             self._add((tensor, fmt), self._run_cost(key, fused), ("run", (key, reads)))
             runs.append((tensor, fmt, key, reads))
+        parts: dict[tuple[int, str, int, int], None] = {}
         for z, fmt, index, y, formats in tables.rows("part"):
-            self._add((self.tensors.number(z), fmt), 0.0, ("part", (index, (self.tensors.number(y), formats))))
+            assert self._names.lists[formats][index] == fmt, "the rule reads the format off the list"
+            parts[self.tensors.number(z), fmt, index, self.tensors.number(y)] = None
+        for tensor, fmt, index, whole in parts:
+            self._add((tensor, fmt), 0.0, ("part", (index, (whole, part_need(index, fmt)))))
         for z, fmt, x, wide in tables.rows("inside"):
             self._add((self.tensors.number(z), fmt), 0.0, ("inside", (self.tensors.number(x), wide)))
         for y, fmt in tables.rows("given"):

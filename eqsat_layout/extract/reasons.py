@@ -17,7 +17,7 @@ from eqsat_layout.egraph.saturate import Saturated
 from eqsat_layout.extract.decode import Decoder, StorePlace
 from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.frontier import solve
-from eqsat_layout.extract.solver.problem import ENode, ExtractionError, Problem, Solution, StoreId
+from eqsat_layout.extract.solver.problem import ENode, ExtractionError, Problem, Solution, StoreId, same_bytes
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Run, Step, Steps
 from eqsat_layout.maps import Format
 
@@ -181,7 +181,10 @@ class Reasons:
         own, source = self._selection.problem.classes[alias_class], self._source(place)
         if source != store:
             rows = [list(row) for row in own.convert]
-            rows[source][store] = math.inf
+            leaders = same_bytes(own.convert)
+            for other, leader in enumerate(leaders):
+                if leader == leaders[store]:
+                    rows[source][other] = math.inf
             changed = replace(own, convert=tuple(map(tuple, rows)))
         else:
             ways = list(own.nodes[store])

@@ -15,6 +15,7 @@ from eqsat_layout.extract.conversions import Conversions, Spec, unconvertible
 from eqsat_layout.extract.makers import Made, Makers, reads_of
 from eqsat_layout.extract.solver.problem import AliasClass, ENode, Problem
 from eqsat_layout.extract.tensors import Tensors
+from eqsat_layout.extract.tuple_parts import TupleParts
 from eqsat_layout.graph.graph import Signature
 
 T = TypeVar("T", bound=Hashable)
@@ -38,7 +39,9 @@ class Selection:
         self.stores: list[list[list[Spec]]] = []
         self._build_stores()
         self.labels: list[list[list[Made]]] = []
-        self.conversions = Conversions(self._names.formats, self.tensors.types, self._costs)
+        self.conversions = Conversions(
+            self._names.formats, self.tensors.types, self._costs, TupleParts(self._names.lists)
+        )
         self._copies = self._shared_constants()
         self.problem = self._build_problem()
 

@@ -14,8 +14,9 @@ from eqsat_layout.extract.solver.expand import solution
 from eqsat_layout.extract.solver.greedy import greedy_choices
 from eqsat_layout.extract.solver.ilp import improve
 from eqsat_layout.extract.solver.order import elimination_order
-from eqsat_layout.extract.solver.problem import ExtractionError, Problem, Solution, SolverStats
+from eqsat_layout.extract.solver.problem import ExtractionError, Problem, Solution, SolverStats, check
 from eqsat_layout.extract.solver.reduce import Reduced, reduce
+from eqsat_layout.extract.solver.same_bytes import Merged
 from eqsat_layout.extract.solver.sweep import Sweep, beam, weaken
 
 MAX_STATES = 40_000
@@ -40,6 +41,12 @@ def solve(problem: Problem, *, time_limit: float | None = None, max_states: int 
     best selection found comes with a true lower bound. Without a time limit the same problem has the same solution,
     whatever the hash seed. Raises ExtractionError if the problem is malformed or a goal can't be made at all.
     """
+    check(problem)
+    merged = Merged(problem)
+    return merged.restore(_solve(merged.problem, time_limit, max_states))
+
+
+def _solve(problem: Problem, time_limit: float | None, max_states: int) -> Solution:
     start = time.perf_counter()
     limit = math.inf if time_limit is None else time_limit
     reduced = reduce(problem)

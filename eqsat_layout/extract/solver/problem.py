@@ -6,7 +6,7 @@ In: alias classes of stores with their nodes and one-hop conversions. Out: a `So
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_layout.errors import EqsatError
@@ -33,7 +33,7 @@ class AliasClass:
 
     ``nodes[s]``: the ways to make store s; may be empty (then only a conversion reaches s).
     ``convert[i][j]``: the cost of having store j available from store i made; 0 on the diagonal, inf where illegal.
-    One hop only. Equal matrices should be one object.
+    One hop only. Equal matrices should be one object. Stores that are the same bytes (`same_bytes`) are paid for once.
     """
 
     nodes: tuple[tuple[ENode, ...], ...]
@@ -66,7 +66,7 @@ class Solution:
     """Chosen nodes and suppliers, their cost in seconds, and a bound that no solution's cost is below.
 
     ``made[f, s]``: index into ``classes[f].nodes[s]``. ``source[f, s]``: for each demanded store the made store of
-    the same alias class that supplies it (itself, where it is made).
+    the same alias class that supplies it (itself, where it is made), or another that is the same bytes, so supplied.
     """
 
     cost: float
@@ -84,6 +84,47 @@ class Solution:
     def gap(self) -> float:
         """How much of the cost a better solution could save at most, 0..1."""
         return 0.0 if self.proven else (self.cost - self.lower_bound) / self.cost
+
+
+def check(problem: Problem) -> None:
+    """Raises ExtractionError for a problem that is malformed, with the alias class, goal or node at fault."""
+    sizes = [len(alias_class.nodes) for alias_class in problem.classes]
+
+    def exists(store: StoreId) -> bool:
+        return 0 <= store[0] < len(sizes) and 0 <= store[1] < sizes[store[0]]
+
+    for goal in problem.goals:
+        if not exists(goal):
+            raise ExtractionError(f"goal {goal} is not a store of the problem")
+    checked: set[tuple[int, int]] = set()
+    for f, alias_class in enumerate(problem.classes):
+        if (id(alias_class.convert), sizes[f]) not in checked:
+            _check_matrix(f, alias_class)
+            checked.add((id(alias_class.convert), sizes[f]))
+        for s, ways in enumerate(alias_class.nodes):
+            for index, node in enumerate(ways):
+                if not node.cost >= 0:
+                    raise ExtractionError(f"store {(f, s)}: node {index}'s cost is negative or not a number")
+                for child in node.children:
+                    if not exists(child):
+                        raise ExtractionError(f"store {(f, s)}: node {index}'s operand {child} does not exist")
+
+
+def _check_matrix(f: int, alias_class: AliasClass) -> None:
+    size = len(alias_class.nodes)
+    if len(alias_class.convert) != size or any(len(row) != size for row in alias_class.convert):
+        raise ExtractionError(f"alias class {f}: the conversion matrix is not {size} x {size}")
+    if any(alias_class.convert[i][i] != 0 for i in range(size)):
+        raise ExtractionError(f"alias class {f}: a store's conversion to itself must cost 0")
+    if any(not cost >= 0 for row in alias_class.convert for cost in row):
+        raise ExtractionError(f"alias class {f}: a conversion cost is negative or not a number")
+
+
+def same_bytes(convert: Sequence[Sequence[float]]) -> tuple[int, ...]:
+    """For each store the first that is the same bytes: free both ways, and the same from and to all others."""
+    leader: dict[tuple[Sequence[float], Sequence[float]], int] = {}
+    columns = zip(*convert, strict=True)
+    return tuple(leader.setdefault(key, s) for s, key in enumerate(zip(map(tuple, convert), columns, strict=True)))
 
 
 def cost_of(problem: Problem, made: Mapping[StoreId, int], source: Mapping[StoreId, int]) -> float:
@@ -105,7 +146,7 @@ def cost_of(problem: Problem, made: Mapping[StoreId, int], source: Mapping[Store
                 raise ExtractionError(f"store {(f, s)} is made from {child}, which is not supplied")
             depends.setdefault(f, []).append(child[0])
     for (f, s), supplier in source.items():
-        if (f, supplier) not in made:
+        if (f, supplier) not in made and not _is_view(problem, made, source, (f, s)):
             raise ExtractionError(f"store {(f, s)} is supplied by {(f, supplier)}, which is not made")
         step = problem.classes[f].convert[supplier][s]
         if step == math.inf:
@@ -113,6 +154,14 @@ def cost_of(problem: Problem, made: Mapping[StoreId, int], source: Mapping[Store
         terms.append(step)
     _check_acyclic(depends)
     return math.fsum(terms)
+
+
+def _is_view(problem: Problem, made: Mapping[StoreId, int], source: Mapping[StoreId, int], store: StoreId) -> bool:
+    """Whether it is supplied by a copy of the same bytes, which is supplied by what is made."""
+    f, s = store
+    copy = source[store]
+    leaders = same_bytes(problem.classes[f].convert)
+    return copy != s and leaders[copy] == leaders[s] and (f, source.get((f, copy), -1)) in made
 
 
 def _node(problem: Problem, f: int, s: int, index: int) -> ENode:

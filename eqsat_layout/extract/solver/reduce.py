@@ -105,9 +105,6 @@ class _Reducer:
 
     def run(self) -> Reduced:
         out = Reduced(self.problem)
-        for f, s in self.problem.goals:
-            if not (0 <= f < len(self.problem.classes) and 0 <= s < len(self.problem.classes[f].nodes)):
-                raise ExtractionError(f"goal {(f, s)} is not a store of the problem")
         roots = list(dict.fromkeys(f for f, _ in self.problem.goals))
         ordered: list[tuple[int, ...]] = []
         for component in components(roots, self._operands):
@@ -163,11 +160,9 @@ class _Reducer:
         shape = tuple(key)
         raw = self.raws.get(shape)
         if raw is None:
-            raw = self.raws[shape] = self._make_raw(f, alias_class, local)
+            raw = self.raws[shape] = self._make_raw(alias_class, local)
         self.raw[f] = raw
         kids = self.raw_kids[f] = tuple(local)[1:]
-        if kids and not (min(kids) >= 0 and max(kids) < len(self.problem.classes)):
-            raise ExtractionError(f"alias class {f} has an operand alias class that does not exist")
         return kids
 
     def _matrix(self, alias_class: AliasClass) -> int:
@@ -179,20 +174,11 @@ class _Reducer:
             )
         return number
 
-    def _make_raw(self, f: int, alias_class: AliasClass, local: dict[int, int]) -> Raw:
-        size = len(alias_class.nodes)
-        if len(alias_class.convert) != size or any(len(row) != size for row in alias_class.convert):
-            raise ExtractionError(f"alias class {f}: the conversion matrix is not {size} x {size}")
-        if any(alias_class.convert[i][i] != 0 for i in range(size)):
-            raise ExtractionError(f"alias class {f}: a store's conversion to itself must cost 0")
-        if any(not cost >= 0 for row in alias_class.convert for cost in row):
-            raise ExtractionError(f"alias class {f}: a conversion cost is negative or not a number")
+    def _make_raw(self, alias_class: AliasClass, local: dict[int, int]) -> Raw:
         stores: list[tuple[RawENode, ...]] = []
         for ways in alias_class.nodes:
             nodes: list[RawENode] = []
             for index, node in enumerate(ways):
-                if not node.cost >= 0:
-                    raise ExtractionError(f"alias class {f}: a node's cost is negative or not a number")
                 children = tuple(dict.fromkeys((local[g], s) for g, s in node.children))
                 if node.cost < math.inf and not any(g == 0 for g, _ in children):
                     nodes.append((node.cost, children, index))
@@ -224,11 +210,9 @@ class _Reducer:
     def _resolve(self, f: int, contexts: Sequence[Context]) -> Resolved:
         raw = self.raw[f]
         stores: list[list[tuple[float, tuple[tuple[int, int], ...], int]]] = []
-        for s, ways in enumerate(raw.nodes):
+        for ways in raw.nodes:
             nodes = []
             for cost, children, index in ways:
-                if any(not 0 <= c < contexts[g - 1].size for g, c in children):
-                    raise ExtractionError(f"store {(f, s)}: node {index} has an operand store that does not exist")
                 if all(contexts[g - 1].available >> c & 1 for g, c in children):
                     nodes.append((cost, tuple((g, c) for g, c in children if not contexts[g - 1].free >> c & 1), index))
             stores.append(nodes)

@@ -8,7 +8,7 @@ import random
 
 from hypothesis import strategies as st
 
-from eqsat_layout.extract.solver.problem import AliasClass, ENode, Problem
+from eqsat_layout.extract.solver.problem import AliasClass, ENode, Problem, same_bytes
 
 
 def seeded_problem(seed: int, classes: int, *, cyclic: bool, forks: int = 2) -> Problem:
@@ -68,7 +68,8 @@ def _cost(problem: Problem, made: tuple[dict[int, int], ...], enough: float) -> 
             node = problem.classes[f].nodes[s][k]
             cost += node.cost
             demanded.update(node.children)
-    for f, s in demanded:
+    copied = {(f, same_bytes(problem.classes[f].convert)[s]) for f, s in demanded}  # by views of one copy
+    for f, s in copied:
         if cost >= enough:
             break
         cost += min((problem.classes[f].convert[m][s] for m in made[f]), default=math.inf)
