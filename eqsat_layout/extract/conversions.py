@@ -32,19 +32,23 @@ class Conversions:
     def matrix(self, stores: list[list[Spec]]) -> tuple[tuple[float, ...], ...]:
         if all(len(specs) == 1 for specs in stores) and len({specs[0][0] for specs in stores}) == 1:
             key: Any = (
-                self._types[stores[0][0][0]],
+                self._types_of(stores[0][0][0]),
                 tuple(specs[0][1] for specs in stores),
             )  # no views: the usual case
         else:
             numbering: dict[int, int] = {}
             key = tuple(
-                tuple((numbering.setdefault(t, len(numbering)), self._types[t], f) for t, f in specs)
+                tuple((numbering.setdefault(t, len(numbering)), self._types_of(t), f) for t, f in specs)
                 for specs in stores
             )
         matrix = self._matrices.get(key)
         if matrix is None:
             matrix = self._matrices[key] = tuple(tuple(self._from(stores, i)[0]) for i in range(len(stores)))
         return matrix
+
+    def _types_of(self, tensor: int) -> tuple[TensorType | None, ...]:
+        """The type of a tensor; for a tuple those of the results that are read."""
+        return (self._types[tensor], *(self._types[part] for part in self._parts.of(tensor)))
 
     def step_before(self, stores: list[list[Spec]], source: int, target: int) -> int:
         """The store before the last step of the conversion from ``source`` to ``target``."""
@@ -85,7 +89,8 @@ class Conversions:
     def _pair(self, tensor: int, before: str, after: str) -> float:
         ty, source, target = self._types[tensor], self._formats.get(before), self._formats.get(after)
         if is_part_need(after):
-            return 0.0 if self._parts.serves(before, after) else math.inf
+            part = self._parts.conversion(tensor, before, after)
+            return math.inf if part is None else 0.0 if part[1] == part[2] else self._pair(*part)
         if ty is None or source is None or target is None:
             return math.inf
         key = (ty, before, after)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from eqsat_layout.extract.conversions import Spec
 from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.problem import Solution
-from eqsat_layout.extract.tuple_parts import is_part_need
+from eqsat_layout.extract.tuple_parts import server
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, ResultPart, Run, Step, Steps
 
 StorePlace = tuple[int, int, int]
@@ -68,9 +68,7 @@ class Decoder:
 
     def _place(self, alias_class: int, store: int) -> StorePlace:
         """Where a store is read; for a part's need the tuple that serves it, which nothing has to be done for."""
-        if is_part_need(self._selection.stores[alias_class][store][0][1]):
-            store = self._solution.source[alias_class, store]
-        return alias_class, store, -1
+        return *server(self._selection, self._solution, (alias_class, store)), -1
 
     def _variable_of(self, place: StorePlace) -> int | None:
         """The earliest binding whose value, as Relax has it, is this store."""

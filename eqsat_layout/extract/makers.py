@@ -26,13 +26,14 @@ specs, result spec before, after)) and ("run-from", (variant, operand specs, ope
 
 
 class Makers:
-    """``by_spec``: for a tensor in a format what makes it, cheapest first."""
+    """``by_spec``: for a tensor in a format what makes it, cheapest first. ``parts``: the results of tuples."""
 
     def __init__(self, tensors: Tensors, signatures: Mapping[str, Signature], costs: CostModel, fusion: Fusion):
         self.tensors, self._signatures, self._costs = tensors, signatures, costs
         self._names = tensors.saturated.names
         self._fusion = fusion
         self.by_spec: dict[Spec, list[tuple[float, Made]]] = {}
+        self.parts: dict[tuple[int, int], int] = {}
         self._run_costs: dict[tuple[str, frozenset[int]], float] = {}
         self._read()
 
@@ -48,11 +49,12 @@ class Makers:
             fused = self._fusion.fused(tensor, tensors)
             self._add((tensor, fmt), self._run_cost(key, fused), ("run", (key, reads)))
             runs.append((tensor, fmt, key, reads))
-        parts: dict[tuple[int, str, int, int], None] = {}
+        found: dict[tuple[int, str, int, int], None] = {}
         for z, fmt, index, y, formats in tables.rows("part"):
             assert self._names.lists[formats][index] == fmt, "the rule reads the format off the list"
-            parts[self.tensors.number(z), fmt, index, self.tensors.number(y)] = None
-        for tensor, fmt, index, whole in parts:
+            found[self.tensors.number(z), fmt, index, self.tensors.number(y)] = None
+        for tensor, fmt, index, whole in found:
+            self.parts[whole, index] = tensor
             self._add((tensor, fmt), 0.0, ("part", (index, (whole, part_need(index, fmt)))))
         for z, fmt, x, wide in tables.rows("inside"):
             self._add((self.tensors.number(z), fmt), 0.0, ("inside", (self.tensors.number(x), wide)))

@@ -29,7 +29,6 @@ from eqsat_layout.extract.baseline import baseline
 from eqsat_layout.extract.decode import Decoder
 from eqsat_layout.extract.region import Region
 from eqsat_layout.extract.selection import Selection
-from eqsat_layout.extract.solver.frontier import solve
 from eqsat_layout.extract.solver.problem import ExtractionError
 from eqsat_layout.extract.tensors import Tensors
 from eqsat_layout.graph.graph import Graph, Program
@@ -115,7 +114,7 @@ def extract(saturated: Saturated, search: Search) -> Region:
         fusion = search.target.fusion(graph, signatures, tensors.of_node)
         selection = Selection(tensors, signatures, search.costs, fusion)
     with clock.stage("extract"):
-        solution = solve(selection.problem, time_limit=search.time_limit)
+        solution = selection.solve(selection.problem, search.time_limit)
     with clock.stage("decode"):
         decoder = Decoder(selection, solution)
         steps = decoder.run()
