@@ -97,14 +97,13 @@ def depthwise(channels, size):
     return stage
 
 
+@pytest.mark.parametrize("machine", [AVX512, HALVES])
 @pytest.mark.parametrize("channels", [32, 96, 144])
-def test_depthwise_tiles_hold_all_channels_of_a_pixel(channels):
-    """28 pixels by one vector took twice as long (MobileNetV2): lines of memory that lie far apart."""
-    stage = depthwise(channels, 58)
-    wide = register_tile(stage, AVX512)
-    assert wide.lanes * wide.sizes[-1] == channels
-    narrow = register_tile(stage, AVX2)
-    assert narrow.sizes[-1] > 1
+def test_depthwise_tiles_leave_registers_for_what_a_window_reads_again(channels, machine):
+    """8 pixels by 48 channels, or 28 by 16, took 1.5 to 3.5 times as long as 10 by 16: LLVM keeps a row of the data."""
+    tile = register_tile(depthwise(channels, 58), machine)
+    *_, rows, columns, vectors = tile.sizes
+    assert rows * vectors * (columns + columns + 2) <= machine.registers + 3
 
 
 @pytest.mark.parametrize("channels", [120, 336])
@@ -120,7 +119,7 @@ def test_depthwise_channels_that_no_vector_divides_overlap(channels, count):
     assert (tile.size, tile.count) == (16, count)
 
 
-@pytest.mark.parametrize("channels", [20, 36, 40])
+@pytest.mark.parametrize("channels", [20, 40])
 def test_few_depthwise_channels_are_in_short_vectors(channels):
     assert joined_tile(depthwise(channels, 30), AVX512) is None
 
