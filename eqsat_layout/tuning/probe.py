@@ -105,7 +105,7 @@ class _LoadedHere:
 
 
 def _clocks() -> tuple[float, float]:
-    """Wall time, and processor time of all threads: no less than a run takes where nothing else keeps its cores busy."""
+    """Wall time, and processor time of all threads: neither is less than a run takes on cores of its own."""
     return time.perf_counter(), time.process_time()
 
 
