@@ -21,6 +21,7 @@ _SPARE = 1  # registers for the operand that is not held
 _FRESH = 1.0  # cycles that a vector from beyond L2 takes where every tile needs others
 _ELSEWHERE = 0.25  # cycles of reading on in another place, where every accumulator has a vector of its own
 _KEPT = 1.0  # cycles of an operand that LLVM keeps for the next step of a window, where registers are full
+_HELD = 0.75  # of the registers: others have weights, and what the epilogue needs (the constants of exp)
 _STREAMED = 0.1  # of the cycles that loads from L2 take is not hidden
 _FREE = 5  # registers beside accumulators, below which LLVM may put one of these on the stack in every step
 _CROWDED = 1.1  # times as many cycles, where elements are broadcast to several vectors: half as large tiles are as good
@@ -240,7 +241,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
     for limit in limits:
         cycles = np.maximum(cycles, limit)
     if problem.is_depthwise:
-        cycles += _KEPT * np.maximum(kept - machine.registers, 0)
+        cycles += _KEPT * np.maximum(kept - _HELD * machine.registers, 0)
     cycles += unforeseen + _FRESH * fresh + _STREAMED * streamed + _ELSEWHERE * elsewhere + 0.02 * issued
     small = sum((size > 1).astype(int) for axis, size in enumerate(tiles.sizes) if axis != tiles.vector)
     rows = math.prod(tiles.sizes[: max(0, tiles.vector - 1)])  # of the result, far from each other
