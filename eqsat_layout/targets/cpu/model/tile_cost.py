@@ -222,7 +222,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
         loading += moved * (once, np.maximum(pieces, passes), 2 * lanes)[stride]
         touched = touched_bytes(load, tiles, machine, goes_on=not problem.has_panels)
         panel = touched * load.steps
-        streamed += np.where(panel > machine.l1_working_set // 2, touched / machine.l2_bytes_per_cycle, 0)
+        streamed += np.where(panel > machine.l1_working_set // 2, touched / machine.panel_bytes_per_cycle, 0)
         if load.readings:  # to L2 for all tiles that share a panel, from there for each
             first = load.shared(tiles) / load.readings
             supply += touched * first / arriving + touched / machine.l2_bytes_per_cycle
