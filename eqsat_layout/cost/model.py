@@ -65,6 +65,9 @@ _ROWS: Final = 1.1
 
 _BORDER: Final = 0.5
 """Of the time of an element that is copied to its phase: of one in rows that get a border."""
+
+_PART: Final = 0.6
+"""Of the bandwidth of a rewrite is left to one that is part of another kernel: it may be none in registers."""
 _LINE_BYTES: Final = 64
 
 RESULT: Final = -1
@@ -130,7 +133,7 @@ class Roofline:
         """Both buffers pass through memory once. A fused copy permutes what would stream."""
         before, after = self._valid_bytes(tensor, source), self._bytes(tensor, target)
         if fused:
-            return max(0.0, max(before, after) / self.rewrite_bandwidth - before / self.bandwidth)
+            return max(0.0, max(before, after) / (_PART * self.rewrite_bandwidth) - before / self.bandwidth)
         return self.launch + (before + after) / self.rewrite_bandwidth
 
     def constant(self, tensor: TensorType, fmt: Format) -> float:
