@@ -63,6 +63,11 @@ _SCATTERED: Final = 2.0
 _ROWS: Final = 1.1
 """Reading weights row by row takes so many times as long as in panels (measured on 1 to 64 MB: 1.05 to 1.4)."""
 
+_BORDER: Final = 0.5
+"""Of the time of an element that is copied to its phase: of one in rows that get a border."""
+
+_PART: Final = 0.6
+"""Of the bandwidth of a rewrite is left to one that is part of another kernel: it may be none in registers."""
 _LINE_BYTES: Final = 64
 
 RESULT: Final = -1
@@ -128,7 +133,7 @@ class Roofline:
         """Both buffers pass through memory once. A fused copy permutes what would stream."""
         before, after = self._valid_bytes(tensor, source), self._bytes(tensor, target)
         if fused:
-            return max(0.0, max(before, after) / self.rewrite_bandwidth - before / self.bandwidth)
+            return max(0.0, max(before, after) / (_PART * self.rewrite_bandwidth) - before / self.bandwidth)
         return self.launch + (before + after) / self.rewrite_bandwidth
 
     def constant(self, tensor: TensorType, fmt: Format) -> float:
@@ -157,8 +162,10 @@ class Roofline:
         if not computation.flops:
             is_short = heavy is not None and heavy.run < self._lanes(op)
             return self.gather * computation.iterations if is_short or efficiency < _SHORT else 0.0
-        strided = heavy.strided if heavy is not None and has_phases else ()
-        copied = sum(fmt.elements(self.symbolic_extent) for _, fmt in strided)
+        copied = 0.0
+        if heavy is not None and has_phases:
+            copied = sum(fmt.elements(self.symbolic_extent) for _, fmt in heavy.strided)
+            copied += _BORDER * sum(fmt.elements(self.symbolic_extent) for _, fmt in heavy.padded)
         work = computation.flops * padded_work(computation, operands, results) / (self.flops * efficiency)
         return work + (self.phase or 0.0) * copied
 

@@ -29,6 +29,8 @@ _STRIDED = 0.25
 """Share of peak where lanes are two elements apart: two loads and a shuffle."""
 MOST_PHASES = 8
 """Elements that lanes may be apart for their windows' data to be copied so that they lie side by side."""
+_OVERLAPPED = 1.15
+"""Times as many elements as there are, up to which a last vector begins earlier where no vector divides a row."""
 _GATHERED = 0.03
 """Share of peak where lanes are further apart: element by element, no tile of registers (measured: 1/37 to 1/40)."""
 _DOT = 0.3
@@ -73,9 +75,10 @@ class Heaviest:
                 in_halves = moved == 1 and address_step(block, read, fmt, variable, stride, half - 1) == half - 1 > 0
                 share = min(share, _HALVES if in_halves else _GATHERED)
             elif moved == 1 or read.buffer in copied:
-                is_shared = self._is_shared(read, fmt)
-                slid = sliding if is_shared else min(sliding, SLIDING)
-                share *= slid if block.is_contraction and slides(read, variable) else 1.0
+                if block.is_contraction and slides(read, variable):
+                    is_shared = self._is_shared(read, fmt)
+                    share = share if is_shared else min(share, _share_of_rows(extent, lanes))
+                    share *= sliding if is_shared else min(sliding, SLIDING)
             else:
                 share = min(share, _STRIDED if moved == 2 else _GATHERED)
         return max(dots, share * (_FAR if self._far else 1.0))
@@ -99,6 +102,15 @@ class Heaviest:
             for read, fmt in sliding
             if 1 < (address_step(self.block, read, fmt, variable, stride, 1) or 0) <= most
         )
+
+    @property
+    def padded(self) -> tuple[tuple[Access, Format], ...]:
+        """The reads of windows that slide along vectors of what is made for them: of data with a border."""
+        if self.step is None or not self.block.is_contraction:
+            return ()
+        variable = self.step[0]
+        own = [(read, fmt) for read, fmt in self.reads if read.buffer not in self.operands and slides(read, variable)]
+        return tuple(one for one in own if one not in self.strided)
 
     @cached_property
     def run(self) -> int:
@@ -229,6 +241,14 @@ def touched_share(computation: Computation, buffer: int, fmt: Format, line: int)
                     count *= min(line, min(steps, default=1))
                 touched += count
     return min(1.0, touched / elements) if touched and elements else 1.0
+
+
+def _share_of_rows(extent: int, lanes: int) -> float:
+    """The share of peak where vectors that no others share slide along rows: what is left of one is read in pieces."""
+    whole, rest = divmod(extent, lanes)
+    if whole and math.ceil(extent / lanes) * lanes < _OVERLAPPED * extent:
+        return extent / (math.ceil(extent / lanes) * lanes)
+    return extent / (lanes * (whole + rest.bit_count()))
 
 
 def _elements(computation: Computation, buffer: int) -> int:

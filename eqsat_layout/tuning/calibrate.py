@@ -29,7 +29,8 @@ class MachineConstants:
 
 
 def calibrate(target: Any = None, *, quick: bool = False, progress: Progress | None = None) -> MachineConstants:
-    """Measures for about ten seconds, ``quick`` for about three. Medians of rounds in which every probe runs once.
+    """Measures for about ten seconds, ``quick`` for about three. The least of rounds in which every probe runs once:
+    a busy machine makes none faster.
 
     Raises :class:`~eqsat_layout.errors.TargetError` for a target that this machine can't run.
     """
@@ -64,10 +65,10 @@ def _constants(workloads: Sequence[Workload], seconds: Sequence[float]) -> dict[
 
 
 def _interleaved(probes: Sequence[Probe], rounds: int, say: Progress) -> list[float]:
-    """Median seconds of each."""
+    """The least seconds of each."""
     seconds: list[list[float]] = [[] for _ in probes]
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
         for own, probe in zip(seconds, probes, strict=True):
             own.append(probe.run())
-    return [statistics.median(own) for own in seconds]
+    return [min(own) for own in seconds]

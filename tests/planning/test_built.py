@@ -155,7 +155,8 @@ def in_the_middle(b: Any, x: Any) -> Any:
 
 @pytest.fixture
 def unaware(monkeypatch: pytest.MonkeyPatch) -> Plan:
-    """The plan of a planner that does not ask what the build joins."""
+    """The plan of a planner that does not ask what the build joins, where rewrites cost so much that it matters."""
+    monkeypatch.setattr("eqsat_layout.targets.cpu.costs._REWRITE", 0.3)
     with monkeypatch.context() as patched:
         patched.setattr(CpuTarget, "joins", lambda *_: False)
         return eqsat_layout.plan(program(in_the_middle, (1, 24, 56, 56)), AVX512)

@@ -11,7 +11,7 @@ from eqsat_layout.cost.model import Roofline
 from eqsat_layout.cost.vectorise import SLIDING
 from eqsat_layout.targets.cpu.machine import CpuMachine
 
-_REWRITE: Final = 0.48  # of the bandwidth of a kernel that streams is left to one that permutes
+_REWRITE: Final = 0.8  # of the bandwidth of a kernel that streams is left to one that permutes, in registers
 _GATHER: Final = 4.5  # cycles of an element that is copied by itself
 PHASE: Final = 1.0  # of one that is copied to its phase (measured on AVX2: .6 of every second one, 1.1 of every fourth)
 _SLIDING: Final = 0.92  # of the peak where vectors that are shorter than a cache line slide (measured on AVX2)

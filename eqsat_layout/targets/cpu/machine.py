@@ -36,11 +36,13 @@ class CpuMachine:
 
     ``clock``: cycles a second under vector load. Each cycle, ``fma_units`` fused multiply-adds of vectors start, whose
     results are there ``fma_latency`` cycles later, beside ``loads_per_cycle`` and ``stores_per_cycle`` of vectors, of
-    ``instructions_per_cycle`` in all, and ``l2_bytes_per_cycle`` come from L2. Units take ``unit_bytes`` at once: they
-    are busy for two cycles with a vector that is twice as long, and a scalar that is broadcast to one is such, too. The
-    last-level cache and memory have clocks of their own: ``last_level_bandwidth`` and ``memory_bandwidth`` are bytes a
-    second of one core, ``all_memory_bandwidth`` of all cores together. ``kernel_launch`` and ``parallel_launch`` are
-    seconds that a kernel takes before it does anything, and a loop over all cores.
+    ``instructions_per_cycle`` in all, and ``l2_bytes_per_cycle`` come from L2, ``panel_bytes_per_cycle`` of weights
+    where multiply-adds wait for them (Zen 4: tiles of 2 by 13 vectors took twice as long as their arithmetic). Units
+    take ``unit_bytes`` at once: they are busy for two cycles with a vector that is twice as long, and a scalar that is
+    broadcast to one is such, too. The last-level cache and memory have clocks of their own: ``last_level_bandwidth``
+    and ``memory_bandwidth`` are bytes a second of one core, ``all_memory_bandwidth`` of all cores together.
+    ``kernel_launch`` and ``parallel_launch`` are seconds that a kernel takes before it does anything, and a loop over
+    all cores.
     """
 
     vector_bytes: int
@@ -64,6 +66,7 @@ class CpuMachine:
     stores_per_cycle: float = 1.0
     instructions_per_cycle: float = 2.75
     l2_bytes_per_cycle: float = 32.0
+    panel_bytes_per_cycle: float = 32.0
     last_level_bandwidth: float = 25e9
     memory_bandwidth: float = 12.5e9
     all_memory_bandwidth: float = 21e9
@@ -118,7 +121,13 @@ PRESETS: Final[Mapping[str, CpuMachine]] = {
     "avx512": _AVX512,
     # Zen 4: units of 32 bytes (AMD's optimisation guide). Clock and bandwidths measured on an EPYC of these, one core.
     "avx512 in halves": replace(
-        _AVX512, unit_bytes=32, clock=3.6e9, memory_bandwidth=20e9, all_memory_bandwidth=40e9, last_level_bandwidth=50e9
+        _AVX512,
+        unit_bytes=32,
+        clock=3.6e9,
+        panel_bytes_per_cycle=16.0,
+        memory_bandwidth=20e9,
+        all_memory_bandwidth=40e9,
+        last_level_bandwidth=50e9,
     ),
     # Sapphire, Emerald and Granite Rapids have 2 MiB of L2 (Intel's data sheets); a tile product starts every 16 cycles
     # (Intel's optimisation manual, chapter on AMX). Measured on a Xeon of these (bench/README.md).

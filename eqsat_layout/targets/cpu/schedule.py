@@ -43,6 +43,7 @@ from eqsat_layout.targets.cpu.single.neighbours import neighbours_in_lanes
 from eqsat_layout.targets.cpu.single.order_axes import order_axes
 from eqsat_layout.targets.cpu.single.phases import in_phases
 from eqsat_layout.targets.cpu.single.prefetch import prefetch_panels
+from eqsat_layout.targets.cpu.single.skipped_steps import skip_zero_steps
 from eqsat_layout.targets.cpu.single.split_axes import split_axes
 from eqsat_layout.targets.cpu.single.unit_axes import unit_axes_first
 from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
@@ -188,7 +189,7 @@ def _finished(func: Any, schedule: Callable[[Any], Any], machine: CpuMachine, re
         return None
     made = exchanged(sch.mod["main"])
     if not machine.is_exact:  # else functions are TVM's, and products with zeros are computed: they may be NaN
-        made = write_out_combinations(expand_functions(divide_rows_once(made)))
+        made = skip_zero_steps(write_out_combinations(expand_functions(divide_rows_once(made))))
     return _named(func, _scheduled(prefetch_panels(made, machine)))
 
 

@@ -3,7 +3,8 @@
 In: a PrimFunc of loops over flat memory. Out: the same, with ``if_then_else`` for each ``Select`` whose values have an
 effect, or load at an index that is not known to be inside of its buffer. TVM's own pass takes every load for one that
 may be outside: a branch on data, which the CPU guesses wrong half of the time and LLVM puts into no vectors. Where
-lanes of a vector differ in what an ``if_then_else`` gives, TVM takes the vector apart.
+lanes of a vector differ in what an ``if_then_else`` gives, or TVM does not see that they are the same, TVM takes the
+vector apart.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import tvm
 from tvm import ir, tirx
 
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
+from eqsat_layout.targets.schedules.conditions import COMPARISONS, change_of
 from eqsat_layout.tir.intrinsics import is_choice, is_pure
-from eqsat_layout.tir.structural import changed_loop, nodes_of, primfunc_pass, structural_map
+from eqsat_layout.tir.structural import changed_loop, nodes_of, primfunc_pass, structural_map, substitute
 
 
 def branch_on_unsafe_selects() -> Any:
@@ -54,12 +56,34 @@ def _with_selects(func: Any) -> Any:
         def on_call(call: Any) -> Any:
             if not is_choice(call) or not depends_on(call.args[0], loop.loop_var):
                 return call
+            condition = _of_all_lanes(call.args[0], loop)
+            if not depends_on(condition, loop.loop_var):
+                return tirx.if_then_else(condition, *call.args[1:])
             return tirx.Select(*call.args) if all(map(known.is_safe, call.args[1:])) else call
 
         body = structural_map(loop.body, (ir.Call, on_call))
         return loop if body.same_as(loop.body) else changed_loop(loop, body=body)
 
     return func.with_body(structural_map(func.body, (tirx.For, on_loop)))
+
+
+def _of_all_lanes(condition: Any, loop: Any) -> Any:
+    """The condition without the lane in comparisons that are the same for all: their truth changes between vectors.
+
+    TVM sees so of ``16 x + lane < 48``, and not of ``48 <= 16 x + lane``.
+    """
+    var, lanes = loop.loop_var, as_int(loop.extent)
+    if lanes is None or as_int(loop.min) != 0:
+        return condition
+    analyzer = tvm.sym.Analyzer()
+
+    def on_comparison(comparison: Any) -> Any:
+        change = change_of(comparison, var)
+        if change is None or as_int(analyzer.simplify(tirx.floormod(change.place, lanes))) != 0:
+            return comparison
+        return substitute(comparison, {var: tirx.const(0, var.ty.dtype)})
+
+    return structural_map(condition, *((kind, on_comparison) for kind in COMPARISONS))
 
 
 class _Ranges:

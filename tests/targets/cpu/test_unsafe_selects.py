@@ -58,3 +58,25 @@ def test_lanes_that_differ_are_selected(value: Any, selects: int) -> None:
         loop = tirx.For(i, 0, 60, kind, tirx.BufferStore(y, value(x, i), [i]))
         mod = select_in_lanes()(tvm.IRModule({"main": tirx.PrimFunc([x, y], loop)}))
         assert len(nodes_of(mod["main"].body, tirx.Select)) == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_taken_apart"),
+    [
+        (lambda i, lane: tirx.const(48, "int32") <= i * 16 + lane, False),  # was: all of it element by element
+        (lambda i, lane: i * 16 + lane < 48, False),
+        (lambda i, lane: tirx.all(tirx.const(32, "int32") <= i * 16 + lane, i * 16 + lane < 64), False),
+        (lambda i, lane: tirx.const(40, "int32") <= i * 16 + lane, True),
+    ],
+)
+def test_parts_of_a_concat_that_vectors_do_not_cross_are_in_vectors(condition: Any, is_taken_apart: bool) -> None:
+    """Concats along channels, the last axis, with arithmetic behind them took ten times as long."""
+    x, y = (tirx.decl_buffer((size,), "float32", name="x") for size in (16, 96))
+    i, lane = (tirx.Var(name, "int32") for name in ("i", "lane"))
+    value = tirx.if_then_else(condition(i, lane), x[i * 16 + lane - 80], tirx.const(1, "float32"))
+    inner = tirx.For(lane, 0, 16, tirx.ForKind.VECTORIZED, tirx.BufferStore(y, value, [i * 16 + lane]))
+    mod = select_in_lanes()(
+        tvm.IRModule({"main": tirx.PrimFunc([x, y], tirx.For(i, 0, 6, tirx.ForKind.SERIAL, inner))})
+    )
+    done = tirx.transform.VectorizeLoop()(mod)["main"]
+    assert bool(nodes_of(done.body, tirx.Ramp)) != is_taken_apart

@@ -14,12 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
+from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, depends_on
 from eqsat_layout.targets.schedules.stages import Stage
 
 _SPARE = 1  # registers for the operand that is not held
 _FRESH = 1.0  # cycles that a vector from beyond L2 takes where every tile needs others
-_ELSEWHERE = 1.0  # cycles of reading on in another place, where every accumulator has a vector of its own
+_ELSEWHERE = 0.25  # cycles of reading on in another place, where every accumulator has a vector of its own
+_KEPT = 1.0  # cycles of an operand that LLVM keeps for the next step of a window, where registers are full
+_HELD = 0.75  # of the registers: others have weights, and what the epilogue needs (the constants of exp)
 _STREAMED = 0.1  # of the cycles that loads from L2 take is not hidden
 _FREE = 5  # registers beside accumulators, below which LLVM may put one of these on the stack in every step
 _CROWDED = 1.1  # times as many cycles, where elements are broadcast to several vectors: half as large tiles are as good
@@ -64,11 +66,21 @@ class Tiles:
 
 
 @dataclass(frozen=True)
+class MetAgain:
+    """Of ``n`` neighbours along ``axis``, ``each * n + more`` elements are read in more than one step."""
+
+    axis: int
+    each: int
+    more: int
+
+
+@dataclass(frozen=True)
 class OperandLoad:
     """Strides along the spatial axes, the steps of the reduction that touch new elements, bytes of an element.
 
     ``run``: elements along the last axis before memory goes on elsewhere. ``total``: bytes that all tiles read.
-    ``readings``: for how many elements of the result each is read, where they come from memory; else 0.
+    ``readings``: for how many elements of the result each is read, where they come from memory; else 0. ``met_again``:
+    what other steps along the last axis of a window read again.
     """
 
     strides: tuple[int | None, ...]
@@ -77,6 +89,7 @@ class OperandLoad:
     run: int
     total: int
     readings: int
+    met_again: MetAgain | None = None
 
     def moves(self, axis: int) -> bool:
         """The load's address depends on the axis."""
@@ -85,6 +98,14 @@ class OperandLoad:
     def moved(self, tile: RegisterTile | Tiles) -> Any:
         """Elements that a step of a tile reads, vectors counted as one."""
         return math.prod(size for axis, size in enumerate(tile.sizes) if self.moves(axis))
+
+    def kept(self, tiles: Tiles) -> Any:
+        """Vectors that a tile reads again in other steps along the last axis of a window."""
+        again = self.met_again
+        if again is None:
+            return np.zeros_like(tiles.lanes)
+        size = tiles.sizes[again.axis]
+        return self.moved(tiles) // size * (again.each * size + again.more)
 
     def shared(self, tile: RegisterTile | Tiles) -> Any:
         """For how many elements of a tile each is read."""
@@ -128,13 +149,33 @@ def problem_of(stage: Stage, axes: Sequence[StageAxis], machine: CpuMachine) -> 
         run = period or last.extent or 1
         total = access.buffer_bytes // batch
         read = readings(stage, access) if _is_streamed(stage, access, machine) else 0
-        loads.append(OperandLoad(strides, steps, access.element_bytes, run, total, read))
+        again = _met_again(access, axes, stage.reduced)
+        loads.append(OperandLoad(strides, steps, access.element_bytes, run, total, read, again))
     width = machine.lanes(stage.write.element_bytes)
     blocks = tuple(period for period in periods if period)
     is_own = any(all(a.extent == 1 or load.moves(i) for i, a in enumerate(axes)) for load in loads)
     is_depthwise = stage.has_window and is_own
     kind = stage.has_window, is_depthwise, not last.reduce
     return TileProblem(tuple(loads), stage.steps, width, _spare(stage, machine), blocks, *kind)
+
+
+def _met_again(access: StageAccess, axes: Sequence[StageAxis], reduced: Sequence[StageAxis]) -> MetAgain | None:
+    """What steps along the last reduced axis read again; ``None`` for what moves along no other one with it."""
+    row = next((axis for axis in reversed(reduced) if axis.extent != 1), None)
+    if row is None or row.extent is None:
+        return None
+    moving = [index for index in access.indices if depends_on(index, row.var)]
+    found = [n for n, axis in enumerate(axes[:-1]) if any(depends_on(index, axis.var) for index in moving)]
+    if len(moving) != 1 or len(found) != 1:
+        return None
+    stride, step = (access.stride(axis.var) for axis in (axes[found[0]], row))
+    if not stride or not step:
+        return None
+    places: dict[int, list[int]] = {}
+    for number in range(row.extent):
+        places.setdefault(number * step % stride, []).append(number * step // stride)
+    again = [own for own in places.values() if own[1:]]  # others are read in one step only
+    return MetAgain(found[0], len(again), sum(max(own) - min(own) for own in again))
 
 
 def _is_streamed(stage: Stage, access: StageAccess, machine: CpuMachine) -> bool:
@@ -172,6 +213,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
     held = np.full(lanes.shape, machine.registers)
     arriving = _SUPPLY * machine.last_level_bandwidth / machine.clock  # bytes a cycle
     issued, loading, streamed, fresh, supply, elsewhere, unforeseen = (np.zeros(lanes.shape) for _ in range(7))
+    kept = accumulators
     for load in problem.loads:
         moved = load.moved(tiles)
         stride = load.strides[tiles.vector] or 0
@@ -180,7 +222,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
         loading += moved * (once, np.maximum(pieces, passes), 2 * lanes)[stride]
         touched = touched_bytes(load, tiles, machine, goes_on=not problem.has_panels)
         panel = touched * load.steps
-        streamed += np.where(panel > machine.l1_working_set // 2, touched / machine.l2_bytes_per_cycle, 0)
+        streamed += np.where(panel > machine.l1_working_set // 2, touched / machine.panel_bytes_per_cycle, 0)
         if load.readings:  # to L2 for all tiles that share a panel, from there for each
             first = load.shared(tiles) / load.readings
             supply += touched * first / arriving + touched / machine.l2_bytes_per_cycle
@@ -191,12 +233,15 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
         elif stride and problem.has_window:  # a new panel, with many rows not cut in pieces
             fresh += np.where(panel > machine.l2_working_set, touched / machine.vector_bytes, 0)
         if problem.is_depthwise and stride:
+            kept = kept + load.kept(tiles) * vectors
             is_own = (moved == count) & (lanes * tiles.sizes[tiles.vector] < load.run)
             elsewhere += np.where(is_own, moved // tiles.sizes[tiles.vector] / once, 0)  # while a second half is read
     limits = (passes * count / machine.fma_units, loading / machine.loads_per_cycle, streamed, supply)
     cycles = np.maximum((accumulators + issued) / machine.instructions_per_cycle, machine.fma_latency)
     for limit in limits:
         cycles = np.maximum(cycles, limit)
+    if problem.is_depthwise:
+        cycles += _KEPT * np.maximum(kept - _HELD * machine.registers, 0)
     cycles += unforeseen + _FRESH * fresh + _STREAMED * streamed + _ELSEWHERE * elsewhere + 0.02 * issued
     small = sum((size > 1).astype(int) for axis, size in enumerate(tiles.sizes) if axis != tiles.vector)
     rows = math.prod(tiles.sizes[: max(0, tiles.vector - 1)])  # of the result, far from each other

@@ -16,6 +16,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.single.few_vectors import from_few_vectors
 from eqsat_layout.targets.cpu.single.lanes import (
     LANEWISE,
     SIZES,
@@ -50,7 +51,8 @@ def move_lanes(sch: Any, machine: CpuMachine) -> Any:
 
     Either such loads lie along another axis of the result: squares of both axes are transposed in registers. Or they
     jump along their row in a way that is known: elements are picked out of the two vectors that hold them, and what
-    else depends on the place in the row is a table. Or several places take turns to give the elements of a row.
+    else depends on the place in the row is a table. Or several places take turns to give the elements of a row. Or each
+    vector is put together of a few others.
     """
     stages = stages_of(sch)
     if len(stages) != 1:
@@ -61,7 +63,7 @@ def move_lanes(sch: Any, machine: CpuMachine) -> Any:
         return None
     if any(str(access.buffer.dtype).startswith(_WIDENED) for access in (stage.write, *stage.loads)):
         return None
-    for body_of in (_in_squares, _in_rows, in_turns):
+    for body_of in (_in_squares, _in_rows, in_turns, from_few_vectors):
         moved = unless_refused(partial(_moved_by, body_of, sch, stage, machine))
         if moved is not None:
             return moved

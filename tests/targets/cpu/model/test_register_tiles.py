@@ -83,6 +83,16 @@ def test_accumulators_and_operands_fit_the_registers(channels, size, kernel, str
     assert vectors + 1 + held <= machine.registers
 
 
+def test_tiles_do_not_wait_for_panels_of_weights():
+    """2 pixels by 13 vectors, whose weights come from L2 in every step, took 1.8 times as long as 8 by 2 (Res2Net)."""
+    data, weights = te.placeholder((784, 512), name="data"), te.placeholder((13, 512, 16), name="weights")
+    k = te.reduce_axis((0, 512))
+    result = te.compute((784, 208), lambda n, c: te.sum(data[n, k] * weights[c // 16, k, c % 16], axis=k))
+    (stage,) = stages_of(new_schedule(te.create_prim_func([data, weights, result], index_dtype_override="int64")))
+    tile = register_tile(stage, HALVES)
+    assert tile.lanes * tile.sizes[-1] <= 32
+
+
 def depthwise(channels, size):
     """The stage of a depthwise convolution of 3x3, channels last, ``size`` before it."""
     data = te.placeholder((1, size, size, channels), name="data")
@@ -97,14 +107,13 @@ def depthwise(channels, size):
     return stage
 
 
+@pytest.mark.parametrize("machine", [AVX512, HALVES])
 @pytest.mark.parametrize("channels", [32, 96, 144])
-def test_depthwise_tiles_hold_all_channels_of_a_pixel(channels):
-    """28 pixels by one vector took twice as long (MobileNetV2): lines of memory that lie far apart."""
-    stage = depthwise(channels, 58)
-    wide = register_tile(stage, AVX512)
-    assert wide.lanes * wide.sizes[-1] == channels
-    narrow = register_tile(stage, AVX2)
-    assert narrow.sizes[-1] > 1
+def test_depthwise_tiles_leave_registers_for_what_a_window_reads_again(channels, machine):
+    """8 pixels by 48 channels, or 28 by 16, took 1.5 to 3.5 times as long as 10 by 16: LLVM keeps a row of the data."""
+    tile = register_tile(depthwise(channels, 58), machine)
+    *_, rows, columns, vectors = tile.sizes
+    assert rows * vectors * (columns + columns + 2) <= machine.registers + 3
 
 
 @pytest.mark.parametrize("channels", [120, 336])
@@ -120,7 +129,7 @@ def test_depthwise_channels_that_no_vector_divides_overlap(channels, count):
     assert (tile.size, tile.count) == (16, count)
 
 
-@pytest.mark.parametrize("channels", [20, 36, 40])
+@pytest.mark.parametrize("channels", [20, 40])
 def test_few_depthwise_channels_are_in_short_vectors(channels):
     assert joined_tile(depthwise(channels, 30), AVX512) is None
 

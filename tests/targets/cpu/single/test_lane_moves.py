@@ -184,7 +184,6 @@ def test_other_stages_stay():
         ((8, 24), lambda i, j: x[i, j] + 1.0),
         ((24,), lambda j: te.sum(x[k, j], axis=k)),
         ((24, 8), lambda j, i: tirx.if_then_else(j < 3, x[i, j], 0.0)),  # by the place along the operand's rows
-        ((8, 8), lambda i, j: x[i, (i + j * 2) % 24]),
     ]
     for shape, body in bodies:
         assert move_lanes(new_schedule(computed(shape, body, x)), MACHINES[0]) is None

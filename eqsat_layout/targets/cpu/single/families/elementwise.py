@@ -37,7 +37,8 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
             in_parallel(sch, loops[:-2], machine, stage.domain)
             return
         last, block = stage.axes[-1], stage.branch_block(stage.axes[-1].var)
-        is_cut = block % width != 0 and are_cut(stage.conditions, last.var, last.extent or 0)
+        is_short = block < 2 * width <= 4 * lanes_of_run([block], width)  # LLVM does such parts one by one
+        is_cut = block % width != 0 and not is_short and are_cut(stage.conditions, last.var, last.extent or 0)
         if not is_cut and _decompose_pad(sch, stage, machine):
             return
         extents[-1] = math.gcd(extents[-1], block)  # a concat: vectors lie in one part
