@@ -6,7 +6,7 @@ whether its sizes are. Out: the same, with the ``match_cast`` that says a symbol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import tvm
@@ -18,7 +18,7 @@ from eqsat_layout.tir.structural import nodes_of, structural_map
 def sizes_first(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` itself where nothing says a symbol on the way."""
     functions = {
-        var: relax.Function(own.params, _ordered_in(own.body), own.ret_ty, own.is_pure, own.attrs)
+        var: relax.Function(own.params, _ordered_in(own), own.ret_ty, own.is_pure, own.attrs)
         for var, own in mod.functions_items()
         if isinstance(own, relax.Function) and nodes_of(own.body, relax.MatchCast)
     }
@@ -27,16 +27,23 @@ def sizes_first(mod: tvm.IRModule) -> tvm.IRModule:
     return tvm.IRModule({**dict(mod.functions_items()), **functions}, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
-def _ordered_in(body: Any) -> Any:
-    return structural_map(body, (relax.DataflowBlock, lambda block: relax.DataflowBlock(_ordered(block.bindings))))
+def _ordered_in(function: Any) -> Any:
+    known = {var for param in function.params for var in nodes_of(param.ty, ir.Var)}
+
+    def ordered(block: Any) -> Any:
+        bindings = _ordered(block.bindings, known)
+        known.update(var for one in bindings if isinstance(one, relax.MatchCast) for var in nodes_of(one.ty, ir.Var))
+        return relax.DataflowBlock(bindings)
+
+    return structural_map(function.body, (relax.DataflowBlock, ordered))
 
 
-def _ordered(bindings: Sequence[Any]) -> list[Any]:
-    """As they stand where they may."""
+def _ordered(bindings: Sequence[Any], known: Collection[Any]) -> list[Any]:
+    """As they stand where they may. ``known``: symbols that are said before."""
     makers: dict[Any, int] = {}
     for number, binding in enumerate(bindings):
         said = nodes_of(binding.ty, ir.Var) if isinstance(binding, relax.MatchCast) else []
-        for var in (binding.var, *said):
+        for var in (binding.var, *(one for one in said if one not in known)):
             makers.setdefault(var, number)
     found: dict[int, None] = {}
     begun: set[int] = set()

@@ -184,7 +184,9 @@ class Workers:
                     worker.send(function, (argument,), timeout=self._patience)
                     result = worker.recv()
                 except (ChildProcessError, TimeoutError) as error:
-                    result = WorkerError(f"the process that made it ended: {error}")
+                    is_late = isinstance(error, TimeoutError)
+                    fate = f"took longer than {self._patience:g} s" if is_late else f"ended: {error}"
+                    result = WorkerError(f"the process that made it {fate}")
                     result.__cause__ = error
                 except Exception as error:  # as above
                     result = error
