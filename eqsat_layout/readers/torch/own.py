@@ -13,6 +13,7 @@ from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.extremes import extreme
+from eqsat_layout.readers.layers.padding import CONSTANT, padded
 from eqsat_layout.readers.layers.resampling import Filter, resampled
 from eqsat_layout.readers.layers.scattering import scattered
 from eqsat_layout.readers.layers.window_maxima import Windows, count, maxima
@@ -37,6 +38,18 @@ def _cut(b: relax.BlockBuilder, source: Any, index: Any) -> Any:
         return source
     axes = list(range(len(own)))
     return b.emit(relax.op.strided_slice(source, axes, [0] * len(own), asked, assume_inbound=True))
+
+
+def _pad(b: relax.BlockBuilder, data: Any, pads: Any, value: Any = 0) -> Any:
+    """``pads``: before and after, of the last axis first; below 0 is cut off."""
+    rank, amounts = len(data.ty.shape), list(pads)
+    before, after = [0] * rank, [0] * rank
+    for axis, (one, other) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
+        before[rank - 1 - axis], after[rank - 1 - axis] = one, other
+    if all(isinstance(one, int) and one >= 0 for one in amounts):
+        each = [one for pair in zip(before, after, strict=True) for one in pair]
+        return b.emit(relax.op.nn.pad(data, each, CONSTANT, value or 0))
+    return padded(b, data, before, after, CONSTANT, relax.const(value or 0, str(data.ty.dtype)))
 
 
 _REDUCTIONS: Final = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
@@ -244,6 +257,7 @@ def _number_of(op: Callable[[Any, Any], Any]) -> Maker:
 
 
 MAKERS: Final[dict[str, Maker]] = {
+    "constant_pad_nd.default": _pad,
     "scatter.src": _scatter("update"),
     "scatter.value": _scatter("update"),
     "scatter_add.default": _scatter("add"),

@@ -37,7 +37,7 @@ def counted(extent: Any, start: Any, end: Any) -> tuple[Any, Any]:
     start, end = 0 if start is None else start, extent if end is None else end
     if isinstance(end, int) and end >= _LARGEST:
         end = extent
-    return tuple(extent + one if isinstance(one, int) and one < 0 else one for one in (start, end))  # type: ignore[return-value]
+    return tuple(extent + one if isinstance(one, int) and one < 0 else one for one in (start, end))
 
 
 def _symbols(expressions: Sequence[Any]) -> list[Any]:

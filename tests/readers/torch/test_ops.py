@@ -206,6 +206,31 @@ def test_slices_of_as_many_as_the_program_says_at_least_keep_their_sizes(slices:
         session.run(None, {session.inputs[0].name: np.zeros((0, 2), "float32")})
 
 
+@pytest.mark.parametrize("rows", [8, 7])
+def test_borders_are_as_wide_as_sizes_say(rows: int) -> None:
+    """torch's definition of a pad took the amount of the example for that of all: of 8 rows, none."""
+
+    def whole(x: Any) -> Any:
+        return torch.nn.functional.pad(x, (1, -1, 0, -x.shape[0] % 4), value=2.0)
+
+    dynamic = ({0: torch.export.Dim.DYNAMIC},)
+    session = eqsat_layout.Session(
+        torch.export.export(Function(whole), (torch.zeros(rows, 3),), dynamic_shapes=(dynamic,))
+    )
+    for count in (8, 9, 6, 3):
+        x = torch.randn(count, 3)
+        np.testing.assert_array_equal(session.run(None, {session.inputs[0].name: x.numpy()})[0], whole(x))
+
+
+def test_a_definition_that_holds_for_the_example_only_is_refused() -> None:
+    """Of 8 columns none are repeated, and so none were of any other number."""
+    dynamic = ({1: torch.export.Dim.DYNAMIC},)
+    repeated = Function(lambda x: x.repeat(1, -x.shape[1] % 4))
+    program = torch.export.export(repeated, (torch.zeros(3, 8),), dynamic_shapes=(dynamic,))
+    with pytest.raises(EqsatError, match=r"torch's definition of aten.repeat.default holds only where "):
+        eqsat_layout.Session(program)
+
+
 def test_slices_are_inside_only_where_all_sizes_say_so() -> None:
     """Nothing is checked when those that are run."""
     n, m = (tirx.Var(name, "int64") for name in "nm")
