@@ -20,7 +20,7 @@ from eqsat_layout.readers.layers.resizing import cut, made_longer
 from eqsat_layout.readers.torch import recurrent
 from eqsat_layout.readers.torch.derived_sizes import with_own_symbols
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
-from eqsat_layout.readers.torch.own import MAKERS
+from eqsat_layout.readers.torch.own import MAKERS, of_size
 from eqsat_layout.readers.torch.slices import counted, is_inside
 from eqsat_layout.readers.torch.types import check_types, common_type
 
@@ -285,8 +285,10 @@ def _called(node: Any) -> str:
 
 
 def _of_type(builder: relax.BlockBuilder, value: Any, dtype: str) -> Any:
-    if not isinstance(value, relax.Expr) or not isinstance(value.ty, relax.TensorType):
-        return value if isinstance(value, relax.Expr) else relax.const(value, dtype)
+    if not isinstance(value, relax.Expr):
+        return relax.const(value, dtype)
+    if not isinstance(value.ty, relax.TensorType):
+        return value if dtype == str(value.ty) else _of_type(builder, of_size(builder, value), dtype)
     return value if str(value.ty.dtype) == dtype else builder.emit(relax.op.astype(value, dtype))
 
 

@@ -222,6 +222,28 @@ def test_borders_are_as_wide_as_sizes_say(rows: int) -> None:
         np.testing.assert_array_equal(session.run(None, {session.inputs[0].name: x.numpy()})[0], whole(x))
 
 
+@pytest.mark.parametrize(
+    "scaled",
+    [
+        lambda x: x.sum(0) / x.shape[0],
+        lambda x: x.bfloat16() * (x.shape[0] / 3) + x.shape[0] ** -0.5,
+        lambda x: torch.arange(x.shape[0]) / x.shape[0] + x.long()[:, 0] * x.shape[0],
+    ],
+)
+def test_sizes_are_floats_where_they_are_divided(scaled: Any) -> None:
+    """A mean along a dynamic axis was refused: "nothing here converts" sym_float."""
+    dynamic = ({0: torch.export.Dim.DYNAMIC},)
+    program = torch.export.export(Function(scaled), (torch.zeros(8, 3),), dynamic_shapes=(dynamic,))
+    session = eqsat_layout.Session(program)
+    for rows in (8, 5):
+        x = torch.randn(rows, 3)
+        made, expected = session.run(None, {session.inputs[0].name: x})[0], scaled(x)
+        assert str(made.dtype) == str(expected.dtype).removeprefix("torch.")
+        np.testing.assert_allclose(
+            made.astype("float32"), expected.float(), rtol=1e-2 if "b" in str(made.dtype) else 1e-6
+        )
+
+
 def test_a_definition_that_holds_for_the_example_only_is_refused() -> None:
     """Of 8 columns none are repeated, and so none were of any other number."""
     dynamic = ({1: torch.export.Dim.DYNAMIC},)
