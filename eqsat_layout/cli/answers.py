@@ -141,7 +141,7 @@ def run(
         typer.Option("--output", metavar="[NAME=]FILE.npy", help="Where to write an output. Repeatable."),
     ] = None,
     shape: ShapeOption = None,
-    seed: Annotated[int, typer.Option(help="Of random inputs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of random inputs.")] = 0,
     debug: DebugOption = False,
 ) -> None:
     """Run a model once and say what came out."""
@@ -163,7 +163,7 @@ def bench(
     shape: ShapeOption = None,
     precision: PrecisionOption = None,
     rounds: Annotated[int, typer.Option(min=1, help="How often every engine has its turn.")] = 10,
-    seed: Annotated[int, typer.Option(help="Of random inputs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of random inputs.")] = 0,
     debug: DebugOption = False,
 ) -> None:
     """Time the model in FILE beside other engines, in turns, and compare the results."""

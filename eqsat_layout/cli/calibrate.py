@@ -33,6 +33,7 @@ def run_calibrate(target: Any, quick: bool, output: Path | None, console: Consol
     """Measures, prints and stores; :class:`EqsatError` for a target that can't be run or a database not written."""
     own = target_of(target)
     database = Database(output)
+    database.check_writable()
     stages = Stages(console)
     with stages("measure", "a few seconds" if quick else "about ten seconds") as say:
         constants = calibrate(own, quick=quick, progress=say)

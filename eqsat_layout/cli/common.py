@@ -6,6 +6,7 @@ In: what was typed. Out: values that are checked, or :class:`~eqsat_layout.error
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -127,6 +128,8 @@ def check_outputs(destinations: Sequence[Path]) -> None:
             raise EqsatError(f"{destination}: Is a directory")
         if not destination.absolute().parent.is_dir():
             raise EqsatError(f"{destination}: No such file or directory")
+        if not os.access(destination if destination.exists() else destination.absolute().parent, os.W_OK):
+            raise EqsatError(f"{destination}: Permission denied")
 
 
 def refuse_overwriting(source: Path, destinations: Sequence[Path]) -> None:

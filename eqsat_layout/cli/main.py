@@ -81,7 +81,7 @@ def demo(
     image: Annotated[int, typer.Option(min=32, help="Height and width of the input.")] = 224,
     batch: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 1,
     repeat: Annotated[int, typer.Option(min=1, help="Timed runs of each build.")] = 10,
-    seed: Annotated[int, typer.Option(help="Seed of weights and input.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights and input.")] = 0,
     width: Annotated[int, typer.Option(min=16, help="Channels of the stem; 64 is ResNet-50's own.")] = 64,
     target: TargetOption = None,
     run: Annotated[bool, typer.Option("--run/--no-run", help="Build and run, or only plan.")] = True,
@@ -281,7 +281,7 @@ def fuzz(
     ] = None,
     seconds: Annotated[float | None, typer.Option(min=0.0, help="Run for this long, instead of --cases.")] = None,
     cases: Annotated[int, typer.Option(min=1, help="Instances of every rule to try, at least.")] = 1000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same instances.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same instances.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     prove: Annotated[bool, typer.Option("--prove/--no-prove", help="Also try to prove each rule, with z3.")] = True,
     debug: DebugOption = False,
@@ -303,7 +303,7 @@ def fuzz(
 def fuzz_programs(
     seconds: Annotated[float | None, typer.Option(min=0.0, help="Run for this long, instead of --cases.")] = None,
     cases: Annotated[int, typer.Option(min=1, help="Number of programs.")] = 200,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same programs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same programs.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     rules: RulesOption = None,
     target: Annotated[

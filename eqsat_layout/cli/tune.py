@@ -54,6 +54,7 @@ def run_tune(options: TuneOptions, console: Console) -> bool:
     database = Database(options.database)
     remote = None if options.tracker is None else Remote.parse(options.tracker, options.key)
     target_of(options.target)  # refuses what is none before a model is read, which can take long
+    database.check_writable()
     mod = _model(options, Stages(console))
     interrupted = False
     with _Bar(console) as bar:

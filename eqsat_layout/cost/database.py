@@ -178,6 +178,13 @@ class Database:
         text = b"".join(_line(record) for record in records)
         if not text:
             return
+        self._append(text)
+
+    def check_writable(self) -> None:
+        """:class:`EqsatError` where nothing can be added; the file is there then."""
+        self._append(b"")
+
+    def _append(self, text: bytes) -> None:
         with self._writing():
             descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:

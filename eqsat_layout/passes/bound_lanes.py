@@ -1,7 +1,7 @@
-"""Vectors whose values are bound to names and chosen by a condition.
+"""Vectors whose values are bound to names and made by what TVM has for one number only: choices by a condition, erf.
 
-In: PrimFuncs with vectorised loops. Out: the same, in which such loops go one step after the other. TVM takes a choice
-apart lane by lane at the statement that makes it; a name that is bound there keeps the last lane's value for all.
+In: PrimFuncs with vectorised loops. Out: the same, in which such loops go one step after the other. TVM takes such
+calls apart lane by lane at the statement that makes them; a name bound there keeps the last lane's value for all.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import ir, tirx
 
-from eqsat_layout.tir.intrinsics import is_choice
+from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
 
@@ -20,10 +20,15 @@ def bind_one_by_one() -> Any:
 
 
 def _in_turn(loop: Any) -> Any:
-    if loop.kind != tirx.ForKind.VECTORIZED or not any(map(_chooses, nodes_of(loop.body, tirx.Bind))):
+    if loop.kind != tirx.ForKind.VECTORIZED or not any(map(_is_taken_apart, nodes_of(loop.body, tirx.Bind))):
         return loop
     return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
 
 
-def _chooses(bind: Any) -> bool:
-    return any(map(is_choice, nodes_of(bind.value, ir.Call)))
+def _is_taken_apart(bind: Any) -> bool:
+    return any(not _is_for_vectors(call) for call in nodes_of(bind.value, ir.Call))
+
+
+def _is_for_vectors(call: Any) -> bool:
+    known = isinstance(call.op, ir.Op) and call.op.has_attr("TVectorizable") and call.op.get_attr("TVectorizable")
+    return bool(known) or is_call(call, "tirx.reinterpret")

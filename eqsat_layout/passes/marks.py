@@ -15,6 +15,7 @@ import tvm_ffi
 from tvm import relax
 
 from eqsat_layout.passes.all_calls import is_tir_call
+from eqsat_layout.passes.sizes_first import sizes_first
 
 SAVED: Final = "eqsat_layout.saved"
 """The attribute of a PrimFunc that was made of several: the share of their time that it saves, as the target thinks."""
@@ -51,7 +52,7 @@ def marked(mod: tvm.IRModule) -> tuple[tvm.IRModule, dict[str, Any]]:
 
 def fuse_ops(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` in TVM's groups. The result of a group is marked as that of its last call was, if it was."""
-    fused = relax.transform.FuseOps()(mod)
+    fused = sizes_first(relax.transform.FuseOps()(mod))
     if not any(_is_marked(var) for function in _functions(mod) for var, _ in _bindings(function)):
         return fused
     reader = _GroupReader(mod, fused)

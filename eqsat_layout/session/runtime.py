@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
@@ -35,8 +36,19 @@ def virtual_machine(module: Any, device: tuple[int, int] = CPU) -> Any:
     """A machine of its own for the program of ``module``: a library, or what TVM compiled."""
     _load()
     loaded = module.jit() if hasattr(module, "jit") else module
-    machine = loaded["vm_load_executable"]()
     devices = [device] if device == CPU else [device, CPU]  # sizes are computed on the CPU
+    try:
+        return _started(loaded, devices)
+    except RuntimeError:  # some of what programs call is Python, and there once TVM is imported: what counts non-zeros
+        if "tvm.relax" in sys.modules:
+            raise
+        import tvm.relax  # noqa: F401
+
+        return _started(loaded, devices)
+
+
+def _started(library: Any, devices: Sequence[tuple[int, int]]) -> Any:
+    machine = library["vm_load_executable"]()
     machine["vm_initialization"](*(number for one in devices for number in (*one, _POOLED)))
     return machine
 

@@ -25,6 +25,9 @@ from eqsat_layout.tir.structural import substitute
 
 _TYPED: Final = re.compile(r"T\.int64\((-?\d+)\)")
 
+_MOST: Final = (1 << 63) - 1
+"""That int64 holds."""
+
 Shapes = Mapping[str, Sequence[int | Sequence[int] | None]]
 """The same; for an axis with several sizes the program is made once for each, and once for all others. A ``range`` of
 every size from one to another stands for both and the powers of two between."""
@@ -118,7 +121,7 @@ def _spread(sizes: range) -> tuple[int, ...]:
 
 
 def _is_size(extent: Any) -> bool:
-    return isinstance(extent, int) and not isinstance(extent, bool) and extent >= 0
+    return isinstance(extent, int) and not isinstance(extent, bool) and 0 <= extent <= _MOST
 
 
 def _are_sizes(extent: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 from eqsat_layout.system.without_torch import without_torch
@@ -19,4 +20,7 @@ def main(level: int) -> None:
     logging.basicConfig(level=level)
     with without_torch():
         from tvm.exec import popen_worker
-    popen_worker.main()
+    try:
+        popen_worker.main()
+    except BrokenPipeError:  # it has ended, and nobody waits for the result
+        os._exit(0)  # without a word of the writer, which tries once more

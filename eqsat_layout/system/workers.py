@@ -22,6 +22,7 @@ import psutil  # noqa: F401  # TVM imports it in the thread that ends a process,
 from tvm.support.popen_pool import PopenWorker
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.system.undisturbed import undisturbed
 from eqsat_layout.system.worker_process import command
 
 T = TypeVar("T")
@@ -49,7 +50,8 @@ class _Process(PopenWorker):  # type: ignore[misc]
         """As TVM's, but by a command of our own."""
         (answers, answering), (reading, jobs) = os.pipe(), os.pipe()
         ends = (reading, answering)
-        self._proc = subprocess.Popen(command(*ends), pass_fds=ends)
+        with undisturbed():
+            self._proc = subprocess.Popen(command(*ends), pass_fds=ends)
         for end in ends:
             os.close(end)
         self._reader, self._writer = os.fdopen(answers, "rb"), os.fdopen(jobs, "wb")
@@ -182,7 +184,9 @@ class Workers:
                     worker.send(function, (argument,), timeout=self._patience)
                     result = worker.recv()
                 except (ChildProcessError, TimeoutError) as error:
-                    result = WorkerError(f"the process that made it ended: {error}")
+                    is_late = isinstance(error, TimeoutError)
+                    fate = f"took longer than {self._patience:g} s" if is_late else f"ended: {error}"
+                    result = WorkerError(f"the process that made it {fate}")
                     result.__cause__ = error
                 except Exception as error:  # as above
                     result = error

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import tvm
@@ -160,6 +161,21 @@ def test_module_and_plan_need_two_names(model: Path, tmp_path: Path) -> None:
 def test_wrong_arguments_are_one_line(model: Path, arguments: list[str], message: str) -> None:
     assert message in refused("optimize", model, *arguments)
     assert [path.name for path in model.parent.iterdir()] == [model.name]
+
+
+@pytest.mark.parametrize("command", [["tune", "--seconds", "0"], ["calibrate", "--quick"]])
+def test_a_database_that_can_not_be_written_is_refused_at_once(tmp_path: Path, command: list[str]) -> None:
+    """`tune` said that it had stored there what it measured, `calibrate` measured first."""
+    (tmp_path / "file").write_text("")
+    with patch("eqsat_layout.cli.calibrate.calibrate", side_effect=AssertionError("was measured")):
+        assert "file/measurements.v1.jsonl: can't write" in refused(*command, "-o", tmp_path / "file")
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_a_seed_below_zero_is_refused(model: Path, command: str) -> None:
+    result = call(command, model, "--seed", "-1")
+    assert result.exit_code == 2
+    assert "--seed" in result.stderr
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:

@@ -204,6 +204,18 @@ def test_a_library_that_calls_the_runtime_to_sort_is_opened_without_the_compiler
     assert printed(code, tmp_path) == "[1.0, 2.0, 3.0, 4.0] False"
 
 
+def test_a_library_that_calls_python_functions_of_tvm_s_brings_them(tmp_path: Path) -> None:
+    """So does the second session of such a file: it ended in a RuntimeError."""
+    mod = function_of(lambda emit, x: emit(R.nonzero(x)), (4,))
+    eqsat_layout.Session(mod).save(tmp_path / "counting.so")
+    code = f"""
+        import numpy as np, eqsat_layout
+        session = eqsat_layout.Session({str(tmp_path / "counting.so")!r})
+        print(session.run(None, {{"x": np.array([3, 0, 4, 0], "float32")}})[0].tolist())
+    """
+    assert printed(code, tmp_path) == "[[0, 2]]"
+
+
 @pytest.mark.parametrize(("given", "used"), [(None, "10000"), ("7", "7")])
 def test_idle_threads_soon_sleep(
     monkeypatch: pytest.MonkeyPatch, library: Path, tmp_path: Path, given: str | None, used: str

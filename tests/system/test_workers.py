@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
+from typing import Any
 
+from eqsat_layout.system.undisturbed import start_undisturbed
 from eqsat_layout.system.workers import WorkerError, Workers
 
 
@@ -44,6 +49,39 @@ def test_a_process_that_dies_is_one_result_and_another_takes_its_place() -> None
     results = workers.map(dies_elsewhere, [os.getpid()] * 3)
     assert all(r == "done here" or isinstance(r, WorkerError) for r in results)
     assert workers.map(squared, [4, 5, 6]) == [16, 25, 36]
+
+
+def blocked(_: int) -> tuple[int, bool]:
+    return os.getpid(), signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_an_interrupt_at_the_terminal_is_this_process_s_alone() -> None:
+    """Each process printed a traceback beside the one line of the command."""
+    elsewhere, is_blocked = Workers(1).apart(blocked, 0)
+    assert elsewhere != os.getpid()
+    assert is_blocked
+    assert blocked(0) == (os.getpid(), False)
+
+
+def say_blocked(pipe: Any) -> None:
+    pipe.send(blocked(0))
+
+
+def test_it_is_where_processes_are_of_multiprocessing() -> None:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=say_blocked, args=(theirs,), daemon=True)
+    start_undisturbed(process)
+    assert ours.recv() == (process.pid, True)
+    assert blocked(0) == (os.getpid(), False)
+    process.join()
+
+
+def test_a_process_that_is_not_waited_for_ends_without_a_word() -> None:
+    """It printed a traceback where the command had ended before it."""
+    code = "from eqsat_layout.system.workers import Workers; import os; Workers(1).start(dict); os._exit(0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""  # the process holds this pipe, so its end has been waited for
 
 
 def slow_to_start() -> None:

@@ -94,6 +94,8 @@ def with_functions_written_out(model: Any, asked: frozenset[str]) -> Any:
     written = inliner.inline_selected_functions(
         typed, [("", op) for op in found], exclude=False, inline_schema_functions=True
     )
+    if written.graph == typed.graph:  # of another version of the op, which the inliner does not take
+        return model
     return with_functions_written_out(written, asked)  # definitions may hold such ops themselves
 
 

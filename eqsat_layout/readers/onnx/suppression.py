@@ -16,8 +16,9 @@ from eqsat_layout.errors import EqsatError
 _MOST_BOXES: Final = (1 << 31) - 1
 """Of a class, as TVM counts them; exporters write the largest number there is for "all"."""
 
-_MOST_OF_ANY: Final = 1 << 16
-"""Of a class of as many boxes as a run gives."""
+_MANY: Final = 1 << 16
+"""Boxes of a class that are said to be kept: beyond it room is for all that there are, because TVM computes in 32 bits
+with as many rows as are said."""
 
 _CLEARED: Final = 10
 """Rows of each class that TVM writes zeros to first, whatever room there is."""
@@ -49,14 +50,12 @@ def kept(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -
     return builder.emit(relax.op.strided_slice(indices, [0], [0], [own], assume_inbound=True))
 
 
-def _rows(extent: Any, count: int) -> int:
-    """Room for what is kept of each class, whose size must not be a symbol: what is cut from it would be made before
-    it is known how long it is."""
+def _rows(extent: Any, count: int) -> Any:
+    """Room for what is kept of each class."""
     if isinstance(extent, tirx.IntImm):
         return max(_CLEARED, min(count, int(extent)))
-    if count > _MOST_OF_ANY:
-        raise EqsatError("NonMaxSuppression that keeps all of as many boxes as are known at run time only is not done")
-    return max(_CLEARED, count)
+    least, most = (tirx.IntImm("int64", number) for number in (_CLEARED, count))
+    return tirx.max(least, extent if count > _MANY else tirx.min(most, extent))
 
 
 def _number(value: Any, usual: float, place: int) -> float:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
-from tvm import ir, relax, tirx
+from tvm import ir, relax, sym, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
@@ -20,8 +20,8 @@ from eqsat_layout.readers.layers.resizing import cut, made_longer
 from eqsat_layout.readers.torch import recurrent
 from eqsat_layout.readers.torch.derived_sizes import with_own_symbols
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
-from eqsat_layout.readers.torch.own import MAKERS
-from eqsat_layout.readers.torch.slices import is_inside
+from eqsat_layout.readers.torch.own import MAKERS, of_size
+from eqsat_layout.readers.torch.slices import counted, is_inside
 from eqsat_layout.readers.torch.types import check_types, common_type
 
 _KINDS: Final = ("Tensor", "Scalar")
@@ -51,7 +51,9 @@ class _Mended(_Base):  # type: ignore[misc]
 
     def create_input_vars(self, program: Any) -> Any:
         held, inputs, bounds = super().create_input_vars(program)
-        return held, *with_own_symbols(inputs, bounds)
+        inputs, bounds = with_own_symbols(inputs, bounds)
+        self._least = {name: least for name, (least, _) in bounds.items()}
+        return held, inputs, bounds
 
     def _check_unsupported_func_type(self, nodes: Any) -> None:
         for node in nodes:
@@ -121,14 +123,22 @@ class _Mended(_Base):  # type: ignore[misc]
         """One that lies inside whatever the sizes are has a shape of which Relax knows more."""
         given = list(self.retrieve_args(node))
         data, axis, start, end, step = given + [0, None, None, 1][len(given) - 1 :]
-        start, shape = 0 if start is None else start, self.shape_of(data)
-        is_known = shape is not None and not isinstance(shape[axis], tirx.IntImm)
-        if not is_known or step != 1 or end is None or not is_inside(shape[axis], start, end):
+        shape = self.shape_of(data)
+        axis %= len(shape)  # TVM builds no slice of another
+        node = SimpleNamespace(args=(node.args[0], axis, *node.args[2:]))
+        if isinstance(shape[axis], tirx.IntImm) or step != 1:
             return super()._slice(node)
+        start, end = counted(shape[axis], start, end)
         if _is_all(shape[axis], start, end):
             return data
-        axis %= len(shape)
-        return self.block_builder.emit(relax.op.strided_slice(data, [axis], [start], [end], assume_inbound=True))
+        if is_inside(shape[axis], start, end):
+            return self.block_builder.emit(relax.op.strided_slice(data, [axis], [start], [end], assume_inbound=True))
+        made = super()._slice(node)
+        if not is_inside(shape[axis], start, end, self._least):
+            return made
+        extents = list(shape)
+        extents[axis] = sym.Analyzer().simplify(end - start)  # what a run checks
+        return self.block_builder.match_cast(made, relax.TensorType(extents, str(made.ty.dtype)))
 
     def _index_tensor(self, node: Any) -> Any:
         counted = _from_the_front(self, node)
@@ -275,8 +285,10 @@ def _called(node: Any) -> str:
 
 
 def _of_type(builder: relax.BlockBuilder, value: Any, dtype: str) -> Any:
-    if not isinstance(value, relax.Expr) or not isinstance(value.ty, relax.TensorType):
-        return value if isinstance(value, relax.Expr) else relax.const(value, dtype)
+    if not isinstance(value, relax.Expr):
+        return relax.const(value, dtype)
+    if not isinstance(value.ty, relax.TensorType):
+        return value if dtype == str(value.ty) else _of_type(builder, of_size(builder, value), dtype)
     return value if str(value.ty.dtype) == dtype else builder.emit(relax.op.astype(value, dtype))
 
 

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-from tvm import relax, tirx
+from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.extremes import extreme
+from eqsat_layout.readers.layers.padding import CONSTANT, padded
 from eqsat_layout.readers.layers.resampling import Filter, resampled
 from eqsat_layout.readers.layers.scattering import scattered
 from eqsat_layout.readers.layers.window_maxima import Windows, count, maxima
@@ -37,6 +38,35 @@ def _cut(b: relax.BlockBuilder, source: Any, index: Any) -> Any:
         return source
     axes = list(range(len(own)))
     return b.emit(relax.op.strided_slice(source, axes, [0] * len(own), asked, assume_inbound=True))
+
+
+def _pad(b: relax.BlockBuilder, data: Any, pads: Any, value: Any = 0) -> Any:
+    """``pads``: before and after, of the last axis first; below 0 is cut off."""
+    rank, amounts = len(data.ty.shape), list(pads)
+    before, after = [0] * rank, [0] * rank
+    for axis, (one, other) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
+        before[rank - 1 - axis], after[rank - 1 - axis] = one, other
+    if all(isinstance(one, int) and one >= 0 for one in amounts):
+        each = [one for pair in zip(before, after, strict=True) for one in pair]
+        return b.emit(relax.op.nn.pad(data, each, CONSTANT, value or 0))
+    return padded(b, data, before, after, CONSTANT, relax.const(value or 0, str(data.ty.dtype)))
+
+
+def _size_as_float(b: relax.BlockBuilder, size: Any) -> Any:
+    """A tensor of one number: Python's float, which torch takes for one of any type of floats."""
+    if not isinstance(size, ir.Expr) or isinstance(size.ty, relax.TensorType):
+        return size if isinstance(size, ir.Expr) else relax.const(float(size), "float32")
+    return b.emit(relax.op.astype(of_size(b, size), "float32"))
+
+
+def of_size(b: relax.BlockBuilder, size: Any) -> Any:
+    """As a tensor of one number."""
+    return b.emit(relax.op.reshape(b.emit(relax.op.shape_to_tensor(relax.ShapeExpr([size]))), ()))
+
+
+def _of_floats(op: Callable[..., Any]) -> Maker:
+    """Arithmetic on sizes that gives no whole number."""
+    return lambda b, one, other: b.emit(op(_size_as_float(b, one), _size_as_float(b, other)))
 
 
 _REDUCTIONS: Final = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
@@ -244,6 +274,10 @@ def _number_of(op: Callable[[Any, Any], Any]) -> Maker:
 
 
 MAKERS: Final[dict[str, Maker]] = {
+    "constant_pad_nd.default": _pad,
+    "sym_float": _size_as_float,
+    "truediv": _of_floats(relax.op.divide),
+    "pow": _of_floats(relax.op.power),
     "scatter.src": _scatter("update"),
     "scatter.value": _scatter("update"),
     "scatter_add.default": _scatter("add"),

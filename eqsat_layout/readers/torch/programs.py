@@ -17,6 +17,7 @@ from eqsat_layout.readers.model import Model
 from eqsat_layout.readers.naming import with_names
 from eqsat_layout.readers.torch.archives import checked_archive
 from eqsat_layout.readers.torch.arguments import tensors_taken, with_tensors_only
+from eqsat_layout.readers.torch.assumptions import assumptions
 from eqsat_layout.readers.torch.decompositions import all_decompositions, decompositions
 from eqsat_layout.readers.torch.importer import importer
 from eqsat_layout.readers.torch.nodes import TorchNodeError
@@ -50,7 +51,11 @@ def from_program(program: Any) -> Model:
 
 def _from_dense(program: Any, written_out: frozenset[Any]) -> Model:
     """``written_out``: ops that torch writes in other ops, and that are tried so because they can't be taken as one."""
-    decomposed = program.run_decompositions(decompositions(written_out))
+    with assumptions(program) as assumed:
+        decomposed = program.run_decompositions(decompositions(written_out))
+    if assumed and written_out:  # those of torch's usual table choose between ways to compute the same
+        names = ", ".join(sorted(map(str, written_out)))
+        raise EqsatError(f"torch's definition of {names} holds only where {', and '.join(dict.fromkeys(assumed))}")
     if written := sorted(map(str, decomposed.graph_signature.buffers_to_mutate.values())):
         raise EqsatError(f"it writes to {', '.join(written)}, which would be lost: export the model after eval()")
     if written := sorted(map(str, decomposed.graph_signature.user_inputs_to_mutate.values())):

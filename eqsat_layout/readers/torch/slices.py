@@ -7,7 +7,7 @@ n, and what two such tensors make together has no shape.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tvm import ir, sym, tirx
@@ -20,27 +20,39 @@ _MOST: Final = 3
 _LARGEST: Final = 1 << 40
 
 
-def is_inside(extent: Any, start: Any, end: Any) -> bool:
-    """For all sizes of at least 0 it has ``end - start`` elements, be that none."""
+def is_inside(extent: Any, start: Any, end: Any, least: Mapping[str, int] | None = None) -> bool:
+    """For all sizes of at least 0, or what ``least`` says by their names, it has ``end - start`` elements, be that
+    none."""
     start, end, extent = (tirx.IntImm("int64", one) if isinstance(one, int) else one for one in (start, end, extent))
     zero = tirx.IntImm("int64", 0)
     cut = tirx.Max(tirx.Min(end, extent) - tirx.Min(start, extent), zero)
     claims = [start >= zero, end >= zero, (end - start).equal(cut)]
     symbols = _symbols([start, end, extent])
-    return len(symbols) <= _MOST and _hold(claims, symbols)
+    bounds = {one.name: max(0, (least or {}).get(str(one.name), 0)) for one in symbols}
+    return len(symbols) <= _MOST and _hold(claims, symbols, bounds)
+
+
+def counted(extent: Any, start: Any, end: Any) -> tuple[Any, Any]:
+    """``start`` and ``end`` without what is left out, and numbers below 0 from the end."""
+    start, end = 0 if start is None else start, extent if end is None else end
+    if isinstance(end, int) and end >= _LARGEST:
+        end = extent
+    return tuple(extent + one if isinstance(one, int) and one < 0 else one for one in (start, end))
 
 
 def _symbols(expressions: Sequence[Any]) -> list[Any]:
     return list({var.name: var for one in expressions for var in tirx.analysis.undefined_vars(one)}.values())
 
 
-def _hold(claims: Sequence[Any], symbols: Sequence[Any]) -> bool:
+def _hold(claims: Sequence[Any], symbols: Sequence[Any], least: Mapping[str, int]) -> bool:
     """Case by case: each size is 0, or at least 1, so that ``min(1, n)`` is a number."""
     if symbols:
         first, *others = symbols
+        if not _hold(claims, others, least):
+            return False
         nothing = {first: tirx.IntImm("int64", 0)}
-        return _hold(claims, others) and _hold([substitute(one, nothing) for one in claims], others)
+        return least[first.name] > 0 or _hold([substitute(one, nothing) for one in claims], others, least)
     analyzer = sym.Analyzer()
     for one in _symbols(claims):
-        analyzer.bind(one, ir.Range(1, _LARGEST))
+        analyzer.bind(one, ir.Range(max(1, least[one.name]), _LARGEST))
     return all(analyzer.can_prove(one) for one in claims)

@@ -24,11 +24,16 @@ def common_type(node: Any) -> str | None:
     given = [getattr(one, "meta", {}).get("val", one) for one in tuple.__iter__(node.args)][:2]
     if len(given) < 2 or not any(isinstance(one, torch.Tensor) for one in given):
         return None
-    plain = [one if isinstance(one, torch.Tensor | int | float | bool) else 1 for one in given]  # a size is whole
+    plain = [one if isinstance(one, torch.Tensor | int | float | bool) else _example(torch, one) for one in given]
     found = torch.result_type(*plain)
     if value.dtype.is_floating_point and not found.is_floating_point:
         found = value.dtype
     return str(found).removeprefix("torch.")
+
+
+def _example(torch: Any, size: Any) -> int | float:
+    """A number of the kind of a size, or of what is worked out of sizes."""
+    return 1.0 if isinstance(size, torch.SymFloat) else 1
 
 
 def check_types(made: Any, value: Any) -> None:

@@ -77,7 +77,6 @@ def _passes() -> list[Any]:
         s_tir.transform.RenormalizeSplitPattern(),  # divisions of indices that vectors left in another form
         tirx.transform.StmtSimplify(),  # after unrolling: of indices that are not, LLVM sees less and spills registers
         branch_on_unsafe_selects(),  # both values of a select are computed
-        compare_booleans(),  # which the code generator takes for floats
         # functions that TVM calls
         guard_divisions_by_sizes(),
         tirx.transform.FP8ComputeLegalize(),
@@ -92,6 +91,7 @@ def _passes() -> list[Any]:
         tirx.transform.BF16StorageLegalize(),
         _keep_on_stack(),
         reveal_arithmetic(llvm=True),  # nothing simplifies values from here on
+        compare_booleans(),  # which the code generator takes for floats
     ]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("onnx")
 
-import onnx
+import onnx.reference
 from onnx import TensorProto, helper
 
 import eqsat_layout
@@ -191,23 +191,21 @@ def _of_any_boxes(most: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 
-def test_boxes_are_kept_of_as_many_as_a_run_gives() -> None:
-    """There were rows of zeros for those that are not kept."""
-    model = _of_any_boxes(12)
+@pytest.mark.parametrize("most", [12, _MOST])
+def test_boxes_are_kept_of_as_many_as_a_run_gives(most: int) -> None:
+    """There were rows of zeros for those that are not kept; all of them were refused (torchvision's detectors), as TVM
+    put what is cut from the room for them before it was known how many they are."""
+    model = _of_any_boxes(most)
     session, evaluator = eqsat_layout.Session(model), onnx.reference.ReferenceEvaluator(model)
     rng = np.random.default_rng(0)
-    for count in (1, 30):
+    for count in (1, 30, 0):
         corners = rng.uniform(0, 10, (1, count, 2)).astype("float32")
         feed = {
             "boxes": np.concatenate([corners, corners + 3], axis=2),
             "scores": rng.uniform(0, 1, (1, 2, count)).astype("float32"),
         }
-        np.testing.assert_array_equal(session.run(None, feed)[0], evaluator.run(None, feed)[0])
-
-
-def test_all_of_as_many_boxes_as_a_run_gives_are_refused() -> None:
-    with pytest.raises(EqsatError, match=r"NonMaxSuppression\): NonMaxSuppression that keeps all of as many boxes"):
-        eqsat_layout.Session(_of_any_boxes(_MOST))
+        expected = evaluator.run(None, feed)[0] if count else np.zeros((0, 3), "int64")
+        np.testing.assert_array_equal(session.run(None, feed)[0], expected)
 
 
 def test_a_shape_that_is_a_number_is_refused_by_its_node() -> None:

@@ -162,6 +162,14 @@ def test_a_graph_that_asks_for_too_much_is_refused_by_the_name_of_its_node(tmp_p
     assert time.process_time() - start < SECONDS
 
 
+def test_a_refused_op_whose_definition_is_of_a_later_version_is_named(tmp_path: Path) -> None:
+    """Relu has one since 18: "maximum recursion depth exceeded"."""
+    graph = helper.make_graph([node("Relu", ["x"])], "g", [value("x", FLOAT, [10**12])], [value("y", FLOAT, None)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "m.onnx")
+    with pytest.raises(FileError, match=r"node 'bad' \(Relu\): its result has 10+ elements"):
+        read_module(tmp_path / "m.onnx")
+
+
 def test_a_tensor_without_its_data_is_refused_by_its_name(tmp_path: Path) -> None:
     tensor = onnx.numpy_helper.from_array(np.ones((2, 3), "float32"), "k")
     tensor.raw_data = b"1234"

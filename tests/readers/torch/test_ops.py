@@ -190,6 +190,68 @@ def test_slices_of_sums_of_sizes_keep_their_sizes() -> None:
         np.testing.assert_array_equal(session.run(None, {session.inputs[0].name: x.numpy()})[0], _differences(x))
 
 
+@pytest.mark.parametrize(
+    "slices", [lambda x: x[1:] - x[:-1], lambda x: x[-3:-1] + x[:2], lambda x: torch.diff(x.T.contiguous()).T]
+)
+def test_slices_of_as_many_as_the_program_says_at_least_keep_their_sizes(slices: Any) -> None:
+    """What two of them made together had no shape; those along an axis from the end could not be built."""
+    program = torch.export.export(
+        Function(slices), (torch.zeros(9, 2),), dynamic_shapes=(({0: torch.export.Dim.AUTO},),)
+    )
+    session = eqsat_layout.Session(program)
+    for rows in (9, 4, 3):
+        x = torch.randn(rows, 2)
+        np.testing.assert_array_equal(session.run(None, {session.inputs[0].name: x.numpy()})[0], slices(x))
+    with pytest.raises(eqsat_layout.EqsatError, match="inputs"):
+        session.run(None, {session.inputs[0].name: np.zeros((0, 2), "float32")})
+
+
+@pytest.mark.parametrize("rows", [8, 7])
+def test_borders_are_as_wide_as_sizes_say(rows: int) -> None:
+    """torch's definition of a pad took the amount of the example for that of all: of 8 rows, none."""
+
+    def whole(x: Any) -> Any:
+        return torch.nn.functional.pad(x, (1, -1, 0, -x.shape[0] % 4), value=2.0)
+
+    dynamic = ({0: torch.export.Dim.DYNAMIC},)
+    session = eqsat_layout.Session(
+        torch.export.export(Function(whole), (torch.zeros(rows, 3),), dynamic_shapes=(dynamic,))
+    )
+    for count in (8, 9, 6, 3):
+        x = torch.randn(count, 3)
+        np.testing.assert_array_equal(session.run(None, {session.inputs[0].name: x.numpy()})[0], whole(x))
+
+
+@pytest.mark.parametrize(
+    "scaled",
+    [
+        lambda x: x.sum(0) / x.shape[0],
+        lambda x: x.bfloat16() * (x.shape[0] / 3) + x.shape[0] ** -0.5,
+        lambda x: torch.arange(x.shape[0]) / x.shape[0] + x.long()[:, 0] * x.shape[0],
+    ],
+)
+def test_sizes_are_floats_where_they_are_divided(scaled: Any) -> None:
+    """A mean along a dynamic axis was refused: "nothing here converts" sym_float."""
+    dynamic = ({0: torch.export.Dim.DYNAMIC},)
+    program = torch.export.export(Function(scaled), (torch.zeros(8, 3),), dynamic_shapes=(dynamic,))
+    session = eqsat_layout.Session(program)
+    for rows in (8, 5):
+        x = torch.randn(rows, 3)
+        made, expected = session.run(None, {session.inputs[0].name: x})[0], scaled(x)
+        assert str(made.dtype) == str(expected.dtype).removeprefix("torch.")
+        near = 0.05 if expected.dtype == torch.bfloat16 else 1e-5
+        np.testing.assert_allclose(made.astype("float32"), expected.float(), rtol=1e-5, atol=near)
+
+
+def test_a_definition_that_holds_for_the_example_only_is_refused() -> None:
+    """Of 8 columns none are repeated, and so none were of any other number."""
+    dynamic = ({1: torch.export.Dim.DYNAMIC},)
+    repeated = Function(lambda x: x.repeat(1, -x.shape[1] % 4))
+    program = torch.export.export(repeated, (torch.zeros(3, 8),), dynamic_shapes=(dynamic,))
+    with pytest.raises(EqsatError, match=r"torch's definition of aten.repeat.default holds only where "):
+        eqsat_layout.Session(program)
+
+
 def test_slices_are_inside_only_where_all_sizes_say_so() -> None:
     """Nothing is checked when those that are run."""
     n, m = (tirx.Var(name, "int64") for name in "nm")
@@ -198,3 +260,5 @@ def test_slices_are_inside_only_where_all_sizes_say_so() -> None:
     outside = [(n, 0, 2), (n, 0, n - 1), (n, 0, -1), (n, -1, n), (n + 2, 1, n), (n, 0, m), (n, 1, n)]
     assert [is_inside(*slice_) for slice_ in inside] == [True] * len(inside)
     assert [is_inside(*slice_) for slice_ in outside] == [False] * len(outside)
+    assert is_inside(n, 0, n - 1, {"n": 1})
+    assert not is_inside(n, 0, n - 2, {"n": 1})

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tvm
 from targets.machines import AVX2
-from tvm import te, tirx
+from tvm import relax, te, tirx
 
+import eqsat_layout
 from eqsat_layout.targets.cpu.lowering import pipeline_name
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 
@@ -84,3 +85,20 @@ def test_booleans_are_compared(compare, size):
     built(*arrays)
     expected = {tirx.EQ: np.equal, tirx.NE: np.not_equal, tirx.LT: np.less, tirx.GE: np.greater_equal}[compare]
     np.testing.assert_array_equal(arrays[2].numpy(), expected(*given[:2]))
+
+
+def test_booleans_are_compared_beside_what_is_not_simplified():
+    """Comparisons that are hidden from the simplifier came after the pass that makes bytes of booleans."""
+    builder = relax.BlockBuilder()
+    x, y = (relax.Var(name, relax.TensorType([16], "float32")) for name in "xy")
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            not_above = builder.emit(relax.op.logical_not(relax.op.greater_equal(x, y)))
+            same = builder.emit_output(relax.op.equal(relax.op.less(x, y), not_above))
+        builder.emit_func_output(same)
+    notes = []
+    session = eqsat_layout.Session(builder.get(), notes=notes)
+    a, b = np.arange(16, dtype="float32"), np.full(16, 7, "float32")
+    a[3] = np.nan
+    np.testing.assert_array_equal(session.run(None, {"x": a, "y": b})[0], np.arange(16) != 3)
+    assert not any("schedule" in note for note in notes)

@@ -1,0 +1,63 @@
+"""Sizes before what is as large.
+
+In: Relax functions as TVM's FuseOps gives them, which puts a group where its operands are known and does not ask
+whether its sizes are. Out: the same, with the ``match_cast`` that says a symbol before what is made with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import tvm
+from tvm import ir, relax
+
+from eqsat_layout.tir.structural import nodes_of, structural_map
+
+
+def sizes_first(mod: tvm.IRModule) -> tvm.IRModule:
+    """``mod`` itself where nothing says a symbol on the way."""
+    functions = {
+        var: relax.Function(own.params, _ordered_in(own), own.ret_ty, own.is_pure, own.attrs)
+        for var, own in mod.functions_items()
+        if isinstance(own, relax.Function) and nodes_of(own.body, relax.MatchCast)
+    }
+    if not functions:
+        return mod
+    return tvm.IRModule({**dict(mod.functions_items()), **functions}, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _ordered_in(function: Any) -> Any:
+    known = {var for param in function.params for var in nodes_of(param.ty, ir.Var)}
+
+    def ordered(block: Any) -> Any:
+        bindings = _ordered(block.bindings, known)
+        known.update(var for one in bindings if isinstance(one, relax.MatchCast) for var in nodes_of(one.ty, ir.Var))
+        return relax.DataflowBlock(bindings)
+
+    return structural_map(function.body, (relax.DataflowBlock, ordered))
+
+
+def _ordered(bindings: Sequence[Any], known: Collection[Any]) -> list[Any]:
+    """As they stand where they may. ``known``: symbols that are said before."""
+    makers: dict[Any, int] = {}
+    for number, binding in enumerate(bindings):
+        said = nodes_of(binding.ty, ir.Var) if isinstance(binding, relax.MatchCast) else []
+        for var in (binding.var, *(one for one in said if one not in known)):
+            makers.setdefault(var, number)
+    found: dict[int, None] = {}
+    begun: set[int] = set()
+
+    def put(number: int) -> None:
+        begun.add(number)
+        binding = bindings[number]
+        for var in (*nodes_of(binding.value, ir.Var), *nodes_of(binding.var.ty, ir.Var)):
+            maker = makers.get(var, number)
+            if maker not in begun:
+                put(maker)
+        found[number] = None
+
+    for number in range(len(bindings)):
+        if number not in begun:
+            put(number)
+    return [bindings[number] for number in found]
