@@ -168,6 +168,8 @@ def usual_call(name: str, count: int | None = None) -> OpCall | None:
         if parts > _PARTS or (call is not None and (not has_attributes(name) or vary(call, 1, rng, _TO_VARY))):
             return call
         found, typed = found or call, typed or climb.typed
+        if climb.is_vain:
+            break
     return found or typed
 
 
