@@ -89,3 +89,21 @@ def test_a_relation_may_be_called_as_a_variable_of_another_rule(tmp_path: Path) 
     rules.write_text('(relation n (Tensor Tensor))\n(rule ((n x z)) ((n z x)) :ruleset logical :name "turned")\n')
     with pytest.raises(AssertionError, match="turned: no instance: nothing in the random models matches its body"):
         assert_rules_sound(rules, seconds=1.0)
+
+
+@pytest.mark.parametrize(
+    ("meaning", "says"),
+    [
+        ("(near i)", "what 'near' means is said by way of 'near' itself"),
+        ("(and (= i i) (far i))", "what 'near' means is said by way of 'near' itself"),
+        ("(and " * 3000 + "(false)" + ")" * 3000, "parentheses in more than 50 others"),
+    ],
+    ids=["itself", "each other", "deep"],
+)
+def test_a_meaning_without_end_is_refused(tmp_path: Path, meaning: str, says: str) -> None:
+    """Python's recursion came to its end."""
+    rules = tmp_path / "mine.egg"
+    declared = f"(relation near (i64))\n;= (near i) := {meaning}\n(relation far (i64))\n;= (far i) := (near i)\n"
+    rules.write_text(f"{declared}(rule ((near i)) ((far i)) :ruleset logical)\n")
+    with pytest.raises(RuleError, match=f"mine.egg:[24]: {says}"):
+        assert_rules_sound(rules, seconds=1.0)

@@ -22,6 +22,7 @@ from eqsat_layout.graph.legalize import REFUSALS, legalize
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.soundness.programs.writer import FunctionWriter, Step, dtype_of, is_static, shape_of
 from eqsat_layout.soundness.rules.climbs import Climb
+from eqsat_layout.soundness.rules.ops import stays_inside
 from eqsat_layout.soundness.rules.schema import OpCall, all_ops, draw_calls
 
 _SEEDS: Final = 1 << 16
@@ -42,7 +43,7 @@ def any_op(w: FunctionWriter, x: Any) -> Any:
     for name in rng.sample(_usable(), _OPS):
         for drawn in draw_calls(name, first, 2, rng, _ATTEMPTS)[-1:]:
             others = [_operand(w, ty) for ty in drawn.operands[1:]]
-            if _may_trap(drawn, others) or not _has_kernel(drawn):
+            if _may_trap(drawn, others) or not _has_kernel(drawn) or not stays_inside(drawn):
                 return None
             operand = _without_nan(w, x) if tvm.ir.Op.get(name).get_attr("FLegalize") is None else x
             return w.parts(w.emit(drawn.build(w.tame(operand), *others), grows=2))
@@ -54,7 +55,7 @@ def op_of_another_type(w: FunctionWriter, x: Any) -> Any:
     if not is_static(x) or not math.prod(shape_of(x)) or w.known(x).is_rough:
         return None
     drawn = _found_call(w.choices.choice(_usable()), w.choices.below(_CLIMBS))
-    if drawn is None or not drawn.operands:
+    if drawn is None or not drawn.operands or not stays_inside(drawn):
         return None
     first, *rest = drawn.operands
     others = [_operand(w, ty) for ty in rest]

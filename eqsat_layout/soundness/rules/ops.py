@@ -190,6 +190,11 @@ def unusable(call: OpCall) -> str:
     return "" if known.signatures else "; ".join(known.refused.values()) or _IS_PART
 
 
+def stays_inside(call: OpCall) -> bool:
+    """Whether it is a view, or the reference interpreter runs it, which lets no index out of a tensor."""
+    return unusable(call) in ("", _IS_PART)
+
+
 @lru_cache(4096)
 def part_of(call: OpCall) -> Part | None:
     """The view, pad or crop that a call is; None if it is none, or several."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from tvm import relax
 from tvm.relax import op as R
 
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
+from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.soundness.programs import trial
 from eqsat_layout.soundness.programs.check import Pair, difference, interface_difference
@@ -40,6 +42,8 @@ from eqsat_layout.soundness.programs.outcomes import (
 )
 from eqsat_layout.soundness.programs.shrink import shrunk
 from eqsat_layout.soundness.programs.trial import EXACTLY, check
+from eqsat_layout.soundness.rules.ops import stays_inside
+from eqsat_layout.soundness.rules.schema import drawn
 
 MANY = 700
 
@@ -113,6 +117,18 @@ def _is_call_of_several(binding: Any) -> bool:
     value = getattr(binding, "value", None)
     name = str(getattr(getattr(value, "op", None), "name", "relax.split"))
     return name not in ("relax.split", "relax.call_tir") and isinstance(value.ty, relax.TupleType)
+
+
+def test_calls_that_read_beyond_their_operands_are_none() -> None:
+    """TVM takes a gradient of any shape for one of a pool, and reads what lies behind it: two runs differed."""
+    window = {"pool_size": [2, 3], "strides": [2, 2], "padding": [0] * 4, "dilation": [1, 1], "ceil_mode": False}
+    window |= {"count_include_pad": False, "layout": "NCHW", "out_layout": "NCHW"}
+    for shape, is_right in (((1, 3, 4, 1), False), ((1, 3, 2, 1), True)):
+        types = [TensorType(shape, "float64"), TensorType((1, 3, 4, 4), "float64")]
+        call = drawn("relax.grad.max_pool2d_backward", types, random.Random(0), exact=True, kept=window)
+        assert call.values == window
+        assert call.is_computable
+        assert stays_inside(call) == is_right
 
 
 def test_the_same_choices_make_the_same_program() -> None:
