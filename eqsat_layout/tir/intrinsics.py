@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from tvm import tirx
+from tvm import s_tir, tirx
+
+from eqsat_layout.tir.structural import nodes_of
 
 
 def is_call(node: Any, name: str) -> bool:
@@ -25,6 +27,12 @@ def is_pure(call: Any) -> bool:
     """It gives a function of its arguments and does nothing else, as far as TVM says."""
     kind = call.op.get_attr("TCallEffectKind") if isinstance(call.op, tvm.ir.Op) else None
     return kind in (tirx.CallEffectKind.ExprAnnotation.value, tirx.CallEffectKind.Pure.value)
+
+
+def calls_library(func: Any) -> bool:
+    """Whether some block is but a call that does something to arrays, as a sort does: it says of no buffer so."""
+    blocks = nodes_of(func.body, s_tir.SBlock)
+    return any(isinstance(b.body, tirx.Evaluate) and not is_pure(b.body.value) for b in blocks if not b.writes)
 
 
 def pure_op(name: str, description: str) -> Any:

@@ -12,6 +12,8 @@ from tvm.relax import op as R
 import eqsat_layout
 from eqsat_layout.cli.run import _loaded
 from eqsat_layout.errors import EqsatError, InputError, RuleError, TargetError
+from eqsat_layout.soundness import assert_rules_sound
+from eqsat_layout.soundness.rules import fuzzer
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 
 
@@ -52,3 +54,56 @@ def test_a_rule_that_egglog_stops_at_is_named_with_its_place(tmp_path: Path, act
 def test_an_op_that_tvm_can_not_write_is_an_error_that_names_it() -> None:
     with pytest.raises(TargetError, match=r"TVM can't build .*Index out of range. size: 1, got index 99"):
         eqsat_layout.compile(program(lambda b, x: b.emit(R.cumsum(x, axis=99)), (2,)))
+
+
+_CHAIN = " ".join(f'(= t{i} (Op k{i} (Arg t{i + 1} (End)))) (is k{i} "relax.abs")' for i in range(40))
+_APART = " ".join(f"(= t{i} (Op k{i} a{i}))" for i in range(12))
+
+
+@pytest.mark.parametrize("body", [_CHAIN, _APART], ids=["chain", "apart"])
+def test_a_rule_of_more_matches_than_can_be_found_does_not_hang_the_fuzzer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
+    """Egglog looked for 2 to the 40th matches, or 12 to the 12th, and nothing stops it in the middle of a step."""
+    monkeypatch.setattr(fuzzer, "SECONDS", 1.0)
+    rules = tmp_path / "mine.egg"
+    rules.write_text(f'(rule ({body}) ((union t0 t1)) :ruleset logical :name "many")\n')
+    with pytest.raises(RuleError, match=r"mine.egg:1: 'many' matches too often in a small model: 1 seconds"):
+        assert_rules_sound(rules)
+
+
+def test_an_attribute_that_is_nested_too_deep_is_text(tmp_path: Path) -> None:
+    """Python has no memory for so many signs before a number."""
+    rules = tmp_path / "mine.egg"
+    deep = "-" * 100_000 + "1"
+    rules.write_text(
+        f'(rule ((= y (Op k (Arg x (End)))) (is k "relax.repeat") (attr k "repeats" "{deep}")) ((union y x)))'
+    )
+    with pytest.raises(AssertionError, match="is never true in the models"):
+        assert_rules_sound(rules, seconds=1.0)
+
+
+def test_a_relation_may_be_called_as_a_variable_of_another_rule(tmp_path: Path) -> None:
+    """The fuzzer ended in an error of egglog's own, which does not take variables that are called as a relation is."""
+    rules = tmp_path / "mine.egg"
+    rules.write_text('(relation n (Tensor Tensor))\n(rule ((n x z)) ((n z x)) :ruleset logical :name "turned")\n')
+    with pytest.raises(AssertionError, match="turned: no instance: nothing in the random models matches its body"):
+        assert_rules_sound(rules, seconds=1.0)
+
+
+@pytest.mark.parametrize(
+    ("meaning", "says"),
+    [
+        ("(near i)", "what 'near' means is said by way of 'near' itself"),
+        ("(and (= i i) (far i))", "what 'near' means is said by way of 'near' itself"),
+        ("(and " * 3000 + "(false)" + ")" * 3000, "parentheses in more than 50 others"),
+    ],
+    ids=["itself", "each other", "deep"],
+)
+def test_a_meaning_without_end_is_refused(tmp_path: Path, meaning: str, says: str) -> None:
+    """Python's recursion came to its end."""
+    rules = tmp_path / "mine.egg"
+    declared = f"(relation near (i64))\n;= (near i) := {meaning}\n(relation far (i64))\n;= (far i) := (near i)\n"
+    rules.write_text(f"{declared}(rule ((near i)) ((far i)) :ruleset logical)\n")
+    with pytest.raises(RuleError, match=f"mine.egg:[24]: {says}"):
+        assert_rules_sound(rules, seconds=1.0)

@@ -19,7 +19,7 @@ from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.ops import kinds_for
 from eqsat_layout.soundness.programs.writer import EXTENTS, FunctionWriter, ModuleWriter
 
-DTYPES: Final = ("float32", "float16", "int32", "int8", "bool")
+DTYPES: Final = ("float32", "float16", "int32", "int8", "uint8", "int64", "float64", "bool")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,9 @@ def programs() -> Any:
 def _params(choices: Choices) -> list[Any]:
     """Types of parameters: tensors, sometimes of a symbolic batch, and tuples of them."""
     symbol = tirx.Var("n", "int64") if choices.chance(12) else None
-    dtype = choices.weighted({"float32": 70, "float16": 8, "int32": 8, "int8": 8, "bool": 6})
+    dtype = choices.weighted(
+        {"float32": 64, "float16": 8, "int32": 6, "int8": 6, "uint8": 4, "int64": 4, "float64": 3, "bool": 5}
+    )
     types = []
     for _ in range(choices.choice((1, 1, 2, 3))):
         rank = choices.choice((4, 4, 4, 3, 2, 1, 5, 0))

@@ -147,13 +147,13 @@ def select(w: FunctionWriter, x: Any) -> Any:
 
 
 def cast(w: FunctionWriter, x: Any) -> Any:
-    dtype = w.choices.choice(("float32", "float16", "int32", "int8", "bool"))
+    dtype = w.choices.choice(("float32", "float16", "int32", "int8", "uint8", "int64", "float64", "bool"))
     if dtype == dtype_of(x):
         return None
     if dtype_of(x).startswith("float") and not dtype.startswith("float"):
         if w.known(x).is_rough:
             return None
-        x = w.emit(R.clip(x, -100, 100), rough=False)
+        x = w.emit(R.clip(x, 0 if dtype.startswith("u") else -100, 100), rough=False)
     if dtype == "bool" and dtype_of(x) != "bool":
         return w.emit(R.not_equal(x, relax.const(0, dtype_of(x))))
     if dtype == "float16":

@@ -1,11 +1,12 @@
 """Steps of random programs: any op that Relax has, with attributes drawn from its own schema.
 
 In: the function that is written, and a value. Out: what ``ops.py`` says of steps. Ops that draw random numbers are left
-out, since they give others each time, and those that TVM does not legalise.
+out, since they give others each time, and those that nothing makes kernels of.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from functools import cache
 from typing import Any, Final
@@ -13,20 +14,28 @@ from typing import Any, Final
 import numpy as np
 import tvm
 from tvm import relax
+from tvm.relax import op as R
 
 from eqsat_layout.graph.foldable import DIVIDES, call_may_run_at_compile_time
 from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.graph.legalize import REFUSALS, legalize
+from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.soundness.programs.writer import FunctionWriter, Step, dtype_of, is_static, shape_of
+from eqsat_layout.soundness.rules.climbs import Climb
+from eqsat_layout.soundness.rules.ops import stays_inside
 from eqsat_layout.soundness.rules.schema import OpCall, all_ops, draw_calls
 
 _SEEDS: Final = 1 << 16
 _ATTEMPTS: Final = 20
 _OPS: Final = 5
 """Ops that are tried, until one takes the value."""
+_CLIMBS: Final = 16
+_STEPS: Final = 300
+"""Of one search for a call; of so many searches for each op."""
 
 
 def any_op(w: FunctionWriter, x: Any) -> Any:
-    """One op on a value that is exact: any other may be one step off, where the op has steps."""
+    """One op on a value that is exact: any other may be one step off, where the op has steps. All of its results."""
     if not is_static(x) or w.known(x).is_rough:
         return None
     first = TensorType(tuple(shape_of(x)), dtype_of(x))
@@ -34,11 +43,66 @@ def any_op(w: FunctionWriter, x: Any) -> Any:
     for name in rng.sample(_usable(), _OPS):
         for drawn in draw_calls(name, first, 2, rng, _ATTEMPTS)[-1:]:
             others = [_operand(w, ty) for ty in drawn.operands[1:]]
-            if _may_trap(drawn, others):
+            if _may_trap(drawn, others) or not _has_kernel(drawn) or not stays_inside(drawn):
                 return None
-            made = w.emit(drawn.build(w.tame(x), *others), grows=2)
-            return made if isinstance(made.ty, relax.TensorType) else None
+            operand = _without_nan(w, x) if tvm.ir.Op.get(name).get_attr("FLegalize") is None else x
+            return w.parts(w.emit(drawn.build(w.tame(operand), *others), grows=2))
     return None
+
+
+def op_of_another_type(w: FunctionWriter, x: Any) -> Any:
+    """An op that takes tensors of few types, on elements of the value put together as it takes them."""
+    if not is_static(x) or not math.prod(shape_of(x)) or w.known(x).is_rough:
+        return None
+    drawn = _found_call(w.choices.choice(_usable()), w.choices.below(_CLIMBS))
+    if drawn is None or not drawn.operands or not stays_inside(drawn):
+        return None
+    first, *rest = drawn.operands
+    others = [_operand(w, ty) for ty in rest]
+    if _may_trap(drawn, others):
+        return None
+    return w.parts(w.emit(drawn.build(_arranged(w, x, first), *others), grows=2))
+
+
+@cache
+def _found_call(name: str, seed: int) -> OpCall | None:
+    """A call of the op; None if few draws find none."""
+    return Climb(name, random.Random(f"{name} {seed}")).run(lambda c: "" if _has_kernel(c) else "no kernel", _STEPS)
+
+
+def _arranged(w: FunctionWriter, x: Any, ty: TensorType) -> Any:
+    """Elements of the value, one after the other and from the start again, small and no NaN, as a tensor of a type."""
+    x = _without_nan(w, x)
+    if dtype_of(x) != ty.dtype:
+        x = x if dtype_of(x) == "bool" else w.emit(R.clip(x, 0 if ty.dtype.startswith("u") else -3, 3), rough=False)
+        x = w.emit(R.astype(x, ty.dtype), rough=False)
+    shape = [int(extent) for extent in ty.shape]
+    places = np.arange(math.prod(shape)) % math.prod(shape_of(x))
+    flat = w.emit(R.reshape(w.tame(x, 2), (math.prod(shape_of(x)),)), rough=False)
+    return w.emit(R.reshape(w.emit(R.take(flat, relax.const(places), axis=0), rough=False), shape), rough=False)
+
+
+def _without_nan(w: FunctionWriter, x: Any) -> Any:
+    """What is sorted, or added up by a library: NaN has no place in an order."""
+    if not dtype_of(x).startswith("float"):
+        return x
+    return w.emit(R.where(w.emit(R.isnan(x)), relax.const(0, dtype_of(x)), x), rough=False)
+
+
+def of_sizes(w: FunctionWriter, x: Any) -> Any:
+    """What takes no tensor, but sizes; and sizes as numbers."""
+    shape, dtype = shape_of(x), dtype_of(x)
+    extent = w.choices.choice([e for e in shape if isinstance(e, int) and e] or [3])
+    kind = w.choices.below(5)
+    if kind == 0:
+        return w.emit(w.choices.choice((R.zeros, R.ones))(list(shape), dtype), rough=False)
+    if kind == 1:
+        return w.emit(R.shape_to_tensor(w.emit(R.shape_of(x)))) if shape else None
+    if kind == 2:
+        return w.emit(R.eye(extent, w.choices.between(1, 4), w.choices.between(-1, 1), dtype), rough=False)
+    if kind == 3:
+        return None if dtype == "bool" else w.emit(R.arange(0, extent, w.choices.between(1, 2), dtype), rough=False)
+    return w.emit(R.hamming_window(extent, w.choices.chance(50), 0.5, 0.5, "float32"))
 
 
 def _may_trap(drawn: OpCall, others: list[Any]) -> bool:
@@ -56,9 +120,20 @@ def _usable() -> tuple[str, ...]:
 
 
 def _is_steady(op: Any) -> bool:
-    """It can be run, on one machine, and gives the same each time."""
-    is_alone = not str(op.name).startswith("relax.ccl.")
-    return is_alone and op.get_attr("FLegalize") is not None and bool(op.get_attr("FPurity"))
+    """It runs on one machine, and gives the same each time."""
+    return not str(op.name).startswith("relax.ccl.") and bool(op.get_attr("FPurity"))
+
+
+def _has_kernel(drawn: OpCall) -> bool:
+    """Whether a kernel is made of it: by its legalisation, by what TVM does with sorts and scans, or by ours."""
+    if tvm.ir.Op.get(drawn.name).get_attr("FLegalize") is not None:
+        return True
+    try:
+        with tvm.target.Target("llvm"):
+            lowered = legalize(relax.backend.DispatchSortScan()(drawn.module()))
+    except REFUSALS:
+        return False
+    return drawn.name not in ops_in(lowered)
 
 
 def _operand(w: FunctionWriter, ty: TensorType) -> Any:
@@ -69,4 +144,4 @@ def _operand(w: FunctionWriter, ty: TensorType) -> Any:
     return relax.const(np.zeros(shape, ty.dtype), ty.dtype)
 
 
-SCHEMA_KINDS: dict[Step, int] = {any_op: 5}
+SCHEMA_KINDS: dict[Step, int] = {any_op: 4, op_of_another_type: 3, of_sizes: 1}

@@ -129,7 +129,7 @@ def _plain(text: str) -> Any:
     """An attribute as a rule has it: a number, or what text says in Python's way."""
     try:
         return ast.literal_eval(text[1:-1] if is_text(text) else text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, MemoryError, RecursionError):  # the last two of what is nested too deep
         return text
 
 

@@ -104,14 +104,14 @@ def specials(dtype: Any) -> Array:
 
 def _opposites(rng: np.random.Generator, dtype: np.dtype[Any]) -> Array:
     """The two ends of a dtype, or both zeros: of two tensors that hold these only, most elements undo each other; and
-    ties, which orders and maxima decide somehow, are everywhere."""
+    ties, which orders and maxima decide somehow, are everywhere. Or a zero and what is rounded to the other one."""
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return np.array([info.min, info.max], dtype)
     if dtype.kind == "b":
         return np.array([False, True])
-    largest = float(np.finfo(dtype).max)
-    pairs = [[np.inf, -np.inf], [0.0, -0.0], [largest, -largest]]
+    largest, least = float(np.finfo(dtype).max), float(np.finfo(dtype).smallest_subnormal)
+    pairs = [[np.inf, -np.inf], [0.0, -0.0], [largest, -largest], [-least, 0.0], [least, -0.0]]
     return np.array(pairs[rng.integers(len(pairs))], dtype)
 
 

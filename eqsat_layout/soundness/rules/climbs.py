@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -21,6 +22,8 @@ STEPS = 4000
 """Calls that are drawn."""
 LOOKS = 300
 """Calls of these that type inference takes."""
+ALIKE = 60
+"""Calls that are unwanted for the one reason that all have, before none is expected to be wanted."""
 _ANEW = 0.15
 """How often one begins with something else."""
 _REPLACED = 0.3
@@ -45,6 +48,13 @@ class Climb:
     calls: dict[str, tuple[OpCall, str]] = field(default_factory=dict)
     typed: OpCall | None = None
     """The first that TVM took, wanted or not."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Why calls that TVM took were unwanted."""
+
+    @property
+    def is_vain(self) -> bool:
+        """Whether many were looked at, and all are unwanted for one reason."""
+        return len(self.reasons) == 1 and self.reasons.total() >= ALIKE
 
     def run(self, unwanted: Callable[[OpCall], str], steps: int = STEPS) -> OpCall | None:
         """A call for which ``unwanted`` gives no reason; None if none is found."""
@@ -58,7 +68,8 @@ class Climb:
                 self.typed = self.typed or call
                 if not why:
                     return call
-                if looked_at == LOOKS:
+                self.reasons[_kind(why)] += 1
+                if looked_at == LOOKS or self.is_vain:
                     break
             kind = _kind(why)
             if kind not in self.calls or self.rng.random() < _REPLACED:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from eqsat_layout.egraph.expressions import is_variable
+from eqsat_layout.egraph.limits import Limits
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rule_lint import lint
@@ -22,7 +23,7 @@ from eqsat_layout.soundness.rules.counterexample import describe
 from eqsat_layout.soundness.rules.host_answers import check_answers
 from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon
-from eqsat_layout.soundness.rules.matching import Matcher
+from eqsat_layout.soundness.rules.matching import SECONDS, Matcher
 from eqsat_layout.soundness.rules.model import Row, RuleModel
 from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model
@@ -90,10 +91,11 @@ class Fuzzer:
     ):
         self._base, self._seed, self._until_caught = base, seed, until_caught
         chosen = list(rules)
-        self._matcher = Matcher(base, chosen, guards=not until_caught and len(chosen) <= FEW_RULES)
+        self._is_users = host is OpAnswers and not any(is_own(rule.command) for rule in chosen)
+        limits = Limits(seconds=SECONDS) if self._is_users else None
+        self._matcher = Matcher(base, chosen, guards=not until_caught and len(chosen) <= FEW_RULES, limits=limits)
         self._questions = Questions(base, host)
         self._found = FuzzReport([], seed)
-        self._is_users = host is OpAnswers and not any(is_own(rule.command) for rule in chosen)
         self._every = USERS_TOGETHER_EVERY if self._is_users else TOGETHER_EVERY
         self._lexicons: dict[Any, Lexicon] = {}
         self._filled: set[str] = set()

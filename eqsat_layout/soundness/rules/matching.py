@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from eqsat_layout.egraph.engine import Engine, Tables
-from eqsat_layout.egraph.expressions import Expr, show, variables
+from eqsat_layout.egraph.expressions import Expr, show, substitute, variables
+from eqsat_layout.egraph.limits import Budget, Limits, rehearse
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rules import rules_dir
 from eqsat_layout.errors import RuleError
@@ -36,6 +37,8 @@ MOST_ROWS = 500
 MOST_TERMS = 10_000
 ENOUGH = 3
 """False merges that are looked for in one model."""
+SECONDS = 15.0
+"""In which somebody's rules have to find all their matches in one small model."""
 _HANDLES = {"Tensor": "FuzzTensor", "Args": "FuzzArgs"}
 
 
@@ -51,9 +54,10 @@ class Watched:
 class Matcher:
     """An e-graph with the declarations of a rule base, ready to be filled with one model after the other."""
 
-    def __init__(self, base: RuleBase, rules: Iterable[Rule], *, guards: bool = False):
-        """``guards``: count too how often bodies match without each of their guards."""
-        self._base = base
+    def __init__(self, base: RuleBase, rules: Iterable[Rule], *, guards: bool = False, limits: Limits | None = None):
+        """``guards``: count too how often bodies match without each of their guards. ``limits``: on the matches in one
+        model; where they are hit, :class:`RuleError` is raised."""
+        self._base, self._limits = base, limits
         self._guards: dict[str, tuple[Rule, Expr]] = {}
         self._with_guards = guards
         self.unguarded: Counter[tuple[str, Expr]] = Counter()
@@ -95,9 +99,9 @@ class Matcher:
             return
         name = f"fuzz-match-{len(self.watched)}"
         written, rule = rule, replace(rule, body=tuple(fact for fact in rule.body if not _tells_apart(fact, sorts)))
-        body = " ".join(map(show, (*rule.body, *_thinning(rule, sorts))))
+        body = _shown((*rule.body, *_thinning(rule, sorts)))
         columns = " ".join(sorts.values()) or "i64"
-        row = " ".join(sorts) or "0"
+        row = _shown(sorts) or "0"
         matching = f'(rule ({body}) (({name} {row})) :ruleset fuzz-match :name "{name}")'
         try:
             for text in (f"(relation {name} ({columns}))", matching):
@@ -112,7 +116,7 @@ class Matcher:
             thin = _thinning(replace(rule, body=rest), sorts)
             if thin == _thinning(rule, sorts):
                 relation = f"{name}-guard-{number}"
-                open_body = " ".join(map(show, (*rest, *thin)))
+                open_body = _shown((*rest, *thin))
                 self._engine.command(f"(relation {relation} ({columns}))")
                 self._engine.command(f"(rule ({open_body}) (({relation} {row})) :ruleset fuzz-match)")
                 self._guards[relation] = rule, guard
@@ -122,9 +126,10 @@ class Matcher:
         command = self._engine.command
         for sort, handle in _HANDLES.items():
             command(f"(constructor {handle} (i64) {sort} :unextractable) (relation fuzz-{sort} (i64))")
-            command(f"(rule ((fuzz-{sort} n)) (({handle} n)) :ruleset fuzz-refs)")
+            command(f"(rule ((fuzz-{sort} fuzz.n)) (({handle} fuzz.n)) :ruleset fuzz-refs)")
             command(f"(relation fuzz-few-{sort} ({sort})) (relation fuzz-few-number-{sort} (i64))")
-            command(f"(rule ((fuzz-few-number-{sort} n) (= v ({handle} n))) ((fuzz-few-{sort} v)) :ruleset fuzz-load)")
+            few = f"(fuzz-few-number-{sort} fuzz.n) (= fuzz.v ({handle} fuzz.n))"
+            command(f"(rule ({few}) ((fuzz-few-{sort} fuzz.v)) :ruleset fuzz-load)")
         tables = {name: (columns, "") for name, columns in self._base.relations.items()}
         tables |= self._base.constructors
         for name, (columns, result) in tables.items():
@@ -132,34 +137,49 @@ class Matcher:
             if not set(sorts) <= set(SORTS) or not sorts:
                 continue
             plain = " ".join("i64" if sort in _HANDLES else sort for sort in sorts)
-            cells = [f"v{i}" if sort in _HANDLES else f"c{i}" for i, sort in enumerate(sorts)]
-            lookups = " ".join(f"(= v{i} ({_HANDLES[sort]} c{i}))" for i, sort in enumerate(sorts) if sort in _HANDLES)
-            raw = " ".join(f"c{i}" for i in range(len(sorts)))
+            raw = [f"fuzz.c{i}" for i in range(len(sorts))]
+            cells = [f"fuzz.v{i}" if sort in _HANDLES else raw[i] for i, sort in enumerate(sorts)]
+            known = [(cells[i], f"({_HANDLES[sort]} {raw[i]})") for i, sort in enumerate(sorts) if sort in _HANDLES]
+            lookups = " ".join(f"(= {cell} {handle})" for cell, handle in known)
             term = f"({name} {' '.join(cells[:-1] if result else cells)})"
             action = f"(union {cells[-1]} {term})" if result else term
             command(
                 f"(relation fuzz-row-{name} ({plain}))"
-                f" (rule ((fuzz-row-{name} {raw}) {lookups}) ({action}) :ruleset fuzz-load)"
+                f" (rule ((fuzz-row-{name} {' '.join(raw)}) {lookups}) ({action}) :ruleset fuzz-load)"
             )
 
     def matches(self, model: RuleModel) -> dict[Watched, list[Row]]:
         """All matches in a model."""
         with self._filled(model, self._matched) as lists:
-            for _ in range(DERIVING_ROUNDS):
-                self._engine.step("fuzz-derive")
-            self._engine.step("fuzz-match")
+            self._within_limits(self._match)
             return self._read(lists)
 
     def together(self, model: RuleModel) -> tuple[int, list[str]]:
         """Runs all rules of the base on a model; how many e-classes were compared, and the false merges and rows."""
-        rulesets = dict.fromkeys(r.ruleset for r in self._base.rules if r.ruleset not in ("handles", "load"))
         with self._filled(model) as lists:
-            most = GROWTH * self._engine.size()
-            for ruleset in [*rulesets] * TOGETHER_ROUNDS:
-                self._engine.step(ruleset) if ruleset else self._engine.command("(run 1)")
-                if self._engine.size() > most:
-                    break
+            self._within_limits(self._run_all)
             return _Merged(model, self._base, self._engine.tables(), lists).check()
+
+    def _match(self) -> None:
+        for _ in range(DERIVING_ROUNDS):
+            self._engine.step("fuzz-derive")
+        self._engine.step("fuzz-match")
+
+    def _run_all(self) -> None:
+        rulesets = dict.fromkeys(r.ruleset for r in self._base.rules if r.ruleset not in ("handles", "load"))
+        most = GROWTH * self._engine.size()
+        for ruleset in [*rulesets] * TOGETHER_ROUNDS:
+            self._engine.step(ruleset) if ruleset else self._engine.command("(run 1)")
+            if self._engine.size() > most:
+                break
+
+    def _within_limits(self, action: Callable[[], None]) -> None:
+        """A copy of this process does it first: nothing stops egglog in the middle of a step."""
+        hit = self._limits and rehearse(action, Budget(self._limits, 0, is_guarded=True))
+        if hit:
+            rule = max((watched.rule for watched in self.watched), key=lambda rule: len(rule.body))
+            raise RuleError(f"{rule.file}:{rule.line}: {rule.name!r} matches too often in a small model: {hit}")
+        action()
 
     @contextmanager
     def _filled(self, model: RuleModel, relations: Container[str] | None = None) -> Iterator[list[tuple[int, ...]]]:
@@ -324,5 +344,12 @@ class _Merged:
 
 
 def _with_ruleset(rule: Rule, ruleset: str) -> str:
-    body, actions = (" ".join(map(show, forms)) for forms in (rule.body, rule.actions))
+    body, actions = _shown(rule.body), _shown(rule.actions)
     return f'(rule ({body}) ({actions}) :ruleset {ruleset} :name "{ruleset}/{rule.name}/{rule.line}")'
+
+
+def _shown(forms: Iterable[Expr]) -> str:
+    """The forms as text, with names for variables that no file has for a relation: egglog would not take them."""
+    known = tuple(forms)
+    names = {name: f"fuzz.{name}" for form in known for name in variables(form)}
+    return " ".join(show(substitute(form, dict(names))) for form in known)

@@ -26,16 +26,14 @@ def add_graphs(model: RuleModel) -> None:
         x, y, z = (rng.choice(base) for _ in range(3))
         for given in ((x, y), (y, x), (y, z)):
             try:
-                model.add("replaces", given, name, values.graph(name, given))
-                _graph_rows(model, name, given)
+                _add_replaced(model, name, given, values.graph(name, given))
             except IllTypedError:  # an op of it has no value here, as an order has none for NaN
                 continue
     for key, name in [row for row in model.rows("alternative") if row[1] not in values.graphs]:
         values.graphs[name] = model.lexicon.graphs[name]
         for (k, a), y in list(model.ops.items()):
             if k == key and _gives(model, name, a, y):
-                model.add("replaces", a, name, y)
-                _graph_rows(model, name, a)
+                _add_replaced(model, name, a, y)
 
 
 def _gives(model: RuleModel, name: str, operands: tuple[int, ...], number: int) -> bool:
@@ -86,11 +84,17 @@ def _random_graph(model: RuleModel) -> dict[tuple[str, int], tuple[Any, ...]]:
     return rows
 
 
-def _graph_rows(model: RuleModel, name: str, operands: tuple[int, ...]) -> None:
-    for kind, number in model.values.graphs[name]:
-        if kind != "result":
-            relation = "term" if kind == "node" else "terms"
-            model.add(relation, operands, name, number, model.values.node(name, kind, number, operands))
+def _add_replaced(model: RuleModel, name: str, operands: tuple[int, ...], number: int) -> None:
+    """Rows of a graph over operands that gives a tensor; none of them if one of its terms has no value, used or not."""
+    relations = {"node": "term", "nodes": "terms"}
+    made = [
+        (relations[kind], at, model.values.node(name, kind, at, operands))
+        for kind, at in model.values.graphs[name]
+        if kind in relations
+    ]
+    model.add("replaces", operands, name, number)
+    for relation, at, value in made:
+        model.add(relation, operands, name, at, value)
 
 
 def _ops_of(model: RuleModel, operands: int, results: int) -> list[str]:

@@ -168,6 +168,8 @@ def usual_call(name: str, count: int | None = None) -> OpCall | None:
         if parts > _PARTS or (call is not None and (not has_attributes(name) or vary(call, 1, rng, _TO_VARY))):
             return call
         found, typed = found or call, typed or climb.typed
+        if climb.is_vain:
+            break
     return found or typed
 
 
@@ -186,6 +188,11 @@ def unusable(call: OpCall) -> str:
     """Why a call is none of an op of its name that can be run; empty if it is."""
     known = known_ops([call], (call.name,))
     return "" if known.signatures else "; ".join(known.refused.values()) or _IS_PART
+
+
+def stays_inside(call: OpCall) -> bool:
+    """Whether it is a view, or the reference interpreter runs it, which lets no index out of a tensor."""
+    return unusable(call) in ("", _IS_PART)
 
 
 @lru_cache(4096)

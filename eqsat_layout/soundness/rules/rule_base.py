@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 
 from eqsat_layout.egraph.expressions import Expr, is_variable, literal_sort, parse, variables
@@ -19,6 +20,8 @@ from eqsat_layout.egraph.rules import Command, RuleSource, read_all, read_file
 from eqsat_layout.errors import RuleError
 
 _MEANING = ";= "
+_DEEPEST = 50
+"""Parentheses in each other in a meaning."""
 _CLAIM_NOTHING = ("live", "row-ref", "row-list")
 
 
@@ -118,7 +121,32 @@ def read_rule_base(sources: Iterable[RuleSource]) -> RuleBase:
         declared = {name for command in own for name in _declared(command)}
         for meaning in _meanings(path):
             _add_meaning(base, declared, *meaning)
+    _refuse_circles(base)
     return base
+
+
+def _refuse_circles(base: RuleBase) -> None:
+    """Raises :class:`RuleError` where a relation is explained by itself."""
+    explained: set[str] = set()
+
+    def explain(name: str, above: tuple[str, ...]) -> None:
+        meaning = base.meanings[name]
+        if name in above:
+            raise RuleError(f"{meaning.file}:{meaning.line}: what {name!r} means is said by way of {name!r} itself")
+        for used in _heads_in(meaning.formula) if name not in explained else ():
+            if used in base.meanings:
+                explain(used, (*above, name))
+        explained.add(name)
+
+    for name in base.meanings:
+        explain(name, ())
+
+
+def _heads_in(formula: Expr) -> Iterator[str]:
+    if not isinstance(formula, str) and formula:
+        yield str(formula[0])
+        for part in formula[1:]:
+            yield from _heads_in(part)
 
 
 def _read(command: Command, base: RuleBase) -> None:
@@ -168,6 +196,8 @@ def _add_meaning(base: RuleBase, declared: set[str], text: str, file: str, line:
 
     if text.count("(") != text.count(")"):
         raise wrong("parentheses don't match")
+    if max(accumulate((c == "(") - (c == ")") for c in text), default=0) > _DEEPEST:
+        raise wrong(f"parentheses in more than {_DEEPEST} others")
     forms = parse(text)
     if len(forms) != 3 or forms[1] != ":=" or isinstance(forms[0], str):
         raise wrong("can't read this")

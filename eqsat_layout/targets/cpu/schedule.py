@@ -59,6 +59,7 @@ from eqsat_layout.targets.schedules.math_functions import expand_functions
 from eqsat_layout.targets.schedules.narrow_indices import narrow_indices
 from eqsat_layout.targets.schedules.row_divisors import divide_rows_once
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stage_of, stages_of
+from eqsat_layout.tir.intrinsics import calls_library
 
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined: registers spill
 _LONG = 1 << 16  # iterations of a stage that are worth a note if it is in no fast family
@@ -114,6 +115,9 @@ def _scheduled_func(func: Any, means: _Means) -> Any:
 
 def _scheduled_own(func: Any, means: _Means, *, has_planes: bool = True) -> Any:
     """``func``, in no boxes. ``has_planes``: the rows of its operands and results lie one after another."""
+    if calls_library(func):  # what its blocks read and write is not all there is
+        means.refused[:] = [f"{_NOT_SCHEDULED}: it calls a library"]
+        return func
     if has_symbols(func):
         return _in_parts(func, means) or _scheduled_whole(func, means)
     planes = unless_refused(lambda: planes_as_rows(func, means.machine)) if has_planes else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from tvm import relax
 from tvm.relax import op as R
 
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
+from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.soundness.programs import trial
 from eqsat_layout.soundness.programs.check import Pair, difference, interface_difference
 from eqsat_layout.soundness.programs.choices import Choices
@@ -39,6 +42,8 @@ from eqsat_layout.soundness.programs.outcomes import (
 )
 from eqsat_layout.soundness.programs.shrink import shrunk
 from eqsat_layout.soundness.programs.trial import EXACTLY, check
+from eqsat_layout.soundness.rules.ops import stays_inside, usual_call
+from eqsat_layout.soundness.rules.schema import drawn
 
 MANY = 700
 
@@ -89,8 +94,43 @@ def test_programs_have_what_real_modules_have(many: list[RandomProgram]) -> None
         "nested tuple parameters",
         "symbolic",
     ]
-    expected += ["scalars", "empty", "float32", "float16", "int32", "int8", "bool"]
+    expected += ["scalars", "empty", "float32", "float16", "float64", "int32", "int8", "uint8", "int64", "bool"]
     assert [name for name in expected if not found[name]] == []
+
+
+def test_ops_are_drawn_whatever_they_give_take_or_are_lowered_by(many: list[RandomProgram]) -> None:
+    """None with several results was, nor one that a library sorts for, nor one that takes no tensor at all."""
+    found = {name for made in many for name in ops_in(made.module)}
+    assert len({"relax.topk", "relax.sort", "relax.argsort", "relax.cumprod"} & found) >= 2
+    assert {"relax.zeros", "relax.ones", "relax.arange", "relax.eye", "relax.hamming_window"} <= found
+    assert {"relax.shape_of", "relax.shape_to_tensor"} <= found
+    fields = [binding.value.ty.fields for made in many for binding in _bindings(made) if _is_call_of_several(binding)]
+    assert len(fields) >= 5
+
+
+def _bindings(made: RandomProgram) -> list[Any]:
+    functions = [f for f in made.module.functions.values() if isinstance(f, relax.Function)]
+    return [binding for f in functions for block in f.body.blocks for binding in block.bindings]
+
+
+def _is_call_of_several(binding: Any) -> bool:
+    value = getattr(binding, "value", None)
+    name = str(getattr(getattr(value, "op", None), "name", "relax.split"))
+    return name not in ("relax.split", "relax.call_tir") and isinstance(value.ty, relax.TupleType)
+
+
+def test_calls_that_read_beyond_their_operands_are_none() -> None:
+    """TVM takes a gradient of any shape for one of a pool, and reads what lies behind it: two runs differed."""
+    window = {"pool_size": [2, 3], "strides": [2, 2], "padding": [0] * 4, "dilation": [1, 1], "ceil_mode": False}
+    window |= {"count_include_pad": False, "layout": "NCHW", "out_layout": "NCHW"}
+    types = [TensorType(shape, "float64") for shape in ((1, 3, 4, 1), (1, 3, 4, 4))]
+    call = drawn("relax.grad.max_pool2d_backward", types, random.Random(0), exact=True, kept=window)
+    assert call.values == window
+    assert call.is_computable
+    assert not stays_inside(call)
+    right = usual_call("relax.grad.max_pool2d_backward")
+    assert right is not None
+    assert stays_inside(right)
 
 
 def test_the_same_choices_make_the_same_program() -> None:

@@ -279,3 +279,17 @@ def test_long_stages_that_no_fast_family_has_are_named(size, is_long):
     told = [note for note in notes if "stage every_third is done without vectors" in note]
     assert len(told) == is_long
     assert all("register tiles: no vector axis" in note for note in told)
+
+
+def test_a_kernel_that_calls_a_library_stays_as_it_is_and_is_right(make_module):
+    """The schedule of a median took the library's sort, which says of no buffer that it is written, for nothing."""
+    mod = make_module(lambda emit, x: emit(op.median(emit(op.permute_dims(x, [1, 0])), axis=0)), (64, 33))
+    notes = Notes(strict=True)
+    scheduled = schedule_module(fuse(legalize(mod), notes), AVX2, notes)
+    (note,) = notes
+    assert note.endswith(" is not scheduled: it calls a library")
+    x = np.random.default_rng(0).standard_normal((64, 33)).astype("float32")
+    machine = relax.VirtualMachine(build_scheduled(scheduled, normalize_target()), tvm.cpu())
+    values, places = (part.numpy() for part in machine["main"](tvm.runtime.tensor(x)))
+    np.testing.assert_array_equal(values, np.median(x, axis=1))
+    np.testing.assert_array_equal(x[np.arange(64), places], values)
