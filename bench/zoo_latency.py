@@ -25,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from architectures import ARCHITECTURES, is_kept_back
+from architectures.families import ARCHITECTURES, is_kept_back
 from rich import box
 from rich.console import Console
 from rich.table import Table

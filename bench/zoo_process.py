@@ -45,11 +45,11 @@ class Files:
 def prepare(name: str, files: Files) -> dict[str, Any]:
     """Writes the network and an input, unless they are there."""
     if not files.arrays.exists():
-        import architectures
         import torch
         import zoo
+        from architectures.families import network_of
 
-        network, sample = architectures.network_of(name)
+        network, sample = network_of(name)
         with torch.no_grad(), zoo.quiet():
             torch.onnx.export(network, sample, files.onnx, dynamo=True, external_data=False, verbose=False)
         np.savez(files.arrays, **{f"input{i}": t.numpy() for i, t in enumerate(sample)})

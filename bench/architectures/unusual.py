@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 
 import torch
-from own_networks import Residual
 from torch import nn
+
+from architectures.own import Residual
 
 
 class GatedWave(nn.Module):

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 
 import torch
-from own_networks import Residual
 from torch import nn
 from torch.nn import functional as F
+
+from architectures.own import Residual
 
 
 class Recommender(nn.Module):
