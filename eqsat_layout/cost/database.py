@@ -6,6 +6,7 @@ then looked up. A torn or edited line costs only itself; what another version wr
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -178,19 +179,25 @@ class Database:
         text = b"".join(_line(record) for record in records)
         if not text:
             return
-        self._append(text)
-
-    def check_writable(self) -> None:
-        """:class:`EqsatError` where nothing can be added; the file is there then."""
-        self._append(b"")
-
-    def _append(self, text: bytes) -> None:
         with self._writing():
             descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 _append(descriptor, text)
             finally:
                 os.close(descriptor)
+
+    def check_writable(self) -> None:
+        """:class:`EqsatError` where nothing could be added; nothing is made."""
+        there = next(path for path in (self.path, *self.path.absolute().parents) if os.path.exists(path))
+        fault = None
+        if there != self.path and not there.is_dir():
+            fault = errno.ENOTDIR
+        elif there == self.path and there.is_dir():
+            fault = errno.EISDIR
+        elif not os.access(there, os.W_OK):
+            fault = errno.EACCES
+        if fault is not None:
+            raise EqsatError(f"{self.path}: can't write measurements: {os.strerror(fault)}")
 
     def compact(self) -> int:
         """Drops damaged lines and records that a later one replaces; how many. Lines of unknown kinds stay."""

@@ -48,9 +48,6 @@ class CostModel(Protocol):
         ...
 
 
-_SHORT: Final = 0.2
-"""Copies that fill less of a vector are made element by element; every second element is picked out of vectors."""
-
 _STRIPS: Final = 5.0
 """What reading weights in strips from cold memory adds, in times that reading them in one piece takes.
 
@@ -156,13 +153,12 @@ class Roofline:
         computation = op.computation
         if computation is None:
             return 0.0
-        has_phases, efficiency = self.phase is not None, 1.0
-        if heavy is not None:
-            efficiency = heavy.efficiency(self._lanes(op), sliding=self.sliding, in_phases=has_phases)
         if not computation.flops:
             is_short = heavy is not None and heavy.run < self._lanes(op)
-            return self.gather * computation.iterations if is_short or efficiency < _SHORT else 0.0
-        copied = 0.0
+            return self.gather * computation.iterations if is_short else 0.0
+        has_phases, efficiency, copied = self.phase is not None, 1.0, 0.0
+        if heavy is not None:
+            efficiency = heavy.efficiency(self._lanes(op), sliding=self.sliding, in_phases=has_phases)
         if heavy is not None and has_phases:
             copied = sum(fmt.elements(self.symbolic_extent) for _, fmt in heavy.strided)
             copied += _BORDER * sum(fmt.elements(self.symbolic_extent) for _, fmt in heavy.padded)
