@@ -41,12 +41,13 @@ class Merged:
         )
 
     def restore(self, found: Solution) -> Solution:
-        """The solution of the original problem. Of nodes that cost the same it takes those that need fewest views."""
+        """The solution of the original problem. Of nodes that differ in views only it takes the first."""
         made: dict[StoreId, int] = {}
         maker: dict[StoreId, int] = {}
-        for f, group in self._operands_first(found):
-            s, index = self._fewest_views((f, group), found.made[f, group], made)
-            made[f, s] = index
+        for (f, group), index in found.made.items():
+            nodes, ways = self.problem.classes[f].nodes[group], self._ways[f][group]
+            s, first = min(way for node, way in zip(nodes, ways, strict=True) if node == nodes[index])
+            made[f, s] = first
             maker[f, group] = s
         source: dict[StoreId, int] = {}
         wanted = [*self.original.goals]
@@ -84,27 +85,3 @@ class Merged:
             found = convert if len(first) == len(convert) else tuple(tuple(convert[s][t] for t in first) for s in first)
             self._matrices[id(convert)] = found
         return found
-
-    def _operands_first(self, found: Solution) -> list[StoreId]:
-        """The made stores of the merged problem, each behind those that its node reads."""
-        order: dict[StoreId, None] = {}
-        work = [(store, False) for store in found.made]
-        while work:
-            store, ready = work.pop()
-            if ready:
-                order[store] = None
-            elif store not in order:
-                work.append((store, True))
-                children = self.problem.classes[store[0]].nodes[store[1]][found.made[store]].children
-                work += [((f, found.source[f, s]), False) for f, s in children]
-        return [*order]
-
-    def _fewest_views(self, store: StoreId, index: int, made: dict[StoreId, int]) -> StoreId:
-        f, group = store
-        nodes, ways = self.problem.classes[f].nodes[group], self._ways[f][group]
-        alike = [way for node, way in zip(nodes, ways, strict=True) if node == nodes[index]]
-
-        def views(way: StoreId) -> int:
-            return sum(child not in made for child in self.original.classes[f].nodes[way[0]][way[1]].children)
-
-        return min(alike, key=lambda way: (views(way), way))
