@@ -28,10 +28,10 @@ TRIED = 40
 Rewrite = Callable[[Any], Any]
 
 
-def found(optimizer: Any, has: Callable[[RandomProgram, int], bool], why: str) -> int:
-    """The first seed for which the fault is found as what it is."""
+def found(optimizer: Any, has: Callable[[RandomProgram, int], bool], why: str, begin: int = 0) -> int:
+    """The first seed, from ``begin`` on, for which the fault is found as what it is; some is seldom in a program."""
     tried = 0
-    for seed in range(MOST):
+    for seed in range(begin, begin + MOST):
         if not has(make_program(Choices.of_seed(seed)), seed):
             continue
         outcome = check(Choices.of_seed(seed), seed, optimizer=optimizer)
@@ -88,7 +88,7 @@ def test_constants_of_two_regions_are_taken_for_one_another(monkeypatch: pytest.
         attrs = made.module["main"].attrs
         return "layer_twice" in made.kinds and len(attrs.get(FROZEN_ATTRIBUTE, {})) > 1
 
-    found(optimize, has, "normal numbers")
+    found(optimize, has, "normal numbers", begin=500)
 
 
 def test_an_attribute_is_forgotten() -> None:
@@ -100,7 +100,7 @@ def test_an_attribute_is_forgotten() -> None:
     def rewrite(call: Any) -> Any:
         return R.nn.leakyrelu(call.args[0]) if is_other(call) else call
 
-    found(spoiled(rewrite), lambda made, _: any(map(is_other, calls(made))), "numbers")
+    found(spoiled(rewrite), lambda made, _: any(map(is_other, calls(made))), "numbers", begin=1900)
 
 
 def test_a_symbolic_extent_that_is_a_product_ends_in_an_error() -> None:
@@ -153,7 +153,7 @@ def test_a_function_that_is_called_twice_is_called_on_the_same() -> None:
         called = [c for c in inner if isinstance(c, tvm.ir.Call) and isinstance(c.op, tvm.ir.GlobalVar)]
         return any(a.op == b.op and not a.args[0].same_as(b.args[0]) for a in called for b in called)
 
-    found(optimizer, has, "numbers")
+    found(optimizer, has, "numbers", begin=1900)
 
 
 def test_threads_disturb_one_another() -> None:
@@ -193,4 +193,6 @@ def test_a_difference_below_every_tolerance_is_found_where_nothing_rounds() -> N
             return R.multiply(call, relax.const(1 + 2**-20, "float32"))
         return call
 
-    found(spoiled(rewrite), lambda made, _: any(is_call(c, "relax.negative") for c in calls(made)), "whole numbers")
+    found(
+        spoiled(rewrite), lambda made, _: any(is_call(c, "relax.negative") for c in calls(made)), "whole numbers", 400
+    )
