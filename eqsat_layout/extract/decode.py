@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from eqsat_layout.extract.conversions import Spec
 from eqsat_layout.extract.selection import Selection
+from eqsat_layout.extract.solved import server
 from eqsat_layout.extract.solver.problem import Solution
-from eqsat_layout.extract.tuple_parts import server
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Inside, Operand, ResultPart, Run, Step, Steps
 
 StorePlace = tuple[int, int, int]

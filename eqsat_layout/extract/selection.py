@@ -13,10 +13,9 @@ from eqsat_layout.cost.fusion import Fusion
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.extract.conversions import Conversions, Spec, unconvertible
 from eqsat_layout.extract.makers import Made, Makers, reads_of
-from eqsat_layout.extract.solver.frontier import solve
-from eqsat_layout.extract.solver.problem import AliasClass, ENode, Problem, Solution
+from eqsat_layout.extract.solver.problem import AliasClass, ENode, Problem
 from eqsat_layout.extract.tensors import Tensors
-from eqsat_layout.extract.tuple_parts import TupleParts, settled
+from eqsat_layout.extract.tuple_parts import TupleParts
 from eqsat_layout.graph.graph import Signature
 
 T = TypeVar("T", bound=Hashable)
@@ -44,10 +43,6 @@ class Selection:
         self.conversions = Conversions(self._names.formats, self.tensors.types, self._costs, self.parts)
         self._copies = self._shared_constants()
         self.problem = self._build_problem()
-
-    def solve(self, problem: Problem, time_limit: float | None) -> Solution:
-        """The best selection of ``problem``, which is this one's own or has the same stores and nodes."""
-        return settled(self, solve(problem, time_limit=time_limit))
 
     def _build_stores(self) -> None:
         """Joins (tensor, format) pairs that are the same buffer; tensors that share buffers form an alias class."""

@@ -5,19 +5,12 @@ An op with three results in five formats each has up to 125 lists; its readers h
 the three readers would ask for every combination of lists that each alone can do with.
 
 A tuple in other formats serves a need, too, for what the conversion of that result costs: so the solver sees that
-needs are near each other. A solution that makes use of it is settled: the conversion is one of the result's own.
+needs are near each other. A solution that makes use of it is settled afterwards (``solved.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-from eqsat_layout.extract.solver.problem import Solution, StoreId, cost_of
-
-if TYPE_CHECKING:
-    from eqsat_layout.extract.selection import Selection
 
 _MARK = "any with "
 
@@ -49,45 +42,3 @@ class TupleParts:
         if formats not in self._lists:
             return None
         return self._tensors[whole, int(index)], self._lists[formats][int(index)], fmt
-
-
-def server(selection: Selection, found: Solution, place: StoreId) -> StoreId:
-    """The store of a tuple that serves a need; any other store itself."""
-    alias_class, store = place
-    while is_part_need(selection.stores[alias_class][store][0][1]):
-        store = found.source[alias_class, store]
-    return alias_class, store
-
-
-def settled(selection: Selection, found: Solution) -> Solution:
-    """The solution with each need served by a tuple that has the result in that very format.
-
-    Where it is converted, the result is taken as the tuple has it, and converted then.
-    """
-    made, source = dict(found.made), dict(found.source)
-    for (alias_class, store), index in found.made.items():
-        if alias_class >= len(selection.labels):
-            continue  # copies of constants
-        kind, detail = selection.labels[alias_class][store][index]
-        if kind != "part":
-            continue
-        part, (whole, need) = detail
-        place = selection.place[whole, need]
-        tuples, supplier = server(selection, found, place)
-        ((_, formats),) = selection.stores[tuples][supplier]
-        conversion = selection.parts.conversion(whole, formats, need)
-        assert conversion is not None, "only lists serve needs"
-        tensor, before, after = conversion
-        if before == after:
-            continue
-        other = selection.place[tensor, before][1]
-        nearer = (whole, part_need(part, before))
-        del made[alias_class, store]
-        made.setdefault((alias_class, other), selection.labels[alias_class][other].index(("part", (part, nearer))))
-        source.pop(place, None)
-        source[selection.place[nearer]] = supplier
-        for demanded, by in found.source.items():
-            if demanded[0] == alias_class and by == store:
-                source[demanded] = other
-    cost = cost_of(selection.problem, made, source)
-    return replace(found, cost=cost, lower_bound=min(found.lower_bound, cost), made=made, source=source)

@@ -16,6 +16,7 @@ from typing import Final
 from eqsat_layout.extract.decode import Decoder
 from eqsat_layout.extract.makers import Made
 from eqsat_layout.extract.region import IMPROVEMENT, Region
+from eqsat_layout.extract.solved import solved
 from eqsat_layout.extract.solver.problem import ENode, Problem, cost_of
 from eqsat_layout.graph.graph import Node
 from eqsat_layout.maps import Format
@@ -69,7 +70,7 @@ class _Neighbours:
         if not apart:
             return None
         region, problem = self.region, self.region.selection.problem
-        found = region.selection.solve(self._cheaper(apart), self.search.time_limit)
+        found = solved(region.selection, self._cheaper(apart), self.search.time_limit)
         if (found.made, found.source) == (region.solution.made, region.solution.source):
             return None
         cost = cost_of(problem, found.made, found.source)

@@ -29,6 +29,7 @@ from eqsat_layout.extract.baseline import baseline
 from eqsat_layout.extract.decode import Decoder
 from eqsat_layout.extract.region import Region
 from eqsat_layout.extract.selection import Selection
+from eqsat_layout.extract.solved import solved
 from eqsat_layout.extract.solver.problem import ExtractionError
 from eqsat_layout.extract.tensors import Tensors
 from eqsat_layout.graph.graph import Graph, Program
@@ -114,7 +115,7 @@ def extract(saturated: Saturated, search: Search) -> Region:
         fusion = search.target.fusion(graph, signatures, tensors.of_node)
         selection = Selection(tensors, signatures, search.costs, fusion)
     with clock.stage("extract"):
-        solution = selection.solve(selection.problem, search.time_limit)
+        solution = solved(selection, selection.problem, search.time_limit)
     with clock.stage("decode"):
         decoder = Decoder(selection, solution)
         steps = decoder.run()

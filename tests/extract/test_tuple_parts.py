@@ -10,8 +10,9 @@ from programs import constant, program
 from tvm.relax import op
 
 from eqsat_layout.extract.selection import Selection
+from eqsat_layout.extract.solved import server, settled
 from eqsat_layout.extract.solver.problem import Solution, cost_of
-from eqsat_layout.extract.tuple_parts import is_part_need, server, settled
+from eqsat_layout.extract.tuple_parts import is_part_need
 from eqsat_layout.planning.pipeline import choose
 from eqsat_layout.targets.registry import target as target_of
 
