@@ -189,15 +189,15 @@ class Database:
     def check_writable(self) -> None:
         """:class:`EqsatError` where nothing could be added; nothing is made."""
         there = next(path for path in (self.path, *self.path.absolute().parents) if os.path.exists(path))
-        fault = None
+        if there == self.path and there.is_dir():
+            raise self._refused(os.strerror(errno.EISDIR))
         if there != self.path and not there.is_dir():
-            fault = errno.ENOTDIR
-        elif there == self.path and there.is_dir():
-            fault = errno.EISDIR
-        elif not os.access(there, os.W_OK):
-            fault = errno.EACCES
-        if fault is not None:
-            raise EqsatError(f"{self.path}: can't write measurements: {os.strerror(fault)}")
+            raise self._refused(os.strerror(errno.ENOTDIR))
+        if not os.access(there, os.W_OK):
+            raise self._refused(os.strerror(errno.EACCES))
+
+    def _refused(self, reason: object) -> EqsatError:
+        return EqsatError(f"{self.path}: can't write measurements: {reason}")
 
     def compact(self) -> int:
         """Drops damaged lines and records that a later one replaces; how many. Lines of unknown kinds stay."""
@@ -221,7 +221,7 @@ class Database:
             with _lock(self.directory / _LOCK, self._patience):
                 yield
         except OSError as error:
-            raise EqsatError(f"{self.path}: can't write measurements: {error.strerror or error}") from error
+            raise self._refused(error.strerror or error) from error
 
     def _notes_on_other_versions(self) -> list[str]:
         try:

@@ -159,9 +159,9 @@ class Roofline:
         has_phases, efficiency, copied = self.phase is not None, 1.0, 0.0
         if heavy is not None:
             efficiency = heavy.efficiency(self._lanes(op), sliding=self.sliding, in_phases=has_phases)
-        if heavy is not None and has_phases:
-            copied = sum(fmt.elements(self.symbolic_extent) for _, fmt in heavy.strided)
-            copied += _BORDER * sum(fmt.elements(self.symbolic_extent) for _, fmt in heavy.padded)
+            if has_phases:
+                copied = sum(fmt.elements(self.symbolic_extent) for _, fmt in heavy.strided)
+                copied += _BORDER * sum(fmt.elements(self.symbolic_extent) for _, fmt in heavy.padded)
         work = computation.flops * padded_work(computation, operands, results) / (self.flops * efficiency)
         return work + (self.phase or 0.0) * copied
 

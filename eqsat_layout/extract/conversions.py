@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eqsat_layout.cost.model import CostModel
+from eqsat_layout.extract.solver.problem import ConversionMatrix
 from eqsat_layout.extract.tuple_parts import TupleParts, is_part_need
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import Format
@@ -26,10 +27,10 @@ class Conversions:
         self, formats: Mapping[str, Format], types: list[TensorType | None], costs: CostModel, parts: TupleParts
     ):
         self._formats, self._types, self._costs, self._parts = formats, types, costs, parts
-        self._matrices: dict[Any, tuple[tuple[float, ...], ...]] = {}
+        self._matrices: dict[Any, ConversionMatrix] = {}
         self._pairs: dict[tuple[TensorType, str, str], float] = {}
 
-    def matrix(self, stores: list[list[Spec]]) -> tuple[tuple[float, ...], ...]:
+    def matrix(self, stores: list[list[Spec]]) -> ConversionMatrix:
         if all(len(specs) == 1 for specs in stores) and len({specs[0][0] for specs in stores}) == 1:
             key: Any = (
                 self._types_of(stores[0][0][0]),
@@ -107,6 +108,6 @@ class Conversions:
         return max(0.0, float(self._costs.convert(ty, source, target)))
 
 
-def unconvertible(stores: int) -> tuple[tuple[float, ...], ...]:
+def unconvertible(stores: int) -> ConversionMatrix:
     """The matrix of stores that can't be made of each other."""
     return tuple(tuple(0.0 if i == j else math.inf for j in range(stores)) for i in range(stores))

@@ -33,7 +33,7 @@ class Makers:
         self._names = tensors.saturated.names
         self._fusion = fusion
         self.by_spec: dict[Spec, list[tuple[float, Made]]] = {}
-        self.parts: dict[tuple[int, int], int] = {}
+        self.parts: dict[int, dict[int, int]] = {}
         self._run_costs: dict[tuple[str, frozenset[int]], float] = {}
         self._read()
 
@@ -54,7 +54,7 @@ class Makers:
             assert self._names.lists[formats][index] == fmt, "the rule reads the format off the list"
             found[self.tensors.number(z), fmt, index, self.tensors.number(y)] = None
         for tensor, fmt, index, whole in found:
-            self.parts[whole, index] = tensor
+            self.parts.setdefault(whole, {})[index] = tensor
             self._add((tensor, fmt), 0.0, ("part", (index, (whole, part_need(index, fmt)))))
         for z, fmt, x, wide in tables.rows("inside"):
             self._add((self.tensors.number(z), fmt), 0.0, ("inside", (self.tensors.number(x), wide)))

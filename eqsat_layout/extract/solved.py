@@ -57,5 +57,7 @@ def settled(selection: Selection, found: Solution) -> Solution:
         for demanded, by in found.source.items():
             if demanded[0] == alias_class and by == store:
                 source[demanded] = other
+    if made == found.made and source == found.source:
+        return found
     cost = cost_of(selection.problem, made, source)
     return replace(found, cost=cost, lower_bound=min(found.lower_bound, cost), made=made, source=source)

@@ -28,17 +28,17 @@ def is_part_need(name: str) -> bool:
 class TupleParts:
     """Which tensors the results of tuples are, and in which formats a list has them."""
 
-    def __init__(self, lists: Mapping[str, Sequence[str]], tensors: Mapping[tuple[int, int], int]):
-        """``tensors``: by the number of a tuple and the index of a result."""
+    def __init__(self, lists: Mapping[str, Sequence[str]], tensors: Mapping[int, Mapping[int, int]]):
+        """``tensors``: by the number of a tuple, and the index of a result."""
         self._lists, self._tensors = lists, tensors
 
     def of(self, whole: int) -> tuple[int, ...]:
         """The tensors that are results of a tuple and read, by index."""
-        return tuple(tensor for (y, _), tensor in sorted(self._tensors.items()) if y == whole)
+        return tuple(tensor for _, tensor in sorted(self._tensors.get(whole, {}).items()))
 
     def conversion(self, whole: int, formats: str, need: str) -> tuple[int, str, str] | None:
         """The tensor that is needed, its format in the list ``formats`` and the one needed; None for another list."""
         index, _, fmt = need.removeprefix(_MARK).partition(" in ")
         if formats not in self._lists:
             return None
-        return self._tensors[whole, int(index)], self._lists[formats][int(index)], fmt
+        return self._tensors[whole][int(index)], self._lists[formats][int(index)], fmt

@@ -13,6 +13,8 @@ from eqsat_layout.errors import EqsatError
 
 StoreId = tuple[int, int]
 """An alias class's index and the index of one of its stores."""
+ConversionMatrix = tuple[tuple[float, ...], ...]
+"""Costs from one store of an alias class (rows) to another (columns)."""
 
 
 class ExtractionError(EqsatError):
@@ -37,7 +39,7 @@ class AliasClass:
     """
 
     nodes: tuple[tuple[ENode, ...], ...]
-    convert: tuple[tuple[float, ...], ...]
+    convert: ConversionMatrix
 
 
 @dataclass(frozen=True, slots=True)

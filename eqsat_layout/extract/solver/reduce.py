@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_layout.extract.solver.components import components
-from eqsat_layout.extract.solver.problem import AliasClass, ExtractionError, Problem
-from eqsat_layout.extract.solver.reduced_class import ConversionMatrix, ReducedClass, ReducedNode
+from eqsat_layout.extract.solver.problem import AliasClass, ConversionMatrix, ExtractionError, Problem
+from eqsat_layout.extract.solver.reduced_class import ReducedClass, ReducedNode
 
 RawENode = tuple[float, tuple[tuple[int, int], ...], int]
 """Cost, operands as (local alias class number, store), index in the problem's store. Number 0 is the class itself."""

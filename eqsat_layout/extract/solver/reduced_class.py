@@ -15,7 +15,8 @@ from itertools import combinations
 
 import numpy as np
 
-ConversionMatrix = tuple[tuple[float, ...], ...]
+from eqsat_layout.extract.solver.problem import ConversionMatrix
+
 MadeStores = tuple[tuple[int, int], ...]
 """Made stores, each with the index of its node in the problem."""
 

@@ -6,12 +6,17 @@ same with an axis of extent 1, and the same with an axis split in two differ in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from eqsat_layout.extract.solver.problem import AliasClass, ENode, Problem, Solution, StoreId, same_bytes
-
-ConversionMatrix = tuple[tuple[float, ...], ...]
+from eqsat_layout.extract.solver.problem import (
+    AliasClass,
+    ConversionMatrix,
+    ENode,
+    Problem,
+    Solution,
+    StoreId,
+    same_bytes,
+)
 
 
 @dataclass(eq=False)
@@ -24,19 +29,18 @@ class Merged:
     """Per alias class, for each store the number of its group."""
     _ways: list[list[list[StoreId]]] = field(default_factory=list)
     """Per alias class and group, for each of its nodes the store of the original problem and the index there."""
-    _matrices: dict[int, ConversionMatrix] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known: dict[int, tuple[int, ...]] = {}  # equal matrices are one object
+        known: dict[int, tuple[tuple[int, ...], ConversionMatrix]] = {}  # equal matrices are one object, and stay one
+        matrices: list[ConversionMatrix] = []
         for alias_class in self.original.classes:
-            groups = known.get(id(alias_class.convert))
-            if groups is None:
-                leaders = same_bytes(alias_class.convert)
-                number = {leader: i for i, leader in enumerate(dict.fromkeys(leaders))}
-                groups = known[id(alias_class.convert)] = tuple(number[leader] for leader in leaders)
-            self._groups.append(groups)
+            found = known.get(id(alias_class.convert))
+            if found is None:
+                found = known[id(alias_class.convert)] = _grouped(alias_class.convert)
+            self._groups.append(found[0])
+            matrices.append(found[1])
         self.problem = Problem(
-            tuple(self._merged(f, alias_class) for f, alias_class in enumerate(self.original.classes)),
+            tuple(map(self._merged, range(len(matrices)), matrices)),
             tuple(dict.fromkeys(map(self._store, self.original.goals))),
         )
 
@@ -65,23 +69,22 @@ class Merged:
     def _store(self, store: StoreId) -> StoreId:
         return store[0], self._groups[store[0]][store[1]]
 
-    def _merged(self, f: int, alias_class: AliasClass) -> AliasClass:
-        groups = self._groups[f]
-        nodes: list[list[ENode]] = [[] for _ in range(max(groups, default=-1) + 1)]
-        ways: list[list[StoreId]] = [[] for _ in nodes]
+    def _merged(self, f: int, convert: ConversionMatrix) -> AliasClass:
+        nodes: list[list[ENode]] = [[] for _ in convert]
+        ways: list[list[StoreId]] = [[] for _ in convert]
         self._ways.append(ways)
-        for s, own in enumerate(alias_class.nodes):
+        for s, (group, own) in enumerate(zip(self._groups[f], self.original.classes[f].nodes, strict=True)):
             for index, node in enumerate(own):
                 children = tuple(map(self._store, node.children))
-                nodes[groups[s]].append(node if children == node.children else ENode(node.cost, children))
-                ways[groups[s]].append((s, index))
-        return AliasClass(tuple(map(tuple, nodes)), self._matrix(alias_class.convert, groups))
+                nodes[group].append(node if children == node.children else ENode(node.cost, children))
+                ways[group].append((s, index))
+        return AliasClass(tuple(map(tuple, nodes)), convert)
 
-    def _matrix(self, convert: ConversionMatrix, groups: Sequence[int]) -> ConversionMatrix:
-        """The rows and columns of one store of each group; one object for one object."""
-        found = self._matrices.get(id(convert))
-        if found is None:
-            first = list({group: s for s, group in reversed([*enumerate(groups)])}.values())[::-1]
-            found = convert if len(first) == len(convert) else tuple(tuple(convert[s][t] for t in first) for s in first)
-            self._matrices[id(convert)] = found
-        return found
+
+def _grouped(convert: ConversionMatrix) -> tuple[tuple[int, ...], ConversionMatrix]:
+    """The number of the group of each store, and the rows and columns of the first of each."""
+    leaders = same_bytes(convert)
+    number = {leader: i for i, leader in enumerate(dict.fromkeys(leaders))}
+    if len(number) < len(convert):
+        convert = tuple(tuple(convert[s][t] for t in number) for s in number)
+    return tuple(number[leader] for leader in leaders), convert
