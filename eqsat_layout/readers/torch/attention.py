@@ -14,6 +14,43 @@ _OF_POSITIONS: Final = 0
 _OF_KEYS: Final = 1
 
 
+def scaled_dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """``aten.scaled_dot_product_attention`` of queries (..., L, E), keys (..., S, E), values (..., S, F): (..., L, F).
+
+    A query that a mask lets see no key gives zeros. torch's own decomposition looks for such queries in all scores;
+    that they are seen in the mask leaves one chain from the scores to the result, which is one kernel here.
+    """
+    torch = importlib.import_module("torch")
+    if enable_gqa:
+        key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
+    scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-2, -1)
+    blind = None
+    if is_causal:
+        rows, columns = (torch.arange(n, dtype=torch.int32, device=query.device) for n in scores.shape[-2:])
+        scores = scores.masked_fill(columns > rows[:, None], float("-inf"))
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, float("-inf"))
+        blind = ~attn_mask.any(-1, keepdim=True)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+        blind = (attn_mask == float("-inf")).all(-1, keepdim=True)
+    weights = scores.softmax(-1)
+    if dropout_p > 0:
+        weights = torch.nn.functional.dropout(weights, dropout_p, True)
+    made = weights @ value
+    return made if blind is None else made.masked_fill(blind, 0.0)
+
+
 def encoder_layer(
     src: Any,
     embed_dim: int,

@@ -21,6 +21,7 @@ def decompositions(more: Iterable[Any]) -> Any:
     for name in KEPT:
         packet, overload = name.split(".")
         table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
+    table[torch.ops.aten.scaled_dot_product_attention.default] = attention.scaled_dot_product_attention
     table[torch.ops.aten._transformer_encoder_layer_fwd.default] = attention.encoder_layer
     table[torch.ops.aten._native_multi_head_attention.default] = attention.multi_head_attention
     everything = all_decompositions()

@@ -15,7 +15,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int
 from eqsat_layout.targets.schedules.math_functions import small_exponent
-from eqsat_layout.tir.structural import walk
+from eqsat_layout.tir.structural import nodes_of, walk
 
 _COSTLY = ("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "tan", "atan", "sqrt", "rsqrt", "call_extern")
 
@@ -60,7 +60,8 @@ def facts_of(block: Any) -> BlockFacts:
             conditions.append(node.args[0])
 
     def on_select(node: Any) -> None:
-        conditions.append(node.condition)
+        if not any(nodes_of(node.condition, tvm.ir.TensorLoad)):  # else it chooses between values: arithmetic
+            conditions.append(node.condition)
 
     body = block.body
     walk(

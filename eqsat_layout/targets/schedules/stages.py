@@ -42,7 +42,8 @@ class KnownMatrix:
 class Stage:
     """One block, with what its schedule needs to know. ``simple``: loops and axes correspond one to one, one store.
 
-    ``size``: loads and calls of an iteration. ``conditions``: those of its ``if_then_else`` and ``Select``.
+    ``size``: loads and calls of an iteration. ``conditions``: those of its ``if_then_else``, and of a
+    ``Select`` by indices, not by what was loaded.
     ``matrix``: of two loads, the one whose elements are known. ``is_part``: one of several parts, which read the same
     operands again.
     """

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cpu.chains.row_blocks import RowBlock, is_of_rows, row_blocks
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import register_tile
 from eqsat_layout.targets.cpu.single.loops import in_vectors
@@ -23,33 +24,41 @@ from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
 
 @dataclass(frozen=True)
 class _Pass:
-    """A reduction in registers and the block that takes what it makes out of them; or an elementwise stage alone."""
+    """A reduction in registers and the block that takes what it makes out of them; or an elementwise stage alone; or a
+    reduction of rows, whose partial results are ``partial``."""
 
     reduction: Stage | None
     out: Any
+    partial: Sequence[RowBlock] = ()
 
 
 def schedule_fused_tiles(sch: Any, tile: Sequence[int], machine: CpuMachine) -> None:
     """Tiles of the last stage's result in parallel; all that a tile needs is made just before it."""
-    passes = _passes(sch)
+    passes = _passes(sch, machine)
     outer, inner = _split(sch, passes[-1].out, tile)
     at = sch.fuse(*outer) if len(outer) > 1 else outer[0]
     if machine.cores > 1:
         sch.parallel(at)
     for number, one in reversed(list(enumerate(passes))):
-        if number < len(passes) - 1:
+        if number < len(passes) - 1 and not one.partial:
             sch.compute_at(one.out, at, preserve_unit_loops=True)
         if one.reduction is not None:
             sch.compute_at(one.reduction.block, at, preserve_unit_loops=True)
+        for own in reversed(one.partial):
+            sch.compute_at(own.block, at, preserve_unit_loops=True)
     for one in passes:
         loops = inner if one is passes[-1] else None
+        if one.partial:
+            for own in one.partial:
+                own.finish(sch, own.block)
+            continue
         if one.reduction is None:
             _elementwise(sch, one.out, loops, machine)
         else:
             _reduction(sch, one.reduction, one.out, loops, machine)
 
 
-def _passes(sch: Any) -> list[_Pass]:
+def _passes(sch: Any, machine: CpuMachine) -> list[_Pass]:
     found: list[_Pass] = []
     taken: list[Any] = []
     for stage in stages_of(sch):
@@ -57,6 +66,9 @@ def _passes(sch: Any) -> list[_Pass]:
             continue
         if not stage.is_reduction:
             found.append(_Pass(None, stage.block))
+            continue
+        if is_of_rows(stage, machine):
+            found.append(_Pass(None, stage.block, row_blocks(sch, stage, machine)))
             continue
         epilogue = epilogue_of(sch, stage)
         if epilogue is not None and is_in_place(stage, epilogue):

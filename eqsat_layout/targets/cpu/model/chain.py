@@ -71,6 +71,16 @@ class Chain:
         )
 
     @cached_property
+    def row_reductions(self) -> frozenset[int]:
+        """Reductions along memory that are no products: of rows that other stages make, as in a softmax."""
+        return frozenset(n for n, s in enumerate(self.stages) if s.is_along_memory and not s.is_product)
+
+    @cached_property
+    def has_products(self) -> bool:
+        """Some reductions are none of rows."""
+        return any(s.is_reduction and n not in self.row_reductions for n, s in enumerate(self.stages))
+
+    @cached_property
     def epilogues(self) -> frozenset[int]:
         """Elementwise stages of which each runs on the accumulators of a reduction that nothing else reads."""
         readers = Counter(source for links in self.links for source in {link.source for link in links})

@@ -24,9 +24,12 @@ from eqsat_layout.targets.schedules.stages import Stage, divisors
 
 _REACHED = 0.97  # of the peak is what the best register tiles reach (measured on Zen 5)
 _NEAR = 0.52  # of the bandwidth of L2 is left to loads and stores that take turns
+_STREAMED = 0.3  # of the traffic within tiles where rows are reduced: products read whole panels in order, which
+# prefetch brings along (attention over 1024 keys takes 6 % longer than its arithmetic on Zen 4)
 _FAR = 2 / 3  # of that of memory, for what overflows L2 between stages: a line is read before it is written
 _GAIN = 0.75  # of the time apart that one kernel must stay below: the model flatters it where work is in registers
-_PADDED_GAIN = 0.95  # the same where pads were moved: alone they are conditions in loops, which the model leaves out
+_CLEAR_GAIN = 0.95  # the same where pads were moved, which alone are conditions in loops that the model leaves out, and
+# where rows are reduced, which alone are read from memory again and again
 _JUMP = 256.0  # bytes that could be moved in the time of going on elsewhere
 _BRANCH = 4.0  # cycles of a condition: a comparison, a mask and a select for each operand
 _SHORTEST = 20000.0  # nanoseconds of what is worth the compile time
@@ -64,11 +67,9 @@ class ChainModel:
         total = 0.0
         for number, (stage, links) in enumerate(zip(chain.stages, chain.links, strict=True)):
             cycles = self._cycles_of(stage, full_extents(stage), joined=True)
-            if cycles is None and stage.is_along_memory:
-                cycles = _vector_cycles(stage, full_extents(stage), self._machine)
             if cycles is None:
                 return math.inf
-            moved = 0 if number in chain.in_registers else math.prod(full_extents(stage)) * stage.write.element_bytes
+            moved = 0.0 if number in chain.in_registers else self._written_bytes(stage)
             moved += sum(_all_bytes(link.access) for link in links if link.source not in chain.in_registers)
             launch = 0.0 if number in chain.epilogues else self._launch
             total += overlapped(cycles / self._ghz / self._machine.cores, moved / self._memory) + launch
@@ -87,15 +88,17 @@ class ChainModel:
         if not chain.is_known or not row_axes(chain.stages):
             return math.inf
         cycles = sum(_vector_cycles(stage, full_extents(stage), self._machine) for stage in chain.stages)
-        moved = math.prod(full_extents(chain.last)) * chain.last.write.element_bytes
+        moved = self._written_bytes(chain.last)
         moved += sum(_all_bytes(link.access) for links in chain.links for link in links if link.source is None)
         return overlapped(cycles / self._ghz / self._machine.cores, moved / self._memory) + self._launch
 
     def faster(self, chain: Chain, nanoseconds: float) -> FusedTiles | None:
         """The fastest tiles, if they take clearly less time than so much."""
-        between = sum(math.prod(full_extents(stage)) * stage.write.element_bytes for stage in chain.stages[:-1])
-        most = 2 * between / self._memory + len(chain.stages) * self._launch  # that it can save
-        share = _PADDED_GAIN if chain.has_pads else _GAIN
+        between = sum(_result_bytes(stage) + self._written_bytes(stage) for stage in chain.stages[:-1])
+        most = between / self._memory + len(chain.stages) * self._launch  # that it can save
+        if chain.row_reductions and not chain.has_products:
+            return None  # row by row is faster
+        share = _CLEAR_GAIN if chain.has_pads or chain.row_reductions else _GAIN
         if most < (1 - share) * nanoseconds or nanoseconds < _SHORTEST or chain.passes < 2 or not chain.is_regular:
             return None
         tiles = list(_tiles(chain.last))
@@ -116,7 +119,7 @@ class ChainModel:
         if nanoseconds < _SHORTEST or len(known) < len(cycles):
             return False
         each = [count / math.prod(size) for count, size in zip(known, sizes, strict=True)]
-        return min(self._bounds(chain, list(_tiles(chain.last)), each, chain.padded)) < _PADDED_GAIN * nanoseconds
+        return min(self._bounds(chain, list(_tiles(chain.last)), each, chain.padded)) < _CLEAR_GAIN * nanoseconds
 
     def nanoseconds(self, chain: Chain, tile: Extents) -> float | None:
         """The time; ``None`` if a stage has no tile of registers."""
@@ -162,7 +165,7 @@ class ChainModel:
             if number not in chain.in_registers
         )
         own = 2 * between / np.where(between <= _FILL * cache, self._near, self._far)
-        moved = math.prod(full) * chain.last.write.element_bytes * _scatter(sizes, chain.last.write)
+        moved = self._written_bytes(chain.last) * _scatter(sizes, chain.last.write)
         for stage, links, extents in zip(chain.stages, chain.links, needed, strict=True):
             for link, region in zip(links, self._needs.of_loads(stage, extents), strict=True):
                 if link.source is not None:
@@ -172,8 +175,14 @@ class ChainModel:
                 moved = moved + np.where(is_read_once, size * tiles * _scatter(region, link.access), whole)
                 again = size / np.where(size <= cache // 4, self._near, self._shared)
                 own = own + np.where(is_read_once, 0, again)
+        own = own * (_STREAMED if chain.row_reductions else 1)
         rounds = -(-tiles // self._machine.cores)
         return each_overlapped(each_overlapped(cycles / self._ghz, own) * rounds, moved / self._memory) + self._launch
+
+    def _written_bytes(self, stage: Stage) -> int:
+        """That go to or from memory: a line that is not in the last-level cache any more is read before."""
+        size = _result_bytes(stage)
+        return size if size <= self._machine.last_level_bytes // 2 else 2 * size
 
     def _cycles_of(self, stage: Stage, extents: Extents, *, joined: bool = False) -> float | None:
         """Cycles of one core for so many elements of a stage, from L1."""
@@ -198,10 +207,11 @@ def _tiles(last: Stage) -> Iterator[Extents]:
 
 def _cycles(stage: Stage, extents: Extents, machine: CpuMachine, *, joined: bool = False) -> float | None:
     """Cycles of one core for so many elements of a stage, from L1."""
-    if not stage.is_reduction:
-        return _vector_cycles(stage, extents, machine)
-    cycles = tile_cycles(stage.within(extents), machine, joined=joined)
-    return None if cycles is None else cycles * math.prod(extents) * stage.steps
+    if stage.is_reduction:
+        cycles = tile_cycles(stage.within(extents), machine, joined=joined)
+        if cycles is not None or not stage.is_along_memory:
+            return None if cycles is None else cycles * math.prod(extents) * stage.steps
+    return _vector_cycles(stage, extents, machine)
 
 
 def _vector_cycles(stage: Stage, extents: Extents, machine: CpuMachine) -> float:
@@ -219,6 +229,10 @@ def _scatter(region: Sizes, access: StageAccess) -> Any:
         run = run * np.where(is_whole, size, 1)
         is_whole = is_whole & (size == (whole or 0))
     return 1 + _JUMP / run
+
+
+def _result_bytes(stage: Stage) -> int:
+    return math.prod(full_extents(stage)) * stage.write.element_bytes
 
 
 def _all_bytes(access: StageAccess) -> int:
