@@ -112,7 +112,14 @@ def _aligned(sch: Any, stage: Stage, number: int) -> Any:
     if not all(map(partial(_is_zero_at_first, stage=epilogue), at)):  # TVM maps no axis backwards
         return None
     axes = tirx.IndexMap([axis.var for axis in epilogue.axes], list(at), None)
-    changed = tried(sch, lambda trial: trial.transform_block_layout(epilogue.block, axes))
+    has_units_more = all(any(index.same_as(axis.var) for axis in epilogue.axes) for index in at)
+
+    def change(trial: Any) -> None:
+        trial.transform_block_layout(epilogue.block, axes)
+        if has_units_more and epilogue.is_plain and not is_parameter(trial, epilogue):
+            trial.transform_layout(epilogue.block, ("write", 0), axes)  # or its store would have other indices
+
+    changed = tried(sch, change)
     if changed is None:
         return None
     changed = new_schedule(changed.mod["main"])

@@ -13,7 +13,7 @@ from tvm import tirx
 
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.attempts import tried
-from eqsat_layout.targets.schedules.epilogues import is_parameter
+from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_parameter
 from eqsat_layout.targets.schedules.stages import ROOT, Stage, stage_of
 from eqsat_layout.tir.structural import nodes_of
 
@@ -29,9 +29,18 @@ def inline_producers(sch: Any, may_inline: Callable[[Stage, Sequence[Stage]], bo
         if has_long_indices(sch.get(block).body):
             continue
         readers = [stage_of(sch, reader) for reader in lookups.get_consumers(sch, block)]
-        if readers and may_inline(stage, readers):
+        if readers and may_inline(stage, readers) and not _is_made_once(sch, stage, readers):
             sch = tried(sch, methodcaller("compute_inline", block)) or sch
     return sch
+
+
+def _is_made_once(sch: Any, stage: Stage, readers: Sequence[Stage]) -> bool:
+    """What several stages read, one of them for rows of it, runs on the accumulators of the reduction that it reads."""
+    if len(readers) < 2 or not any(reader.is_reduction for reader in readers):
+        return False
+    producers = [stage_of(sch, block) for block in lookups.get_producers(sch, stage.block)]
+    epilogues = [epilogue_of(sch, producer) for producer in producers]
+    return any(epilogue is not None and epilogue.name == stage.name for epilogue in epilogues)
 
 
 def has_long_indices(statement: Any) -> bool:

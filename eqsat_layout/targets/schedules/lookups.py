@@ -23,6 +23,9 @@ get_loops: Final[_Lookup] = inspect.unwrap(s_tir.Schedule.get_loops)
 get_consumers: Final[_Lookup] = inspect.unwrap(s_tir.Schedule.get_consumers)
 """The blocks that read what a block writes."""
 
+get_producers: Final[_Lookup] = inspect.unwrap(s_tir.Schedule.get_producers)
+"""The blocks that write what a block reads."""
+
 get_child_blocks: Final[_Lookup] = inspect.unwrap(s_tir.Schedule.get_child_blocks)
 """The blocks inside of a block or loop."""
 
