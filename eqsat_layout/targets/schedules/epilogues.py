@@ -6,7 +6,7 @@ In: a schedule and a reduction. Out: its epilogue, if it has one, and how that r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -112,12 +112,12 @@ def _aligned(sch: Any, stage: Stage, number: int) -> Any:
     if not all(map(partial(_is_zero_at_first, stage=epilogue), at)):  # TVM maps no axis backwards
         return None
     axes = tirx.IndexMap([axis.var for axis in epilogue.axes], list(at), None)
-    has_units_more = all(any(index.same_as(axis.var) for axis in epilogue.axes) for index in at)
+    own = None if is_parameter(sch, epilogue) else _without_units(epilogue, at)
 
     def change(trial: Any) -> None:
         trial.transform_block_layout(epilogue.block, axes)
-        if has_units_more and epilogue.is_plain and not is_parameter(trial, epilogue):
-            trial.transform_layout(epilogue.block, ("write", 0), axes)  # or its store would have other indices
+        if own is not None:
+            trial.transform_layout(epilogue.block, ("write", 0), own)
 
     changed = tried(sch, change)
     if changed is None:
@@ -126,6 +126,19 @@ def _aligned(sch: Any, stage: Stage, number: int) -> Any:
     stage = stages_of(changed)[number]
     aligned = epilogue_of(changed, stage)
     return changed if aligned is not None and is_in_place(stage, aligned) else None
+
+
+def _without_units(epilogue: Stage, at: Sequence[Any]) -> Any:
+    """The layout of the epilogue's result as it reads what it reads, if that has fewer axes of one element only."""
+    if not epilogue.is_plain or len(at) >= len(epilogue.axes):
+        return None
+    units = iter([axis.var for axis in epilogue.axes if axis.extent == 1])
+    places = [next(units, None) if isinstance(index, tirx.IntImm) else index for index in at]
+    long = [axis.var for axis in epilogue.axes if axis.extent != 1]
+    if any(place is None for place in places) or not all(any(map(var.same_as, places)) for var in long):
+        return None
+    are_axes = all(any(place.same_as(axis.var) for axis in epilogue.axes) for place in places)
+    return tirx.IndexMap([axis.var for axis in epilogue.axes], places, None) if are_axes else None
 
 
 def _is_zero_at_first(index: Any, stage: Stage) -> bool:

@@ -89,6 +89,13 @@ class Stage:
         )
 
     @cached_property
+    def is_in_order(self) -> bool:
+        """The same but for axes of one element: these may be missing among the indices, or be zeros."""
+        moving = [index for index in self.write.indices if not isinstance(index, tirx.IntImm)]
+        axes = [axis for axis in self.spatial if axis.extent != 1 or any(map(axis.var.same_as, moving))]
+        return len(moving) == len(axes) and all(map(_is_axis, moving, axes))
+
+    @cached_property
     def is_view(self) -> bool:
         """A copy of elements with the same indices, or of all in the order in which they lie: a change of shape."""
         if not self.is_copy:

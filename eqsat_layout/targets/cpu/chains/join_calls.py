@@ -84,15 +84,20 @@ class _CallJoiner:
 
     def joined(self, function: Any) -> dict[Any, Any]:
         """By variable the call that gives it from now on; ``None``: it is not needed any more."""
-        found: dict[Any, Any] = {}
         calls, readers = calls_of(function)
-        for window in self._windows(_in_lines(calls, readers), readers):
+        return self._joined(_in_lines(calls, readers), readers)
+
+    def _joined(self, calls: Sequence[KernelCall], readers: Mapping[Any, list[Any]]) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        for window in self._windows(calls, readers):
             joined = self._join(window) if len(window) > 1 else None
             if joined is not None:
                 found |= {call.var: None for call in window[:-1]} | {window[-1].var: joined}
+            elif len(window) > 1:
+                self._gains[window_key(window)] = None  # it can't be made: others of its parts may be
+                found |= self._joined(window, readers)
             else:
-                for call in window:
-                    self.kept(call.callee)
+                self.kept(window[0].callee)
         return found
 
     def _windows(self, calls: Sequence[KernelCall], readers: Mapping[Any, list[Any]]) -> Iterator[Sequence[KernelCall]]:

@@ -48,7 +48,7 @@ class Chain:
     def is_known(self) -> bool:
         """All stages store one element of an axis each, of known extents, and those without reductions in vectors."""
         return all(
-            s.simple and s.is_plain and all(a.extent for a in s.axes) and (s.is_reduction or _is_in_vectors(s))
+            s.simple and s.is_in_order and all(a.extent for a in s.axes) and (s.is_reduction or _is_in_vectors(s))
             for s in self.stages
         )
 
