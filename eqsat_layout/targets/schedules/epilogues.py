@@ -112,7 +112,7 @@ def _aligned(sch: Any, stage: Stage, number: int) -> Any:
     if not all(map(partial(_is_zero_at_first, stage=epilogue), at)):  # TVM maps no axis backwards
         return None
     axes = tirx.IndexMap([axis.var for axis in epilogue.axes], list(at), None)
-    own = None if is_parameter(sch, epilogue) else _without_units(epilogue, at)
+    own = _own_layout(sch, epilogue, at)
 
     def change(trial: Any) -> None:
         trial.transform_block_layout(epilogue.block, axes)
@@ -128,17 +128,22 @@ def _aligned(sch: Any, stage: Stage, number: int) -> Any:
     return changed if aligned is not None and is_in_place(stage, aligned) else None
 
 
-def _without_units(epilogue: Stage, at: Sequence[Any]) -> Any:
-    """The layout of the epilogue's result as it reads what it reads, if that has fewer axes of one element only."""
-    if not epilogue.is_plain or len(at) >= len(epilogue.axes):
+def _own_layout(sch: Any, epilogue: Stage, at: Sequence[Any]) -> Any:
+    """The layout of the epilogue's result as it reads what it reads (``at``), so that it stores at its axes.
+
+    Where that leaves out axes of one element, or where what reads the rows of the result does so in any layout.
+    """
+    if is_parameter(sch, epilogue) or not epilogue.is_plain:
         return None
     units = iter([axis.var for axis in epilogue.axes if axis.extent == 1])
     places = [next(units, None) if isinstance(index, tirx.IntImm) else index for index in at]
-    long = [axis.var for axis in epilogue.axes if axis.extent != 1]
-    if any(place is None for place in places) or not all(any(map(var.same_as, places)) for var in long):
+    if any(place is None for place in places):
         return None
     are_axes = all(any(place.same_as(axis.var) for axis in epilogue.axes) for place in places)
-    return tirx.IndexMap([axis.var for axis in epilogue.axes], places, None) if are_axes else None
+    readers = [stage_of(sch, block) for block in lookups.get_consumers(sch, epilogue.block)]
+    if not (are_axes and len(at) < len(epilogue.axes)) and not any(reader.is_along_memory for reader in readers):
+        return None
+    return tirx.IndexMap([axis.var for axis in epilogue.axes], places, None)
 
 
 def _is_zero_at_first(index: Any, stage: Stage) -> bool:
