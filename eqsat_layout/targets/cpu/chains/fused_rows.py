@@ -7,13 +7,14 @@ changed in place; refused where that gains nothing or TVM can't do it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cpu.chains.row_blocks import RowBlock
 from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.model.row_lanes import row_lanes
 from eqsat_layout.targets.cpu.single.loops import in_vectors
 from eqsat_layout.targets.cpu.single.tile_loops import (
     across_lanes,
@@ -28,14 +29,6 @@ _ROWS = 4  # at once, where vectors divide a row: the additions of one wait less
 _FILL = 0.5  # of the working set of L2, for what lies between stages
 
 
-@dataclass(frozen=True)
-class _RowBlock:
-    """A block, and what is done to its loops over a few rows."""
-
-    block: Any
-    finish: Callable[[Any, Any], None]
-
-
 def schedule_fused_rows(sch: Any, stages: Sequence[Stage], count: int, machine: CpuMachine) -> None:
     """Few rows of the last stage's result at a time, in parallel; all that they need is made just before them.
 
@@ -43,7 +36,7 @@ def schedule_fused_rows(sch: Any, stages: Sequence[Stage], count: int, machine: 
     """
     *earlier, last = stages
     width = machine.lanes(last.write.element_bytes)
-    lanes = {stage.name: _lanes(stage, 1 if machine.is_exact else width) for stage in earlier if stage.is_reduction}
+    lanes = {stage.name: row_lanes(stage, machine) for stage in earlier if stage.is_reduction}
     most = _ROWS if all(lanes.values()) else machine.sums_in_flight
     size, axis = max((max(divisors(a.extent or 1, most)), i) for i, a in enumerate(last.axes[:count]))
     rows = math.prod(axis.extent or 1 for axis in last.axes[:count])
@@ -52,7 +45,7 @@ def schedule_fused_rows(sch: Any, stages: Sequence[Stage], count: int, machine: 
         raise Refused("too few rows, or too long ones")
     if not all(lanes.values()) and size * 2 < machine.sums_in_flight:
         raise Refused("no rows side by side")
-    blocks: list[_RowBlock] = []
+    blocks: list[RowBlock] = []
     for stage in earlier:
         blocks += _blocks_of(sch, stage, lanes.get(stage.name), width)
     at = _split(sch, lookups.get_loops(sch, last.block)[:count], axis, size, machine)
@@ -68,22 +61,11 @@ def schedule_fused_rows(sch: Any, stages: Sequence[Stage], count: int, machine: 
         one.finish(sch, one.block)
 
 
-def _lanes(stage: Stage, width: int) -> int:
-    """Partial results side by side, a power of two; 0: no vector divides the row, or steps are done in order."""
-    *outer, last = stage.reduced
-    if stage.is_product or last.extent is None or (outer and last.extent % width):
-        raise Refused("no sum along one axis")
-    if any(load.stride(last.var) not in (0, 1) for load in stage.loads):
-        raise Refused("the axis does not run along memory")
-    lanes = math.gcd(last.extent, width)
-    return lanes if 4 * lanes >= width and lanes > 1 else 0
-
-
-def _blocks_of(sch: Any, stage: Stage, lanes: int | None, width: int) -> list[_RowBlock]:
+def _blocks_of(sch: Any, stage: Stage, lanes: int | None, width: int) -> list[RowBlock]:
     if lanes is None:
-        return [_RowBlock(stage.block, partial(_in_vectors, width=width))]
+        return [RowBlock(stage.block, partial(_in_vectors, width=width))]
     partial_results = across_lanes(sch, stage, lanes) if lanes else []
-    return [*(_RowBlock(block, reduce_lanes) for block in partial_results), _RowBlock(stage.block, reduce_side_by_side)]
+    return [*(RowBlock(block, reduce_lanes) for block in partial_results), RowBlock(stage.block, reduce_side_by_side)]
 
 
 def _split(sch: Any, loops: Sequence[Any], axis: int, size: int, machine: CpuMachine) -> Any:

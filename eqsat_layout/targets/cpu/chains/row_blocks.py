@@ -6,15 +6,15 @@ to the loops of each over the rows of a tile.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
+from eqsat_layout.targets.cpu.model.row_lanes import row_lanes
 from eqsat_layout.targets.cpu.single.tile_loops import across_lanes, axis_loops, extent_of
-from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.stages import Stage, divisors, stage_of
 
 _ROWS = 4  # at once: the additions of one wait less for each other
@@ -29,12 +29,15 @@ class RowBlock:
 
 
 def is_of_rows(stage: Stage, machine: CpuMachine) -> bool:
+    """A reduction along memory, and no vectors lie along what it makes."""
     return stage.is_along_memory and not stage.is_product and tile_cycles(stage, machine) is None
 
 
 def row_blocks(sch: Any, stage: Stage, machine: CpuMachine) -> Sequence[RowBlock]:
-    last = stage.reduced[-1]
-    lanes = math.gcd(last.extent or 1, machine.lanes(stage.write.element_bytes))
+    """The blocks of a stage of rows, whose results are few: they are kept apart from memory."""
+    lanes = row_lanes(stage, machine)
+    if not lanes:
+        raise Refused("no vectors along rows")
     blocks = across_lanes(sch, stage, lanes)
     for block in (*blocks, stage.block):
         sch.set_scope(block, 0, "local")

@@ -18,8 +18,10 @@ from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain import Chain, Extents, full_extents, row_axes
 from eqsat_layout.targets.cpu.model.overlap import each_overlapped, overlapped
 from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
+from eqsat_layout.targets.cpu.model.row_lanes import row_lanes
 from eqsat_layout.targets.cpu.model.tile_needs import Sizes, TileNeeds, as_arrays
 from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.stages import Stage, divisors
 
 _REACHED = 0.97  # of the peak is what the best register tiles reach (measured on Zen 5)
@@ -96,8 +98,9 @@ class ChainModel:
         """The fastest tiles, if they take clearly less time than so much."""
         between = sum(_result_bytes(stage) + self._written_bytes(stage) for stage in chain.stages[:-1])
         most = between / self._memory + len(chain.stages) * self._launch  # that it can save
-        if chain.row_reductions and not chain.has_products:
-            return None  # row by row is faster
+        rows = [chain.stages[number] for number in chain.row_reductions]
+        if rows and not (chain.has_products and all(self._has_lanes(stage) for stage in rows)):
+            return None  # row by row, or apart
         share = _CLEAR_GAIN if chain.has_pads or chain.row_reductions else _GAIN
         if most < (1 - share) * nanoseconds or nanoseconds < _SHORTEST or chain.passes < 2 or not chain.is_regular:
             return None
@@ -178,6 +181,9 @@ class ChainModel:
         own = own * (_STREAMED if chain.row_reductions else 1)
         rounds = -(-tiles // self._machine.cores)
         return each_overlapped(each_overlapped(cycles / self._ghz, own) * rounds, moved / self._memory) + self._launch
+
+    def _has_lanes(self, stage: Stage) -> bool:
+        return bool(unless_refused(lambda: row_lanes(stage, self._machine)))
 
     def _written_bytes(self, stage: Stage) -> int:
         """That go to or from memory: a line that is not in the last-level cache any more is read before."""
