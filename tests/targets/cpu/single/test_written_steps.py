@@ -24,7 +24,7 @@ def product(rows: int, depth: int, columns: int) -> tvm.tirx.PrimFunc:
     return te.create_prim_func([x, w, y], index_dtype_override="int64").with_attr("global_symbol", "main")
 
 
-@pytest.mark.parametrize("rows, depth, columns", [(3136, 96, 288), (196, 416, 1024)])
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(3136, 96, 288), (196, 416, 1024)])
 def test_no_vector_of_a_product_is_on_the_stack(rows: int, depth: int, columns: int) -> None:
     """Where 12 or 13 steps were written out, LLVM loaded ahead and spilled: Swin's products took 1.4 times as long."""
     func = schedule_primfunc(product(rows, depth, columns), HALVES)
