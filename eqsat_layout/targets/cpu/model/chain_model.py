@@ -17,8 +17,9 @@ import numpy as np
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain import Chain, Extents, full_extents, row_axes
 from eqsat_layout.targets.cpu.model.overlap import each_overlapped, overlapped
-from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
+from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles, tile_cycles
 from eqsat_layout.targets.cpu.model.tile_needs import Sizes, TileNeeds, as_arrays
+from eqsat_layout.targets.cpu.model.vectors import vector_lanes
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.stages import Stage, divisors
 
@@ -199,16 +200,18 @@ def _tiles(last: Stage) -> Iterator[Extents]:
 def _cycles(stage: Stage, extents: Extents, machine: CpuMachine, *, joined: bool = False) -> float | None:
     """Cycles of one core for so many elements of a stage, from L1."""
     if not stage.is_reduction:
-        return _vector_cycles(stage, extents, machine)
-    cycles = tile_cycles(stage.within(extents), machine, joined=joined)
+        return _vector_cycles(stage, extents, machine, is_whole=joined)
+    within = stage.within(extents)
+    cycles = any_tile_cycles(within, machine) if joined else tile_cycles(within, machine)
     return None if cycles is None else cycles * math.prod(extents) * stage.steps
 
 
-def _vector_cycles(stage: Stage, extents: Extents, machine: CpuMachine) -> float:
-    """Of work in vectors, an element of each at a time."""
+def _vector_cycles(stage: Stage, extents: Extents, machine: CpuMachine, *, is_whole: bool = True) -> float:
+    """Of work in vectors, an element of each at a time; of a part of a stage, vectors that divide its last axis."""
     branches = _BRANCH if stage.conditions else 0
     work = math.prod(extents) * stage.steps * (max(1, stage.size) + branches)
-    return work / machine.lanes(stage.write.element_bytes)
+    width = machine.lanes(stage.write.element_bytes)
+    return work / (width if is_whole else min(width, vector_lanes(extents[-1], width)))
 
 
 def _scatter(region: Sizes, access: StageAccess) -> Any:
