@@ -210,8 +210,10 @@ def _vector_cycles(stage: Stage, extents: Extents, machine: CpuMachine, *, is_wh
     """Of work in vectors, an element of each at a time; of a part of a stage, vectors that divide its last axis."""
     branches = _BRANCH if stage.conditions else 0
     work = math.prod(extents) * stage.steps * (max(1, stage.size) + branches)
-    width = machine.lanes(stage.write.element_bytes)
-    return work / (width if is_whole else min(width, vector_lanes(extents[-1], width)))
+    size = stage.write.element_bytes
+    width = machine.lanes(size)
+    lanes = width if is_whole else min(width, vector_lanes(extents[-1], width))
+    return work / lanes * float(machine.passes(lanes * size) / machine.passes(width * size))
 
 
 def _scatter(region: Sizes, access: StageAccess) -> Any:
