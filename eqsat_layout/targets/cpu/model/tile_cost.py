@@ -115,14 +115,17 @@ class OperandLoad:
 
     def evicted(self, tiles: Tiles, machine: CpuMachine) -> Any:
         """Cycles a step that it takes to read rows again whose distance leaves them few sets of L1: powers of two."""
-        way, in_one_set = machine.l1_way_bytes, np.ones(tiles.lanes.shape)
+        way, rows = machine.l1_way_bytes, self.moved(tiles)
         moving = [(stride, size) for stride, size in zip(self.strides, tiles.sizes, strict=True) if stride != 0]
-        places = [stride and way // math.gcd(stride * self.element_bytes, way) for stride, _ in moving]
-        fewest = min((count for count in places if count), default=way)  # where tiles overlap, a stride is not known
-        for (_, size), count in zip(moving, places, strict=True):
-            in_one_set = in_one_set * size / np.minimum(size, count or fewest)
+        apart = [stride and math.gcd(stride * self.element_bytes, way) for stride, _ in moving]
+        known = [step for step in apart if step]
+        in_one_set = rows / np.minimum(rows, way // math.gcd(way, *known)) if known else rows / rows
+        along_each = np.ones(tiles.lanes.shape)
+        for (_, size), step in zip(moving, apart, strict=True):  # where tiles overlap, a stride is not known
+            along_each = along_each * size / np.minimum(size, way // (step or max(known, default=1)))
+        in_one_set = np.maximum(in_one_set, along_each)
         excess = np.maximum(in_one_set * way / machine.l1_working_set - 1, 0)
-        return self.moved(tiles) * np.minimum(_EVICTED * excess**2, _MISSED)
+        return rows * np.minimum(_EVICTED * excess**2, _MISSED)
 
     def streams(self, tile: RegisterTile | Tiles) -> Any:
         """Pieces of memory that a tile walks through side by side."""
