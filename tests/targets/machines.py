@@ -14,4 +14,4 @@ AMX = replace(PRESETS["amx"], cores=2)
 
 def with_small_caches(machine: CpuMachine) -> CpuMachine:
     """One core, whose caches overflow soon."""
-    return with_caches(replace(machine, cores=1), {1: 4096, 2: 16384})
+    return with_caches(replace(machine, cores=1, l1_way_bytes=512), {1: 4096, 2: 16384})

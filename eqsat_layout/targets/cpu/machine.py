@@ -55,6 +55,7 @@ class CpuMachine:
     is_exact: bool = False
     line_bytes: int = 64
     l1_bytes: int = 32 << 10
+    l1_way_bytes: int = 4 << 10
     l1_working_set: int = 32 << 10
     l2_bytes: int = 512 << 10
     l2_working_set: int = 512 << 10

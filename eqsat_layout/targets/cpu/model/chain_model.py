@@ -17,9 +17,10 @@ import numpy as np
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain import Chain, Extents, full_extents, row_axes
 from eqsat_layout.targets.cpu.model.overlap import each_overlapped, overlapped
-from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
+from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles, tile_cycles
 from eqsat_layout.targets.cpu.model.row_lanes import row_lanes
 from eqsat_layout.targets.cpu.model.tile_needs import Sizes, TileNeeds, as_arrays
+from eqsat_layout.targets.cpu.model.vectors import vector_lanes
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.stages import Stage, divisors
@@ -213,18 +214,23 @@ def _tiles(last: Stage) -> Iterator[Extents]:
 
 def _cycles(stage: Stage, extents: Extents, machine: CpuMachine, *, joined: bool = False) -> float | None:
     """Cycles of one core for so many elements of a stage, from L1."""
-    if stage.is_reduction:
-        cycles = tile_cycles(stage.within(extents), machine, joined=joined)
-        if cycles is not None or not stage.is_along_memory:
-            return None if cycles is None else cycles * math.prod(extents) * stage.steps
-    return _vector_cycles(stage, extents, machine)
+    if not stage.is_reduction:
+        return _vector_cycles(stage, extents, machine, is_whole=joined)
+    within = stage.within(extents)
+    cycles = any_tile_cycles(within, machine) if joined else tile_cycles(within, machine)
+    if cycles is not None:
+        return cycles * math.prod(extents) * stage.steps
+    return _vector_cycles(stage, extents, machine) if stage.is_along_memory else None
 
 
-def _vector_cycles(stage: Stage, extents: Extents, machine: CpuMachine) -> float:
-    """Of work in vectors, an element of each at a time."""
+def _vector_cycles(stage: Stage, extents: Extents, machine: CpuMachine, *, is_whole: bool = True) -> float:
+    """Of work in vectors, an element of each at a time; of a part of a stage, vectors that divide its last axis."""
     branches = _BRANCH if stage.conditions else 0
     work = math.prod(extents) * stage.steps * (max(1, stage.size) + branches)
-    return work / machine.lanes(stage.write.element_bytes)
+    size = stage.write.element_bytes
+    width = machine.lanes(size)
+    lanes = width if is_whole else min(width, vector_lanes(extents[-1], width))
+    return work / lanes * float(machine.passes(lanes * size) / machine.passes(width * size))
 
 
 def _scatter(region: Sizes, access: StageAccess) -> Any:

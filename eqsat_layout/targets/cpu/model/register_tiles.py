@@ -243,8 +243,8 @@ def _runs(loads: Sequence[OperandLoad], vector: int) -> Iterator[tuple[int, int]
 
 
 def _together(strides: tuple[int | None, ...], first: int, last: int) -> tuple[int | None, ...]:
-    middle = None if any(s != 0 for s in strides[first:last]) else 0
-    return (*strides[:first], middle, *strides[last:])
+    innermost = next((stride for stride in reversed(strides[first:last]) if stride != 0), 0)
+    return (*strides[:first], innermost, *strides[last:])
 
 
 def _best(

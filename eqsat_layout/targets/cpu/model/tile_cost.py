@@ -28,6 +28,8 @@ _CROWDED = 1.1  # times as many cycles, where elements are broadcast to several 
 _STREAMS = 12  # pieces of memory that the hardware prefetches at once
 _UNFORESEEN = 4.0  # cycles of a vector that it does not prefetch, since there are more
 _SUPPLY = 0.72  # of the bandwidth of the last-level cache, for weights that come from there and from memory in turns
+_EVICTED = 1.2  # cycles of a row in a step where twice as many lie in the same sets of L1 as these have ways
+_MISSED = 4.0  # cycles of one that is never there when it is read
 Numbers: TypeAlias = NDArray[np.int64]
 
 LONG = 32
@@ -110,6 +112,20 @@ class OperandLoad:
     def shared(self, tile: RegisterTile | Tiles) -> Any:
         """For how many elements of a tile each is read."""
         return math.prod(size for axis, size in enumerate(tile.sizes) if not self.moves(axis))
+
+    def evicted(self, tiles: Tiles, machine: CpuMachine) -> Any:
+        """Cycles a step that it takes to read rows again whose distance leaves them few sets of L1: powers of two."""
+        way, rows = machine.l1_way_bytes, self.moved(tiles)
+        moving = [(stride, size) for stride, size in zip(self.strides, tiles.sizes, strict=True) if stride != 0]
+        apart = [stride and math.gcd(stride * self.element_bytes, way) for stride, _ in moving]
+        known = [step for step in apart if step]
+        in_one_set = rows / np.minimum(rows, way // math.gcd(way, *known)) if known else rows / rows
+        along_each = np.ones(tiles.lanes.shape)
+        for (_, size), step in zip(moving, apart, strict=True):  # where tiles overlap, a stride is not known
+            along_each = along_each * size / np.minimum(size, way // (step or max(known, default=1)))
+        in_one_set = np.maximum(in_one_set, along_each)
+        excess = np.maximum(in_one_set * way / machine.l1_working_set - 1, 0)
+        return rows * np.minimum(_EVICTED * excess**2, _MISSED)
 
     def streams(self, tile: RegisterTile | Tiles) -> Any:
         """Pieces of memory that a tile walks through side by side."""
@@ -212,7 +228,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
     accumulators = vectors * count
     held = np.full(lanes.shape, machine.registers)
     arriving = _SUPPLY * machine.last_level_bandwidth / machine.clock  # bytes a cycle
-    issued, loading, streamed, fresh, supply, elsewhere, unforeseen = (np.zeros(lanes.shape) for _ in range(7))
+    issued, loading, streamed, fresh, supply, elsewhere, waiting = (np.zeros(lanes.shape) for _ in range(7))
     kept = accumulators
     for load in problem.loads:
         moved = load.moved(tiles)
@@ -220,6 +236,8 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
         held = np.minimum(held, moved * vectors if stride else moved)
         issued += moved * (1, pieces, 2 * lanes)[stride]
         loading += moved * (once, np.maximum(pieces, passes), 2 * lanes)[stride]
+        if not stride:
+            waiting += load.evicted(tiles, machine)
         touched = touched_bytes(load, tiles, machine, goes_on=not problem.has_panels)
         panel = touched * load.steps
         streamed += np.where(panel > machine.l1_working_set // 2, touched / machine.panel_bytes_per_cycle, 0)
@@ -227,7 +245,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
             first = load.shared(tiles) / load.readings
             supply += touched * first / arriving + touched / machine.l2_bytes_per_cycle
             if problem.has_panels:
-                unforeseen += np.where(load.streams(tiles) > _STREAMS, _UNFORESEEN * moved * first, 0)
+                waiting += np.where(load.streams(tiles) > _STREAMS, _UNFORESEEN * moved * first, 0)
         if not stride and load.total > machine.l2_working_set:  # new rows
             fresh += touched / machine.vector_bytes
         elif stride and problem.has_window:  # a new panel, with many rows not cut in pieces
@@ -242,7 +260,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
         cycles = np.maximum(cycles, limit)
     if problem.is_depthwise:
         cycles += _KEPT * np.maximum(kept - _HELD * machine.registers, 0)
-    cycles += unforeseen + _FRESH * fresh + _STREAMED * streamed + _ELSEWHERE * elsewhere + 0.02 * issued
+    cycles += waiting + _FRESH * fresh + _STREAMED * streamed + _ELSEWHERE * elsewhere + 0.02 * issued
     small = sum((size > 1).astype(int) for axis, size in enumerate(tiles.sizes) if axis != tiles.vector)
     rows = math.prod(tiles.sizes[: max(0, tiles.vector - 1)])  # of the result, far from each other
     is_crowded = machine.broadcast_operand & (held > 1) & (machine.registers - accumulators < _FREE)

@@ -7,7 +7,7 @@ the extents that a tile needs along each axis, and what these read of each opera
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -50,26 +50,40 @@ class TileNeeds:
             extents = needed[number]
             if extents is None:
                 return None
-            regions = self.of_loads(chain.stages[number], extents)
-            for link, region in zip(chain.links[number], regions, strict=True):
-                if link.source is None:
+            loads = list(zip(chain.links[number], self._spans(chain.stages[number]), strict=True))
+            for source in dict.fromkeys(link.source for link, _ in loads):
+                if source is None:
                     continue
-                full = full_extents(chain.stages[link.source])
-                if len(region) != len(full):
+                full = full_extents(chain.stages[source])
+                spans = [own for link, own in loads if link.source == source]
+                if any(len(own) != len(full) for own in spans):
                     return None
-                before = needed[link.source] or (np.ones(1, np.int64),) * len(full)
-                asked = [np.maximum(size, known) for size, known in zip(region, before, strict=True)]
-                if link.source not in widened:
+                before = needed[source] or (np.ones(1, np.int64),) * len(full)
+                along = [_from_first_to_last(one, extents) for one in zip(*spans, strict=True)]
+                asked = [np.maximum(size, known) for size, known in zip(along, before, strict=True)]
+                if source not in widened:
                     asked = [np.minimum(most, size) for most, size in zip(full, asked, strict=True)]
-                needed[link.source] = tuple(asked)
+                needed[source] = tuple(asked)
         return [extents for extents in needed if extents is not None]
 
     def of_loads(self, stage: Stage, extents: Sizes) -> list[Sizes]:
         """For every load of a stage the elements that it touches along each axis, for so many of the result."""
+        return [tuple(span.of(extents)[1] for span in spans) for spans in self._spans(stage)]
+
+    def _spans(self, stage: Stage) -> list[list[_Span]]:
+        """Of every load, for each of its indices."""
         if id(stage) not in self._regions:  # kept with it, for no other one to have its number
             spans = [[_Span(stage, index) for index in load.indices] for load in stage.loads]
             self._regions[id(stage)] = (stage, spans)
-        return [tuple(span.of(extents) for span in spans) for spans in self._regions[id(stage)][1]]
+        return self._regions[id(stage)][1]
+
+
+def _from_first_to_last(spans: Sequence[_Span], extents: Sizes) -> Numbers:
+    """Elements that loads of one buffer touch along one axis, with what lies between: a tile of it is one piece."""
+    ranges = [span.of(extents) for span in spans]
+    firsts, ends = zip(*((first, first + size) for first, size in ranges), strict=True)
+    found: Numbers = reduce(np.maximum, ends) - reduce(np.minimum, firsts)
+    return found
 
 
 class _Span:
@@ -77,29 +91,25 @@ class _Span:
 
     def __init__(self, stage: Stage, index: Any) -> None:
         self._stage, self._index = stage, index
-        self._known: dict[Extents, int] = {}
+        self._known: dict[Extents, tuple[int, int]] = {}
 
-    def of(self, extents: Sizes) -> Numbers:
-        """For so many elements along every spatial axis of the stage."""
+    def of(self, extents: Sizes) -> tuple[Numbers, Numbers]:
+        """The smallest one in the first tile of so many elements along every spatial axis, and how many there are."""
         if self._axis is not None:
-            return extents[self._axis]
-        if not self._moving:
-            return self._still
-        given = np.stack(np.broadcast_arrays(*(extents[n] for n in self._moving)))
-        if given.shape[1] == 1:
-            return np.array([self._span(tuple(given[:, 0].tolist()))], np.int64)
-        sizes, places = np.unique(given, axis=1, return_inverse=True)
-        return np.array([self._span(tuple(size)) for size in sizes.T.tolist()], np.int64)[places.ravel()]
+            return np.zeros(1, np.int64), extents[self._axis]
+        given = np.zeros((0, 1), np.int64)
+        if self._moving:
+            given = np.stack(np.broadcast_arrays(*(extents[n] for n in self._moving)))
+        sizes, places = (
+            np.unique(given, axis=1, return_inverse=True) if given.shape[1] > 1 else (given, np.zeros(1, int))
+        )
+        first, count = np.array([self._span(tuple(size)) for size in sizes.T.tolist()], np.int64).T
+        return first[places.ravel()], count[places.ravel()]
 
     @cached_property
     def _axis(self) -> int | None:
         """The spatial axis that the index is, as it stands."""
         return next((n for n, axis in enumerate(self._stage.spatial) if self._index.same_as(axis.var)), None)
-
-    @cached_property
-    def _still(self) -> Numbers:
-        """The span of an index that stands still along all spatial axes."""
-        return np.full(1, self._span(()))
 
     @cached_property
     def _moving(self) -> list[int]:
@@ -110,7 +120,7 @@ class _Span:
     def _reduced(self) -> list[StageAxis]:
         return [axis for axis in self._stage.reduced if depends_on(self._index, axis.var)]
 
-    def _span(self, extents: Extents) -> int:
+    def _span(self, extents: Extents) -> tuple[int, int]:
         if extents not in self._known:
             analyzer = tvm.sym.Analyzer()
             for number, extent in zip(self._moving, extents, strict=True):
@@ -118,8 +128,8 @@ class _Span:
             for axis in self._reduced:
                 analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
             bound = analyzer.const_int_bound(self._index)
-            span = int(bound.max_value) - int(bound.min_value) + 1
+            first, span = int(bound.min_value), int(bound.max_value) - int(bound.min_value) + 1
             if span > _LARGEST:
                 raise Refused("places that only the data says")
-            self._known[extents] = span
+            self._known[extents] = first, span
         return self._known[extents]

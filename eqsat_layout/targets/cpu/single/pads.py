@@ -10,7 +10,8 @@ import math
 from typing import Any
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.single.loops import lanes_of_run, run_of, vector_lanes
+from eqsat_layout.targets.cpu.model.vectors import lanes_of_run, vector_lanes
+from eqsat_layout.targets.cpu.single.loops import run_of
 from eqsat_layout.targets.cpu.single.tile_loops import extent_of
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.stages import Stage, stage_of

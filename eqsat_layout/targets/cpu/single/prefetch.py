@@ -23,7 +23,7 @@ _PASSES = 16  # over data that fit L2, up to which it counts that the first one 
 _SHARE = 0.05  # of the time of its tiles that a panel takes from memory, below which prefetch costs more than it saves
 _MOST = 32  # lines that one step prefetches
 _FEW = 8  # products of vectors for each line of the next tile
-_STREAM = 256  # bytes of a row in one piece, which the hardware prefetches by itself
+_STREAM = 256  # bytes of a row in one piece, which the hardware prefetches by itself in time from L2
 _READ, _TO_L2, _DATA = 0, 2, 1  # arguments of LLVM's prefetch: no write, locality, no code
 
 _INSIDE = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
@@ -98,23 +98,38 @@ class _TiledLoops:
         return self._next_panel(load, tiles, machine)
 
     def _next_rows(self, load: StageAccess, tiles: Sequence[Any], machine: CpuMachine) -> list[Any]:
-        """What the next tile reads in the same step: a line of every row."""
-        if _read_first(load, tiles) <= machine.l2_working_set:
+        """What the next tile reads in the same step: a line of every row, or in turns of some of them."""
+        loops = [*self.inside, *self.steps, *self.tiles]
+        if _read_first(load, tiles, loops) <= machine.l2_working_set:
             stream = self._run(load, [*self._written, *self.steps])
-            if stream >= _STREAM or _passes(load, tiles, machine) > _PASSES:
+            is_followed = stream >= _STREAM and load.buffer_bytes <= machine.l2_working_set
+            if is_followed or _passes(load, tiles, machine) > _PASSES:
                 return []
-        mover = tiles[-1]
-        rows: list[dict[Any, Any]] = [{mover.loop_var: tirx.min(mover.loop_var + 1, mover.extent - 1)}]
-        for loop in self._written:
-            count = 1 if _uses(self._reduced, loop) else int(loop.extent)
-            places = [tirx.const(place, loop.loop_var.ty.dtype) for place in range(count)]
-            if load.uses(loop.loop_var):
-                rows = [{**row, loop.loop_var: place} for row in rows for place in places]
-        again = machine.line_bytes / min(machine.line_bytes, self._run(load, self._written))
-        few = len(rows) * again * _FEW > _iterations(self._written)
-        if few or _moved_first(load, mover, [*self.inside, *self.steps, *self.tiles]) < len(rows) * machine.line_bytes:
+        mover, work = tiles[-1], _iterations(self._written)
+        rows = [loop for loop in self._written if not _uses(self._reduced, loop) and load.uses(loop.loop_var)]
+        count, turns = _iterations(rows), 1
+        again = machine.line_bytes // min(machine.line_bytes, max(1, self._run(load, self._written)))
+        if count * again * _FEW > work and self._reads_on(load, machine):
+            turns, again = again, 1
+        each = -(-count // turns)
+        if each * again * _FEW > work or _moved_first(load, mover, loops) < count * machine.line_bytes:
             return []
-        return [prefetch(load.buffer[tuple(substitute(index, row) for index in load.indices)]) for row in rows]
+        start = {loop.loop_var: tirx.const(0, loop.loop_var.ty.dtype) for loop in self._written}
+        start[mover.loop_var] = tirx.min(mover.loop_var + 1, mover.extent - 1)
+        first = tirx.floormod(self.steps[-1].loop_var, turns) * each if turns > 1 else tirx.const(0, "int64")
+        places = [start | _places(rows, tirx.min(first + number, count - 1)) for number in range(each)]
+        return [prefetch(load.buffer[tuple(substitute(index, place) for index in load.indices)]) for place in places]
+
+    def _reads_on(self, load: StageAccess, machine: CpuMachine) -> bool:
+        """Iterations of the innermost loop over steps read a line after the other of each row, which is no window."""
+        steps = [loop for loop in (*self.steps, *self._written) if _uses(self._reduced, loop)]
+        others = [loop for loop in (*self.tiles, *self._written) if loop not in steps]
+        slides = (
+            any(depends_on(index, loop.loop_var) for loop in steps if _iterations([loop]) > 1)
+            and any(depends_on(index, loop.loop_var) for loop in others)
+            for index in load.indices
+        )
+        return not any(slides) and self._run(load, [*self._written, self.steps[-1]]) >= machine.line_bytes
 
     def _run(self, load: StageAccess, loops: Sequence[Any]) -> int:
         """Bytes of a row that are read by such loops over the reduction, as far as they are one piece of memory."""
@@ -228,12 +243,14 @@ def _following(loops: Sequence[Any]) -> dict[Any, Any]:
     return {**places, first.loop_var: tirx.min(first.loop_var + carry, first.extent - 1)}
 
 
-def _read_first(load: StageAccess, tiles: Sequence[Any]) -> int:
-    """Bytes that tiles in turn read before they read any of them again."""
+def _read_first(load: StageAccess, tiles: Sequence[Any], loops: Sequence[Any]) -> int:
+    """Bytes that tiles in turn read before they read any of them again. Indices are of ``loops``."""
     count = load.buffer_bytes
     for loop in tiles:
         is_linear = _is_linear(load, loop)
         if not (is_linear or load.stride(loop.loop_var) == 0) or not load.uses(loop.loop_var):
+            return count
+        if not is_linear and _moved_first(load, loop, loops):  # with the inner ones of the fused loops
             return count
         count //= _iterations([loop])
         if not is_linear:  # what is read moves with the outer ones of the fused loops only

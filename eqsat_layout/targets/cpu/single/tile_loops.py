@@ -21,7 +21,7 @@ from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.stages import ROOT, Stage, divisors, stage_of
 from eqsat_layout.tir.structural import nodes_of
 
-_UNROLLED = 16  # steps of the innermost reduction axes that are written out: more make code longer, not faster
+_UNROLLED = 8  # steps of the innermost reduction axes that are written out: of 12, LLVM loads so early that it spills
 _BODY = 192  # multiply-adds beyond which fewer steps are: the loop has to stay in the core's cache of decoded code
 _SHARING = 2  # rank of an axis along which the load in vectors is read again
 _WINDOW = 25  # largest window that is written out whole, 5x5 (depthwise, pooling)

@@ -45,3 +45,15 @@ def test_tiles_do_not_see_each_other(tiles):
         for stage, extents, own in zip(CHAIN.stages, together, alone, strict=True):
             ours, theirs = needs.of_loads(stage, extents), TileNeeds().of_loads(stage, own)
             assert plain(ours, number) == plain(theirs, 0)
+
+
+def test_parts_of_one_result_need_what_lies_between_them():
+    """Gates: of 36 channels 3 tiles need columns i, 12 + i and 24 + i, 28 to a tile of 4, which were taken for 4."""
+    data, weights = te.placeholder((5, 8)), te.placeholder((8, 36))
+    c = te.reduce_axis((0, 8))
+    product = te.compute((5, 36), lambda i, j: te.sum(data[i, c] * weights[c, j], axis=c))
+    gated = te.compute((5, 12), lambda i, j: product[i, j] * product[i, 12 + j] + product[i, 24 + j])
+    chain = chain_of(stages_of(new_schedule(te.create_prim_func([data, weights, gated], index_dtype_override="int64"))))
+    needed = TileNeeds().of_chain(chain, as_arrays([(1, 4), (5, 12)]))
+    assert plain(needed, 0) == [(1, 28), (1, 4)]
+    assert plain(needed, 1) == [(5, 36), (5, 12)]

@@ -11,8 +11,9 @@ from typing import Any
 
 from eqsat_layout.targets.cpu.cut_loops import are_cut, are_cut_unrolled
 from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.model.vectors import lanes_of_run
 from eqsat_layout.targets.cpu.single.families.family import Family
-from eqsat_layout.targets.cpu.single.loops import SMALL, in_parallel, lanes_of_run, run_of
+from eqsat_layout.targets.cpu.single.loops import SMALL, in_parallel, run_of
 from eqsat_layout.targets.cpu.single.pads import breaks_vectors, fill_and_copy
 from eqsat_layout.targets.schedules.accesses import depends_on
 from eqsat_layout.targets.schedules.stages import Stage

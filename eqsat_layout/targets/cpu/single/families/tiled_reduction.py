@@ -12,8 +12,9 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import reduction_pieces, register_tile
 from eqsat_layout.targets.cpu.model.tile_cost import RegisterTile
+from eqsat_layout.targets.cpu.model.vectors import vector_lanes
 from eqsat_layout.targets.cpu.single.families.family import Family
-from eqsat_layout.targets.cpu.single.loops import in_vectors, parallel_pieces, parallel_tiles, vector_lanes
+from eqsat_layout.targets.cpu.single.loops import in_vectors, parallel_pieces, parallel_tiles
 from eqsat_layout.targets.cpu.single.tile_loops import (
     axis_loops,
     extent_of,
