@@ -104,8 +104,10 @@ def compile(
         from eqsat_layout.cli.run import ports_table
         from eqsat_layout.session.library import check_output
         from eqsat_layout.session.session import Session
+        from eqsat_layout.system.suffixes import check_is_source
         from eqsat_layout.targets.registry import target as target_of
 
+        check_is_source(file)
         own = target_of(parse_target(target), approx=approx)
         destination = output or beside(file, own.suffix)
         refuse_overwriting(file, [destination])

@@ -14,6 +14,7 @@ from tvm import relax, s_tir, tirx
 
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.notes import Notes, said_by
+from eqsat_layout.passes.inlined import inlined
 from eqsat_layout.passes.many_operands import MOST_JOINED, STEP
 from eqsat_layout.passes.marks import fuse_ops
 from eqsat_layout.passes.rounding import with_rounding
@@ -150,9 +151,8 @@ def _dissolved(mod: tvm.IRModule, groups: Mapping[Any, Any]) -> tvm.IRModule:
     """``mod`` with what is in the ``groups`` in the place of their calls."""
     if not groups:
         return mod
-    bodies = {var: group.without_attr(GROUP) for var, group in groups.items()}
     functions = {
-        var: func.inline_functions(bodies) if isinstance(func, relax.Function) else func
+        var: inlined(func, groups) if isinstance(func, relax.Function) else func
         for var, func in mod.functions_items()
         if var not in groups
     }

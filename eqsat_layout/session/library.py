@@ -105,7 +105,8 @@ def _opened_library(path: Path) -> tuple[Any, Interface]:
         try:
             library = runtime.opened(str(link))
         except (RuntimeError, ValueError, OSError) as error:
-            raise EqsatError(f"{path}: can't be loaded: {first_line(error)}") from error
+            reason = first_line(error).rpartition(f"{link}: ")[2]  # what the system says, behind TVM's words and names
+            raise EqsatError(f"{path}: can't be loaded: {reason}") from error
     if not library.implements_function("vm_load_executable"):
         raise EqsatError(f"{path}: holds no program for TVM's virtual machine")
     try:
@@ -134,6 +135,8 @@ def _check_file(path: Path) -> None:
     who opens such a one."""
     with path.open("rb") as file:
         head = file.read(_ELF.size)
+        if not head:
+            raise EqsatError(f"{path}: the file is empty")
         if len(head) < _ELF.size or not head.startswith(b"\x7fELF\x02\x01"):
             return
         processor, start, entry, count = _ELF.unpack(head)

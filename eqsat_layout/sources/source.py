@@ -21,7 +21,7 @@ from eqsat_layout.readers.modules import read_model
 from eqsat_layout.sources.frontends import from_memory
 from eqsat_layout.sources.program import Source
 from eqsat_layout.sources.shapes import Shapes, checked_shapes, fixed, with_shapes
-from eqsat_layout.system.suffixes import COMPILED, kind_of, path_of
+from eqsat_layout.system.suffixes import check_is_source, path_of
 
 
 def source_of(given: Any, inputs: Any = None, shapes: Shapes | None = None) -> Source:
@@ -65,10 +65,7 @@ def entry_of(mod: tvm.IRModule) -> str:
 
 
 def _from_file(path: Path, sizes: Sizes | None) -> Source:
-    if kind_of(path) in COMPILED:
-        raise EqsatError(
-            f"{path}: is compiled already; open it with eqsat_layout.Session, or give the model's own file"
-        )
+    check_is_source(path)
     model = read_model(path, sizes)
     return _named(model.module, model.inputs, model.outputs)
 

@@ -38,3 +38,11 @@ def beside(source: Path, suffix: str) -> Path:
     if not source.name:
         raise EqsatError(f"{source}: Is a directory")
     return source.with_suffix(suffix)
+
+
+def check_is_source(path: Path) -> None:
+    """:class:`EqsatError` for what is compiled already."""
+    if kind_of(path) in COMPILED:
+        raise EqsatError(
+            f"{path}: is compiled already; open it with eqsat_layout.Session, or give the model's own file"
+        )

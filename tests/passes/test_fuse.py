@@ -118,3 +118,20 @@ def test_a_size_that_is_written_in_another_order_is_not_taken_for_its_part() -> 
     machine = relax.VirtualMachine(tvm.compile(fuse(builder.get(), Notes()), "llvm"), tvm.cpu())
     made = machine["main"](*map(tvm.runtime.tensor, (given[1:], given))).numpy()
     np.testing.assert_allclose(made, np.diff(given), atol=1e-6)
+
+
+def test_sizes_of_calls_put_back_are_those_of_the_program() -> None:
+    """Llama exported with a dynamic batch: ``arange(batch) * seq`` was of a size that nothing said."""
+    n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")
+    x = relax.Var("x", relax.TensorType((n, m), "int64"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            rows = builder.emit(relax.op.arange(0, n, 1, "int64"))
+            columns = builder.emit(relax.op.shape_to_tensor(builder.emit(relax.ShapeExpr([m]))))
+            begins = builder.emit(relax.op.reshape(builder.emit(relax.op.multiply(rows, columns)), (n, 1)))
+            output = builder.emit_output(relax.op.add(x, begins))
+        builder.emit_func_output(output)
+    machine = relax.VirtualMachine(eqsat_layout.compile(builder.get()), tvm.cpu())
+    result = machine["main"](tvm.runtime.tensor(np.zeros((3, 5), "int64"))).numpy()
+    np.testing.assert_array_equal(result, np.repeat([[0], [5], [10]], 5, axis=1))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tvm_ffi import core
 
+import eqsat_layout
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.session.library import _check_file, opened
 
@@ -32,3 +33,11 @@ def test_a_library_for_another_processor_says_so(tmp_path: Path) -> None:
     other.write_bytes(data)
     with pytest.raises(EqsatError, match=r"other\.so: can't be loaded: it is for processors with ELF's number 247"):
         opened(other)
+
+
+@pytest.mark.parametrize(("content", "said"), [(b"", "the file is empty"), (b"\x7fELFxxxx", "can't be loaded: ")])
+def test_what_is_no_library_is_said_without_names_of_other_files(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "junk.so"
+    path.write_bytes(content)
+    with pytest.raises(EqsatError, match=rf"^{path}: {said}[^/:]*$"):
+        eqsat_layout.Session(path)

@@ -14,7 +14,7 @@ import tvm
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map, onnx_input
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.notes import said_by
+from eqsat_layout.notes import first_line, said_by
 from eqsat_layout.readers.onnx import contrib, mends, own, pads, quantized, recurrent, resizes
 from eqsat_layout.readers.onnx.equal_extents import with_equal_extents
 from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, graphs_of, named, names_read
@@ -148,6 +148,14 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             raise EqsatError(f"with {results} results is not done")
         _check_dtypes("its result", parts)
 
+    def _parse_attr(self, attributes: Any) -> Any:
+        """As TVM's does, which refuses empty lists."""
+        kinds = importlib.import_module("onnx").AttributeProto
+        lists = {kinds.INTS: "ints", kinds.FLOATS: "floats", kinds.STRINGS: "strings"}
+        empty = {str(one.name) for one in attributes if one.type in lists and not getattr(one, lists[one.type])}
+        read = super()._parse_attr([one for one in attributes if one.name not in empty])
+        return read | dict.fromkeys(empty, ())
+
     def _parse_array(self, tensor: Any) -> Any:
         if tensor.data_type in _FOUR_BITS_AND_LESS:
             kind = importlib.import_module("onnx").TensorProto.DataType.Name(tensor.data_type).lower()
@@ -243,8 +251,12 @@ _AFTER_BRANCHES: Final = "branched"
 def _said(error: Exception) -> str:
     """A converter that wants a constant looks into its value, whatever it is given."""
     said = said_by(error)
-    looks = isinstance(error, AttributeError) and said.endswith("object has no attribute 'value'")
-    return "with an operand that must be constant and is known at run time only is not done" if looks else said
+    if isinstance(error, KeyError):
+        return f"without {said}, which is read of it, is not done"
+    if isinstance(error, AttributeError) and said.endswith("object has no attribute 'value'"):
+        return "with an operand that must be constant and is known at run time only is not done"
+    is_theirs = isinstance(error, AttributeError | TypeError | IndexError | AssertionError)
+    return f"TVM's converter fails with such operands or attributes ({first_line(error)})" if is_theirs else said
 
 
 _STRING: Final = 8

@@ -202,10 +202,30 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
         return _shifted(builder, inputs, attributes, convert)
     if op == "ConvTranspose" and attributes.get("output_shape"):
         _say_pads(inputs, attributes)
+    if op == "Split" and 0 in (lengths := _lengths(inputs, attributes)):
+        return _parts(builder, inputs[0], lengths, int(attributes.get("axis", 0)))
     if op == "Slice" and (made := sliced(builder, inputs, attributes)) is not None:
         return made
     made = convert(inputs)
     return _as(builder, made, str(inputs[2].ty.dtype)) if op == "OneHot" else made
+
+
+def _lengths(inputs: Any, attributes: dict[str, Any]) -> list[int]:
+    """Those that a ``Split`` is given, as far as they are known."""
+    given = [*inputs, None][1]
+    own = given.value.numpy().tolist() if isinstance(given, ir.GenericConst) else attributes.get("split", ())
+    return list(map(int, own)) if isinstance(own, list | tuple) else []
+
+
+def _parts(builder: relax.BlockBuilder, data: Any, lengths: list[int], axis: int) -> Any:
+    """One of no elements too, between which TVM's split sees no border."""
+    ends = np.cumsum(lengths).tolist()
+    return relax.Tuple(
+        [
+            builder.emit(relax.op.strided_slice(data, [axis], [end - length], [end]))
+            for length, end in zip(lengths, ends, strict=True)
+        ]
+    )
 
 
 def _first_of_sorted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:

@@ -104,11 +104,12 @@ def _sizes(inputs: Any, attributes: dict[str, Any]) -> tuple[list[float], list[i
 def of_all_axes(inputs: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The same ``Resize`` without ``axes``: the others keep their extents."""
     axes = attributes.get("axes")
-    is_cropped = attributes.get("coordinate_transformation_mode") == b"tf_crop_and_resize"  # whose boxes go by axes too
-    if axes is None or is_cropped or attributes.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+    if axes is None or attributes.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
         return inputs, attributes
     shape, given = list(inputs[0].ty.shape.values), [*inputs, None, None][:4]
     at = {int(axis) % len(shape): i for i, axis in enumerate(axes)}
+    if given[1] is not None and attributes.get("coordinate_transformation_mode") == b"tf_crop_and_resize":
+        given[1] = _box_of_all_axes(given[1], at, len(shape))
     for place, usual in ((2, [1.0] * len(shape)), (3, shape)):
         if given[place] is None:
             continue
@@ -119,6 +120,17 @@ def of_all_axes(inputs: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str,
         kind = "float32" if place == 2 else "int64"
         given[place] = relax.const(np.array([float(v) if place == 2 else int(v) for v in values], kind), kind)
     return type(inputs)(given), {name: value for name, value in attributes.items() if name != "axes"}
+
+
+def _box_of_all_axes(box: Any, at: dict[int, int], rank: int) -> Any:
+    """Begins and ends of a part of the data, which is all of it along other axes."""
+    own = _numbers(box)
+    if not own:
+        raise EqsatError("Resize of a part that is known at run time only is not done")
+    begins, ends = own[: len(at)], own[len(at) :]
+    whole = [begins[at[axis]] if axis in at else 0.0 for axis in range(rank)]
+    whole += [ends[at[axis]] if axis in at else 1.0 for axis in range(rank)]
+    return relax.const(np.array(whole, str(box.ty.dtype)))
 
 
 def _numbers(value: Any) -> list[Any]:

@@ -21,7 +21,7 @@ from eqsat_layout.readers.torch import recurrent
 from eqsat_layout.readers.torch.derived_sizes import with_own_symbols
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
 from eqsat_layout.readers.torch.own import MAKERS, of_size
-from eqsat_layout.readers.torch.slices import counted, is_inside
+from eqsat_layout.readers.torch.slices import counted, is_inside, written
 from eqsat_layout.readers.torch.types import check_types, common_type
 
 _KINDS: Final = ("Tensor", "Scalar")
@@ -139,6 +139,17 @@ class _Mended(_Base):  # type: ignore[misc]
         extents = list(shape)
         extents[axis] = sym.Analyzer().simplify(end - start)  # what a run checks
         return self.block_builder.match_cast(made, relax.TensorType(extents, str(made.ty.dtype)))
+
+    def _slice_scatter(self, node: Any) -> Any:
+        """Where the axis has a symbolic size: TVM legalises those of numbers only."""
+        given = list(self.retrieve_args(node))
+        data, source, dim, start, end, step = given + [0, None, None, 1][len(given) - 2 :]
+        axis = dim % len(data.ty.shape)
+        is_known = all(isinstance(extent, tirx.IntImm) for extent in self.shape_of(data))
+        if is_known or step != 1:
+            return super()._slice_scatter(node)
+        made = written(self.block_builder, data, source, axis, (start, end), self._least)
+        return super()._slice_scatter(node) if made is None else made
 
     def _index_tensor(self, node: Any) -> Any:
         counted = _from_the_front(self, node)

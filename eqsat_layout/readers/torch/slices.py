@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tvm import ir, sym, tirx
+from tvm import ir, relax, sym, tirx
 
 from eqsat_layout.tir.structural import substitute
 
@@ -38,6 +38,27 @@ def counted(extent: Any, start: Any, end: Any) -> tuple[Any, Any]:
     if isinstance(end, int) and end >= _LARGEST:
         end = extent
     return tuple(extent + one if isinstance(one, int) and one < 0 else one for one in (start, end))
+
+
+def written(b: relax.BlockBuilder, data: Any, source: Any, axis: int, bounds: Any, least: Mapping[str, int]) -> Any:
+    """``slice_scatter`` in steps of 1 inside of sizes that are at least so large: the part between those before
+    and behind it; None for others."""
+    extent = data.ty.shape.values[axis]
+    start, end = counted(extent, *bounds)
+    if not is_inside(extent, start, end, least):
+        return None
+
+    def part(first: Any, last: Any) -> list[Any]:
+        size = sym.Analyzer().simplify(tirx.IntImm("int64", 0) + last - first)
+        if isinstance(size, tirx.IntImm) and int(size) == 0:
+            return []
+        is_sure = is_inside(extent, first, last)
+        made = b.emit(relax.op.strided_slice(data, [axis], [first], [last], assume_inbound=is_sure))
+        extents = [size if i == axis else own for i, own in enumerate(data.ty.shape.values)]
+        return [made if is_sure else b.match_cast(made, relax.TensorType(extents, str(made.ty.dtype)))]
+
+    parts = [*part(0, start), source, *part(end, extent)]
+    return source if len(parts) == 1 else b.emit(relax.op.concat(parts, axis))
 
 
 def _symbols(expressions: Sequence[Any]) -> list[Any]:

@@ -21,6 +21,7 @@ from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.passes.unbegun_reductions import begin_over_nothing
 from eqsat_layout.targets.cpu.booleans import compare_booleans, store_booleans_as_bytes
 from eqsat_layout.targets.cpu.cut_loops import cut_at_conditions
+from eqsat_layout.targets.cpu.cycles import split_cycles
 from eqsat_layout.targets.cpu.long_values import keep_long_values
 from eqsat_layout.targets.cpu.unsafe_selects import branch_on_unsafe_selects, select_in_lanes
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
@@ -65,6 +66,7 @@ def _passes() -> list[Any]:
         store_booleans_as_bytes(),
         # loops
         s_tir.transform.LoopPartition(),  # loops that ask for it, at their conditions
+        split_cycles(),  # of remainders, which LLVM gets wrong
         cut_at_conditions(),  # where it keeps LLVM from vectors
         select_in_lanes(),  # what the next two would take apart
         bind_one_by_one(),  # what the next one would give the last lane's value

@@ -205,6 +205,14 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int, dict[str, Any]]
         1,
         {},
     ),
+    "parts, one of no elements": ("Split", {"a": IMAGE}, {"b": np.array([2, 0, 3])}, 3, {"axis": 2}),
+    "a part along two axes of four": (
+        "Resize",
+        {"a": IMAGE},
+        {"b": np.array([0.1, 0.2, 0.9, 0.8], "float32"), "d": np.array([3, 4])},
+        1,
+        {"axes": [2, 3], "coordinate_transformation_mode": "tf_crop_and_resize", "mode": "linear"},
+    ),
 }  # fmt: skip
 
 
@@ -267,3 +275,12 @@ def test_an_upsample_of_old_models_is_a_resize(mode: str) -> None:
     (got,) = eqsat_layout.Session(model).run(None, {"a": IMAGE})
     (wanted,) = pytest.importorskip("onnxruntime").InferenceSession(model.SerializeToString()).run(None, {"a": IMAGE})
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_an_empty_list_is_an_attribute() -> None:
+    """TVM's importer could not "parse" it, and named no node."""
+    model = session("Transpose", {"a": np.float32(3)}, {}, 1)
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("perm", [], attr_type=onnx.AttributeProto.INTS))
+    (got,) = eqsat_layout.Session(model).run(None, {"a": np.float32(3)})
+    assert got.shape == ()
+    assert got == 3

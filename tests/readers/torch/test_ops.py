@@ -262,3 +262,26 @@ def test_slices_are_inside_only_where_all_sizes_say_so() -> None:
     assert [is_inside(*slice_) for slice_ in outside] == [False] * len(outside)
     assert is_inside(n, 0, n - 1, {"n": 1})
     assert not is_inside(n, 0, n - 2, {"n": 1})
+
+
+class Written(torch.nn.Module):  # type: ignore[misc]
+    """Parts of a tensor that are written to."""
+
+    def forward(self, x: Any) -> Any:
+        y = x.clone()
+        y[:, :2] *= 2
+        y[..., :-1, :].add_(3)
+        y[:, 1:3, 2] = 7
+        y[:, :, 1:] += 1
+        return y
+
+
+def test_parts_of_any_size_are_written_to() -> None:
+    """TVM legalises ``slice_scatter`` of numbers only: "Expect value to be constant int" ."""
+    dims = {0: torch.export.Dim("b", min=2, max=64), 2: torch.export.Dim("h", min=4, max=64)}
+    program = torch.export.export(Written(), (torch.randn(3, 5, 9, 6),), dynamic_shapes=(dims,))
+    session = eqsat_layout.Session(program)
+    for shape in ((2, 5, 4, 6), (4, 5, 7, 6)):
+        x = torch.randn(*shape)
+        (got,) = session.run(None, {session.inputs[0].name: x})
+        np.testing.assert_array_equal(got, Written()(x).numpy())
