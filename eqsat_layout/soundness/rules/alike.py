@@ -6,17 +6,18 @@ attributes of another, and with those that the body says.
 
 from __future__ import annotations
 
-import ast
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat_layout.egraph.attribute_text import read_value
 from eqsat_layout.egraph.expressions import Expr, is_variable
+from eqsat_layout.errors import Refused
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.fitting_parts import Shape, Type
-from eqsat_layout.soundness.rules.ops import usual_call
+from eqsat_layout.soundness.rules.ops import of_other_ranks, usual_call
 from eqsat_layout.soundness.rules.schema import KEPT, LARGEST_RANK, OpCall, drawn, random_type, takes
 from eqsat_layout.soundness.rules.sought import is_text
 
@@ -25,6 +26,8 @@ _LIKE_ANOTHER = 0.7
 _OTHER_ORDER = 0.2
 _AS_ELSEWHERE = 0.85
 """How often an op is drawn near to a call of it that can be run: most ranks and dtypes are refused."""
+_OTHER_RANK = 0.4
+"""How often that call is one of another rank: guards and axes are often true of one rank only."""
 _AS_AROUND = 0.3
 """How often an operand of which nothing is known is as another term of the body, or has the same elements: what
 broadcasts one way or another."""
@@ -69,6 +72,8 @@ class AlikeCalls:
         if first is None and body.around and rng.random() < _AS_AROUND:
             first = _rearranged(rng.choice(body.around), rng)
         usual = usual_call(text) if body.is_named and rng.random() < _AS_ELSEWHERE else None
+        if usual is not None and rng.random() < _OTHER_RANK:
+            usual = rng.choice([usual, *of_other_ranks(text)])
         if usual is not None and exact and len(usual.operands) != len(known) and takes(text, len(known)):
             usual = usual_call(text, len(known)) or usual
         if usual is not None and rng.random() < 0.5:
@@ -83,7 +88,7 @@ class AlikeCalls:
                     first = _resized(first, rng)
         said = _said(text, body)
         call = drawn(text, [first, *known[1:]], rng, exact=exact, kept={**self._like(usual, body), **said})
-        return call if all(call.values.get(name) == value for name, value in said.items()) else None
+        return call if all([call.values.get(name)] == [value] for name, value in said.items()) else None  # NaN too
 
     def _like(self, usual: OpCall | None, body: BodyClaims) -> dict[str, Any]:
         """Some attributes of another op of that name, so that they differ in few."""
@@ -128,8 +133,8 @@ def _said(text: str, body: BodyClaims) -> dict[str, Any]:
 def _plain(text: str) -> Any:
     """An attribute as a rule has it: a number, or what text says in Python's way."""
     try:
-        return ast.literal_eval(text[1:-1] if is_text(text) else text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):  # the last two of what is nested too deep
+        return read_value(text[1:-1] if is_text(text) else text)
+    except Refused:
         return text
 
 

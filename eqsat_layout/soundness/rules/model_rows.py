@@ -59,6 +59,8 @@ def _storage(model: RuleModel) -> None:
             model.add("want", y, f)
             model.add("want-all", a, gs)
             model.add("want-all", a[1:], " ".join(gs.split(" ")[1:]))
+            for i, g in enumerate(gs.split(" ") if gs else ()):
+                model.add("nth", gs, i, g)
         for _, f, g in (*view.get(k, ()), *pad_view.get(k, ())):
             model.add("same", y, f, a[0], g)
         for _, g, f in peek.get(k, ()):
@@ -123,10 +125,13 @@ def _constants(model: RuleModel) -> None:
 
 
 def _uniform(model: RuleModel) -> None:
+    named = {x: name for name, x in model.values.constants.items()}
     for x in range(len(model.values.tensors)):
         number = model.values.uniform(x)
         if number is not None:
             model.add("filled-with", x, number)
+            if x in named:  # also what was folded, which is asked for in a later round
+                model.add("uniform", named[x], number)
 
 
 def _program(model: RuleModel) -> None:

@@ -6,6 +6,7 @@ it. What can't be run is kept with the reason.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,9 +29,13 @@ from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.runners import LegalisedOp, RunnableOp, build_call, sorts
 from eqsat_layout.soundness.rules.schema import (
     ATTEMPTS,
+    KEPT,
+    LARGEST,
+    LARGEST_RANK,
     OpCall,
     all_ops,
     draw_calls,
+    drawn,
     has_attributes,
     vary,
 )
@@ -48,6 +53,8 @@ _STEPS = 1500
 """Calls that are drawn for one of so many operands."""
 _TO_VARY = 20
 """Draws of other attributes for one of them."""
+_LIFTS = 100
+"""The same with an axis more or less."""
 _IS_PART = "it is a view, a pad or a crop"
 _PARTS = 20
 """Calls that are but views, pads or crops, before one of them is taken: nothing else is looked for any longer."""
@@ -171,6 +178,37 @@ def usual_call(name: str, count: int | None = None) -> OpCall | None:
         if climb.is_vain:
             break
     return found or typed
+
+
+@cache
+def of_other_ranks(name: str) -> tuple[OpCall, ...]:
+    """Calls that TVM takes, on operands with axes more or less than the usual call has: each from the one before."""
+    usual, rng = usual_call(name), random.Random(name)
+    found: list[OpCall] = []
+    for step in (-1, 1):
+        call = usual if usual is not None and usual.operands else None
+        while call is not None:
+            call = _of_next_rank(call, step, rng)
+            found += [] if call is None else [call]
+    return tuple(found)
+
+
+def _of_next_rank(call: OpCall, step: int, rng: random.Random) -> OpCall | None:
+    rank = len(call.operands[0].shape)
+    for _ in range(_LIFTS if 0 <= rank + step <= LARGEST_RANK else 0):
+        place, extent = rng.randrange(rank + (step > 0)), rng.choice((1, 2, 3))
+        types: list[TensorType | None] = []
+        for number, ty in enumerate(call.operands):
+            shape = list(ty.shape)
+            if len(shape) == rank and (number == 0 or rng.random() < 0.5):
+                shape[place : place + (step < 0)] = [extent] if step > 0 else []
+            small = math.prod(map(int, shape)) <= LARGEST
+            types.append(TensorType(tuple(shape), ty.dtype) if small and (number == 0 or rng.random() < 0.7) else None)
+        kept = {name: value for name, value in call.values.items() if rng.random() < KEPT}
+        other = drawn(call.name, types, rng, exact=True, kept=kept)
+        if other.is_computable and len(other.operands[0].shape) == rank + step:
+            return other
+    return None
 
 
 @cache
