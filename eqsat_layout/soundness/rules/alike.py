@@ -6,6 +6,7 @@ attributes of another, and with those that the body says.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.fitting_parts import Shape, Type
 from eqsat_layout.soundness.rules.ops import of_other_ranks, usual_call
-from eqsat_layout.soundness.rules.schema import KEPT, LARGEST_RANK, OpCall, drawn, random_type, takes
+from eqsat_layout.soundness.rules.schema import KEPT, LARGEST, LARGEST_RANK, OpCall, drawn, random_type, takes
 from eqsat_layout.soundness.rules.sought import is_text
 
 _LIKE_ANOTHER = 0.7
@@ -26,6 +27,8 @@ _LIKE_ANOTHER = 0.7
 _OTHER_ORDER = 0.2
 _AS_ELSEWHERE = 0.85
 """How often an op is drawn near to a call of it that can be run: most ranks and dtypes are refused."""
+_SCALED = 0.6
+"""How often these have other extents."""
 _OTHER_RANK = 0.4
 """How often that call is one of another rank: guards and axes are often true of one rank only."""
 _AS_AROUND = 0.3
@@ -83,7 +86,8 @@ class AlikeCalls:
                 return usual
             first = self._first(usual)
             if usual is not None and not any(known) and rng.random() < _AS_USUAL and len(usual.operands) == len(known):
-                first, known = usual.operands[0], usual.operands
+                known = _scaled(usual.operands, rng) if rng.random() < _SCALED else usual.operands
+                first = known[0]
                 if len(known) == 1 and first.shape and rng.random() < 0.5:
                     first = _resized(first, rng)
         said = _said(text, body)
@@ -136,6 +140,14 @@ def _plain(text: str) -> Any:
         return read_value(text[1:-1] if is_text(text) else text)
     except Refused:
         return text
+
+
+def _scaled(types: Sequence[TensorType], rng: random.Random) -> list[TensorType]:
+    """The types with other extents, equal where they were: of ones all axes look alike."""
+    extents = {extent: rng.choice((1, 2, 2, 3, 4)) for ty in types for extent in ty.shape}
+    shapes = [tuple(extents[extent] for extent in ty.shape) for ty in types]
+    fits = all(math.prod(shape) <= LARGEST for shape in shapes)
+    return [TensorType(s, ty.dtype) for s, ty in zip(shapes, types, strict=True)] if fits else list(types)
 
 
 def _resized(ty: TensorType, rng: random.Random) -> TensorType:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
@@ -55,6 +56,8 @@ _TO_VARY = 20
 """Draws of other attributes for one of them."""
 _LIFTS = 100
 """The same with an axis more or less."""
+_SLOW = 0.1
+"""Seconds of one run in one world, after which an op is too large for models, in which it is run hundreds of times."""
 _IS_PART = "it is a view, a pad or a crop"
 _PARTS = 20
 """Calls that are but views, pads or crops, before one of them is taken: nothing else is looked for any longer."""
@@ -302,9 +305,14 @@ def run_once(signature: Signature, call: OpCall | None, interpreters: dict[str, 
         try:
             runner = make()
             found = runner.run([Masked.of(array) for array in operands])
+            start = time.process_time()
+            runner.run([Masked.of(array) for array in operands])  # what was compiled once is run often
+            took = time.process_time() - start
         except (EqsatError, *ILL_TYPED) as error:  # operations that NumPy has not, extents below 0
             why = f"it can't be evaluated: {error}"
         else:
+            if took > _SLOW:
+                return "it takes too long to be evaluated; smaller calls of it may not"
             if [(tuple(map(int, m.values.shape[1:])), str(m.values.dtype)) for m in found] == types:
                 interpreters[signature.key] = runner
                 return ""
