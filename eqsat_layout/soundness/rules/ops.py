@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
+from itertools import combinations, islice, product
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,37 @@ def of_other_ranks(name: str) -> tuple[OpCall, ...]:
             call = _of_next_rank(call, step, rng)
             found += [] if call is None else [call]
     return tuple(found)
+
+
+@cache
+def of_other_numbers(name: str) -> tuple[OpCall, ...]:
+    """Calls that TVM takes with another number than the usual one for an attribute that counts, such as of groups.
+
+    The operands are those of the usual call; where these don't go with the number, one extent is changed.
+    """
+    usual, rng = usual_call(name), random.Random(name)
+    if usual is None:
+        return ()
+    found: list[OpCall] = []
+    counts = [p.name for p in parameters(name) or () if not p.is_tensor and type(p.default) is int]
+    for count in counts:
+        kept = {**usual.values, count: 2}
+        tried = (drawn(name, types, rng, exact=True, kept=kept) for types in _nearly(usual.operands))
+        found += islice((call for call in tried if call.is_computable and call.values[count] == 2), 1)
+    return tuple(found)
+
+
+def _nearly(types: Sequence[TensorType]) -> Iterator[list[TensorType]]:
+    """The types, and those with one extent, or that and another one, twice or half as large."""
+    yield list(types)
+    places = [(number, axis) for number, ty in enumerate(types) for axis in range(len(ty.shape))]
+    for changed in (*combinations(places, 1), *combinations(places, 2)):
+        for halved in product((False, True), repeat=len(changed)):
+            shapes = [[int(extent) for extent in ty.shape] for ty in types]
+            for (number, axis), half in zip(changed, halved, strict=True):
+                shapes[number][axis] = max(1, shapes[number][axis] // 2) if half else 2 * shapes[number][axis]
+            if all(math.prod(shape) <= 2 * LARGEST for shape in shapes):
+                yield [TensorType(tuple(s), ty.dtype) for s, ty in zip(shapes, types, strict=True)]
 
 
 def _of_next_rank(call: OpCall, step: int, rng: random.Random) -> OpCall | None:
