@@ -22,7 +22,7 @@ from eqsat_layout.cost.database import Database
 from eqsat_layout.egraph.rules import read_commands
 from eqsat_layout.errors import RuleError, TargetError
 from eqsat_layout.readers.modules import FileError, read_module
-from eqsat_layout.readers.onnx.external_data import UnsafeLocationError, check_location
+from eqsat_layout.readers.onnx.external_data import UnsafeLocationError, check_location, check_locations
 from eqsat_layout.readers.torch.archives import UnsafeArchiveError, checked_archive
 from eqsat_layout.readers.torch.sizes import UnsafeSizeError, check_size_text
 from eqsat_layout.tuning import remote
@@ -225,6 +225,24 @@ def test_tensors_lie_beside_their_model(tmp_path: Path, location: str) -> None:
         check_location(location, tmp_path / "model")
     check_location("weights.bin", tmp_path / "model")
     check_location("parts/weights.bin", tmp_path / "model")
+
+
+@pytest.mark.parametrize("said", [{}, {"offset": "16"}, {"offset": "0", "length": str(1 << 40)}])
+def test_a_tensor_is_no_larger_than_its_elements(tmp_path: Path, said: dict[str, str]) -> None:
+    """A file with holes takes no place on disk, and all of it was read."""
+    onnx = pytest.importorskip("onnx")
+    with (tmp_path / "w").open("wb") as file:
+        file.truncate(1 << 40)
+    tensor = onnx.TensorProto(name="w", dims=[4], data_type=1, data_location=1)
+    for key, value in {"location": "w", **said}.items():
+        tensor.external_data.add(key=key, value=value)
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [tensor]))
+    with pytest.raises(UnsafeLocationError, match=r"'w' is said to be \d+ bytes of 'w'"):
+        check_locations(model, tmp_path)
+    del tensor.external_data[:]
+    for key, value in {"location": "w", "offset": "0", "length": "16"}.items():
+        tensor.external_data.add(key=key, value=value)
+    check_locations(onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [tensor])), tmp_path)
 
 
 @pytest.mark.parametrize(
