@@ -59,8 +59,6 @@ def _storage(model: RuleModel) -> None:
             model.add("want", y, f)
             model.add("want-all", a, gs)
             model.add("want-all", a[1:], " ".join(gs.split(" ")[1:]))
-            for i, g in enumerate(gs.split(" ") if gs else ()):
-                model.add("nth", gs, i, g)
         for _, f, g in (*view.get(k, ()), *pad_view.get(k, ())):
             model.add("same", y, f, a[0], g)
         for _, g, f in peek.get(k, ()):
