@@ -117,12 +117,14 @@ def of_sizes(w: FunctionWriter, x: Any) -> Any:
 
 def of_unknown_size(w: FunctionWriter, x: Any) -> Any:
     """What has as many elements as the data says; added up, so that the steps that follow have a shape."""
-    dtype, rank = dtype_of(x), len(shape_of(x))
-    if not is_static(x) or w.known(x).is_rough or not rank or 0 in shape_of(x):
+    dtype = dtype_of(x)
+    if not is_static(x) or w.known(x).is_rough or not shape_of(x) or 0 in shape_of(x):
         return None
     kind = w.choices.below(3)
     if kind == 0:
-        found = R.nonzero(x)
+        flat = w.emit(R.reshape(x, (math.prod(shape_of(x)),)), rough=False)
+        one = relax.const(np.ones(1), dtype)  # of nothing at all, TVM's own sums are what memory held before
+        found = R.nonzero(w.emit(R.concat([flat, one]), rough=False))
     elif kind == 1:
         if dtype == "bool":
             return None
