@@ -23,7 +23,7 @@ from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.soundness.programs.writer import FunctionWriter, Step, dtype_of, is_static, shape_of
 from eqsat_layout.soundness.rules.climbs import Climb
 from eqsat_layout.soundness.rules.ops import stays_inside, unusable
-from eqsat_layout.soundness.rules.schema import OpCall, all_ops, draw_calls
+from eqsat_layout.soundness.rules.schema import OpCall, all_ops, draw_calls, normalized
 
 _SEEDS: Final = 1 << 16
 _ATTEMPTS: Final = 20
@@ -145,7 +145,7 @@ def _may_trap(drawn: OpCall, others: list[Any]) -> bool:
     first = relax.Var("x", relax.TensorType(list(drawn.operands[0].shape), drawn.operands[0].dtype))
     if all(str(one.ty.dtype).startswith(("float", "bool")) for one in (first, *others)):
         return False
-    call = relax.BlockBuilder().normalize(drawn.build(first, *others))
+    call = normalized(drawn.build(first, *others))
     return DIVIDES in (call_may_run_at_compile_time(call, tvm.IRModule()) or "")
 
 

@@ -74,7 +74,7 @@ class OpCall:
     def _inferred(self) -> TensorType | tuple[TensorType, ...] | str:
         """The type, or why there is none."""
         try:
-            made = _normalized(self.build(*self.variables))
+            made = normalized(self.build(*self.variables))
         except ILL_TYPED as error:
             return last_line(error)
         fields = [_small_type(ty) for ty in (made.ty.fields if isinstance(made.ty, relax.TupleType) else [made.ty])]
@@ -109,7 +109,7 @@ class OpCall:
         return not self.refusal
 
 
-def _normalized(call: Any) -> Any:
+def normalized(call: Any) -> Any:
     """The call with its type; an argument that has to be bound first needs a block for that."""
     builder = relax.BlockBuilder()
     try:
@@ -118,8 +118,9 @@ def _normalized(call: Any) -> Any:
         if "without a scope" not in str(error):
             raise
     with builder.function("main", relax.analysis.free_vars(call)):
-        made = builder.emit(call)
-        builder.emit_func_output(made)
+        variable = builder.emit(call)
+        made = builder.lookup_binding(variable)
+        builder.emit_func_output(variable)
     return made
 
 
