@@ -8,6 +8,7 @@ and computed here: nothing is handed to Python.
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -18,6 +19,8 @@ from eqsat_layout.graph.op_calls import Attribute
 _LONGEST, _LARGEST, _MOST = 2_000, 1 << 62, 64
 """Characters of a text, the size of a number, the length of a list."""
 
+_NAMED: Final = {"inf": math.inf, "nan": math.nan}
+"""Numbers that are written as names: ``-inf`` is how the least bound of a clip is shown."""
 _OPERATORS: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -31,6 +34,11 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {"len": len, "min": min, "
 def shown(value: Attribute) -> str:
     """The text of a value, the same for equal ones."""
     return repr(value)
+
+
+def read_value(text: str) -> Attribute:
+    """One value; :class:`Refused` for what is none."""
+    return read_attributes(f"value={text}")["value"]
 
 
 def read_attributes(text: str) -> dict[str, Attribute]:
@@ -61,6 +69,8 @@ def _value(node: ast.expr) -> Any:
 def _computed(node: ast.expr) -> Any:
     if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str | None):
         return node.value
+    if isinstance(node, ast.Name) and node.id in _NAMED:
+        return _NAMED[node.id]
     if isinstance(node, ast.List | ast.Tuple):
         return [_value(element) for element in node.elts]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

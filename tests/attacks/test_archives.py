@@ -22,7 +22,7 @@ from eqsat_layout.cost.database import Database
 from eqsat_layout.egraph.rules import read_commands
 from eqsat_layout.errors import RuleError, TargetError
 from eqsat_layout.readers.modules import FileError, read_module
-from eqsat_layout.readers.onnx.external_data import UnsafeLocationError, check_location
+from eqsat_layout.readers.onnx.external_data import UnsafeLocationError, check_location, check_locations
 from eqsat_layout.readers.torch.archives import UnsafeArchiveError, checked_archive
 from eqsat_layout.readers.torch.sizes import UnsafeSizeError, check_size_text
 from eqsat_layout.tuning import remote
@@ -77,12 +77,31 @@ def graph_with(**node: Any) -> bytes:
     return json.dumps({"nodes": [{"target": "torch.ops.aten.relu.default", **node}]}).encode()
 
 
+IS_CODE = "is no name, and torch writes it into code"
+
+
+def code_in_a_name(canary: Path) -> str:
+    return f"x=__import__('os').mkdir({str(canary)!r})"
+
+
+def named_arguments(*names: str) -> str:
+    kinds = [{"type": "builtins.tuple"}, {"type": "builtins.dict", "context": json.dumps(names)}]
+    return json.dumps([1, {"type": "builtins.tuple", "children_spec": kinds}])
+
+
 def test_an_honest_archive_is_copied_whole_but_for_its_pickles(tmp_path: Path) -> None:
     (tmp_path / "m.pt2").write_bytes(zipped(program()))
     checked_archive(tmp_path / "m.pt2", tmp_path / "copy.pt2")
     with zipfile.ZipFile(tmp_path / "copy.pt2") as copy:
         found = {name: copy.read(name) for name in copy.namelist()}
     assert found == program(**{"data/sample_inputs/model.pt": b""})
+
+
+def test_guards_which_are_python_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "m.pt2").write_bytes(zipped(program(**{"models/model.json": b'{"guards_code": ["exit()"]}'})))
+    checked_archive(tmp_path / "m.pt2", tmp_path / "copy.pt2")
+    with zipfile.ZipFile(tmp_path / "copy.pt2") as copy:
+        assert json.loads(copy.read("m/models/model.json")) == {"guards_code": []}
 
 
 ARCHIVES = {
@@ -126,6 +145,34 @@ ARCHIVES = {
     "an operator's insides": (
         lambda c: program(**{"models/model.json": graph_with(target="torch.ops.__class__.x")}),
         "is no operator",
+    ),
+    "a function for an argument": (
+        lambda c: program(
+            **{"models/model.json": graph_with(inputs=[{"as_operator": "torch.serialization.os.system"}])}
+        ),
+        "is no operator",
+    ),
+    # torch writes names into the text of a function, and runs that
+    "an operand that is code": (
+        lambda c: program(**{"models/model.json": graph_with(name=code_in_a_name(c))}),
+        IS_CODE,
+    ),
+    "a value that is code": (
+        lambda c: program(**{"models/model.json": graph_with(tensor_values={code_in_a_name(c): {}})}),
+        IS_CODE,
+    ),
+    "a size that is code": (lambda c: program(**{"models/model.json": graph_with(as_name=code_in_a_name(c))}), IS_CODE),
+    "an argument that is code": (
+        lambda c: program(**{"models/model.json": graph_with(forward_arg_names=["x", code_in_a_name(c)])}),
+        IS_CODE,
+    ),
+    "an argument by name that is code": (
+        lambda c: program(**{"models/model.json": graph_with(in_spec=named_arguments(code_in_a_name(c)))}),
+        IS_CODE,
+    ),
+    "arguments without a form": (
+        lambda c: program(**{"models/model.json": graph_with(in_spec="[1, 2]")}),
+        "arguments are not described",
     ),
     "a size that calls": (
         lambda c: program(**{"models/model.json": graph_with(expr_str="__import__('os').mkdir('x')")}),
@@ -180,6 +227,24 @@ def test_tensors_lie_beside_their_model(tmp_path: Path, location: str) -> None:
     check_location("parts/weights.bin", tmp_path / "model")
 
 
+@pytest.mark.parametrize("said", [{}, {"offset": "16"}, {"offset": "0", "length": str(1 << 40)}])
+def test_a_tensor_is_no_larger_than_its_elements(tmp_path: Path, said: dict[str, str]) -> None:
+    """A file with holes takes no place on disk, and all of it was read."""
+    onnx = pytest.importorskip("onnx")
+    with (tmp_path / "w").open("wb") as file:
+        file.truncate(1 << 40)
+    tensor = onnx.TensorProto(name="w", dims=[4], data_type=1, data_location=1)
+    for key, value in {"location": "w", **said}.items():
+        tensor.external_data.add(key=key, value=value)
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [tensor]))
+    with pytest.raises(UnsafeLocationError, match=r"'w' is said to be \d+ bytes of 'w'"):
+        check_locations(model, tmp_path)
+    del tensor.external_data[:]
+    for key, value in {"location": "w", "offset": "0", "length": "16"}.items():
+        tensor.external_data.add(key=key, value=value)
+    check_locations(onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [tensor])), tmp_path)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -192,13 +257,26 @@ def test_tensors_lie_beside_their_model(tmp_path: Path, location: str) -> None:
         "__import__",
         "a if b else c",
         "9" * 30,
+        "Pow(3, 99999999)",
+        "Pow(3, Pow(9, 9))",
+        "Lambda(s0, s0)",
+        "Poly(s0)",
     ],
 )
 def test_a_size_is_arithmetic(text: str) -> None:
     with pytest.raises(UnsafeSizeError):
         check_size_text(text, "here")
     symbol = "Symbol('s77', positive=True, integer=True)"  # as torch 2.13 writes them
-    for size in ("s0", "2*s0 + 1", "FloorDiv(s0, 2)", "s77**2 - 1", "Eq(s0, 1)", symbol, f"Mul(Integer(2), {symbol})"):
+    for size in (
+        "s0",
+        "2*s0 + 1",
+        "FloorDiv(s0, 2)",
+        "s77**2 - 1",
+        "Pow(s0, Integer(2))",
+        "Eq(s0, 1)",
+        symbol,
+        f"Mul(Integer(2), {symbol})",
+    ):
         check_size_text(size, "here")
 
 

@@ -5,9 +5,13 @@ In: a model without them. Out: the names of the files, or :class:`UnsafeLocation
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, Final
+
+_WIDEST: Final = 16
+"""Bytes of the widest elements."""
 
 
 class UnsafeLocationError(ValueError):
@@ -15,9 +19,26 @@ class UnsafeLocationError(ValueError):
 
 
 def check_locations(model: Any, folder: Path) -> None:
-    """Raises where a tensor of the ONNX model is said to lie outside of ``folder``."""
+    """Raises where a tensor of the ONNX model is said to lie outside of ``folder``, or in what can't be it.
+
+    A file with holes in it may be larger than memory and take no place on disk: no more is read than the elements may
+    take, which are of 16 bytes at most.
+    """
     for location in locations(model):
         check_location(location, folder)
+    for tensor in _messages(model):
+        said = {str(entry.key): str(entry.value) for entry in getattr(tensor, "external_data", ())}
+        if not said:
+            continue
+        path = folder / said.get("location", "")
+        size = path.stat().st_size if path.is_file() else 0
+        taken = min(size, _int(said["length"])) if "length" in said else size - _int(said.get("offset"))
+        if taken > _WIDEST * (math.prod(tensor.dims) + 1):
+            raise UnsafeLocationError(f"its tensor {tensor.name!r} is said to be {taken} bytes of {path.name!r}")
+
+
+def _int(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() and len(text) < 20 else 0
 
 
 def locations(model: Any) -> list[str]:

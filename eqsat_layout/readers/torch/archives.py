@@ -39,6 +39,9 @@ _SAFE_GLOBALS: Final = re.compile(
 )
 """What tensors in containers are made of: all that example inputs may name."""
 
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|")
+"""A name in a program's text; arguments by position have none."""
+
 _TARGET: Final = re.compile(
     r"torch\.ops\.(?!_)\w+\.\w+(\.\w+)?|torch\._?sym_\w+|math\.\w+"
     r"|_operator\.(add|sub|mul|truediv|floordiv|mod|pow|neg|pos|getitem|lt|le|gt|ge|eq|ne|and_|or_|xor|not_|abs)"
@@ -56,9 +59,7 @@ def checked_archive(path: Path, copy: Path) -> None:
         with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w", zipfile.ZIP_STORED) as checked:
             for member in _members(archive):
                 data = archive.read(member)
-                _check_member(member.filename, data)
-                is_example = member.filename.endswith(".pt")  # pickled, and not needed: nobody is to open it
-                checked.writestr(member.filename, b"" if is_example else data)
+                checked.writestr(member.filename, _checked_member(member.filename, data))
     except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
         raise UnsafeArchiveError(f"not a whole archive: {error}") from error
 
@@ -85,7 +86,8 @@ def _members(archive: zipfile.ZipFile) -> Iterator[zipfile.ZipInfo]:
     yield from members
 
 
-def _check_member(name: str, data: bytes) -> None:
+def _checked_member(name: str, data: bytes) -> bytes:
+    """What torch may read of a member."""
     part = name.partition("/")[2]
     if part not in _FILES and not _FOLDERS.fullmatch(part):
         raise UnsafeArchiveError(f"member {part[:80]!r} is no part of an exported program, or a pickled one")
@@ -96,9 +98,11 @@ def _check_member(name: str, data: bytes) -> None:
             if holder.get("use_pickle"):
                 raise UnsafeArchiveError(f"{part}: {holder.get('path_name')!r} is a pickled object")
     elif part.startswith("models/"):
-        _check_program(part, _parsed(part, data))
+        return _checked_program(part, _parsed(part, data))
     elif part.endswith(".pt"):
         _check_inputs(part, data)
+        return b""  # pickled, and not needed: nobody is to open it
+    return data
 
 
 def _parsed(part: str, data: bytes) -> Any:
@@ -108,19 +112,51 @@ def _parsed(part: str, data: bytes) -> Any:
         raise UnsafeArchiveError(f"{part}: not JSON: {error}") from error
 
 
-def _check_program(part: str, program: Any) -> None:
-    """What torch looks up, imports or evaluates of an exported program."""
+def _checked_program(part: str, program: Any) -> bytes:
+    """An exported program of which torch looks up, imports and evaluates nothing but operators, names and sizes.
+
+    Without its guards, which are Python: they say of which inputs the program is, and so do its types.
+    """
     for holder in _objects(program):
         for key, value in holder.items():
-            if key == "target" and isinstance(value, str) and not _TARGET.fullmatch(value):
+            if key in ("target", "as_operator") and isinstance(value, str) and not _TARGET.fullmatch(value):
                 raise UnsafeArchiveError(f"{part}: calls {value[:80]!r}, which is no operator")
             if key == "expr_str":
                 check_size_text(value, part)
+            for name in _names(key, value):
+                if not isinstance(name, str) or not _NAME.fullmatch(name):
+                    raise UnsafeArchiveError(f"{part}: {str(name)[:80]!r} is no name, and torch writes it into code")
             if isinstance(value, str) and "default_factory_module" in value:
                 raise UnsafeArchiveError(f"{part}: names a Python module to import")
             if key == "range_constraints" and isinstance(value, dict):
                 for size in value:
                     check_size_text(size, part)
+    if isinstance(program, dict) and "guards_code" in program:
+        program = program | {"guards_code": []}
+    return json.dumps(program).encode()
+
+
+def _names(key: str, value: Any) -> Iterator[Any]:
+    """What torch puts into the Python text that it writes for a graph, and runs: names of values and arguments."""
+    if key in ("name", "as_name"):
+        yield value
+    elif key.endswith("_values") and isinstance(value, dict):
+        yield from value
+    elif key == "forward_arg_names" and value is not None:
+        yield from value if isinstance(value, list) else [value]
+    elif key == "in_spec" and value:
+        yield from _keywords(value)
+
+
+def _keywords(spec: Any) -> Iterator[Any]:
+    """The names of the arguments that a signature takes by name: ``[1, (positions, {names})]`` as text."""
+    try:
+        tree = json.loads(spec)[1]
+        kinds = [child["type"] for child in tree["children_spec"]]
+        if tree["type"] == "builtins.tuple" and kinds[1:] == ["builtins.dict"]:
+            yield from json.loads(tree["children_spec"][1]["context"])
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise UnsafeArchiveError("its arguments are not described as torch.export.save does") from error
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,16 @@ _LARGEST: Final = 1 << 64
 _HIGHEST: Final = 8
 """The power that a size may be raised to."""
 
+_POWERS: Final = ("Pow", "PowByNatural", "FloatPow")
+_FUNCTIONS: Final = frozenset((
+    "Symbol", "Integer", "Float", "Rational", "Add", "Mul", "Mod", "Max", "Min", "Abs", "Eq", "Ne", "Lt", "Le", "Gt",
+    "Ge", "And", "Or", "Not", "StrictLessThan", "LessThan", "StrictGreaterThan", "GreaterThan", "Equality",
+    "Unequality", "FloorDiv", "ModularIndexing", "Where", "PythonMod", "CleanDiv", "CeilToInt", "FloorToInt",
+    "CeilDiv", "IntTrueDiv", "FloatTrueDiv", "LShift", "RShift", "IsNonOverlappingAndDenseIndicator", "TruncToFloat",
+    "TruncToInt", "RoundToInt", "RoundDecimal", "ToFloat", "Identity", *_POWERS,
+))  # fmt: skip
+"""What sizes are made with: sympy's own names, and those of torch's. Any other of sympy's may work for ever."""
+
 _NODES: Final = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Call, ast.Name, ast.Constant, ast.expr_context,
     ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.USub, ast.UAdd, ast.Not, ast.And, ast.Or,
@@ -47,7 +57,8 @@ def check_size_text(text: Any, where: str) -> None:
             case ast.Name(id=name):
                 fits = not name.startswith("_")
             case ast.Call(func=ast.Name(id=name), keywords=keywords):
-                fits = name[:1].isupper() and (not keywords or name == "Symbol")
+                fits = name in _FUNCTIONS and (not keywords or name == "Symbol")
+                fits = fits and (name not in _POWERS or _is_low(node))
             case ast.keyword(arg=str(assumption), value=ast.Constant(value=bool())):
                 fits = assumption.isalpha()
             case ast.BinOp(op=ast.Pow(), right=power):
@@ -56,6 +67,17 @@ def check_size_text(text: Any, where: str) -> None:
                 fits = isinstance(node, _NODES) and not isinstance(node, ast.Call)
         if not fits:
             raise complaint
+
+
+def _is_low(node: ast.Call) -> bool:
+    """Whether a call raises to a small power, which may be written ``Integer(2)``."""
+    match node.args:
+        case [_, ast.Constant(value=int(power))] | [
+            _,
+            ast.Call(func=ast.Name(id="Integer"), args=[ast.Constant(value=int(power))]),
+        ]:
+            return power <= _HIGHEST
+    return False
 
 
 def _name_of_symbol(node: ast.AST) -> ast.Constant | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 
 from eqsat_layout.soundness.oracle.tir_expressions import EnclosingFunction, Expressions, dtype_of
@@ -33,6 +34,9 @@ class Slots:
 NestCompiler = Callable[["Statements", Any], Step | None]
 MOST_TURNS = 2_000
 """Of loops whose ends the operands decide, in one run: a box as wide as the largest number has 10^38 places to read."""
+
+_LIGHT = 16
+"""Elements that one turn may read and be counted as one."""
 
 
 @dataclass
@@ -207,6 +211,7 @@ class Statements:
         dtype = dtype_of(loop.loop_var)
         body = self.compile(loop.body)
         decided = start.known is None or extent.known is None
+        weight = 1 + _loads(loop.body) // _LIGHT
 
         def step(frame: Frame, taken: Mask | None) -> None:
             low, high = self._bound(start, frame, taken), self._bound(extent, frame, taken)
@@ -215,7 +220,7 @@ class Statements:
                 return
             alike = low.size == end.size == 1
             if decided:
-                self._turn(frame, (int(end.max()) - int(low.min())) // stride)
+                self._turn(frame, weight * ((int(end.max()) - int(low.min())) // stride))
             for n in range(int(low.min()), int(end.max()), stride):
                 lanes = taken if alike else meet(taken, (low <= n) & (n < end) & ((n - low) % stride == 0))
                 if lanes is None or lanes.any():
@@ -259,6 +264,13 @@ def sequence(steps: list[Step]) -> Step:
             part(frame, taken)
 
     return step
+
+
+def _loads(statement: Any) -> int:
+    """How many elements are read in it."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(statement, (tvm.ir.TensorLoad, found.append))
+    return len(found)
 
 
 def _named(statement: Any) -> str:

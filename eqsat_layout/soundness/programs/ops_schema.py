@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op as R
 
 from eqsat_layout.graph.foldable import DIVIDES, call_may_run_at_compile_time
@@ -22,8 +22,8 @@ from eqsat_layout.graph.legalize import REFUSALS, legalize
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.soundness.programs.writer import FunctionWriter, Step, dtype_of, is_static, shape_of
 from eqsat_layout.soundness.rules.climbs import Climb
-from eqsat_layout.soundness.rules.ops import stays_inside
-from eqsat_layout.soundness.rules.schema import OpCall, all_ops, draw_calls
+from eqsat_layout.soundness.rules.ops import stays_inside, unusable
+from eqsat_layout.soundness.rules.schema import OpCall, all_ops, draw_calls, normalized
 
 _SEEDS: Final = 1 << 16
 _ATTEMPTS: Final = 20
@@ -55,7 +55,7 @@ def op_of_another_type(w: FunctionWriter, x: Any) -> Any:
     if not is_static(x) or not math.prod(shape_of(x)) or w.known(x).is_rough:
         return None
     drawn = _found_call(w.choices.choice(_usable()), w.choices.below(_CLIMBS))
-    if drawn is None or not drawn.operands or not stays_inside(drawn):
+    if drawn is None or not drawn.operands:
         return None
     first, *rest = drawn.operands
     others = [_operand(w, ty) for ty in rest]
@@ -66,8 +66,18 @@ def op_of_another_type(w: FunctionWriter, x: Any) -> Any:
 
 @cache
 def _found_call(name: str, seed: int) -> OpCall | None:
-    """A call of the op; None if few draws find none."""
-    return Climb(name, random.Random(f"{name} {seed}")).run(lambda c: "" if _has_kernel(c) else "no kernel", _STEPS)
+    """A call of the op; where few draws find none, the one that many find, or None."""
+    return Climb(name, random.Random(f"{name} {seed}")).run(_unfit, _STEPS) or _found_late(name)
+
+
+@cache
+def _found_late(name: str) -> OpCall | None:
+    return Climb(name, random.Random(name)).run(_unfit)
+
+
+def _unfit(call: OpCall) -> str:
+    """Why a call is none for a program; empty if it is."""
+    return unusable(call) if not stays_inside(call) else "" if _has_kernel(call) else "no kernel"
 
 
 def _arranged(w: FunctionWriter, x: Any, ty: TensorType) -> Any:
@@ -105,12 +115,37 @@ def of_sizes(w: FunctionWriter, x: Any) -> Any:
     return w.emit(R.hamming_window(extent, w.choices.chance(50), 0.5, 0.5, "float32"))
 
 
+def of_unknown_size(w: FunctionWriter, x: Any) -> Any:
+    """What has as many elements as the data says; added up, so that the steps that follow have a shape."""
+    dtype = dtype_of(x)
+    if not is_static(x) or w.known(x).is_rough or not shape_of(x) or 0 in shape_of(x):
+        return None
+    kind = w.choices.below(3)
+    if kind == 0:
+        flat = w.emit(R.reshape(x, (math.prod(shape_of(x)),)), rough=False)
+        one = relax.const(np.ones(1), dtype)  # of nothing at all, TVM's own sums are what memory held before
+        found = R.nonzero(w.emit(R.concat([flat, one]), rough=False))
+    elif kind == 1:
+        if dtype == "bool":
+            return None
+        found = R.unique(_without_nan(w, x), sorted=w.choices.chance(50))
+    else:
+        begin = [w.choices.below(extent) for extent in shape_of(x)]
+        steps = [w.choices.between(1, 2) for _ in begin]
+        found = R.dynamic_strided_slice(x, *(relax.const(np.array(n), "int64") for n in (begin, shape_of(x), steps)))
+    known = w.emit(found, rough=False)
+    sizes = [tirx.Var(w.module.fresh("size"), "int64") for _ in range(int(known.ty.ndim))]
+    cast = w.builder.match_cast(known, relax.TensorType(sizes, known.ty.dtype))
+    numbers = cast if str(known.ty.dtype) != "bool" else w.emit(R.astype(cast, "int32"), rough=False)
+    return w.emit(R.max(numbers), rough=False) if w.choices.chance(50) else w.emit(R.sum(numbers), grows=1)
+
+
 def _may_trap(drawn: OpCall, others: list[Any]) -> bool:
     """An integer is divided by one of the operands: by zero it ends the process, stock TVM's too."""
     first = relax.Var("x", relax.TensorType(list(drawn.operands[0].shape), drawn.operands[0].dtype))
     if all(str(one.ty.dtype).startswith(("float", "bool")) for one in (first, *others)):
         return False
-    call = relax.BlockBuilder().normalize(drawn.build(first, *others))
+    call = normalized(drawn.build(first, *others))
     return DIVIDES in (call_may_run_at_compile_time(call, tvm.IRModule()) or "")
 
 
@@ -130,7 +165,8 @@ def _has_kernel(drawn: OpCall) -> bool:
         return True
     try:
         with tvm.target.Target("llvm"):
-            lowered = legalize(relax.backend.DispatchSortScan()(drawn.module()))
+            dispatched = relax.backend.DispatchSortScan()(relax.backend.DispatchSampling()(drawn.module()))
+            lowered = legalize(dispatched)
     except REFUSALS:
         return False
     return drawn.name not in ops_in(lowered)
@@ -144,4 +180,4 @@ def _operand(w: FunctionWriter, ty: TensorType) -> Any:
     return relax.const(np.zeros(shape, ty.dtype), ty.dtype)
 
 
-SCHEMA_KINDS: dict[Step, int] = {any_op: 4, op_of_another_type: 3, of_sizes: 1}
+SCHEMA_KINDS: dict[Step, int] = {any_op: 4, op_of_another_type: 3, of_sizes: 1, of_unknown_size: 1}

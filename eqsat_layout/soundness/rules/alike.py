@@ -6,18 +6,20 @@ attributes of another, and with those that the body says.
 
 from __future__ import annotations
 
-import ast
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat_layout.egraph.attribute_text import read_value
 from eqsat_layout.egraph.expressions import Expr, is_variable
+from eqsat_layout.errors import Refused
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.fitting_parts import Shape, Type
-from eqsat_layout.soundness.rules.ops import usual_call
-from eqsat_layout.soundness.rules.schema import KEPT, LARGEST_RANK, OpCall, drawn, random_type, takes
+from eqsat_layout.soundness.rules.ops import of_other_numbers, of_other_ranks, usual_call
+from eqsat_layout.soundness.rules.schema import KEPT, LARGEST, LARGEST_RANK, OpCall, drawn, random_type, takes
 from eqsat_layout.soundness.rules.sought import is_text
 
 _LIKE_ANOTHER = 0.7
@@ -25,6 +27,10 @@ _LIKE_ANOTHER = 0.7
 _OTHER_ORDER = 0.2
 _AS_ELSEWHERE = 0.85
 """How often an op is drawn near to a call of it that can be run: most ranks and dtypes are refused."""
+_SCALED = 0.6
+"""How often these have other extents."""
+_OTHER_RANK = 0.4
+"""How often that call is one of another rank, or with another number: much is true of one rank, or one group."""
 _AS_AROUND = 0.3
 """How often an operand of which nothing is known is as another term of the body, or has the same elements: what
 broadcasts one way or another."""
@@ -69,6 +75,8 @@ class AlikeCalls:
         if first is None and body.around and rng.random() < _AS_AROUND:
             first = _rearranged(rng.choice(body.around), rng)
         usual = usual_call(text) if body.is_named and rng.random() < _AS_ELSEWHERE else None
+        if usual is not None and rng.random() < _OTHER_RANK:
+            usual = rng.choice([usual, *rng.choice((of_other_ranks, of_other_numbers))(text)])
         if usual is not None and exact and len(usual.operands) != len(known) and takes(text, len(known)):
             usual = usual_call(text, len(known)) or usual
         if usual is not None and rng.random() < 0.5:
@@ -78,12 +86,13 @@ class AlikeCalls:
                 return usual
             first = self._first(usual)
             if usual is not None and not any(known) and rng.random() < _AS_USUAL and len(usual.operands) == len(known):
-                first, known = usual.operands[0], usual.operands
+                known = _scaled(usual.operands, rng) if rng.random() < _SCALED else usual.operands
+                first = known[0]
                 if len(known) == 1 and first.shape and rng.random() < 0.5:
                     first = _resized(first, rng)
         said = _said(text, body)
         call = drawn(text, [first, *known[1:]], rng, exact=exact, kept={**self._like(usual, body), **said})
-        return call if all(call.values.get(name) == value for name, value in said.items()) else None
+        return call if all([call.values.get(name)] == [value] for name, value in said.items()) else None  # NaN too
 
     def _like(self, usual: OpCall | None, body: BodyClaims) -> dict[str, Any]:
         """Some attributes of another op of that name, so that they differ in few."""
@@ -128,9 +137,17 @@ def _said(text: str, body: BodyClaims) -> dict[str, Any]:
 def _plain(text: str) -> Any:
     """An attribute as a rule has it: a number, or what text says in Python's way."""
     try:
-        return ast.literal_eval(text[1:-1] if is_text(text) else text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):  # the last two of what is nested too deep
+        return read_value(text[1:-1] if is_text(text) else text)
+    except Refused:
         return text
+
+
+def _scaled(types: Sequence[TensorType], rng: random.Random) -> list[TensorType]:
+    """The types with other extents, equal where they were: of ones all axes look alike."""
+    extents = {extent: rng.choice((1, 2, 2, 3, 4)) for ty in types for extent in ty.shape}
+    shapes = [tuple(extents[extent] for extent in ty.shape) for ty in types]
+    fits = all(math.prod(shape) <= LARGEST for shape in shapes)
+    return [TensorType(s, ty.dtype) for s, ty in zip(shapes, types, strict=True)] if fits else list(types)
 
 
 def _resized(ty: TensorType, rng: random.Random) -> TensorType:

@@ -32,6 +32,7 @@ _ONWARDS = 2
 """What is changed is the newest of so many that are picked."""
 _EXTENTS = (1, 2, 3, 4, 6)
 
+_WORD = re.compile(r"\b[A-Za-z]\w*\b")
 _NUMBER = re.compile(r"\d+")
 _PRINTED = re.compile(r"[\[(][^\[\]()]*[\])]|\bT\.\w+|\b(?:u?int|float|bool)\d*\b|-?\d+")
 """What in a reason is about this call: what stands in parentheses, dtypes, numbers."""
@@ -68,10 +69,10 @@ class Climb:
                 self.typed = self.typed or call
                 if not why:
                     return call
-                self.reasons[_kind(why)] += 1
+                self.reasons[_kind(why, call)] += 1
                 if looked_at == LOOKS or self.is_vain:
                     break
-            kind = _kind(why)
+            kind = _kind(why, call)
             if kind not in self.calls or self.rng.random() < _REPLACED:
                 self.calls[kind] = (call, why)
         return None
@@ -86,7 +87,11 @@ class Climb:
         call, why = known[max(rng.randrange(len(known)) for _ in range(_ONWARDS))]
         types, kept = list(call.operands), dict(call.values)
         if kept and rng.random() < 0.4:
-            del kept[rng.choice(list(kept))]
+            changed = rng.choice(list(kept))
+            value = kept.pop(changed)
+            words = _WORD.findall(why)
+            if value in words:  # what else it says may be what it asks for: a layout for a layout
+                kept[changed] = rng.choice([w for w in words if w != value and w.isupper() == value.isupper()] or words)
         elif types:
             place = rng.randrange(len(types))
             types[place] = self._other(types[place], types, why)
@@ -109,8 +114,10 @@ class Climb:
         return TensorType(tuple(shape), ty.dtype) if math.prod(shape) <= LARGEST else ty
 
 
-def _kind(why: str) -> str:
+def _kind(why: str, call: OpCall) -> str:
     """The reason without what is about one call only."""
+    for value in call.values.values():
+        why = re.sub(rf"\b{re.escape(value)}\b", "", why) if isinstance(value, str) else why
     while (shorter := _PRINTED.sub("", why)) != why:
         why = shorter
     return why[:_LENGTH]

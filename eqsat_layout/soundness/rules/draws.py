@@ -29,6 +29,7 @@ DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "b
 
 _NUMBERS = (-1, 0, 1, 2, 1, 2, 3, -2)
 _FLOATS = (0.5, -1.0, 0.0, 2.0, 0.25, 1.0)
+_BOUNDS = (float("-inf"), float("inf"), float("nan"), -0.0, 0.5)
 _SIZES = (1, 1, 2, 2, 3)
 """Windows, strides and the like: lists of numbers, or a number where a list may stand."""
 _POSITIONS = (0, 1, 1, 2, 3, 4, 9, -1, -2, -3)
@@ -110,6 +111,8 @@ class ArgumentDraw:
         rank = len(self._first.shape)
         if rank and parameter.name == "axis" and hint in (int, None):
             return rng.randrange(-rank, rank)  # type inference does not look at every op's
+        if hint is tvm.ir.Expr and parameter.kind == "PrimExpr" and rng.random() < 0.3:
+            return rng.choice(_BOUNDS if self._first.dtype.startswith("float") else _NUMBERS)
         if hint is int or hint is None or parameter.kind == "PrimExpr":
             return rng.choice(_NUMBERS)
         if hint is tvm.ir.Expr:

@@ -20,6 +20,7 @@ from eqsat_layout.egraph.names import Names
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.constants import Applied, Constant
+from eqsat_layout.graph.graph import Signature
 from eqsat_layout.implementations.offers import Offers
 from eqsat_layout.soundness.rules.made import MadeOps
 from eqsat_layout.soundness.rules.runners import RunnableOp
@@ -145,7 +146,7 @@ def _elements(lexicon: Lexicon, constant: Constant) -> Array:
 
 
 def add_graphs(lexicon: Lexicon, rng: random.Random) -> None:
-    """Graphs that replace an op: one view after another for their composition."""
+    """Graphs that replace an op: one view after another for their composition, and some ops for themselves."""
     composed = list(lexicon.rows.get("compose", ()))
     for n, (outer, inner, both) in enumerate(rng.sample(composed, min(3, len(composed)))):
         name = f"views{n}"
@@ -158,9 +159,27 @@ def add_graphs(lexicon: Lexicon, rng: random.Random) -> None:
             ("node", 2): ("op", outer, 2),
             ("result", 0): (2,),
         }
-        lexicon.add("alternative", both, name)
-        for (kind, number), (what, *rest) in lexicon.graphs[name].items():
-            if kind == "result":
-                lexicon.add("alt-result", name, what)
-            else:
-                lexicon.add(f"alt-{what}", name, number, *rest)
+        _add_graph(lexicon, both, name)
+    alike: dict[Any, list[Signature]] = {}
+    for signature in lexicon.vocabulary.signatures.values():
+        if not signature.is_tuple:
+            alike.setdefault((signature.name, signature.operands), []).append(signature)
+    several = [found for found in alike.values() if len(found) > 1]  # which differ in their attributes only
+    for n, (signature, *_) in enumerate(rng.sample(several, min(3, len(several)))):
+        count = len(signature.operands)
+        graph: dict[tuple[str, int], tuple[Any, ...]] = {("node", i): ("param", i) for i in range(count)}
+        graph["nodes", 0] = ("end",)
+        graph |= {("nodes", i + 1): ("arg", count - 1 - i, i) for i in range(count)}
+        graph["node", count] = ("op", signature.key, count)
+        lexicon.graphs[f"itself{n}"] = {**graph, ("result", 0): (count,)}
+        _add_graph(lexicon, signature.key, f"itself{n}")
+
+
+def _add_graph(lexicon: Lexicon, key: str, name: str) -> None:
+    """The rows of a graph that op ``key`` is equal to."""
+    lexicon.add("alternative", key, name)
+    for (kind, number), (what, *rest) in lexicon.graphs[name].items():
+        if kind == "result":
+            lexicon.add("alt-result", name, what)
+        else:
+            lexicon.add(f"alt-{what}", name, number, *rest)

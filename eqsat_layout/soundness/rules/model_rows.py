@@ -123,10 +123,13 @@ def _constants(model: RuleModel) -> None:
 
 
 def _uniform(model: RuleModel) -> None:
+    named = {x: name for name, x in model.values.constants.items()}
     for x in range(len(model.values.tensors)):
         number = model.values.uniform(x)
         if number is not None:
             model.add("filled-with", x, number)
+            if x in named:  # also what was folded, which is asked for in a later round
+                model.add("uniform", named[x], number)
 
 
 def _program(model: RuleModel) -> None:

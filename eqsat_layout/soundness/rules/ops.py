@@ -6,10 +6,13 @@ it. What can't be run is kept with the reason.
 
 from __future__ import annotations
 
+import math
 import random
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
+from itertools import combinations, islice, product
 from typing import Any
 
 import numpy as np
@@ -28,9 +31,13 @@ from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.runners import LegalisedOp, RunnableOp, build_call, sorts
 from eqsat_layout.soundness.rules.schema import (
     ATTEMPTS,
+    KEPT,
+    LARGEST,
+    LARGEST_RANK,
     OpCall,
     all_ops,
     draw_calls,
+    drawn,
     has_attributes,
     vary,
 )
@@ -48,6 +55,10 @@ _STEPS = 1500
 """Calls that are drawn for one of so many operands."""
 _TO_VARY = 20
 """Draws of other attributes for one of them."""
+_LIFTS = 100
+"""The same with an axis more or less."""
+_SLOW = 0.1
+"""Seconds of one run in one world, after which an op is too large for models, in which it is run hundreds of times."""
 _IS_PART = "it is a view, a pad or a crop"
 _PARTS = 20
 """Calls that are but views, pads or crops, before one of them is taken: nothing else is looked for any longer."""
@@ -174,6 +185,68 @@ def usual_call(name: str, count: int | None = None) -> OpCall | None:
 
 
 @cache
+def of_other_ranks(name: str) -> tuple[OpCall, ...]:
+    """Calls that TVM takes, on operands with axes more or less than the usual call has: each from the one before."""
+    usual, rng = usual_call(name), random.Random(name)
+    found: list[OpCall] = []
+    for step in (-1, 1):
+        call = usual if usual is not None and usual.operands else None
+        while call is not None:
+            call = _of_next_rank(call, step, rng)
+            found += [] if call is None else [call]
+    return tuple(found)
+
+
+@cache
+def of_other_numbers(name: str) -> tuple[OpCall, ...]:
+    """Calls that TVM takes with another number than the usual one for an attribute that counts, such as of groups.
+
+    The operands are those of the usual call; where these don't go with the number, one extent is changed.
+    """
+    usual, rng = usual_call(name), random.Random(name)
+    if usual is None:
+        return ()
+    found: list[OpCall] = []
+    counts = [p.name for p in parameters(name) or () if not p.is_tensor and type(p.default) is int]
+    for count in counts:
+        kept = {**usual.values, count: 2}
+        tried = (drawn(name, types, rng, exact=True, kept=kept) for types in _nearly(usual.operands))
+        found += islice((call for call in tried if call.is_computable and call.values[count] == 2), 1)
+    return tuple(found)
+
+
+def _nearly(types: Sequence[TensorType]) -> Iterator[list[TensorType]]:
+    """The types, and those with one extent, or that and another one, twice or half as large."""
+    yield list(types)
+    places = [(number, axis) for number, ty in enumerate(types) for axis in range(len(ty.shape))]
+    for changed in (*combinations(places, 1), *combinations(places, 2)):
+        for halved in product((False, True), repeat=len(changed)):
+            shapes = [[int(extent) for extent in ty.shape] for ty in types]
+            for (number, axis), half in zip(changed, halved, strict=True):
+                shapes[number][axis] = max(1, shapes[number][axis] // 2) if half else 2 * shapes[number][axis]
+            if all(math.prod(shape) <= 2 * LARGEST for shape in shapes):
+                yield [TensorType(tuple(s), ty.dtype) for s, ty in zip(shapes, types, strict=True)]
+
+
+def _of_next_rank(call: OpCall, step: int, rng: random.Random) -> OpCall | None:
+    rank = len(call.operands[0].shape)
+    for _ in range(_LIFTS if 0 <= rank + step <= LARGEST_RANK else 0):
+        place, extent = rng.randrange(rank + (step > 0)), rng.choice((1, 2, 3))
+        types: list[TensorType | None] = []
+        for number, ty in enumerate(call.operands):
+            shape = list(ty.shape)
+            if len(shape) == rank and (number == 0 or rng.random() < 0.5):
+                shape[place : place + (step < 0)] = [extent] if step > 0 else []
+            small = math.prod(map(int, shape)) <= LARGEST
+            types.append(TensorType(tuple(shape), ty.dtype) if small and (number == 0 or rng.random() < 0.7) else None)
+        kept = {name: value for name, value in call.values.items() if rng.random() < KEPT}
+        other = drawn(call.name, types, rng, exact=True, kept=kept)
+        if other.is_computable and len(other.operands[0].shape) == rank + step:
+            return other
+    return None
+
+
+@cache
 def why_never(name: str) -> str:
     """Why no call of an op is found that can be run: what the furthest of many was refused for."""
     if parameters(name) is None:
@@ -264,9 +337,14 @@ def run_once(signature: Signature, call: OpCall | None, interpreters: dict[str, 
         try:
             runner = make()
             found = runner.run([Masked.of(array) for array in operands])
+            start = time.process_time()
+            runner.run([Masked.of(array) for array in operands])  # what was compiled once is run often
+            took = time.process_time() - start
         except (EqsatError, *ILL_TYPED) as error:  # operations that NumPy has not, extents below 0
             why = f"it can't be evaluated: {error}"
         else:
+            if took > _SLOW:
+                return "it takes too long to be evaluated; smaller calls of it may not"
             if [(tuple(map(int, m.values.shape[1:])), str(m.values.dtype)) for m in found] == types:
                 interpreters[signature.key] = runner
                 return ""

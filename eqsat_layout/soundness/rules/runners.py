@@ -108,8 +108,9 @@ class LegalisedOp:
 
     @staticmethod
     def of(call: OpCall) -> LegalisedOp:
-        """The call, legalised."""
-        return LegalisedOp(legalize(call.module()))
+        """The call, legalised; one that samples as TVM does it on this machine."""
+        with tvm.target.Target("llvm"):
+            return LegalisedOp(legalize(relax.backend.DispatchSampling()(call.module())))
 
     @cached_property
     def _interpreter(self) -> RelaxInterpreter:

@@ -74,7 +74,7 @@ class OpCall:
     def _inferred(self) -> TensorType | tuple[TensorType, ...] | str:
         """The type, or why there is none."""
         try:
-            made = relax.BlockBuilder().normalize(self.build(*self.variables))
+            made = normalized(self.build(*self.variables))
         except ILL_TYPED as error:
             return last_line(error)
         fields = [_small_type(ty) for ty in (made.ty.fields if isinstance(made.ty, relax.TupleType) else [made.ty])]
@@ -107,6 +107,21 @@ class OpCall:
     def is_computable(self) -> bool:
         """Whether type inference takes it, and TVM's legalisation too, if there is one."""
         return not self.refusal
+
+
+def normalized(call: Any) -> Any:
+    """The call with its type; an argument that has to be bound first needs a block for that."""
+    builder = relax.BlockBuilder()
+    try:
+        return builder.normalize(call)
+    except ILL_TYPED as error:
+        if "without a scope" not in str(error):
+            raise
+    with builder.function("main", relax.analysis.free_vars(call)):
+        variable = builder.emit(call)
+        made = builder.lookup_binding(variable)
+        builder.emit_func_output(variable)
+    return made
 
 
 def has_attributes(name: str) -> bool:
