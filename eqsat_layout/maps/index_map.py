@@ -197,10 +197,11 @@ class IndexMap:
         """What ``str`` calls the logical indices: ``i``, ``j``, ``k`` and on."""
         return tuple(_AXIS_NAMES[(8 + a) % 26] for a in range(len(self.shape)))
 
-    @property
+    @cached_property
     def terms(self) -> tuple[str, ...]:
         """Every physical index over :attr:`index_names`, as ``str`` writes it."""
-        return tuple(" + ".join(_scaled_terms(d, self.index_names, self.shape)) or "0" for d in self.dims)
+        names = self.index_names
+        return tuple(" + ".join(_scaled_terms(d, names, self.shape)) or "0" for d in self.dims)
 
     def __str__(self) -> str:
         return f"({', '.join(self.index_names)}) -> ({', '.join(self.terms)})"

@@ -15,6 +15,7 @@ from typing import Any
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.planning.options import check_names
+from eqsat_layout.readers.torch.decompositions import decompositions
 from eqsat_layout.session.session import Session
 from eqsat_layout.session.torch_held import Held
 from eqsat_layout.session.torch_views import split
@@ -149,7 +150,7 @@ def _exported(torch: Any, graph: Any, held: dict[int, Any], tensors: list[int], 
     given = tuple(examples[i].detach().clone() for i in tensors)  # those are watched by the guards of Dynamo
     with torch.no_grad():
         program = export.export(Plain().eval(), given, dynamic_shapes=(dims,))
-        program = program.run_decompositions()  # which say what is written to
+        program = program.run_decompositions(decompositions(()))  # which say what is written to
     changed = {**program.graph_signature.buffers_to_mutate, **program.graph_signature.user_inputs_to_mutate}
     if changed:
         raise EqsatError("it writes to its inputs or to buffers of the model")

@@ -75,8 +75,9 @@ class ImageMemory(Memory):
     def why_no_texel(self, fmt: Format, dtype: str) -> str | None:
         """Why the innermost axis is no texel, in words."""
         inner = fmt.physical_shape[-1]
-        said = f"its innermost axis must have {TEXEL} elements, and that of {fmt} has {inner}"
-        return None if inner == TEXEL else said
+        if inner == TEXEL:
+            return None
+        return f"its innermost axis must have {TEXEL} elements, and that of {fmt} has {inner}"
 
     def suits(self, fmt: Format) -> bool:
         """Where the blocks that texels are cut from lie: in layers, columns or rows.

@@ -136,10 +136,7 @@ def _own_layout(sch: Any, epilogue: Stage, at: Sequence[Any]) -> Any:
     if is_parameter(sch, epilogue) or not epilogue.is_plain:
         return None
     units = iter([axis.var for axis in epilogue.axes if axis.extent == 1])
-    constant = sum(isinstance(index, tirx.IntImm) for index in at)
-    if constant > sum(axis.extent == 1 for axis in epilogue.axes):
-        return None
-    places = [next(units) if isinstance(index, tirx.IntImm) else index for index in at]
+    places = [next(units, index) if isinstance(index, tirx.IntImm) else index for index in at]
     are_axes = all(any(place.same_as(axis.var) for axis in epilogue.axes) for place in places)
     readers = [stage_of(sch, block) for block in lookups.get_consumers(sch, epilogue.block)]
     if not (are_axes and len(at) < len(epilogue.axes)) and not any(reader.is_along_memory for reader in readers):

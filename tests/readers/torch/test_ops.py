@@ -27,10 +27,22 @@ def _put(x: Any, i: Any, j: Any) -> Any:
     made[:, i % 3, j] = 1.0
     return made
 
+QUERIES, KEYS = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 6, 8)
+SEEN = torch.rand(2, 1, 5, 6) < 0.6
+SEEN[:, :, 1] = False
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "sums with a factor": (lambda x, y: (torch.add(x, y, alpha=2), torch.sub(x, y, alpha=3), torch.rsub(x, 2)), (X, X)),
     "selu, a scaled elu": (F.selu, (X,)),
+    "attention with masks, where some see nothing": (
+        lambda q, k, seen, more: (
+            F.scaled_dot_product_attention(q, k, k, attn_mask=seen),
+            F.scaled_dot_product_attention(q, k, k, attn_mask=more, scale=0.3),
+            F.scaled_dot_product_attention(q[:, :, :3], k, k, is_causal=True),
+            F.scaled_dot_product_attention(q, k[:, :2], k[:, :2], enable_gqa=True),
+        ),
+        (QUERIES, KEYS, SEEN, torch.where(SEEN[:1], 0.5, -torch.inf)),
+    ),
     "quotients of whole numbers": (lambda x: (x / 3, x * 1.5, x // 3, x % 3, x.clamp(min=2)), (WHOLE,)),
     "arithmetic of booleans": (lambda x: ((x > 0) * (x < 1), (x > 0) + (x < 0), torch.isfinite(x)), (X,)),
     "products of other types": (lambda x: (x.double() @ x.double().T, x.long() @ x.long().T), (X,)),

@@ -1,0 +1,165 @@
+"""Attention is one kernel: scores of a few queries at a time, their softmax and its product with the values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from programs import program
+from targets.machines import AVX2, AVX512, NEON
+from tvm import relax
+
+from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.fuse import fuse
+from eqsat_layout.targets.cpu.build import build_scheduled
+from eqsat_layout.targets.cpu.chains.join_calls import join_chains
+from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.schedule import schedule_module
+from eqsat_layout.targets.cpu.target import normalize_target
+from eqsat_layout.targets.schedules.inlining import inline_producers
+from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
+
+op = relax.op
+
+HEADS, KEYS, SIZE = 6, 128, 32
+Emit = Callable[[Any], Any]
+Between = Callable[..., Any]
+
+
+def scaled(emit: Emit, scores: Any) -> Any:
+    return emit(op.multiply(scores, relax.const(0.25, "float32")))
+
+
+def weights(emit: Emit, scores: Any) -> Any:
+    return emit(op.nn.softmax(scores, -1))
+
+
+def plain(emit: Emit, scores: Any) -> Any:
+    return weights(emit, scaled(emit, scores))
+
+
+def masked(emit: Emit, scores: Any, mask: Any) -> Any:
+    return weights(emit, emit(op.add(scaled(emit, scores), mask)))
+
+
+def causal(emit: Emit, scores: Any) -> Any:
+    keys = int(scores.ty.shape[-1])
+    places = np.arange(keys, dtype="int32")
+    is_later = emit(op.greater(relax.const(places), relax.const(places[:, None])))
+    return weights(emit, emit(op.where(is_later, relax.const(-np.inf, "float32"), scores)))
+
+
+def through(*shape: int) -> Between:
+    """The softmax of scores of another shape."""
+
+    def between(emit: Emit, scores: Any) -> Any:
+        seen = emit(op.reshape(scaled(emit, scores), shape))
+        return emit(op.reshape(weights(emit, seen), scores.ty.shape))
+
+    return between
+
+
+def attention(between: Between, *shapes: tuple[int, ...]) -> Any:
+    """Of queries, keys as columns and values; further operands are ``between``'s."""
+
+    def body(builder: Any, q: Any, k: Any, v: Any, *more: Any) -> Any:
+        made = between(builder.emit, builder.emit(op.matmul(q, k)), *more)
+        return builder.emit(op.matmul(made, v))
+
+    return fuse(legalize(program(body, *shapes)), Notes())
+
+
+def shapes_of(*batch: int, keys: int = KEYS) -> list[tuple[int, ...]]:
+    return [(*batch, keys, SIZE), (*batch, SIZE, keys), (*batch, keys, SIZE)]
+
+
+def kernels(mod: Any) -> int:
+    return sum("call_tir" in str(b) for block in mod["main"].body.blocks for b in block.bindings)
+
+
+CASES: dict[str, tuple[Between, list[tuple[int, ...]]]] = {
+    "plain": (plain, shapes_of(HEADS)),
+    "an axis of one batch": (plain, shapes_of(1, HEADS)),
+    "a mask": (masked, [*shapes_of(2, HEADS), (2, 1, 1, KEYS)]),
+    "later keys are not seen": (causal, shapes_of(HEADS)),
+    "softmax without the batch": (through(HEADS, KEYS, KEYS), shapes_of(1, HEADS)),
+    "softmax with a batch": (through(1, HEADS, KEYS, KEYS), shapes_of(HEADS)),
+    "one axis of batch and heads": (through(2, HEADS // 2, KEYS, KEYS), shapes_of(HEADS)),
+    "softmax of all rows": (through(HEADS * KEYS, KEYS), shapes_of(HEADS)),
+    "one head": (plain, shapes_of(1, 1, keys=4 * KEYS)),
+    "half a vector at the end": (plain, shapes_of(HEADS, keys=KEYS + 8)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_one_kernel_with_the_same_numbers(
+    name: str, run: Callable[..., Any], unscheduled: Callable[..., Any], arrays: Callable[..., list[Any]]
+) -> None:
+    between, shapes = CASES[name]
+    mod = attention(between, *shapes)
+    assert kernels(mod) > 1
+    joined = join_chains(mod, AVX512)
+    assert kernels(joined) == 1
+    inputs = arrays(*shapes)
+    got = run(build_scheduled(schedule_module(joined, AVX512), normalize_target()), *inputs)
+    np.testing.assert_allclose(got, unscheduled(mod, *inputs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("machine", [AVX2, NEON], ids=["avx2", "neon"])
+def test_other_machines(
+    machine: CpuMachine, run: Callable[..., Any], unscheduled: Callable[..., Any], arrays: Callable[..., list[Any]]
+) -> None:
+    between, shapes = CASES["later keys are not seen"]
+    mod = attention(between, *shapes)
+    joined = join_chains(mod, machine)
+    assert kernels(joined) == 1
+    inputs = arrays(*shapes)
+    got = run(build_scheduled(schedule_module(joined, machine), normalize_target()), *inputs)
+    np.testing.assert_allclose(got, unscheduled(mod, *inputs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("machine", "keys"), [(replace(AVX512, is_exact=True), KEYS), (AVX512, KEYS + 1)], ids=["in order", "odd rows"]
+)
+def test_rows_without_vectors_stay_apart(machine: CpuMachine, keys: int) -> None:
+    """They would be summed up one by one: windows of 49 positions took 1.1 times as long."""
+    assert kernels(join_chains(attention(plain, *shapes_of(HEADS, keys=keys)), machine)) > 1
+
+
+def test_scores_are_never_in_memory() -> None:
+    """What a kernel allocates is for a tile of them."""
+    joined = join_chains(attention(plain, *shapes_of(HEADS, keys=4 * KEYS)), AVX512)
+    text = joined.script()
+    assert f"({4 * KEYS}, {4 * KEYS})" not in text
+    assert "T.parallel" in text
+
+
+def test_what_a_softmax_reads_twice_is_made_once() -> None:
+    """Its largest element and its exponentials each multiplied scores by the factor, and looked at masks."""
+    mod = attention(plain, *shapes_of(HEADS))
+    whole = join_chains(mod, AVX512)
+    (name,) = [var for var in whole.get_global_vars() if var.name_hint != "main"][-1:]
+    assert str(whole[name]).count("T.float32(0.25)") <= 1
+
+
+def test_a_factor_stays_where_no_rows_are_reduced() -> None:
+    """A sigmoid and the product with it: one epilogue."""
+
+    def gated(emit: Emit, scores: Any) -> Any:
+        shifted = scaled(emit, scores)
+        return emit(op.multiply(shifted, emit(op.sigmoid(shifted))))
+
+    def body(builder: Any, q: Any, k: Any) -> Any:
+        return gated(builder.emit, builder.emit(op.matmul(q, k)))
+
+    (func,) = (
+        f
+        for var, f in fuse(legalize(program(body, *shapes_of(HEADS)[:2])), Notes()).functions_items()
+        if var.name_hint != "main"
+    )
+    inlined = inline_producers(new_schedule(func), lambda stage, readers: True)
+    assert len(stages_of(inlined)) == 2
