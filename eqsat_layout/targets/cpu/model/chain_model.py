@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ _FAR = 2 / 3  # of that of memory, for what overflows L2 between stages: a line 
 _GAIN = 0.75  # of the time apart that one kernel must stay below: the model flatters it where work is in registers
 _CLEAR_GAIN = 0.95  # the same where pads were moved, which alone are conditions in loops that the model leaves out, and
 # where rows are reduced, which alone are read from memory again and again
+_GAIN_OF_PARTS = 0.85  # the same where vectors divide no rows: products have tiles of parts of vectors, too
 _JUMP = 256.0  # bytes that could be moved in the time of going on elsewhere
 _BRANCH = 4.0  # cycles of a condition: a comparison, a mask and a select for each operand
 _SHORTEST = 20000.0  # nanoseconds of what is worth the compile time
@@ -99,10 +101,9 @@ class ChainModel:
         """The fastest tiles, if they take clearly less time than so much."""
         between = sum(_result_bytes(stage) + self._written_bytes(stage) for stage in chain.stages[:-1])
         most = between / self._memory + len(chain.stages) * self._launch  # that it can save
-        rows = [chain.stages[number] for number in chain.row_reductions]
-        if rows and not (chain.has_products and all(self._has_lanes(stage) for stage in rows)):
-            return None  # row by row, or apart
-        share = _CLEAR_GAIN if chain.has_pads or chain.row_reductions else _GAIN
+        share = self._share(chain)
+        if share is None:
+            return None
         if most < (1 - share) * nanoseconds or nanoseconds < _SHORTEST or chain.passes < 2 or not chain.is_regular:
             return None
         tiles = list(_tiles(chain.last))
@@ -183,8 +184,16 @@ class ChainModel:
         rounds = -(-tiles // self._machine.cores)
         return each_overlapped(each_overlapped(cycles / self._ghz, own) * rounds, moved / self._memory) + self._launch
 
-    def _has_lanes(self, stage: Stage) -> bool:
-        return bool(unless_refused(lambda: row_lanes(stage, self._machine)))
+    def _share(self, chain: Chain) -> float | None:
+        """Of the time apart that tiles must stay below; ``None`` where rows are better done row by row, or apart."""
+        rows = [chain.stages[number] for number in chain.row_reductions]
+        if not rows:
+            return _CLEAR_GAIN if chain.has_pads else _GAIN
+        lanes = [(unless_refused(partial(row_lanes, stage, self._machine)) or 0) for stage in rows]
+        if not (chain.has_products and all(lanes)):
+            return None
+        is_full = all(n == self._machine.lanes(s.write.element_bytes) for n, s in zip(lanes, rows, strict=True))
+        return _CLEAR_GAIN if is_full else _GAIN_OF_PARTS
 
     def _written_bytes(self, stage: Stage) -> int:
         """That go to or from memory: a line that is not in the last-level cache any more is read before."""
@@ -220,7 +229,10 @@ def _cycles(stage: Stage, extents: Extents, machine: CpuMachine, *, joined: bool
     cycles = any_tile_cycles(within, machine) if joined else tile_cycles(within, machine)
     if cycles is not None:
         return cycles * math.prod(extents) * stage.steps
-    return _vector_cycles(stage, extents, machine) if stage.is_along_memory else None
+    if not stage.is_along_memory:
+        return None
+    lanes = 0 if joined else row_lanes(stage, machine)  # alone, rows are in whole vectors of which one overlaps
+    return _vector_cycles(stage, extents, machine) * (machine.lanes(stage.write.element_bytes) / lanes if lanes else 1)
 
 
 def _vector_cycles(stage: Stage, extents: Extents, machine: CpuMachine, *, is_whole: bool = True) -> float:
