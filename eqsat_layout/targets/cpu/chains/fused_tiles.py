@@ -24,35 +24,37 @@ from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
 
 @dataclass(frozen=True)
 class _Pass:
-    """A reduction in registers and the block that takes what it makes out of them; or an elementwise stage alone; or a
-    reduction of rows, whose partial results are ``partial``."""
+    """A reduction in registers and the block ``out`` that takes what it makes out of them; a reduction of ``rows``, in
+    several blocks; or an elementwise stage alone."""
 
-    reduction: Stage | None
     out: Any
-    partial: Sequence[RowBlock] = ()
+    reduction: Stage | None = None
+    rows: Sequence[RowBlock] = ()
+
+    @property
+    def blocks(self) -> list[Any]:
+        """In the order in which they run."""
+        if self.rows:
+            return [row.block for row in self.rows]
+        return [self.out] if self.reduction is None else [self.reduction.block, self.out]
 
 
 def schedule_fused_tiles(sch: Any, tile: Sequence[int], machine: CpuMachine) -> None:
     """Tiles of the last stage's result in parallel; all that a tile needs is made just before it."""
     passes = _passes(sch, machine)
-    outer, inner = _split(sch, passes[-1].out, tile)
+    last = passes[-1].out
+    outer, inner = _split(sch, last, tile)
     at = sch.fuse(*outer) if len(outer) > 1 else outer[0]
     if machine.cores > 1:
         sch.parallel(at)
-    for number, one in reversed(list(enumerate(passes))):
-        if number < len(passes) - 1 and not one.partial:
-            sch.compute_at(one.out, at, preserve_unit_loops=True)
-        if one.reduction is not None:
-            sch.compute_at(one.reduction.block, at, preserve_unit_loops=True)
-        for own in reversed(one.partial):
-            sch.compute_at(own.block, at, preserve_unit_loops=True)
+    for block in reversed([block for one in passes for block in one.blocks if block is not last]):
+        sch.compute_at(block, at, preserve_unit_loops=True)
     for one in passes:
-        loops = inner if one is passes[-1] else None
-        if one.partial:
-            for own in one.partial:
-                own.finish(sch, own.block)
-            continue
-        if one.reduction is None:
+        loops = inner if one.out is last else None
+        if one.rows:
+            for row in one.rows:
+                row.finish(sch, row.block)
+        elif one.reduction is None:
             _elementwise(sch, one.out, loops, machine)
         else:
             _reduction(sch, one.reduction, one.out, loops, machine)
@@ -65,10 +67,10 @@ def _passes(sch: Any, machine: CpuMachine) -> list[_Pass]:
         if any(lookups.get(sch, stage.block).same_as(lookups.get(sch, block)) for block in taken):
             continue
         if not stage.is_reduction:
-            found.append(_Pass(None, stage.block))
+            found.append(_Pass(stage.block))
             continue
         if is_of_rows(stage, machine):
-            found.append(_Pass(None, stage.block, row_blocks(sch, stage, machine)))
+            found.append(_Pass(stage.block, rows=row_blocks(sch, stage, machine)))
             continue
         epilogue = epilogue_of(sch, stage)
         if epilogue is not None and is_in_place(stage, epilogue):
@@ -77,7 +79,7 @@ def _passes(sch: Any, machine: CpuMachine) -> list[_Pass]:
         else:
             out = sch.cache_write(stage.block, 0, "global")
         sch.set_scope(stage.block, 0, "local")
-        found.append(_Pass(stage_of(sch, stage.block), out))
+        found.append(_Pass(out, stage_of(sch, stage.block)))
     return found
 
 

@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -189,7 +188,7 @@ class ChainModel:
         rows = [chain.stages[number] for number in chain.row_reductions]
         if not rows:
             return _CLEAR_GAIN if chain.has_pads else _GAIN
-        lanes = [(unless_refused(partial(row_lanes, stage, self._machine)) or 0) for stage in rows]
+        lanes = [_lanes_of_rows(stage, self._machine) for stage in rows]
         if not (chain.has_products and all(lanes)):
             return None
         is_full = all(n == self._machine.lanes(s.write.element_bytes) for n, s in zip(lanes, rows, strict=True))
@@ -231,8 +230,15 @@ def _cycles(stage: Stage, extents: Extents, machine: CpuMachine, *, joined: bool
         return cycles * math.prod(extents) * stage.steps
     if not stage.is_along_memory:
         return None
-    lanes = 0 if joined else row_lanes(stage, machine)  # alone, rows are in whole vectors of which one overlaps
-    return _vector_cycles(stage, extents, machine) * (machine.lanes(stage.write.element_bytes) / lanes if lanes else 1)
+    if joined:  # rows are in whole vectors then, of which one overlaps
+        return _vector_cycles(stage, extents, machine)
+    lanes = _lanes_of_rows(stage, machine)
+    return _vector_cycles(stage, extents, machine) * machine.lanes(stage.write.element_bytes) / lanes if lanes else None
+
+
+def _lanes_of_rows(stage: Stage, machine: CpuMachine) -> int:
+    """In which rows are reduced inside of a tile; 0: they are not."""
+    return unless_refused(lambda: row_lanes(stage, machine)) or 0
 
 
 def _vector_cycles(stage: Stage, extents: Extents, machine: CpuMachine, *, is_whole: bool = True) -> float:
