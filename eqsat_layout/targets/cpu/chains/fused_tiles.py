@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.chains.row_blocks import RowBlock, is_of_rows, row_blocks
+from eqsat_layout.targets.cpu.chains.row_blocks import RowBlock, row_blocks
 from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.model.chain import reduces_rows
 from eqsat_layout.targets.cpu.model.register_tiles import register_tile
 from eqsat_layout.targets.cpu.single.loops import in_vectors
 from eqsat_layout.targets.cpu.single.pads import breaks_vectors, fill_and_copy
@@ -69,7 +70,7 @@ def _passes(sch: Any, machine: CpuMachine) -> list[_Pass]:
         if not stage.is_reduction:
             found.append(_Pass(stage.block))
             continue
-        if is_of_rows(stage, machine):
+        if reduces_rows(stage):
             found.append(_Pass(stage.block, rows=row_blocks(sch, stage, machine)))
             continue
         epilogue = epilogue_of(sch, stage)

@@ -12,7 +12,6 @@ from typing import Any
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
 from eqsat_layout.targets.cpu.model.row_lanes import row_lanes
 from eqsat_layout.targets.cpu.single.tile_loops import across_lanes, axis_loops, extent_of
 from eqsat_layout.targets.schedules.stages import Stage, divisors, stage_of
@@ -26,11 +25,6 @@ class RowBlock:
 
     block: Any
     finish: Callable[[Any, Any], None]
-
-
-def is_of_rows(stage: Stage, machine: CpuMachine) -> bool:
-    """A reduction along memory, and no vectors lie along what it makes."""
-    return stage.is_along_memory and not stage.is_product and tile_cycles(stage, machine) is None
 
 
 def row_blocks(sch: Any, stage: Stage, machine: CpuMachine) -> Sequence[RowBlock]:

@@ -73,7 +73,7 @@ class Chain:
     @cached_property
     def row_reductions(self) -> frozenset[int]:
         """Reductions along memory that are no products: of rows that other stages make, as in a softmax."""
-        return frozenset(n for n, s in enumerate(self.stages) if s.is_along_memory and not s.is_product)
+        return frozenset(number for number, stage in enumerate(self.stages) if reduces_rows(stage))
 
     @cached_property
     def has_products(self) -> bool:
@@ -139,6 +139,14 @@ def chain_of(stages: Sequence[Stage], *, has_pads: bool = False) -> Chain:
 
     links = tuple(tuple(Link(load, source(load)) for load in stage.loads) for stage in stages)
     return Chain(tuple(stages), links, has_pads)
+
+
+def reduces_rows(stage: Stage) -> bool:
+    """A reduction along memory that is no product, and no window: elements beside each other are of one row."""
+    if not stage.is_along_memory or stage.is_product or stage.has_window:
+        return False
+    along = stage.reduced[-1]
+    return along.extent != 1 and any(load.stride(along.var) == 1 for load in stage.loads)
 
 
 def row_axes(stages: Sequence[Stage]) -> int:

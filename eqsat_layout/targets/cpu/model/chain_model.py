@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.chain import Chain, Extents, full_extents, row_axes
+from eqsat_layout.targets.cpu.model.chain import Chain, Extents, full_extents, reduces_rows, row_axes
 from eqsat_layout.targets.cpu.model.overlap import each_overlapped, overlapped
 from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles, tile_cycles
 from eqsat_layout.targets.cpu.model.row_lanes import row_lanes
@@ -232,7 +232,7 @@ def _cycles(stage: Stage, extents: Extents, machine: CpuMachine, *, joined: bool
         return None
     if joined:  # rows are in whole vectors then, of which one overlaps
         return _vector_cycles(stage, extents, machine)
-    lanes = _lanes_of_rows(stage, machine)
+    lanes = _lanes_of_rows(stage, machine) if reduces_rows(stage) else 0
     return _vector_cycles(stage, extents, machine) * machine.lanes(stage.write.element_bytes) / lanes if lanes else None
 
 
