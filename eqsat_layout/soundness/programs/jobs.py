@@ -22,7 +22,7 @@ from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import make_program
 from eqsat_layout.soundness.programs.outcomes import FAILED, ProgramFailure, ProgramOutcome, ProgramReport, Progress
 from eqsat_layout.soundness.programs.shrink import shrunk
-from eqsat_layout.soundness.programs.trial import check
+from eqsat_layout.soundness.programs.trial import check, is_device
 from eqsat_layout.system.undisturbed import start_undisturbed
 
 STRIDE: Final = 1_000_000
@@ -177,7 +177,7 @@ class Worker:
             why = f"the process died of {_cause(self._process.exitcode)}"
         self.close()
         choices = Choices.of_seed(seed) if record is None else Choices.of_record(record)
-        program = make_program(choices)
+        program = make_program(choices, known_sizes=is_device(self.target))
         return ProgramOutcome(FAILED, why, "", tuple(choices.record), tuple(choices.spans), program.text())
 
     def _start(self) -> None:

@@ -50,6 +50,12 @@ _THREADS: Final = 3
 EXACTLY: Final = "approx=False"
 """In the place of a target: programs are compiled for this CPU with ``approx=False``, beside TVM's own builds."""
 
+
+def is_device(target: Any) -> bool:
+    """Programs are compiled for another target than this CPU."""
+    return target not in (None, EXACTLY)
+
+
 Optimizer = Callable[..., Any]
 """``optimize``, or one of its kind with a fault."""
 
@@ -68,7 +74,7 @@ def check(
     clock = Clock()
     try:
         with clock.stage("make"):
-            program = make_program(choices)
+            program = make_program(choices, known_sizes=is_device(target))
     except Exception as error:  # on purpose, as in all of this file: see above
         return _finished(choices, None, clock, _raised("making the program", error))
     try:

@@ -27,6 +27,7 @@ def _put(x: Any, i: Any, j: Any) -> Any:
     made[:, i % 3, j] = 1.0
     return made
 
+
 QUERIES, KEYS = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 6, 8)
 SEEN = torch.rand(2, 1, 5, 6) < 0.6
 SEEN[:, :, 1] = False

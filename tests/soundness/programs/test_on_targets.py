@@ -71,8 +71,8 @@ def test_kernels_that_need_not_be_exact_are_asked_for_no_special_numbers(
         return made(pair, seed, kinds)
 
     monkeypatch.setattr(TargetPair, "cases", cases)
-    found = make_program(Choices.of_seed(2))
+    found = make_program(Choices.of_seed(2), known_sizes=True)
     options = {**found.options, "candidates": False, "approx": approx}
-    monkeypatch.setattr(trial, "make_program", lambda _: replace(found, options=options))
+    monkeypatch.setattr(trial, "make_program", lambda _, **__: replace(found, options=options))
     assert check(Choices.of_seed(2), 2, target="cuda").kind == SAME
     assert (SPECIAL in asked) is not approx

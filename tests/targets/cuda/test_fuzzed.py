@@ -28,7 +28,7 @@ def target_of(seed: int) -> Any:
 @pytest.mark.parametrize("seed", range(8))
 def test_random_programs_give_the_same_numbers(seed: int) -> None:
     """The same programs every time."""
-    made = make_program(Choices.of_seed(seed))
+    made = make_program(Choices.of_seed(seed), known_sizes=True)
     try:
         program, on_cpu = compiled(made.module, target_of(seed), **made.options), machine(made.module)
     except (LayoutError, tvm.error.InternalError):  # stock TVM does not build all of them for the CPU
