@@ -140,27 +140,42 @@ def _has_ties(block: Any) -> bool:
     return any(held(choice) - held(choice.condition) for choice in choices)
 
 
-def reduce_lanes(sch: Any, block: Any) -> None:
-    """Inside a tile: the steps of a reduction outside, its partial results written out, their lanes in vectors."""
+def reduce_lanes(sch: Any, block: Any, most: int | None = None) -> None:
+    """Inside a tile: the steps of a reduction outside, its partial results written out, their lanes in vectors.
+
+    ``most``: rows that are written out, if not all.
+    """
     stage = stage_of(sch, block)
     lane = stage.write.indices[-1]  # rfactor puts it last in the buffer, and first among the axes
     spatial, steps = axis_loops(sch, stage)
     is_lane = [axis.var.same_as(lane) for axis in stage.spatial]
     lanes = spatial.pop(is_lane.index(True))
-    sch.reorder(*steps, *spatial, lanes)
-    for loop in spatial:
-        sch.unroll(loop)
+    rows = _written_rows(sch, spatial, most)
+    sch.reorder(*steps, *rows, lanes)
     sch.vectorize(lanes)
     sch.decompose_reduction(block, steps[0])
 
 
-def reduce_side_by_side(sch: Any, block: Any) -> None:
-    """Inside a tile: the steps of a reduction outside, its results written out."""
+def reduce_side_by_side(sch: Any, block: Any, most: int | None = None) -> None:
+    """Inside a tile: the steps of a reduction outside, its results written out, ``most`` of them if not all."""
     spatial, steps = axis_loops(sch, stage_of(sch, block))
-    sch.reorder(*steps, *spatial)
-    for loop in spatial:
-        sch.unroll(loop)
+    sch.reorder(*steps, *_written_rows(sch, spatial, most))
     sch.decompose_reduction(block, steps[0])
+
+
+def _written_rows(sch: Any, loops: Sequence[Any], most: int | None) -> Sequence[Any]:
+    """The loops over rows that are written out; those over groups of them are outside of all others then."""
+    if most is None:
+        written = loops
+    else:
+        longest = max(range(len(loops)), key=lambda number: extent_of(sch, loops[number]))
+        extent = extent_of(sch, loops[longest])
+        groups, few = sch.split(loops[longest], [None, max(divisors(extent, most))])
+        sch.reorder(*loops[:longest], groups, *loops[longest + 1 :], few)
+        written = [few]
+    for loop in written:
+        sch.unroll(loop)
+    return written
 
 
 def extent_of(sch: Any, loop: Any) -> int:
