@@ -40,6 +40,7 @@ def kernels(block: int) -> Iterator[Kernel]:
     yield from _winograd()
     yield from _depthwise(block)
     yield from _products(block)
+    yield from _attention()
     yield from _others(block)
 
 
@@ -157,6 +158,23 @@ def _products(block: int) -> Iterator[Kernel]:
         name = f"{heads} x {rows} x {depth} x {columns}"
         torch = _torch_of(lambda t, x, y: t.matmul(x, y), *given)
         yield Kernel("matrix products", name, _op("matmul"), given, (heads, rows, columns), flops, torch)
+
+
+def _attention() -> Iterator[Kernel]:
+    """Queries, keys as columns, values: one kernel where scores are many."""
+    for heads, keys, size in ((12, 128, 64), (12, 512, 64), (12, 1024, 64), (8, 2048, 64)):
+        rows, columns = (heads, keys, size), (heads, size, keys)
+
+        def attended(q: Any, k: Any, v: Any, size: int = size) -> Any:
+            from tvm import relax
+
+            scores = relax.op.multiply(relax.op.matmul(q, k), relax.const(size**-0.5, "float32"))
+            return relax.op.matmul(_nn().softmax(scores), v)
+
+        flops = 4.0 * heads * keys * keys * size
+        torch = _torch_of(lambda t, q, k, v: t.nn.functional.scaled_dot_product_attention(q, k, v), rows, rows, rows)
+        name = f"{heads} heads, {keys} keys, {size}"
+        yield Kernel("attention", name, attended, (rows, columns, rows), rows, flops, torch, whole=True)
 
 
 def _others(block: int) -> Iterator[Kernel]:
