@@ -53,10 +53,11 @@ def main(given: Sequence[str]) -> int:
     parser.add_argument("--exact", action="store_true", help="compiles for this CPU with approx=False")
     options = parser.parse_args(given)
     is_json = options.target is not None and options.target.startswith("{")
-    target = json.loads(options.target) if is_json else options.target
+    given_target = json.loads(options.target) if is_json else options.target
+    target = EXACTLY if options.exact else given_target
     failed = False
     for seed in options.seeds:
-        outcome = check(Choices.of_seed(seed), seed, target=EXACTLY if options.exact else target)
+        outcome = check(Choices.of_seed(seed), seed, target=target)
         failed |= outcome.kind == FAILED
         print(outcome.program or make_program(Choices.of_seed(seed), known_sizes=is_device(target)).text())
         print(f"seed {seed}: {outcome.kind} {outcome.why} {outcome.text}")

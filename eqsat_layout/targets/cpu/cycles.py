@@ -24,7 +24,13 @@ _KINDS: Final = (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED)
 
 def split_cycles() -> Any:
     """A pass."""
-    return primfunc_pass("SplitCycles", lambda func: func.with_body(structural_map(func.body, (tirx.For, _split))))
+    return primfunc_pass("SplitCycles", lambda func: func.with_body(_changed(func.body)))
+
+
+def _changed(body: Any) -> Any:
+    """``body`` itself where no condition has a remainder, as in most kernels: it is looked through once only."""
+    has_any = any(nodes_of(condition, *_REMAINDERS) for condition in nodes_of(body, *_CONDITIONS))
+    return structural_map(body, (tirx.For, _split)) if has_any else body
 
 
 def _split(loop: Any) -> Any:

@@ -60,7 +60,7 @@ def facts_of(block: Any) -> BlockFacts:
             conditions.append(node.args[0])
 
     def on_select(node: Any) -> None:
-        if not list(nodes_of(node.condition, tvm.ir.TensorLoad)):  # else it chooses between values: arithmetic
+        if not nodes_of(node.condition, tvm.ir.TensorLoad):  # else it chooses between values: arithmetic
             conditions.append(node.condition)
 
     body = block.body

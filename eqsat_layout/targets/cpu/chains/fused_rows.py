@@ -12,20 +12,14 @@ from functools import partial
 from typing import Any
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.chains.row_blocks import RowBlock
+from eqsat_layout.targets.cpu.chains.row_blocks import ROWS, RowBlock, row_blocks
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.row_lanes import row_lanes
 from eqsat_layout.targets.cpu.single.loops import in_vectors
-from eqsat_layout.targets.cpu.single.tile_loops import (
-    across_lanes,
-    extent_of,
-    reduce_lanes,
-    reduce_side_by_side,
-)
+from eqsat_layout.targets.cpu.single.tile_loops import extent_of
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.stages import Stage, divisors, stage_of
 
-_ROWS = 4  # at once, where vectors divide a row: the additions of one wait less for each other
 _FILL = 0.5  # of the working set of L2, for what lies between stages
 
 
@@ -37,7 +31,7 @@ def schedule_fused_rows(sch: Any, stages: Sequence[Stage], count: int, machine: 
     *earlier, last = stages
     width = machine.lanes(last.write.element_bytes)
     lanes = {stage.name: row_lanes(stage, machine) for stage in earlier if stage.is_reduction}
-    most = _ROWS if all(lanes.values()) else machine.sums_in_flight
+    most = ROWS if all(lanes.values()) else machine.sums_in_flight
     size, axis = max((max(divisors(a.extent or 1, most)), i) for i, a in enumerate(last.axes[:count]))
     rows = math.prod(axis.extent or 1 for axis in last.axes[:count])
     between = sum(stage.domain * stage.write.element_bytes for stage in earlier if not stage.is_reduction)
@@ -47,7 +41,10 @@ def schedule_fused_rows(sch: Any, stages: Sequence[Stage], count: int, machine: 
         raise Refused("no rows side by side")
     blocks: list[RowBlock] = []
     for stage in earlier:
-        blocks += _blocks_of(sch, stage, lanes.get(stage.name), width)
+        if stage.is_reduction:
+            blocks += row_blocks(sch, stage, lanes[stage.name])
+        else:
+            blocks.append(RowBlock(stage.block, partial(_in_vectors, width=width)))
     at = _split(sch, lookups.get_loops(sch, last.block)[:count], axis, size, machine)
     _in_vectors(sch, last.block, width)
     domains = [math.prod(axis.extent or 1 for axis in stage_of(sch, one.block).axes) for one in blocks]
@@ -59,13 +56,6 @@ def schedule_fused_rows(sch: Any, stages: Sequence[Stage], count: int, machine: 
         if math.prod(extent_of(sch, loop) for loop in own) * rows != domain * size:
             raise Refused("rows that need others: these would be made again and again")
         one.finish(sch, one.block)
-
-
-def _blocks_of(sch: Any, stage: Stage, lanes: int | None, width: int) -> list[RowBlock]:
-    if lanes is None:
-        return [RowBlock(stage.block, partial(_in_vectors, width=width))]
-    partial_results = across_lanes(sch, stage, lanes) if lanes else []
-    return [*(RowBlock(block, reduce_lanes) for block in partial_results), RowBlock(stage.block, reduce_side_by_side)]
 
 
 def _split(sch: Any, loops: Sequence[Any], axis: int, size: int, machine: CpuMachine) -> Any:

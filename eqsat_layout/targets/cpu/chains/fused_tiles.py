@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.chains.row_blocks import RowBlock, row_blocks
+from eqsat_layout.targets.cpu.chains.row_blocks import ROWS, RowBlock, row_blocks
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain import reduces_rows
 from eqsat_layout.targets.cpu.model.register_tiles import register_tile
+from eqsat_layout.targets.cpu.model.row_lanes import row_lanes
 from eqsat_layout.targets.cpu.single.loops import in_vectors
 from eqsat_layout.targets.cpu.single.pads import breaks_vectors, fill_and_copy
 from eqsat_layout.targets.cpu.single.tile_loops import extent_of, reduce_in_tile, split_tiles
@@ -71,7 +72,7 @@ def _passes(sch: Any, machine: CpuMachine) -> list[_Pass]:
             found.append(_Pass(stage.block))
             continue
         if reduces_rows(stage):
-            found.append(_Pass(stage.block, rows=row_blocks(sch, stage, machine)))
+            found.append(_Pass(stage.block, rows=_rows(sch, stage, machine)))
             continue
         epilogue = epilogue_of(sch, stage)
         if epilogue is not None and is_in_place(stage, epilogue):
@@ -82,6 +83,17 @@ def _passes(sch: Any, machine: CpuMachine) -> list[_Pass]:
         sch.set_scope(stage.block, 0, "local")
         found.append(_Pass(out, stage_of(sch, stage.block)))
     return found
+
+
+def _rows(sch: Any, stage: Stage, machine: CpuMachine) -> list[RowBlock]:
+    """What is made of the rows of a tile is little, and kept apart from memory."""
+    lanes = row_lanes(stage, machine)
+    if not lanes:
+        raise Refused("no vectors along rows")
+    blocks = row_blocks(sch, stage, lanes, ROWS)
+    for row in blocks:
+        sch.set_scope(row.block, 0, "local")
+    return blocks
 
 
 def _split(sch: Any, block: Any, tile: Sequence[int]) -> tuple[list[Any], list[Any]]:

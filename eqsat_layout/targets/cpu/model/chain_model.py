@@ -169,7 +169,7 @@ class ChainModel:
             if number not in chain.in_registers
         )
         own = 2 * between / np.where(between <= _FILL * cache, self._near, self._far)
-        moved = self._written_bytes(chain.last) * _scatter(_written(chain.last, sizes), chain.last.write)
+        moved = self._written_bytes(chain.last) * _scatter(_written_region(chain.last, sizes), chain.last.write)
         for stage, links, extents in zip(chain.stages, chain.links, needed, strict=True):
             for link, region in zip(links, self._needs.of_loads(stage, extents), strict=True):
                 if link.source is not None:
@@ -261,7 +261,7 @@ def _scatter(region: Sizes, access: StageAccess) -> Any:
     return 1 + _JUMP / run
 
 
-def _written(stage: Stage, sizes: Sizes) -> Sizes:
+def _written_region(stage: Stage, sizes: Sizes) -> Sizes:
     """Along each axis of the buffer: so many elements along those of the stage."""
     by_axis = dict(zip((axis.var for axis in stage.spatial), sizes, strict=True))
     return tuple(by_axis.get(index, 1) for index in stage.write.indices)
