@@ -38,11 +38,11 @@ class CpuMachine:
     results are there ``fma_latency`` cycles later, beside ``loads_per_cycle`` and ``stores_per_cycle`` of vectors, of
     ``instructions_per_cycle`` in all, and ``l2_bytes_per_cycle`` come from L2, ``panel_bytes_per_cycle`` of weights
     where multiply-adds wait for them (Zen 4: tiles of 2 by 13 vectors took twice as long as their arithmetic). Units
-    take ``unit_bytes`` at once: they are busy for two cycles with a vector that is twice as long, and a scalar that is
-    broadcast to one is such, too. The last-level cache and memory have clocks of their own: ``last_level_bandwidth``
-    and ``memory_bandwidth`` are bytes a second of one core, ``all_memory_bandwidth`` of all cores together.
-    ``kernel_launch`` and ``parallel_launch`` are seconds that a kernel takes before it does anything, and a loop over
-    all cores.
+    take ``unit_bytes`` at once: they are busy for two cycles with a vector that is twice as long; a scalar that is
+    broadcast to one is one load (Zen 4: 14 products a step with one of them each run at the peak). The last-level
+    cache and memory have clocks of their own: ``last_level_bandwidth`` and ``memory_bandwidth`` are bytes a second
+    of one core, ``all_memory_bandwidth`` of all cores together. ``kernel_launch`` and ``parallel_launch`` are
+    seconds that a kernel takes before it does anything, and a loop over all cores.
     """
 
     vector_bytes: int

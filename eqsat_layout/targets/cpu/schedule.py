@@ -49,6 +49,7 @@ from eqsat_layout.targets.cpu.single.unit_axes import unit_axes_first
 from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
 from eqsat_layout.targets.cpu.symbolic.kernel import has_symbols, kernel_in_parts
 from eqsat_layout.targets.schedules import lookups
+from eqsat_layout.targets.schedules.accesses import StageAccess, depends_on
 from eqsat_layout.targets.schedules.attempts import isolated, tried, unless_refused
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
@@ -323,8 +324,21 @@ def _may_inline(stage: Stage, consumer: Stage) -> bool:
     reused = any(not read.uses(axis.var) for read in reads for axis in long)
     if not reused and long:  # in a group of channels, all of a vector read the same element
         reused = any(read.stride(long[-1].var) == 0 for read in reads)
-    lane = stage.axes[-1].var
-    return not reused and not stage.branches_on(lane)
+    lanes = long[-1].var if long else None
+    return not reused and not _branches_within_vectors(stage, reads, lanes)
+
+
+def _branches_within_vectors(stage: Stage, reads: Sequence[StageAccess], lanes: Any) -> bool:
+    """Conditions change along the last axis of the stage, or along what its readers, at ``reads``, have in lanes."""
+    if stage.branches_on(stage.axes[-1].var):
+        return True
+    deciding = [axis.var for axis in stage.axes if stage.branches_on(axis.var)]
+    decided = [any(depends_on(index, var) for var in deciding) for index in stage.write.indices]
+    return lanes is not None and any(
+        decides and depends_on(index, lanes)
+        for read in reads
+        for index, decides in zip(read.indices, decided, strict=True)
+    )
 
 
 def _jumps(stage: Stage) -> bool:

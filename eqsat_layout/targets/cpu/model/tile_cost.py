@@ -235,7 +235,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
         stride = load.strides[tiles.vector] or 0
         held = np.minimum(held, moved * vectors if stride else moved)
         issued += moved * (1, pieces, 2 * lanes)[stride]
-        loading += moved * (once, np.maximum(pieces, passes), 2 * lanes)[stride]
+        loading += moved * (1, np.maximum(pieces, passes), 2 * lanes)[stride]
         if not stride:
             waiting += load.evicted(tiles, machine)
         touched = touched_bytes(load, tiles, machine, goes_on=not problem.has_panels)

@@ -22,6 +22,7 @@ from eqsat_layout.targets.schedules.stages import ROOT, Stage, divisors, stage_o
 from eqsat_layout.tir.structural import nodes_of
 
 _UNROLLED = 8  # steps of the innermost reduction axes that are written out: of 12, LLVM loads so early that it spills
+_TWICE = 2  # iterations of a loop that LLVM looks through: what both need is loaded so early that it spills
 _BODY = 192  # multiply-adds beyond which fewer steps are: the loop has to stay in the core's cache of decoded code
 _SHARING = 2  # rank of an axis along which the load in vectors is read again
 _WINDOW = 25  # largest window that is written out whole, 5x5 (depthwise, pooling)
@@ -194,7 +195,7 @@ def _written_out(sch: Any, stage: Stage, reduced: list[Any], accumulators: int) 
     written: list[Any] = []
     while reduced:
         extent = extent_of(sch, reduced[-1])
-        part = max(divisors(extent, left))
+        part = max(steps for steps in divisors(extent, left) if extent != _TWICE * steps or steps == 1)
         if part < extent:
             if part > 1:
                 reduced[-1], tail = sch.split(reduced[-1], [None, part])
