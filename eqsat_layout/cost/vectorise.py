@@ -25,6 +25,8 @@ _NEAR = 64
 """Elements up to which the next step's vector counts as near."""
 _HALVES = 0.5
 """Share of peak where a load has blocks of half a vector."""
+_ALONE = 0.7
+"""Share left where a vector is all that an element is broadcast for, and not full: as many loads as products."""
 _STRIDED = 0.25
 """Share of peak where lanes are two elements apart: two loads and a shuffle."""
 MOST_PHASES = 8
@@ -69,6 +71,8 @@ class Heaviest:
         for read, fmt in self.reads:
             moved = address_step(block, read, fmt, variable, stride, 1)
             if moved == 0:
+                is_short = block.is_contraction and block.extents[variable] == extent < lanes
+                share *= _ALONE if is_short and not self._is_shared(read, fmt, variable) else 1.0
                 continue
             if moved is None or address_step(block, read, fmt, variable, stride, count - 1) != moved * (count - 1):
                 half = count // 2
@@ -83,10 +87,13 @@ class Heaviest:
                 share = min(share, _STRIDED if moved == 2 else _GATHERED)
         return max(dots, share * (_FAR if self._far else 1.0))
 
-    def _is_shared(self, read: Access, fmt: Format) -> bool:
-        """Its vectors are for several elements of the result; not so in depthwise windows, which read one a product."""
+    def _is_shared(self, read: Access, fmt: Format, lane: int | None = None) -> bool:
+        """Its vectors are for several elements of the result; not so in depthwise windows, which read one a product.
+
+        ``lane``: a variable that does not count.
+        """
         block = self.block
-        long = (v for v, extent in enumerate(block.extents) if block.is_spatial(v) and extent != 1)
+        long = (v for v, extent in enumerate(block.extents) if block.is_spatial(v) and extent != 1 and v != lane)
         return any(address_step(block, read, fmt, v, 1, 1) == 0 for v in long)
 
     @cached_property

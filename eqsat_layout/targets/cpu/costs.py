@@ -15,12 +15,13 @@ _REWRITE: Final = 0.8  # of the bandwidth of a kernel that streams is left to on
 _GATHER: Final = 4.5  # cycles of an element that is copied by itself
 PHASE: Final = 1.0  # of one that is copied to its phase (measured on AVX2: .6 of every second one, 1.1 of every fourth)
 _SLIDING: Final = 0.92  # of the peak where vectors that are shorter than a cache line slide (measured on AVX2)
+_HALVES_SLIDING: Final = 0.8  # where they are as long, but taken in halves (measured on Zen 4: .75 to .9)
 _HIDDEN: Final = 0.8  # of the time that weights come from memory is not hidden
 
 
 def default_costs(machine: CpuMachine) -> Roofline:
     """The roofline of one core of a CPU, as proportions matter and not seconds; data come from the last-level cache."""
-    is_short = machine.vector_bytes < machine.line_bytes
+    is_short, in_halves = (size < machine.line_bytes for size in (machine.vector_bytes, machine.unit_bytes))
     bandwidth = machine.last_level_bandwidth
     return Roofline(
         bandwidth=bandwidth,
@@ -29,7 +30,7 @@ def default_costs(machine: CpuMachine) -> Roofline:
         launch=machine.kernel_launch,
         gather=_GATHER / machine.clock,
         phase=PHASE / machine.clock,
-        sliding=_SLIDING if is_short else SLIDING,
+        sliding=_SLIDING if is_short else _HALVES_SLIDING if in_halves else SLIDING,
         weights=_HIDDEN * bandwidth / machine.memory_bandwidth,
         vector_bytes=min(machine.vector_bytes, machine.unit_bytes),  # shorter ones are as fast as what units take
     )

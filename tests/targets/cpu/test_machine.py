@@ -44,7 +44,7 @@ def test_units_that_take_half_a_vector_need_half_as_many_sums():
     costs = default_costs(halves)
     assert costs.flops == default_costs(replace(whole, clock=halves.clock)).flops / 2
     assert costs.vector_bytes == 32, "blocks of 8 channels are as fast"
-    assert costs.sliding == default_costs(whole).sliding, "whole lines are read, from two of them"
+    assert default_costs(whole).sliding < costs.sliding < 0.9, "half of the lines are read from two of them"
 
 
 @pytest.mark.parametrize("name", PRESETS)
