@@ -18,6 +18,7 @@ from tvm import tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.cpu.amx.selection import split_product
+from eqsat_layout.targets.cpu.chains.cut_choices import fastest_cut
 from eqsat_layout.targets.cpu.chains.fused_rows import schedule_fused_rows
 from eqsat_layout.targets.cpu.chains.fused_tiles import schedule_fused_tiles
 from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
@@ -237,10 +238,12 @@ def _schedule(sch: Any, means: _Means) -> Any:
 def _in_tiles(sch: Any, machine: CpuMachine, nanoseconds: float | None = None, *, has_pads: bool = False) -> Any:
     """All stages tile by tile, where TVM can do it and that is faster than apart (in ``nanoseconds``, if known)."""
     chain, model = chain_of(stages_of(sch), has_pads=has_pads), ChainModel(machine)
-    tiles = model.faster(chain, nanoseconds or model.apart(chain)) if chain.is_regular else None
-    if tiles is None:
-        return None
-    return tried(sch, lambda s: schedule_fused_tiles(s, tiles.tile, machine))
+    apart = nanoseconds or model.apart(chain)
+    tiles = model.faster(chain, apart) if chain.is_regular else None
+    cut = fastest_cut(sch, model, machine, apart)
+    if cut is not None and (tiles is None or cut.tiles.nanoseconds < tiles.nanoseconds):
+        sch, tiles = cut.sch, cut.tiles
+    return tiles and tried(sch, lambda s: schedule_fused_tiles(s, tiles.tile, machine))
 
 
 def _in_rows(sch: Any, machine: CpuMachine) -> Any:

@@ -106,6 +106,16 @@ def depends_on(expr: Any, var: Any) -> bool:
     return any(node.same_as(var) for node in nodes_of(expr, tirx.Var))
 
 
+def moved_by(index: Any) -> list[Any]:
+    """The variable that an index is; of a place in a tile that may overlap another, that of tiles and that of places.
+
+    For other expressions themselves.
+    """
+    if isinstance(index, tirx.Add) and isinstance(index.b, tirx.Var) and nodes_of(index.a, tirx.Min):
+        return [*dict.fromkeys(nodes_of(index.a, tirx.Var)), index.b]
+    return [index]
+
+
 def _step(index: Any, var: Any) -> int | None:
     """``index(var + 1) - index(var)`` if constant."""
     if isinstance(index, int | tirx.IntImm):

@@ -19,7 +19,7 @@ from tvm import s_tir, tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.passes.matrix_literals import Elements, literals_of
 from eqsat_layout.targets.schedules import lookups
-from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int, depends_on
+from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int, depends_on, moved_by
 from eqsat_layout.targets.schedules.block_facts import facts_of, is_one_to_one
 from eqsat_layout.targets.schedules.conditions import change_of
 from eqsat_layout.tir.structural import nodes_of, structural_map
@@ -90,8 +90,9 @@ class Stage:
 
     @cached_property
     def is_in_order(self) -> bool:
-        """The same but for axes of one element: these may be missing among the indices, or be zeros."""
-        moving = [index for index in self.write.indices if not isinstance(index, tirx.IntImm)]
+        """The same but for axes of one element, which may be missing among the indices or be zeros, and for tiles that
+        overlap, of which an index is the first element and the place."""
+        moving = [var for index in self.write.indices if not isinstance(index, tirx.IntImm) for var in moved_by(index)]
         axes = [axis for axis in self.spatial if axis.extent != 1 or any(map(axis.var.same_as, moving))]
         return len(moving) == len(axes) and all(map(_is_axis, moving, axes))
 

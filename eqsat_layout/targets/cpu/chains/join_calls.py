@@ -29,10 +29,11 @@ from eqsat_layout.passes.marks import SAVED
 from eqsat_layout.passes.rounding import NARROW
 from eqsat_layout.targets.cpu.amx.selection import split_product
 from eqsat_layout.targets.cpu.chains.best_cuts import BestCuts
+from eqsat_layout.targets.cpu.chains.cut_choices import fastest_cut, may_be_cut
 from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain import Chain, chain_of
-from eqsat_layout.targets.cpu.model.chain_model import ChainModel
+from eqsat_layout.targets.cpu.model.chain_model import ChainModel, FusedTiles
 from eqsat_layout.targets.cpu.schedule import joined_primfunc, simplified
 from eqsat_layout.targets.schedules.attempts import isolated, unless_refused
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
@@ -125,9 +126,10 @@ class _CallJoiner:
             elif _pads_elementwise(chain):
                 chain = self._inlined(window) or chain
                 alone -= _REMADE * self.model.one_operation(chain.stages[0])
-            tiles = self.model.faster(chain, alone)
-            if tiles is not None:
-                return alone - tiles.nanoseconds
+            tiles, cut = self.model.faster(chain, alone), self._cut(window, chain, alone)
+            times = [own.nanoseconds for own in (tiles, cut) if own is not None]
+            if times:
+                return alone - min(times)
             if chain.is_regular and chain.passes == kernels[0].chain.passes:  # the others are epilogues
                 return max(0.0, alone - self.model.apart(chain))
         return max(0.0, alone - self._in_rows(window, kernels))
@@ -153,6 +155,13 @@ class _CallJoiner:
         function = one_function(self.mod, window)
         sch = function and pads_first(new_schedule(function))
         return chain_of(stages_of(sch), has_pads=True) if sch else None
+
+    def _cut(self, window: Sequence[KernelCall], chain: Chain, alone: float) -> FusedTiles | None:
+        """The fastest tiles over axes that are cut, which the chain may need."""
+        function = one_function(self.mod, window) if may_be_cut(chain, self.machine) else None
+        sch = function and simplified(new_schedule(function), self.machine)
+        cut = fastest_cut(sch, self.model, self.machine, alone) if sch else None
+        return cut.tiles if cut else None
 
     def _inlined(self, window: Sequence[KernelCall]) -> Chain | None:
         """The chain of a window whose first call is part of the pad that reads it."""

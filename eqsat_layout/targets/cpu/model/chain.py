@@ -62,7 +62,7 @@ class Chain:
             and len(self.stages) <= _MOST_STAGES
             # what feeds a pad would have a tile of its own size at every border, and conditions inside
             and not any(
-                s.conditions
+                any(map(s.branches_on, (axis.var for axis in s.spatial)))
                 and any(link.source is not None for link in links)
                 and not (self.has_pads and number in self.epilogues)
                 for number, (s, links) in enumerate(pairs)
@@ -111,6 +111,11 @@ class Chain:
             found |= sources  # type: ignore[arg-type]
             waiting += [n for n in sources if n is not None and not self.stages[n].is_reduction]
         return frozenset(found)
+
+    @cached_property
+    def most_between(self) -> int:
+        """Bytes of the largest result of a stage that others read."""
+        return max((bytes_of(stage) for stage in self.stages[:-1]), default=0)
 
     @property
     def passes(self) -> int:
@@ -172,3 +177,8 @@ def _is_in_vectors(stage: Stage) -> bool:
 def full_extents(stage: Stage) -> Extents:
     """Of the axes of what a stage makes."""
     return tuple(axis.extent or 1 for axis in stage.spatial)
+
+
+def bytes_of(stage: Stage) -> int:
+    """Of what a stage makes."""
+    return math.prod(full_extents(stage)) * stage.write.element_bytes

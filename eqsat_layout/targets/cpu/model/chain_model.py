@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.chain import Chain, Extents, full_extents, reduces_rows, row_axes
+from eqsat_layout.targets.cpu.model.chain import Chain, Extents, bytes_of, full_extents, reduces_rows, row_axes
 from eqsat_layout.targets.cpu.model.overlap import each_overlapped, overlapped
 from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles, tile_cycles
 from eqsat_layout.targets.cpu.model.row_lanes import row_lanes
 from eqsat_layout.targets.cpu.model.tile_needs import Sizes, TileNeeds, as_arrays
 from eqsat_layout.targets.cpu.model.vectors import vector_lanes
-from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.accesses import StageAccess, moved_by
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.stages import Stage, divisors
 
@@ -34,10 +34,12 @@ _GAIN = 0.75  # of the time apart that one kernel must stay below: the model fla
 _CLEAR_GAIN = 0.95  # the same where pads were moved, which alone are conditions in loops that the model leaves out, and
 # where rows are reduced, which alone are read from memory again and again
 _GAIN_OF_PARTS = 0.85  # the same where vectors divide no rows: products have tiles of parts of vectors, too
+_GAIN_IN_CACHE = 0.8  # the same where L2 holds all rows at once: apart, too, they are not read from memory
 _JUMP = 256.0  # bytes that could be moved in the time of going on elsewhere
 _BRANCH = 4.0  # cycles of a condition: a comparison, a mask and a select for each operand
 _SHORTEST = 20000.0  # nanoseconds of what is worth the compile time
 _FILL = 0.6  # of the working set of L2, for what lies between stages
+_FILL_OF_ROWS = 0.4  # of it where rows are reduced: products read panels of what is given again and again
 _SIZES = (1, 4, 16, 64)  # of tiles that are tried along an axis, about: others differ by less than the model knows
 _MOST_TILES = 2000  # sizes of tiles that are compared, as each costs compile time
 
@@ -98,7 +100,7 @@ class ChainModel:
 
     def faster(self, chain: Chain, nanoseconds: float) -> FusedTiles | None:
         """The fastest tiles, if they take clearly less time than so much."""
-        between = sum(_result_bytes(stage) + self._written_bytes(stage) for stage in chain.stages[:-1])
+        between = sum(bytes_of(stage) + self._written_bytes(stage) for stage in chain.stages[:-1])
         most = between / self._memory + len(chain.stages) * self._launch  # that it can save
         share = self._share(chain)
         if share is None:
@@ -168,7 +170,8 @@ class ChainModel:
             for number, (stage, extents) in enumerate(zip(chain.stages[:-1], needed, strict=False))
             if number not in chain.in_registers
         )
-        own = 2 * between / np.where(between <= _FILL * cache, self._near, self._far)
+        fill = _FILL_OF_ROWS if chain.row_reductions else _FILL
+        own = 2 * between / np.where(between <= fill * cache, self._near, self._far)
         moved = self._written_bytes(chain.last) * _scatter(_written_region(chain.last, sizes), chain.last.write)
         for stage, links, extents in zip(chain.stages, chain.links, needed, strict=True):
             for link, region in zip(links, self._needs.of_loads(stage, extents), strict=True):
@@ -191,12 +194,14 @@ class ChainModel:
         lanes = [_lanes_of_rows(stage, self._machine) for stage in rows]
         if not (chain.has_products and all(lanes)):
             return None
+        if chain.most_between <= self._machine.l2_working_set:
+            return _GAIN_IN_CACHE
         is_full = all(n == self._machine.lanes(s.write.element_bytes) for n, s in zip(lanes, rows, strict=True))
         return _CLEAR_GAIN if is_full else _GAIN_OF_PARTS
 
     def _written_bytes(self, stage: Stage) -> int:
         """That go to or from memory: a line that is not in the last-level cache any more is read before."""
-        size = _result_bytes(stage)
+        size = bytes_of(stage)
         return size if size <= self._machine.last_level_bytes // 2 else 2 * size
 
     def _cycles_of(self, stage: Stage, extents: Extents, *, joined: bool = False) -> float | None:
@@ -209,7 +214,11 @@ class ChainModel:
 
 def _tiles(last: Stage) -> Iterator[Extents]:
     choices: list[list[int]] = []
+    tile_numbers = [var for index in last.write.indices for var in moved_by(index)[:-1]]
     for number, axis in enumerate(last.spatial):
+        if any(axis.var.same_as(var) for var in tile_numbers):
+            choices.append([1])  # its tiles are tiles of the chain
+            continue
         extent = axis.extent or 1
         period = math.lcm(*(load.period(axis.var) or 1 for load in last.loads))
         fit = [d for d in divisors(extent, extent) if d % period == 0] or [extent]
@@ -264,11 +273,7 @@ def _scatter(region: Sizes, access: StageAccess) -> Any:
 def _written_region(stage: Stage, sizes: Sizes) -> Sizes:
     """Along each axis of the buffer: so many elements along those of the stage."""
     by_axis = dict(zip((axis.var for axis in stage.spatial), sizes, strict=True))
-    return tuple(by_axis.get(index, 1) for index in stage.write.indices)
-
-
-def _result_bytes(stage: Stage) -> int:
-    return math.prod(full_extents(stage)) * stage.write.element_bytes
+    return tuple(math.prod(by_axis.get(var, 1) for var in moved_by(index)) for index in stage.write.indices)
 
 
 def _all_bytes(access: StageAccess) -> int:

@@ -25,7 +25,7 @@ from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
 op = relax.op
 
-HEADS, KEYS, SIZE = 6, 128, 32
+HEADS, KEYS, LONG, SIZE = 6, 128, 256, 32
 Emit = Callable[[Any], Any]
 Between = Callable[..., Any]
 
@@ -92,6 +92,11 @@ CASES: dict[str, tuple[Between, list[tuple[int, ...]]]] = {
     "softmax of all rows": (through(HEADS * KEYS, KEYS), shapes_of(HEADS)),
     "one head": (plain, shapes_of(1, 1, keys=4 * KEYS)),
     "half a vector at the end": (plain, shapes_of(HEADS, keys=KEYS + 8)),
+    "neither tiles nor vectors": (plain, shapes_of(HEADS, keys=LONG + 1)),
+    "no vectors, a mask": (masked, [*shapes_of(2, HEADS, keys=LONG - 5), (2, 1, 1, LONG - 5)]),
+    "no vectors, later keys are not seen": (causal, shapes_of(HEADS, keys=LONG + 1)),
+    "no vectors, keys of other length": (plain, [(HEADS, 263, SIZE), (HEADS, SIZE, 251), (HEADS, 251, SIZE)]),
+    "no tiles": (plain, [(HEADS, 263, SIZE), (HEADS, SIZE, LONG), (HEADS, LONG, SIZE)]),
 }
 
 
@@ -109,17 +114,38 @@ def test_it_is_one_kernel_with_the_same_numbers(
     np.testing.assert_allclose(got, unscheduled(mod, *inputs), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["later keys are not seen", "no vectors, later keys are not seen"])
 @pytest.mark.parametrize("machine", [AVX2, NEON], ids=["avx2", "neon"])
 def test_other_machines(
-    machine: CpuMachine, run: Callable[..., Any], unscheduled: Callable[..., Any], arrays: Callable[..., list[Any]]
+    machine: CpuMachine,
+    name: str,
+    run: Callable[..., Any],
+    unscheduled: Callable[..., Any],
+    arrays: Callable[..., list[Any]],
 ) -> None:
-    between, shapes = CASES["later keys are not seen"]
+    between, shapes = CASES[name]
     mod = attention(between, *shapes)
     joined = join_chains(mod, machine)
     assert kernels(joined) == 1
     inputs = arrays(*shapes)
     got = run(build_scheduled(schedule_module(joined, machine), normalize_target()), *inputs)
     np.testing.assert_allclose(got, unscheduled(mod, *inputs), rtol=1e-4, atol=1e-5)
+
+
+def test_values_that_two_tiles_hold_are_added_once(
+    run: Callable[..., Any], unscheduled: Callable[..., Any], arrays: Callable[..., list[Any]]
+) -> None:
+    """Tiles overlap: an infinite value times nothing would be NaN."""
+    shapes = shapes_of(HEADS, keys=LONG + 1)
+    mod = attention(plain, *shapes)
+    queries, keys, values = arrays(*shapes)
+    values[:, LONG - 2] = np.inf
+    values[:, 3] = 0
+    got = run(
+        build_scheduled(schedule_module(join_chains(mod, AVX512), AVX512), normalize_target()), queries, keys, values
+    )
+    assert np.isposinf(got).all()
+    np.testing.assert_array_equal(got, unscheduled(mod, queries, keys, values))
 
 
 @pytest.mark.parametrize(

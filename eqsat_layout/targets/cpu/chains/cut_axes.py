@@ -1,0 +1,224 @@
+"""Axes of a chain in tiles of one size, of which the last overlaps the one before.
+
+In: a schedule over stages, and an axis of one of them. Out: a new one in which that axis, and all axes of other stages
+that run along it, are one of tiles and one inside a tile, and so is what lies between stages. So vectors and tiles
+divide lengths that are prime: 197 positions of a vision transformer are four tiles of 52.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from eqsat_layout.errors import Refused
+from eqsat_layout.targets.schedules.accesses import as_int, depends_on
+from eqsat_layout.targets.schedules.rebuild import (
+    CutAxis,
+    block_of,
+    schedule_over,
+    statements_of,
+    store_of,
+    storing_block,
+    with_accesses,
+)
+from eqsat_layout.tir.structural import nodes_of, substitute
+
+_LEAST_OR_MOST = (tirx.Max, tirx.Min)  # of elements, some of which are taken twice
+
+
+def cut_axis(sch: Any, name: str, var: Any, size: int) -> Any:
+    """The new schedule. ``name``: of the block whose axis ``var`` is to be in tiles of ``size`` elements.
+
+    What lies in two tiles is made twice, to the same value; sums leave it out the second time. Refused where something
+    between stages is read elsewhere along the axis, as by a window.
+    """
+    return _AxisCutter(sch, size).cut(name, var)
+
+
+@dataclass
+class _AxisCutter:
+    """``_vars``: by block the axes to be cut. ``_axes``: by buffer between stages the same of what it holds."""
+
+    sch: Any
+    size: int
+    _vars: dict[str, list[Any]] = field(default_factory=dict)
+    _axes: dict[Any, set[int]] = field(default_factory=dict)
+
+    def cut(self, name: str, var: Any) -> Any:
+        """The schedule over the new blocks."""
+        func = self.sch.mod["main"]
+        allocated = list(func.body.block.alloc_buffers)
+        blocks = {str(block.name_hint): block for block in map(block_of, statements_of(func))}
+        self._follow(blocks, allocated, name, var)
+        (extent,) = {_extent_of(blocks[name], own) for name, every in self._vars.items() for own in every}
+        tiles = _Tiles(extent, -(-extent // self.size), self.size)
+        after = {buffer: tiles.buffer(buffer, axes) for buffer, axes in self._axes.items()}
+        between = [after.get(buffer, buffer) for buffer in allocated]
+        made: list[Any] = []
+        for name, block in blocks.items():
+            own = _BlockCutter(block, tiles, self._vars.get(name, []), self._axes, after)
+            if own.cuts and own.is_reduction and store_of(block).buffer not in allocated:
+                statements, buffer = own.with_copy()
+                made += statements
+                between.append(buffer)
+            else:
+                made.append(own.statement())
+        return schedule_over(func, made, between)
+
+    def _follow(self, blocks: Mapping[str, Any], allocated: list[Any], name: str, var: Any) -> None:
+        """Finds all axes that run along the first."""
+        waiting = [(name, var)]
+        while waiting:
+            name, var = waiting.pop()
+            own = self._vars.setdefault(name, [])
+            if any(var.same_as(one) for one in own):
+                continue
+            own.append(var)
+            for buffer, indices in _accesses(blocks[name]):
+                if buffer not in allocated:
+                    continue
+                for axis, index in enumerate(indices):
+                    if index.same_as(var):
+                        waiting += self._along(blocks, buffer, axis)
+                    elif depends_on(index, var):
+                        raise Refused("another element along an axis to be cut")
+
+    def _along(self, blocks: Mapping[str, Any], buffer: Any, axis: int) -> Iterator[tuple[str, Any]]:
+        """The axes of blocks that run along that of a buffer."""
+        known = self._axes.setdefault(buffer, set())
+        if axis in known:
+            return
+        known.add(axis)
+        for name, block in blocks.items():
+            for other, indices in _accesses(block):
+                if other.same_as(buffer):
+                    if not any(indices[axis].same_as(iter_var.var) for iter_var in block.iter_vars):
+                        raise Refused("another element along an axis to be cut")
+                    yield name, indices[axis]
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """``count`` of ``size`` elements, of ``extent`` in all."""
+
+    extent: int
+    count: int
+    size: int
+
+    def axis(self, var: Any, kind: int) -> CutAxis:
+        """An axis of a block in the place of ``var``."""
+        return CutAxis.of(self.extent, self.count, self.size, str(var.ty.dtype), kind)
+
+    def buffer(self, before: Any, axes: Container[int]) -> Any:
+        """The buffer with these axes cut."""
+        shape: list[Any] = []
+        for axis, extent in enumerate(before.ty.shape):
+            sizes = (self.count, self.size) if axis in axes else (int(extent),)
+            shape += [tirx.IntImm(str(extent.ty.dtype), size) for size in sizes]
+        return tirx.decl_buffer(shape, before.ty.dtype, before.name, scope=before.scope(), layout=None)
+
+
+class _BlockCutter:
+    """A block over axes of which some (``own``) are cut; ``after``: buffers whose ``axes`` are."""
+
+    def __init__(
+        self, block: Any, tiles: _Tiles, own: Sequence[Any], axes: Mapping[Any, set[int]], after: Mapping[Any, Any]
+    ) -> None:
+        self._block, self._tiles, self._axes, self._after = block, tiles, axes, after
+        self._iters: list[Any] = []
+        self.cuts: dict[Any, CutAxis] = {}
+        for axis in block.iter_vars:
+            if any(axis.var.same_as(var) for var in own):
+                cut = self.cuts[axis.var] = tiles.axis(axis.var, axis.iter_type)
+                self._iters += [cut.number, cut.place]
+            else:
+                self._iters.append(axis)
+
+    @property
+    def is_reduction(self) -> bool:
+        """Some axis is reduced over."""
+        return any(axis.iter_type == tirx.IterVar.CommReduce for axis in self._block.iter_vars)
+
+    def statement(self) -> Any:
+        """The block under its loops."""
+        return self._storing(self._place)
+
+    def with_copy(self) -> tuple[list[Any], Any]:
+        """A reduction that makes a result, and a copy of that: the accumulators of overlapping tiles lie apart. Both
+        blocks, and the buffer between them."""
+        store = store_of(self._block)
+        result = store.buffer
+        spatial = [axis for axis in self._iters if axis.iter_type == tirx.IterVar.DataPar]
+        shape = [axis.dom.extent for axis in spatial]
+        between = tirx.decl_buffer(shape, result.ty.dtype, f"{result.name}_tiles", layout=None)
+
+        def place(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
+            if buffer.same_as(result):
+                return between, [axis.var for axis in spatial]
+            return self._place(buffer, indices)
+
+        copied = tirx.BufferLoad(between, [axis.var for axis in spatial])
+        target = [substitute(index, self._elements) for index in store.indices]
+        fresh = {axis.var: tvm.ir.Var(axis.var.name, axis.var.ty) for axis in spatial}
+        axes = [tirx.IterVar(axis.dom, fresh[axis.var], axis.iter_type) for axis in spatial]
+        copy = substitute(tirx.BufferStore(result, copied, target), fresh)
+        return [self._storing(place), storing_block(axes, f"{self._block.name_hint}_copy", copy)], between
+
+    def _storing(self, place: Callable[[Any, list[Any]], tuple[Any, list[Any]]]) -> Any:
+        block = self._block
+
+        def moved(statement: Any) -> Any:
+            return substitute(with_accesses(statement, place), self._elements)
+
+        body = moved(store_of(block))
+        for cut in self.cuts.values():
+            if cut.number.iter_type == tirx.IterVar.CommReduce:
+                body = _once(body, cut)
+        init = None if block.init is None else moved(block.init)
+        return storing_block(self._iters, block.name_hint, body, init, block.annotations)
+
+    @property
+    def _elements(self) -> dict[Any, Any]:
+        return {var: cut.element for var, cut in self.cuts.items()}
+
+    def _place(self, buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
+        axes, found = self._axes.get(buffer), list[Any]()
+        if axes is None:
+            return buffer, indices
+        for axis, index in enumerate(indices):
+            found += [self.cuts[index].number.var, self.cuts[index].place.var] if axis in axes else [index]
+        return self._after[buffer], found
+
+
+def _once(update: Any, cut: CutAxis) -> Any:
+    """The update of a reduction over a cut axis for new elements only."""
+    value, is_new = update.value, cut.element >= cut.start
+    if isinstance(value, _LEAST_OR_MOST):
+        return update
+    if not isinstance(value, tirx.Add) or not isinstance(value.a, tvm.ir.TensorLoad):
+        raise Refused("a reduction of another kind")
+    more = value.b
+    if isinstance(more, tirx.Mul):  # a step of a product is left out as a whole
+        more = tirx.Mul(tirx.if_then_else(is_new, more.a, tirx.const(0, more.ty.dtype)), more.b)
+    else:
+        more = tirx.Select(is_new, more, tirx.const(0, more.ty.dtype))
+    return tirx.BufferStore(update.buffer, tirx.Add(value.a, more), update.indices)
+
+
+def _accesses(block: Any) -> Iterator[tuple[Any, list[Any]]]:
+    statements = [store_of(block)] + ([] if block.init is None else [block.init])
+    for statement in statements:
+        yield statement.buffer, list(statement.indices)
+        for load in nodes_of(statement, tvm.ir.TensorLoad):
+            yield load.source, list(load.indices)
+
+
+def _extent_of(block: Any, var: Any) -> int:
+    extent = next(as_int(axis.dom.extent) for axis in block.iter_vars if axis.var.same_as(var))
+    if extent is None:
+        raise Refused("an axis of unknown extent")
+    return extent
