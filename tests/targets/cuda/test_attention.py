@@ -144,7 +144,11 @@ def test_scores_are_never_in_memory(dtype: str) -> None:
     assert report.products > 0
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
+FEW = but_for(TOLERANCES, ["bfloat16", "tensorfloat32"])
+"""What is beyond the sizes is kept out in the same way in all arithmetics of halves, and of floats."""
+
+
+@pytest.mark.parametrize("dtype", FEW)
 def test_odd_sizes(dtype: str) -> None:
     check(Case(rows=37, keys=45, size=20, columns=28), dtype)
 
@@ -179,7 +183,7 @@ def test_masks_are_added(axes: str) -> None:
     check(Case(rows=37, keys=45, size=32, batch=2, mask=axes), "float16")
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("dtype", FEW)
 def test_what_no_query_sees_in_a_whole_tile(dtype: str) -> None:
     """The largest score of a tile is minus infinity then, and a difference to it would be no number."""
     case = Case(rows=48, keys=70, size=16, mask="rk")
