@@ -14,7 +14,7 @@ demo: $(VENV) ## optimise, compile and run ResNet-50
 test: $(VENV) ## run the tests
 	$(BIN)/python -m pytest
 
-test-long: $(VENV) ## run the tests with three times as many examples of what is built for each
+test-long: $(VENV) ## run the tests with all cases and three times as many examples of what is built for each
 	EQSAT_LAYOUT_LONG_TESTS=1 $(BIN)/python -m pytest
 
 audit: $(VENV) ## run attacks, damaged files, wrong rules and ten minutes of each fuzzer

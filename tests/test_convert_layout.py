@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from programs import AVX2, assert_same, constant, program
+from compare import assert_same_fast
+from effort import some
+from programs import AVX2, constant, program
 from tvm import relax
 from tvm.relax import op
 from tvm.script import tirx as T
@@ -92,8 +94,12 @@ ONE_MORE = (("pad", ""), ("strided_slice", ""), ("split", "NCHW16c"))
 """A pad and a crop are copies from one format to another themselves; half of a block pair is not seen as blocked."""
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", BETWEEN)
+IN_BLOCKS_OF_FOUR = some(BETWEEN, 3)
+"""The channels are a multiple of 16: blocks of four differ from those in their size only."""
+TRIED = [(name, layout) for name in BETWEEN for layout in LAYOUTS if layout != "NCHW4c" or name in IN_BLOCKS_OF_FOUR]
+
+
+@pytest.mark.parametrize(("name", "layout"), TRIED)
 def test_an_op_between_two_convolutions(name: str, layout: str) -> None:
     def body(builder: Any, x: Any) -> Any:
         x = builder.emit(op.nn.conv2d(x, constant(32, 32, 3, 3), padding=1))
@@ -104,7 +110,7 @@ def test_an_op_between_two_convolutions(name: str, layout: str) -> None:
     plan = eqsat_layout.plan(mod, AVX2, desired_layouts={"relax.nn.conv2d": LAYOUTS[layout]})
     assert len(plan.transforms) <= 2 + ((name, "") in ONE_MORE or (name, layout) in ONE_MORE), str(plan)
     assert plan.is_optimal
-    assert_same(mod, plan.module)
+    assert_same_fast(mod, plan.module)
 
 
 @pytest.mark.parametrize("layout", ["NCHW4c", "NCHW16c"])
@@ -116,7 +122,7 @@ def test_channels_that_blocks_do_not_divide(layout: str) -> None:
     mod = program(body, (1, 17, 8, 8))
     plan = eqsat_layout.plan(mod, desired_layouts={"relax.nn.conv2d": LAYOUTS[layout]})
     assert len(plan.transforms) == 2
-    assert_same(mod, plan.module)
+    assert_same_fast(mod, plan.module)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -131,7 +137,7 @@ def test_a_classifier(layout: str) -> None:
     mod = program(body, (1, 32, 8, 8))
     plan = eqsat_layout.plan(mod, desired_layouts={"relax.nn.conv2d": LAYOUTS[layout]})
     assert len(plan.transforms) == 1
-    assert_same(mod, plan.module)
+    assert_same_fast(mod, plan.module)
 
 
 def test_the_cost_of_the_program_as_written_is_known_where_layouts_are_asked_for() -> None:

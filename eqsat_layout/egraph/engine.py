@@ -14,13 +14,13 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from eqsat_layout.egraph.bindings import extension, is_left_behind
 from eqsat_layout.egraph.limits import Budget, Stop, rehearse, used_megabytes
 from eqsat_layout.egraph.owned import OwnedEGraph
 from eqsat_layout.egraph.rule_forms import rules_of, text_with_name
-from eqsat_layout.egraph.rules import Command
+from eqsat_layout.egraph.rules import Command, is_own
 from eqsat_layout.errors import EqsatError, RuleError, did_you_mean
 
 Row = tuple[Any, ...]
@@ -35,6 +35,9 @@ _INTERNAL = re.compile(r"@([A-Za-z-]+)\d+")
 
 Ending = Stop | Literal["done", "paused"]
 """How a run ended: at a limit, with nothing left to do, or before that."""
+
+_PARSED: Final[dict[Command, Any]] = {}
+"""Commands of the package's rule files: read once in a process."""
 
 _RUN = "run a ruleset"
 """In a history; no relation has this name."""
@@ -92,9 +95,8 @@ class Engine:
 
         It is moved to its line and column, so that egglog's own positions are those of the file.
         """
-        text = "\n" * (command.line - 1) + " " * (command.column - 1) + text_with_name(command)
         try:
-            self._egraph.run_program(*self._egraph.parse_program(text, Path(command.file).name))
+            self._egraph.run_program(*self._parsed(command))
         except BaseException as error:  # egglog panics with a BaseException for some mistakes
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
@@ -104,6 +106,16 @@ class Engine:
             raise RuleError(f"{_position(command, error)}: {rule}{reason}; {near}".rstrip("; ")) from error
         self._paths[Path(command.file).name] = command.file
         self._declared.update(_DECLARED.findall(command.text))
+
+    def _parsed(self, command: Command) -> Any:
+        """As egglog has it; those of the package are the same for every e-graph."""
+        if (known := _PARSED.get(command)) is not None:
+            return known
+        text = "\n" * (command.line - 1) + " " * (command.column - 1) + text_with_name(command)
+        parsed = self._egraph.parse_program(text, Path(command.file).name)
+        if is_own(command):
+            _PARSED[command] = parsed
+        return parsed
 
     def load(self, rows: Mapping[str, Iterable[Row]]) -> None:
         """Adds rows to relations, one file per relation (a hundred times cheaper than commands)."""

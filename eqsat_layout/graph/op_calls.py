@@ -88,6 +88,13 @@ def _documented(function: Any, name: str) -> str:
     return found[1].strip() if found else ""
 
 
+@cache
+def documentation_of(name: str) -> str:
+    """What that function says of itself; empty if it says nothing, or there is none."""
+    return inspect.getdoc(function_of(name)) or ""
+
+
+@cache
 def function_of(name: str) -> Any:
     """The Python function that makes calls of an op; None if there is none."""
     if name not in relax_ops():

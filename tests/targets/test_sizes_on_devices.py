@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compare import assert_close, machine
+from effort import but_for
 from programs import constant
 from targets.cuda.simulating import CUDA
 from targets.opencl.running import ADRENO, context
@@ -46,11 +47,11 @@ def running(program: Any) -> Any:
     return simulated(program) if isinstance(program, CudaProgram) else program.on(context())
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-def test_the_host_takes_what_was_made_for_the_sizes_that_it_is_given(target: Any) -> None:
+@pytest.mark.parametrize("kind", but_for(TARGETS, ["cuda"]))  # they have one host
+def test_the_host_takes_what_was_made_for_the_sizes_that_it_is_given(kind: str) -> None:
     """Several sizes were refused: "a program for a device can't hold the branch"."""
     mod = convolved()
-    program, on_cpu = eqsat_layout.compile(mod, target, shapes=SIZES), machine(mod)
+    program, on_cpu = eqsat_layout.compile(mod, TARGETS[kind], shapes=SIZES), machine(mod)
     (function,) = program.plan.functions
     assert len(function.variants) == 4
     assert all(not variant.symbols for variant in function.variants)

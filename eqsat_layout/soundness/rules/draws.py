@@ -13,7 +13,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from string import ascii_lowercase
 from typing import Any
 
@@ -21,7 +21,7 @@ import tvm
 import tvm_ffi
 
 from eqsat_layout.graph.graph import TensorType
-from eqsat_layout.graph.op_calls import Parameter, function_of, parameters
+from eqsat_layout.graph.op_calls import Parameter, documentation_of, parameters
 from eqsat_layout.graph.op_names import relax_ops
 
 DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "bool")
@@ -184,6 +184,7 @@ def _widened(extent: Any, rng: random.Random) -> Any:
     return rng.choice((2, 3)) if extent == 1 else extent
 
 
+@lru_cache(4096)
 def _words(documentation: str, name: str) -> list[str]:
     """Words that a parameter may be, as its paragraph of the documentation has them: quoted, listed, in a row."""
     paragraph = re.search(rf"^{name} ?:.*(?:\n(?:[ \t].*)?)*", documentation, re.MULTILINE)
@@ -200,7 +201,7 @@ def _words_elsewhere(name: str, default: str) -> tuple[str, ...]:
     found = dict[str, None]()
     for op in sorted(relax_ops()):
         if any(one.name == name for one in parameters(op) or ()):
-            words = _words(inspect.getdoc(function_of(op)) or "", name)
+            words = _words(documentation_of(op), name)
             found.update(dict.fromkeys(words) if default in words else {})
     return tuple(found)
 

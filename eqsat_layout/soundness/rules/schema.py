@@ -7,7 +7,6 @@ kept here. A string is drawn from those in the function's documentation, a layou
 
 from __future__ import annotations
 
-import inspect
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from tvm import relax
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.legalize import REFUSALS
-from eqsat_layout.graph.op_calls import function_of, last_line, parameters
+from eqsat_layout.graph.op_calls import documentation_of, function_of, last_line, parameters
 from eqsat_layout.graph.op_names import relax_ops
 from eqsat_layout.soundness.rules.draws import DTYPES, ArgumentDraw
 
@@ -186,7 +185,7 @@ def drawn(
     found = parameters(name)
     assert found is not None, name
     types: list[TensorType] = []
-    draw = ArgumentDraw(first, rng, inspect.getdoc(function_of(name)) or "", kept, types)
+    draw = ArgumentDraw(first, rng, documentation_of(name), kept, types)
     attributes: dict[str, Any] = {}
     places: dict[str, tuple[int, ...]] = {}
     several: set[str] = set()

@@ -46,6 +46,8 @@ from eqsat_layout.soundness.rules.ops import stays_inside, usual_call
 from eqsat_layout.soundness.rules.schema import drawn
 
 MANY = 700
+of_many = pytest.mark.xdist_group("many random programs")
+"""In one process: they take half a minute to make."""
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +55,7 @@ def many() -> list[RandomProgram]:
     return [make_program(Choices.of_seed(seed)) for seed in range(MANY)]
 
 
+@of_many
 def test_every_family_of_ops_occurs_and_every_program_is_well_formed(many: list[RandomProgram]) -> None:
     found: Counter[str] = Counter()
     for made in many:
@@ -63,6 +66,7 @@ def test_every_family_of_ops_occurs_and_every_program_is_well_formed(many: list[
     assert {kind.__name__ for kind in kinds} == set(found)
 
 
+@of_many
 def test_programs_have_what_real_modules_have(many: list[RandomProgram]) -> None:
     found: Counter[str] = Counter()
     for made in many:
@@ -98,6 +102,7 @@ def test_programs_have_what_real_modules_have(many: list[RandomProgram]) -> None
     assert [name for name in expected if not found[name]] == []
 
 
+@of_many
 def test_ops_are_drawn_whatever_they_give_take_or_are_lowered_by(many: list[RandomProgram]) -> None:
     """None with several results was, nor one that a library sorts for, nor one that takes no tensor at all."""
     found = {name for made in many for name in ops_in(made.module)}

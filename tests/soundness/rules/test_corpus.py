@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from effort import some
 
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness.rules.corpus import CorpusRule, cases_in, judge_case
@@ -39,7 +40,7 @@ def test_wrong_rules_are_caught(case: CorpusRule) -> None:
     assert judge_case(case, QUICK).caught
 
 
-@pytest.mark.parametrize("case", one_of_each("sound_rules"), ids=str)
+@pytest.mark.parametrize("case", some(one_of_each("sound_rules")), ids=str)
 def test_right_rules_are_not_accused(case: CorpusRule) -> None:
     outcome = judge_case(case, SHORT)
     assert outcome.is_clean, outcome.said

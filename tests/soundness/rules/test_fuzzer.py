@@ -53,7 +53,7 @@ def test_the_rules_of_the_package_have_no_counterexample() -> None:
 
 
 def test_the_same_seed_gives_the_same() -> None:
-    reports = [fuzz(BAD, Effort(cases=1, models=2), seed) for seed in (3, 3, 4)]
+    reports = [fuzz(BAD, Effort(cases=1, models=1), seed) for seed in (3, 3, 4)]
     found = [[(r.matches, r.failures, r.counterexample and r.counterexample.text) for r in x.rules] for x in reports]
     assert found[0] == found[1] != found[2]
 
@@ -71,7 +71,7 @@ def test_a_sound_rule_for_special_ops_finds_instances(tmp_path: Path) -> None:
                  :when ((is k "relax.negative")) :ruleset logical :name "double negation")
         """,
     )
-    assert_rules_sound(path, cases=5)
+    assert all(report.is_sound for report in fuzz(path, Effort(cases=5, models=3)).rules)
 
 
 def test_a_relation_without_a_meaning_is_followed_to_where_it_is_used(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_relation_without_a_meaning_is_followed_to_where_it_is_used(tmp_path: 
         (rule ((twice y z)) ((union y z)) :ruleset logical :name "twice is nothing")
         """,
     )
-    twice, nothing = fuzz(path).rules
+    twice, nothing = fuzz(path, Effort(cases=20, models=2)).rules
     assert twice.is_sound
     assert nothing.failures
     with pytest.raises(AssertionError, match=r"mine\.egg:4: rule 'twice is nothing' is not sound"):

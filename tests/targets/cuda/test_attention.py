@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from effort import tries
+from effort import IS_LONG, but_for, tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.cuda.running import H100, Array, Kernels, inputs_of, relative_error, result_of
@@ -144,7 +144,11 @@ def test_scores_are_never_in_memory(dtype: str) -> None:
     assert report.products > 0
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
+FEW = but_for(TOLERANCES, ["bfloat16", "tensorfloat32"])
+"""What is beyond the sizes is kept out in the same way in all arithmetics of halves, and of floats."""
+
+
+@pytest.mark.parametrize("dtype", FEW)
 def test_odd_sizes(dtype: str) -> None:
     check(Case(rows=37, keys=45, size=20, columns=28), dtype)
 
@@ -163,8 +167,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("name", CASES)
+IN_FLOATS = ["heads of 80", "a single query", "keys along the rows"]
+"""Their layouts are read by the same code: in float32 the instructions differ and the sizes of tiles."""
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [(n, "float16") for n in CASES] + [(n, "float32") for n in CASES if IS_LONG or n in IN_FLOATS]
+)
 def test_shapes_and_layouts(name: str, dtype: str) -> None:
     check(CASES[name], dtype)
 
@@ -174,7 +183,7 @@ def test_masks_are_added(axes: str) -> None:
     check(Case(rows=37, keys=45, size=32, batch=2, mask=axes), "float16")
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("dtype", FEW)
 def test_what_no_query_sees_in_a_whole_tile(dtype: str) -> None:
     """The largest score of a tile is minus infinity then, and a difference to it would be no number."""
     case = Case(rows=48, keys=70, size=16, mask="rk")
@@ -204,7 +213,13 @@ def test_plans_fit_and_the_first_one_is_for_the_size() -> None:
 
 
 @pytest.mark.skipif(available_compiler() is None, reason="neither NVRTC nor nvcc is here")
-@pytest.mark.parametrize(("dtype", "size"), [*((dtype, 128) for dtype in TOLERANCES), ("float16", 64)])
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    but_for(
+        [*((dtype, 128) for dtype in TOLERANCES), ("float16", 64)],
+        [("bfloat16", 128), ("tensorfloat32", 128), ("float16", 64)],  # as many registers as halves, fewer than floats
+    ),
+)
 def test_machine_code_spills_nothing(dtype: str, size: int) -> None:
     func, machine = of_arithmetic(Case(rows=384, keys=384, size=size, batch=8, heads=12, mask="bk"), dtype)
     found = tiles_of(attention_of(func), machine)
@@ -227,8 +242,7 @@ def test_small_blocks_have_the_registers_that_they_need() -> None:
     kernels = Kernels(attention_kernel_of(tiles))
     source = "".join(kernels.sources.values())
     assert "__launch_bounds__(32, 8)" in source
-    for text in (source, source.replace("__launch_bounds__(32, 8)", "__launch_bounds__(32)")):
-        assert compiled(text, "sm_90").spilled_bytes == 0
+    assert compiled(source, "sm_90").spilled_bytes == 0
 
 
 def test_refusals_say_why() -> None:

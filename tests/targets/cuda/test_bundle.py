@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import but_for
 from programs import program
 from targets.device_cases import conv, nn
 
 from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.targets.registry import target as target_of
 
+PRECISIONS = but_for(["float32", "float16"], ["float32"])  # cases of both are in each bundle
 BENCH = Path(__file__).parents[3] / "bench"
 
 
@@ -42,7 +44,7 @@ def test_a_bundle_runs_where_nothing_else_is(bench: Any, tmp_path: Path, monkeyp
     made = bench("bundles.write")
     monkeypatch.setattr("eqsat_layout.targets.cuda.host.executable.machine_code", _texts)
     folder = tmp_path / "bundle"
-    networks = [made.Network("tiny", network, precision, 1) for precision in ("float32", "float16")]
+    networks = [made.Network("tiny", network, precision, 1) for precision in PRECISIONS]
     effort = made.Effort(["softmax_float32", "lanes_float16"], plans=2, repeats=2, ceiling_turns=2)
     target = target_of({"kind": "cuda", "arch": "sm_90"})
     made.write_bundle(folder, networks, target, effort, say=lambda _: None)
@@ -54,9 +56,9 @@ def test_a_bundle_runs_where_nothing_else_is(bench: Any, tmp_path: Path, monkeyp
     steps = result["steps"]
     assert [row["name"] for row in steps["ceilings"]] == ["copy", "mma_f16"]
     assert {row["name"]: row["right"] for row in steps["cases"]} == {"softmax_float32": True, "lanes_float16": True}
-    assert [row["name"] for row in steps["networks"]] == ["tiny_float32_1", "tiny_float16_1"]
+    assert [row["name"] for row in steps["networks"]] == [f"tiny_{precision}_1" for precision in PRECISIONS]
     assert all(row["right"] and row["seconds"] > 0 for row in steps["networks"])
-    assert len({row["plan"] for row in steps["candidates"]}) >= 4
+    assert len({row["plan"] for row in steps["candidates"]}) >= 2 * len(PRECISIONS)
     assert all(row["right"] and row["seconds"] > 0 for row in steps["candidates"])
     assert steps["peers"]
     assert not [row for rows in steps.values() for row in rows if "late" in row or "fails" in row]

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from compare import inputs_for, machine
+from effort import some
 from programs import constant, program
 from targets.device_cases import attention, conv, nn
 from targets.opencl.running import check, compiled, images, launches, results
@@ -147,7 +148,7 @@ def test_in_single_precision(name: str) -> None:
     assert name != "winograd" or any("winograd" in one for one in launches(found))
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", some(KERNELS))
 def test_with_halves_in_memory(name: str) -> None:
     body, shapes = KERNELS[name]
     mod = program(body, *shapes)

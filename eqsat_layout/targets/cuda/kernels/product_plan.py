@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Final
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS, UNIT, Arithmetic
@@ -57,7 +58,7 @@ class ProductPlan:
     splits: int = 1
     in_groups: bool = False
 
-    @property
+    @cached_property
     def threads(self) -> int:
         return 32 * (self.block_rows // self.warp_rows) * (self.block_columns // self.warp_columns)
 
@@ -71,11 +72,11 @@ class ProductPlan:
         """Of shared memory, for the sums of 16 rows of a warp that are about to be stored."""
         return waiting_words(self.warp_columns)
 
-    @property
+    @cached_property
     def shared_words(self) -> int:
         return max(self.stages * self.stage_words, self.threads // 32 * self.waiting_words)
 
-    @property
+    @cached_property
     def registers(self) -> int:
         """Of a thread, about."""
         if self.in_groups:
@@ -95,19 +96,27 @@ def arithmetic_of(product: Product | ProductShape | Attention, machine: CudaMach
 
 def legal_plans(product: ProductShape, arithmetic: Arithmetic, machine: CudaMachine) -> Iterator[ProductPlan]:
     """Those that fit the machine, and whose parts of the sum all have something to add up."""
-    plans = _plans_of_warps(arithmetic)
-    if machine.warpgroups and arithmetic.name in _OF_GROUPS and product.are_along_steps:
-        plans = itertools.chain(_plans_of_groups(arithmetic), plans)  # fewer instructions, where all else is the same
-    for plan in plans:
-        if not _fits(plan, machine):
-            continue
-        rows, columns = plan.block_rows, plan.block_columns
-        tiles = math.ceil(product.steps / plan.block_steps)
+    in_groups = machine.warpgroups and arithmetic.name in _OF_GROUPS and product.are_along_steps
+    for whole, *parts in _fitting(arithmetic.name, in_groups, machine.registers, machine.shared_bytes_per_block):
+        yield whole
+        rows, columns = whole.block_rows, whole.block_columns
+        tiles = math.ceil(product.steps / whole.block_steps)
         blocks = product.batch * math.ceil(product.rows / rows) * math.ceil(product.columns / columns)
-        for splits in _SPLITS:
-            all_add = tiles >= 2 * splits and (splits - 1) * math.ceil(tiles / splits) < tiles
-            if splits == 1 or (all_add and splits * blocks * rows * columns < _MOST_ELEMENTS):
-                yield replace(plan, splits=splits)
+        for plan in parts:
+            all_add = tiles >= 2 * plan.splits and (plan.splits - 1) * math.ceil(tiles / plan.splits) < tiles
+            if all_add and plan.splits * blocks * rows * columns < _MOST_ELEMENTS:
+                yield plan
+
+
+@cache
+def _fitting(name: str, in_groups: bool, registers: int, shared_bytes: int) -> tuple[tuple[ProductPlan, ...], ...]:
+    """Plans that fit a machine of so many registers and bytes of shared memory; each with one part and with more."""
+    arithmetic = ARITHMETICS[name]
+    plans = _plans_of_warps(arithmetic)
+    if in_groups:  # they come first: fewer instructions, where all else is the same
+        plans = itertools.chain(_plans_of_groups(arithmetic), plans)
+    fitting = (plan for plan in plans if _fits(plan, registers, shared_bytes))
+    return tuple(tuple(replace(plan, splits=splits) for splits in _SPLITS) for plan in fitting)
 
 
 def _plans_of_warps(arithmetic: Arithmetic) -> Iterator[ProductPlan]:
@@ -124,11 +133,11 @@ def _plans_of_groups(arithmetic: Arithmetic) -> Iterator[ProductPlan]:
         yield ProductPlan(arithmetic.name, rows, columns, steps, GROUP_WARP_ROWS, columns, stages, in_groups=True)
 
 
-def _fits(plan: ProductPlan, machine: CudaMachine) -> bool:
+def _fits(plan: ProductPlan, registers: int, shared_bytes: int) -> bool:
     units = plan.block_steps * ARITHMETICS[plan.arithmetic].operand_bytes // UNIT
     return (
         units <= plan.threads <= _MOST_THREADS
         and plan.registers <= MOST_REGISTERS
-        and blocks_by_registers(plan.registers, plan.threads, machine.registers) > 0
-        and 4 * plan.shared_words <= machine.shared_bytes_per_block
+        and blocks_by_registers(plan.registers, plan.threads, registers) > 0
+        and 4 * plan.shared_words <= shared_bytes
     )

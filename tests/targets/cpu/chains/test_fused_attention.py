@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import IS_LONG
 from programs import program
 from targets.machines import AVX2, AVX512, NEON
 from tvm import relax
@@ -100,6 +101,10 @@ CASES: dict[str, tuple[Between, list[tuple[int, ...]]]] = {
 }
 
 
+AS_OTHERS = ["an axis of one batch", "softmax with a batch", "one axis of batch and heads"]
+"""They are found otherwise, and their kernel is one of the others'."""
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_one_kernel_with_the_same_numbers(
     name: str, run: Callable[..., Any], unscheduled: Callable[..., Any], arrays: Callable[..., list[Any]]
@@ -109,6 +114,8 @@ def test_it_is_one_kernel_with_the_same_numbers(
     assert kernels(mod) > 1
     joined = join_chains(mod, AVX512)
     assert kernels(joined) == 1
+    if name in AS_OTHERS and not IS_LONG:
+        return
     inputs = arrays(*shapes)
     got = run(build_scheduled(schedule_module(joined, AVX512), normalize_target()), *inputs)
     np.testing.assert_allclose(got, unscheduled(mod, *inputs), rtol=1e-4, atol=1e-5)
