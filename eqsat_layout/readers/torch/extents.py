@@ -1,4 +1,4 @@
-"""What torch says of the sizes of a node's result, where Relax does not find them or finds them in other words.
+"""What torch says of the sizes of a node's result, where Relax does not find them.
 
 In: the inputs of a program, in torch and in Relax; what was made of a node, and its value in torch. Out: the same of
 the shape that torch says, which every run checks.
@@ -28,11 +28,12 @@ def symbols_of(nodes: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str,
 
 
 def with_extents(b: relax.BlockBuilder, made: Any, value: Any, symbols: _Symbols) -> Any:
-    """``made`` of the shape that torch says ``value`` has; as it is where that holds sizes of other ``symbols``."""
-    extents = extents_of(value, symbols)
-    if extents is None or not isinstance(made, relax.Var) or not isinstance(made.ty, relax.TensorType):
+    """``made``, whose shape Relax does not know, of the one that torch says ``value`` has; as it is where that holds
+    sizes of other ``symbols``."""
+    if not isinstance(made, relax.Var) or not isinstance(made.ty, relax.TensorType) or _is_known(made):
         return made
-    if is_of(made, extents) or _says_symbols(made.ty.shape, extents):
+    extents = extents_of(value, symbols)
+    if extents is None:
         return made
     return b.match_cast(made, relax.TensorType(extents, str(made.ty.dtype)))
 
@@ -46,19 +47,15 @@ def extents_of(value: Any, symbols: _Symbols) -> list[Any] | None:
 
 def is_of(made: Any, extents: Sequence[Any]) -> bool:
     """Whether Relax knows its shape, and in these words."""
-    shape = made.ty.shape
-    if not isinstance(shape, relax.ShapeExpr) or len(shape.values) != len(extents):
+    if not _is_known(made) or len(made.ty.shape.values) != len(extents):
         return False
     analyzer = sym.Analyzer()
-    own = [analyzer.simplify(extent) for extent in shape.values]
+    own = [analyzer.simplify(extent) for extent in made.ty.shape.values]
     return all(ir.prim.expr_deep_equal(*pair) for pair in zip(own, extents, strict=True))
 
 
-def _says_symbols(shape: Any, extents: Sequence[Any]) -> bool:
-    """Whether a cast of ``shape`` would say what a symbol is, which TVM puts in its place: sizes may be made of
-    themselves then."""
-    own = shape.values if isinstance(shape, relax.ShapeExpr) else ()
-    return any(isinstance(one, ir.Var) and not one.same_as(other) for one, other in zip(extents, own, strict=False))
+def _is_known(made: Any) -> bool:
+    return isinstance(made.ty.shape, relax.ShapeExpr)
 
 
 def _extent(size: Any, symbols: _Symbols) -> Any:

@@ -234,15 +234,17 @@ class _Mended(_Base):  # type: ignore[misc]
         return _of_type(self.block_builder, made, dtype)
 
     def _clamp(self, node: Any) -> Any:
-        """Of whole numbers, whose bounds TVM takes for infinite floats where there are none."""
+        """Of whole numbers, whose bounds TVM takes for infinite floats where there are none; bounds may be sizes."""
         data, *bounds = self.retrieve_args(node)
-        low, high = [*bounds, node.kwargs.get("min"), node.kwargs.get("max")][:2]
+        bounds = [*bounds, node.kwargs.get("min"), node.kwargs.get("max")][:2]
         dtype = str(data.ty.dtype)
-        if not dtype.startswith(("int", "uint")) or isinstance(low, relax.Expr) or isinstance(high, relax.Expr):
+        if any(isinstance(one, relax.Expr) and isinstance(one.ty, relax.TensorType) for one in bounds):
             return super()._clamp(node)
-        for op, bound in ((relax.op.maximum, low), (relax.op.minimum, high)):
+        if not dtype.startswith(("int", "uint")) and not any(isinstance(one, relax.Expr) for one in bounds):
+            return super()._clamp(node)
+        for op, bound in zip((relax.op.maximum, relax.op.minimum), bounds, strict=True):
             if bound is not None:
-                data = self.block_builder.emit(op(data, relax.const(bound, dtype)))
+                data = self.block_builder.emit(op(data, _of_type(self.block_builder, bound, dtype)))
         return data
 
     def _div(self, node: Any) -> Any:
@@ -266,7 +268,7 @@ class _Mended(_Base):  # type: ignore[misc]
         return _nearest(self.block_builder, data, size, scales)
 
     def _upsample_impl(self, x: Any, size: Any, scale_factor: Any, method: str, align_corners: bool) -> Any:
-        resize = super()._upsample_impl
+        resize, size = super()._upsample_impl, self._retrieve_args(size)  # TVM leaves sizes as torch's nodes
         if size or align_corners:
             return resize(x, size, scale_factor, method, align_corners)
         return _by_scale(self.block_builder, x, scale_factor, lambda *one: resize(one[0], None, one[1], method, False))
