@@ -62,7 +62,9 @@ class _Compiled:
             raise EqsatError("none of its results has memory of its own")
         self._views = divided.views
         plain = _with_numbers(torch, divided.computed, self._numbers)
-        self._session = Session(_exported(torch, plain, held, self._tensors, examples), **options)
+        self._sizes = _sizes(torch, graph, self._tensors, examples)
+        self._free = [i for i, place in self._sizes.items() if place is None]
+        self._session = Session(self._exported(plain, held, examples), **options)
         self._names = [spec.name for spec in self._session.inputs]
         if strange := [str(spec) for spec in self._session.outputs if not hasattr(torch, spec.dtype)]:
             raise EqsatError(f"a result is {strange[0]}")
@@ -75,9 +77,52 @@ class _Compiled:
         if any(given[i].item() != number for i, number in self._numbers.items()):
             _logger.warning("torch runs a graph itself: a number of the model was changed after it was compiled")
             return self._graph(*given)
-        feed = dict(zip(self._names, (given[i] for i in self._tensors), strict=True))
+        if any(given[i] < 0 for i in self._free):
+            _logger.warning("torch runs a graph itself: a number that it is given is below 0")
+            return self._graph(*given)
+        feed = dict(zip(self._names, self._inputs(given), strict=True))
         own = [_tensor(self._torch, result) for result in self._session.run(None, feed)]
         return tuple(own) if self._views is None else self._views(*given, *own)
+
+    def _inputs(self, given: Sequence[Any]) -> list[Any]:
+        """Tensors, and for each number that is given by itself one without elements that is as long."""
+        return [given[i] for i in self._tensors] + [self._torch.empty((int(given[i]), 0)) for i in self._free]
+
+    def _exported(self, graph: Any, held: dict[int, Any], examples: Sequence[Any]) -> Any:
+        """The graph over its tensors alone, for all sizes that Dynamo leaves open."""
+        torch: Any = self._torch
+        tensors, sizes = self._tensors, self._sizes
+        if below := [examples[i] for i in self._free if examples[i] < 0]:
+            raise EqsatError(f"a number that it is given is {below[0]}, below 0")
+        places = {i: place or (len(examples) + at, 0) for at, (i, place) in enumerate(sizes.items())}
+        order = [*tensors, *(places[i][0] for i in self._free)]
+
+        class Plain(torch.nn.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.graph = graph
+                for i, one in held.items():
+                    self.register_buffer(f"held{i}", one.detach())
+
+            def forward(self, *given: Any) -> Any:
+                values = {i: getattr(self, f"held{i}") for i in held} | dict(zip(order, given, strict=True))
+                values |= {i: values[tensor].shape[axis] for i, (tensor, axis) in places.items()}
+                return self.graph(*(values.get(i) for i in range(len(examples))))
+
+        export = importlib.import_module("torch.export")
+        types = [node.meta.get("example_value") for node in graph.graph.nodes if node.op == "placeholder"]
+        dims = [
+            {axis: export.Dim.AUTO for axis, size in enumerate(types[i].shape) if isinstance(size, torch.SymInt)}
+            for i in tensors
+        ] + [{0: export.Dim.AUTO} if examples[i] > 1 else {} for i in self._free]  # Dynamo knows 0 and 1
+        given = tuple(one.detach().clone() for one in self._inputs(examples))  # those are watched by Dynamo's guards
+        with torch.no_grad():
+            program = export.export(Plain().eval(), given, dynamic_shapes=(tuple(dims),))
+            program = program.run_decompositions(decompositions(()))  # which say what is written to
+        changed = {**program.graph_signature.buffers_to_mutate, **program.graph_signature.user_inputs_to_mutate}
+        if changed:
+            raise EqsatError("it writes to its inputs or to buffers of the model")
+        return program
 
 
 def _tensor(torch: Any, result: Any) -> Any:
@@ -120,48 +165,23 @@ def _with_numbers(torch: Any, graph: Any, numbers: Mapping[int, float]) -> Any:
     return made
 
 
-def _exported(torch: Any, graph: Any, held: dict[int, Any], tensors: list[int], examples: Sequence[Any]) -> Any:
-    """The graph over its tensors alone, for all sizes that Dynamo leaves open."""
+def _sizes(torch: Any, graph: Any, tensors: list[int], examples: Sequence[Any]) -> dict[int, tuple[int, int] | None]:
+    """The inputs that are whole numbers: a tensor and an axis that each is the size of, or ``None`` for one that is
+    given by itself."""
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
     types = [node.meta.get("example_value") for node in inputs]
-    sizes = {  # those that nothing is made of are strides, which only Dynamo itself asks for
+    return {  # those that nothing is made of are strides, which only Dynamo itself asks for
         i: _where(torch, one, types, tensors)
         for i, one in enumerate(examples)
         if not isinstance(one, torch.Tensor) and inputs[i].users
     }
 
-    class Plain(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.graph = graph
-            for i, one in held.items():
-                self.register_buffer(f"held{i}", one.detach())
 
-        def forward(self, *given: Any) -> Any:
-            values = {i: getattr(self, f"held{i}") for i in held} | dict(zip(tensors, given, strict=True))
-            values |= {i: values[tensor].shape[axis] for i, (tensor, axis) in sizes.items()}
-            return self.graph(*(values.get(i) for i in range(len(examples))))
-
-    export = importlib.import_module("torch.export")
-    dims = tuple(
-        {axis: export.Dim.AUTO for axis, size in enumerate(types[i].shape) if isinstance(size, torch.SymInt)}
-        for i in tensors
-    )
-    given = tuple(examples[i].detach().clone() for i in tensors)  # those are watched by the guards of Dynamo
-    with torch.no_grad():
-        program = export.export(Plain().eval(), given, dynamic_shapes=(dims,))
-        program = program.run_decompositions(decompositions(()))  # which say what is written to
-    changed = {**program.graph_signature.buffers_to_mutate, **program.graph_signature.user_inputs_to_mutate}
-    if changed:
-        raise EqsatError("it writes to its inputs or to buffers of the model")
-    return program
-
-
-def _where(torch: Any, size: Any, types: Sequence[Any], tensors: list[int]) -> tuple[int, int]:
+def _where(torch: Any, size: Any, types: Sequence[Any], tensors: list[int]) -> tuple[int, int] | None:
     """The tensor and axis that a size is of."""
     for i in tensors:
         for axis, extent in enumerate(types[i].shape):
             are_symbols = isinstance(size, torch.SymInt) and isinstance(extent, torch.SymInt)
             if are_symbols and extent.node.expr == size.node.expr:
                 return i, axis
-    raise EqsatError(f"an input {size} that is no size of a tensor")
+    return None

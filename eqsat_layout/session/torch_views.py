@@ -1,6 +1,8 @@
 """Results of a torch graph that share memory with an input or with each other: whoever writes to one writes to both.
+And those that are no tensors: sizes.
 
-In: a graph of Dynamo's. Out: :class:`Split`, what is left to compute, and the views that torch itself takes of it.
+In: a graph of Dynamo's. Out: :class:`Split`, what is left to compute, and the views and sizes that torch itself takes
+of it.
 """
 
 from __future__ import annotations
@@ -28,15 +30,16 @@ class Split:
 
 
 def split(torch: Any, graph: Any) -> Split:
-    """``graph``, its results that share memory as views of what they are views of."""
+    """``graph``, its results that share memory as views of what they are views of, and sizes as torch finds them."""
     results = _results(graph)
     memory = [_memory(result) for result in results]
     inputs = {_memory(node) for node in graph.graph.nodes if node.op == "placeholder"}
     shared = {one for one in memory if one is not None and (one in inputs or memory.count(one) > 1)}
-    if not shared:
+    if not shared and None not in memory:
         return Split(graph, None)
     sources = _sources(graph, shared)
-    own = [sources[one] if one in shared else result for one, result in zip(memory, results, strict=True)]
+    tensors = [(one, result) for one, result in zip(memory, results, strict=True) if one is not None]
+    own = [sources[one] if one in shared else result for one, result in tensors]
     own = list(dict.fromkeys(one for one in own if one.op != "placeholder"))
     return Split(_ending_in(torch, graph, own), _views(torch, graph, own, inputs | shared))
 

@@ -293,3 +293,21 @@ def test_encoder_layers_in_evaluation_are_run_by_us(norm_first: bool, runs: list
         got = compiled(layer)(x, src_key_padding_mask=padding)
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
     assert runs
+
+
+def _by_a_number(x: Any, count: int) -> Any:
+    return x[:, :count].relu() * count, x.shape[0]
+
+
+def test_whole_numbers_are_given_to_a_graph_and_sizes_by_it(runs: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    """Graphs with an argument that is no size, or with a result that is one, were left to torch."""
+    fast = compiled(_by_a_number)
+    with torch.no_grad():
+        for rows, count in ((4, 2), (4, 3), (5, 5), (6, 1), (6, 4)):
+            x = torch.randn(rows, 8)
+            result, size = fast(x, count)
+            assert size == rows
+            torch.testing.assert_close(result, _by_a_number(x, count)[0])
+        assert runs == ["ours"] * 5
+        assert "torch runs a graph" not in caplog.text
+        torch.testing.assert_close(fast(x, -3)[0], _by_a_number(x, -3)[0])

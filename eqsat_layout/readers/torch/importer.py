@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
-from tvm import ir, relax, sym, tirx
+from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
@@ -19,9 +19,10 @@ from eqsat_layout.readers.layers.indexing import put, taken
 from eqsat_layout.readers.layers.resizing import cut, made_longer
 from eqsat_layout.readers.torch import recurrent
 from eqsat_layout.readers.torch.derived_sizes import with_own_symbols
+from eqsat_layout.readers.torch.extents import extents_of, is_of, symbols_of, with_extents
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
 from eqsat_layout.readers.torch.own import MAKERS, of_size
-from eqsat_layout.readers.torch.slices import counted, is_inside, written
+from eqsat_layout.readers.torch.slices import checked, counted, is_inside, written
 from eqsat_layout.readers.torch.types import check_types, common_type
 
 _KINDS: Final = ("Tensor", "Scalar")
@@ -52,7 +53,8 @@ class _Mended(_Base):  # type: ignore[misc]
     def create_input_vars(self, program: Any) -> Any:
         held, inputs, bounds = super().create_input_vars(program)
         inputs, bounds = with_own_symbols(inputs, bounds)
-        self._least = {name: least for name, (least, _) in bounds.items()}
+        self._bounds = bounds
+        self._symbols = symbols_of({node.name: node.meta.get("val") for node in program.graph.nodes}, inputs)
         return held, inputs, bounds
 
     def _check_unsupported_func_type(self, nodes: Any) -> None:
@@ -74,6 +76,7 @@ class _Mended(_Base):  # type: ignore[misc]
                     check_types(made, node.meta.get("val"))
                     if unseen := ignored(own):
                         raise EqsatError(f"with {', '.join(unseen)} is not done")
+                    made = with_extents(self.block_builder, made, node.meta.get("val"), self._symbols)
             except Exception as error:  # converters raise whatever they meet
                 raise TorchNodeError(f"{_called(node)}: {said_by(error)}", node.target) from error
             return made
@@ -126,19 +129,24 @@ class _Mended(_Base):  # type: ignore[misc]
         shape = self.shape_of(data)
         axis %= len(shape)  # TVM builds no slice of another
         node = SimpleNamespace(args=(node.args[0], axis, *node.args[2:]))
-        if isinstance(shape[axis], tirx.IntImm) or step != 1:
-            return super()._slice(node)
         start, end = counted(shape[axis], start, end)
+        if step != 1 or all(isinstance(one, int | tirx.IntImm) for one in (shape[axis], start, end)):
+            return super()._slice(node)
         if _is_all(shape[axis], start, end):
             return data
         if is_inside(shape[axis], start, end):
             return self.block_builder.emit(relax.op.strided_slice(data, [axis], [start], [end], assume_inbound=True))
-        made = super()._slice(node)
-        if not is_inside(shape[axis], start, end, self._least):
-            return made
-        extents = list(shape)
-        extents[axis] = sym.Analyzer().simplify(end - start)  # what a run checks
-        return self.block_builder.match_cast(made, relax.TensorType(extents, str(made.ty.dtype)))
+        if not is_inside(shape[axis], start, end, self._bounds):
+            return super()._slice(node)
+        return checked(self.block_builder, data, axis, start, end)
+
+    def _reshape(self, node: Any) -> Any:
+        """To the extents that torch says; Relax knows of -1 only what is left of all elements."""
+        extents = extents_of(node.meta.get("val"), self._symbols)
+        if extents is None:
+            return super()._reshape(node)
+        data, _ = self.retrieve_args(node)
+        return data if is_of(data, extents) else self.block_builder.emit(relax.op.reshape(data, extents))
 
     def _slice_scatter(self, node: Any) -> Any:
         """Where the axis has a symbolic size: TVM legalises those of numbers only."""
@@ -148,7 +156,7 @@ class _Mended(_Base):  # type: ignore[misc]
         is_known = all(isinstance(extent, tirx.IntImm) for extent in self.shape_of(data))
         if is_known or step != 1:
             return super()._slice_scatter(node)
-        made = written(self.block_builder, data, source, axis, (start, end), self._least)
+        made = written(self.block_builder, data, source, axis, (start, end), self._bounds)
         return super()._slice_scatter(node) if made is None else made
 
     def _index_tensor(self, node: Any) -> Any:
@@ -226,15 +234,17 @@ class _Mended(_Base):  # type: ignore[misc]
         return _of_type(self.block_builder, made, dtype)
 
     def _clamp(self, node: Any) -> Any:
-        """Of whole numbers, whose bounds TVM takes for infinite floats where there are none."""
+        """Of whole numbers, whose bounds TVM takes for infinite floats where there are none; bounds may be sizes."""
         data, *bounds = self.retrieve_args(node)
-        low, high = [*bounds, node.kwargs.get("min"), node.kwargs.get("max")][:2]
+        bounds = [*bounds, node.kwargs.get("min"), node.kwargs.get("max")][:2]
         dtype = str(data.ty.dtype)
-        if not dtype.startswith(("int", "uint")) or isinstance(low, relax.Expr) or isinstance(high, relax.Expr):
+        if any(isinstance(one, relax.Expr) and isinstance(one.ty, relax.TensorType) for one in bounds):
             return super()._clamp(node)
-        for op, bound in ((relax.op.maximum, low), (relax.op.minimum, high)):
+        if not dtype.startswith(("int", "uint")) and not any(isinstance(one, relax.Expr) for one in bounds):
+            return super()._clamp(node)
+        for op, bound in zip((relax.op.maximum, relax.op.minimum), bounds, strict=True):
             if bound is not None:
-                data = self.block_builder.emit(op(data, relax.const(bound, dtype)))
+                data = self.block_builder.emit(op(data, _of_type(self.block_builder, bound, dtype)))
         return data
 
     def _div(self, node: Any) -> Any:
@@ -258,7 +268,7 @@ class _Mended(_Base):  # type: ignore[misc]
         return _nearest(self.block_builder, data, size, scales)
 
     def _upsample_impl(self, x: Any, size: Any, scale_factor: Any, method: str, align_corners: bool) -> Any:
-        resize = super()._upsample_impl
+        resize, size = super()._upsample_impl, self._retrieve_args(size)  # TVM leaves sizes as torch's nodes
         if size or align_corners:
             return resize(x, size, scale_factor, method, align_corners)
         return _by_scale(self.block_builder, x, scale_factor, lambda *one: resize(one[0], None, one[1], method, False))

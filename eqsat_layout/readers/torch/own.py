@@ -64,6 +64,14 @@ def of_size(b: relax.BlockBuilder, size: Any) -> Any:
     return b.emit(relax.op.reshape(b.emit(relax.op.shape_to_tensor(relax.ShapeExpr([size]))), ()))
 
 
+def _scalar(b: relax.BlockBuilder, number: Any, dtype: Any = None, **_: Any) -> Any:
+    """A number as a tensor without axes."""
+    name = "float32" if dtype is None else str(dtype).removeprefix("torch.")
+    return (
+        b.emit(relax.op.astype(of_size(b, number), name)) if isinstance(number, ir.Expr) else relax.const(number, name)
+    )
+
+
 def _of_floats(op: Callable[..., Any]) -> Maker:
     """Arithmetic on sizes that gives no whole number."""
     return lambda b, one, other: b.emit(op(_size_as_float(b, one), _size_as_float(b, other)))
@@ -276,6 +284,7 @@ def _number_of(op: Callable[[Any, Any], Any]) -> Maker:
 MAKERS: Final[dict[str, Maker]] = {
     "constant_pad_nd.default": _pad,
     "sym_float": _size_as_float,
+    "scalar_tensor.default": _scalar,
     "truediv": _of_floats(relax.op.divide),
     "pow": _of_floats(relax.op.power),
     "scatter.src": _scatter("update"),

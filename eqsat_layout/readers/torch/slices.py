@@ -14,22 +14,25 @@ from tvm import ir, relax, sym, tirx
 
 from eqsat_layout.tir.structural import substitute
 
+Bounds = Mapping[str, tuple[int, int | None]]
+"""The least and the most that sizes are, by their names."""
+
 _MOST: Final = 3
 """Symbols: each one doubles the cases."""
 
 _LARGEST: Final = 1 << 40
 
 
-def is_inside(extent: Any, start: Any, end: Any, least: Mapping[str, int] | None = None) -> bool:
-    """For all sizes of at least 0, or what ``least`` says by their names, it has ``end - start`` elements, be that
+def is_inside(extent: Any, start: Any, end: Any, bounds: Bounds | None = None) -> bool:
+    """For all sizes of at least 0, or what ``bounds`` say by their names, it has ``end - start`` elements, be that
     none."""
     start, end, extent = (tirx.IntImm("int64", one) if isinstance(one, int) else one for one in (start, end, extent))
     zero = tirx.IntImm("int64", 0)
     cut = tirx.Max(tirx.Min(end, extent) - tirx.Min(start, extent), zero)
     claims = [start >= zero, end >= zero, (end - start).equal(cut)]
     symbols = _symbols([start, end, extent])
-    bounds = {one.name: max(0, (least or {}).get(str(one.name), 0)) for one in symbols}
-    return len(symbols) <= _MOST and _hold(claims, symbols, bounds)
+    known = {one.name: (bounds or {}).get(str(one.name), (0, None)) for one in symbols}
+    return len(symbols) <= _MOST and _hold(claims, symbols, known)
 
 
 def counted(extent: Any, start: Any, end: Any) -> tuple[Any, Any]:
@@ -40,12 +43,23 @@ def counted(extent: Any, start: Any, end: Any) -> tuple[Any, Any]:
     return tuple(extent + one if isinstance(one, int) and one < 0 else one for one in (start, end))
 
 
-def written(b: relax.BlockBuilder, data: Any, source: Any, axis: int, bounds: Any, least: Mapping[str, int]) -> Any:
+def checked(b: relax.BlockBuilder, data: Any, axis: int, start: Any, end: Any) -> Any:
+    """A slice that lies inside of all sizes that the program is for, which each run checks."""
+    extents = list(data.ty.shape.values)
+    last, extents[axis] = extents[axis], sym.Analyzer().simplify(tirx.IntImm("int64", 0) + end - start)
+    if isinstance(extents[axis], ir.Var) and isinstance(last, tirx.IntImm):  # no cast says what a symbol is
+        b.match_cast(b.emit(relax.ShapeExpr([tirx.Max(last, end)])), relax.ShapeType([last]))
+        return b.emit(relax.op.strided_slice(data, [axis], [start], [end], assume_inbound=True))
+    made = b.emit(relax.op.strided_slice(data, [axis], [start], [end]))
+    return b.match_cast(made, relax.TensorType(extents, str(made.ty.dtype)))
+
+
+def written(b: relax.BlockBuilder, data: Any, source: Any, axis: int, span: Any, bounds: Bounds) -> Any:
     """``slice_scatter`` in steps of 1 inside of sizes that are at least so large: the part between those before
     and behind it; None for others."""
     extent = data.ty.shape.values[axis]
-    start, end = counted(extent, *bounds)
-    if not is_inside(extent, start, end, least):
+    start, end = counted(extent, *span)
+    if not is_inside(extent, start, end, bounds):
         return None
 
     def part(first: Any, last: Any) -> list[Any]:
@@ -53,9 +67,9 @@ def written(b: relax.BlockBuilder, data: Any, source: Any, axis: int, bounds: An
         if isinstance(size, tirx.IntImm) and int(size) == 0:
             return []
         is_sure = is_inside(extent, first, last)
-        made = b.emit(relax.op.strided_slice(data, [axis], [first], [last], assume_inbound=is_sure))
-        extents = [size if i == axis else own for i, own in enumerate(data.ty.shape.values)]
-        return [made if is_sure else b.match_cast(made, relax.TensorType(extents, str(made.ty.dtype)))]
+        if not is_sure:
+            return [checked(b, data, axis, first, last)]
+        return [b.emit(relax.op.strided_slice(data, [axis], [first], [last], assume_inbound=True))]
 
     parts = [*part(0, start), source, *part(end, extent)]
     return source if len(parts) == 1 else b.emit(relax.op.concat(parts, axis))
@@ -65,15 +79,16 @@ def _symbols(expressions: Sequence[Any]) -> list[Any]:
     return list({var.name: var for one in expressions for var in tirx.analysis.undefined_vars(one)}.values())
 
 
-def _hold(claims: Sequence[Any], symbols: Sequence[Any], least: Mapping[str, int]) -> bool:
+def _hold(claims: Sequence[Any], symbols: Sequence[Any], bounds: Bounds) -> bool:
     """Case by case: each size is 0, or at least 1, so that ``min(1, n)`` is a number."""
     if symbols:
         first, *others = symbols
-        if not _hold(claims, others, least):
+        if not _hold(claims, others, bounds):
             return False
         nothing = {first: tirx.IntImm("int64", 0)}
-        return least[first.name] > 0 or _hold([substitute(one, nothing) for one in claims], others, least)
+        return bounds[first.name][0] > 0 or _hold([substitute(one, nothing) for one in claims], others, bounds)
     analyzer = sym.Analyzer()
     for one in _symbols(claims):
-        analyzer.bind(one, ir.Range(max(1, least[one.name]), _LARGEST))
+        least, most = bounds[one.name]
+        analyzer.bind(one, ir.Range(max(1, least), _LARGEST if most is None else min(most + 1, _LARGEST)))
     return all(analyzer.can_prove(one) for one in claims)

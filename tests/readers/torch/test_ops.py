@@ -10,7 +10,7 @@ import pytest
 from tvm import tirx
 
 import eqsat_layout
-from eqsat_layout.errors import EqsatError
+from eqsat_layout.errors import EqsatError, InputError
 from eqsat_layout.readers.torch.slices import is_inside
 
 torch = pytest.importorskip("torch")
@@ -273,8 +273,8 @@ def test_slices_are_inside_only_where_all_sizes_say_so() -> None:
     outside = [(n, 0, 2), (n, 0, n - 1), (n, 0, -1), (n, -1, n), (n + 2, 1, n), (n, 0, m), (n, 1, n)]
     assert [is_inside(*slice_) for slice_ in inside] == [True] * len(inside)
     assert [is_inside(*slice_) for slice_ in outside] == [False] * len(outside)
-    assert is_inside(n, 0, n - 1, {"n": 1})
-    assert not is_inside(n, 0, n - 2, {"n": 1})
+    assert is_inside(n, 0, n - 1, {"n": (1, None)})
+    assert not is_inside(n, 0, n - 2, {"n": (1, None)})
 
 
 class Written(torch.nn.Module):  # type: ignore[misc]
@@ -298,3 +298,47 @@ def test_parts_of_any_size_are_written_to() -> None:
         x = torch.randn(*shape)
         (got,) = session.run(None, {session.inputs[0].name: x})
         np.testing.assert_array_equal(got, Written()(x).numpy())
+
+
+class _LastOfEach(torch.nn.Module):  # type: ignore[misc]
+    """As CLIP: rows by -1, positions of a table, and the element of each row where an index is the largest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = torch.nn.Embedding(99, 8), torch.nn.Embedding(16, 8)
+        self.register_buffer("at", torch.arange(16)[None])
+
+    def forward(self, tokens: Any) -> Any:
+        rows = tokens.view(-1, tokens.shape[-1])
+        made = self.tokens(rows) + self.places(self.at[:, : rows.shape[1]])
+        return made[torch.arange(made.shape[0]), rows.argmax(-1)]
+
+
+def _dynamic(rank: int) -> Any:
+    return dict.fromkeys(range(rank), torch.export.Dim.DYNAMIC)
+
+
+def test_sizes_are_what_torch_says() -> None:
+    """Relax lost those behind a -1 and a table that is cut: "the sizes of getitem_30 are not known"."""
+    model, tokens = _LastOfEach().eval(), torch.randint(0, 99, (3, 7))
+    session = eqsat_layout.Session(torch.export.export(model, (tokens,), dynamic_shapes=(_dynamic(2),)))
+    for given in (tokens, torch.randint(0, 99, (5, 16))):
+        np.testing.assert_allclose(session.run(None, {"tokens": given})[0], model(given).detach(), rtol=1e-5, atol=1e-6)
+    with pytest.raises(InputError, match="do not fit together"):
+        session.run(None, {"tokens": torch.randint(0, 99, (5, 17))})
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_resizes_go_to_sizes_of_other_tensors(mode: str) -> None:
+    """SegFormer: sizes were left as torch's nodes, and of bounds that are sizes nothing was known."""
+
+    class Larger(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, y: Any) -> Any:
+            return F.interpolate(x, size=y.shape[2:], mode=mode, align_corners=False) + y
+
+    x, y = torch.randn(2, 3, 6, 5), torch.randn(2, 3, 13, 8)
+    program = torch.export.export(Larger(), (x, y), dynamic_shapes=(_dynamic(4), _dynamic(4)))
+    session = eqsat_layout.Session(program)
+    for one, other in ((x, y), (torch.randn(2, 3, 4, 7), torch.randn(2, 3, 9, 9))):
+        made = session.run(None, {"x": one, "y": other})[0]
+        np.testing.assert_allclose(made, Larger()(one, other), rtol=1e-4, atol=1e-5)
