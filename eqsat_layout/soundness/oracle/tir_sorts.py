@@ -48,7 +48,7 @@ def run_sort(name: str, numbers: list[int], settings: list[Any]) -> Step:
                 raise InterpreterError(f"{name} reads what is not defined")
             if values.dtype.kind == "f" and np.isnan(values).any():
                 raise InterpreterError("NaN has no place in an order")
-            if n is not read[0] and (values.min() < 0 or values.max() > min(frame.values[read[0]].shape[1:])):
+            if n is not read[0] and not _all_between(values, frame.values[read[0]].shape[1:][int(settings[0])]):
                 raise InterpreterError(f"{name} would sort more elements than there are")
         for world in range(frame.worlds):
             arrays = [tvm.runtime.tensor(np.ascontiguousarray(frame.values[n][world])) for n in numbers]
@@ -63,6 +63,12 @@ def run_sort(name: str, numbers: list[int], settings: list[Any]) -> Step:
             frame.masks[n] = None
 
     return step
+
+
+def _all_between(counts: Array, most: int) -> bool:
+    """Whether how many are to be sorted of each row along an axis, which the first number names, is no more than it
+    has."""
+    return bool(((counts >= 0) & (counts <= most)).all())
 
 
 def _mask(frame: Frame, number: int) -> Array:

@@ -366,5 +366,5 @@ def _runners(signature: Signature, call: OpCall | None) -> Iterator[Callable[[],
         yield partial(Interpreter, signature.func)
     if signature.func is None and call is not None:
         yield partial(LegalisedOp.of, call)
-    if call is not None and (signature.func is None or sorts(signature.func)):
+    if call is not None and len(call.operands) == 1 and (signature.func is None or sorts(signature.func)):
         yield partial(build_call, call)
