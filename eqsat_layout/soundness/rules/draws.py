@@ -25,7 +25,9 @@ from eqsat_layout.graph.op_calls import Parameter, function_of, parameters
 from eqsat_layout.graph.op_names import relax_ops
 
 DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "bool")
-"""Dtypes that NumPy computes with as TVM does."""
+"""Dtypes that are drawn."""
+COMPUTED = (*DTYPES, "int16", "uint16", "uint32", "uint64")
+"""Dtypes that NumPy computes with as TVM does; the others are those that a rule names."""
 
 _NUMBERS = (-1, 0, 1, 2, 1, 2, 3, -2)
 _FLOATS = (0.5, -1.0, 0.0, 2.0, 0.25, 1.0)
