@@ -81,6 +81,25 @@ def graph_with(**node: Any) -> bytes:
     return json.dumps({"nodes": [{"target": "torch.ops.aten.relu.default", **node}]}).encode()
 
 
+def computed(*operations: Any, first: Any = None) -> bytes:
+    """Nodes that compute a size: one of two operands, or one after the other with what comes before twice."""
+    if first is None:
+        name, *operands = operations
+        rows = [(name, [{"as_string" if isinstance(o, str) else "as_int": o} for o in operands], "s")]
+    else:
+        names = [first, *(f"s{i}" for i in range(len(operations)))]
+        rows = [(o, [{"as_sym_int": {"as_name": names[i]}}] * 2, names[i + 1]) for i, o in enumerate(operations)]
+    nodes = [
+        {
+            "target": f"_operator.{o}",
+            "inputs": [{"arg": a} for a in inputs],
+            "outputs": [{"as_sym_int": {"as_name": r}}],
+        }
+        for o, inputs, r in rows
+    ]
+    return json.dumps({"nodes": nodes}).encode()
+
+
 IS_CODE = "is no name, and torch writes it into code"
 
 
@@ -204,6 +223,12 @@ ARCHIVES = {
     "a module of an enumeration, in a text in a text": (
         lambda c: program(**{"models/model.json": graph_with(out_spec=results_of("__enum__", " "))}),
         "names a Python module",
+    ),
+    "a power without end": (lambda c: program(**{"models/model.json": computed("pow", 10, 10**8)}), "no small number"),
+    "a text many times": (lambda c: program(**{"models/model.json": computed("mul", "a", 10**8)}), "is no size"),
+    "products of products": (
+        lambda c: program(**{"models/model.json": computed(*["mul"] * 8, first="s")}),
+        "binary digits",
     ),
     # a carriage return ends a line of Python, and begins none that torch would indent
     "a weight that is code": (

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from eqsat_layout.readers.torch.sizes import check_size_text
+from eqsat_layout.readers.torch.sizes import check_size_nodes, check_size_text
 
 LARGEST: Final = 64 << 30
 """Bytes of an archive."""
@@ -125,23 +125,35 @@ def _checked_program(part: str, program: Any) -> bytes:
     """
     for holder in _objects(program):
         for key, value in holder.items():
-            if key in ("target", "as_operator") and isinstance(value, str) and not _TARGET.fullmatch(value):
-                raise UnsafeArchiveError(f"{part}: calls {value[:80]!r}, which is no operator")
-            if key == "expr_str":
-                check_size_text(value, part)
-            for name in _names(key, value):
-                if not isinstance(name, str) or not _NAME.fullmatch(name):
-                    raise UnsafeArchiveError(f"{part}: {str(name)[:80]!r} is no name, and torch writes it into code")
-            if isinstance(value, str) and key.endswith(("_name", "fqn")) and not _PATH.fullmatch(value):
-                raise UnsafeArchiveError(f"{part}: {value[:80]!r} is no name, and torch writes it into code")
-            if key.endswith("spec") and value:
-                _check_spec(part, value)
-            if key == "range_constraints" and isinstance(value, dict):
-                for size in value:
-                    check_size_text(size, part)
+            _check_calls(part, key, value)
+            _check_names(part, key, value)
     if isinstance(program, dict) and "guards_code" in program:
         program = program | {"guards_code": []}
     return json.dumps(program).encode()
+
+
+def _check_calls(part: str, key: str, value: Any) -> None:
+    """What torch looks up, imports or evaluates."""
+    if key in ("target", "as_operator") and isinstance(value, str) and not _TARGET.fullmatch(value):
+        raise UnsafeArchiveError(f"{part}: calls {value[:80]!r}, which is no operator")
+    if key == "expr_str":
+        check_size_text(value, part)
+    if key == "nodes":
+        check_size_nodes(value, part)
+    if key == "range_constraints" and isinstance(value, dict):
+        for size in value:
+            check_size_text(size, part)
+    if key.endswith("spec") and value:
+        _check_spec(part, value)
+
+
+def _check_names(part: str, key: str, value: Any) -> None:
+    """What torch writes into Python text."""
+    names = [name for name in _names(key, value) if not isinstance(name, str) or not _NAME.fullmatch(name)]
+    if isinstance(value, str) and key.endswith(("_name", "fqn")) and not _PATH.fullmatch(value):
+        names.append(value)
+    if names:
+        raise UnsafeArchiveError(f"{part}: {str(names[0])[:80]!r} is no name, and torch writes it into code")
 
 
 def _names(key: str, value: Any) -> Iterator[Any]:
