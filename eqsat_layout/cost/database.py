@@ -29,6 +29,10 @@ FORMAT_VERSION: Final = 1
 _FILE: Final = f"measurements.v{FORMAT_VERSION}.jsonl"
 _ANY_FILE: Final = re.compile(r"measurements\.v(\d+)\.jsonl")
 _LOCK: Final = "measurements.lock"
+_LARGEST: Final = 256 << 20
+"""Bytes of a file that is read; a line has some 300."""
+_TO_WRITE: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+"""A link in a folder of somebody else's would have another file written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,11 @@ class Database:
         """The whole file; ``OSError`` for what would never come to an end."""
         if self.path.exists() and not self.path.is_file() and not self.path.is_dir():
             raise OSError(0, "a pipe or a device")
-        return self.path.read_bytes()
+        with self.path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
+            raise OSError(0, f"larger than {_LARGEST >> 20} MB")
+        return data
 
     def read(self) -> Snapshot:
         """All records. Never raises: what can't be read is left out, and ``notes`` say so."""
@@ -180,7 +188,7 @@ class Database:
         if not text:
             return
         with self._writing():
-            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(self.path, os.O_APPEND | _TO_WRITE, 0o644)
             try:
                 _append(descriptor, text)
             finally:
@@ -203,7 +211,7 @@ class Database:
         """Drops damaged lines and records that a later one replaces; how many. Lines of unknown kinds stay."""
         with self._writing():
             try:
-                lines = [line for line in self.path.read_bytes().split(b"\n") if line]
+                lines = [line for line in self._bytes().split(b"\n") if line]
             except FileNotFoundError:
                 return 0
             kept: dict[Any, bytes] = {}
@@ -332,7 +340,7 @@ def _append(descriptor: int, text: bytes) -> None:
 def _replace(path: Path, data: bytes) -> None:
     draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
     try:
-        with open(draft, "wb") as file:
+        with open(draft, "wb", opener=lambda name, _: os.open(name, os.O_EXCL | _TO_WRITE, 0o644)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -348,7 +356,7 @@ def _lock(path: Path, patience: float) -> Iterator[None]:
     """Holds the lock file, which a dying process lets go of; OSError if another keeps it."""
     import fcntl
 
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, _TO_WRITE, 0o644)
     deadline = time.monotonic() + patience
     try:
         while True:

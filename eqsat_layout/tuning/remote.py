@@ -35,6 +35,8 @@ _ANSWER: Final = 5.0
 """Seconds within which a tracker answers."""
 _LONGEST_ANSWER: Final = 1 << 20
 """Bytes that a tracker says at a time."""
+_NO_ANSWER: Final = (ArithmeticError, ValueError, TypeError, KeyError, AttributeError, RecursionError, struct.error)
+"""What is raised where an answer is not as a tracker's."""
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 _CPU: Final = "llvm"
 _POLL: Final = 0.05
@@ -112,10 +114,10 @@ class Remote:
                     raise TargetError(f"what listens at {self.host}:{self.port} is no RPC tracker")
                 self._wait(line)
                 url, port, match = _asked(line, [base.TrackerCode.REQUEST, self.key, "", 1], self.patience)
-                return str(url), int(port), str(match)
+                return (*_place(str(url), int(port)), str(match))
         except TargetError:
             raise
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, struct.error) as error:
+        except (OSError, *_NO_ANSWER) as error:
             raise TargetError(f"no RPC tracker answers at {self.host}:{self.port}: {reason_of(error)}") from error
 
     def _wait(self, line: socket.socket) -> None:
@@ -203,6 +205,13 @@ def _asked(line: socket.socket, question: list[Any], patience: float = _ANSWER) 
     if code != base.TrackerCode.SUCCESS:
         raise ValueError(f"it answers {answer!r}")
     return answer
+
+
+def _place(host: str, port: int) -> tuple[str, int]:
+    """The two, if they are a place; of a number that is no port the system takes the last 16 bits."""
+    if not (host.isascii() and host.isprintable() and 0 < len(host) < 256 and 0 < port < 1 << 16):
+        raise ValueError(f"it names no place: {host[:80]!r}, {port}")
+    return host, port
 
 
 def _received(line: socket.socket, size: int, end: float) -> bytes:

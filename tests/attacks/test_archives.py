@@ -56,9 +56,13 @@ def program(**changed: Any) -> dict[str, bytes]:
     config = json.dumps({"config": {"w": {"path_name": "weight_0", "use_pickle": False}}}).encode()
     node = {"target": "torch.ops.aten.relu.default", "inputs": [], "metadata": {}}
     size = {"as_expr": {"expr_str": "2*s0 + Max(1, s1)", "hint": None}}
+    weight = {"parameter_name": "layers.0.a-b c/d.weight"}
+    leaf = {"type": None, "context": None, "children_spec": []}
+    results = json.dumps([1, {"type": "builtins.dict", "context": '["a", "b"]', "children_spec": [leaf, leaf]}])
     graph = {
         "graph_module": {"graph": {"nodes": [node], "sym_int_values": {"s": size}}},
         "range_constraints": {"s0": {}},
+        "signature": {"parameter": weight, "in_spec": named_arguments("x"), "out_spec": results},
     }
     members = {
         "m/archive_format": b"pt2",
@@ -77,6 +81,25 @@ def graph_with(**node: Any) -> bytes:
     return json.dumps({"nodes": [{"target": "torch.ops.aten.relu.default", **node}]}).encode()
 
 
+def computed(*operations: Any, first: Any = None) -> bytes:
+    """Nodes that compute a size: one of two operands, or one after the other with what comes before twice."""
+    if first is None:
+        name, *operands = operations
+        rows = [(name, [{"as_string" if isinstance(o, str) else "as_int": o} for o in operands], "s")]
+    else:
+        names = [first, *(f"s{i}" for i in range(len(operations)))]
+        rows = [(o, [{"as_sym_int": {"as_name": names[i]}}] * 2, names[i + 1]) for i, o in enumerate(operations)]
+    nodes = [
+        {
+            "target": f"_operator.{o}",
+            "inputs": [{"arg": a} for a in inputs],
+            "outputs": [{"as_sym_int": {"as_name": r}}],
+        }
+        for o, inputs, r in rows
+    ]
+    return json.dumps({"nodes": nodes}).encode()
+
+
 IS_CODE = "is no name, and torch writes it into code"
 
 
@@ -87,6 +110,13 @@ def code_in_a_name(canary: Path) -> str:
 def named_arguments(*names: str) -> str:
     kinds = [{"type": "builtins.tuple"}, {"type": "builtins.dict", "context": json.dumps(names)}]
     return json.dumps([1, {"type": "builtins.tuple", "children_spec": kinds}])
+
+
+def results_of(key: str, space: str | None = None) -> str:
+    """A tree with an object that holds ``key``; as text in a text behind a ``space``."""
+    holder = f'[{{"{key}": "antigravity:x"}}]'
+    context = holder if space is None else json.dumps(space + json.dumps(space + holder))
+    return f'[1, {{"type": "builtins.dict", "context": {context}, "children_spec": []}}]'
 
 
 def test_an_honest_archive_is_copied_whole_but_for_its_pickles(tmp_path: Path) -> None:
@@ -182,6 +212,30 @@ ARCHIVES = {
         lambda c: program(**{"models/model.json": graph_with(spec='{"default_factory_module": "antigravity"}')}),
         "names a Python module",
     ),
+    "a module to import, in other letters": (
+        lambda c: program(**{"models/model.json": graph_with(out_spec=results_of("default_factor\\u0079_module"))}),
+        "names a Python module",
+    ),
+    "a module of an enumeration": (
+        lambda c: program(**{"models/model.json": graph_with(out_spec=results_of('__enum__": 1, "fqn'))}),
+        "names a Python module",
+    ),
+    "a module of an enumeration, in a text in a text": (
+        lambda c: program(**{"models/model.json": graph_with(out_spec=results_of("__enum__", " "))}),
+        "names a Python module",
+    ),
+    "a power without end": (lambda c: program(**{"models/model.json": computed("pow", 10, 10**8)}), "no small number"),
+    "a text many times": (lambda c: program(**{"models/model.json": computed("mul", "a", 10**8)}), "is no size"),
+    "products of products": (
+        lambda c: program(**{"models/model.json": computed(*["mul"] * 8, first="s")}),
+        "binary digits",
+    ),
+    # a carriage return ends a line of Python, and begins none that torch would indent
+    "a weight that is code": (
+        lambda c: program(**{"models/model.json": graph_with(parameter_name=f'w")\ropen({str(c)!r},"w")\rif 1:#')}),
+        IS_CODE,
+    ),
+    "a module that is code": (lambda c: program(**{"models/model.json": graph_with(fqn='w")\nexit()#')}), IS_CODE),
     "no JSON": (lambda c: program(**{"models/model.json": b"["}), "not JSON"),
     "no folder": (lambda c: {"archive_format": b"pt2", "n/x": b""}, "no folder that holds everything"),
     "out of its folder": (lambda c: program(**{"../../x": b""}), "not as torch.export.save writes it"),

@@ -262,6 +262,31 @@ def test_a_file_that_can_not_be_read_is_an_empty_database_with_a_note(database: 
     assert note.endswith("no measurements are used")
 
 
+@pytest.mark.parametrize("name", ["measurements.v1.jsonl", "measurements.lock"])
+def test_a_link_is_not_written_through(database: Database, tmp_path: Path, name: str) -> None:
+    """A folder that somebody gave had measurements written into a file of one's own."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine\n")
+    database.directory.mkdir(parents=True, exist_ok=True)
+    (database.directory / name).symlink_to(elsewhere)
+    with pytest.raises(EqsatError, match="can't write measurements"):
+        database.add(kernel(1))
+    assert elsewhere.read_text() == "mine\n"
+
+
+def test_a_file_without_end_is_not_read(database: Database) -> None:
+    """A hole of a terabyte took all memory; compaction waited for a pipe."""
+    database.directory.mkdir(parents=True, exist_ok=True)
+    with database.path.open("wb") as file:
+        file.truncate(1 << 40)
+    assert "larger than" in database.read().notes[0]
+    assert database.digest() == ""
+    database.path.unlink()
+    os.mkfifo(database.path)
+    with pytest.raises(EqsatError, match="a pipe or a device"):
+        database.compact()
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_database_is_read_and_not_written(database: Database) -> None:
     database.add(kernel(1))

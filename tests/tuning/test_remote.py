@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -203,6 +204,30 @@ def test_where_nothing_listens_is_no_tracker() -> None:
     with pytest.raises(TargetError, match=rf"no RPC tracker answers at {HOST}:{port}: .*refused"):
         Remote(HOST, port, "device").runner()
     assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize(
+    "place", ['"127.0.0.1", Infinity', '"127.0.0.1", 65558', '"127.0.0.1", 0', '"\\ud800", 9000', '"a\\u0000b", 9000']
+)
+def test_a_tracker_that_names_no_place_is_refused(place: str) -> None:
+    """``Infinity`` was a traceback; of 65558 the system made port 22."""
+    free = '[0, {"server_info": [{"key": "server:k"}], "queue_info": {"k": {"free": 1}}}]'
+    with socket.create_server((HOST, 0)) as server:
+
+        def answer() -> None:
+            line, _ = server.accept()
+            with line:
+                line.sendall(line.recv(4))
+                for text in (free, f'[0, [{place}, "match"]]'):
+                    line.recv(1 << 16)
+                    line.sendall(struct.pack("<i", len(text)) + text.encode())
+                line.recv(1)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(TargetError, match="no RPC tracker answers"):
+            Remote(HOST, server.getsockname()[1], "k").session()
+        thread.join()
 
 
 def test_what_answers_something_else_is_no_tracker() -> None:

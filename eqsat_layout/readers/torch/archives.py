@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from eqsat_layout.readers.torch.sizes import check_size_text
+from eqsat_layout.readers.torch.sizes import check_size_nodes, check_size_text
 
 LARGEST: Final = 64 << 30
 """Bytes of an archive."""
@@ -41,6 +41,12 @@ _SAFE_GLOBALS: Final = re.compile(
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|")
 """A name in a program's text; arguments by position have none."""
+
+_PATH: Final = re.compile(r"[\w .:/@+-]*")
+"""A name of a weight or a module, which torch writes into a program's text between quotation marks."""
+
+_SPEC: Final = frozenset(("type", "context", "children_spec"))
+"""What a node of a tree of arguments has."""
 
 _TARGET: Final = re.compile(
     r"torch\.ops\.(?!_)\w+\.\w+(\.\w+)?|torch\._?sym_\w+|math\.\w+"
@@ -119,21 +125,35 @@ def _checked_program(part: str, program: Any) -> bytes:
     """
     for holder in _objects(program):
         for key, value in holder.items():
-            if key in ("target", "as_operator") and isinstance(value, str) and not _TARGET.fullmatch(value):
-                raise UnsafeArchiveError(f"{part}: calls {value[:80]!r}, which is no operator")
-            if key == "expr_str":
-                check_size_text(value, part)
-            for name in _names(key, value):
-                if not isinstance(name, str) or not _NAME.fullmatch(name):
-                    raise UnsafeArchiveError(f"{part}: {str(name)[:80]!r} is no name, and torch writes it into code")
-            if isinstance(value, str) and "default_factory_module" in value:
-                raise UnsafeArchiveError(f"{part}: names a Python module to import")
-            if key == "range_constraints" and isinstance(value, dict):
-                for size in value:
-                    check_size_text(size, part)
+            _check_calls(part, key, value)
+            _check_names(part, key, value)
     if isinstance(program, dict) and "guards_code" in program:
         program = program | {"guards_code": []}
     return json.dumps(program).encode()
+
+
+def _check_calls(part: str, key: str, value: Any) -> None:
+    """What torch looks up, imports or evaluates."""
+    if key in ("target", "as_operator") and isinstance(value, str) and not _TARGET.fullmatch(value):
+        raise UnsafeArchiveError(f"{part}: calls {value[:80]!r}, which is no operator")
+    if key == "expr_str":
+        check_size_text(value, part)
+    if key == "nodes":
+        check_size_nodes(value, part)
+    if key == "range_constraints" and isinstance(value, dict):
+        for size in value:
+            check_size_text(size, part)
+    if key.endswith("spec") and value:
+        _check_spec(part, value)
+
+
+def _check_names(part: str, key: str, value: Any) -> None:
+    """What torch writes into Python text."""
+    names = [name for name in _names(key, value) if not isinstance(name, str) or not _NAME.fullmatch(name)]
+    if isinstance(value, str) and key.endswith(("_name", "fqn")) and not _PATH.fullmatch(value):
+        names.append(value)
+    if names:
+        raise UnsafeArchiveError(f"{part}: {str(names[0])[:80]!r} is no name, and torch writes it into code")
 
 
 def _names(key: str, value: Any) -> Iterator[Any]:
@@ -146,6 +166,44 @@ def _names(key: str, value: Any) -> Iterator[Any]:
         yield from value if isinstance(value, list) else [value]
     elif key == "in_spec" and value:
         yield from _keywords(value)
+
+
+def _check_spec(part: str, spec: Any) -> None:
+    """What holds arguments or results, as text: ``[1, {type, context, children_spec}]``.
+
+    A context that holds an object names a Python module, which torch imports: of an enumeration, or of a dict with
+    defaults. Contexts of all that can be read here are texts and numbers in lists, as text themselves.
+    """
+    waiting = [_decoded(part, spec)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            if not value.keys() <= _SPEC:
+                raise UnsafeArchiveError(f"{part}: names a Python module to import")
+            waiting += [value.get("children_spec"), _context(part, value.get("context"))]
+        elif isinstance(value, list):
+            waiting.extend(value)
+
+
+def _context(part: str, context: Any) -> Any:
+    """A context, with what is text in it read too: objects in it are no part of a tree."""
+    found: Any = context
+    while isinstance(found, str):
+        try:
+            found = json.loads(found)
+        except ValueError:  # a name
+            break
+        except RecursionError as error:
+            raise UnsafeArchiveError(f"{part}: its arguments are not described as torch.export.save does") from error
+    if any(_objects(found)):
+        raise UnsafeArchiveError(f"{part}: names a Python module to import")
+    return [_context(part, one) for one in found] if isinstance(found, list) else None
+
+
+def _decoded(part: str, text: Any) -> Any:
+    if not isinstance(text, str):
+        raise UnsafeArchiveError(f"{part}: its arguments are not described as torch.export.save does")
+    return _parsed(part, text.encode("utf-8", "surrogatepass"))
 
 
 def _keywords(spec: Any) -> Iterator[Any]:

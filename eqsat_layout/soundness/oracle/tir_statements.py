@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from eqsat_layout.soundness.oracle.tir_expressions import EnclosingFunction, Expressions, dtype_of
+from eqsat_layout.soundness.oracle.tir_sorts import run_sort, sort_call
 from eqsat_layout.soundness.oracle.tir_values import Array, Code, Frame, InterpreterError, Mask, Step, meet, scalar
 
 
@@ -68,6 +69,10 @@ class Statements:
             return self._branch(statement)
         if kind is tirx.Evaluate and type(statement.value) is tirx.IntImm:
             return sequence([])
+        sort = sort_call(statement)
+        if sort is not None:
+            name, buffers, settings = sort
+            return run_sort(name, [self.function.numbers[buffer] for buffer in buffers], settings)
         if self.nests is not None:
             return self._compound(statement, self.nests)
         raise self._unknown(statement)
@@ -123,8 +128,7 @@ class Statements:
         info = buffer.ty
         if type(info.elem_offset) is tvm.ir.Var:  # whatever it is, arrays start at 0 here
             self.expressions.scope[info.elem_offset] = Code.constant(scalar(0, dtype_of(info.elem_offset)))
-        spread = info.layout is not None and any(self.number(extent) != 1 for extent in info.shape)
-        if len(info.strides) or spread or self.number(info.elem_offset) != 0:
+        if len(info.strides) or _is_spread(info) or self.number(info.elem_offset) != 0:
             raise self.function.fail(f"no words for the strides or offset of {buffer.name}")
         shape = []
         for extent in info.shape:
@@ -264,6 +268,13 @@ def sequence(steps: list[Step]) -> Step:
             part(frame, taken)
 
     return step
+
+
+def _is_spread(ty: Any) -> bool:
+    """Whether a buffer's layout is another than that of a plain buffer of its shape."""
+    if ty.layout is None:
+        return False
+    return not tvm_ffi.structural_equal(ty.layout, tirx.decl_buffer(ty.shape, ty.dtype).ty.layout)
 
 
 def _loads(statement: Any) -> int:

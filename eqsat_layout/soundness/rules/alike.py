@@ -36,6 +36,8 @@ _AS_AROUND = 0.3
 broadcasts one way or another."""
 _UNITS = 0.15
 """How often a tensor of the vocabulary has axes of one element more."""
+_OTHER_DTYPES = 0.3
+"""How often some of these are of other dtypes: values where all were found to be indices."""
 _AS_USUAL = 0.3
 """How often an op of whose operands nothing is known takes those that it takes elsewhere."""
 
@@ -86,8 +88,10 @@ class AlikeCalls:
                 return usual
             first = self._first(usual)
             if usual is not None and not any(known) and rng.random() < _AS_USUAL and len(usual.operands) == len(known):
-                known = _scaled(usual.operands, rng) if rng.random() < _SCALED else usual.operands
-                first = known[0]
+                types = _scaled(usual.operands, rng) if rng.random() < _SCALED else list(usual.operands)
+                if len(types) > 1 and rng.random() < _OTHER_DTYPES:
+                    types = [TensorType(ty.shape, rng.choice((ty.dtype, self._dtype))) for ty in types]
+                known, first = types, types[0]
                 if len(known) == 1 and first.shape and rng.random() < 0.5:
                     first = _resized(first, rng)
         said = _said(text, body)

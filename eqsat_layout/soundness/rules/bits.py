@@ -63,14 +63,19 @@ def garbage(dtype: Any) -> Any:
     return np.iinfo(dtype).max if dtype.kind in "iu" else filled(dtype, 1e30)
 
 
-def random_array(rng: np.random.Generator, shape: Sequence[Any], dtype: Any = "float32") -> Array:
-    """A tensor in all worlds."""
+def random_array(
+    rng: np.random.Generator, shape: Sequence[Any], dtype: Any = "float32", theme: int | None = None
+) -> Array:
+    """A tensor in all worlds. Of tensors of one ``theme`` the special world holds the same two numbers."""
     dtype = np.dtype(dtype)
     small = [_small(rng, shape, dtype) for _ in range(2)]
     plain = _small(rng, shape, dtype)
     chosen, share = specials(dtype), 0.7
-    if rng.random() < 0.5:  # few of them, so that several stand side by side in every row
-        chosen, share = _opposites(rng, dtype) if rng.random() < _OPPOSED else rng.choice(chosen, _FEW), 0.95
+    if theme is not None:
+        chosen, share = _opposites(theme, dtype), 0.95
+    elif rng.random() < 0.5:  # few of them, so that several stand side by side in every row
+        is_pair = rng.random() < _OPPOSED
+        chosen, share = _opposites(int(rng.integers(1 << 16)), dtype) if is_pair else rng.choice(chosen, _FEW), 0.95
     special = np.where(rng.random(tuple(shape)) < share, rng.choice(chosen, tuple(shape)), plain)
     return canonical(np.stack([*small, special.astype(dtype), _rough(rng, shape, dtype)]))
 
@@ -102,17 +107,21 @@ def specials(dtype: Any) -> Array:
     return np.array([*numbers, 0.5, 1.5, 2.5, -0.5, -1.0, 1 / float(limits.eps), largest / 2], dtype)
 
 
-def _opposites(rng: np.random.Generator, dtype: np.dtype[Any]) -> Array:
+def _opposites(number: int, dtype: np.dtype[Any]) -> Array:
     """The two ends of a dtype, or both zeros: of two tensors that hold these only, most elements undo each other; and
-    ties, which orders and maxima decide somehow, are everywhere. Or a zero and what is rounded to the other one."""
+    ties, which orders and maxima decide somehow, are everywhere. Or two neighbours, which other dtypes have as one; a
+    zero and what is rounded to the other one."""
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
-        return np.array([info.min, info.max], dtype)
+        ends = [[info.min, info.max], [info.max - 1, info.max], [info.min, info.min + 1]]
+        return np.array(ends[number % len(ends)], dtype)
     if dtype.kind == "b":
         return np.array([False, True])
-    largest, least = float(np.finfo(dtype).max), float(np.finfo(dtype).smallest_subnormal)
+    limits = np.finfo(dtype)
+    largest, least = float(limits.max), float(limits.smallest_subnormal)
     pairs = [[np.inf, -np.inf], [0.0, -0.0], [largest, -largest], [-least, 0.0], [least, -0.0]]
-    return np.array(pairs[rng.integers(len(pairs))], dtype)
+    pairs.append([1.0, 1.0 + float(limits.eps)])
+    return np.array(pairs[number % len(pairs)], dtype)
 
 
 def _small(rng: np.random.Generator, shape: Sequence[Any], dtype: np.dtype[Any]) -> Array:

@@ -25,7 +25,9 @@ from eqsat_layout.graph.op_calls import Parameter, documentation_of, parameters
 from eqsat_layout.graph.op_names import relax_ops
 
 DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "bool")
-"""Dtypes that NumPy computes with as TVM does."""
+"""Dtypes that are drawn."""
+COMPUTED = (*DTYPES, "int16", "uint16", "uint32", "uint64")
+"""Dtypes that NumPy computes with as TVM does; the others are those that a rule names."""
 
 _NUMBERS = (-1, 0, 1, 2, 1, 2, 3, -2)
 _FLOATS = (0.5, -1.0, 0.0, 2.0, 0.25, 1.0)
@@ -35,6 +37,8 @@ _SIZES = (1, 1, 2, 2, 3)
 _POSITIONS = (0, 1, 1, 2, 3, 4, 9, -1, -2, -3)
 """Lists of positions, which may be counted from the end, or lie beyond it."""
 _STEPS = (1, 2, 2, 3, -1, -2)
+_MIXED = 0.3
+"""How often the operands of a call are of two dtypes, such as values and indices."""
 _KEPT = (0.1, 0.4, 0.8, 0.95)
 """How often the attributes of a call that have a default keep it."""
 
@@ -56,6 +60,7 @@ class ArgumentDraw:
         self._length = rng.choice(lengths or (1, 1, 2, max(1, len(first.shape))))
         self._kept = _KEPT[0] if kept else rng.choice(_KEPT)
         self._last: TensorType | None = None
+        self._dtypes = [first.dtype, rng.choice(DTYPES)] if rng.random() < _MIXED else []
         self._texts: list[str] = []
 
     def operand(self, number: int) -> TensorType:
@@ -64,9 +69,10 @@ class ArgumentDraw:
         if number == 0:
             return self._first
         rng, shape = self._rng, self._first.shape
-        if self._last is not None and rng.random() < 0.5:  # scales, shifts, means of a norm
-            return self._last
         dtype = self._first.dtype if rng.random() < 0.85 else rng.choice(DTYPES)
+        dtype = rng.choice(self._dtypes) if self._dtypes else dtype
+        if self._last is not None and rng.random() < 0.5:  # scales, shifts, means of a norm
+            return TensorType(self._last.shape, dtype) if self._dtypes else self._last
         extents = [*shape, 1, 2, 3]
         options: tuple[Callable[[], Sequence[Any]], ...] = (
             lambda: shape,

@@ -40,6 +40,10 @@ MORE_TRIES = 32
 """The same for rules of which the models are made, if these are few."""
 
 
+_THEMES = 0.3
+"""Models in which all tensors hold the same two special numbers, so that these meet everywhere."""
+
+
 def make_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule] = ()) -> RuleModel:
     """A model of ``base`` over the lexicon, with terms of all its rules, and more of ``rules``."""
     model = _empty(lexicon, base, seed)
@@ -137,9 +141,10 @@ def _leaves(model: RuleModel, rng: np.random.Generator) -> None:
         for ty in signature.operands:
             assert ty is not None
             counts[ty.shape, ty.dtype] = max(2, counts.get((ty.shape, ty.dtype), 0))
+    theme = int(rng.integers(1 << 16)) if rng.random() < _THEMES else None
     for (shape, dtype), count in counts.items():
         for _ in range(count):
-            model.leaf(random_array(rng, shape, dtype))
+            model.leaf(random_array(rng, shape, dtype, theme))
         if np.dtype(dtype).kind in "iu":
             model.leaf(indices(rng, shape, dtype))
     for shape in (vocabulary.shape, vocabulary.wide):

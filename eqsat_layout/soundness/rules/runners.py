@@ -19,12 +19,11 @@ from tvm import relax, s_tir, tirx
 from eqsat_layout.graph.legalize import REFUSALS, legalize
 from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, RelaxInterpreter
 from eqsat_layout.soundness.oracle.tir_interpreter import InterpreterError, Masked
+from eqsat_layout.soundness.oracle.tir_sorts import sort_call
 from eqsat_layout.soundness.rules.schema import OpCall
-from eqsat_layout.tir.intrinsics import is_call
 
 _OUTSIDE = ("call_packed", "call_extern", "call_dps_packed", "call_cpacked", "call_pure_packed")
 """Calls that may do anything."""
-_SORTS = "tvm.contrib.sort."
 _SORTING = re.compile(r"call_\w*packed\(\s*\"tvm\.contrib\.sort\.")
 """Calls that sort, which is well defined where no number is NaN."""
 
@@ -77,18 +76,15 @@ class LibraryCall:
         body = funcs[0].body
         while isinstance(body, s_tir.SBlockRealize):
             body = body.block.body
-        if not isinstance(body, tirx.Evaluate) or not is_call(body.value, "tirx.tvm_call_packed"):
+        found = sort_call(body)
+        if found is None:
             return None
-        name, *arguments = body.value.args
-        arrays = [a.args[0].args[0] for a in arguments if is_call(a, "tirx.tvm_stack_make_array")]
+        name, arrays, settings = found
         params = list(funcs[0].params)
         if len(arrays) != len(params) or not all(a.same_as(p) for a, p in zip(arrays, params, strict=True)):
             return None
-        settings = tuple(getattr(a, "value", None) for a in arguments[len(arrays) :])
-        if not str(name.value).startswith(_SORTS) or None in settings:
-            return None
         results = tuple((tuple(int(e) for e in p.ty.shape), str(p.ty.dtype)) for p in params[1:])
-        return LibraryCall(str(name.value), settings, results)
+        return LibraryCall(name, tuple(settings), results)
 
     def __getitem__(self, _function: str) -> Callable[..., Any]:
         """What runs it, as a virtual machine has it."""
@@ -110,7 +106,8 @@ class LegalisedOp:
     def of(call: OpCall) -> LegalisedOp:
         """The call, legalised; one that samples as TVM does it on this machine."""
         with tvm.target.Target("llvm"):
-            return LegalisedOp(legalize(relax.backend.DispatchSampling()(call.module())))
+            sampled = relax.backend.DispatchSampling()(call.module())
+            return LegalisedOp(legalize(relax.backend.DispatchSortScan()(sampled)))
 
     @cached_property
     def _interpreter(self) -> RelaxInterpreter:

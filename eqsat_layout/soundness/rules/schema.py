@@ -23,7 +23,7 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.legalize import REFUSALS
 from eqsat_layout.graph.op_calls import documentation_of, function_of, last_line, parameters
 from eqsat_layout.graph.op_names import relax_ops
-from eqsat_layout.soundness.rules.draws import DTYPES, ArgumentDraw
+from eqsat_layout.soundness.rules.draws import COMPUTED, DTYPES, ArgumentDraw
 
 ATTEMPTS = 80
 """Draws per call that is wanted; few of a convolution's fit its operands."""
@@ -234,5 +234,5 @@ def _small_type(ty: Any) -> TensorType | None:
     if not isinstance(ty, relax.TensorType) or extents is None:
         return None
     shape = tuple(int(e) if isinstance(e, tvm.tirx.IntImm) else 0 for e in extents)
-    fits = str(ty.dtype) in DTYPES and math.prod(shape) <= 16 * LARGEST and all(e > 0 for e in shape)
+    fits = str(ty.dtype) in COMPUTED and math.prod(shape) <= 16 * LARGEST and all(e > 0 for e in shape)
     return TensorType(shape, str(ty.dtype)) if fits else None

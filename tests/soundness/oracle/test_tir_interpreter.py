@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +17,12 @@ from tvm import relax, s_tir, te, tirx
 from tvm.relax import op as R
 from tvm.script import tirx as T
 
+from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import UNDEF
 from eqsat_layout.soundness.oracle import tir_nests
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, InterpreterError, Masked, run_prim_func
+from eqsat_layout.soundness.rules.runners import LegalisedOp
+from eqsat_layout.soundness.rules.schema import drawn
 from eqsat_layout.soundness.rules.stored import lay
 from eqsat_layout.tir.flow import backward, forward
 from eqsat_layout.tir.rewrite import relayout
@@ -593,3 +597,18 @@ def test_small_programs_as_llvm(drawn: list[tuple[Callable[..., Any], int]]) -> 
         operands = arrays(func, 2)
         found = run_prim_func(func, [Masked.of(a) for a in operands])
         assert_same(found, llvm.run(symbol, operands), func.script())
+
+
+@pytest.mark.parametrize(("score", "count", "says"), [(1.0, 4, "more elements"), (np.nan, 3, "NaN"), (1.0, 2, "")])
+def test_a_sort_reads_no_more_than_there_is(score: float, count: int, says: str) -> None:
+    """TVM's own kills the process where more elements are to be sorted than a row has; NaN has no order."""
+    types = [TensorType((1, 3, 6), "float32"), TensorType((1,), "int32"), TensorType((1, 3), "int32")]
+    attributes = {"id_index": -1, "coord_start": 2, "score_index": 1, "soft_nms_sigma": 0.0}
+    call = drawn("relax.vision.non_max_suppression", types, random.Random(0), exact=True, kept=attributes)
+    sort = LegalisedOp.of(call)
+    values = [np.full((1, *ty.shape), v, ty.dtype) for ty, v in zip(types, (score, count, 0), strict=True)]
+    if not says:
+        assert len(sort.run([Masked.of(v) for v in values])) >= 1
+        return
+    with pytest.raises(InterpreterError, match=says):
+        sort.run([Masked.of(v) for v in values])
