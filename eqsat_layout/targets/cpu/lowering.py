@@ -17,7 +17,7 @@ from tvm.tirx import compilation_pipeline
 from eqsat_layout.passes.bound_lanes import bind_one_by_one
 from eqsat_layout.passes.fitting_calls import any_address, skip_checks
 from eqsat_layout.passes.guarded_divisions import guard_divisions_by_sizes
-from eqsat_layout.passes.narrow_indices import narrow_indices
+from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.passes.unbegun_reductions import begin_over_nothing
 from eqsat_layout.targets.cpu.booleans import compare_booleans, store_booleans_as_bytes
@@ -63,7 +63,7 @@ def _passes() -> list[Any]:
         dividends_that_count_up(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
-        narrow_indices(_INDEX_BITS),  # indices where they fit
+        indices_in_bits(_INDEX_BITS),  # indices where they fit
         store_booleans_as_bytes(),
         # loops
         s_tir.transform.LoopPartition(),  # loops that ask for it, at their conditions

@@ -240,7 +240,7 @@ def _in_tiles(sch: Any, machine: CpuMachine, nanoseconds: float | None = None, *
     chain, model = chain_of(stages_of(sch), has_pads=has_pads), ChainModel(machine)
     apart = nanoseconds or model.apart(chain)
     tiles = model.faster(chain, apart) if chain.is_regular else None
-    cut = fastest_cut(sch, model, machine, apart)
+    cut = fastest_cut(sch, chain, model, machine, apart)
     if cut is not None and (tiles is None or cut.tiles.nanoseconds < tiles.nanoseconds):
         sch, tiles = cut.sch, cut.tiles
     return tiles and tried(sch, lambda s: schedule_fused_tiles(s, tiles.tile, machine))

@@ -15,7 +15,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.passes.bound_lanes import bind_one_by_one
-from eqsat_layout.passes.narrow_indices import narrow_indices
+from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.passes.unbegun_reductions import begin_over_nothing
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
@@ -123,7 +123,7 @@ def _passes(*, is_scheduled: bool) -> Sequence[Any]:
         dividends_that_count_up(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
-        narrow_indices(_INDEX_BITS),
+        indices_in_bits(_INDEX_BITS),
     ]
     copies = [
         s_tir.transform.InjectVirtualThread(),

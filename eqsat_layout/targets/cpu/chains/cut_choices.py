@@ -49,13 +49,13 @@ def may_be_cut(chain: Chain, machine: CpuMachine) -> bool:
     return any(True for _ in _cuts(chain, machine))
 
 
-def fastest_cut(sch: Any, model: ChainModel, machine: CpuMachine, nanoseconds: float) -> CutChain | None:
-    """The cut with the fastest tiles; ``None`` where none takes clearly less than so much."""
+def fastest_cut(sch: Any, chain: Chain, model: ChainModel, machine: CpuMachine, nanoseconds: float) -> CutChain | None:
+    """The cut of a schedule over ``chain`` with the fastest tiles; ``None`` where none takes clearly less than so much."""
     found: list[CutChain] = []
-    for cut in _cuts(chain_of(stages_of(sch)), machine):
-        trial = unless_refused(partial(_made, sch, cut))
-        chain = trial and chain_of(stages_of(trial))
-        tiles = model.faster(chain, nanoseconds) if chain and chain.is_regular else None
+    for cut in _cuts(chain, machine):
+        trial = unless_refused(partial(_made, sch, chain, cut))
+        own = trial and chain_of(stages_of(trial))
+        tiles = model.faster(own, nanoseconds) if own and own.is_regular else None
         if tiles is not None:
             found.append(CutChain(trial, tiles))
     return min(found, key=lambda own: own.tiles.nanoseconds, default=None)
@@ -108,12 +108,11 @@ def _row_axis(chain: Chain) -> int:
     return max(others, key=lambda number: chain.last.spatial[number].extent or 1, default=0)
 
 
-def _made(sch: Any, cut: _Cut) -> Any:
-    chain = chain_of(stages_of(sch))
+def _made(sch: Any, chain: Chain, cut: _Cut) -> Any:
     if cut.of_reduced is not None:
         stage = chain.stages[min(chain.row_reductions)]
         sch = cut_axis(sch, stage.name, stage.reduced[-1].var, cut.of_reduced)
     if cut.of_rows is not None:
-        last = stages_of(sch)[-1]
+        last = stages_of(sch)[-1]  # of which no axis is reduced, so that its rows are where they were
         sch = cut_axis(sch, last.name, last.spatial[_row_axis(chain)].var, cut.of_rows)
     return sch

@@ -160,7 +160,7 @@ class _CallJoiner:
         """The fastest tiles over axes that are cut, which the chain may need."""
         function = one_function(self.mod, window) if may_be_cut(chain, self.machine) else None
         sch = function and simplified(new_schedule(function), self.machine)
-        cut = fastest_cut(sch, self.model, self.machine, alone) if sch else None
+        cut = fastest_cut(sch, chain_of(stages_of(sch)), self.model, self.machine, alone) if sch else None
         return cut.tiles if cut else None
 
     def _inlined(self, window: Sequence[KernelCall]) -> Chain | None:

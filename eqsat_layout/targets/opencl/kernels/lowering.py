@@ -17,7 +17,7 @@ from tvm.s_tir.backend.adreno.transform import TextureFlatten
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.passes.bound_lanes import bind_one_by_one
-from eqsat_layout.passes.narrow_indices import narrow_indices
+from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.targets.gpu.kernels.exact_floats import exact_floats
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
@@ -124,7 +124,7 @@ def _passes(target: tvm.target.Target) -> list[Any]:
         dividends_that_count_up(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
-        narrow_indices(_INDEX_BITS),
+        indices_in_bits(_INDEX_BITS),
         bind_one_by_one(),  # what the next one would give the last lane's value
         tirx.transform.VectorizeLoop(),
         _checked_stores,

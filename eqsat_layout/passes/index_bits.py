@@ -18,7 +18,7 @@ from eqsat_layout.tir.structural import primfunc_pass, structural_map
 _VALUE = pure_op("named_value", "an integer that has a name")
 
 
-def narrow_indices(bits: int) -> Any:
+def indices_in_bits(bits: int) -> Any:
     """A pass, for where buffers are flat."""
     hide = primfunc_pass("HideNamed", lambda func: func.with_body(structural_map(func.body, (tirx.Let, _hidden))))
     reveal = primfunc_pass("RevealNamed", lambda func: func.with_body(structural_map(func.body, (ir.Call, _revealed))))
