@@ -50,7 +50,7 @@ def may_be_cut(chain: Chain, machine: CpuMachine) -> bool:
 
 
 def fastest_cut(sch: Any, chain: Chain, model: ChainModel, machine: CpuMachine, nanoseconds: float) -> CutChain | None:
-    """The cut of a schedule over ``chain`` with the fastest tiles; ``None`` where none takes clearly less than so much."""
+    """The cut with the fastest tiles of a schedule over ``chain``; ``None`` where none takes clearly less time."""
     found: list[CutChain] = []
     for cut in _cuts(chain, machine):
         trial = unless_refused(partial(_made, sch, chain, cut))
@@ -83,7 +83,7 @@ def _widths(chain: Chain, machine: CpuMachine) -> Sequence[int | None]:
     number = min(chain.row_reductions)
     extent = chain.stages[number].reduced[-1].extent or 1
     lanes = machine.lanes(chain.stages[number].write.element_bytes)
-    if extent % lanes == 0:
+    if extent % lanes == 0 or extent < lanes:
         return [None]
     return _frugal(extent, [vectors * lanes for vectors in _VECTORS if vectors * lanes < extent] or [lanes])
 
