@@ -161,13 +161,13 @@ def _attributes(key: str, instance: Instance) -> tuple[Trait, ...]:
 
 
 def _types(key: str, instance: Instance) -> tuple[Trait, ...]:
-    """The dtypes that there are, which operands are of floats, the ranks, which operands have axes of one element, and
-    which the result's shape."""
+    """The dtypes that there are, which of several operands are of floats, the ranks, which operands have axes of one
+    element, and which the result's shape."""
     calls = [c for name in sorted(instance) if isinstance(c := instance[name], OpCall)]
     types = [ty for c in calls for ty in c.operands]
     return (
         (key, "dtypes", *sorted({ty.dtype for ty in types})),
-        (key, "floats", *(str(ty.dtype.startswith("float")) for ty in types)),
+        *([(key, "floats", *(str(ty.dtype.startswith("float")) for ty in types))] if types[1:] else []),
         (key, "ranks", *(str(len(ty.shape)) for ty in types)),
         (key, "units", *(str(1 in ty.shape) for ty in types)),
         (key, "as results", *(str(ty.shape == getattr(c.made, "shape", None)) for c in calls for ty in c.operands)),
