@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from eqsat_layout.targets.cpu.chains.cut_axes import cut_axis
 from eqsat_layout.targets.cpu.chains.row_blocks import ROWS
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain import Chain, chain_of
 from eqsat_layout.targets.cpu.model.chain_model import ChainModel, FusedTiles
 from eqsat_layout.targets.schedules.attempts import unless_refused
+from eqsat_layout.targets.schedules.cut_axes import cut_axes
 from eqsat_layout.targets.schedules.stages import divisors, stages_of
 
 _VECTORS = (4, 2)  # in a tile of a row that is reduced, for an operand that is broadcast to be of use twice
@@ -111,8 +111,8 @@ def _row_axis(chain: Chain) -> int:
 def _made(sch: Any, chain: Chain, cut: _Cut) -> Any:
     if cut.of_reduced is not None:
         stage = chain.stages[min(chain.row_reductions)]
-        sch = cut_axis(sch, stage.name, stage.reduced[-1].var, cut.of_reduced)
+        sch = cut_axes(sch, [(stage.name, stage.reduced[-1].var)], cut.of_reduced)
     if cut.of_rows is not None:
         last = stages_of(sch)[-1]  # of which no axis is reduced, so that its rows are where they were
-        sch = cut_axis(sch, last.name, last.spatial[_row_axis(chain)].var, cut.of_rows)
+        sch = cut_axes(sch, [(last.name, last.spatial[_row_axis(chain)].var)], cut.of_rows)
     return sch

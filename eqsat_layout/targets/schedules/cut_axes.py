@@ -30,13 +30,14 @@ from eqsat_layout.tir.structural import nodes_of, substitute
 _LEAST_OR_MOST = (tirx.Max, tirx.Min)  # of elements, some of which are taken twice
 
 
-def cut_axis(sch: Any, name: str, var: Any, size: int) -> Any:
-    """The new schedule. ``name``: of the block whose axis ``var`` is to be in tiles of ``size`` elements.
+def cut_axes(sch: Any, axes: Sequence[tuple[str, Any]], size: int) -> Any:
+    """The new schedule. ``axes``: of one extent, each the name of a block and its variable, which are to be in tiles of
+    ``size`` elements.
 
     What lies in two tiles is made twice, to the same value; sums leave it out the second time. Refused where something
-    between stages is read elsewhere along the axis, as by a window.
+    between stages is read elsewhere along an axis, as by a window.
     """
-    return _AxisCutter(sch, size).cut(name, var)
+    return _AxisCutter(sch, size).cut(axes)
 
 
 @dataclass
@@ -48,12 +49,12 @@ class _AxisCutter:
     _vars: dict[str, list[Any]] = field(default_factory=dict)
     _axes: dict[Any, set[int]] = field(default_factory=dict)
 
-    def cut(self, name: str, var: Any) -> Any:
+    def cut(self, axes: Sequence[tuple[str, Any]]) -> Any:
         """The schedule over the new blocks."""
         func = self.sch.mod["main"]
         allocated = list(func.body.block.alloc_buffers)
         blocks = {str(block.name_hint): block for block in map(block_of, statements_of(func))}
-        self._follow(blocks, allocated, name, var)
+        self._follow(blocks, allocated, axes)
         (extent,) = {_extent_of(blocks[name], own) for name, every in self._vars.items() for own in every}
         tiles = _Tiles(extent, -(-extent // self.size), self.size)
         after = {buffer: tiles.buffer(buffer, axes) for buffer, axes in self._axes.items()}
@@ -61,7 +62,7 @@ class _AxisCutter:
         made: list[Any] = []
         for name, block in blocks.items():
             own = _BlockCutter(block, tiles, self._vars.get(name, []), self._axes, after)
-            if own.cuts and own.is_reduction and store_of(block).buffer not in allocated:
+            if own.adds_up_in_tiles and store_of(block).buffer not in allocated:
                 statements, buffer = own.with_copy()
                 made += statements
                 between.append(buffer)
@@ -69,9 +70,9 @@ class _AxisCutter:
                 made.append(own.statement())
         return schedule_over(func, made, between)
 
-    def _follow(self, blocks: Mapping[str, Any], allocated: list[Any], name: str, var: Any) -> None:
-        """Finds all axes that run along the first."""
-        waiting = [(name, var)]
+    def _follow(self, blocks: Mapping[str, Any], allocated: list[Any], axes: Sequence[tuple[str, Any]]) -> None:
+        """Finds all axes that run along the first ones."""
+        waiting = list(axes)
         while waiting:
             name, var = waiting.pop()
             own = self._vars.setdefault(name, [])
@@ -139,9 +140,11 @@ class _BlockCutter:
                 self._iters.append(axis)
 
     @property
-    def is_reduction(self) -> bool:
-        """Some axis is reduced over."""
-        return any(axis.iter_type == tirx.IterVar.CommReduce for axis in self._block.iter_vars)
+    def adds_up_in_tiles(self) -> bool:
+        """A reduction whose results lie in tiles that overlap."""
+        kinds = {axis.iter_type for axis in self._iters}
+        in_tiles = any(cut.number.iter_type == tirx.IterVar.DataPar for cut in self.cuts.values())
+        return in_tiles and tirx.IterVar.CommReduce in kinds
 
     def statement(self) -> Any:
         """The block under its loops."""
@@ -174,11 +177,10 @@ class _BlockCutter:
         def moved(statement: Any) -> Any:
             return substitute(with_accesses(statement, place), self._elements)
 
-        body = moved(store_of(block))
+        body, init = moved(store_of(block)), None if block.init is None else moved(block.init)
         for cut in self.cuts.values():
             if cut.number.iter_type == tirx.IterVar.CommReduce:
-                body = _once(body, cut)
-        init = None if block.init is None else moved(block.init)
+                body = _once(body, init, cut)
         return storing_block(self._iters, block.name_hint, body, init, block.annotations)
 
     @property
@@ -194,19 +196,29 @@ class _BlockCutter:
         return self._after[buffer], found
 
 
-def _once(update: Any, cut: CutAxis) -> Any:
-    """The update of a reduction over a cut axis for new elements only."""
+def _once(update: Any, init: Any, cut: CutAxis) -> Any:
+    """The update of a reduction over a cut axis for new elements only: for others it gets what it starts with."""
     value, is_new = update.value, cut.element >= cut.start
-    if isinstance(value, _LEAST_OR_MOST):
-        return update
-    if not isinstance(value, tirx.Add) or not isinstance(value.a, tvm.ir.TensorLoad):
+    kind = next((kind for kind in (tirx.Add, tirx.Mul, *_LEAST_OR_MOST) if isinstance(value, kind)), None)
+    if kind is None or init is None or not _is_load_of(value.a, update):
         raise Refused("a reduction of another kind")
+    if kind in _LEAST_OR_MOST:
+        return update
     more = value.b
-    if isinstance(more, tirx.Mul):  # a step of a product is left out as a whole
+    if kind is tirx.Add and isinstance(more, tirx.Mul) and _variables(more.a) != _variables(more.b):
+        # a step of a product is left out as a whole
         more = tirx.Mul(tirx.if_then_else(is_new, more.a, tirx.const(0, more.ty.dtype)), more.b)
     else:
-        more = tirx.Select(is_new, more, tirx.const(0, more.ty.dtype))
-    return tirx.BufferStore(update.buffer, tirx.Add(value.a, more), update.indices)
+        more = tirx.Select(is_new, more, init.value)
+    return tirx.BufferStore(update.buffer, kind(value.a, more), update.indices)
+
+
+def _is_load_of(value: Any, store: Any) -> bool:
+    return isinstance(value, tvm.ir.TensorLoad) and value.source.same_as(store.buffer)
+
+
+def _variables(expr: Any) -> set[Any]:
+    return set(nodes_of(expr, tirx.Var))
 
 
 def _accesses(block: Any) -> Iterator[tuple[Any, list[Any]]]:
