@@ -60,7 +60,7 @@ class ArgumentDraw:
         self._length = rng.choice(lengths or (1, 1, 2, max(1, len(first.shape))))
         self._kept = _KEPT[0] if kept else rng.choice(_KEPT)
         self._last: TensorType | None = None
-        self._dtypes: list[str] = []
+        self._dtypes: list[str] | None = None
         self._texts: list[str] = []
 
     def operand(self, number: int) -> TensorType:
@@ -69,8 +69,8 @@ class ArgumentDraw:
         if number == 0:
             return self._first
         rng, shape = self._rng, self._first.shape
-        if number == 1 and rng.random() < _MIXED:
-            self._dtypes = [self._first.dtype, rng.choice(DTYPES)]
+        if self._dtypes is None:  # of several operands only: those that take one are drawn as often as others then
+            self._dtypes = [self._first.dtype, rng.choice(DTYPES)] if rng.random() < _MIXED else []
         dtype = self._first.dtype if rng.random() < 0.85 else rng.choice(DTYPES)
         dtype = rng.choice(self._dtypes) if self._dtypes else dtype
         if self._last is not None and rng.random() < 0.5:  # scales, shifts, means of a norm
