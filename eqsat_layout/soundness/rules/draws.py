@@ -37,7 +37,7 @@ _SIZES = (1, 1, 2, 2, 3)
 _POSITIONS = (0, 1, 1, 2, 3, 4, 9, -1, -2, -3)
 """Lists of positions, which may be counted from the end, or lie beyond it."""
 _STEPS = (1, 2, 2, 3, -1, -2)
-_MIXED = 0.3
+_MIXED = 0.15
 """How often the operands of a call are of two dtypes, such as values and indices."""
 _KEPT = (0.1, 0.4, 0.8, 0.95)
 """How often the attributes of a call that have a default keep it."""

@@ -40,7 +40,7 @@ MORE_TRIES = 32
 """The same for rules of which the models are made, if these are few."""
 
 
-_THEMES = 0.3
+_THEMES = 0.15
 """Models in which all tensors hold the same two special numbers, so that these meet everywhere."""
 
 
