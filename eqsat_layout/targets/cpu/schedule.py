@@ -238,8 +238,10 @@ def _schedule(sch: Any, means: _Means) -> Any:
 def _in_tiles(sch: Any, machine: CpuMachine, nanoseconds: float | None = None, *, has_pads: bool = False) -> Any:
     """All stages tile by tile, where TVM can do it and that is faster than apart (in ``nanoseconds``, if known)."""
     chain, model = chain_of(stages_of(sch), has_pads=has_pads), ChainModel(machine)
+    if not chain.is_regular:
+        return None
     apart = nanoseconds or model.apart(chain)
-    tiles = model.faster(chain, apart) if chain.is_regular else None
+    tiles = model.faster(chain, apart)
     cut = fastest_cut(sch, chain, model, machine, apart)
     if cut is not None and (tiles is None or cut.tiles.nanoseconds < tiles.nanoseconds):
         sch, tiles = cut.sch, cut.tiles

@@ -7,7 +7,7 @@ divide lengths that are prime: 197 positions of a vision transformer are four ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.rebuild import (
     CutAxis,
     block_of,
+    is_load_of,
     schedule_over,
     statements_of,
     store_of,
@@ -35,7 +36,8 @@ def cut_axes(sch: Any, axes: Sequence[tuple[str, Any]], size: int) -> Any:
     ``size`` elements.
 
     What lies in two tiles is made twice, to the same value; sums leave it out the second time. Refused where something
-    between stages is read elsewhere along an axis, as by a window.
+    between stages is read elsewhere along an axis, as by a window, and where a reduction makes a result in such tiles:
+    their accumulators have to lie apart.
     """
     return _AxisCutter(sch, size).cut(axes)
 
@@ -63,11 +65,8 @@ class _AxisCutter:
         for name, block in blocks.items():
             own = _BlockCutter(block, tiles, self._vars.get(name, []), self._axes, after)
             if own.adds_up_in_tiles and store_of(block).buffer not in allocated:
-                statements, buffer = own.with_copy()
-                made += statements
-                between.append(buffer)
-            else:
-                made.append(own.statement())
+                raise Refused("a result that is added up in tiles that overlap")
+            made.append(own.statement())
         return schedule_over(func, made, between)
 
     def _follow(self, blocks: Mapping[str, Any], allocated: list[Any], axes: Sequence[tuple[str, Any]]) -> None:
@@ -148,44 +147,16 @@ class _BlockCutter:
 
     def statement(self) -> Any:
         """The block under its loops."""
-        return self._storing(self._place)
-
-    def with_copy(self) -> tuple[list[Any], Any]:
-        """A reduction that makes a result, and a copy of that: the accumulators of overlapping tiles lie apart. Both
-        blocks, and the buffer between them."""
-        store = store_of(self._block)
-        result = store.buffer
-        spatial = [axis for axis in self._iters if axis.iter_type == tirx.IterVar.DataPar]
-        shape = [axis.dom.extent for axis in spatial]
-        between = tirx.decl_buffer(shape, result.ty.dtype, f"{result.name}_tiles", layout=None)
-
-        def place(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
-            if buffer.same_as(result):
-                return between, [axis.var for axis in spatial]
-            return self._place(buffer, indices)
-
-        copied = tirx.BufferLoad(between, [axis.var for axis in spatial])
-        target = [substitute(index, self._elements) for index in store.indices]
-        fresh = {axis.var: tvm.ir.Var(axis.var.name, axis.var.ty) for axis in spatial}
-        axes = [tirx.IterVar(axis.dom, fresh[axis.var], axis.iter_type) for axis in spatial]
-        copy = substitute(tirx.BufferStore(result, copied, target), fresh)
-        return [self._storing(place), storing_block(axes, f"{self._block.name_hint}_copy", copy)], between
-
-    def _storing(self, place: Callable[[Any, list[Any]], tuple[Any, list[Any]]]) -> Any:
         block = self._block
-
-        def moved(statement: Any) -> Any:
-            return substitute(with_accesses(statement, place), self._elements)
-
-        body, init = moved(store_of(block)), None if block.init is None else moved(block.init)
+        body, init = self._moved(store_of(block)), None if block.init is None else self._moved(block.init)
         for cut in self.cuts.values():
             if cut.number.iter_type == tirx.IterVar.CommReduce:
                 body = _once(body, init, cut)
         return storing_block(self._iters, block.name_hint, body, init, block.annotations)
 
-    @property
-    def _elements(self) -> dict[Any, Any]:
-        return {var: cut.element for var, cut in self.cuts.items()}
+    def _moved(self, statement: Any) -> Any:
+        elements = {var: cut.element for var, cut in self.cuts.items()}
+        return substitute(with_accesses(statement, self._place), elements)
 
     def _place(self, buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
         axes, found = self._axes.get(buffer), list[Any]()
@@ -200,7 +171,7 @@ def _once(update: Any, init: Any, cut: CutAxis) -> Any:
     """The update of a reduction over a cut axis for new elements only: for others it gets what it starts with."""
     value, is_new = update.value, cut.element >= cut.start
     kind = next((kind for kind in (tirx.Add, tirx.Mul, *_LEAST_OR_MOST) if isinstance(value, kind)), None)
-    if kind is None or init is None or not _is_load_of(value.a, update):
+    if kind is None or init is None or not is_load_of(value.a, update):
         raise Refused("a reduction of another kind")
     if kind in _LEAST_OR_MOST:
         return update
@@ -211,10 +182,6 @@ def _once(update: Any, init: Any, cut: CutAxis) -> Any:
     else:
         more = tirx.Select(is_new, more, init.value)
     return tirx.BufferStore(update.buffer, kind(value.a, more), update.indices)
-
-
-def _is_load_of(value: Any, store: Any) -> bool:
-    return isinstance(value, tvm.ir.TensorLoad) and value.source.same_as(store.buffer)
 
 
 def _variables(expr: Any) -> set[Any]:

@@ -36,6 +36,15 @@ def store_of(block: Any) -> Any:
     return block.body
 
 
+def is_load_of(value: Any, store: Any) -> bool:
+    """It loads the element that a statement stores."""
+    return (
+        isinstance(value, tvm.ir.TensorLoad)
+        and value.source.same_as(store.buffer)
+        and all(map(tvm_ffi.structural_equal, value.indices, store.indices))
+    )
+
+
 def statements_of(func: Any) -> list[Any]:
     """The statements of the root block, in order."""
     body = func.body.block.body

@@ -19,7 +19,7 @@ from eqsat_layout.targets.cpu.model.chain import Chain, chain_of
 from eqsat_layout.targets.cpu.model.chain_model import ChainModel, FusedTiles
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.cut_axes import cut_axes
-from eqsat_layout.targets.schedules.stages import divisors, stages_of
+from eqsat_layout.targets.schedules.stages import divisors, stage_of, stages_of
 
 _VECTORS = (4, 2)  # in a tile of a row that is reduced, for an operand that is broadcast to be of use twice
 _ROWS = (64, 48, 32)  # of a product in a tile, at most
@@ -113,6 +113,10 @@ def _made(sch: Any, chain: Chain, cut: _Cut) -> Any:
         stage = chain.stages[min(chain.row_reductions)]
         sch = cut_axes(sch, [(stage.name, stage.reduced[-1].var)], cut.of_reduced)
     if cut.of_rows is not None:
-        last = stages_of(sch)[-1]  # of which no axis is reduced, so that its rows are where they were
-        sch = cut_axes(sch, [(last.name, last.spatial[_row_axis(chain)].var)], cut.of_rows)
+        last = stages_of(sch)[-1]
+        if last.is_reduction:
+            sch = sch.copy()
+            sch.cache_write(last.block, 0, "global")
+        rows = stage_of(sch, sch.get_sblock(last.name)).spatial[_row_axis(chain)]
+        sch = cut_axes(sch, [(last.name, rows.var)], cut.of_rows)
     return sch

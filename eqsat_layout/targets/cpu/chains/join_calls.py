@@ -137,8 +137,8 @@ class _CallJoiner:
     def _in_rows(self, window: Sequence[KernelCall], kernels: Sequence[_Kernel]) -> float:
         """Nanoseconds row by row; infinite where they don't work in rows."""
         are_rows = _are_rows([stage for kernel in kernels for stage in kernel.chain.stages])
-        function = one_function(self.mod, window) if are_rows else None
-        return self._rows_of(simplified(new_schedule(function), self.machine)) if function else math.inf
+        sch = self._schedule_of(window) if are_rows else None
+        return self._rows_of(sch) if sch else math.inf
 
     def _rows_of(self, sch: Any) -> float:
         return self.model.in_rows(chain_of(stages_of(fuse_axes(sch))))
@@ -158,15 +158,19 @@ class _CallJoiner:
 
     def _cut(self, window: Sequence[KernelCall], chain: Chain, alone: float) -> FusedTiles | None:
         """The fastest tiles over axes that are cut, which the chain may need."""
-        function = one_function(self.mod, window) if may_be_cut(chain, self.machine) else None
-        sch = function and simplified(new_schedule(function), self.machine)
+        sch = self._schedule_of(window) if may_be_cut(chain, self.machine) else None
         cut = fastest_cut(sch, chain_of(stages_of(sch)), self.model, self.machine, alone) if sch else None
         return cut.tiles if cut else None
 
     def _inlined(self, window: Sequence[KernelCall]) -> Chain | None:
         """The chain of a window whose first call is part of the pad that reads it."""
+        sch = self._schedule_of(window)
+        return chain_of(stages_of(sch)) if sch else None
+
+    def _schedule_of(self, window: Sequence[KernelCall]) -> Any:
+        """One over all stages of a window; ``None`` where its calls are no one function."""
         function = one_function(self.mod, window)
-        return chain_of(stages_of(simplified(new_schedule(function), self.machine))) if function else None
+        return simplified(new_schedule(function), self.machine) if function else None
 
     def _kernels_of(self, window: Sequence[KernelCall]) -> list[_Kernel]:
         """Those of which all stages are known."""

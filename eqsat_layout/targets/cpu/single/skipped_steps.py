@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, s_tir, tirx
 
+from eqsat_layout.targets.schedules.rebuild import is_load_of
 from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map
 
@@ -48,7 +48,7 @@ def _skipping(
 ) -> Any:
     """The statement; ``None`` for one of another kind. ``uses``: the loops that each axis of the block depends on."""
     value = store.value
-    if not isinstance(value, tirx.Add) or not _is_load_of(value.a, store):
+    if not isinstance(value, tirx.Add) or not is_load_of(value.a, store):
         return None
     factors = [value.b.a, value.b.b] if isinstance(value.b, tirx.Mul) else [value.b]
     chosen = next((factor for factor in factors if _is_zero_or_other(factor)), None)
@@ -70,14 +70,6 @@ def _skipping(
     for _, parts in sorted(outside.items(), key=lambda own: -max((depth[var] for var in own[0]), default=0)):
         body = tirx.IfThenElse(tirx.all(*parts), body, None)  # that of the outermost loops is outermost
     return body
-
-
-def _is_load_of(value: Any, store: Any) -> bool:
-    return (
-        isinstance(value, ir.TensorLoad)
-        and value.source.same_as(store.buffer)
-        and all(map(tvm_ffi.structural_equal, value.indices, store.indices))
-    )
 
 
 def _is_zero_or_other(factor: Any) -> bool:
