@@ -1,9 +1,7 @@
 """One layer of a recurrent network: one product for all inputs, one kernel for all steps.
 
-In: weights in the order of ONNX's gates, data, states. Out: what all steps give and the last states, in Relax. Steps
-are a loop of the kernel: long sequences compile as fast as short ones, and their number may be known at run time only.
+In: weights in the order of ONNX's gates, data, states. Out: what all steps give and the last states, in Relax.
 """
-# mypy: disable-error-code="valid-type, no-untyped-def, untyped-decorator"
 
 from __future__ import annotations
 
@@ -11,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tvm import relax, tirx
-from tvm.script import tirx as T
+from tvm import relax, te, tirx
+
+from eqsat_layout.readers.layers.repeated_steps import Step, repeated
 
 
 @dataclass(frozen=True)
@@ -41,207 +40,141 @@ def layer(builder: relax.BlockBuilder, one: Layer, x: Any, states: Sequence[Any]
     products = builder.emit(relax.op.add(builder.emit(relax.op.matmul(x, weights)), one.input_bias))
     steps, batch, _ = x.ty.shape.values
     hidden, dtype = int(one.recurrent.ty.shape.values[1]), str(x.ty.dtype)
-    more = {name: value for name in ("lengths", "peepholes") if (value := getattr(one, name)) is not None}
-    kernel = _kernel(one, (steps, batch, hidden), dtype, list(more))
+    others = [own, one.recurrent_bias]
+    if one.lengths is not None:
+        others.append(builder.emit(relax.op.astype(one.lengths, "int64")))
+    if one.peepholes is not None:
+        others.append(one.peepholes)
+    kernel = repeated(_step(one, _size(batch), hidden, dtype), _size(steps), is_reverse=one.reverse)
     types = [relax.TensorType([steps, batch, hidden], dtype)]
     types += [relax.TensorType([batch, hidden], dtype)] * len(states)
-    if "lengths" in more:
-        more["lengths"] = builder.emit(relax.op.astype(one.lengths, "int64"))
-    operands = [products, own, one.recurrent_bias, *states, *more.values()]
-    made = builder.emit(relax.call_tir(builder.add_func(kernel, one.kind.split()[0].lower()), operands, types))
+    called = builder.add_func(kernel, one.kind.split()[0].lower())
+    made = builder.emit(relax.call_tir(called, [products, *others, *states], types))
     return [builder.emit(relax.TupleGetItem(made, i)) for i in range(len(types))]
 
 
-def _kernel(one: Layer, sizes: tuple[Any, Any, int], dtype: str, more: list[str]) -> tirx.PrimFunc:
-    """All steps of one direction: given what the inputs make of the gates."""
-    steps, batch = (size if isinstance(size, tirx.IntImm) else tirx.Var(str(size), "int64") for size in sizes[:2])
-    made = _MAKERS[one.kind](steps, batch, sizes[2], dtype, one.reverse, list(one.activations), more)
-    left_out = [name for name in ("lengths", "peepholes") if name not in more]
-    params = [param for param in made.params if param.name not in left_out]  # which nothing reads
-    return tirx.PrimFunc(params, made.body, ret_type=made.ret_type, attrs=made.attrs)
+def _size(size: Any) -> Any:
+    """As it is in a kernel: a number, or a variable for what is known at run time."""
+    return size if isinstance(size, tirx.IntImm) else tirx.Var(str(size), "int64")
 
 
-def _lstm(
-    steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, _: list[str], more: list[str]
-) -> tirx.PrimFunc:
-    wide, at_once = 4 * hidden, _at_once(hidden)
-    is_cut, peeps = "lengths" in more, "peepholes" in more
+class _Recurrence:
+    """One step while it is put together: what it is given, and the tensors that it makes."""
 
-    @T.prim_func(private=True, s_tir=True)
-    def lstm(
-        x: T.Buffer((steps, batch, wide), dtype),
-        weights: T.Buffer((hidden, wide), dtype),
-        bias: T.Buffer((wide,), dtype),
-        first: T.Buffer((batch, hidden), dtype),
-        first_cell: T.Buffer((batch, hidden), dtype),
-        lengths: T.Buffer((batch,), "int64"),
-        peepholes: T.Buffer((3 * hidden,), dtype),
-        y: T.Buffer((steps, batch, hidden), dtype),
-        state: T.Buffer((batch, hidden), dtype),
-        cell: T.Buffer((batch, hidden), dtype),
-    ):
-        gates = T.sblock_alloc_buffer((batch, wide), dtype)
-        with T.sblock("steps"):
-            T.reads(x[:, :, :], weights[:, :], bias[:], first[:, :], first_cell[:, :])
-            T.writes(y[:, :, :], state[:, :], cell[:, :], gates[:, :])
-            for b, j in T.grid(batch, hidden):
-                state[b, j] = first[b, j]
-                cell[b, j] = first_cell[b, j]
-            for step in range(steps):
-                at = T.meta_var(steps - 1 - step if is_reverse else step)
-                for b, j in T.grid(batch, wide):
-                    gates[b, j] = x[at, b, j] + bias[j]
-                for b, k, j in T.grid(batch, hidden // at_once, wide):
-                    gates[b, j] = gates[b, j] + _products(state, weights, b, k * at_once, j, at_once)
-                for b, j in T.grid(batch, hidden):
-                    seen_in = T.meta_var(peepholes[j] * cell[b, j] if peeps else 0)
-                    seen_out = T.meta_var(peepholes[hidden + j] * cell[b, j] if peeps else 0)
-                    seen_forget = T.meta_var(peepholes[hidden * 2 + j] * cell[b, j] if peeps else 0)
-                    kept = T.meta_var(T.sigmoid(gates[b, hidden * 2 + j] + seen_forget) * cell[b, j])
-                    new = T.meta_var(T.sigmoid(gates[b, j] + seen_in) * T.tanh(gates[b, hidden * 3 + j]))
-                    cell[b, j] = _while_it_lasts(is_cut, at, lengths, b, kept + new, cell[b, j])
-                    out = T.meta_var(T.sigmoid(gates[b, hidden + j] + seen_out) * T.tanh(cell[b, j]))
-                    state[b, j] = _while_it_lasts(is_cut, at, lengths, b, out, state[b, j])
-                    y[at, b, j] = _while_it_lasts(is_cut, at, lengths, b, state[b, j], T.Cast(dtype, 0))
+    def __init__(self, one: Layer, batch: Any, hidden: int, dtype: str) -> None:
+        wide = _GATES[one.kind] * hidden
+        self.hidden, self._batch, self._dtype = hidden, batch, dtype
+        self.x = te.placeholder((batch, wide), dtype, "x")
+        self.weights = te.placeholder((hidden, wide), dtype, "weights")
+        self.bias = te.placeholder((wide,), dtype, "bias")
+        self.number = te.placeholder((), "int64", "number")
+        self.state = te.placeholder((batch, hidden), dtype, "state")
+        self.cell = te.placeholder((batch, hidden), dtype, "cell")
+        self.others = [self.weights, self.bias]
+        self._lasts: Any = None
+        self.peepholes: Any = None
+        if one.lengths is not None:
+            lengths = te.placeholder((batch,), "int64", "lengths")
+            self._lasts = te.compute((batch,), lambda b: self.number[()] < lengths[b], "lasts")
+            self.others.append(lengths)
+        if one.peepholes is not None:
+            self.peepholes = te.placeholder((3 * hidden,), dtype, "peepholes")
+            self.others.append(self.peepholes)
 
-    return lstm
+    def tensor(self, name: str, value: Callable[[Any, Any], Any], wide: int | None = None) -> Any:
+        """Of shape (batch, ``wide``), as wide as the states if that is not said."""
+        return te.compute((self._batch, wide or self.hidden), value, name)
 
+    def product(self, states: Any, name: str, first: int, wide: int) -> Any:
+        """Of the states with the weights of ``wide`` gates, the ``first`` on."""
+        k = te.reduce_axis((0, self.hidden), "k")
+        return self.tensor(name, lambda b, j: te.sum(states[b, k] * self.weights[k, first + j], axis=k), wide)
 
-def _gru(
-    steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, _: list[str], more: list[str]
-) -> tirx.PrimFunc:
-    wide, at_once, is_cut = 3 * hidden, _at_once(hidden), "lengths" in more
+    def given(self, b: Any, j: Any) -> Any:
+        """What inputs and bias give for a gate."""
+        return self.x[b, j] + self.bias[j]
 
-    @T.prim_func(private=True, s_tir=True)
-    def gru(
-        x: T.Buffer((steps, batch, wide), dtype),
-        weights: T.Buffer((hidden, wide), dtype),
-        bias: T.Buffer((wide,), dtype),
-        first: T.Buffer((batch, hidden), dtype),
-        lengths: T.Buffer((batch,), "int64"),
-        y: T.Buffer((steps, batch, hidden), dtype),
-        state: T.Buffer((batch, hidden), dtype),
-    ):
-        gates = T.sblock_alloc_buffer((batch, wide), dtype)
-        with T.sblock("steps"):
-            T.reads(x[:, :, :], weights[:, :], bias[:], first[:, :])
-            T.writes(y[:, :, :], state[:, :], gates[:, :])
-            for b, j in T.grid(batch, hidden):
-                state[b, j] = first[b, j]
-            for step in range(steps):
-                at = T.meta_var(steps - 1 - step if is_reverse else step)
-                for b, j in T.grid(batch, wide):
-                    gates[b, j] = bias[j]
-                for b, k, j in T.grid(batch, hidden // at_once, wide):
-                    gates[b, j] = gates[b, j] + _products(state, weights, b, k * at_once, j, at_once)
-                for b, j in T.grid(batch, hidden):
-                    keep = T.meta_var(T.sigmoid(x[at, b, j] + gates[b, j]))
-                    reset = T.meta_var(T.sigmoid(x[at, b, hidden + j] + gates[b, hidden + j]))
-                    new = T.meta_var(T.tanh(x[at, b, hidden * 2 + j] + reset * gates[b, hidden * 2 + j]))
-                    given = T.meta_var(new + keep * (state[b, j] - new))
-                    y[at, b, j] = _while_it_lasts(is_cut, at, lengths, b, given, T.Cast(dtype, 0))
-                for b, j in T.grid(batch, hidden):
-                    state[b, j] = _while_it_lasts(is_cut, at, lengths, b, y[at, b, j], state[b, j])
+    def lasting(self, name: str, new: Any, old: Any = None) -> Any:
+        """``new`` at the steps that a sequence has; after these ``old``, or zeros."""
+        if self._lasts is None:
+            return new
 
-    return gru
+        def value(b: Any, j: Any) -> Any:
+            return tirx.Select(self._lasts[b], new[b, j], tirx.const(0, self._dtype) if old is None else old[b, j])
+
+        return self.tensor(name, value)
+
+    def step(self, new_state: Any, *more: tuple[Any, Any]) -> Step:
+        """That gives, and keeps, the new state; ``more`` states are before and after the step."""
+        after = self.lasting("next_state", new_state, self.state)
+        made = self.lasting("lasting", new_state)
+        y = self.tensor("y", lambda b, j: made[b, j])  # which is no state
+        return Step(self.x, self.others, [(self.state, after), *more], y, self.number)
 
 
-def _gru_reset_before(
-    steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, _: list[str], more: list[str]
-) -> tirx.PrimFunc:
+def _lstm(own: _Recurrence, _: Sequence[str]) -> Step:
+    hidden, wide = own.hidden, 4 * own.hidden
+    products = own.product(own.state, "products", 0, wide)
+    gates = own.tensor("gates", lambda b, j: products[b, j] + own.given(b, j), wide)
+
+    def gate(number: int, cell: Any, b: Any, j: Any) -> Any:
+        value = gates[b, number * hidden + j]
+        return te.sigmoid(value if own.peepholes is None else value + own.peepholes[number * hidden + j] * cell[b, j])
+
+    def cell(b: Any, j: Any) -> Any:
+        new = gate(0, own.cell, b, j) * te.tanh(gates[b, 3 * hidden + j])
+        return gate(2, own.cell, b, j) * own.cell[b, j] + new
+
+    new_cell = own.tensor("new_cell", cell)
+    new_state = own.tensor("new_state", lambda b, j: gate(1, new_cell, b, j) * te.tanh(new_cell[b, j]))
+    return own.step(new_state, (own.cell, own.lasting("next_cell", new_cell, own.cell)))
+
+
+def _gru(own: _Recurrence, _: Sequence[str]) -> Step:
+    hidden, wide = own.hidden, 3 * own.hidden
+    products = own.product(own.state, "products", 0, wide)
+    gates = own.tensor("gates", lambda b, j: products[b, j] + own.bias[j], wide)
+
+    def new(b: Any, j: Any) -> Any:
+        reset = te.sigmoid(own.x[b, hidden + j] + gates[b, hidden + j])
+        return te.tanh(own.x[b, 2 * hidden + j] + reset * gates[b, 2 * hidden + j])
+
+    return own.step(_kept(own, own.tensor("new", new), lambda b, j: own.x[b, j] + gates[b, j]))
+
+
+def _gru_reset_before(own: _Recurrence, _: Sequence[str]) -> Step:
     """What is new is made of the states that the reset leaves, not of a part of their product."""
-    wide, at_once, is_cut = 3 * hidden, _at_once(hidden), "lengths" in more
-
-    @T.prim_func(private=True, s_tir=True)
-    def gru(
-        x: T.Buffer((steps, batch, wide), dtype),
-        weights: T.Buffer((hidden, wide), dtype),
-        bias: T.Buffer((wide,), dtype),
-        first: T.Buffer((batch, hidden), dtype),
-        lengths: T.Buffer((batch,), "int64"),
-        y: T.Buffer((steps, batch, hidden), dtype),
-        state: T.Buffer((batch, hidden), dtype),
-    ):
-        gates = T.sblock_alloc_buffer((batch, wide), dtype)
-        left = T.sblock_alloc_buffer((batch, hidden), dtype)
-        with T.sblock("steps"):
-            T.reads(x[:, :, :], weights[:, :], bias[:], first[:, :])
-            T.writes(y[:, :, :], state[:, :], gates[:, :], left[:, :])
-            for b, j in T.grid(batch, hidden):
-                state[b, j] = first[b, j]
-            for step in range(steps):
-                at = T.meta_var(steps - 1 - step if is_reverse else step)
-                for b, j in T.grid(batch, wide):
-                    gates[b, j] = x[at, b, j] + bias[j]
-                for b, k, j in T.grid(batch, hidden // at_once, 2 * hidden):
-                    gates[b, j] = gates[b, j] + _products(state, weights, b, k * at_once, j, at_once)
-                for b, j in T.grid(batch, hidden):
-                    left[b, j] = T.sigmoid(gates[b, hidden + j]) * state[b, j]
-                for b, k, j in T.grid(batch, hidden // at_once, hidden):
-                    gates[b, hidden * 2 + j] = gates[b, hidden * 2 + j] + _products(
-                        left, weights, b, k * at_once, hidden * 2 + j, at_once
-                    )
-                for b, j in T.grid(batch, hidden):
-                    new = T.meta_var(T.tanh(gates[b, hidden * 2 + j]))
-                    given = T.meta_var(new + T.sigmoid(gates[b, j]) * (state[b, j] - new))
-                    y[at, b, j] = _while_it_lasts(is_cut, at, lengths, b, given, T.Cast(dtype, 0))
-                for b, j in T.grid(batch, hidden):
-                    state[b, j] = _while_it_lasts(is_cut, at, lengths, b, y[at, b, j], state[b, j])
-
-    return gru
+    hidden = own.hidden
+    products = own.product(own.state, "products", 0, 2 * hidden)
+    gates = own.tensor("gates", lambda b, j: products[b, j] + own.given(b, j), 2 * hidden)
+    left = own.tensor("left", lambda b, j: te.sigmoid(gates[b, hidden + j]) * own.state[b, j])
+    of_left = own.product(left, "of_left", 2 * hidden, hidden)
+    new = own.tensor("new", lambda b, j: te.tanh(of_left[b, j] + own.given(b, 2 * hidden + j)))
+    return own.step(_kept(own, new, lambda b, j: gates[b, j]))
 
 
-def _rnn(
-    steps: Any, batch: Any, hidden: int, dtype: str, is_reverse: bool, activations: list[str], more: list[str]
-) -> tirx.PrimFunc:
-    is_relu, at_once, is_cut = activations == ["Relu"], _at_once(hidden), "lengths" in more
-
-    @T.prim_func(private=True, s_tir=True)
-    def rnn(
-        x: T.Buffer((steps, batch, hidden), dtype),
-        weights: T.Buffer((hidden, hidden), dtype),
-        bias: T.Buffer((hidden,), dtype),
-        first: T.Buffer((batch, hidden), dtype),
-        lengths: T.Buffer((batch,), "int64"),
-        y: T.Buffer((steps, batch, hidden), dtype),
-        state: T.Buffer((batch, hidden), dtype),
-    ):
-        gates = T.sblock_alloc_buffer((batch, hidden), dtype)
-        with T.sblock("steps"):
-            T.reads(x[:, :, :], weights[:, :], bias[:], first[:, :])
-            T.writes(y[:, :, :], state[:, :], gates[:, :])
-            for b, j in T.grid(batch, hidden):
-                state[b, j] = first[b, j]
-            for step in range(steps):
-                at = T.meta_var(steps - 1 - step if is_reverse else step)
-                for b, j in T.grid(batch, hidden):
-                    gates[b, j] = x[at, b, j] + bias[j]
-                for b, k, j in T.grid(batch, hidden // at_once, hidden):
-                    gates[b, j] = gates[b, j] + _products(state, weights, b, k * at_once, j, at_once)
-                for b, j in T.grid(batch, hidden):
-                    new = T.meta_var(T.max(gates[b, j], T.Cast(dtype, 0)) if is_relu else T.tanh(gates[b, j]))
-                    state[b, j] = _while_it_lasts(is_cut, at, lengths, b, new, state[b, j])
-                    y[at, b, j] = _while_it_lasts(is_cut, at, lengths, b, state[b, j], T.Cast(dtype, 0))
-
-    return rnn
+def _kept(own: _Recurrence, new: Any, keep: Callable[[Any, Any], Any]) -> Any:
+    """``new``, and of the state what the gate ``keep`` leaves."""
+    return own.tensor("new_state", lambda b, j: new[b, j] + te.sigmoid(keep(b, j)) * (own.state[b, j] - new[b, j]))
 
 
-def _while_it_lasts(is_cut: bool, at: Any, lengths: Any, b: Any, value: Any, other: Any) -> Any:
-    """``value`` at the steps that a sequence has."""
-    return T.Select(at < lengths[b], value, other) if is_cut else value
+def _rnn(own: _Recurrence, activations: Sequence[str]) -> Step:
+    products = own.product(own.state, "products", 0, own.hidden)
+
+    def new(b: Any, j: Any) -> Any:
+        value = products[b, j] + own.given(b, j)
+        return te.max(value, tirx.const(0, value.ty.dtype)) if list(activations) == ["Relu"] else te.tanh(value)
+
+    return own.step(own.tensor("new_state", new))
 
 
-def _at_once(hidden: int) -> int:
-    """How many products are added before a sum is stored."""
-    return next(n for n in (8, 4, 2, 1) if hidden % n == 0)
+def _step(one: Layer, batch: Any, hidden: int, dtype: str) -> Step:
+    return _MAKERS[one.kind](_Recurrence(one, batch, hidden, dtype), one.activations)
 
 
-def _products(state: Any, weights: Any, b: Any, k: Any, j: Any, at_once: int) -> Any:
-    products = [state[b, k + i] * weights[k + i, j] for i in range(at_once)]
-    return sum(products[1:], products[0])
+_GATES: Final = {"LSTM": 4, "GRU": 3, "GRU before": 3, "RNN": 1}
 
-
-_MAKERS: Final[dict[str, Callable[..., tirx.PrimFunc]]] = {
+_MAKERS: Final[dict[str, Callable[[_Recurrence, Sequence[str]], Step]]] = {
     "LSTM": _lstm,
     "GRU": _gru,
     "GRU before": _gru_reset_before,

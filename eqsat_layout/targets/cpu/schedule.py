@@ -18,6 +18,7 @@ from tvm import tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.cpu.amx.selection import split_product
+from eqsat_layout.targets.cpu.blocks_in_loops import has_blocks_inside, schedule_inside
 from eqsat_layout.targets.cpu.chains.cut_choices import fastest_cut
 from eqsat_layout.targets.cpu.chains.fused_rows import schedule_fused_rows
 from eqsat_layout.targets.cpu.chains.fused_tiles import schedule_fused_tiles
@@ -120,6 +121,8 @@ def _scheduled_own(func: Any, means: _Means, *, has_planes: bool = True) -> Any:
     if calls_library(func):  # what its blocks read and write is not all there is
         means.refused[:] = [f"{_NOT_SCHEDULED}: it calls a library"]
         return func
+    if has_blocks_inside(func):
+        return _scheduled(schedule_inside(func, means.machine, partial(_part, means), means.refused))
     if has_symbols(func):
         return _in_parts(func, means) or _scheduled_whole(func, means)
     planes = unless_refused(lambda: planes_as_rows(func, means.machine)) if has_planes else None
@@ -128,6 +131,14 @@ def _scheduled_own(func: Any, means: _Means, *, has_planes: bool = True) -> Any:
         if _is_scheduled(done):
             return _named(func, planes.restored(done))
     return _scheduled_whole(func, means)
+
+
+def _part(means: _Means, func: Any, machine: CpuMachine) -> Any:
+    """Stages of a kernel, scheduled for so many cores."""
+    own = _Means(machine, means.families)
+    done = _scheduled_own(func, own)
+    means.refused.extend(own.refused)
+    return done
 
 
 def _in_parts(func: Any, means: _Means) -> Any:

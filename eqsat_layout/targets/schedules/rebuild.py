@@ -6,7 +6,7 @@ In: the blocks of an unscheduled PrimFunc, changed, and its buffers. Out: a sche
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from tvm.ir import Var
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.schedules.stages import new_schedule
-from eqsat_layout.tir.structural import nodes_of, structural_map
+from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map
 
 
 def block_of(statement: Any) -> Any:
@@ -83,6 +83,20 @@ def with_accesses(statement: Any, place: Callable[[Any, list[Any]], tuple[Any, l
         return tirx.BufferStore(buffer, store.value, indices)
 
     return structural_map(statement, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
+
+
+def statement_over(func: Any, place: Callable[[Any, list[Any]], tuple[Any, list[Any]]], params: Container[Any]) -> Any:
+    """What ``func`` does as a statement of another function, which has its ``params`` elsewhere."""
+
+    def placed(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
+        return place(buffer, indices) if buffer in params else (buffer, indices)
+
+    def without_regions(block: Any) -> Any:
+        """What blocks are said to read and write of parameters is of no use any more."""
+        reads, writes = ([one for one in own if one.source not in params] for own in (block.reads, block.writes))
+        return changed_block(block, reads=reads, writes=writes)
+
+    return structural_map(with_accesses(func.body, placed), (s_tir.SBlock, without_regions))
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,9 @@ _UNFORESEEN = 4.0  # cycles of a vector that it does not prefetch, since there a
 _SUPPLY = 0.72  # of the bandwidth of the last-level cache, for weights that come from there and from memory in turns
 _EVICTED = 1.2  # cycles of a row in a step where twice as many lie in the same sets of L1 as these have ways
 _MISSED = 4.0  # cycles of one that is never there when it is read
+_UNFETCHED = (
+    6.0  # cycles of a step to another page, if what was fetched beside the last tile's lines is no longer there
+)
 Numbers: TypeAlias = NDArray[np.int64]
 
 LONG = 32
@@ -82,7 +85,7 @@ class OperandLoad:
 
     ``run``: elements along the last axis before memory goes on elsewhere. ``total``: bytes that all tiles read.
     ``readings``: for how many elements of the result each is read, where they come from memory; else 0. ``met_again``:
-    what other steps along the last axis of a window read again.
+    what other steps along the last axis of a window read again. ``step``: elements from one step to the next.
     """
 
     strides: tuple[int | None, ...]
@@ -92,6 +95,7 @@ class OperandLoad:
     total: int
     readings: int
     met_again: MetAgain | None = None
+    step: int = 0
 
     def moves(self, axis: int) -> bool:
         """The load's address depends on the axis."""
@@ -126,6 +130,19 @@ class OperandLoad:
         in_one_set = np.maximum(in_one_set, along_each)
         excess = np.maximum(in_one_set * way / machine.l1_working_set - 1, 0)
         return rows * np.minimum(_EVICTED * excess**2, _MISSED)
+
+    def unfetched(self, tiles: Tiles, machine: CpuMachine) -> Any:
+        """Cycles a step that tiles of a few lines wait for rows whose distance leaves them few sets of L1.
+
+        Elsewhere the lines that come with those of one tile are there for the next one.
+        """
+        way, apart = machine.l1_way_bytes, self.step * self.element_bytes
+        if apart <= machine.line_bytes:
+            return np.zeros(tiles.lanes.shape)
+        in_one_set = self.steps * math.gcd(apart, way) // way
+        is_part = tiles.lanes * tiles.sizes[tiles.vector] < self.run
+        is_evicted = in_one_set * way > machine.l1_working_set
+        return np.where(is_part & is_evicted, _UNFETCHED * min(1.0, apart / way), 0)
 
     def streams(self, tile: RegisterTile | Tiles) -> Any:
         """Pieces of memory that a tile walks through side by side."""
@@ -166,7 +183,8 @@ def problem_of(stage: Stage, axes: Sequence[StageAxis], machine: CpuMachine) -> 
         total = access.buffer_bytes // batch
         read = readings(stage, access) if _is_streamed(stage, access, machine) else 0
         again = _met_again(access, axes, stage.reduced)
-        loads.append(OperandLoad(strides, steps, access.element_bytes, run, total, read, again))
+        step = next((abs(access.stride(a.var) or 0) for a in reversed(stage.reduced) if access.uses(a.var)), 0)
+        loads.append(OperandLoad(strides, steps, access.element_bytes, run, total, read, again, step))
     width = machine.lanes(stage.write.element_bytes)
     blocks = tuple(period for period in periods if period)
     is_own = any(all(a.extent == 1 or load.moves(i) for i, a in enumerate(axes)) for load in loads)
@@ -238,6 +256,8 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
         loading += moved * (1, np.maximum(pieces, passes), 2 * lanes)[stride]
         if not stride:
             waiting += load.evicted(tiles, machine)
+        elif problem.has_panels:
+            waiting += load.unfetched(tiles, machine)
         touched = touched_bytes(load, tiles, machine, goes_on=not problem.has_panels)
         panel = touched * load.steps
         streamed += np.where(panel > machine.l1_working_set // 2, touched / machine.panel_bytes_per_cycle, 0)

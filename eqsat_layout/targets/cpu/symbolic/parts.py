@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.ir import Var
 
 from eqsat_layout.errors import Refused
@@ -19,12 +19,13 @@ from eqsat_layout.targets.cpu.symbolic.free_axes import FreeAxis
 from eqsat_layout.targets.schedules.rebuild import (
     block_of,
     function_over,
+    statement_over,
     statements_of,
     store_of,
     storing_block,
     with_accesses,
 )
-from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
+from eqsat_layout.tir.structural import nodes_of, substitute
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,8 @@ def in_whole(part: Any, whole: Any, spans: Sequence[Span]) -> Any:
     if any(load.source in written and load.source in before for load in nodes_of(part.body, tvm.ir.TensorLoad)):
         raise Refused("results are read again while they are made")
 
-    def placed(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
-        if buffer not in before:
-            return buffer, indices
-        buffer, found = before[buffer], iter(indices)
+    def placed(own: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
+        buffer, found = before[own], iter(indices)
         by_dim = {span.axis.dims[buffer]: span for span in spans if buffer in span.axis.dims}
         moved: list[Any] = []
         while len(moved) < len(buffer.ty.shape):
@@ -88,13 +87,7 @@ def in_whole(part: Any, whole: Any, spans: Sequence[Span]) -> Any:
             moved += [index] if span is None else span.indices(index)
         return buffer, moved
 
-    def without_regions(block: Any) -> Any:
-        """What blocks are said to read and write of parameters is of no use any more."""
-        reads, writes = ([one for one in own if one.source not in before] for own in (block.reads, block.writes))
-        parts = (block.iter_vars, reads, writes, block.name_hint, block.body, block.init)
-        return s_tir.SBlock(*parts, block.alloc_buffers, block.match_buffers, block.annotations)
-
-    return structural_map(with_accesses(part.body, placed), (s_tir.SBlock, without_regions))
+    return statement_over(part, placed, before)
 
 
 class _Cutter:

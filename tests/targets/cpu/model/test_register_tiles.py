@@ -245,3 +245,14 @@ def test_rows_that_lie_in_the_same_sets_of_l1_fit_its_ways(rows, steps, most):
     assert rows_at_once(product(rows, steps, 16)) <= most
     if most == 8:
         assert rows_at_once(product(rows, steps - LANES, 16)) > most
+
+
+@pytest.mark.parametrize("columns", [512, 1024, 3072])
+def test_rows_of_weights_a_page_apart_are_read_in_long_pieces(columns):
+    """One row times weights as they are: tiles of one vector took 3.5 times as long as tiles of 16 (256 x 1024)."""
+    data, weights = te.placeholder((1, 256), name="data"), te.placeholder((256, columns), name="weights")
+    k = te.reduce_axis((0, 256))
+    result = te.compute((1, columns), lambda n, i: te.sum(data[n, k] * weights[k, i], axis=k))
+    (stage,) = stages_of(new_schedule(te.create_prim_func([data, weights, result], index_dtype_override="int64")))
+    tile = register_tile(stage, AVX512)
+    assert tile.lanes * tile.sizes[-1] >= 8 * LANES

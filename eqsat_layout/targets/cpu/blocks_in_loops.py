@@ -1,0 +1,235 @@
+"""Kernels that do the same stages again and again: a block around loops, and blocks inside of these.
+
+In: an unscheduled PrimFunc of such a block, and how a function is scheduled. Out: the kernel in which stages that
+follow one another have the schedule that they would have as a function of their own: their tiles of registers, their
+vectors. A step of a recurrence is such a function. What changes from one iteration to the next may be in which slice of
+a tensor a stage reads or writes; stages of which more changes stay as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.schedules.accesses import as_int, depends_on
+from eqsat_layout.targets.schedules.rebuild import (
+    block_of,
+    statement_over,
+    statements_of,
+    storing_block,
+    under_loops,
+    with_accesses,
+)
+from eqsat_layout.targets.schedules.stages import ROOT
+from eqsat_layout.tir.structural import changed_block, changed_loop, nodes_of
+
+_LONG = 1 << 16  # iterations of a stage that stays as it is that are worth a note
+_SHORT = 1 << 18  # iterations of stages that run again and again, below which sharing them costs more than it saves
+
+Scheduler = Callable[[Any, CpuMachine], Any]
+
+
+def has_blocks_inside(func: Any) -> bool:
+    """One of its blocks is around others."""
+    blocks = [block for statement in statements_of(func) for block in nodes_of(statement, s_tir.SBlock)]
+    return any(nodes_of(block.body, s_tir.SBlock) for block in blocks)
+
+
+def schedule_inside(func: Any, machine: CpuMachine, schedule: Scheduler, refused: list[str]) -> Any:
+    """``func`` with its stages scheduled; ``schedule`` gives a function back as it was where it can't.
+
+    ``refused`` gets a text for each long stage that stays as it is.
+    """
+    return func.with_body(_Inside(func, machine, schedule, refused).done(func.body, ()))
+
+
+def _is_stage(statement: Any) -> bool:
+    """A loop for each axis of a block, which stores an element."""
+    loops = []
+    while isinstance(statement, tirx.For):
+        loops.append(statement.loop_var)
+        statement = statement.body
+    if not isinstance(statement, s_tir.SBlockRealize) or not isinstance(statement.block.body, tirx.BufferStore):
+        return False
+    values = list(statement.iter_values)
+    return as_int(statement.predicate) == 1 and len(values) == len(loops) and all(map(_is_same, values, loops))
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return bool(one.same_as(other))
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """Of a tensor, at the leading ``indices``: ``part`` has its other axes."""
+
+    buffer: Any
+    indices: tuple[Any, ...]
+    part: Any
+
+    @staticmethod
+    def of(buffer: Any, indices: tuple[Any, ...]) -> _Slice:
+        shape = list(buffer.ty.shape)[len(indices) :]
+        part = tirx.decl_buffer(shape, buffer.ty.dtype, buffer.name, scope=buffer.scope(), layout=None)
+        return _Slice(buffer, indices, part)
+
+    def is_at(self, indices: Sequence[Any]) -> bool:
+        return len(indices) == len(self.indices) and all(map(tvm_ffi.structural_equal, self.indices, indices))
+
+
+@dataclass
+class _Run:
+    """Stages that follow one another, none of which changes what one before it reads or writes.
+
+    ``outside``: variables of the loops and blocks around them. ``slices``: of every tensor, the one that the stages
+    reach; nothing else in them hangs on those variables. ``blocks``: over the parts.
+    """
+
+    outside: Sequence[Any]
+    uses: dict[Any, int] = field(default_factory=dict)
+    slices: dict[Any, _Slice] = field(default_factory=dict)
+    blocks: list[Any] = field(default_factory=list)
+
+    def takes(self, stage: Any) -> bool:
+        """``stage`` is added, if it is one that the run can hold."""
+        block, slices = block_of(stage), dict(self.slices)
+        if block.body.buffer in slices or _counts_its_turns(block):
+            return False
+        accesses = _accesses(block)
+        for buffer, indices in accesses:
+            own = tuple(itertools.takewhile(self._is_outside, indices))
+            if not slices.setdefault(buffer, _Slice.of(buffer, own)).is_at(own):
+                return False
+        made = _over(block, slices)
+        if any(map(self._is_outside, _statements(made))):
+            return False
+        self.slices = slices
+        self.blocks.append(made)
+        for buffer, _ in accesses:
+            self.uses[buffer] = self.uses.get(buffer, 0) + 1
+        return True
+
+    def _is_outside(self, part: Any) -> bool:
+        return any(depends_on(part, var) for var in self.outside)
+
+
+class _Inside:
+    """One kernel while it is put together."""
+
+    def __init__(self, func: Any, machine: CpuMachine, schedule: Scheduler, refused: list[str]) -> None:
+        self._machine, self._schedule, self._refused = machine, schedule, refused
+        self._moved: set[Any] = set()
+        blocks = nodes_of(func.body, s_tir.SBlock)
+        self._own = {buffer for block in blocks for buffer in block.alloc_buffers}
+        self._uses = Counter(buffer for block in blocks for buffer, _ in _accesses(block))
+
+    def done(self, statement: Any, outside: tuple[Any, ...]) -> Any:
+        """``statement``, inside of loops and blocks over the variables ``outside``."""
+        if isinstance(statement, tirx.SeqStmt):
+            made = self._runs(list(statement.seq), outside)
+            return tirx.SeqStmt(made) if made[1:] else made[0]
+        if _is_stage(statement):
+            return self._runs([statement], outside)[0]  # by itself
+        if isinstance(statement, tirx.For):
+            body = self.done(statement.body, (*outside, statement.loop_var))
+            return changed_loop(statement, body=body)
+        if isinstance(statement, s_tir.SBlockRealize):
+            block = statement.block
+            inner = self.done(block.body, (*outside, *(axis.var for axis in block.iter_vars)))
+            left = [buffer for buffer in block.alloc_buffers if buffer not in self._moved]
+            reads, writes = (
+                [one for one in own if one.source not in self._moved] for own in (block.reads, block.writes)
+            )
+            changed = changed_block(block, body=inner, alloc_buffers=left, reads=reads, writes=writes)
+            return s_tir.SBlockRealize(statement.iter_values, statement.predicate, changed)
+        return statement
+
+    def _runs(self, statements: Sequence[Any], outside: tuple[Any, ...]) -> list[Any]:
+        made: list[Any] = []
+        run = _Run(outside)
+        for statement in statements:
+            if _is_stage(statement) and run.takes(statement):
+                continue
+            made += self._scheduled(run)
+            run = _Run(outside)
+            if not _is_stage(statement):
+                made.append(self.done(statement, outside))
+            elif not run.takes(statement):
+                made.append(self._as_it_is(statement))
+        return [*made, *self._scheduled(run)]
+
+    def _as_it_is(self, stage: Any) -> Any:
+        block = block_of(stage)
+        if _iterations(block) >= _LONG:
+            name = block.name_hint
+            self._refused.append(f": stage {name} is not scheduled: it is another one in each iteration of a loop")
+        return stage
+
+    def _scheduled(self, run: _Run) -> list[Any]:
+        """The stages of the run as one statement, if there are any."""
+        if not run.blocks:
+            return []
+        written = {block.body.buffer for block in run.blocks}
+        inner = {buffer for buffer in self._own if self._is_inner(buffer, run)}
+        self._moved |= inner
+        reached = {one.part: one for one in run.slices.values() if one.buffer not in inner}
+        params = sorted(reached, key=lambda part: part in written)
+        stages, allocated = [under_loops(block) for block in run.blocks], [run.slices[buffer].part for buffer in inner]
+        root = s_tir.SBlock([], [], [], ROOT, tirx.SeqStmt(stages) if stages[1:] else stages[0], None, allocated)
+        part = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, root)).with_attr("tirx.noalias", True)
+        is_short = run.outside and sum(map(_iterations, run.blocks)) < _SHORT
+        machine = replace(self._machine, cores=1) if is_short else self._machine
+        done = self._schedule(part, machine)
+
+        def place(part: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
+            return reached[part].buffer, [*reached[part].indices, *indices]
+
+        return [statement_over(done, place, reached)]
+
+    def _is_inner(self, buffer: Any, run: _Run) -> bool:
+        """Only stages of the run read or write it, all of it."""
+        return run.uses.get(buffer) == self._uses[buffer] and not run.slices[buffer].indices
+
+
+def _counts_its_turns(block: Any) -> bool:
+    """It adds to what is there, so schedules may not do an element twice: no sum, which begins anew."""
+    loads = nodes_of(block.body.value, tvm.ir.TensorLoad)
+    return block.init is None and any(load.source.same_as(block.body.buffer) for load in loads)
+
+
+def _iterations(block: Any) -> int:
+    """Of a stage; a symbolic axis counts as 64."""
+    return math.prod(as_int(axis.dom.extent) or 64 for axis in block.iter_vars)
+
+
+def _statements(block: Any) -> list[Any]:
+    return [block.body] if block.init is None else [block.body, block.init]
+
+
+def _accesses(block: Any) -> list[tuple[Any, Sequence[Any]]]:
+    """The tensors and indices of all that a stage loads and stores; of other blocks nothing."""
+    if not isinstance(block.body, tirx.BufferStore):
+        return []
+    loads = [one for part in _statements(block) for one in nodes_of(part, tvm.ir.TensorLoad)]
+    stores = [one for part in _statements(block) for one in nodes_of(part, tirx.BufferStore)]
+    return [*((load.source, load.indices) for load in loads), *((store.buffer, store.indices) for store in stores)]
+
+
+def _over(block: Any, slices: Mapping[Any, _Slice]) -> Any:
+    """The block over parts of tensors."""
+
+    def placed(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
+        own = slices[buffer]
+        return own.part, indices[len(own.indices) :]
+
+    body, init = (part and with_accesses(part, placed) for part in (block.body, block.init))
+    return block_of(storing_block(block.iter_vars, block.name_hint, body, init, block.annotations))
