@@ -39,9 +39,10 @@ Scheduler = Callable[[Any, CpuMachine], Any]
 
 
 def has_blocks_inside(func: Any) -> bool:
-    """One of its blocks is around others."""
+    """One of its blocks is around others, and none has parts of tensors under names of their own."""
     blocks = [block for statement in statements_of(func) for block in nodes_of(statement, s_tir.SBlock)]
-    return any(nodes_of(block.body, s_tir.SBlock) for block in blocks)
+    is_around = any(nodes_of(block.body, s_tir.SBlock) for block in blocks)
+    return is_around and not any(block.match_buffers for block in blocks)
 
 
 def schedule_inside(func: Any, machine: CpuMachine, schedule: Scheduler, refused: list[str]) -> Any:
@@ -56,16 +57,20 @@ def _is_stage(statement: Any) -> bool:
     """A loop for each axis of a block, which stores an element."""
     loops = []
     while isinstance(statement, tirx.For):
-        loops.append(statement.loop_var)
+        loops.append(statement)
         statement = statement.body
     if not isinstance(statement, s_tir.SBlockRealize) or not isinstance(statement.block.body, tirx.BufferStore):
         return False
-    values = list(statement.iter_values)
-    return as_int(statement.predicate) == 1 and len(values) == len(loops) and all(map(_is_same, values, loops))
+    values, axes = statement.iter_values, statement.block.iter_vars
+    if as_int(statement.predicate) != 1 or len(loops) != len(axes):
+        return False
+    return all(map(_is_along, loops, values, axes))
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    return bool(one.same_as(other))
+def _is_along(loop: Any, value: Any, axis: Any) -> bool:
+    """The loop goes over all of the axis, of which it has ``value``."""
+    same = map(tvm_ffi.structural_equal, (loop.min, loop.extent), (axis.dom.min, axis.dom.extent))
+    return bool(value.same_as(loop.loop_var)) and loop.kind == tirx.ForKind.SERIAL and all(same)
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,8 @@ class _Run:
             if not slices.setdefault(buffer, _Slice.of(buffer, own)).is_at(own):
                 return False
         made = _over(block, slices)
-        if any(map(self._is_outside, _statements(made))):
+        extents = [axis.dom.extent for axis in block.iter_vars]
+        if any(map(self._is_outside, [*extents, *_statements(made)])):
             return False
         self.slices = slices
         self.blocks.append(made)
@@ -128,9 +134,10 @@ class _Inside:
     def __init__(self, func: Any, machine: CpuMachine, schedule: Scheduler, refused: list[str]) -> None:
         self._machine, self._schedule, self._refused = machine, schedule, refused
         self._moved: set[Any] = set()
-        blocks = nodes_of(func.body, s_tir.SBlock)
-        self._own = {buffer for block in blocks for buffer in block.alloc_buffers}
-        self._uses = Counter(buffer for block in blocks for buffer, _ in _accesses(block))
+        allocated = {buffer for block in nodes_of(func.body, s_tir.SBlock) for buffer in block.alloc_buffers}
+        self._own = allocated.difference(*(call.args for call in nodes_of(func.body, tvm.ir.Call)))
+        loads, stores = (nodes_of(func.body, kind) for kind in (tvm.ir.TensorLoad, tirx.BufferStore))
+        self._uses = Counter([*(load.source for load in loads), *(store.buffer for store in stores)])
 
     def done(self, statement: Any, outside: tuple[Any, ...]) -> Any:
         """``statement``, inside of loops and blocks over the variables ``outside``."""
@@ -139,7 +146,7 @@ class _Inside:
             return tirx.SeqStmt(made) if made[1:] else made[0]
         if _is_stage(statement):
             return self._runs([statement], outside)[0]  # by itself
-        if isinstance(statement, tirx.For):
+        if isinstance(statement, tirx.For) and statement.kind == tirx.ForKind.SERIAL:
             body = self.done(statement.body, (*outside, statement.loop_var))
             return changed_loop(statement, body=body)
         if isinstance(statement, s_tir.SBlockRealize):
@@ -216,9 +223,7 @@ def _statements(block: Any) -> list[Any]:
 
 
 def _accesses(block: Any) -> list[tuple[Any, Sequence[Any]]]:
-    """The tensors and indices of all that a stage loads and stores; of other blocks nothing."""
-    if not isinstance(block.body, tirx.BufferStore):
-        return []
+    """The tensors and indices of all that a stage loads and stores."""
     loads = [one for part in _statements(block) for one in nodes_of(part, tvm.ir.TensorLoad)]
     stores = [one for part in _statements(block) for one in nodes_of(part, tirx.BufferStore)]
     return [*((load.source, load.indices) for load in loads), *((store.buffer, store.indices) for store in stores)]

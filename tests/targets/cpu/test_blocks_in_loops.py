@@ -84,6 +84,25 @@ def pairing(x: T.Buffer((STEPS, WIDE), "float32"), pairs: T.Buffer((STEPS - 1, W
                         pairs[at, v] = x[at, v] * x[at + 1, v]
 
 
+@T.prim_func(private=True, s_tir=True)
+def growing(x: T.Buffer((STEPS, WIDE), "float32"), sums: T.Buffer((STEPS, STEPS), "float32")):
+    """As many rows in each step as there were steps."""
+    with T.sblock("all"):
+        T.reads(x[0:STEPS, 0:WIDE], sums[0:STEPS, 0:STEPS])
+        T.writes(sums[0:STEPS, 0:STEPS])
+        for step in range(STEPS):
+            with T.sblock("step"):
+                at = T.axis.opaque(STEPS, step)
+                T.reads(x[0:STEPS, 0:WIDE])
+                T.writes(sums[0:STEPS, 0:STEPS])
+                for i, k in T.grid(at, WIDE):
+                    with T.sblock("sums"):
+                        v, r = T.axis.spatial(at, i), T.axis.reduce(WIDE, k)
+                        with T.init():
+                            sums[at, v] = T.float32(0)
+                        sums[at, v] = sums[at, v] + x[v, r]
+
+
 def done(func: Any, *arrays: Any) -> None:
     """``func`` scheduled, built and called."""
     mod = tvm.IRModule({"main": schedule_primfunc(func, AVX2).with_attr("global_symbol", "main")})
@@ -123,6 +142,13 @@ def test_two_slices_of_a_tensor_are_two() -> None:
     pairs = np.zeros((STEPS - 1, WIDE), "float32")
     done(pairing, x, pairs)
     np.testing.assert_array_equal(pairs, x[:-1] * x[1:])
+
+
+def test_loops_that_grow_with_the_steps_stay_as_they_are() -> None:
+    x = np.random.default_rng(0).integers(-4, 5, (STEPS, WIDE)).astype("float32")
+    sums = np.zeros((STEPS, STEPS), "float32")
+    done(growing, x, sums)
+    np.testing.assert_array_equal(sums, np.tril(np.broadcast_to(x.sum(1), (STEPS, STEPS)), -1))
 
 
 def test_a_product_in_a_step_has_register_tiles() -> None:
