@@ -16,6 +16,8 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.script import tirx as T
 
+from eqsat_layout.readers.layers.recurrent_layers import Layer, layer
+
 SIZE: Final = (1, 32, 14, 14)
 
 Body = Callable[..., Any]
@@ -54,6 +56,17 @@ def several_results(builder: Any, x: Any) -> Any:
 def inline_constants(builder: Any, x: Any) -> Any:
     y = builder.emit(op.add(conv(builder, x), constant(1, 32, 1, 1)))
     return conv(builder, builder.emit(op.multiply(y, relax.const(np.float32(2)))), 1)
+
+
+def recurrence(builder: Any, x: Any, *states: Any) -> Any:
+    """An LSTM of 16 numbers, whose sequences have 1, 4, 2 steps, from the last one on."""
+    shapes = {"inputs": (64, 6), "recurrent": (64, 16), "input_bias": (64,), "recurrent_bias": (64,)}
+    held = {name: constant(*shape, seed=n) for n, (name, shape) in enumerate(shapes.items())}
+    lengths = relax.const(np.array([1, 4, 2]))
+    return tuple(layer(builder, Layer("LSTM", (), **held, reverse=True, lengths=lengths), x, states))
+
+
+RECURRENCE: Final = program(recurrence, (4, 3, 6), (3, 16), (3, 16))
 
 
 def mean(builder: Any, x: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from tvm import tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.cpu.amx.selection import split_product
-from eqsat_layout.targets.cpu.blocks_in_loops import has_blocks_inside, schedule_inside
 from eqsat_layout.targets.cpu.chains.cut_choices import fastest_cut
 from eqsat_layout.targets.cpu.chains.fused_rows import schedule_fused_rows
 from eqsat_layout.targets.cpu.chains.fused_tiles import schedule_fused_tiles
@@ -53,6 +52,7 @@ from eqsat_layout.targets.cpu.symbolic.kernel import has_symbols, kernel_in_part
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, depends_on
 from eqsat_layout.targets.schedules.attempts import isolated, tried, unless_refused
+from eqsat_layout.targets.schedules.blocks_in_loops import has_blocks_inside, iterations, schedule_inside
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
 from eqsat_layout.targets.schedules.index_of_extreme import split_extremes
@@ -66,6 +66,7 @@ from eqsat_layout.tir.intrinsics import calls_library
 
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined: registers spill
 _LONG = 1 << 16  # iterations of a stage that are worth a note if it is in no fast family
+_SHORT = 1 << 18  # iterations of stages in a loop, below which it costs more to share them than that saves
 _MANY_PARTS = 8  # of a concat, beyond which those that pad or transpose are made first: else no part is in vectors
 _LONG_ROW = 4  # vectors from which on a rest is worth it
 _JOINS = 2  # one of the vector axis, and one of others
@@ -122,7 +123,7 @@ def _scheduled_own(func: Any, means: _Means, *, has_planes: bool = True) -> Any:
         means.refused[:] = [f"{_NOT_SCHEDULED}: it calls a library"]
         return func
     if has_blocks_inside(func):
-        return _scheduled(schedule_inside(func, means.machine, partial(_part, means), means.refused))
+        return _scheduled(schedule_inside(func, partial(_part, means), means.refused))
     if has_symbols(func):
         return _in_parts(func, means) or _scheduled_whole(func, means)
     planes = unless_refused(lambda: planes_as_rows(func, means.machine)) if has_planes else None
@@ -133,8 +134,9 @@ def _scheduled_own(func: Any, means: _Means, *, has_planes: bool = True) -> Any:
     return _scheduled_whole(func, means)
 
 
-def _part(means: _Means, func: Any, machine: CpuMachine) -> Any:
-    """Stages of a kernel, scheduled for so many cores."""
+def _part(means: _Means, func: Any, again: bool) -> Any:
+    """Stages of a kernel, which are done ``again`` and again, scheduled."""
+    machine = replace(means.machine, cores=1) if again and iterations(func) < _SHORT else means.machine
     own = _Means(machine, means.families)
     done = _scheduled_own(func, own)
     means.refused.extend(own.refused)

@@ -13,6 +13,7 @@ from programs import program
 from targets.cuda.simulating import CUDA, check, compiled, launches
 from targets.device_cases import (
     AROUND_CONVOLUTIONS,
+    RECURRENCE,
     ROWS,
     SIZE,
     attention,
@@ -102,6 +103,14 @@ def test_an_opaque_kernel_runs_in_one_thread() -> None:
     notes: list[str] = []
     check(program(body, (64,)), notes=notes)
     assert any("opaque runs in one thread" in note for note in notes)
+
+
+def test_a_step_of_a_recurrence_is_launched_stage_by_stage() -> None:
+    """All steps were done by one thread."""
+    notes: list[str] = []
+    made = check(RECURRENCE, notes=notes)
+    assert not [note for note in notes if "thread" in note]
+    assert launches(made).count("lstm") > 4 * 4  # steps and stages
 
 
 @pytest.mark.parametrize("axis", ["n", "h"])

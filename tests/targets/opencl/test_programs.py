@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from programs import program
-from targets.device_cases import SIZE, conv, nn
-from targets.opencl.running import compiled, context
+from targets.device_cases import RECURRENCE, SIZE, conv, nn
+from targets.opencl.running import check, compiled, context
 from tvm.relax import op
 
 from eqsat_layout.errors import EqsatError, InputError
@@ -111,3 +111,10 @@ def test_a_known_program_comes_from_disk() -> None:
 )
 def test_sizes_are_data(size: Any, value: int) -> None:
     assert value_of(size, {"n": 5}) == value
+
+
+def test_a_step_of_a_recurrence_is_launched_stage_by_stage() -> None:
+    """All steps were done by one work item."""
+    notes: list[str] = []
+    check(RECURRENCE, notes=notes)
+    assert not [note for note in notes if "work item" in note]

@@ -33,10 +33,10 @@ def launches_of(
     """``memories``: of the parameters, ``None`` for numbers; ``symbols``: sizes by variable."""
     places: dict[Any, int] = {p: m for p, m in zip(host.params, memories, strict=True) if m is not None}
     found: list[Launch] = []
-    for statement in _flat(host.body):
+    for statement, values in _flat(name, host.body, symbols):
         if isinstance(statement, tirx.AllocBuffer):
             buffer = statement.buffer
-            elements = product(size_of(extent, symbols) for extent in buffer.ty.shape)
+            elements = product(size_of(extent, values) for extent in buffer.ty.shape)
             places[buffer] = allocate(elements, str(buffer.ty.dtype), ZEROS in statement.annotations)
         elif isinstance(statement, tirx.DeclBuffer):
             places[statement.buffer] = places[_source(name, statement.data)]
@@ -46,18 +46,25 @@ def launches_of(
                 continue
             if str(getattr(getattr(call, "op", None), "name", "")) != _LAUNCH:
                 raise TargetError(f"{name}: the host of a device can't do {call}")
-            found.append(_launch(name, call, places, symbols))
+            found.append(_launch(name, call, places, values))
     return found
 
 
-def _flat(statement: Any) -> Iterator[Any]:
+def _flat(name: str, statement: Any, symbols: Mapping[Any, Size]) -> Iterator[tuple[Any, Mapping[Any, Size]]]:
+    """All that is done, in order, with the values of variables there."""
     if isinstance(statement, tirx.SeqStmt):
         for one in statement.seq:
-            yield from _flat(one)
+            yield from _flat(name, one, symbols)
     elif isinstance(statement, tirx.AttrStmt):
-        yield from _flat(statement.body)
+        yield from _flat(name, statement.body, symbols)
+    elif isinstance(statement, tirx.For):
+        first, count = (size_of(one, symbols) for one in (statement.min, statement.extent))
+        if not isinstance(first, int) or not isinstance(count, int):
+            raise TargetError(f"{name}: the host of a device can't do a loop of {statement.extent} iterations")
+        for value in range(first, first + count):
+            yield from _flat(name, statement.body, {**symbols, statement.loop_var: value})
     else:
-        yield statement
+        yield statement, symbols
 
 
 def _source(name: str, data: Any) -> Any:

@@ -5,14 +5,24 @@ In: a PrimFunc and families, the fastest first. Out: launches of the first one t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import tvm
+from tvm import s_tir, tirx
+
 from eqsat_layout.errors import Refused
 from eqsat_layout.notes import Notes
+from eqsat_layout.targets.gpu.kernels.serial import rest_as_it_stands
+from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.targets.schedules.blocks_in_loops import has_blocks_inside, schedule_inside
+from eqsat_layout.tir.structural import nodes_of
 
 Family: TypeAlias = Callable[[Any], Any]
 """From a PrimFunc to one that launches threads; :class:`Refused` where it is not of the family."""
+_MOST = 1 << 14  # launches of one kernel
+
 Otherwise: TypeAlias = Callable[[Any], tuple[Any, bool]]
 """The same for any PrimFunc, and whether some of it is left to a single thread."""
 
@@ -21,6 +31,8 @@ def of_first_family(
     name: str, func: Any, families: Sequence[Family], otherwise: Otherwise, thread: str, notes: Notes
 ) -> Any:
     """``func`` as launches; ``otherwise`` where all refuse, with a note. ``thread``: what the target calls one."""
+    if has_blocks_inside(func) and _is_counted(func):
+        return _inside(name, func, families, otherwise, thread, notes)
     reasons: list[str] = []
     for family in families:
         try:
@@ -30,4 +42,39 @@ def of_first_family(
     made, has_one = otherwise(func)
     if has_one:
         notes.add(f"kernel {name} runs in one {thread}: {reasons[-1]}")
+    return made
+
+
+def _is_counted(func: Any) -> bool:
+    """The host knows how often its loops are done, and can write all launches down."""
+    loops = [loop for loop in nodes_of(func.body, tirx.For) if nodes_of(loop.body, tirx.SeqStmt)]
+    counts = [as_int(loop.extent) for loop in loops if as_int(loop.min) is not None]
+    launches = math.prod(count or 0 for count in counts) * len(nodes_of(func.body, s_tir.SBlock))
+    return len(counts) == len(loops) and None not in counts and launches <= _MOST
+
+
+def _inside(name: str, func: Any, families: Sequence[Family], otherwise: Otherwise, thread: str, notes: Notes) -> Any:
+    """The host does the loops, and launches stages one after the other."""
+
+    def launched(part: Any, _: bool) -> Any:
+        return of_first_family(name, part, [_by_elements(family) for family in families], otherwise, thread, notes)
+
+    refused: list[str] = []
+    made, has_one = rest_as_it_stands(schedule_inside(func, launched, refused))
+    for reason in refused:
+        notes.add(f"kernel {name}{reason}")
+    if has_one:
+        notes.add(f"some of kernel {name} runs in one {thread}")
+    return made
+
+
+def _by_elements(family: Family) -> Family:
+    """Of kernels that load and store elements of tensors, of which a slice may stand for a tensor."""
+
+    def made(func: Any) -> Any:
+        kernel = family(func)
+        if set(kernel.params).intersection(arg for call in nodes_of(kernel.body, tvm.ir.Call) for arg in call.args):
+            raise Refused("it needs the address of a tensor, and has a slice")
+        return kernel
+
     return made

@@ -17,7 +17,7 @@ from eqsat_layout.passes.unbegun_reductions import begin_over_nothing
 from eqsat_layout.targets.gpu.kernels.apart import apart
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
 from eqsat_layout.targets.schedules.accesses import as_int
-from eqsat_layout.tir.structural import substitute
+from eqsat_layout.tir.structural import changed_loop, nodes_of, substitute
 
 _LOWERED: Final = (
     begin_over_nothing,
@@ -29,12 +29,7 @@ _LOWERED: Final = (
 
 def as_it_stands(func: Any) -> tuple[Any, bool]:
     """``func`` as launches, and whether some of it is done by one work item."""
-    func = _with_compact_buffers(func)
-    name = func.attrs.get("global_symbol") if func.attrs else None
-    mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    for lowered in _LOWERED:
-        mod = lowered()(mod)
-    plain = mod["main"]
+    name, plain = _without_blocks(_with_compact_buffers(func))
     statements = _statements(plain.body)
     allocations = [one for one in statements if isinstance(one, tirx.AllocBuffer)]
     rest = [one for one in statements if not isinstance(one, tirx.AllocBuffer)]
@@ -46,7 +41,43 @@ def as_it_stands(func: Any) -> tuple[Any, bool]:
         launches = [_launched(part.loops, part.body) for part in parts]
     body = [*allocations, *launches]
     whole = plain.with_body(tirx.SeqStmt(body) if body[1:] else body[0])
-    return (whole.with_attr("global_symbol", name) if name else whole.without_attr("global_symbol")), not all(is_apart)
+    return _named(whole, name), not all(is_apart)
+
+
+def rest_as_it_stands(func: Any) -> tuple[Any, bool]:
+    """The same for a function of which some statements, in blocks and loops of the host, are launches already."""
+    name, plain = _without_blocks(func)
+    alone: list[Any] = []
+
+    def done(one: Any) -> Any:
+        if isinstance(one, tirx.SeqStmt):
+            return tirx.SeqStmt([done(each) for each in one.seq])
+        if isinstance(one, tirx.AllocBuffer | tirx.DeclBuffer) or _is_launch(one):
+            return one
+        if isinstance(one, tirx.For) and any(map(_is_launch, nodes_of(one.body, tirx.AttrStmt))):
+            return changed_loop(one, body=done(one.body))
+        part = apart(one)
+        if not part.loops:
+            alone.append(one)
+        return _launched(part.loops, part.body)
+
+    return _named(plain.with_body(done(plain.body)), name), bool(alone)
+
+
+def _is_launch(statement: Any) -> bool:
+    return isinstance(statement, tirx.AttrStmt) and str(statement.attr_key) == "thread_extent"
+
+
+def _without_blocks(func: Any) -> tuple[Any, Any]:
+    """Its name, and the function without one."""
+    mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    for lowered in _LOWERED:
+        mod = lowered()(mod)
+    return (func.attrs.get("global_symbol") if func.attrs else None), mod["main"]
+
+
+def _named(func: Any, name: Any) -> Any:
+    return func.with_attr("global_symbol", name) if name else func.without_attr("global_symbol")
 
 
 def _statements(body: Any) -> list[Any]:

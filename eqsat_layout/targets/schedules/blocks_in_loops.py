@@ -12,14 +12,13 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.rebuild import (
     block_of,
@@ -33,9 +32,9 @@ from eqsat_layout.targets.schedules.stages import ROOT
 from eqsat_layout.tir.structural import changed_block, changed_loop, nodes_of
 
 _LONG = 1 << 16  # iterations of a stage that stays as it is that are worth a note
-_SHORT = 1 << 18  # iterations of stages that run again and again, below which sharing them costs more than it saves
 
-Scheduler = Callable[[Any, CpuMachine], Any]
+Scheduler = Callable[[Any, bool], Any]
+"""Of a function, which is called again and again if the second argument is true."""
 
 
 def has_blocks_inside(func: Any) -> bool:
@@ -45,12 +44,17 @@ def has_blocks_inside(func: Any) -> bool:
     return is_around and not any(block.match_buffers for block in blocks)
 
 
-def schedule_inside(func: Any, machine: CpuMachine, schedule: Scheduler, refused: list[str]) -> Any:
+def schedule_inside(func: Any, schedule: Scheduler, refused: list[str]) -> Any:
     """``func`` with its stages scheduled; ``schedule`` gives a function back as it was where it can't.
 
     ``refused`` gets a text for each long stage that stays as it is.
     """
-    return func.with_body(_Inside(func, machine, schedule, refused).done(func.body, ()))
+    return func.with_body(_Inside(func, schedule, refused).done(func.body, ()))
+
+
+def iterations(func: Any) -> int:
+    """Of all stages of a function; a symbolic axis counts as 64."""
+    return sum(map(_iterations, nodes_of(func.body.block.body, s_tir.SBlock)))
 
 
 def _is_stage(statement: Any) -> bool:
@@ -131,8 +135,8 @@ class _Run:
 class _Inside:
     """One kernel while it is put together."""
 
-    def __init__(self, func: Any, machine: CpuMachine, schedule: Scheduler, refused: list[str]) -> None:
-        self._machine, self._schedule, self._refused = machine, schedule, refused
+    def __init__(self, func: Any, schedule: Scheduler, refused: list[str]) -> None:
+        self._schedule, self._refused = schedule, refused
         self._moved: set[Any] = set()
         allocated = {buffer for block in nodes_of(func.body, s_tir.SBlock) for buffer in block.alloc_buffers}
         self._own = allocated.difference(*(call.args for call in nodes_of(func.body, tvm.ir.Call)))
@@ -193,9 +197,7 @@ class _Inside:
         stages, allocated = [under_loops(block) for block in run.blocks], [run.slices[buffer].part for buffer in inner]
         root = s_tir.SBlock([], [], [], ROOT, tirx.SeqStmt(stages) if stages[1:] else stages[0], None, allocated)
         part = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, root)).with_attr("tirx.noalias", True)
-        is_short = run.outside and sum(map(_iterations, run.blocks)) < _SHORT
-        machine = replace(self._machine, cores=1) if is_short else self._machine
-        done = self._schedule(part, machine)
+        done = self._schedule(part, bool(run.outside))
 
         def place(part: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
             return reached[part].buffer, [*reached[part].indices, *indices]
@@ -214,7 +216,6 @@ def _counts_its_turns(block: Any) -> bool:
 
 
 def _iterations(block: Any) -> int:
-    """Of a stage; a symbolic axis counts as 64."""
     return math.prod(as_int(axis.dom.extent) or 64 for axis in block.iter_vars)
 
 
