@@ -21,12 +21,12 @@ os.environ["TVM_NUM_THREADS"] = "1"
 
 import onnxruntime
 import torch
-import zoo
-from results import difference, magnitude
 from rich.console import Console
 from rich.table import Table
 
 import eqsat_layout
+from bench.networks import real
+from bench.results import difference, magnitude
 
 Sizes = tuple[int, ...]
 
@@ -43,12 +43,12 @@ class Network:
 
 
 def _resnet(_layers: int) -> torch.nn.Module:
-    network: torch.nn.Module = zoo.torchvision().models.resnet50(weights=None)
+    network: torch.nn.Module = real.torchvision().models.resnet50(weights=None)
     return network
 
 
 def _bert(layers: int) -> torch.nn.Module:
-    zoo.torchvision()
+    real.torchvision()
     from transformers import BertConfig, BertModel
 
     config = BertConfig(attn_implementation="eager", return_dict=False, num_hidden_layers=layers)
@@ -141,9 +141,9 @@ def _export(network: Network, layers: int, path: Path) -> None:
     module = network.make(layers).eval()
     sample = network.inputs(network.others[-1])
     open_axes = {name: {axis: torch.export.Dim.DYNAMIC for axis in axes} for name, axes in network.axes.items()}
-    with torch.no_grad(), zoo.quiet():
+    with torch.no_grad(), real.quiet():
         if "x" in sample:
-            zoo.settle(module, tuple(sample.values()))
+            real.settle(module, tuple(sample.values()))
         given = tuple(sample.values())
         torch.onnx.export(
             module,

@@ -1,8 +1,8 @@
 """What a network can be run by: eqsat_layout, stock TVM, and other runtimes, each behind one interface.
 
-``python bench/engines.py prepare|build|serve ...`` is what ``bench/latency.py`` starts, a process per engine, so that
-thread pools, allocators and crashes keep apart; its environment says how many threads libraries may have. ``serve``
-reads numbers of runs from its input and answers seconds as JSON.
+``python -m bench.cpu.engines prepare|build|serve ...`` is what ``bench.cpu.latency`` starts, a process per engine, so
+that thread pools, allocators and crashes keep apart; its environment says how many threads libraries may have.
+``serve`` reads numbers of runs from its input and answers seconds as JSON.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 import numpy as np
-from results import difference, flat, magnitude
+
+from bench.results import difference, flat, magnitude
 
 Run = Callable[[], list[np.ndarray]]
 """One inference of the prepared input; gives the results."""
@@ -32,9 +31,9 @@ Run = Callable[[], list[np.ndarray]]
 
 def build(engine: str, job: Job) -> dict[str, Any]:
     """Compiles the network to a library in the job's folder (TVM only)."""
-    import zoo
+    from bench.networks import real
 
-    module = zoo.load(job.model, "export", job.batch).module
+    module = real.load(job.model, "export", job.batch).module
     start = time.perf_counter()
     executable = BUILDS[engine](module)
     seconds = time.perf_counter() - start
@@ -122,15 +121,16 @@ def _openvino(job: Job) -> Run:
 
 def _torch(job: Job, *, compiled: bool) -> Run:
     import torch
-    import zoo
+
+    from bench.networks import real
 
     torch.set_num_threads(job.threads)
-    network, sample = zoo.network_of(job.model, job.batch)
+    network, sample = real.network_of(job.model, job.batch)
     call: Any = torch.compile(network) if compiled else network
 
     def run() -> list[np.ndarray]:
         with torch.inference_mode():
-            return [t.numpy() for t in zoo.tensors(call(*sample))]
+            return [t.numpy() for t in real.tensors(call(*sample))]
 
     if compiled:
         run()  # compiles
@@ -184,15 +184,16 @@ class Job:
 def prepare(job: Job) -> dict[str, Any]:
     """Writes the network as ONNX, an input, and what torch makes of it."""
     import torch
-    import zoo
 
-    network, sample = zoo.network_of(job.model, job.batch)
+    from bench.networks import real
+
+    network, sample = real.network_of(job.model, job.batch)
     with torch.no_grad():
-        expected = [t.numpy() for t in zoo.tensors(network(*sample))]
+        expected = [t.numpy() for t in real.tensors(network(*sample))]
     arrays = {f"input{i}": t.numpy() for i, t in enumerate(sample)}
     np.savez(job.arrays, **arrays, **{f"expected{i}": a for i, a in enumerate(expected)})
-    zoo.save_onnx(job.model, job.batch, job.onnx)
-    return {"title": zoo.MODELS[job.model].title}
+    real.save_onnx(job.model, job.batch, job.onnx)
+    return {"title": real.MODELS[job.model].title}
 
 
 def serve(engine: str, job: Job, answer: Callable[[Any], None]) -> None:

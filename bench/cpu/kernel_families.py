@@ -1,4 +1,4 @@
-"""The kernels of ``bench/kernels.py``, family by family, each with what torch does for it.
+"""The kernels of ``bench.cpu.kernels``, family by family, each with what torch does for it.
 
 In: the block of channels that the machine likes. Out: :class:`Kernel` after kernel, in the order of the table.
 """

@@ -1,4 +1,4 @@
-"""Kernels one by one: ``python bench/kernels.py [--family NAME ...] [--threads N] [--quick]``.
+"""Kernels one by one: ``python -m bench.cpu.kernels [--family NAME ...] [--threads N] [--quick]``.
 
 Each runs on operands that are not in cache, in turns with the same op of oneDNN through torch where torch is installed
 (blocked tensors, weights packed before). Beside the time: the share of the machine's peak, which is measured first, in
@@ -15,12 +15,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from kernel_families import Kernel, kernels
+from bench.cpu.kernel_families import Kernel, kernels
 
 ROUNDS, QUICK_ROUNDS = 9, 3
 PASSES = 5

@@ -1,4 +1,4 @@
-"""Latency beside other runtimes: ``python bench/latency.py [--model NAME ...] [--batch N ...] [--threads N ...]``.
+"""Latency beside other runtimes: ``python -m bench.cpu.latency [--model NAME ...] [--batch N ...] [--threads N ...]``.
 
 Every engine has a process of its own; runs take turns, in a new order every round, and what is printed are medians and
 medians of the ratios of a round. Engines that are missing are left out, and named. Needs the dependency group
@@ -30,6 +30,8 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from bench.processes import environment
 
 MODELS = (
     "resnet50",
@@ -183,9 +185,8 @@ class _EngineError(Exception):
 
 
 def _process(what: str, engine: str, case: Case, folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, str(Path(__file__).with_name("engines.py")), what, "--engine", engine]
+    command = [sys.executable, "-m", "bench.cpu.engines", what, "--engine", engine]
     command += ["--model", case.model, "--batch", str(case.batch), "--threads", str(case.threads)]
-    threads = dict.fromkeys(("TVM_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(case.threads))
     errors = (folder / "errors.txt").open("w")
     with errors:
         return subprocess.Popen(
@@ -194,7 +195,7 @@ def _process(what: str, engine: str, case: Case, folder: Path) -> subprocess.Pop
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=os.environ | threads,
+            env=environment(case.threads),
             cwd=folder,
         )
 

@@ -1,6 +1,6 @@
 """Single ops that no family of kernels was made for, beside ONNX Runtime, OpenVINO and the time that their bytes take.
 
-``python bench/odd_ops.py [NAME ...]``: each is exported by torch as an ONNX file, compiled as users do, and run in
+``python -m bench.cpu.odd_ops [NAME ...]``: each is exported by torch as an ONNX file, compiled as users do, and run in
 turns with one thread, by processor time. Printed are the better peer's time over ours, and our time over the bound:
 operands read once and results written once, at the bandwidth of the cache that holds them. Needs the dependency group
 ``bench``.
@@ -20,17 +20,17 @@ from pathlib import Path
 from typing import Any
 
 os.environ["TVM_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np
 import torch
-import zoo
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from torch import nn
 from torch.nn import functional as F
-from zoo_process import ENGINES, OWN, Files, turns
+
+from bench.cpu.zoo_process import ENGINES, OWN, Files, turns
+from bench.networks import real
 
 ROUNDS = 5
 CALL = 8e-6
@@ -253,13 +253,13 @@ def _measured(function: Function, shapes: Sequence[tuple[int, ...]], rounds: int
     """Its figures, or the first line of what torch, ours or a peer says against it."""
     import eqsat_layout
 
-    torch.manual_seed(zoo.SEED)
+    torch.manual_seed(real.SEED)
     sample = tuple(torch.randn(shape) for shape in shapes)
     with tempfile.TemporaryDirectory() as folder:
         files = Files(Path(folder), "op")
         try:
-            with torch.no_grad(), zoo.quiet():
-                results = list(zoo.tensors(_Module(function)(*sample)))
+            with torch.no_grad(), real.quiet():
+                results = list(real.tensors(_Module(function)(*sample)))
                 torch.onnx.export(_Module(function), sample, files.onnx, dynamo=True, verbose=False)
             np.savez(files.arrays, **{f"input{i}": t.numpy() for i, t in enumerate(sample)})
             eqsat_layout.Session(str(files.onnx)).save(files.library)

@@ -1,8 +1,8 @@
 """Layers of sizes drawn at random beside ONNX Runtime and OpenVINO: what a family of kernels was not made for.
 
-``python bench/random_layers.py [FAMILY ...] --count 20 --seed 1``: each layer has weights of its own, reads and writes
-channels first, is compiled as users do, and is run in turns with one thread, by processor time. Printed are the better
-peer's time over ours, slowest first. Needs the dependency group ``bench``.
+``python -m bench.cpu.random_layers [FAMILY ...] --count 20 --seed 1``: each layer has weights of its own, reads and
+writes channels first, is compiled as users do, and is run in turns with one thread, by processor time. Printed are the
+better peer's time over ours, slowest first. Needs the dependency group ``bench``.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from __future__ import annotations
 import argparse
 import math
 import random
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from odd_ops import ROUNDS, Case, run_all
 from torch import nn
+
+from bench.cpu.odd_ops import ROUNDS, Case, run_all
 
 LEAST, MOST = 1e6, 6e8
 """Floating-point operations of a layer: fewer are a call and little else, more take long to measure."""

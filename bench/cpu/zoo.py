@@ -1,4 +1,4 @@
-"""Many architectures beside ONNX Runtime and OpenVINO: ``python bench/zoo_latency.py [NAME ...] [--family NAME ...]``.
+"""Many architectures beside ONNX Runtime and OpenVINO: ``python -m bench.cpu.zoo [NAME ...] [--family NAME ...]``.
 
 Each is compiled once into ``--folder``; what is there and was made by the same sources is used again. Engines take
 turns in one process per architecture; printed are the better peer's time over ours, sorted, the most memory that a
@@ -23,15 +23,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from architectures.families import ARCHITECTURES, is_kept_back
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from zoo_process import OWN, ROUNDS, Files
 
-ROOT = Path(__file__).resolve().parent.parent
+from bench.cpu.zoo_process import OWN, ROUNDS, Files
+from bench.networks.architectures.families import ARCHITECTURES, is_kept_back
+from bench.processes import ROOT, environment
+
 PEERS = ("ONNX Runtime", "OpenVINO")
 COMMAND = "from eqsat_layout.cli.main import main; main()"
 LIMIT = 1800
@@ -99,7 +98,7 @@ def _sources() -> str:
 
 
 def _answer(what: str, name: str, options: argparse.Namespace, *more: str) -> dict[str, Any]:
-    command = [sys.executable, str(Path(__file__).with_name("zoo_process.py")), what, "--name", name]
+    command = [sys.executable, "-m", "bench.cpu.zoo_process", what, "--name", name]
     command += ["--folder", str(options.folder), "--threads", str(options.threads), "--rounds", str(options.rounds)]
     command += more
     found: dict[str, Any] = json.loads(_run(command + ["--wall"] * _is_wall(options), options))
@@ -111,12 +110,9 @@ def _is_wall(options: argparse.Namespace) -> bool:
 
 
 def _run(command: Sequence[str], options: argparse.Namespace) -> str:
-    threads = dict.fromkeys(("TVM_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads))
-    paths = {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))}
+    env = environment(options.threads)
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=LIMIT, env=os.environ | threads | paths, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=env, check=False)
     except subprocess.TimeoutExpired as error:
         raise _StepError(f"not done after {LIMIT} s") from error
     if done.returncode:

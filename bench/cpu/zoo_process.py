@@ -1,4 +1,4 @@
-"""One architecture of the zoo, in a process of its own: the steps of ``zoo_latency.py``.
+"""One architecture of the zoo, in a process of its own: the steps of ``bench.cpu.zoo``.
 
 In: a folder with what was made before, a name, a number of threads. Out: a line of JSON. ``prepare`` writes the ONNX
 file and an input; ``turns`` runs ours, ONNX Runtime and OpenVINO in turns; ``memory`` opens the network and runs it
@@ -11,16 +11,14 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 import numpy as np
-from results import difference, magnitude
+
+from bench.results import difference, magnitude
 
 OWN = "eqsat_layout"
 BURST, ROUNDS = 0.15, 9
@@ -46,11 +44,12 @@ def prepare(name: str, files: Files) -> dict[str, Any]:
     """Writes the network and an input, unless they are there."""
     if not files.arrays.exists():
         import torch
-        import zoo
-        from architectures.families import network_of
+
+        from bench.networks import real
+        from bench.networks.architectures.families import network_of
 
         network, sample = network_of(name)
-        with torch.no_grad(), zoo.quiet():
+        with torch.no_grad(), real.quiet():
             torch.onnx.export(network, sample, files.onnx, dynamo=True, external_data=False, verbose=False)
         np.savez(files.arrays, **{f"input{i}": t.numpy() for i, t in enumerate(sample)})
     return {"megabytes": files.onnx.stat().st_size / 2**20}

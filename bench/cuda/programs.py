@@ -1,6 +1,13 @@
-"""The command line of ``cuda.py``.
+"""CUDA without a card and with one: tables of what programs launch, and bundles that are measured on a card.
 
-In: names of networks, precisions, a machine. Out: tables, rows as JSON, or the folder of a bundle.
+    python -m bench.cuda.programs NETWORK... --no-device          what is launched, beside the machine's floor
+    python -m bench.cuda.programs NETWORK... --bundle FOLDER      a folder for a machine with a card: bundles/write.py
+    cd FOLDER && python -m bench.cuda.run_bundle --json out.json  there: all that is measured
+
+In: names of networks, precisions and a machine. Out: tables and, with ``--json``, the rows; or the folder. The ten
+networks of bench/networks/real.py need the dependency group ``bench``; ``--small`` gives them smaller inputs.
+``--simulate`` runs programs on the simulator and compares them with the CPU. Nothing here is measured: seconds are
+those of the model.
 """
 
 from __future__ import annotations
@@ -13,11 +20,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import tvm
-from bundles.write import Effort, Network, write_bundle
-from cuda_table import KERNELS, row_of, shown
-from cuda_table import NETWORKS as COLUMNS
-from texture import NETWORKS, ZOO
 
+from bench.cuda.bundles.write import Effort, Network, write_bundle
+from bench.cuda.tables import KERNELS, row_of, shown
+from bench.cuda.tables import NETWORKS as COLUMNS
+from bench.opencl.programs import NETWORKS, ZOO
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.targets.cuda.machines import MACHINES
 from eqsat_layout.targets.cuda.target import CudaTarget
@@ -32,9 +39,9 @@ def module_of(name: str, batch: int) -> tvm.IRModule:
         return NETWORKS[name]()
     if name not in ZOO:
         raise EqsatError(f"{name} takes one input; batches are for {', '.join(ZOO)}")
-    import zoo
+    from bench.networks import real
 
-    return zoo.load(name, "export", batch).module
+    return real.load(name, "export", batch).module
 
 
 def tables(options: argparse.Namespace, target: CudaTarget) -> None:
@@ -64,7 +71,7 @@ def bundle(options: argparse.Namespace, target: CudaTarget) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="cuda.py", description="CUDA without a card: tables, and bundles for a card.")
+    parser = argparse.ArgumentParser(description="CUDA without a card: tables, and bundles for a card.")
     parser.add_argument("networks", nargs="*", default=["resnet50_64"], metavar="NETWORK", help=", ".join(NETWORKS))
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--no-device", action="store_true", help="tables of what is launched")
@@ -83,9 +90,9 @@ def main() -> None:
         if name not in NETWORKS:
             parser.error(f"there is no network {name!r}; there are {', '.join(NETWORKS)}")
     if options.small:
-        import zoo
+        from bench.networks import real
 
-        zoo.make_small()
+        real.make_small()
     arch = MACHINES[options.machine].arch
     own = f"{arch}a" if arch == "sm_90" else arch  # with what that generation has alone
     said: Any = {"kind": "cuda", "arch": own, "model": options.machine}
@@ -95,3 +102,7 @@ def main() -> None:
         bundle(options, target) if options.bundle else tables(options, target)
     except EqsatError as error:
         parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,9 +1,9 @@
-"""What a bundle measures on a card: ``python run_bundle.py --json result.json``, in the folder that cuda.py made.
+"""What a bundle measures on a card: ``python -m bench.cuda.run_bundle --json result.json``, in its folder.
 
-In: the bundle that this file lies in. Out: JSON, written anew after each row, so that what is cut off keeps what it
-has: the steps of :mod:`bundles.steps`. Each step has a process of its own, and a new one after each fault: a kernel
-that fails takes the driver's context with it, but not what comes next. ``--simulate`` puts the simulator in place of
-the card, by the same code: times are CPU seconds of the simulator then, and of no worth.
+In: the bundle, a folder that :mod:`bench.cuda.programs` made. Out: JSON, written anew after each row, so that what is
+cut off keeps what it has: the steps of :mod:`bench.cuda.bundles.steps`. Each step has a process of its own, and a new
+one after each fault: a kernel that fails takes the driver's context with it, but not what comes next. ``--simulate``
+puts the simulator in place of the card, by the same code: times are CPU seconds of the simulator then, and of no worth.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bundles.items import read_manifest
-from bundles.steps import STEPS, Bundle, Row
+from bench.cuda.bundles.items import read_manifest
+from bench.cuda.bundles.steps import STEPS, Bundle, Row
 
-_HERE: Final = Path(__file__).resolve().parent
+_ROOT: Final = Path(__file__).resolve().parents[2]
+"""Of the bundle, too, that this file lies in."""
+
 _BEGINS: Final = "begins"
 _ROW: Final = "row"
 
@@ -47,10 +49,10 @@ class Worker:
 
     def _some(self, step: str, begin: int, until: float) -> Iterator[tuple[int, Row]]:
         """The rows of a process, with the numbers of their things, until it ends or fails."""
-        command = [sys.executable, str(_HERE / "run_bundle.py"), *self.arguments, "--steps", step]
+        command = [sys.executable, "-m", "bench.cuda.run_bundle", *self.arguments, "--steps", step]
         command += ["--begin", str(begin), "--seconds", str(until - time.time())]
         number, name = begin, step
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=_ROOT) as process:
             said: list[str] = []
             errors = threading.Thread(target=lambda: said.extend(process.stderr or ()))
             errors.start()
@@ -91,7 +93,7 @@ def measured(bundle: Bundle, step: str, begin: int, until: float) -> None:
 def main(given: Sequence[str] | None = None) -> int:
     """0 where nothing is wrong."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--folder", type=Path, default=_HERE, help="the bundle, if it is not where this file is")
+    parser.add_argument("--folder", type=Path, default=_ROOT, help="the bundle, if this file lies in none")
     parser.add_argument("--json", type=Path, default=Path("bundle.json"), help="a file for the rows")
     parser.add_argument("--steps", default=",".join(STEPS), help="some of %(default)s")
     parser.add_argument("--turns", type=int, default=10, help="how often each figure is taken")
@@ -110,7 +112,7 @@ def main(given: Sequence[str] | None = None) -> int:
     if options.begin is not None:
         measured(bundle, steps[0], options.begin, until)
         return 0
-    arguments = ["--folder", str(options.folder), "--turns", str(options.turns), "--runs", str(options.runs)]
+    arguments = ["--folder", str(options.folder.resolve()), "--turns", str(options.turns), "--runs", str(options.runs)]
     worker = Worker([*arguments, *(["--simulate"] if options.simulate else [])], options.patience)
     result: dict[str, Any] = {**head, "simulated": options.simulate, "steps": {}}
     for step in steps:

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 import tvm
-from beside_cpu import difference, on_cpu
 
 import eqsat_layout
+from bench.beside_cpu import difference, on_cpu
 from eqsat_layout.cost.model import dtype_bytes
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.graph.importer import import_module

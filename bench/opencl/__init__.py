@@ -1,1 +1,1 @@
-"""Rows of ``texture.py``: one network by one planner, ours, a policy's, another engine's or TVM's."""
+"""Programs for OpenCL devices: what they launch, move and hold, beside the policies of other engines and TVM's."""

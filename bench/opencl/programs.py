@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from synthetic import NETWORKS as SMALL
-from textures.rows import NAMES, OURS, rows
 from tvm import relax
 from tvm.relax import op
 
+from bench.networks.hard_for_tvm import NETWORKS as SMALL
+from bench.opencl.rows import NAMES, OURS, rows
 from eqsat_layout.models import resnet50
 from eqsat_layout.targets.opencl.policies import POLICIES
 
@@ -49,9 +49,9 @@ def three_readers() -> Any:
 
 
 def from_zoo(name: str) -> Any:
-    import zoo
+    from bench.networks import real
 
-    return zoo.load(name, "export").module
+    return real.load(name, "export").module
 
 
 NETWORKS: Final[dict[str, Callable[[], Any]]] = {
@@ -146,9 +146,9 @@ def main() -> None:
     parser.add_argument("--json", default=None)
     given = parser.parse_args()
     if given.small:
-        import zoo
+        from bench.networks import real
 
-        zoo.make_small()
+        real.make_small()
     print(f"{'network':<16}{'profile':<12}{'policy':<14}" + "".join(f"{t:>{w}}" for _, t, w, _ in COLUMNS))
     found = []
     for name in given.networks or list(NETWORKS):

@@ -1,4 +1,4 @@
-"""The rows of ``texture.py``: one plan each, compiled, with what its kernels move by the model.
+"""The rows of ``bench.opencl.programs``: one plan each, compiled, with what its kernels move by the model.
 
 In: a network and a target. Out: a dictionary by plan: ours, those of policies, the one that moves least, TVM's.
 """
@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from beside_cpu import difference, on_cpu
 from tvm import relax
 
+from bench.beside_cpu import difference, on_cpu
+from bench.opencl.engines import ENGINES
+from bench.opencl.tvm_pipeline import BUFFERS, TEXTURES, FailsError, made_by_tvm
 from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.notes import Notes
@@ -28,8 +30,6 @@ from eqsat_layout.targets.opencl.target import OpenClTarget
 from eqsat_layout.targets.opencl.traffic import Traffic, traffic_of
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.validation.inputs import flat, random_inputs
-from textures.engines import ENGINES
-from textures.tvm import BUFFERS, TEXTURES, FailsError, made_by_tvm
 
 OURS = "ours"
 LEAST = "least bytes"

@@ -1,8 +1,8 @@
 """Processor time on PoCL, in turns: our program for it, the same in buffers only, and TVM's own for Adreno.
 
-In: names of networks of ``texture.py``. Out: a line each: milliseconds of processor time, the least of runs that
-take turns, and the greatest difference from the CPU's results. PoCL simulates images on the CPU, so a program for it
-has none where they cost more: what is compared is kernels. A variant that takes longer than ``--longest`` seconds is
+In: names of networks of ``bench.opencl.programs``. Out: a line each: milliseconds of processor time, the least of runs
+that take turns, and the greatest difference from the CPU's results. PoCL simulates images on the CPU, so a program for
+it has none where they cost more: what is compared is kernels. A variant that takes longer than ``--longest`` seconds is
 not run again.
 """
 
@@ -13,12 +13,11 @@ import json
 import time
 from typing import Any
 
-from beside_cpu import difference
-from texture import NETWORKS, mean
-from textures.rows import TVM, TVM_BUFFERS, Trial
-from textures.tvm import BUFFERS, TEXTURES, FailsError, made_by_tvm
-
 import eqsat_layout
+from bench.beside_cpu import difference
+from bench.opencl.programs import NETWORKS, mean
+from bench.opencl.rows import TVM, TVM_BUFFERS, Trial
+from bench.opencl.tvm_pipeline import BUFFERS, TEXTURES, FailsError, made_by_tvm
 from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.opencl.policies import BUFFERS as BUFFERS_ONLY
 from eqsat_layout.targets.opencl.target import OpenClTarget
@@ -71,9 +70,9 @@ def main() -> None:
     parser.add_argument("--json", default=None)
     given = parser.parse_args()
     if given.small:
-        import zoo
+        from bench.networks import real
 
-        zoo.make_small()
+        real.make_small()
     found = []
     for name in given.networks or list(NETWORKS):
         row = measured(name, given.turns, given.longest)

@@ -1,4 +1,4 @@
-"""Seconds to compile networks, by stage: ``python bench/compile.py [--model NAME ...]``.
+"""Seconds to compile networks, by stage: ``python -m bench.planning.compile [--model NAME ...]``.
 
 Each time in a process of its own: with an empty cache, by stage and in one go; then again with what that left on disk.
 Needs the dependency group ``bench``.
@@ -14,12 +14,12 @@ import sys
 import tempfile
 import time
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from latency import MODELS
 from rich.console import Console
 from rich.table import Table
+
+from bench.cpu.latency import MODELS
 
 STAGES = ("prepare", "plan", "emit", "legalize", "fold constants", "join", "build")
 
@@ -65,15 +65,14 @@ HOW = {"by_stage": by_stage, "in_one_go": in_one_go}
 
 
 def _module(model: str) -> Any:
-    sys.path.insert(0, str(Path(__file__).resolve().parent))
-    import zoo
+    from bench.networks import real
 
-    return zoo.load(model, "onnx").module
+    return real.load(model, "onnx").module
 
 
 def _measured(model: str, how: str, cache: str) -> dict[str, float]:
     environment = {**os.environ, "EQSAT_LAYOUT_CACHE": cache}
-    command = [sys.executable, __file__, "--one", model, how]
+    command = [sys.executable, "-m", "bench.planning.compile", "--one", model, how]
     done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 

@@ -1,4 +1,4 @@
-"""What flows through which family of ops: ``python bench/coverage.py [--family NAME ...]``.
+"""What flows through which family of ops: ``python -m bench.planning.coverage [--family NAME ...]``.
 
 Every family is legalised and asked to take the layouts NHWC, NCHW4c, NCHW16c, a 3-cycle of axes and a split, from its
 result and from its first operand, on extents that the blocks divide and on extents that they don't (padding 0 and
@@ -22,7 +22,7 @@ from rich.table import Table
 from tvm import relax
 from tvm.relax import op as R
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from compare import assert_same_fast
 from tir.poison import PoisonRunner

@@ -1,6 +1,6 @@
 """Command: sizes, costs and seconds of the selection solver on synthetic networks, beside the greedy solver.
 
-python bench/extraction.py [--ops 200,2000,20000] [--nets resnet,densenet,...] [--limit SECONDS]
+python -m bench.planning.extraction [--ops 200,2000,20000] [--nets resnet,densenet,...] [--limit SECONDS]
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Real models end to end: ``python bench/models.py [--model NAME ...] [--layout NHWC] [--repeat N] [--no-run]``.
+"""Real models end to end: ``python -m bench.planning.models [--model NAME ...] [--layout NHWC] [--no-run]``.
 
 Each is imported (torch.export or ONNX), prepared, its convolutions frozen to the layout, planned, and input and plan
 are built, run and compared; one process per model. Needs the dependency group ``bench``.
@@ -16,16 +16,14 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 import numpy as np
-from results import difference, flat, magnitude
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from bench.results import difference, flat, magnitude
 
 LAYOUTS = ("NCHW16c", "NHWC", "NCHW4c")
 DEFAULT = (
@@ -66,22 +64,23 @@ def main() -> None:
 def measure(spec: str, layout: str, repeat: int, run: bool) -> dict[str, Any]:
     """One model, in this process. Times in seconds; ``spec`` is ``NAME:WAY``."""
     import tvm
-    import zoo
     from tvm import relax
 
     import eqsat_layout
+    from bench.networks import real
     from eqsat_layout.targets.lowering import lower, prepared
 
     seconds: dict[str, float] = {}
     name, way = spec.split(":")
     with _timed(seconds, "import"):
-        model = zoo.load(name, way)
+        model = real.load(name, way)
     with _timed(seconds, "prepare"):
         plain = prepared(model.module)
     eqsat_layout.plan(_warm_up())  # first calls load TVM's tables
     with _timed(seconds, "plan"):
         plan = eqsat_layout.plan(plain, desired_layouts=_desired(layout))
-    result: dict[str, Any] = {"title": zoo.MODELS[spec.split(":")[0]].title, "seconds": seconds, "plan": plan.to_dict()}
+    title = real.MODELS[spec.split(":")[0]].title
+    result: dict[str, Any] = {"title": title, "seconds": seconds, "plan": plan.to_dict()}
     if not run:
         return result
     with _timed(seconds, "build input"):
@@ -134,7 +133,8 @@ def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
 
 
 def _in_own_process(spec: str, options: argparse.Namespace) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--one", spec, "--layout", options.layout, "--repeat", str(options.repeat)]
+    command = [sys.executable, "-m", "bench.planning.models", "--one", spec, "--layout", options.layout]
+    command += ["--repeat", str(options.repeat)]
     done = subprocess.run([*command, *([] if options.run else ["--no-run"])], capture_output=True, text=True)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
@@ -245,7 +245,7 @@ def _options() -> argparse.Namespace:
 
 def _specs(wanted: tuple[str, ...] | list[str]) -> list[str]:
     """``NAME:WAY`` for each; a name alone stands for both ways."""
-    from zoo import MODELS, WAYS
+    from bench.networks.real import MODELS, WAYS
 
     specs = []
     for spec in wanted:

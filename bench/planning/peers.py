@@ -1,4 +1,4 @@
-"""Layout rewrites left, side by side: ``python bench/peers.py [--model NAME ...] [--quick] [--no-run] [--json FILE]``.
+"""Layout rewrites left, side by side: ``python -m bench.planning.peers [--model NAME ...] [--quick] [--no-run]``.
 
 Every model goes through eqsat_layout (free choice; without approximate algorithms; with desired layouts), TVM's
 ConvertLayout (then CSE and FoldConstant) and its AlterOpImpl with OptimizeLayoutTransform. All results are measured by
@@ -20,17 +20,16 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TVM_NUM_THREADS", "1")  # processes are forked: no threads before
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np
-import synthetic
 import tvm
-from results import difference, flat, magnitude
 from rich.console import Console
 from rich.table import Table
 from tvm import relax, tirx
 
 import eqsat_layout
+from bench.networks import hard_for_tvm
+from bench.results import difference, flat, magnitude
 from eqsat_layout.cost.model import dtype_bytes
 from eqsat_layout.extract.baseline import baseline
 from eqsat_layout.graph.importer import import_module
@@ -53,7 +52,7 @@ REAL = (
     "bert:onnx",
     "maxvit_t:export",
 )
-QUICK = ("mobilenet_v2:onnx", *synthetic.NETWORKS)
+QUICK = ("mobilenet_v2:onnx", *hard_for_tvm.NETWORKS)
 PLAIN = ("resnet50", "mobilenet_v2", "densenet121", "inception_v3", "relu6_mobilenet", "leaky_unet")
 """Plain CNNs, in which no interior rewrite should stay."""
 LAYOUTS = {"NHWC": "OHWI", "NCHW4c": "OIHW4i4o", "NCHW16c": "OIHW16i16o"}
@@ -150,14 +149,14 @@ def _moves(signature: Any) -> bool:
 
 def load(spec: str) -> tuple[Any, tuple[Any, ...]]:
     """A prepared module and one input."""
-    if spec in synthetic.NETWORKS:
-        mod = synthetic.NETWORKS[spec]()
+    if spec in hard_for_tvm.NETWORKS:
+        mod = hard_for_tvm.NETWORKS[spec]()
         shape = [int(e) for e in mod["main"].params[0].ty.shape]
         return prepared(mod), (np.random.default_rng(0).standard_normal(shape, dtype=np.float32),)
-    import zoo
+    from bench.networks import real
 
     name, way = spec.split(":")
-    model = zoo.load(name, way)
+    model = real.load(name, way)
     return prepared(model.module), model.inputs
 
 
@@ -221,7 +220,7 @@ def main() -> None:
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     named = {spec.partition(":")[0]: spec for spec in REAL}
-    specs = [named.get(m, m) for m in options.model or (QUICK if options.quick else (*REAL, *synthetic.NETWORKS))]
+    specs = [named.get(m, m) for m in options.model or (QUICK if options.quick else (*REAL, *hard_for_tvm.NETWORKS))]
     rows: list[dict[str, Any]] = []
     for spec in specs:
         own = []

@@ -1,4 +1,4 @@
-"""Stage times of planning generated networks: ``python bench/scale.py [--ops 200 2000 20000] [--plain]``.
+"""Stage times of planning generated networks: ``python -m bench.planning.scale [--ops 200 2000 20000] [--plain]``.
 
 One process per network and size, so that memory is that of the one plan, beside the weights of the network itself
 (column "weights"). ``--plain``: weights of their own and nothing frozen. The total is seconds of the CPU. Growth is the
@@ -13,7 +13,6 @@ import resource
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -24,10 +23,8 @@ STAGES = ("rules", "import", "saturate", "read", "extract", "emit")
 
 def measure(network: str, ops: int, plain: bool) -> dict[str, Any]:
     """Plans one network in this process."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent))
-    from networks import NETWORKS
-
     import eqsat_layout
+    from bench.networks.generated import NETWORKS
 
     eqsat_layout.plan(NETWORKS[network](30, plain=plain))  # first calls load TVM's tables
     empty = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -69,7 +66,7 @@ def main() -> None:
         previous: dict[str, Any] | None = None
         for ops in options.ops:
             with console.status(f"{network} {ops}"):
-                command = [sys.executable, __file__, "--one", network, str(ops)]
+                command = [sys.executable, "-m", "bench.planning.scale", "--one", network, str(ops)]
                 command += ["--plain"] * options.plain
                 result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
             cells = [_cell(result, previous, column) for column in columns]

@@ -1,4 +1,4 @@
-"""The exact extraction beside greedy and ILP on the problems of real models: ``python bench/solvers.py [--model ...]``.
+"""The exact extraction beside greedy and ILP on problems of real models: ``python -m bench.planning.solvers``.
 
 The problems are those that ``eqsat_layout.plan`` gives to its solver. ILP is HiGHS on the reduced problem (which helps
 it), with ``--seconds`` each. Real models need the dependency group ``bench``; ``--quick`` takes those that don't.
@@ -11,17 +11,15 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TVM_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import peers
-import synthetic
 from rich.console import Console
 from rich.table import Table
 
+from bench.networks import hard_for_tvm
+from bench.planning import peers
 from eqsat_layout.extract.solver import ilp
 from eqsat_layout.extract.solver.frontier import solve
 from eqsat_layout.extract.solver.greedy import solve_greedy
@@ -43,8 +41,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="for the ILP")
     options = parser.parse_args()
     named = {spec.partition(":")[0]: spec for spec in peers.REAL}
-    quick = ("resnet50 built in", *synthetic.NETWORKS)
-    specs = [named.get(m, m) for m in options.model or (quick if options.quick else (*peers.REAL, *synthetic.NETWORKS))]
+    quick = ("resnet50 built in", *hard_for_tvm.NETWORKS)
+    usual = quick if options.quick else (*peers.REAL, *hard_for_tvm.NETWORKS)
+    specs = [named.get(m, m) for m in options.model or usual]
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("", "alias classes", "nodes", "exact", "gap", "s", "greedy", "s", "ILP", "its bound", "s"):
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)

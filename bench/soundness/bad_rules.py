@@ -1,4 +1,4 @@
-"""Wrong rules and right ones, each fuzzed alone: ``python bench/bad_rules.py [FILE...] [--every N] [--seed S]``.
+"""Wrong rules and right ones, each fuzzed alone: ``python -m bench.soundness.bad_rules [FILE...]``.
 
 Those of ``tests/soundness/bad_rules`` must be caught, those of ``tests/soundness/sound_rules`` must not. Prints which
 are missed or accused, and how long the longest took; the exit code is 1 if there are any.
@@ -17,7 +17,7 @@ os.environ.setdefault("TVM_NUM_THREADS", "1")
 
 from eqsat_layout.soundness.rules.corpus import Outcome, cases_in, judge_case
 
-CORPUS = Path(__file__).resolve().parents[1] / "tests" / "soundness"
+CORPUS = Path(__file__).resolve().parents[2] / "tests" / "soundness"
 
 
 def main() -> int:

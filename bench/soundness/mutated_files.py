@@ -1,4 +1,4 @@
-"""Files that are read, damaged at random: ``python bench/mutated_files.py [--cases N] [--seed S] [--kind KIND]``.
+"""Files that are read, damaged at random: ``python -m bench.soundness.mutated_files [--cases N] [--kind KIND]``.
 
 Of each kind there is an honest file; bytes of it are flipped, cut off, repeated, taken from elsewhere in it, lengths
 and numbers replaced by huge ones. A reader may read it or refuse it by an error of this package; any other exception,
@@ -230,7 +230,7 @@ def _serve(kind: str, line: Any) -> None:
     """Reads what it is told to, and answers with what came of it."""
     from eqsat_layout.errors import EqsatError
 
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "attacks"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "attacks"))
     watch: Any = importlib.import_module("watch")  # the hook of the attacks
     folder = Path(tempfile.mkdtemp())
     try:

@@ -1,4 +1,4 @@
-"""ONNX's own test cases through sessions: ``python bench/onnx_suite.py [--only TEXT...] [--skip TEXT...]
+"""ONNX's own test cases through sessions: ``python -m bench.soundness.onnx_suite [--only TEXT...] [--skip TEXT...]
 [--jobs N] [--out FILE]``.
 
 About 1 900 models of one op (a quarter of them once more as ONNX writes the op in others) and a hundred that torch
@@ -21,10 +21,10 @@ from pathlib import Path
 os.environ.setdefault("TVM_NUM_THREADS", "1")
 os.environ.setdefault("EQSAT_LAYOUT_CACHE", os.path.join(tempfile.gettempdir(), "eqsat_layout_onnx_suite"))
 
-from onnx_trial import Outcome, cases, ops, outcome
 from rich.console import Console
 from rich.table import Table
 
+from bench.soundness.onnx_trial import Outcome, cases, ops, outcome
 from eqsat_layout.system.workers import WorkerError, Workers
 
 PATIENCE = 600.0

@@ -1,4 +1,4 @@
-"""One of ONNX's own test cases through a session: for ``onnx_suite.py``, in a process of its own.
+"""One of ONNX's own test cases through a session: for ``bench.soundness.onnx_suite``, in a process of its own.
 
 In: the name of a case, and whether operands that say sizes are given as constants. Out: an :class:`Outcome`.
 """

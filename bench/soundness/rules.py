@@ -1,4 +1,4 @@
-"""Soundness in numbers: ``python bench/soundness.py [--seconds 60] [--jobs N] [--every 10] [--no-mutants]``.
+"""Soundness in numbers: ``python -m bench.soundness.rules [--seconds 60] [--jobs N] [--every 10] [--no-mutants]``.
 
 Fuzzes all rules of the package and proves them; says for how many ops of Relax models have several choices of
 attributes; reads the attacks of ``tests/attacks``; judges each so many-th of the wrong rules and of the right ones of
@@ -34,7 +34,7 @@ from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
 from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
 from eqsat_layout.soundness.rules.schema import all_ops, has_attributes, vary
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
+TESTS = Path(__file__).resolve().parents[2] / "tests"
 KINDS = ("texts", "rules", "graphs")
 
 

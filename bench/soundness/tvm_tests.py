@@ -1,4 +1,4 @@
-"""TVM's own tests as a suite: ``python bench/tvm_tests.py CHECKOUT [--out DIR] [--only TEXT...] [--way W...]``.
+"""TVM's own tests as a suite: ``python -m bench.soundness.tvm_tests CHECKOUT [--out DIR] [--only TEXT...]``.
 
 ``CHECKOUT`` is a work tree of apache/tvm of about the version that is installed. Every Relax module of its tests is
 harvested, and goes through ``optimize``, also under other costs and under three desired layouts, and ``compile`` with
@@ -20,11 +20,20 @@ os.environ.setdefault("TVM_NUM_THREADS", "1")
 os.environ.setdefault("EQSAT_LAYOUT_CACHE", os.path.join(tempfile.gettempdir(), "eqsat_layout_tvm_tests"))
 
 from rich.console import Console
-from tvm_suite.harvest import Module, harvest, lost_files, modules
-from tvm_suite.record import WRONG, Outcome, outdated, read_known, read_outcomes, table_of, write_outcome, wrong
-from tvm_suite.rewrites import write_rewrites
-from tvm_suite.trial import WAYS, tried
 
+from bench.soundness.tvm_suite.harvest import Module, harvest, lost_files, modules
+from bench.soundness.tvm_suite.record import (
+    WRONG,
+    Outcome,
+    outdated,
+    read_known,
+    read_outcomes,
+    table_of,
+    write_outcome,
+    wrong,
+)
+from bench.soundness.tvm_suite.rewrites import write_rewrites
+from bench.soundness.tvm_suite.trial import WAYS, tried
 from eqsat_layout.system.workers import WorkerError, Workers
 
 KNOWN = Path(__file__).parent / "tvm_suite" / "known.json"

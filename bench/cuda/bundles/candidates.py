@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import tvm_ffi
 
-from bundles.data import Recipe
-from bundles.items import CANDIDATES, Item
+from bench.cuda.bundles.data import Recipe
+from bench.cuda.bundles.items import CANDIDATES, Item
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of

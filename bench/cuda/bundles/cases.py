@@ -15,8 +15,9 @@ from tvm import relax
 from tvm.relax import op
 
 import eqsat_layout
-from bundles.data import Array, Recipe
-from bundles.items import CASE, Item, leaves
+from bench.cuda.bundles.data import Array, Recipe
+from bench.cuda.bundles.items import CASE, Item
+from bench.results import flat
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.soundness.programs.check import unscheduled_machine
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
@@ -57,7 +58,7 @@ class Case:
         """Of the inputs, in float64 on the CPU."""
         machine = unscheduled_machine(legalize(self.module("float64")))
         given = [tvm.runtime.tensor(one.astype("float64")) for one in inputs]
-        return list(leaves(machine["main"](*given)))
+        return flat(machine["main"](*given))
 
 
 def cases(names: Sequence[str] | None = None) -> Iterator[Case]:

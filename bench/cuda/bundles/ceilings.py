@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bundles.items import CEILING, Item
+from bench.cuda.bundles.items import CEILING, Item
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.gpu.host.plan import Allocation, Argument, HostFunction, HostPlan, Launch, TensorInMemory
 

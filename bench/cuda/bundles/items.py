@@ -8,14 +8,14 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from bundles.data import Array, Carried, Recipe, from_data
+from bench.cuda.bundles.data import Array, Carried, Recipe, from_data
 from eqsat_layout.targets.cuda.host.device import CudaDevice
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.gpu.host.plan import HostPlan, StoredConstant
@@ -97,17 +97,6 @@ def read_manifest(folder: Path) -> tuple[dict[str, Any], list[Item]]:
     """What is said of the whole bundle, and its items."""
     data = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     return data, [Item.from_data(one) for one in data.pop("items")]
-
-
-def leaves(value: Any) -> Iterator[Array]:
-    """Arrays of results, one after the other; those of a virtual machine as NumPy's."""
-    if isinstance(value, np.ndarray):
-        yield value
-    elif hasattr(value, "numpy"):
-        yield value.numpy()
-    else:
-        for one in value:
-            yield from leaves(one)
 
 
 def median(seconds: Sequence[float]) -> float:

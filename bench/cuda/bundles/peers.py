@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from bundles.fused import with_fused_calls
-from bundles.items import median
+from bench.cuda.bundles.fused import with_fused_calls
+from bench.cuda.bundles.items import median
 
 Row = dict[str, Any]
 
@@ -25,12 +25,13 @@ def peers_of(said: Mapping[str, Any], turns: int, runs: int, *, on_cpu: bool) ->
     head = {key: said.get(key) for key in ("network", "batch", "precision")}
     try:
         import torch
-        import zoo
+
+        from bench.networks import real
     except ImportError as error:
         yield {"name": "torch", **head, "why": str(error)}
         return
-    if head["network"] not in zoo.MODELS:
-        yield {"name": "torch", **head, "why": "it is none of the networks of zoo.py"}
+    if head["network"] not in real.MODELS:
+        yield {"name": "torch", **head, "why": "it is none of the networks of bench/networks/real.py"}
         return
     if not on_cpu and not torch.cuda.is_available():
         yield {"name": "torch", **head, "why": "torch sees no card"}
@@ -41,7 +42,7 @@ def peers_of(said: Mapping[str, Any], turns: int, runs: int, *, on_cpu: bool) ->
         try:
             with torch.no_grad():
                 _allow_tensorfloat32(torch, not strict)
-                network, sample = _network(torch, zoo, head, on_cpu)
+                network, sample = _network(torch, real, head, on_cpu)
                 seconds = made(torch, network, sample, turns, runs, on_cpu=on_cpu, is_strict=strict)
             yield {**row, "seconds": median(seconds), "all": seconds}
         except Exception as error:  # on purpose: what a peer meets is its figure
@@ -73,7 +74,7 @@ def by_jax(
     """``jax.jit`` of what ``torch.export`` wrote down."""
     import jax
 
-    from bundles.jax_networks import function_of
+    from bench.cuda.bundles.jax_networks import function_of
 
     if not on_cpu and jax.default_backend() != "gpu":
         raise NotImplementedError("JAX sees no card")
@@ -147,9 +148,9 @@ def _timed(torch: Any, run: Callable[[], Any], turns: int, runs: int, on_cpu: bo
     return found
 
 
-def _network(torch: Any, zoo: Any, said: Mapping[str, Any], on_cpu: bool) -> tuple[Any, Any]:
+def _network(torch: Any, real: Any, said: Mapping[str, Any], on_cpu: bool) -> tuple[Any, Any]:
     """The network and a sample where they are to run, in the precision."""
-    network, sample = zoo.network_of(said["network"], said["batch"])
+    network, sample = real.network_of(said["network"], said["batch"])
     precision = str(said["precision"])
     dtype = torch.float32 if precision == "tensorfloat32" else getattr(torch, precision)
     device = "cpu" if on_cpu else "cuda"

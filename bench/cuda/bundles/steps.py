@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from bundles.data import Array, relative_error
-from bundles.items import CANDIDATES, CASE, CEILING, NETWORK, Item, leaves, median, on_device
-from bundles.peers import peers_of
+from bench.cuda.bundles.data import Array, relative_error
+from bench.cuda.bundles.items import CANDIDATES, CASE, CEILING, NETWORK, Item, median, on_device
+from bench.cuda.bundles.peers import peers_of
+from bench.results import flat
 from eqsat_layout.targets.gpu.host.plan import HostFunction
 
 Row = dict[str, Any]
@@ -75,7 +76,7 @@ def _of_one_block(program: Any) -> Any:
 def checked(bundle: Bundle, item: Item) -> Iterator[Row]:
     """An item that is called, compared and timed."""
     device = on_device(item.program(bundle.folder), bundle.simulate)
-    got = list(leaves(device(*[one.array() for one in item.inputs])))
+    got = flat(device(*[one.array() for one in item.inputs]))
     row = compared(item, got, item.expected(bundle.folder))
     seconds = [device.seconds(bundle.runs) for _ in range(bundle.turns)]
     device.close()
@@ -96,7 +97,7 @@ def candidates(bundle: Bundle, item: Item) -> Iterator[Row]:
     device = on_device(program, bundle.simulate)
     inputs = [one.array() for one in item.inputs]
     entries = [function.name for function in program.plan.functions]
-    results = {entry: list(leaves(device(*inputs, entry=entry))) for entry in entries}
+    results = {entry: flat(device(*inputs, entry=entry)) for entry in entries}
     taken: dict[str, list[float]] = {entry: [] for entry in entries}
     for _ in range(bundle.turns):
         for entry in entries:
@@ -115,11 +116,10 @@ def sanitizer(bundle: Bundle, tool: str) -> Iterator[Row]:
         yield {"name": tool, "errors": None, "why": "not installed" if program is None else "simulated"}
         return
     with tempfile.TemporaryDirectory() as folder:
-        script = str(Path(__file__).parents[1] / "run_bundle.py")
-        own = [sys.executable, script, "--folder", str(bundle.folder), "--turns", "1", "--runs", "1"]
-        own += ["--steps", "cases", "--json", str(Path(folder) / "cases.json")]
+        own = [sys.executable, "-m", "bench.cuda.run_bundle", "--folder", str(bundle.folder.resolve())]
+        own += ["--turns", "1", "--runs", "1", "--steps", "cases", "--json", str(Path(folder) / "cases.json")]
         command = [program, "--tool", tool, "--target-processes", "all", *own]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
     text = done.stdout + done.stderr
     yield {"name": tool, "errors": errors_of(text), "text": text[-4000:]}
 

@@ -1,9 +1,9 @@
-"""One folder with all that a card is asked: ``python bench/cuda.py --bundle FOLDER NETWORK...``.
+"""One folder with all that a card is asked: ``python -m bench.cuda.programs --bundle FOLDER NETWORK...``.
 
 In: names of networks, a machine. Out: programs with machine code for it, what they should give, and the script that
-runs them (:mod:`run_bundle`) with those files of this package that it needs: no TVM, no compiler. Weights are not
-carried: each constant that a program holds is replaced by numbers that a seed makes, spread as they were, and what a
-network gives with those is worked out here, on the CPU, from the kernels that the program was generated from.
+runs them (:mod:`bench.cuda.run_bundle`) with those files of both packages that it needs: no TVM, no compiler. Weights
+are not carried: each constant that a program holds is replaced by numbers that a seed makes, spread as they were, and
+what a network gives with those is worked out here, on the CPU, from the kernels that the program was generated from.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import tvm
-from cuda_table import of_precision, options_of
 from tvm import relax, tirx
 
 import eqsat_layout
-from bundles.candidates import candidates, renamed
-from bundles.cases import cases, made
-from bundles.ceilings import ceiling
-from bundles.data import Array, Carried, Recipe, numpy_type, recipe_like
-from bundles.items import NETWORK, Item, leaves, write_manifest
+from bench.cuda.bundles.candidates import candidates, renamed
+from bench.cuda.bundles.cases import cases, made
+from bench.cuda.bundles.ceilings import ceiling
+from bench.cuda.bundles.data import Array, Carried, Recipe, numpy_type, recipe_like
+from bench.cuda.bundles.items import NETWORK, Item, write_manifest
+from bench.cuda.tables import of_precision, options_of
+from bench.results import flat
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.graph.skeleton import Skeleton
 from eqsat_layout.notes import Notes
@@ -40,10 +41,10 @@ from eqsat_layout.targets.registry import target as target_of
 MOST_BYTES: Final = 64 << 20
 """Of a bundle: what a lent machine takes."""
 
-_SCRIPTS: Final = (
-    *("run_bundle.py", "zoo.py", "bundles/__init__.py", "bundles/data.py", "bundles/items.py"),
-    *("bundles/steps.py", "bundles/peers.py", "bundles/fused.py", "bundles/jax_networks.py"),
-)
+_ROOT: Final = Path(__file__).parents[3]
+_FOR_PEERS: Final = ("bench/networks/__init__.py", "bench/networks/real.py", "bench/cuda/bundles/jax_networks.py")
+"""Imported where torch or JAX is."""
+
 _TOLERANCES: Final = {"float32": 5e-3, "tensorfloat32": 5e-2, "float16": 5e-2, "bfloat16": 2e-1}
 """Of a whole network: what rounding grows to on its way."""
 
@@ -148,7 +149,7 @@ def _network(network: Network, target: SeededTarget) -> tuple[Item, CudaProgram,
     item = Item(network.title, NETWORK, target.constants_of(program), inputs, _TOLERANCES[network.precision], said)
     given = [tvm.runtime.tensor(one.array()) for one in inputs]
     machine = relax.VirtualMachine(target_of("llvm").build(target.built, Notes()), tvm.cpu())
-    return item, program, list(leaves(machine["main"](*given)))
+    return item, program, flat(machine["main"](*given))
 
 
 def _input(shape: tuple[int, ...], dtype: str, number: int) -> Recipe:
@@ -160,27 +161,25 @@ def _input(shape: tuple[int, ...], dtype: str, number: int) -> Recipe:
 
 
 def copy_running_side(folder: Path) -> None:
-    """The scripts, and what of the package they import where TVM is not; the simulator too, for rehearsals."""
-    bench, root = Path(__file__).parents[1], Path(eqsat_layout.__file__).parent
-    (folder / "bundles").mkdir()
-    for name in _SCRIPTS:
-        shutil.copy(bench / name, folder / name)
-    for path in _imported(bench):
-        target = folder / root.name / path.relative_to(root)
+    """What the script imports where TVM is not, each file at its place; the simulator too, for rehearsals."""
+    packages = (_ROOT, Path(eqsat_layout.__file__).parents[1])
+    for path in (*_imported(packages), *(_ROOT / name for name in _FOR_PEERS)):
+        root = next(root for root in packages if path.is_relative_to(root))
+        target = folder / path.relative_to(root)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
-    runtime = root / "soundness" / "cuda" / "runtime"
-    shutil.copytree(runtime, folder / root.name / runtime.relative_to(root))
+    runtime = Path("eqsat_layout", "soundness", "cuda", "runtime")
+    shutil.copytree(packages[1] / runtime, folder / runtime)
 
 
-def _imported(bench: Path) -> list[Path]:
-    """Files of this package that a process without TVM has, after it has imported what runs bundles."""
+def _imported(packages: Sequence[Path]) -> list[Path]:
+    """Files that a process without TVM has, after it has imported what runs bundles."""
     command = (
-        "import sys; sys.modules['tvm'] = None; import run_bundle, eqsat_layout.soundness.cuda.driver;"
-        "names = [n for n in sys.modules if n.split('.')[0] == 'eqsat_layout'];"
+        "import sys; sys.modules['tvm'] = None; import bench.cuda.run_bundle, eqsat_layout.soundness.cuda.driver;"
+        "names = [n for n in sys.modules if n.split('.')[0] in ('bench', 'eqsat_layout')];"
         "print('\\n'.join(filter(None, (sys.modules[n].__file__ for n in names))))"
     )
-    paths = [str(bench), str(Path(eqsat_layout.__file__).parents[1])]
+    paths = [str(folder) for folder in packages]
     start = f"import sys; sys.path[:0] = {paths!r}; {command}"
     done = subprocess.run([sys.executable, "-c", start], stdout=subprocess.PIPE, text=True, check=True)
     return [Path(line) for line in done.stdout.splitlines()]

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import zoo
 from torch import nn
 
-from architectures import further, own, unusual
+from bench.networks import real
+from bench.networks.architectures import further, own, unusual
 
 KEPT_BACK = 3
 """One in so many."""
@@ -48,11 +48,11 @@ def is_kept_back(name: str) -> bool:
 def network_of(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """The same in every process."""
     own = ARCHITECTURES[name]
-    torch.manual_seed(zoo.SEED)
+    torch.manual_seed(real.SEED)
     network = own.make().eval()
     sample = own.sample(own.batch)
-    with torch.no_grad(), zoo.quiet():
-        zoo.settle(network, tuple(_doubled(t) for t in sample))
+    with torch.no_grad(), real.quiet():
+        real.settle(network, tuple(_doubled(t) for t in sample))
     return network, sample
 
 
@@ -66,23 +66,23 @@ def _doubled(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _torchvision(name: str) -> Callable[[], nn.Module]:
-    return lambda: getattr(zoo.torchvision().models, name)(weights=None)
+    return lambda: getattr(real.torchvision().models, name)(weights=None)
 
 
 def _video(name: str) -> Callable[[], nn.Module]:
-    return lambda: getattr(zoo.torchvision().models.video, name)(weights=None)
+    return lambda: getattr(real.torchvision().models.video, name)(weights=None)
 
 
 def _segmentation(name: str) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
-        return _Only(getattr(zoo.torchvision().models.segmentation, name)(weights=None, weights_backbone=None), "out")
+        return _Only(getattr(real.torchvision().models.segmentation, name)(weights=None, weights_backbone=None), "out")
 
     return make
 
 
 def _timm(name: str) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
-        zoo.torchvision()
+        real.torchvision()
         import timm
 
         timm.layers.set_fused_attn(False)  # torch's ONNX exporter knows attention over four axes only
@@ -95,7 +95,7 @@ def _transformer(model: str, config: str, **sizes: Any) -> Callable[[], nn.Modul
     """A small one of a kind that transformers knows."""
 
     def make() -> nn.Module:
-        zoo.torchvision()
+        real.torchvision()
         import transformers
 
         own = getattr(transformers, config)(attn_implementation="eager", **sizes)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from architectures.own import Residual
+from bench.networks.architectures.own import Residual
 
 
 class Recommender(nn.Module):

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import nn
 
-from architectures.own import Residual
+from bench.networks.architectures.own import Residual
 
 
 class GatedWave(nn.Module):

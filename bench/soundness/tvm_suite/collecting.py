@@ -1,4 +1,6 @@
-"""What one test file of TVM makes: ``python -m tvm_suite.collecting FILE FOLDER``, in a process that may be lost.
+"""What one test file of TVM makes, in a process that may be lost.
+
+``python -m bench.soundness.tvm_suite.collecting FILE FOLDER``.
 
 In: a test file in a checkout. Out: every Relax module that its tests write down, build or give to a pass, as JSON in
 ``FOLDER``, named after its structure; and a line in ``FOLDER/names.jsonl`` for each time that one is met. Tests run
@@ -19,7 +21,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from tvm_suite.written import written_modules
+from bench.soundness.tvm_suite.written import written_modules
 
 TESTS: Final = Path("tests") / "python"
 NAMES: Final = "names.jsonl"

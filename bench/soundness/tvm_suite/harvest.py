@@ -7,7 +7,6 @@ were lost, and why.
 from __future__ import annotations
 
 import json
-import os
 import resource
 import signal
 import subprocess
@@ -17,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tvm_suite.collecting import NAMES, TESTS
+from bench.processes import environment
+from bench.soundness.tvm_suite.collecting import NAMES, TESTS
 
 _CPU_SECONDS: Final = 240
 _WALL_SECONDS: Final = 900
@@ -85,12 +85,11 @@ def lost_files(folder: Path) -> list[tuple[str, str]]:
 
 def _collected(path: Path, folder: Path) -> str:
     """What is to be said of it; empty if it came to its end."""
-    command = [sys.executable, "-m", "tvm_suite.collecting", str(path), str(folder)]
-    search = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]))
+    command = [sys.executable, "-m", "bench.soundness.tvm_suite.collecting", str(path), str(folder)]
     try:
         code = subprocess.run(
             command,
-            env={**os.environ, "PYTHONPATH": search, "TVM_NUM_THREADS": "1"},
+            env=environment(1),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -15,9 +15,9 @@ from typing import Any, Final
 import tvm
 
 import eqsat_layout
+from bench.soundness.tvm_suite.harvest import Module
 from eqsat_layout.system.workers import WorkerError, Workers
 from eqsat_layout.validation.results import last_line
-from tvm_suite.harvest import Module
 
 _BEFORE: Final = re.compile(r"(?i)before|input|module|^mod$")
 _EXPECTED: Final = re.compile(r"(?i)expected|after")

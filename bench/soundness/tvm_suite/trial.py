@@ -23,13 +23,13 @@ import tvm_ffi
 from tvm import relax
 
 import eqsat_layout
+from bench.soundness.tvm_suite.inputs import DIFFERENT, EQUAL, Array, coarsest, compared, copied, whole_inputs
+from bench.soundness.tvm_suite.layouts import DESIRED, has_layouts
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.soundness.programs.adversarial_costs import AdversarialCosts
 from eqsat_layout.soundness.programs.check import interface_difference
 from eqsat_layout.validation.inputs import NoInputsError, flat
 from eqsat_layout.validation.results import last_line, public_functions
-from tvm_suite.inputs import DIFFERENT, EQUAL, Array, coarsest, compared, copied, whole_inputs
-from tvm_suite.layouts import DESIRED, has_layouts
 
 REFUSED, RAISED, UNRUN, NOTHING = "refused", "crash", "not run", "nothing to do"
 """``RAISED``: no error of ours on purpose. ``UNRUN``: stock TVM can't build or run it, and ours came to its end."""
