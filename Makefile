@@ -19,8 +19,8 @@ test-long: $(VENV) ## run the tests with all cases and three times as many examp
 
 audit: $(VENV) ## run attacks, damaged files, wrong rules and ten minutes of each fuzzer
 	$(BIN)/python -m pytest -q tests/attacks tests/soundness
-	$(BIN)/python bench/bad_rules.py
-	$(BIN)/python bench/mutated_files.py
+	$(BIN)/python -m bench.soundness.bad_rules
+	$(BIN)/python -m bench.soundness.mutated_files
 	$(BIN)/eqsat-layout fuzz --seconds 600
 	$(BIN)/eqsat-layout fuzz-programs --seconds 600
 	$(BIN)/eqsat-layout fuzz-programs --exact --seconds 600

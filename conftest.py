@@ -5,6 +5,7 @@ is the same every time."""
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -21,3 +22,9 @@ os.environ["EQSAT_LAYOUT_STRICT"] = "1"
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("new", deadline=None)  # pytest --hypothesis-profile=new
 settings.load_profile("same")
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: without it Python's collector has little to look through, again and again."""
+    gc.collect()
+    gc.freeze()

@@ -10,6 +10,8 @@ import numpy as np
 
 def flat(value: Any) -> list[np.ndarray]:
     """The arrays of a tensor, or of tensors in tuples and lists."""
+    if isinstance(value, np.ndarray):
+        return [value]
     if hasattr(value, "numpy"):
         return [value.numpy()]
     return [array for item in value for array in flat(item)]

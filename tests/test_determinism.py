@@ -14,12 +14,13 @@ HERE = Path(__file__).resolve().parent
 
 SCRIPT = """
 import hashlib, sys
-sys.path[:0] = sys.argv[1:4]
-import eqsat_layout, networks, test_proposal_examples as proposal
+sys.path[:0] = sys.argv[1:]
+import eqsat_layout, test_proposal_examples as proposal
+from bench.networks import generated
 from programs import program
 mods = {
-    "residual": lambda: networks.residual(60, seed=3),
-    "transformer": lambda: networks.transformer(40),
+    "residual": lambda: generated.residual(60, seed=3),
+    "transformer": lambda: generated.transformer(40),
     "proposal": lambda: program(proposal.conv_bias_conv, (1, 8, 8, 8, 4)),
 }
 for name, make in mods.items():
@@ -33,7 +34,7 @@ for name, make in mods.items():
 
 def outputs(seeds: tuple[str, ...]) -> list[str]:
     """What the script prints under each hash seed, the processes side by side."""
-    folders = [str(HERE.parent), str(HERE), str(HERE.parent / "bench")]
+    folders = [str(HERE.parent), str(HERE)]
     running = [
         subprocess.Popen(
             [sys.executable, "-c", SCRIPT, *folders],

@@ -91,6 +91,21 @@ def test_the_site_builds(tmp_path: Path) -> None:
     assert "Session" in (tmp_path / "site/reference/index.html").read_text(encoding="utf-8")
 
 
+def test_commands_of_bench_that_pages_name_exist() -> None:
+    pages = [ROOT / "Makefile", *PAGES, *ROOT.glob("*.md"), *ROOT.glob("rules/*.md"), *ROOT.glob("bench/*.md")]
+    texts = {page: page.read_text(encoding="utf-8") for page in pages if page.name != "CHANGELOG.md"}
+    named = {found for text in texts.values() for found in re.findall(r"-m (bench[\w.]+)", text)}
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text(encoding="utf-8")
+        for path in ROOT.glob("bench/**/*.py")
+    }
+    commands = {name for name, text in modules.items() if '__name__ == "__main__"' in text}
+    assert named <= commands
+    in_table = set(re.findall(r"-m (bench[\w.]+)", texts[ROOT / "bench" / "README.md"]))
+    own = {name for name in commands if any(f'"{name}"' in text for text in modules.values())}  # started by others
+    assert commands - own <= in_table
+
+
 @pytest.mark.parametrize(
     "page", ["docs/python.md", "docs/measurements.md", "docs/own-target.md", "rules/README.md", "bench/README.md"]
 )

@@ -1,4 +1,4 @@
-"""A few damaged files of the kinds that are quickly made; ``bench/mutated_files.py`` has all kinds, and many."""
+"""A few damaged files of the kinds that are quickly made; ``bench.soundness.mutated_files`` has all kinds, and many."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-COMMAND = Path(__file__).parents[2] / "bench" / "mutated_files.py"
+ROOT = Path(__file__).parents[2]
 
 
 def test_what_is_damaged_is_read_or_refused() -> None:
     kinds = [word for kind in ("interface", "environment", "database", "artefact") for word in ("--kind", kind)]
     done = subprocess.run(
-        [sys.executable, COMMAND, "--cases", "120", *kinds], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "bench.soundness.mutated_files", "--cases", "120", *kinds],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count('"read"') == 4

@@ -116,7 +116,7 @@ _AVX512 = CpuMachine(64, 32, broadcast_operand=True, l2_bytes=1 << 20, l2_workin
 PRESETS: Final[Mapping[str, CpuMachine]] = {
     # Caches of Zen 2 and 3 (AMD's optimisation guides; Haswell to Coffee Lake have 256 KiB of L2). Loads, instructions
     # and clock measured on a Zen 3, whose 94 GFLOP/s a core are 2.94 GHz. Bandwidths and launches are those with which
-    # the models of schedules rank the kernels of bench/latency.py as they were measured there and on the Xeon below.
+    # the models of schedules rank the kernels of bench.cpu.latency as they were measured there and on the Xeon below.
     "avx2": CpuMachine(32, 16),
     # Caches of Skylake-SP and Zen 4 (Intel's and AMD's optimisation guides); the rest as for AVX2.
     "avx512": _AVX512,
@@ -131,7 +131,7 @@ PRESETS: Final[Mapping[str, CpuMachine]] = {
         last_level_bandwidth=50e9,
     ),
     # Sapphire, Emerald and Granite Rapids have 2 MiB of L2 (Intel's data sheets); a tile product starts every 16 cycles
-    # (Intel's optimisation manual, chapter on AMX). Measured on a Xeon of these (bench/README.md).
+    # (Intel's optimisation manual, chapter on AMX). Measured on a Xeon of these (bench/FIGURES.md).
     "amx": replace(_AVX512, l2_bytes=2 << 20, matrix_unit=True),
     # fmla takes one lane of a register. Vectors of the smallest SVE; never measured.
     "neon": CpuMachine(16, 32, broadcast_operand=True),

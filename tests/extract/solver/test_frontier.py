@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 import random
@@ -18,6 +17,7 @@ from extract.solver.small_problems import brute_force, problems, seeded_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.planning.extraction import network
 from eqsat_layout.extract.solver.frontier import FIRST, solve
 from eqsat_layout.extract.solver.greedy import solve_greedy
 from eqsat_layout.extract.solver.ilp import improve
@@ -284,7 +284,7 @@ def test_a_node_that_reads_its_own_tensor_is_never_taken() -> None:
 
 @pytest.mark.parametrize("limit", [0.0, 0.02, 0.2])
 def test_a_time_limit_gives_a_solution_and_a_bound(limit: float) -> None:
-    problem = _network("wide", 150)
+    problem = network("wide", 150)
     found = solve(problem, time_limit=limit)
     assert 0 < found.lower_bound <= found.cost
     assert cost_of(problem, found.made, found.source) == pytest.approx(found.cost, rel=1e-12)
@@ -292,7 +292,7 @@ def test_a_time_limit_gives_a_solution_and_a_bound(limit: float) -> None:
 
 
 def test_a_wide_problem_beats_greedy_and_brackets_the_optimum() -> None:
-    problem = _network("wide", 24)
+    problem = network("wide", 24)
     exact, narrow = solve(problem, max_states=10**6), solve(problem, max_states=50)
     assert narrow.stats.method != "frontier"
     assert exact.proven
@@ -303,7 +303,7 @@ def test_a_wide_problem_beats_greedy_and_brackets_the_optimum() -> None:
 
 @pytest.mark.parametrize("name", ["resnet", "densenet", "transformer", "unet", "inception"])
 def test_networks_of_1000_ops_are_proven(name: str) -> None:
-    problem = _network(name, 1000)
+    problem = network(name, 1000)
     found = solve(problem)
     assert found.proven
     assert found.stats.method == "frontier"
@@ -330,13 +330,3 @@ def test_the_solution_does_not_depend_on_the_hash_seed() -> None:
         outputs.add(run.stdout)
     assert len(outputs) == 1
     assert outputs.pop().count("\n") == 240
-
-
-def _network(name: str, ops: int) -> Problem:
-    spec = importlib.util.spec_from_file_location("bench_extraction", ROOT / "bench" / "extraction.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    network: Problem = module.network(name, ops)
-    return network

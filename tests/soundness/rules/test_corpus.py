@@ -1,4 +1,4 @@
-"""Rules known to be wrong, and to be right: a sample here, all of them in ``bench/bad_rules.py``."""
+"""Rules known to be wrong, and to be right: a sample here, all of them in ``bench.soundness.bad_rules``."""
 
 from __future__ import annotations
 

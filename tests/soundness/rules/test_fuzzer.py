@@ -225,7 +225,7 @@ def test_processes_share_the_work(tmp_path: Path) -> None:
 
 
 def test_mutants_are_caught() -> None:
-    """Some rules here; ``bench/soundness.py`` has them all."""
+    """Some rules here; ``bench.soundness.rules`` has them all."""
     files = rule_files()
     base = read_rule_base(files)
     mutants = [

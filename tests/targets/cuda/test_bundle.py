@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import os
 import subprocess
@@ -17,18 +16,16 @@ from effort import but_for
 from programs import program
 from targets.device_cases import conv, nn
 
+from bench.cuda import run_bundle
+from bench.cuda.bundles.cases import cases, made
+from bench.cuda.bundles.data import Recipe, from_data, recipe_like
+from bench.cuda.bundles.items import Item, write_manifest
+from bench.cuda.bundles.steps import compared, errors_of
+from bench.cuda.bundles.write import Effort, Network, write_bundle
 from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.targets.registry import target as target_of
 
 PRECISIONS = but_for(["float32", "float16"], ["float32"])  # cases of both are in each bundle
-BENCH = Path(__file__).parents[3] / "bench"
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Modules of ``bench`` by name."""
-    monkeypatch.syspath_prepend(str(BENCH))
-    return importlib.import_module
 
 
 def network(_: int) -> Any:
@@ -39,17 +36,17 @@ def network(_: int) -> Any:
     return program(body, (1, 8, 9, 7))
 
 
-def test_a_bundle_runs_where_nothing_else_is(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_runs_where_nothing_else_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the code that runs on a card. TVM is not there, nor the package but for what the bundle brings."""
-    made = bench("bundles.write")
     monkeypatch.setattr("eqsat_layout.targets.cuda.host.executable.machine_code", _texts)
     folder = tmp_path / "bundle"
-    networks = [made.Network("tiny", network, precision, 1) for precision in PRECISIONS]
-    effort = made.Effort(["softmax_float32", "lanes_float16"], plans=2, repeats=2, ceiling_turns=2)
+    networks = [Network("tiny", network, precision, 1) for precision in PRECISIONS]
+    effort = Effort(["softmax_float32", "lanes_float16"], plans=2, repeats=2, ceiling_turns=2)
     target = target_of({"kind": "cuda", "arch": "sm_90"})
-    made.write_bundle(folder, networks, target, effort, say=lambda _: None)
+    write_bundle(folder, networks, target, effort, say=lambda _: None)
     (folder / "tvm.py").write_text("raise ImportError('TVM is not here')")
-    command = [sys.executable, "run_bundle.py", "--simulate", "--turns", "2", "--runs", "1", "--json", "out.json"]
+    command = [sys.executable, "-m", "bench.cuda.run_bundle", "--json", "out.json"]
+    command += ["--simulate", "--turns", "2", "--runs", "1"]
     done = subprocess.run(command, cwd=folder, env=_without_path(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((folder / "out.json").read_text())
@@ -63,7 +60,7 @@ def test_a_bundle_runs_where_nothing_else_is(bench: Any, tmp_path: Path, monkeyp
     assert steps["peers"]
     assert not [row for rows in steps.values() for row in rows if "late" in row or "fails" in row]
     with pytest.raises(EqsatError, match="is not empty"):
-        made.write_bundle(folder, networks, target, effort)
+        write_bundle(folder, networks, target, effort)
 
 
 def _without_path() -> dict[str, str]:
@@ -71,13 +68,12 @@ def _without_path() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
-def test_a_kernel_that_fails_takes_only_its_own_row_with_it(bench: Any, tmp_path: Path) -> None:
+def test_a_kernel_that_fails_takes_only_its_own_row_with_it(tmp_path: Path) -> None:
     """A fault leaves the driver's context of a process of no use."""
-    made, items = bench("bundles.cases"), bench("bundles.items")
     target = target_of({"kind": "cuda", "arch": "sm_90"})
     found = []
-    for case in made.cases(["softmax_float32", "mean_float32", "max_pool_float32"]):
-        item, program, expected = made.made(case, target)
+    for case in cases(["softmax_float32", "mean_float32", "max_pool_float32"]):
+        item, program, expected = made(case, target)
         sources = dict(program.sources)
         if case.name == "mean_float32":
             (name,) = sources
@@ -86,9 +82,9 @@ def test_a_kernel_that_fails_takes_only_its_own_row_with_it(bench: Any, tmp_path
         known = {name: text.encode() for name, text in sources.items()}
         item.written(tmp_path, dataclasses.replace(program, sources=sources, known=known), expected)
         found.append(item)
-    items.write_manifest(tmp_path, {}, found)
-    run = bench("run_bundle").main
-    assert run(["--folder", str(tmp_path), "--simulate", "--steps", "cases", "--json", str(tmp_path / "out.json")]) == 1
+    write_manifest(tmp_path, {}, found)
+    asked = ["--folder", str(tmp_path), "--simulate", "--steps", "cases", "--json", str(tmp_path / "out.json")]
+    assert run_bundle.main(asked) == 1
     rows = json.loads((tmp_path / "out.json").read_text())["steps"]["cases"]
     assert [(row["name"], row["right"]) for row in rows] == [
         ("softmax_float32", True),
@@ -103,9 +99,8 @@ def _texts(sources: Any, _arch: str) -> list[Any]:
     return [type("Compiled", (), {"cubin": source.encode()}) for source in sources]
 
 
-def test_a_wrong_result_is_wrong(bench: Any) -> None:
-    item = bench("bundles.items").Item("case", "case", (), (), 1e-3)
-    compared = bench("bundles.steps").compared
+def test_a_wrong_result_is_wrong() -> None:
+    item = Item("case", "case", (), (), 1e-3)
     expected = [np.ones(4)]
     assert compared(item, [np.full(4, 1.0001)], expected)["right"]
     assert not compared(item, [np.full(4, 1.01)], expected)["right"]
@@ -113,26 +108,24 @@ def test_a_wrong_result_is_wrong(bench: Any) -> None:
     assert compared(item, [np.ones(4)], None)["right"] is None
 
 
-def test_numbers_of_a_seed_are_the_same_everywhere(bench: Any) -> None:
-    data = bench("bundles.data")
-    recipe = data.Recipe((3,), "float32", 7)
+def test_numbers_of_a_seed_are_the_same_everywhere() -> None:
+    recipe = Recipe((3,), "float32", 7)
     np.testing.assert_array_equal(recipe.array(), np.array([-0.23645678, -1.2741644, -0.00346243149], "float32"))
-    many = data.Recipe((3 << 20,), "float32", 7, mean=2.0, deviation=0.5).array()
+    many = Recipe((3 << 20,), "float32", 7, mean=2.0, deviation=0.5).array()
     assert abs(many.mean() - 2.0) < 1e-3
     assert abs(many.std() - 0.5) < 1e-3
     assert abs(np.corrcoef(many[:-1], many[1:])[0, 1]) < 1e-2
-    again = data.from_data(json.loads(json.dumps(recipe.to_data())))
+    again = from_data(json.loads(json.dumps(recipe.to_data())))
     np.testing.assert_array_equal(again.array(), recipe.array())
-    alike = data.recipe_like(many, 3).array()
+    alike = recipe_like(many, 3).array()
     assert abs(alike.mean() - many.mean()) < 1e-2
     assert alike.min() >= many.min()
 
 
-def test_sums_of_sanitizers_are_read(bench: Any) -> None:
-    errors = bench("bundles.steps").errors_of
-    assert errors("========= ERROR SUMMARY: 3 errors\n========= ERROR SUMMARY: 1 error") == 4
-    assert errors("========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)") == 2
-    assert errors("killed") is None
+def test_sums_of_sanitizers_are_read() -> None:
+    assert errors_of("========= ERROR SUMMARY: 3 errors\n========= ERROR SUMMARY: 1 error") == 4
+    assert errors_of("========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)") == 2
+    assert errors_of("killed") is None
 
 
 def test_a_function_that_was_not_called_has_no_time() -> None:

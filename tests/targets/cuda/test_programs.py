@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from compare import inputs_for, machine
-from effort import some
+from effort import but_for
 from programs import program
 from targets.cuda.simulating import CUDA, check, compiled, launches
 from targets.device_cases import (
@@ -45,7 +45,11 @@ def test_epilogues_are_fused() -> None:
     assert len(launches(check(program(chain, SIZE), orders=(0, 1, 2)))) <= 6
 
 
-@pytest.mark.parametrize("name", some(AROUND_CONVOLUTIONS))
+ELSEWHERE = ["depthwise", "mean", "where", "batch_norm", "integers", "sliced"]
+"""Window kernels, rows, random networks and epilogues have them on CUDA, too."""
+
+
+@pytest.mark.parametrize("name", but_for(AROUND_CONVOLUTIONS, ELSEWHERE))
 def test_ops_around_convolutions(name: str) -> None:
     check(program(AROUND_CONVOLUTIONS[name], SIZE))
 

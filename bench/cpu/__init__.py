@@ -1,0 +1,1 @@
+"""Networks, ops and kernels on CPUs, beside other engines: measured."""

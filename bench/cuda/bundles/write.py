@@ -1,0 +1,189 @@
+"""One folder with all that a card is asked: ``python -m bench.cuda.programs --bundle FOLDER NETWORK...``.
+
+In: names of networks, a machine. Out: programs with machine code for it, what they should give, and the script that
+runs them (:mod:`bench.cuda.run_bundle`) with those files of both packages that it needs: no TVM, no compiler. Weights
+are not carried: each constant that a program holds is replaced by numbers that a seed makes, spread as they were, and
+what a network gives with those is worked out here, on the CPU, from the kernels that the program was generated from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import tvm
+from tvm import relax, tirx
+
+import eqsat_layout
+from bench.cuda.bundles.candidates import candidates, renamed
+from bench.cuda.bundles.cases import cases, made
+from bench.cuda.bundles.ceilings import ceiling
+from bench.cuda.bundles.data import Array, Carried, Recipe, numpy_type, recipe_like
+from bench.cuda.bundles.items import NETWORK, Item, write_manifest
+from bench.cuda.tables import of_precision, options_of
+from bench.results import flat
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.graph.skeleton import Skeleton
+from eqsat_layout.notes import Notes
+from eqsat_layout.planning.compile_anew import compile_anew
+from eqsat_layout.planning.given import as_module
+from eqsat_layout.targets.cuda.host.executable import CudaProgram
+from eqsat_layout.targets.cuda.target import CudaTarget
+from eqsat_layout.targets.registry import target as target_of
+
+MOST_BYTES: Final = 64 << 20
+"""Of a bundle: what a lent machine takes."""
+
+_ROOT: Final = Path(__file__).parents[3]
+_FOR_PEERS: Final = ("bench/networks/__init__.py", "bench/networks/real.py", "bench/cuda/bundles/jax_networks.py")
+"""Imported where torch or JAX is."""
+
+_TOLERANCES: Final = {"float32": 5e-3, "tensorfloat32": 5e-2, "float16": 5e-2, "bfloat16": 2e-1}
+"""Of a whole network: what rounding grows to on its way."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """``make``: from a batch to a module. ``precision``: what products are done in (:func:`of_precision`)."""
+
+    name: str
+    make: Callable[[int], tvm.IRModule]
+    precision: str
+    batch: int
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}_{self.precision}_{self.batch}"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """``cases``: their names, or all. ``plans``: of each product, 0 for no candidates. ``ceiling_turns``: see
+    :func:`ceiling`."""
+
+    cases: Sequence[str] | None = None
+    plans: int = 4
+    repeats: int = 20
+    ceiling_turns: int = 4096
+
+
+class SeededTarget(CudaTarget):
+    """What it builds computes with numbers of a seed in place of its constants; :attr:`built` is the last of it."""
+
+    built: tvm.IRModule
+    recipes: dict[bytes, Recipe]
+
+    def build(self, mod: tvm.IRModule, notes: Notes) -> CudaProgram:
+        """Small constants, and what is no float, stay."""
+        self.recipes = {}
+        apart = Skeleton.of(mod)
+        tensors = [self._seeded(tensor, seed + 1) for seed, tensor in enumerate(apart.tensors)]
+        self.built = Skeleton(apart.module, tuple(tensors)).whole()
+        return super().build(self.built, notes)
+
+    def _seeded(self, tensor: Any, seed: int) -> Any:
+        recipe = recipe_like(tensor.numpy(), seed)
+        if recipe is None:
+            return tensor
+        array = recipe.array()
+        self.recipes[_digest(array.tobytes())] = recipe
+        return tvm.runtime.tensor(array)
+
+    def constants_of(self, program: CudaProgram) -> list[Recipe | Carried]:
+        """How those of the program that was built last are made."""
+        return [self.recipes.get(_digest(bytes(one))) or Carried(bytes(one)) for one in program.constants]
+
+
+def write_bundle(
+    folder: Path, networks: Sequence[Network], target: CudaTarget, effort: Effort, say: Callable[[str], None] = print
+) -> None:
+    """:class:`EqsatError` where it gets larger than :data:`MOST_BYTES`, and where there is something in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise EqsatError(f"{folder} is not empty")
+    copy_running_side(folder)
+    items = [_written(folder, *ceiling(target.machine.arch, 4 * target.machine.multiprocessors, effort.ceiling_turns))]
+    for case in cases(effort.cases):
+        say(case.name)
+        items.append(_written(folder, *made(case, target)))
+    seen: set[Any] = set()
+    for network in networks:
+        say(network.title)
+        own = SeededTarget(of_precision(target, network.precision).tvm, approx=target.approx)
+        item, program, expected = _network(network, own)
+        items.append(_written(folder, item, program, expected))
+        functions = {str(v.name_hint): f for v, f in own.built.functions_items() if isinstance(f, tirx.PrimFunc)}
+        found = candidates(functions, own, effort.plans, effort.repeats, seen) if effort.plans else ()
+        items += [_written(folder, renamed(one, network.title), program) for one, program in found]
+    write_manifest(folder, {"machine": repr(target.machine), "version": version("eqsat-layout")}, items)
+    total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    say(f"{len(items)} programs, {total / 2**20:.1f} MiB")
+    if total > MOST_BYTES:
+        raise EqsatError(f"{folder} has {total / 2**20:.0f} MiB, more than {MOST_BYTES >> 20}: take fewer networks")
+
+
+def _written(folder: Path, item: Item, program: CudaProgram, expected: Sequence[Array] | None = None) -> Item:
+    item.written(folder, program, expected)
+    return item
+
+
+def _network(network: Network, target: SeededTarget) -> tuple[Item, CudaProgram, list[Array]]:
+    """What it gives is worked out by the CPU target, from the module that the CUDA target generated kernels from."""
+    mod, rest = as_module(network.make(network.batch), options_of(network.precision))
+    program = compile_anew(mod, target, rest, Notes())
+    types = [(tuple(map(int, param.ty.shape.values)), str(param.ty.dtype)) for param in mod["main"].params]
+    inputs = [_input(shape, dtype, number) for number, (shape, dtype) in enumerate(types)]
+    said = {
+        "network": network.name,
+        "batch": network.batch,
+        "precision": network.precision,
+        "launches": sum(len(function.launches) for function in program.plan.functions),
+    }
+    item = Item(network.title, NETWORK, target.constants_of(program), inputs, _TOLERANCES[network.precision], said)
+    given = [tvm.runtime.tensor(one.array()) for one in inputs]
+    machine = relax.VirtualMachine(target_of("llvm").build(target.built, Notes()), tvm.cpu())
+    return item, program, flat(machine["main"](*given))
+
+
+def _input(shape: tuple[int, ...], dtype: str, number: int) -> Recipe:
+    """Whole numbers may be places in a table: they are few."""
+    is_whole = numpy_type(dtype).kind in "iu"
+    if is_whole:
+        return Recipe(shape, dtype, 1000 + number, mean=3.5, deviation=2.0, low=0.0, high=7.0, whole=True)
+    return Recipe(shape, dtype, 1000 + number)
+
+
+def copy_running_side(folder: Path) -> None:
+    """What the script imports where TVM is not, each file at its place; the simulator too, for rehearsals."""
+    packages = (_ROOT, Path(eqsat_layout.__file__).parents[1])
+    for path in (*_imported(packages), *(_ROOT / name for name in _FOR_PEERS)):
+        root = next(root for root in packages if path.is_relative_to(root))
+        target = folder / path.relative_to(root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    runtime = Path("eqsat_layout", "soundness", "cuda", "runtime")
+    shutil.copytree(packages[1] / runtime, folder / runtime)
+
+
+def _imported(packages: Sequence[Path]) -> list[Path]:
+    """Files that a process without TVM has, after it has imported what runs bundles."""
+    command = (
+        "import sys; sys.modules['tvm'] = None; import bench.cuda.run_bundle, eqsat_layout.soundness.cuda.driver;"
+        "names = [n for n in sys.modules if n.split('.')[0] in ('bench', 'eqsat_layout')];"
+        "print('\\n'.join(filter(None, (sys.modules[n].__file__ for n in names))))"
+    )
+    paths = [str(folder) for folder in packages]
+    start = f"import sys; sys.path[:0] = {paths!r}; {command}"
+    done = subprocess.run([sys.executable, "-c", start], stdout=subprocess.PIPE, text=True, check=True)
+    return [Path(line) for line in done.stdout.splitlines()]
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data).digest()

@@ -1,0 +1,1 @@
+"""What is planned, compiled and run: real networks with random weights, and generated ones."""

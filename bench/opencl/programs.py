@@ -1,0 +1,169 @@
+"""What programs for OpenCL devices launch, copy, move and hold: ours, other engines' policies, TVM's own pipeline.
+
+In: names of networks and of profiles. Out: a table, a summary and, with ``--json``, the rows. Bytes are modelled, for
+each kernel of the compiled program: images are kept in the L1 cache, buffers come from the L2 cache each time where
+the profile says so. Launches, copies and memory are those of the compiled program. ``--run`` runs it on PoCL,
+compares it with the CPU and gives CPU seconds: images are simulated there. The ten networks need the dependency group
+``bench``; ``--small`` gives them smaller inputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from tvm import relax
+from tvm.relax import op
+
+from bench.networks.hard_for_tvm import NETWORKS as SMALL
+from bench.opencl.rows import NAMES, OURS, rows
+from eqsat_layout.models import resnet50
+from eqsat_layout.targets.opencl.policies import POLICIES
+
+_MB: Final = 1e6
+
+ZOO: Final = (
+    *("resnet50", "mobilenet_v2", "densenet121", "efficientnet_b0", "convnext_tiny"),
+    *("inception_v3", "unet", "maxvit_t", "vit_b_16", "bert"),
+)
+
+
+def three_readers() -> Any:
+    """One tensor that two convolutions and a sum read: TVM's pass copies it twice."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 64, 56, 56), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            weight = relax.const(np.full((64, 64, 3, 3), 0.01, "float32"))
+            y = builder.emit(op.nn.relu(x))
+            first, second = (builder.emit(op.nn.conv2d(y, weight, padding=1, dilation=1)) for _ in range(2))
+            total = builder.emit(op.sum(y, axis=[2, 3], keepdims=True))
+            out = builder.emit(op.add(builder.emit(op.add(first, builder.emit(op.nn.relu(second)))), total))
+            result = builder.emit_output(out)
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def from_zoo(name: str) -> Any:
+    from bench.networks import real
+
+    return real.load(name, "export").module
+
+
+NETWORKS: Final[dict[str, Callable[[], Any]]] = {
+    **SMALL,
+    "three_readers": three_readers,
+    "resnet50_64": partial(resnet50, image=64),
+    **{name: partial(from_zoo, name) for name in ZOO},
+}
+
+
+COLUMNS: Final[Sequence[tuple[str, str, int, float]]] = (
+    ("launches", "runs", 6, 1),
+    ("copies_of_scope", "scope", 6, 1),
+    ("copies_of_layout", "layout", 7, 1),
+    ("copied_bytes", "copied MB", 10, _MB),
+    ("image_bytes", "image MB", 10, _MB),
+    ("buffer_bytes", "buffer MB", 10, _MB),
+    ("modelled_seconds", "model ms", 9, 1e-3),
+    ("peak_bytes", "peak MB", 9, _MB),
+    ("padded", "padded", 7, 1),
+    ("padded_for_free", "free", 5, 1),
+    ("violations", "bad", 4, 1),
+    ("gap", "gap", 8, 0),
+    ("seconds", "plan s", 8, 0.1),
+    ("pocl_seconds", "PoCL s", 8, 0.1),
+    ("error", "error", 9, 0),
+)
+"""Of a row: its name, its title, how wide, and what it is divided by. 0: as a power; 0.1: one digit after the dot."""
+
+
+def show(row: dict[str, Any]) -> str:
+    text = f"{row['network']:<16}{row['profile']:<12}{row['policy']:<14}"
+    if "fails" in row:
+        return f"{text}{row['fails']}"
+    for name, _, width, unit in COLUMNS:
+        text += f"{'' if row.get(name) is None else number(row[name], unit):>{width}}"
+    return text
+
+
+def number(value: float, unit: float) -> str:
+    if unit == 0:
+        return f"{value:.1e}"
+    return f"{value:.1f}" if unit == 0.1 else str(value) if unit == 1 else f"{value / unit:.1f}"
+
+
+def summary(found: Sequence[dict[str, Any]], profile: str) -> Iterator[str]:
+    """How many times as much as ours others move and take by the model, geometric means over the networks that they
+    compile, and the least and most; the same for the best of the policies."""
+    tables = [
+        {one["policy"]: one for one in found if one["network"] == name and "fails" not in one}
+        for name in dict.fromkeys(one["network"] for one in found)
+    ]
+    for table in tables:
+        known = [table[policy.name] for policy in POLICIES if policy.name in table]
+        if known:
+            times, launches = ([one[key] for one in known] for key in ("modelled_seconds", "launches"))
+            best = {"modelled_seconds": min(times), "launches": min(launches)}
+            table["best policy"] = best | {"image_bytes": min(map(bytes_of, known)), "buffer_bytes": 0.0}
+    for name in ("best policy", *(name for name in NAMES if name != OURS)):
+        pairs = [(table[name], table[OURS]) for table in tables if name in table and OURS in table]
+        if pairs:
+            parts = [f"{what} {spread([of(a) / of(b) for a, b in pairs])}" for what, of in MEASURES.items()]
+            yield f"{profile}, {name} over ours, {len(pairs)} of {len(tables)} networks: {', '.join(parts)}"
+
+
+def spread(ratios: Sequence[float]) -> str:
+    return f"{mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
+def bytes_of(row: dict[str, Any]) -> float:
+    return float(row["image_bytes"] + row["buffer_bytes"])
+
+
+MEASURES: Final[dict[str, Callable[[dict[str, Any]], float]]] = {
+    "bytes": bytes_of,
+    "modelled seconds": lambda row: float(row["modelled_seconds"]),
+    "launches": lambda row: float(row["launches"]),
+}
+
+
+def mean(values: Sequence[float]) -> float:
+    return float(np.exp(np.mean(np.log(values))))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("networks", nargs="*", help=", ".join(NETWORKS))
+    parser.add_argument("--profile", action="append", default=None)
+    parser.add_argument("--run", action="store_true", help="on PoCL, too")
+    parser.add_argument("--small", action="store_true", help="the ten networks with smaller inputs")
+    parser.add_argument("--rows", nargs="+", choices=NAMES, default=NAMES, help="those only, instead of all")
+    parser.add_argument("--json", default=None)
+    given = parser.parse_args()
+    if given.small:
+        from bench.networks import real
+
+        real.make_small()
+    print(f"{'network':<16}{'profile':<12}{'policy':<14}" + "".join(f"{t:>{w}}" for _, t, w, _ in COLUMNS))
+    found = []
+    for name in given.networks or list(NETWORKS):
+        for profile in given.profile or ["adreno6xx"]:
+            head = {"network": name, "profile": profile}
+            for one in rows(head, NETWORKS[name], given.run, given.rows):
+                found.append(one)
+                print(show(one), flush=True)
+    for profile in given.profile or ["adreno6xx"]:
+        for line in summary([one for one in found if one["profile"] == profile], profile):
+            print(line)
+    if given.json:
+        with open(given.json, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""The rows of ``bench.opencl.programs``: one plan each, compiled, with what its kernels move by the model.
+
+In: a network and a target. Out: a dictionary by plan: ours, those of policies, the one that moves least, TVM's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from tvm import relax
+
+from bench.beside_cpu import difference, on_cpu
+from bench.opencl.engines import ENGINES
+from bench.opencl.tvm_pipeline import BUFFERS, TEXTURES, FailsError, made_by_tvm
+from eqsat_layout.errors import TargetError
+from eqsat_layout.graph.importer import import_module
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.scalar_literals import with_integers
+from eqsat_layout.planning.pipeline import choose
+from eqsat_layout.planning.summary import summarise
+from eqsat_layout.targets.gpu.join import joined
+from eqsat_layout.targets.gpu.views import launched_and_views
+from eqsat_layout.targets.lowering import lower, prepared
+from eqsat_layout.targets.opencl.costs import ImageRoofline
+from eqsat_layout.targets.opencl.free_padding import has_guards, is_padded
+from eqsat_layout.targets.opencl.policies import POLICIES, LeastTraffic
+from eqsat_layout.targets.opencl.target import OpenClTarget
+from eqsat_layout.targets.opencl.traffic import Traffic, traffic_of
+from eqsat_layout.targets.registry import target as target_of
+from eqsat_layout.validation.inputs import flat, random_inputs
+
+OURS = "ours"
+LEAST = "least bytes"
+"""The plan that moves least of all as the planner counts, which is before calls are joined to kernels."""
+COPIES = ("layout_rewrite", "permute_dims", "layout_transform", "te_layout_transform", "transpose")
+"""How the names of kernels begin that only copy, ours and TVM's."""
+TVM, TVM_BUFFERS = "TVM textures", "TVM buffers"
+NAMES = (OURS, *(p.name for p in POLICIES), *(e.policy.name for e in ENGINES), LEAST, TVM, TVM_BUFFERS)
+"""Of all rows."""
+
+
+def rows(
+    head: dict[str, Any], make: Callable[[], Any], run: bool, wanted: Collection[str] = NAMES
+) -> Iterator[dict[str, Any]]:
+    """One row for each of the names ``wanted``; our plan is run on PoCL if ``run``."""
+    mod = make()
+    target = target_of({"kind": "opencl", "profile": head["profile"]})
+    assert isinstance(target, OpenClTarget)
+    if OURS in wanted:
+        yield head | row(target, OURS, mod, {}, Trial(mod) if run else None)
+    for policy in POLICIES:
+        if policy.name in wanted:
+            yield head | row(target, policy.name, mod, {"cost_model": policy.costs(target)}, None)
+    for engine in ENGINES:
+        if engine.policy.name in wanted:
+            costs = engine.policy.costs(target)
+            yield head | row(target, engine.policy.name, mod, {"cost_model": costs}, None, engine.annotated)
+    if LEAST in wanted:
+        yield head | row(target, LEAST, mod, {"cost_model": LeastTraffic(target)}, None)
+    for name, tag in ((TVM, TEXTURES), (TVM_BUFFERS, BUFFERS)):
+        if name in wanted:
+            found = row_of_tvm(make(), target, tag)  # TVM changes the module that it is given
+            yield head | {"policy": name} | found
+
+
+class Watched(OpenClTarget):
+    """``last``: the module that was built last, one PrimFunc for each kernel. ``annotated``: what TVM is told of
+    PrimFuncs before it groups them; else as it is for us."""
+
+    last: Any = None
+    annotated: Any = None
+
+    def join(self, mod: Any, notes: Any) -> Any:
+        return joined(with_integers(mod), notes, lambda scope: relax.VDevice(self.tvm, 0, scope), self.annotated)
+
+    def build(self, mod: Any, notes: Any) -> Any:
+        self.last = mod
+        return super().build(mod, notes)
+
+    def saved(self, executable: Any) -> None:
+        """Always built."""
+
+
+def row(
+    target: OpenClTarget, policy: str, mod: Any, options: Any, trial: Trial | None, annotated: Any = None
+) -> dict[str, Any]:
+    """What the plan's module says, and what the program's kernels move and launch."""
+    watched, notes = Watched(target.tvm), Notes()
+    watched.annotated = annotated
+    plain = prepared(mod, notes=notes)
+    start = time.process_time()
+    choice = choose(plain, watched, options, build=lambda module: lower(module, watched, notes=notes))
+    seconds = time.process_time() - start
+    plan = summarise(choice)
+    relax.analysis.well_formed(plan.module)
+    made = choice.executable
+    launched = [launch.op for function in made.plan.functions for launch in function.launches]
+    found = {
+        "policy": policy,
+        "launches": len(launched),
+        **copies_of(made.plan),
+        **moved_by(watched.last, target),
+        "peak_bytes": made.plan.bytes,
+        "gap": plan.gap,
+        "seconds": seconds,
+    }
+    return found | (trial.ran(made) if trial else {})
+
+
+class BuiltCosts(ImageRoofline):
+    """Of whole kernels: how what stays inside of them lies is not known, and every vector is taken to be full."""
+
+    def share(self, computation: Any, operands: Any, results: Any) -> float:
+        return 1.0
+
+    def of(self, signature: Any) -> float:
+        """Seconds of a kernel, which may only copy."""
+        operands, results = signature.as_written
+        if signature.parts and None not in (*operands[:1], *results):
+            return self.convert(signature.results[0], operands[0], results[0])
+        return self.run(signature, operands, results)
+
+
+def moved_by(kernels: Any, target: OpenClTarget) -> dict[str, Any]:
+    """Of all kernels of a program."""
+    program = import_module(kernels, memories=target.memories)
+    costs = BuiltCosts(target.profile)
+    _, views = launched_and_views(kernels)
+    moved, copied, violations, padded, free, modelled = Traffic(), 0.0, 0, 0, 0, 0.0
+    for graph in program.graphs:
+        for node in graph.nodes:
+            if node.kind != "op":
+                continue
+            signature = program.signatures[node.signature]
+            operands, results = signature.as_written
+            typed = zip((*signature.operands, *signature.results), (*operands, *results), strict=True)
+            violations += sum(ty is not None and target.holds(ty, fmt) is not None for ty, fmt in typed if fmt)
+            if called(signature) in ("", *views):
+                continue  # nothing is launched
+            own = traffic_of(signature, operands, results, target.profile)
+            moved += own
+            modelled += costs.of(signature)
+            copied += own.images + own.buffers if signature.view is not None else 0.0
+            if signature.computation is not None and is_padded(signature.computation):
+                padded += 1
+                free += not has_guards(signature.computation, operands, target.profile)
+    return {
+        "copied_bytes": copied,
+        "image_bytes": moved.images,
+        "buffer_bytes": moved.buffers,
+        "modelled_seconds": modelled,
+        "violations": violations,
+        "padded": padded,
+        "padded_for_free": free,
+    }
+
+
+def copies_of(plan: Any) -> dict[str, int]:
+    """Launches that only copy: to or from images, and between layouts of buffers."""
+    found = {"copies_of_scope": 0, "copies_of_layout": 0}
+    for function in plan.functions:
+        for launch in function.launches:
+            if launch.op.startswith(COPIES):
+                memories = [plan.memories[a.memory] for a in launch.arguments if a.memory is not None]
+                is_scope = any(memory.image is not None for memory in memories)
+                found["copies_of_scope" if is_scope else "copies_of_layout"] += 1
+    return found
+
+
+class Trial:
+    """Inputs of a module, and what the CPU makes of them."""
+
+    def __init__(self, mod: Any) -> None:
+        self.inputs = list(flat(random_inputs(mod["main"], 1, 0)))
+        self.expected = on_cpu(mod, self.inputs)
+
+    def ran(self, made: Any) -> dict[str, Any]:
+        """CPU seconds on the first OpenCL device, and the greatest difference from the CPU's results, relative."""
+        device = made.on()
+        device(*self.inputs)
+        start = time.process_time()
+        got = device(*self.inputs)
+        seconds = time.process_time() - start
+        return {"pocl_seconds": seconds, "error": difference(got, self.expected)}
+
+
+def row_of_tvm(mod: Any, target: OpenClTarget, tag: str) -> dict[str, Any]:
+    """What TVM's own pipeline launches, copies and moves by the same model, or where it fails."""
+    start = time.process_time()
+    try:
+        made = made_by_tvm(mod, tag)
+        seconds = time.process_time() - start
+        program = made.program()
+    except (FailsError, TargetError) as error:
+        return {"fails": str(error)}
+    found = {
+        "launches": sum(len(function.launches) for function in program.plan.functions),
+        **copies_of(program.plan),
+        **moved_by(made.kernels, target),
+        "peak_bytes": program.plan.bytes,
+        "seconds": seconds,
+    }
+    return found
+
+
+def called(signature: Any) -> str:
+    """The PrimFunc that an op calls."""
+    arguments = getattr(signature.template, "args", ())
+    return str(getattr(arguments[0], "name_hint", "")) if arguments else ""

@@ -1,0 +1,336 @@
+"""Files that are read, damaged at random: ``python -m bench.soundness.mutated_files [--cases N] [--kind KIND]``.
+
+Of each kind there is an honest file; bytes of it are flipped, cut off, repeated, taken from elsewhere in it, lengths
+and numbers replaced by huge ones. A reader may read it or refuse it by an error of this package; any other exception,
+code that runs, more than ``SECONDS`` of work, ``MEMORY`` that is used, or an end of the process is a fault. Exit code 1
+if there are any; each is printed with the seed that makes it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+SECONDS = 20
+MEMORY = 6 << 30
+"""Bytes of address space that a reader may take besides what it has."""
+_NUMBERS = (0, 1, 0x7F, 0xFF, 0xFFFF, 1 << 31, (1 << 31) - 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
+_WORDS = [b"null", b"-1", b"1e999", b"NaN", b"9" * 400, b"[" * 3000, b"{}", b"[]", b'""', b"true", b"4294967296"]
+
+Reader = Callable[[Path], Any]
+
+
+def mutated(data: bytes, rng: random.Random) -> bytes:
+    """``data`` with a few things changed."""
+    made = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
+        at = rng.randrange(len(made) + 1)
+        way = rng.randrange(8)
+        if way == 0 and made:
+            made[min(at, len(made) - 1)] ^= 1 << rng.randrange(8)
+        elif way == 1:
+            del made[at : None if rng.random() < 0.3 else at + rng.choice((1, 4, 8, 64))]
+        elif way == 2:
+            made[at : at + 8] = rng.choice(_NUMBERS).to_bytes(8, rng.choice(("little", "big")))
+        elif way == 3:
+            made[at : at + 4] = (rng.choice(_NUMBERS) & 0xFFFFFFFF).to_bytes(4, "little")
+        elif way == 4:
+            start = rng.randrange(len(data) + 1)
+            made[at:at] = data[start : start + rng.choice((1, 8, 64, 1000))]
+        elif way == 5:
+            made[at:at] = rng.choice(_WORDS)
+        elif way == 6:  # another number, where one stands
+            digits = [i for i in range(len(made)) if made[i : i + 1].isdigit()]
+            if digits:
+                place = rng.choice(digits)
+                made[place : place + 1] = rng.choice(_WORDS)
+        else:
+            made[at : at + 3] = bytes(rng.randrange(256) for _ in range(3))
+    return bytes(made)
+
+
+# ---- kinds: an honest file, and what reads it ------------------------------------------------------------------------
+
+
+def _text(folder: Path) -> tuple[Path, Reader]:
+    return _module(folder / "honest.py")
+
+
+def _json(folder: Path) -> tuple[Path, Reader]:
+    return _module(folder / "honest.json")
+
+
+def _module(path: Path) -> tuple[Path, Reader]:
+    from eqsat_layout.readers.modules import read_module, write_module
+
+    write_module(_program(), path)
+    return path, read_module
+
+
+def _program() -> Any:
+    from eqsat_layout.models import resnet50
+
+    return resnet50(image=32, width=2, blocks=(1, 1, 1, 1))
+
+
+def _onnx(folder: Path) -> tuple[Path, Reader]:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    from eqsat_layout.readers.modules import read_module
+
+    weight = numpy_helper.from_array(__import__("numpy").ones((4, 2, 3, 3), "float32"), "w")
+    shape = helper.make_tensor("s", TensorProto.INT64, [2], [1, -1])
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], strides=[1, 1]),
+        helper.make_node("Relu", ["y"], ["z"]),
+        helper.make_node("Reshape", ["z", "s"], ["r"]),
+    ]
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 5, 5])
+    gives = helper.make_tensor_value_info("r", TensorProto.FLOAT, [1, 100])
+    model = helper.make_model(helper.make_graph(nodes, "g", [given], [gives], [weight, shape]))
+    path = folder / "honest.onnx"
+    onnx.save(model, path)
+    return path, read_module
+
+
+def _pt2(folder: Path) -> tuple[Path, Reader]:
+    import torch
+
+    from eqsat_layout.readers.modules import read_module
+
+    path = folder / "honest.pt2"
+    torch.export.save(torch.export.export(torch.nn.Linear(3, 2), (torch.ones(1, 3),)), path)
+    return path, read_module
+
+
+def _device_program(folder: Path) -> tuple[Path, Reader]:
+    """What is compiled for OpenCL: sources, a plan, constants."""
+    from eqsat_layout import Session
+    from eqsat_layout.session.library import opened
+
+    path = folder / "honest.program"
+    Session(_program(), target="opencl").save(path)
+    return path, opened
+
+
+def _interface(folder: Path) -> tuple[Path, Reader]:
+    """What a library says of itself."""
+    from eqsat_layout.session.interface import Interface, TensorSpec
+
+    spec = TensorSpec("x", (1, "n"), "float32")
+    path = folder / "honest.txt"
+    path.write_text(Interface("main", (spec,), (spec,), branches=False, needs=("avx2",)).to_json())
+
+    def read(file: Path) -> None:
+        try:
+            Interface.from_json(file.read_bytes().decode())
+        except (ValueError, KeyError, TypeError) as error:  # which it says that it raises
+            _ours(str(error))
+
+    return path, read
+
+
+def _database(folder: Path) -> tuple[Path, Reader]:
+    from eqsat_layout.cost.database import Constants, Database
+
+    Database(folder).add(Constants("m", {"bandwidth": 1e9, "flops": 2e10}, "0", "2026-01-01T00:00:00Z"))
+
+    def read(file: Path) -> None:
+        place = file.parent / "database"
+        place.mkdir(exist_ok=True)
+        (place / Database(place).path.name).write_bytes(file.read_bytes())
+        found = Database(place).read()
+        _ours(str(found.constants))
+
+    return Database(folder).path, read
+
+
+def _artefact(folder: Path) -> tuple[Path, Reader]:
+    from eqsat_layout.system.store import ArtefactStore
+
+    store = ArtefactStore(folder / "store", 1 << 30)
+    store.put("k", [b"contents" * 100])
+    (path,) = (folder / "store").glob("*/*")
+
+    def read(file: Path) -> None:
+        place = ArtefactStore(file.parent / "store", 1 << 30)
+        target = file.parent / "store" / path.parent.name / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.read_bytes())
+        found = place.get("k")
+        if found is not None and bytes(found) != b"contents" * 100:
+            raise AssertionError("a damaged artefact is given back")
+
+    return path, read
+
+
+def _environment(folder: Path) -> tuple[Path, Reader]:
+    """Values of the environment variables that the package reads."""
+    path = folder / "honest.txt"
+    path.write_text("4096")
+
+    def read(file: Path) -> None:
+        from eqsat_layout.notes import is_strict
+        from eqsat_layout.system.folder import LOCATION
+        from eqsat_layout.system.machine import threads
+        from eqsat_layout.system.store import LIMIT_VARIABLE, ArtefactStore
+
+        value = os.fsdecode(file.read_bytes().replace(b"\0", "\N{SUPERSCRIPT TWO}".encode()))
+        for name in (LIMIT_VARIABLE, "TVM_NUM_THREADS", LOCATION, "XDG_CACHE_HOME", "EQSAT_LAYOUT_STRICT"):
+            before = os.environ.get(name)
+            os.environ[name] = value
+            try:
+                ArtefactStore.usual().get("k")
+                if not 0 < threads() < 1 << 16:
+                    raise AssertionError("so many threads")
+                is_strict()
+            finally:
+                os.environ.pop(name)
+                if before is not None:
+                    os.environ[name] = before
+
+    return path, read
+
+
+KINDS: dict[str, Callable[[Path], tuple[Path, Reader]]] = {
+    "text": _text,
+    "json": _json,
+    "onnx": _onnx,
+    "pt2": _pt2,
+    "program": _device_program,
+    "interface": _interface,
+    "database": _database,
+    "artefact": _artefact,
+    "environment": _environment,
+}
+
+
+def _ours(text: str) -> None:
+    """Something is done with what was read."""
+    len(text)
+
+
+# ---- a process that reads --------------------------------------------------------------------------------------------
+
+
+def _serve(kind: str, line: Any) -> None:
+    """Reads what it is told to, and answers with what came of it."""
+    from eqsat_layout.errors import EqsatError
+
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "attacks"))
+    watch: Any = importlib.import_module("watch")  # the hook of the attacks
+    folder = Path(tempfile.mkdtemp())
+    try:
+        honest, read = KINDS[kind](folder)
+        read(honest)
+    except ImportError as error:
+        line.send(("missing", str(error)))
+        return
+    line.send(("honest", honest.read_bytes(), honest.suffix))
+    sys.addaudithook(watch.hook)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+    while (data := line.recv()) is not None:
+        path = folder / "damaged" / f"file{honest.suffix}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        watch.watched.clear()
+        watch.is_watching = True
+        try:
+            read(path)
+            said = "read"
+        except EqsatError as error:
+            said = (
+                "refused" if "MemoryError" not in str(error) and "bad_alloc" not in str(error) else f"memory: {error}"
+            )
+        except BaseException:
+            said = "fault: " + traceback.format_exc(limit=-3)
+        finally:
+            watch.is_watching = False
+        seen = [one for one in watch.watched if not _is_our_own(one, folder)]
+        line.send(f"ran: {seen[:3]}" if seen else said)
+
+
+def _is_our_own(event: str, folder: Path) -> bool:
+    """Variables that this command sets, files that it made, and folders of the package in which archives are read."""
+    own = (str(folder), f"{tempfile.gettempdir()}/eqsat_layout_", "'program.pt2'")
+    removes = event.startswith(("os.remove", "shutil.rmtree")) and any(place in event for place in own)
+    return removes or event.startswith("os.putenv")
+
+
+class Victim:
+    """A process of one kind; a new one where it ended."""
+
+    def __init__(self, kind: str):
+        self._kind, self._context = kind, get_context("spawn")
+        self._start()
+
+    def _start(self) -> None:
+        self._line, other = self._context.Pipe()
+        self._process = self._context.Process(target=_serve, args=(self._kind, other), daemon=True)
+        self._process.start()
+        other.close()
+        what, *self.honest = self._line.recv()
+        self.missing = self.honest[0] if what == "missing" else ""
+
+    def tell(self, data: bytes) -> str:
+        """What came of reading ``data``."""
+        self._line.send(data)
+        if not self._line.poll(SECONDS * 3):
+            self._process.kill()
+            self._start()
+            return f"slow: more than {SECONDS * 3} s"
+        try:
+            return str(self._line.recv())
+        except EOFError:
+            self._process.join()
+            code = self._process.exitcode or 0
+            self._start()
+            return f"ended: {signal.Signals(-code).name if code < 0 else code}"
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=300, help="of each kind")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", choices=KINDS, action="append")
+    options = parser.parse_args()
+    faults: dict[str, str] = {}
+    for kind in options.kind or KINDS:
+        victim = Victim(kind)
+        if victim.missing:
+            print(f"{kind}: not tried: {victim.missing}")
+            continue
+        counts: dict[str, int] = {}
+        for case in range(options.cases):
+            said = victim.tell(mutated(victim.honest[0], random.Random(f"{kind} {options.seed} {case}")))
+            word = said.partition(":")[0]
+            counts[word] = counts.get(word, 0) + 1
+            if word not in ("read", "refused"):
+                faults.setdefault(f"{kind}: {said}", f"case {case}, seed {options.seed}")
+        victim.close()
+        print(f"{kind}: {json.dumps(counts)}", flush=True)
+    for fault, place in faults.items():
+        print(f"\n{place}: {fault}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

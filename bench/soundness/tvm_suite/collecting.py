@@ -1,0 +1,124 @@
+"""What one test file of TVM makes, in a process that may be lost.
+
+``python -m bench.soundness.tvm_suite.collecting FILE FOLDER``.
+
+In: a test file in a checkout. Out: every Relax module that its tests write down, build or give to a pass, as JSON in
+``FOLDER``, named after its structure; and a line in ``FOLDER/names.jsonl`` for each time that one is met. Tests run
+under pytest with hooks; nothing is built. What they don't reach, for want of a framework, is parsed from the text.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from bench.soundness.tvm_suite.written import written_modules
+
+TESTS: Final = Path("tests") / "python"
+NAMES: Final = "names.jsonl"
+_LARGEST: Final = 32 << 20
+"""Bytes of JSON; what is larger has weights that nobody compares."""
+
+
+class NothingIsBuiltHereError(Exception):
+    """In place of a build, which takes most of a test's time."""
+
+
+class Collector:
+    """Keeps modules, each as it is when it is met."""
+
+    def __init__(self, file: str, folder: Path):
+        self._file, self._folder = file, folder
+        self._written: set[str] = set()
+        self.classes: set[str] = set()
+
+    def keep(self, mod: Any, name: str) -> None:
+        """``name``: of the class, or what the test does with it."""
+        if not isinstance(mod, tvm.IRModule) or not any(isinstance(f, relax.Function) for f in mod.functions.values()):
+            return
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[2].rpartition(" ")[0]
+        try:
+            text = tvm.ir.save_json(mod)
+        except Exception as error:  # on purpose: what can't be written down is no test of ours
+            self._note({"name": name, "test": test, "error": str(error).strip()[:200]})
+            return
+        digest = f"{tvm_ffi.structural_hash(mod, map_free_vars=True) & (1 << 64) - 1:016x}"
+        if digest not in self._written and len(text) <= _LARGEST:
+            (self._folder / f"{digest}.json").write_text(text)
+            self._written.add(digest)
+        if digest in self._written:
+            self._note({"name": name, "test": test, "module": digest})
+
+    def _note(self, entry: dict[str, str]) -> None:
+        with (self._folder / NAMES).open("a") as names:
+            names.write(json.dumps({"file": self._file, **entry}) + "\n")
+
+
+def collect(path: Path, folder: Path) -> None:
+    """See above."""
+    file = path.resolve().as_posix().rpartition(f"/{TESTS.as_posix()}/")[2]
+    collector = Collector(file, folder)
+    _hook(collector)
+    import pytest
+
+    pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", str(path)])
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+    for scope, name, mod in written_modules(path):
+        if f"{scope}::{name}" not in collector.classes:
+            os.environ["PYTEST_CURRENT_TEST"] = f"::{scope} "
+            collector.keep(mod, name)
+
+
+def _hook(collector: Collector) -> None:
+    """Lets the collector see what is parsed, what builders give, and what passes and builds are given."""
+    from tvm.ir import transform
+    from tvm.script.parser import ir as parser
+
+    entry = sys.modules[parser.ir_module.__module__]
+    _around(entry, "parse", partial(_parsed, collector))
+    for method in ("get", "finalize"):
+        _around(relax.BlockBuilder, method, lambda real, *a, **k: _kept(collector, real(*a, **k), "builder"))
+    _around(transform.Pass, "__call__", partial(_passed, collector))
+    for owner, name in ((tvm, "compile"), (relax, "build"), (tvm.tirx, "build"), (relax.vm_build, "build")):
+        _around(owner, name, partial(_built, collector))
+
+
+def _around(owner: Any, name: str, hook: Callable[..., Any]) -> None:
+    real = getattr(owner, name)
+    setattr(owner, name, lambda *args, **kwargs: hook(real, *args, **kwargs))
+
+
+def _kept(collector: Collector, mod: Any, name: str) -> Any:
+    collector.keep(mod, name)
+    return mod
+
+
+def _parsed(collector: Collector, real: Callable[..., Any], program: Any, *args: Any, **kwargs: Any) -> Any:
+    mod = real(program, *args, **kwargs)
+    qualified = str(getattr(program, "__qualname__", "")).split(".")
+    scope = ".".join(part for part in qualified[:-1] if part != "<locals>")
+    collector.classes.add(f"{scope}::{qualified[-1]}")
+    return _kept(collector, mod, qualified[-1] or "text")
+
+
+def _passed(collector: Collector, real: Callable[..., Any], own: Any, mod: Any, *args: Any) -> Any:
+    collector.keep(mod, f"given to {own.info.name}")
+    return real(own, mod, *args)
+
+
+def _built(collector: Collector, _real: Callable[..., Any], mod: Any, *_args: Any, **_kwargs: Any) -> Any:
+    collector.keep(mod, "built")
+    raise NothingIsBuiltHereError
+
+
+if __name__ == "__main__":
+    collect(Path(sys.argv[1]), Path(sys.argv[2]))

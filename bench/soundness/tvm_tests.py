@@ -1,0 +1,113 @@
+"""TVM's own tests as a suite: ``python -m bench.soundness.tvm_tests CHECKOUT [--out DIR] [--only TEXT...]``.
+
+``CHECKOUT`` is a work tree of apache/tvm of about the version that is installed. Every Relax module of its tests is
+harvested, and goes through ``optimize``, also under other costs and under three desired layouts, and ``compile`` with
+and without ``approx``, against stock TVM on whole numbers. ``DIR`` then holds the modules, ``record.jsonl`` with every
+outcome, and ``rewrites``, where ours stand beside what the tests expect. What is there already is not done again.
+The exit code is 1 if something differs, crashes or hangs that ``tvm_suite/known.json`` does not list as TVM's own
+fault, or if something is listed there that does not happen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("TVM_NUM_THREADS", "1")
+os.environ.setdefault("EQSAT_LAYOUT_CACHE", os.path.join(tempfile.gettempdir(), "eqsat_layout_tvm_tests"))
+
+from rich.console import Console
+
+from bench.soundness.tvm_suite.harvest import Module, harvest, lost_files, modules
+from bench.soundness.tvm_suite.record import (
+    WRONG,
+    Outcome,
+    outdated,
+    read_known,
+    read_outcomes,
+    table_of,
+    write_outcome,
+    wrong,
+)
+from bench.soundness.tvm_suite.rewrites import write_rewrites
+from bench.soundness.tvm_suite.trial import WAYS, tried
+from eqsat_layout.system.workers import WorkerError, Workers
+
+KNOWN = Path(__file__).parent / "tvm_suite" / "known.json"
+PATIENCE = 60.0
+STOCK_DIED = "stock TVM's process was lost"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "eqsat_layout_tvm_tests")
+    parser.add_argument("--only", nargs="+", default=[""], help="modules with one of these in a name or in the digest")
+    parser.add_argument("--every", type=int, default=1, help="only each so many-th module")
+    parser.add_argument("--way", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--written", action="store_true", help="only modules that tests write down")
+    parser.add_argument("--again", action="store_true", help="also what the record has")
+    parser.add_argument("--rewrites", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--no-harvest", action="store_true", help="only what was harvested")
+    options = parser.parse_args()
+    console = Console(width=160)
+    if not options.no_harvest:
+        harvest(options.checkout, options.out / "modules", lambda text: console.print(text, highlight=False))
+    found = [m for m in modules(options.out / "modules") if _is_asked(m, options)][:: options.every]
+    record = options.out / "record.jsonl"
+    done = {} if options.again else {(o.digest, o.way): o for o in read_outcomes(record)}
+    processes = Workers(1, PATIENCE)
+    for module in found:
+        for way in dict.fromkeys(["stock", *options.way]):
+            if (module.path.stem, way) not in done:
+                stock = done.get((module.path.stem, "stock"))
+                outcome = _outcome(processes, module, way, stock is None or STOCK_DIED not in stock.text)
+                done[module.path.stem, way] = outcome
+                write_outcome(record, outcome)
+                if outcome.kind in WRONG:
+                    console.print(
+                        f"{outcome.digest} {outcome.name}, {way}: {outcome.kind}: {outcome.text}", markup=False
+                    )
+    if options.rewrites:
+        write_rewrites(found, options.out / "rewrites", processes)
+    is_part = options.only != [""] or options.every > 1 or options.written or options.way != list(WAYS)
+    return _said(console, options.out, {m.path.stem for m in found}, is_part)
+
+
+def _is_asked(module: Module, options: argparse.Namespace) -> bool:
+    if options.written and not module.is_written:
+        return False
+    return any(text in name for text in options.only for name in (module.path.stem, *module.names))
+
+
+def _outcome(processes: Workers, module: Module, way: str, has_stock: bool) -> Outcome:
+    try:
+        kind, text = processes.apart(tried, (str(module.path), way, has_stock))
+    except WorkerError as error:
+        kind = "hang" if isinstance(error.__cause__, TimeoutError) else "crash"
+        text = f"{type(error.__cause__).__name__}: {error}"
+        if way == "stock":
+            kind, text = "not run", f"{STOCK_DIED} ({kind})"
+    return Outcome(module.path.stem, module.name, way, kind, text)
+
+
+def _said(console: Console, out: Path, digests: set[str], is_part: bool) -> int:
+    outcomes = [o for o in read_outcomes(out / "record.jsonl") if o.digest in digests]
+    known = read_known(KNOWN)
+    for file, why in lost_files(out / "modules"):
+        console.print(f"lost: {file}: {why}", markup=False)
+    new, old = list(wrong(outcomes, known)), list(outdated(outcomes, known, is_part=is_part))
+    for outcome in new:
+        console.print(f"{outcome.digest} {outcome.name}, {outcome.way}: {outcome.kind}: {outcome.text}", markup=False)
+    for text in old:
+        console.print(f"listed, but does not happen: {text}", markup=False)
+    console.print(f"{len(digests)} modules")
+    console.print(table_of(outcomes, known, WAYS))
+    return 1 if new or old else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

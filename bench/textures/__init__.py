@@ -1,1 +1,0 @@
-"""Rows of ``texture.py``: one network by one planner, ours, a policy's, another engine's or TVM's."""
