@@ -23,6 +23,7 @@ from eqsat_layout.soundness.rules.counterexample import describe
 from eqsat_layout.soundness.rules.host_answers import check_answers
 from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon
+from eqsat_layout.soundness.rules.made_rows import made_names
 from eqsat_layout.soundness.rules.matching import SECONDS, Matcher
 from eqsat_layout.soundness.rules.model import Row, RuleModel
 from eqsat_layout.soundness.rules.questions import Questions
@@ -291,3 +292,4 @@ def _named_ops_of(rule: Rule) -> Iterator[str]:
             name = str(fact[2]).strip('"')
             if name not in ("view", "pad", "crop", "frozen"):
                 yield name
+    yield from (name for name in made_names(rule) if name)

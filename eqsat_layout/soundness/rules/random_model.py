@@ -17,7 +17,7 @@ from eqsat_layout.graph.borders import Border
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.bits import WORLDS, RandomElements, plain_arrays
 from eqsat_layout.soundness.rules.lexicon import Lexicon
-from eqsat_layout.soundness.rules.made_rows import add_made_rows, add_types
+from eqsat_layout.soundness.rules.made_rows import add_made_rows, add_types, made_names
 from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.model_coincidences import add_coincidences
 from eqsat_layout.soundness.rules.model_graphs import add_graphs
@@ -54,8 +54,9 @@ def make_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule
     _patterns(model, rules, MORE_TRIES)
     _add_facts(model)
     _add_chances(model, rules)
-    if model.rng.random() < MADE_IN:
-        add_made_rows(model)
+    names = {name for rule in rules for name in made_names(rule)}
+    if names or model.rng.random() < MADE_IN:
+        add_made_rows(model, names)
     return model
 
 
