@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from rich import box
@@ -105,7 +106,7 @@ def _loaded(path: Path) -> Array:
         array: Any = np.load(path, allow_pickle=False)
     except MemoryError as error:
         raise InputError(f"{path}: says that it is larger than memory") from error
-    except (OSError, ValueError, EOFError, TokenError) as error:
+    except (OSError, ValueError, TypeError, EOFError, TokenError, BadZipFile) as error:
         raise InputError(
             f"{path}: {getattr(error, 'strerror', None) or 'is no array as numpy.save writes it'}"
         ) from error

@@ -1,7 +1,7 @@
 """What looks like a slip in a rule that egglog takes all the same.
 
 In: a rule. Out: lines for a person, without its place: a rule that no phase runs, names of ops and attributes
-that do not exist, a name without its quotes, a variable that stands in one place only.
+that do not exist, a name or an attribute's text without its quotes, a variable that stands in one place only.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from eqsat_layout.egraph.attribute_text import read_value, shown
 from eqsat_layout.egraph.expressions import Expr, is_variable, quoted, unquoted
 from eqsat_layout.egraph.rule_forms import REWRITTEN, Rule, rules_of
 from eqsat_layout.egraph.rules import Command, is_own
+from eqsat_layout.errors import Refused
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.graph.op_names import RELAX, nearest_ops, relax_ops
 
@@ -45,6 +47,8 @@ def _slips(rule: Rule) -> Iterator[str]:
     for fact in rule.body:
         if isinstance(fact, tuple) and len(fact) > 2 and fact[0] in _ATTRIBUTES and isinstance(fact[2], str):
             yield from _lint_attribute(names.get(fact[1], ""), fact[2])
+            if fact[0] == "attr" and len(fact) > 3 and str(fact[3]).startswith('"'):
+                yield from _lint_value(fact[2], unquoted(str(fact[3])))
 
 
 def _lint_name(name: str) -> Iterator[str]:
@@ -60,6 +64,16 @@ def _lint_attribute(op: str, name: str) -> Iterator[str]:
     if name.startswith('"') and parameters(op) is not None and unquoted(name) not in known:
         own = f"it has {', '.join(known)}" if known else "it has none"
         yield f"{op} has no attribute {unquoted(name)}; {own}"
+
+
+def _lint_value(name: str, text: str) -> Iterator[str]:
+    """Texts of attributes are compared letter by letter."""
+    try:
+        written = shown(read_value(text))
+    except Refused:
+        written = repr(text)
+    if written != text:
+        yield f"the attribute {unquoted(name)} is never {quoted(text)}: write {quoted(written)}"
 
 
 def _occurrences(rule: Rule) -> Counter[str]:

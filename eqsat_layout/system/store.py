@@ -11,6 +11,7 @@ import hashlib
 import logging
 import mmap
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -131,18 +132,18 @@ class ArtefactStore:
             self.put(key, [digest])
 
     def trim(self) -> None:
-        """Removes what was used longest ago while there is too much."""
+        """Removes what was used longest ago while there is too much; also what a killed writer left in a folder."""
         found: list[tuple[float, int, Path]] = []
         for path in self.folder.glob("*/*"):
             with suppress(OSError):
-                state = path.stat()
-                found.append((state.st_mtime, state.st_size, path))
+                sizes = [one.stat().st_size for one in (path, *path.glob("*"))]
+                found.append((path.stat().st_mtime, sum(sizes), path))
         total = sum(size for _, size, _ in found)
         for _, size, path in sorted(found):
             if total <= self.limit:
                 break
             with suppress(OSError):
-                path.unlink()
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
             total -= size
 
     @staticmethod

@@ -299,6 +299,20 @@ def test_a_tensor_is_no_larger_than_its_elements(tmp_path: Path, said: dict[str,
     check_locations(onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [tensor])), tmp_path)
 
 
+@pytest.mark.parametrize("key", ["offset", "length"])
+@pytest.mark.parametrize("text", [" 1099511627776", "-1", "+16", "1_099_511_627_776", "\uff11\uff16", "", "9" * 30])
+def test_a_number_of_bytes_is_digits(tmp_path: Path, key: str, text: str) -> None:
+    """What :func:`int` reads and a check of digits does not was taken for 0, and then read: all of a terabyte."""
+    onnx = pytest.importorskip("onnx")
+    (tmp_path / "w").write_bytes(bytes(16))
+    tensor = onnx.TensorProto(name="w", dims=[4], data_type=1, data_location=1)
+    for name, value in {"location": "w", key: text}.items():
+        tensor.external_data.add(key=name, value=value)
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [tensor]))
+    with pytest.raises(UnsafeLocationError, match=f"the {key} of its tensor 'w' is said to be"):
+        check_locations(model, tmp_path)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -31,12 +31,18 @@ def test_a_program_is_read_of_a_file_only(tmp_path: Path) -> None:
             OpenClProgram.load(path)
 
 
-@pytest.mark.parametrize(("shape", "says"), [("(1000000000000,)", "larger than memory"), ("(" * 9000, "is no array")])
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [("(1000000000000,)", "larger than memory"), ("(" * 9000, "is no array"), ("(True,)", "is no array")],
+)
 def test_an_array_that_can_not_be_is_refused(tmp_path: Path, shape: str, says: str) -> None:
     head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head)
     with pytest.raises(InputError, match=f"x.npy: .*{says}"):
         _loaded(tmp_path / "x.npy")
+    (tmp_path / "torn.npz").write_bytes(b"PK\x03\x04" + bytes(50))
+    with pytest.raises(InputError, match="is no array"):
+        _loaded(tmp_path / "torn.npz")
     os.mkfifo(tmp_path / "pipe.npy")
     with pytest.raises(InputError, match="a pipe or a device"):
         _loaded(tmp_path / "pipe.npy")

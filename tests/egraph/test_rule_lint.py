@@ -27,6 +27,14 @@ from eqsat_layout.egraph.rules import Command, read_all, rule_files
             '(rule ((= y (Op k y)) (is k "relax.nn.relu") (default k "axis")) ((live y)) :ruleset flow)',
             "relax.nn.relu has no attribute axis; it has none",
         ),
+        (
+            '(rule ((= y (Op k y)) (is k "relax.astype") (attr k "dtype" "int8")) ((live y)) :ruleset flow)',
+            """the attribute dtype is never "int8": write "'int8'\"""",
+        ),
+        (
+            '(rule ((= y (Op k y)) (is k "relax.permute_dims") (attr k "axes" "[1,0]")) ((live y)) :ruleset flow)',
+            'the attribute axes is never "[1,0]": write "[1, 0]"',
+        ),
     ],
 )
 def test_slips_are_said(text: str, said: str) -> None:

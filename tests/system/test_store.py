@@ -46,6 +46,24 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
     assert len(left) == 5
 
 
+def test_what_a_killed_writer_left_goes_too(tmp_path: Path) -> None:
+    """A library is written to a folder of its own first, which stayed for ever and was not counted."""
+    store = ArtefactStore(tmp_path, 1 << 16)
+
+    def killed(path: Path) -> None:
+        path.write_bytes(bytes(1 << 15))
+        os._exit(9)
+
+    for key in range(4):
+        child = os.fork()
+        if not child:
+            store.put_file(str(key), ".so", killed)
+        os.waitpid(child, 0)
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*.so")) > store.limit
+    store.trim()
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*.so")) <= store.limit
+
+
 def test_no_limit_no_files(tmp_path: Path) -> None:
     store = ArtefactStore(tmp_path / "store", 0)
     store.put("a", [b"contents"])

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 _WIDEST: Final = 16
 """Bytes of the widest elements."""
+_DIGITS: Final = 20
+"""Too many for a number of bytes."""
 
 
 class UnsafeLocationError(ValueError):
@@ -32,13 +34,17 @@ def check_locations(model: Any, folder: Path) -> None:
             continue
         path = folder / said.get("location", "")
         size = path.stat().st_size if path.is_file() else 0
-        taken = min(size, _int(said["length"])) if "length" in said else size - _int(said.get("offset"))
+        offset, length = (_count(tensor.name, key, said[key]) if key in said else None for key in ("offset", "length"))
+        taken = size - (offset or 0) if length is None else min(size, length)
         if taken > _WIDEST * (math.prod(tensor.dims) + 1):
             raise UnsafeLocationError(f"its tensor {tensor.name!r} is said to be {taken} bytes of {path.name!r}")
 
 
-def _int(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() and len(text) < 20 else 0
+def _count(name: str, key: str, text: str) -> int:
+    """A number of bytes; Python and others read more than digits as one: signs, spaces, underscores."""
+    if not (text.isascii() and text.isdecimal() and len(text) < _DIGITS):
+        raise UnsafeLocationError(f"the {key} of its tensor {name!r} is said to be {text[:_DIGITS]!r}")
+    return int(text)
 
 
 def locations(model: Any) -> list[str]:

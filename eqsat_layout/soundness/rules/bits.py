@@ -2,7 +2,8 @@
 
 In: shapes and dtypes. Out: arrays of several worlds, first axis. Two worlds hold small numbers, of which sums and
 products are exact; one is full of special ones: NaN, infinities, zeros of both signs, denormals, ends of integers;
-one is rough, so that every rounding shows. NaN is one value, whatever its payload; -0.0 is not 0.0.
+two hold two special numbers each, the same in all tensors of a model, so that these meet everywhere; one is rough, so
+that every rounding shows. NaN is one value, whatever its payload; -0.0 is not 0.0.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-WORLDS = 4
+THEMES = 2
+"""Worlds of two special numbers each."""
+WORLDS = 4 + THEMES
 _FEW = 3
 _OPPOSED = 0.4
 """How often a special world that holds few numbers holds two that undo each other, or are equal and not the same."""
@@ -63,26 +66,35 @@ def garbage(dtype: Any) -> Any:
     return np.iinfo(dtype).max if dtype.kind in "iu" else filled(dtype, 1e30)
 
 
-def random_array(
-    rng: np.random.Generator, shape: Sequence[Any], dtype: Any = "float32", theme: int | None = None
-) -> Array:
-    """A tensor in all worlds. Of tensors of one ``theme`` the special world holds the same two numbers."""
-    dtype = np.dtype(dtype)
-    small = [_small(rng, shape, dtype) for _ in range(2)]
-    plain = _small(rng, shape, dtype)
-    chosen, share = specials(dtype), 0.7
-    if theme is not None:
-        chosen, share = _opposites(theme, dtype), 0.95
-    elif rng.random() < 0.5:  # few of them, so that several stand side by side in every row
-        is_pair = rng.random() < _OPPOSED
-        chosen, share = _opposites(int(rng.integers(1 << 16)), dtype) if is_pair else rng.choice(chosen, _FEW), 0.95
-    special = np.where(rng.random(tuple(shape)) < share, rng.choice(chosen, tuple(shape)), plain)
-    return canonical(np.stack([*small, special.astype(dtype), _rough(rng, shape, dtype)]))
+class RandomElements:
+    """Draws the elements of the tensors of one model."""
+
+    def __init__(self, seed: int):
+        self._rng = np.random.default_rng(seed)
+        self._themes = [int(number) for number in self._rng.integers(1 << 16, size=THEMES)]
+
+    def tensor(self, shape: Sequence[Any], dtype: Any = "float32") -> Array:
+        """One in all worlds."""
+        rng, dtype = self._rng, np.dtype(dtype)
+        small = [_small(rng, shape, dtype) for _ in range(2)]
+        chosen, share = specials(dtype), 0.7
+        if rng.random() < 0.5:  # few of them, so that several stand side by side in every row
+            is_pair = rng.random() < _OPPOSED
+            chosen = _opposites(int(rng.integers(1 << 16)), dtype) if is_pair else rng.choice(chosen, _FEW)
+            share = 0.95
+        special = _strewn(rng, shape, chosen, share)
+        themed = [_strewn(rng, shape, _opposites(theme, dtype), 0.95) for theme in self._themes]
+        return canonical(np.stack([*small, special, *themed, _rough(rng, shape, dtype)]))
+
+    def indices(self, shape: Sequence[Any], dtype: Any) -> Array:
+        """A tensor of integers that are 0 or 1: indices into most things."""
+        return self._rng.integers(0, 2, (WORLDS, *shape)).astype(dtype)
 
 
-def indices(rng: np.random.Generator, shape: Sequence[Any], dtype: Any) -> Array:
-    """A tensor of integers that are 0 or 1: indices into most things."""
-    return rng.integers(0, 2, (WORLDS, *shape)).astype(dtype)
+def _strewn(rng: np.random.Generator, shape: Sequence[Any], chosen: Array, share: float) -> Array:
+    """The chosen numbers, and small ones between them."""
+    plain = _small(rng, shape, chosen.dtype)
+    return np.where(rng.random(tuple(shape)) < share, rng.choice(chosen, tuple(shape)), plain).astype(chosen.dtype)
 
 
 def plain_arrays(shape: Sequence[Any], dtype: Any) -> list[Array]:

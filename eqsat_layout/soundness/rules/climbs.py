@@ -11,7 +11,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_layout.graph.graph import TensorType
@@ -94,24 +94,26 @@ class Climb:
                 kept[changed] = rng.choice([w for w in words if w != value and w.isupper() == value.isupper()] or words)
         elif types:
             place = rng.randrange(len(types))
-            types[place] = self._other(types[place], types, why)
+            types[place] = nearer_type(types[place], types, why, rng)
         return drawn(self.name, types, rng, exact=True, kept=kept)
 
-    def _other(self, ty: TensorType, types: list[TensorType], why: str) -> TensorType:
-        """A type that differs in its dtype, its rank or an extent, which may be those that are asked for."""
-        rng, shape = self.rng, [int(e) for e in ty.shape]
-        numbers = [int(n) for n in _NUMBER.findall(why) if int(n) < 100]
-        asked = [dtype for dtype in DTYPES if dtype in why]
-        extents = [*_EXTENTS, *(n for n in numbers if n), *(int(e) for other in types for e in other.shape)]
-        chance = rng.random()
-        if chance < 0.25:
-            return TensorType(ty.shape, rng.choice(asked or DTYPES))
-        if chance < 0.55:
-            ranks = [n for n in numbers if n < 7] or range(7)
-            shape = [rng.choice(extents) for _ in range(rng.choice(ranks))]
-        elif shape:
-            shape[rng.randrange(len(shape))] = rng.choice(extents)
-        return TensorType(tuple(shape), ty.dtype) if math.prod(shape) <= LARGEST else ty
+
+def nearer_type(ty: TensorType, types: Sequence[TensorType], why: str, rng: random.Random) -> TensorType:
+    """A type that differs in its dtype, its rank or an extent, which may be those that a refusal asks for, or those of
+    the other ``types`` of the call."""
+    shape = [int(e) for e in ty.shape]
+    numbers = [int(n) for n in _NUMBER.findall(why) if int(n) < 100]
+    asked = [dtype for dtype in DTYPES if dtype in why]
+    extents = [*_EXTENTS, *(n for n in numbers if n), *(int(e) for other in types for e in other.shape)]
+    chance = rng.random()
+    if chance < 0.25:
+        return TensorType(ty.shape, rng.choice(asked or DTYPES))
+    if chance < 0.55:
+        ranks = [n for n in numbers if n < 7] or range(7)
+        shape = [rng.choice(extents) for _ in range(rng.choice(ranks))]
+    elif shape:
+        shape[rng.randrange(len(shape))] = rng.choice(extents)
+    return TensorType(tuple(shape), ty.dtype) if math.prod(shape) <= LARGEST else ty
 
 
 def _kind(why: str, call: OpCall) -> str:

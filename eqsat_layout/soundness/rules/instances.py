@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from eqsat_layout.graph.borders import Part
-from eqsat_layout.graph.op_calls import fields_of, parameters
+from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MakeView, Shape
 from eqsat_layout.soundness.rules.ops import unusable
@@ -115,7 +115,7 @@ class Instances:
 
 def _alike(instance: Instance) -> int:
     """How many of its calls have a twin."""
-    calls = [(c.name, c.operands, str(c.attributes)) for c in instance.values() if isinstance(c, OpCall)]
+    calls = [(c.name, c.operands, tuple(c.fields.items())) for c in instance.values() if isinstance(c, OpCall)]
     return len(calls) - len(set(calls))
 
 
@@ -152,8 +152,7 @@ def _attributes(key: str, instance: Instance) -> tuple[Trait, ...]:
     for variable in sorted(instance):
         chosen = instance[variable]
         if isinstance(chosen, OpCall):
-            fields = fields_of(chosen.build(*chosen.variables).attrs)
-            found += [(key, variable, name, str(value)) for name, value in fields.items()]
+            found += [(key, variable, name, value) for name, value in chosen.fields.items()]
         else:
             idle = isinstance(chosen, IndexMap) and chosen.is_identity
             found.append((key, variable, "identity" if idle else str(chosen)))

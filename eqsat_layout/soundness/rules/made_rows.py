@@ -6,7 +6,11 @@ that the rules of ``make.egg`` look for.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+
 from eqsat_layout.egraph.attribute_text import shown
+from eqsat_layout.egraph.expressions import unquoted
+from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.graph.op_calls import attributes_of
 from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.values import IllTypedError
@@ -15,14 +19,28 @@ _MADE = 4
 """Terms of this kind in one model."""
 
 
-def add_made_rows(model: RuleModel, count: int = _MADE) -> None:
-    """Adds them all."""
+def made_names(rule: Rule) -> Iterator[str]:
+    """The names of ops in terms of this kind that the body of a rule looks for; of one that may be any an empty one."""
+    waiting = list(rule.body)
+    while waiting:
+        expr = waiting.pop()
+        if isinstance(expr, tuple):
+            waiting += expr
+            if expr[:1] == ("Make",) and len(expr) > 1:
+                yield unquoted(str(expr[1])) if str(expr[1]).startswith('"') else ""
+
+
+def add_made_rows(model: RuleModel, names: Collection[str] = (), count: int = _MADE) -> None:
+    """Adds them all, and more of ops that are called so."""
     makes, values = model.lexicon.makes, model.values
     terms = [(k, a, y) for (k, a), y in model.ops.items()]
     several = [term for term in terms if isinstance(values.tensors[term[2]], tuple)]
     viewed = {y for (k, _), y in model.ops.items() if k in values.parts}
     on_views = [term for term in terms if viewed.intersection(term[1])]
-    drawn = [t for kind in (terms, on_views, several) for t in model.rng.sample(kind, min(count, len(kind)))]
+    named = [term for term in terms if _name(model, term[0]) in names]
+    kinds = (terms, on_views, several, named)
+    drawn = [term for kind in kinds for term in model.rng.sample(kind, min(count, len(kind)))]
+    drawn += [twin for key, operands, _ in drawn for twin in _twins(model, key, operands)]
     for k, a, y in drawn:
         name, settings = _asked_for(model, k)
         try:
@@ -39,6 +57,22 @@ def add_made_rows(model: RuleModel, count: int = _MADE) -> None:
         for i in range(len(a) + 1):
             model.add("typed-all", a[i:], makes.type_names(values, a[i:]))
             model.add("typing-all", a[i:])
+
+
+def _name(model: RuleModel, key: str) -> str:
+    signature = model.vocabulary.signatures.get(key)
+    return "" if signature is None else signature.name
+
+
+def _twins(model: RuleModel, key: str, operands: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...], int]]:
+    """The same op with other attributes, on the same operands."""
+    signatures = model.vocabulary.signatures
+    name, takes = _name(model, key), model.takes(key)
+    alike = [k for k in signatures if name and k != key and _name(model, k) == name and model.takes(k) == takes]
+    for twin in model.rng.sample(alike, min(1, len(alike))):
+        made = model.try_apply(twin, operands)
+        if made is not None:
+            yield twin, operands, made
 
 
 def add_types(model: RuleModel) -> None:

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from eqsat_layout.soundness.rules.bits import RandomElements
 from eqsat_layout.soundness.rules.lexicon import Lexicon
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.stored import Array
@@ -19,6 +22,9 @@ from eqsat_layout.soundness.rules.values import IllTypedError, Values, taken_sha
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary
 
 Row = tuple[Any, ...]
+
+_INDICES = 0.5
+"""How often a tensor of integers holds indices."""
 
 
 @dataclass
@@ -33,6 +39,7 @@ class RuleModel:
     values: Values
     evaluator: TermEvaluator
     rng: random.Random
+    elements: RandomElements
     ops: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
     gets: dict[tuple[int, int], int] = field(default_factory=dict)
     makes: dict[tuple[str, str, tuple[int, ...]], int] = field(default_factory=dict)
@@ -111,6 +118,12 @@ class RuleModel:
         name = f"p{len(self.values.params)}"
         number = self.values.params[name] = self.values.intern(array, ("Param", name))
         return number
+
+    def draw_leaf(self, shape: tuple[Any, ...], dtype: str) -> int:
+        """Adds a parameter of random elements; of integers, half of them are indices."""
+        are_indices = np.dtype(dtype).kind in "iu" and self.rng.random() < _INDICES
+        elements = self.elements
+        return self.leaf(elements.indices(shape, dtype) if are_indices else elements.tensor(shape, dtype))
 
     def formats_of(self, number: int) -> list[str]:
         """The formats that a tensor has, or the lists of formats that a tuple has."""

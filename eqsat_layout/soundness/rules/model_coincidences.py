@@ -46,10 +46,21 @@ def _begin(model: RuleModel, relation: str, sorts: Sequence[str]) -> None:
     if not all(known.values()):
         return
     drawn = islice(zip(*(_endless(known[sort], model.rng) for sort in sorts), strict=True), TRIED)
-    beside = [(*a, y)[:2] for (_, a), y in model.ops.items()] if list(sorts) == ["Tensor", "Tensor"] else []
+    beside = list(dict.fromkeys(_beside(model, sorts)))
     for row in (*drawn, *model.rng.sample(beside, min(TRIED, len(beside)))):
         if len(row) == len(sorts) and model.evaluator.means(relation, row):
             model.add(relation, *row)
+
+
+def _beside(model: RuleModel, sorts: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Cells that have to do with each other: an operand and the result, what stands in one row of another relation."""
+    if list(sorts) == ["Tensor", "Tensor"]:
+        yield from ((*a, y)[:2] for (_, a), y in model.ops.items())
+    for relation, rows in model.facts.items() if len(sorts) > 1 else ():
+        columns = list(model.base.relations[relation])
+        places = [columns.index(sort) for sort in sorts if sort in columns]
+        if len(set(places)) == len(sorts):
+            yield from (tuple(row[place] for place in places) for row in islice(rows, TRIED))
 
 
 def _endless(cells: list[Any], rng: random.Random) -> Iterator[Any]:

@@ -30,11 +30,12 @@ Type = tuple[tuple[Any, ...], str]
 
 @dataclass
 class Pattern:
-    """The terms of one body, built once."""
+    """The terms of one body, built once; ``fresh``: how often an operand that may be any is a new tensor."""
 
     model: RuleModel
     sought: Sought
     scope: dict[str, Any] = field(default_factory=dict)
+    fresh: float = 0.0
     tried: int = 0
 
     def build(self) -> bool:
@@ -101,10 +102,14 @@ class Pattern:
     def _any(self, want: Type | None) -> int:
         if want is None:
             return self.model.rng.randrange(len(self.model.values.tensors))
-        found = self.model.of_shape(*want)
-        if found is None:
+        return self._some(*want)
+
+    def _some(self, shape: tuple[Any, ...], dtype: str) -> int:
+        """A tensor of a type; one with an empty dtype is of any."""
+        found = None if self.model.rng.random() < self.fresh else self.model.of_shape(shape, dtype)
+        if found is None and not self.fresh:
             raise MisfitError
-        return found
+        return self.model.draw_leaf(shape, dtype or "float32") if found is None else found
 
     def _filled(self, number: str, want: Type | None) -> int:
         """A tensor that holds a number everywhere."""
@@ -205,11 +210,8 @@ class Pattern:
         if taken[1]:
             return self._tensor(term, taken)
         if isinstance(term, str) and term not in self.scope and not self._definitions.get(term):  # of any dtype
-            found = self.model.of_shape(taken[0])
-            if found is None:
-                raise MisfitError
-            self.scope[term] = found
-            return found
+            self.scope[term] = self._some(*taken)
+            return int(self.scope[term])
         wanted = None if isinstance(term, str) and term in self.scope else (taken[0], "float32")
         number = self._tensor(term, wanted)
         if not self.model.is_of(number, taken[0]):
@@ -228,10 +230,7 @@ class Pattern:
             if not 0 <= at < len(takes):
                 raise MisfitError
             found[at] = self._operand(x, takes[at])
-        chosen = [found.get(i, self.model.of_shape(*taken)) for i, taken in enumerate(takes)]
-        if None in chosen:
-            raise MisfitError
-        return tuple(x for x in chosen if x is not None)
+        return tuple(found[i] if i in found else self._some(*taken) for i, taken in enumerate(takes))
 
 
 def _length(operands: Expr) -> tuple[int, bool]:

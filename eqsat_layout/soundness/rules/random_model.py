@@ -7,7 +7,7 @@ terms as rules look for them, pads and crops, random terms; then graphs, and the
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ import numpy as np
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.graph.borders import Border
 from eqsat_layout.maps import IndexMap
-from eqsat_layout.soundness.rules.bits import WORLDS, indices, plain_arrays, random_array
+from eqsat_layout.soundness.rules.bits import WORLDS, RandomElements, plain_arrays
 from eqsat_layout.soundness.rules.lexicon import Lexicon
-from eqsat_layout.soundness.rules.made_rows import add_made_rows, add_types
+from eqsat_layout.soundness.rules.made_rows import add_made_rows, add_types, made_names
 from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.model_coincidences import add_coincidences
 from eqsat_layout.soundness.rules.model_graphs import add_graphs
@@ -38,26 +38,45 @@ OPERANDS = 4
 """What views, pads and crops make, that stands as an operand of each op in a full model."""
 MORE_TRIES = 32
 """The same for rules of which the models are made, if these are few."""
-
-
-_THEMES = 0.15
-"""Models in which all tensors hold the same two special numbers, so that these meet everywhere."""
+NARROW_TRIES = 48
+"""The same in models of nothing else."""
+FRESH = 0.7
+"""How often an operand in these is a tensor of its own."""
 
 
 def make_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule] = ()) -> RuleModel:
     """A model of ``base`` over the lexicon, with terms of all its rules, and more of ``rules``."""
     model = _empty(lexicon, base, seed)
-    _leaves(model, np.random.default_rng(seed))
+    _leaves(model)
     _patterns(model, base.rules, TRIES)
     _terms(model)
     rules = tuple(rules)
     _patterns(model, rules, MORE_TRIES)
     _add_facts(model)
+    _add_chances(model, rules)
+    names = {name for rule in rules for name in made_names(rule)}
+    if names or model.rng.random() < MADE_IN:
+        add_made_rows(model, names)
+    return model
+
+
+def make_narrow_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule]) -> RuleModel:
+    """A model of terms of ``rules`` and little else, mostly over tensors of their own: many draws of elements in the
+    time that one model with everything takes."""
+    model = _empty(lexicon, base, seed)
+    _constants(model)
+    for shape in (model.vocabulary.shape, model.vocabulary.wide):
+        model.draw_leaf(shape, "float32")
+    rules = tuple(rules)
+    _patterns(model, rules, NARROW_TRIES, fresh=FRESH)
+    _add_facts(model)
+    _add_chances(model, rules)
+    return model
+
+
+def _add_chances(model: RuleModel, rules: Sequence[Rule]) -> None:
     add_types(model)
     add_coincidences(model, dict.fromkeys(head for rule in rules for head in heads(rule)))
-    if model.rng.random() < MADE_IN:
-        add_made_rows(model)
-    return model
 
 
 def make_full_model(
@@ -71,9 +90,8 @@ def make_full_model(
     parts = {name: taken_shape(part) for name, part in values.parts.items()}
     ops = {k: model.takes(k) or [] for k in model.vocabulary.signatures}
     types = [*((shape, "float32") for shape in parts.values()), *(ty for types in ops.values() for ty in types)]
-    numbers = np.random.default_rng(seed)
     for shape, dtype in dict.fromkeys(types):
-        model.leaf(random_array(numbers, shape, dtype))
+        model.leaf(model.elements.tensor(shape, dtype))
     _constants(model)
     leaves = range(len(values.tensors))
     first: dict[int, None] = {}
@@ -107,10 +125,10 @@ def _empty(lexicon: Lexicon, base: RuleBase, seed: int) -> RuleModel:
     rng = random.Random(f"{lexicon.vocabulary.shape} {seed}")
     values = Values(lexicon.names, lexicon.answers.signatures, lexicon.parts, lexicon.makes, lexicon.interpreters)
     values.graphs.update(lexicon.makes.graphs)
-    return RuleModel(lexicon, base, values, TermEvaluator(values, base), rng)
+    return RuleModel(lexicon, base, values, TermEvaluator(values, base), rng, RandomElements(seed))
 
 
-def _patterns(model: RuleModel, rules: Iterable[Rule], tries: int) -> None:
+def _patterns(model: RuleModel, rules: Iterable[Rule], tries: int, fresh: float = 0.0) -> None:
     """Terms as rules look for them; of ops that fit together, and of others."""
     names = {part: name for name, part in model.values.parts.items()}
     for key, sought in (one for rule in rules for one in searches(model.base, rule)):
@@ -122,7 +140,7 @@ def _patterns(model: RuleModel, rules: Iterable[Rule], tries: int) -> None:
             if instances and number % 2:
                 chosen = instances[number // 2 % len(instances)]
                 scope = {v: k if isinstance(k, str) else names[k] for v, k in chosen.items()}
-            Pattern(model, sought, scope).build()
+            Pattern(model, sought, scope, fresh=fresh).build()
 
 
 def _add_facts(model: RuleModel) -> None:
@@ -133,7 +151,7 @@ def _add_facts(model: RuleModel) -> None:
     add_rows(model)
 
 
-def _leaves(model: RuleModel, rng: np.random.Generator) -> None:
+def _leaves(model: RuleModel) -> None:
     """Parameters and constants of all shapes that ops take, and tensors whose border holds a number."""
     vocabulary = model.vocabulary
     counts: dict[tuple[Any, str], int] = {(vocabulary.shape, "float32"): 3, (vocabulary.wide, "float32"): 2}
@@ -141,19 +159,19 @@ def _leaves(model: RuleModel, rng: np.random.Generator) -> None:
         for ty in signature.operands:
             assert ty is not None
             counts[ty.shape, ty.dtype] = max(2, counts.get((ty.shape, ty.dtype), 0))
-    theme = int(rng.integers(1 << 16)) if rng.random() < _THEMES else None
+    elements = model.elements
     for (shape, dtype), count in counts.items():
         for _ in range(count):
-            model.leaf(random_array(rng, shape, dtype, theme))
+            model.leaf(elements.tensor(shape, dtype))
         if np.dtype(dtype).kind in "iu":
-            model.leaf(indices(rng, shape, dtype))
+            model.leaf(elements.indices(shape, dtype))
     for shape in (vocabulary.shape, vocabulary.wide):
         for array in plain_arrays(shape, "float32"):
             model.leaf(array)
     _constants(model)
     for part in vocabulary.parts:
         if isinstance(part, Border) and part.fill is not None and model.rng.random() < 0.5:
-            inside = random_array(rng, tuple(int(e) for e in part.shape))
+            inside = elements.tensor(tuple(int(e) for e in part.shape))
             model.leaf(np.stack([part.apply(a) for a in inside]))
 
 

@@ -21,7 +21,7 @@ from tvm import relax
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.legalize import REFUSALS
-from eqsat_layout.graph.op_calls import documentation_of, function_of, last_line, parameters
+from eqsat_layout.graph.op_calls import documentation_of, fields_of, function_of, last_line, parameters
 from eqsat_layout.graph.op_names import relax_ops
 from eqsat_layout.soundness.rules.draws import COMPUTED, DTYPES, ArgumentDraw
 
@@ -68,6 +68,13 @@ class OpCall:
     def made(self) -> TensorType | tuple[TensorType, ...] | None:
         """The type of its result, or of all of them; None if type inference refuses it or does not know a shape."""
         return None if isinstance(self._inferred, str) else self._inferred
+
+    @cached_property
+    def fields(self) -> Mapping[str, str]:
+        """Its attributes as TVM has them, as text: a number may be written alone or as a list of one. Those that are
+        arguments of TVM's call are as they were written."""
+        found = fields_of(self.build(*self.variables).attrs)
+        return {name: str(value) for name, value in {**self.values, **found}.items()}
 
     @cached_property
     def _inferred(self) -> TensorType | tuple[TensorType, ...] | str:

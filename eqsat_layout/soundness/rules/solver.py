@@ -8,6 +8,7 @@ their operands by then.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.alike import AlikeCalls, BodyClaims
+from eqsat_layout.soundness.rules.climbs import nearer_type
 from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
 from eqsat_layout.soundness.rules.ops import part_of
@@ -27,6 +29,10 @@ Instance = Mapping[str, OpCall | Part]
 
 _OF_ONE = 60
 """Calls drawn for one op before everything is begun anew."""
+_OF_VAIN = 5
+"""The same where all were refused before."""
+_ALIKE = 6
+"""Times one call is drawn and refused, before nothing else is expected: much of it may be given."""
 _AS_PART = 0.7
 """How often an op is a view, a pad or a crop, where some of these are called so."""
 _OF_ANY = 100
@@ -47,6 +53,8 @@ class Solver:
     ):
         self._nodes, self._shapes, self._parts, self._good = types, shapes, parts, good
         self._rng, self.draws = rng, draws
+        self._failures = Counter[str]()
+        self._vain = set[str]()
 
     def solve(self) -> Instance | None:
         """One instance, or None if the draws are used up."""
@@ -72,7 +80,7 @@ class Solver:
         unnamed = [a for a in self._nodes.applied if a.key not in self._named]
         while waiting:
             self._take_parts()
-            applied = max(waiting, key=lambda a: (a.key in self._calls, self._known(a), self._rng.random()))
+            applied = max(waiting, key=self._haste)
             waiting.remove(applied)
             known = self._calls.get(applied.key) or self._drawn(applied)
             self._calls[applied.key] = known
@@ -90,6 +98,11 @@ class Solver:
             if options and not any(key in self._nodes.named for key in keys):
                 found.update(dict.fromkeys(keys, self._rng.choice(options)))
         return found
+
+    def _haste(self, applied: AppliedTerm) -> tuple[bool, float, float]:
+        """How soon an op is drawn: those that failed most come first, as they leave least choice to others."""
+        hard = self._failures[applied.key] * self._rng.random()
+        return applied.key in self._calls, self._known(applied) + hard, self._rng.random()
 
     def _known(self, applied: AppliedTerm) -> float:
         """How much is known of its types."""
@@ -171,15 +184,37 @@ class Solver:
             around=[ty for ty in self._types.values() if isinstance(ty, TensorType)],
         )
         exact = not applied.rest or applied.rest in self._lists
-        for _ in range(_OF_ONE):
+        place = (text, tuple(operands), result, tuple((name, self._told.get(value, value)) for name, value in said))
+        refused, near = Counter[OpCall](), None
+        for _ in range(_OF_VAIN if str(place) in self._vain else _OF_ONE):
             self.draws -= 1
             if self.draws <= 0:
-                break
-            call = self._alike.call(text, operands, result, body, exact=exact)
-            if call is not None and call.made is not None and self._agrees(applied, call, result):
+                raise MisfitError
+            call = self._nearer(near, operands) or self._alike.call(text, operands, result, body, exact=exact)
+            if call is None:
+                continue
+            if call.made is not None and self._agrees(applied, call, result):
                 self._told.update({value: call.values[name] for name, value in said if name in call.values})
                 return (part_of(call) if is_part else None) or call
+            refused[call] += 1
+            if refused[call] > _ALIKE:
+                break
+            near = call if call.made is None else near
+        self._vain.add(str(place))
+        self._failures[applied.key] += 1
         raise MisfitError
+
+    def _nearer(self, call: OpCall | None, known: Sequence[TensorType | None]) -> OpCall | None:
+        """A call like one that was refused, with another type for an operand of which nothing is known: perhaps the
+        one that TVM asks for."""
+        if call is None or self._rng.random() < 0.5:
+            return None
+        free = [i for i in range(len(call.operands)) if i >= len(known) or known[i] is None]
+        if not free:
+            return None
+        types, place = list(call.operands), self._rng.choice(free)
+        types[place] = nearer_type(types[place], types, call.refusal, self._rng)
+        return drawn(call.name, types, self._rng, exact=True, kept=call.values)
 
     def _decides(self, said: Sequence[tuple[str, Expr | None]]) -> bool:
         """Whether what a body says of attributes leaves some out."""

@@ -1,0 +1,21 @@
+"""Elements of random tensors: what meets in them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eqsat_layout.soundness.rules.bits import THEMES, WORLDS, RandomElements
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "bool"])
+def test_tensors_of_a_model_share_two_special_numbers_in_some_worlds(dtype: str) -> None:
+    """Each had special numbers of its own: zeros of both signs, or infinities, met in few models."""
+    for seed in range(5):
+        elements = RandomElements(seed)
+        tensors = [elements.tensor((4, 8), dtype) for _ in range(3)]
+        assert all(tensor.shape == (WORLDS, 4, 8) for tensor in tensors)
+        bits = [[set(map(bytes, row.reshape(-1, 1).view(np.uint8))) for row in tensor] for tensor in tensors]
+        common = [set.intersection(*(worlds[world] for worlds in bits)) for world in range(WORLDS)]
+        counts = [[np.unique(t[w], return_counts=True)[1].max() for t in tensors] for w in range(WORLDS)]
+        assert sum(len(found) >= 2 and min(count) > 6 for found, count in zip(common, counts, strict=True)) >= THEMES

@@ -1,0 +1,29 @@
+"""Ops that fit together are found for bodies of many ops."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from eqsat_layout.egraph.rules import rule_files
+from eqsat_layout.maps import IndexMap
+from eqsat_layout.soundness.rules.corpus import cases_in
+from eqsat_layout.soundness.rules.instances import Instances
+from eqsat_layout.soundness.rules.rule_base import read_rule_base
+from eqsat_layout.soundness.rules.sought import searches
+
+CORPUS = Path(__file__).parents[1] / "bad_rules"
+SHAPES = [(2, 3), (2, 4)]
+
+
+def test_calls_that_few_draws_find_are_found_with_every_seed(tmp_path: Path) -> None:
+    """Whatever was refused was drawn anew, and nothing was learned of why: half of the vocabularies had none."""
+    (case,) = (case for case in cases_in(CORPUS / "seventh_tester.egg") if case.name == "flip of a choice")
+    path = tmp_path / "one.egg"
+    path.write_text(case.text)
+    base = read_rule_base([*rule_files(), path])
+    sought = dict(one for rule in base.rules if rule.file == str(path) for one in searches(base, rule))
+    views = [IndexMap.identity(shape) for shape in SHAPES]
+    for seed in range(2):
+        found = Instances(sought).draw(SHAPES, views, lambda shape, _: IndexMap.identity(shape), random.Random(seed))
+        assert found[case.name]
