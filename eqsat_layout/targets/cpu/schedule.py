@@ -66,7 +66,7 @@ from eqsat_layout.tir.intrinsics import calls_library
 
 _LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined: registers spill
 _LONG = 1 << 16  # iterations of a stage that are worth a note if it is in no fast family
-_SHORT = 1 << 18  # iterations of stages in a loop, below which it costs more to share them than that saves
+_SHORT = 1 << 20  # iterations of stages in a loop, below which it costs more to share them than that saves
 _MANY_PARTS = 8  # of a concat, beyond which those that pad or transpose are made first: else no part is in vectors
 _LONG_ROW = 4  # vectors from which on a rest is worth it
 _JOINS = 2  # one of the vector axis, and one of others
