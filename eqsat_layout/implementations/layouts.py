@@ -114,6 +114,9 @@ class _Heart:
         widest = max((b for b in blocking.sizes if extent % b == 0), default=0)
         if all(e == 1 for e in shape[axis + 1 :]):  # the last that counts: a 1x1 image is a vector of channels
             yield "weights packed", Format.row_major(shape), widest or self._half_block(extent, blocking)
+            for block in () if widest or self._is_one_row() else blocking.sizes:
+                if blocking.pads(extent, block):  # read as they are, every step of the product opens another page
+                    yield "weights packed in whole blocks", _padded(shape, axis, block), block
             return
         yield "channels last", _axis_last(shape, axis), widest
         for block in blocking.sizes:
@@ -220,6 +223,16 @@ class _Heart:
 def _axis_last(shape: Sequence[Extent], axis: int) -> Format:
     order = [i for i in range(len(shape)) if i != axis] + [axis]
     return Format.make(IndexMap.permutation(shape, order))
+
+
+def _padded(shape: Sequence[Extent], axis: int, block: int) -> Format:
+    """As it is, with as many elements more along an axis as its last block has too few. Padded with 0."""
+    extent = shape[axis]
+    assert isinstance(extent, int), "symbolic axes are not padded"
+    more = -extent % block
+    padded = [extent + more if number == axis else size for number, size in enumerate(shape)]
+    padding = tuple((0, more if number == axis else 0) for number in range(len(shape)))
+    return Format.make(IndexMap.identity(padded), padding=padding, fill=0.0)
 
 
 def _blocked(shape: Sequence[Extent], axis: int, block: int) -> Format:
