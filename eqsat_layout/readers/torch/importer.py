@@ -7,6 +7,7 @@ samples take lies where torch says.
 
 from __future__ import annotations
 
+import operator
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -47,6 +48,8 @@ class _Mended(_Base):  # type: ignore[misc]
         known |= {name: self._any for name in ("any.default", "any.dim", "any.dims")}
         known |= {name: self._own(MAKERS[name]) for name in MAKERS}
         known |= {name: self._own(recurrent.MAKERS[name]) for name in recurrent.MAKERS}
+        pools = {f"max_pool{n}d_with_indices.default": getattr(relax.op.nn, f"max_pool{n}d") for n in (2, 3)}
+        known |= {name: self._max_pool_of(pools[name], known[name]) for name in pools}
         known |= {name: self._of_one_type(known[name]) for name in _OF_ONE_TYPE & known.keys()}
         return {name: self._checked(convert) for name, convert in known.items()}
 
@@ -112,6 +115,24 @@ class _Mended(_Base):  # type: ignore[misc]
             if dtype == "bool" and op in _OF_BOOLEANS:
                 return self.block_builder.emit(_OF_BOOLEANS[op](one, other))
             return convert(SimpleNamespace(args=(one, other), kwargs={}, target=node.target, meta=node.meta))
+
+        return converted
+
+    def _max_pool_of(self, op: Any, with_places: Any) -> Any:
+        """Relax's own pool where nobody asks for the places, and where its windows are as many as torch's."""
+
+        def converted(node: Any) -> Any:
+            if any(user.target is not operator.getitem or user.args[1] for user in node.users):
+                return with_places(node)
+            data, size, *rest = self.retrieve_args(node)
+            stride, padding, dilation, ceil = (*rest, *((), 0, 1, False)[len(rest) :])
+            pool = op(data, size, stride or size, padding, dilation, ceil)
+            values = self.block_builder.normalize(pool)
+            try:
+                check_types(values, node.meta["val"][0])
+            except EqsatError:
+                return with_places(node)
+            return relax.Tuple([self.block_builder.emit(pool)])
 
         return converted
 
