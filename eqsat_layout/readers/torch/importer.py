@@ -17,7 +17,7 @@ from tvm import ir, relax, tirx
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.readers.layers.indexing import put, taken
-from eqsat_layout.readers.torch import recurrent
+from eqsat_layout.readers.torch import experts, recurrent
 from eqsat_layout.readers.torch.derived_sizes import with_own_symbols
 from eqsat_layout.readers.torch.extents import extents_of, is_of, symbols_of, with_extents
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
@@ -45,9 +45,10 @@ class _Mended(_Base):  # type: ignore[misc]
     def create_convert_map(self) -> Any:
         known = super().create_convert_map()
         known |= {name: self._matmul for name in ("matmul.default", "mm.default", "bmm.default")}
+        known["empty_permuted.default"] = self._empty
         known |= {name: self._any for name in ("any.default", "any.dim", "any.dims")}
-        known |= {name: self._own(MAKERS[name]) for name in MAKERS}
-        known |= {name: self._own(recurrent.MAKERS[name]) for name in recurrent.MAKERS}
+        for makers in (MAKERS, recurrent.MAKERS, experts.MAKERS):
+            known |= {name: self._own(make) for name, make in makers.items()}
         pools = {f"max_pool{n}d_with_indices.default": getattr(relax.op.nn, f"max_pool{n}d") for n in (2, 3)}
         known |= {name: self._max_pool_of(pools[name], known[name]) for name in pools}
         known |= {name: self._of_one_type(known[name]) for name in _OF_ONE_TYPE & known.keys()}
@@ -169,6 +170,14 @@ class _Mended(_Base):  # type: ignore[misc]
             return super()._reshape(node)
         data, _ = self.retrieve_args(node)
         return data if is_of(data, extents) else self.block_builder.emit(relax.op.reshape(data, extents))
+
+    def _empty(self, node: Any) -> Any:
+        """What nobody reads before it is written: zeros, in the order of their axes."""
+        list(self.retrieve_args(node)), node.kwargs.get("dtype")  # which torch has taken into account
+        extents, dtype = extents_of(node.meta["val"], self._symbols), str(node.meta["val"].dtype)
+        if extents is None:
+            raise EqsatError("its size is not known")
+        return self.block_builder.emit(relax.op.zeros(extents, dtype.removeprefix("torch.")))
 
     def _slice_scatter(self, node: Any) -> Any:
         """Where the axis has a symbolic size: TVM legalises those of numbers only."""

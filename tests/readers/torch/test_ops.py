@@ -59,6 +59,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (IMAGE.bfloat16(),),
     ),
     "pooling where a window is cut off": (lambda x: F.max_pool2d(x, 2, 2, 1, ceil_mode=True), (IMAGE,)),
+    "experts": (
+        lambda x, w, ends: (x.float().histc(4, -1, 1.5), torch._grouped_mm(x, w, offs=ends).float()),
+        (torch.randn(9, 16).bfloat16(), torch.randn(3, 16, 8).bfloat16(), torch.tensor([4, 4, 9], dtype=torch.int32)),
+    ),
     "largest in two axes": (lambda x: (x.amax((0, 2)), *x.max(1), torch.aminmax(x)), (IMAGE,)),
     "tensors of indices side by side": (
         lambda x, i, j: (x[:, i % 3, :, j], x[:, i % 3, j], x[i[:, None] % 2, j]),
