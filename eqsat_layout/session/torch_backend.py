@@ -153,6 +153,9 @@ def _numbers(graph: Any) -> list[int]:
 def _with_numbers(torch: Any, graph: Any, numbers: Mapping[int, float]) -> Any:
     """The graph with such inputs as what they are."""
     made = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    mode = importlib.import_module("torch.amp.autocast_mode")
+    for node in made.graph.nodes:  # exporting only notes torch's own ones, and takes values for what they are without
+        node.target = {mode._enter_autocast: _entered, mode._exit_autocast: _left}.get(node.target, node.target)
     inputs = [node for node in made.graph.nodes if node.op == "placeholder"]
     for i, number in numbers.items():
         for item in list(inputs[i].users):
@@ -163,6 +166,16 @@ def _with_numbers(torch: Any, graph: Any, numbers: Mapping[int, float]) -> Any:
             made.graph.erase_node(item)
     made.recompile()
     return made
+
+
+def _entered(*asked: Any) -> Any:
+    context = importlib.import_module("torch").amp.autocast(*asked)
+    context.__enter__()
+    return context
+
+
+def _left(context: Any) -> None:
+    context.__exit__(None, None, None)
 
 
 def _sizes(torch: Any, graph: Any, tensors: list[int], examples: Sequence[Any]) -> dict[int, tuple[int, int] | None]:
