@@ -328,4 +328,4 @@ def test_autocast_that_ends_within_a_graph(runs: list[str], caplog: pytest.LogCa
     with torch.no_grad():
         torch.testing.assert_close(compiled(function)(x), function(x), rtol=1e-2, atol=1e-2)
     assert runs == ["ours"]
-    assert not caplog.records
+    assert not [one for one in caplog.records if one.name == "eqsat_layout"]
