@@ -329,3 +329,27 @@ def test_autocast_that_ends_within_a_graph(runs: list[str], caplog: pytest.LogCa
         torch.testing.assert_close(compiled(function)(x), function(x), rtol=1e-2, atol=1e-2)
     assert runs == ["ours"]
     assert not [one for one in caplog.records if one.name == "eqsat_layout"]
+
+
+def test_numbers_that_change_become_inputs(runs: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    """Each graph was compiled for one number, and others were left to torch."""
+
+    def function(x: Any, scale: float) -> Any:
+        return (x * scale).relu()
+
+    scaled, x = compiled(function), torch.randn(2, 8)
+    for scale in (1.5, 2.5, 3.5):
+        torch.testing.assert_close(scaled(x, scale), function(x, scale))
+    assert set(runs) == {"ours"}
+    assert not [one for one in caplog.records if one.name == "eqsat_layout"]
+
+
+def test_numbers_beside_whole_numbers_are_left_to_torch() -> None:
+    """A tensor without axes would make float64 of them."""
+
+    def function(x: Any, scale: float) -> Any:
+        return x * scale
+
+    scaled, x = compiled(function), torch.arange(6)
+    for scale in (1.5, 2.5, 3.5):
+        torch.testing.assert_close(scaled(x, scale), function(x, scale))
