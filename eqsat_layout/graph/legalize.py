@@ -81,7 +81,10 @@ def _forgiving(legalizer: Legalizer) -> Legalizer:
             if wide is None:
                 return call
             made = attempt(builder, wide)
-            return call if made.same_as(wide) else relax.op.astype(builder.emit(made), str(call.ty.dtype))
+            if made.same_as(wide):
+                return call
+            dtype = str(call.ty.dtype)
+            return made if str(made.ty.dtype) == dtype else relax.op.astype(builder.emit(made), dtype)
         is_tuple = [isinstance(one.ty, relax.TupleType) for one in (made, call)]
         return made if is_tuple[0] == is_tuple[1] else call
 
@@ -106,14 +109,16 @@ def _with_zeros_as_operands(builder: Any, call: Any) -> Any:
 
 def _in_single_precision(builder: Any, call: Any) -> Any:
     """The call of float32 for one of narrower floats, which TVM may not have; ``None`` where no call is."""
-    if not _is_narrow(call) or not any(map(_is_narrow, call.args)):
+    if not any(map(_is_narrow, call.args)):
         return None
     args = [builder.emit(relax.op.astype(one, _SINGLE)) if _is_narrow(one) else one for one in call.args]
     try:
         made = builder.normalize(relax.Call(call.op, args, call.attrs, call.ty_args))
     except REFUSALS:
         return None
-    return made if isinstance(made.ty, relax.TensorType) and str(made.ty.dtype) == _SINGLE else None
+    is_one = isinstance(made.ty, relax.TensorType)
+    same = str(made.ty.dtype) == (_SINGLE if _is_narrow(call) else str(call.ty.dtype)) if is_one else False
+    return made if same else None
 
 
 def _is_narrow(value: Any) -> bool:

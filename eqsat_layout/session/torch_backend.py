@@ -10,6 +10,7 @@ import copy
 import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from eqsat_layout.errors import EqsatError
@@ -44,11 +45,15 @@ def backend(graph: Any, example_inputs: Sequence[Any], **options: Any) -> Callab
 class _Compiled:
     """One graph with its parameters as constants. Sizes that Dynamo gives beside tensors are known from these."""
 
-    def __init__(self, torch: Any, graph: Any, examples: Sequence[Any], options: Any):
+    def __init__(
+        self, torch: Any, graph: Any, examples: Sequence[Any], options: Any, *, numbers_are_known: bool = True
+    ):
         self._torch, self._graph = torch, graph
         held = {i: one for i, one in enumerate(examples) if _is_held(torch, one)}
         self._held, self._watched = list(held), Held(torch, list(held.values()))
-        self._numbers = {i: examples[i].item() for i in _numbers(graph) if i not in held}
+        numbers = [i for i in _numbers(graph) if i not in held]
+        self._numbers = {i: examples[i].item() for i in numbers} if numbers_are_known else {}
+        self._examples, self._options = (examples if self._numbers else ()), options
         known = held.keys() | self._numbers.keys()
         self._tensors = [i for i, one in enumerate(examples) if isinstance(one, torch.Tensor) and i not in known]
         given = [examples[i] for i in self._tensors]
@@ -61,7 +66,7 @@ class _Compiled:
         if divided.is_only_views:
             raise EqsatError("none of its results has memory of its own")
         self._views = divided.views
-        plain = _with_numbers(torch, divided.computed, self._numbers)
+        plain = _with_numbers(torch, divided.computed, {i: self._numbers.get(i) for i in numbers})
         self._sizes = _sizes(torch, graph, self._tensors, examples)
         self._free = [i for i, place in self._sizes.items() if place is None]
         self._session = Session(self._exported(plain, held, examples), **options)
@@ -75,14 +80,22 @@ class _Compiled:
             _logger.warning("torch runs a graph itself: its parameters were changed after it was compiled")
             return self._graph(*given)
         if any(given[i].item() != number for i, number in self._numbers.items()):
-            _logger.warning("torch runs a graph itself: a number of the model was changed after it was compiled")
-            return self._graph(*given)
+            return self._of_any_numbers(*given)
         if any(given[i] < 0 for i in self._free):
             _logger.warning("torch runs a graph itself: a number that it is given is below 0")
             return self._graph(*given)
         feed = dict(zip(self._names, self._inputs(given), strict=True))
         own = [_tensor(self._torch, result) for result in self._session.run(None, feed)]
         return tuple(own) if self._views is None else self._views(*given, *own)
+
+    @cached_property
+    def _of_any_numbers(self) -> Callable[..., Any]:
+        """The graph with its numbers as inputs, for when they change; torch's where an op has to know them."""
+        try:
+            return _Compiled(self._torch, self._graph, self._examples, self._options, numbers_are_known=False)
+        except Exception as error:  # as in :func:`backend`
+            _logger.warning("torch runs a graph itself, as a number of the model was changed: %s", said_by(error))
+            return self._graph  # type: ignore[no-any-return]
 
     def _inputs(self, given: Sequence[Any]) -> list[Any]:
         """Tensors, and for each number that is given by itself one without elements that is as long."""
@@ -150,19 +163,41 @@ def _numbers(graph: Any) -> list[int]:
     return [i for i, own in enumerate(users) if own and all(one == ("call_method", "item") for one in own)]
 
 
-def _with_numbers(torch: Any, graph: Any, numbers: Mapping[int, float]) -> Any:
-    """The graph with such inputs as what they are."""
+def _with_numbers(torch: Any, graph: Any, numbers: Mapping[int, float | None]) -> Any:
+    """The graph with such inputs as what they are, or as tensors without axes where that is None. Beside floats of
+    some axes these change no type."""
     made = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    mode = importlib.import_module("torch.amp.autocast_mode")
+    for node in made.graph.nodes:  # exporting only notes torch's own ones, and takes values for what they are without
+        node.target = {mode._enter_autocast: _entered, mode._exit_autocast: _left}.get(node.target, node.target)
     inputs = [node for node in made.graph.nodes if node.op == "placeholder"]
     for i, number in numbers.items():
+        value = inputs[i] if number is None else number
         for item in list(inputs[i].users):
             for user in list(item.users):
+                if number is None and not any(_is_float(torch, one) for one in user.all_input_nodes):
+                    raise EqsatError(f"node {user.name} is no arithmetic with a tensor of floats")
                 user.args, user.kwargs = torch.fx.node.map_arg(
-                    (user.args, user.kwargs), lambda one, item=item, number=number: number if one is item else one
+                    (user.args, user.kwargs), lambda one, item=item, value=value: value if one is item else one
                 )
             made.graph.erase_node(item)
     made.recompile()
     return made
+
+
+def _is_float(torch: Any, node: Any) -> bool:
+    value = node.meta.get("example_value")
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.ndim > 0
+
+
+def _entered(*asked: Any) -> Any:
+    context = importlib.import_module("torch").amp.autocast(*asked)
+    context.__enter__()
+    return context
+
+
+def _left(context: Any) -> None:
+    context.__exit__(None, None, None)
 
 
 def _sizes(torch: Any, graph: Any, tensors: list[int], examples: Sequence[Any]) -> dict[int, tuple[int, int] | None]:

@@ -22,6 +22,7 @@ from eqsat_layout.passes.guarded_reads import guard_reads
 from eqsat_layout.passes.guarded_writes import guard_writes
 from eqsat_layout.passes.many_operands import join_in_steps
 from eqsat_layout.passes.prepare import prepare
+from eqsat_layout.passes.sorted_types import sort_known_types
 from eqsat_layout.system.turns import one_at_a_time
 from eqsat_layout.targets.protocol import Progress
 from eqsat_layout.targets.registry import resolved
@@ -48,7 +49,7 @@ def lower(
     if circle := endless_calls(mod):
         raise TargetError(f"{circle[0]} never returns: it calls itself whatever happens ({' -> '.join(circle)})")
     say("legalize")
-    mod = guard_writes(guard_reads(legalize(join_in_steps(mod))))
+    mod = guard_writes(guard_reads(legalize(sort_known_types(join_in_steps(mod)))))
     if wide := too_wide_op(mod):
         raise TargetError(f"TVM can't build {wide}")
     say("fold constants")

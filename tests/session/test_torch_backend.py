@@ -311,3 +311,45 @@ def test_whole_numbers_are_given_to_a_graph_and_sizes_by_it(runs: list[str], cap
         assert runs == ["ours"] * 5
         assert "torch runs a graph" not in caplog.text
         torch.testing.assert_close(fast(x, -3)[0], _by_a_number(x, -3)[0])
+
+
+def test_autocast_that_ends_within_a_graph(runs: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    """Exporting took values for float32 that are bfloat16, and the graph was left to torch."""
+    model = torch.nn.Linear(8, 4)
+
+    def function(x: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            narrow = model(x)
+            with torch.autocast("cpu", enabled=False):
+                wide = model(x)
+        return narrow.float() + wide
+
+    x = torch.randn(2, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(function)(x), function(x), rtol=1e-2, atol=1e-2)
+    assert runs == ["ours"]
+    assert not [one for one in caplog.records if one.name == "eqsat_layout"]
+
+
+def test_numbers_that_change_become_inputs(runs: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    """Each graph was compiled for one number, and others were left to torch."""
+
+    def function(x: Any, scale: float) -> Any:
+        return (x * scale).relu()
+
+    scaled, x = compiled(function), torch.randn(2, 8)
+    for scale in (1.5, 2.5, 3.5):
+        torch.testing.assert_close(scaled(x, scale), function(x, scale))
+    assert set(runs) == {"ours"}
+    assert not [one for one in caplog.records if one.name == "eqsat_layout"]
+
+
+def test_numbers_beside_whole_numbers_are_left_to_torch() -> None:
+    """A tensor without axes would make float64 of them."""
+
+    def function(x: Any, scale: float) -> Any:
+        return x * scale
+
+    scaled, x = compiled(function), torch.arange(6)
+    for scale in (1.5, 2.5, 3.5):
+        torch.testing.assert_close(scaled(x, scale), function(x, scale))

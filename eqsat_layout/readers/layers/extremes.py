@@ -6,6 +6,7 @@ nothing but -inf.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,7 +37,7 @@ def _reduced(x: Any, along: Sequence[int], keeps: bool, is_max: bool) -> Any:
     sign = -1.0 if is_max else 1.0
     reducer = te.comm_reducer(
         (lambda a, b: tirx.max(a, b)) if is_max else (lambda a, b: tirx.min(a, b)),
-        lambda kind: sign * tirx.infinity(kind),
+        lambda kind: tirx.const(sign * math.inf, kind),
         name="largest" if is_max else "least",
     )
 

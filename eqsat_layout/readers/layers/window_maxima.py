@@ -38,6 +38,10 @@ def count(extent: Any, size: int, stride: int, padding: int, dilation: int, *, i
 
 def maxima(builder: relax.BlockBuilder, data: Any, windows: Windows) -> tuple[Any, Any]:
     """Values, and places as int64."""
+    dtype = str(data.ty.dtype)
+    if dtype == "bfloat16":  # which TVM can't compute beside whole numbers
+        values, places = maxima(builder, builder.emit(relax.op.astype(data, "float32")), windows)
+        return builder.emit(relax.op.astype(values, dtype)), places
     made = builder.emit_te(lambda x: _maxima(x, windows), data, primfunc_name_hint="max_pool_places")
     places = builder.emit(relax.TupleGetItem(made, 0))
     return builder.emit(relax.TupleGetItem(made, 1)), places
@@ -60,8 +64,7 @@ def _maxima(x: Any, windows: Windows) -> list[Any]:
         return position, tirx.if_then_else(inside, x(*at[:2], *places), lowest)
 
     def better(one: Any, other: Any) -> tuple[Any, Any]:
-        other_is_nan = tirx.isnan(other[1]) if _is_float(x.dtype) else tirx.const(False, "bool")
-        one_is_nan = tirx.isnan(one[1]) if _is_float(x.dtype) else tirx.const(False, "bool")
+        one_is_nan, other_is_nan = (_is_nan(value) for _, value in (one, other))
         first = tirx.all(other[0] >= 0, one[0] > other[0])
         takes = tirx.any(
             one[0] < 0,
@@ -79,8 +82,8 @@ def _maxima(x: Any, windows: Windows) -> list[Any]:
     )
 
 
-def _is_float(dtype: Any) -> bool:
-    return str(dtype).startswith(("float", "bfloat"))
+def _is_nan(value: Any) -> Any:
+    return tirx.isnan(value) if str(value.ty.dtype).startswith("float") else tirx.const(False, "bool")
 
 
 def places_of(places: Any, extents: Sequence[int], channels: int, builder: relax.BlockBuilder, *, turned: bool) -> Any:

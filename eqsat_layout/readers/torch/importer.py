@@ -7,6 +7,7 @@ samples take lies where torch says.
 
 from __future__ import annotations
 
+import operator
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -16,12 +17,12 @@ from tvm import ir, relax, tirx
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.readers.layers.indexing import put, taken
-from eqsat_layout.readers.layers.resizing import cut, made_longer
-from eqsat_layout.readers.torch import recurrent
+from eqsat_layout.readers.torch import experts, recurrent
 from eqsat_layout.readers.torch.derived_sizes import with_own_symbols
 from eqsat_layout.readers.torch.extents import extents_of, is_of, symbols_of, with_extents
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
 from eqsat_layout.readers.torch.own import MAKERS, of_size
+from eqsat_layout.readers.torch.resizes import by_scale, nearest
 from eqsat_layout.readers.torch.slices import checked, counted, is_inside, written
 from eqsat_layout.readers.torch.types import check_types, common_type
 
@@ -44,9 +45,12 @@ class _Mended(_Base):  # type: ignore[misc]
     def create_convert_map(self) -> Any:
         known = super().create_convert_map()
         known |= {name: self._matmul for name in ("matmul.default", "mm.default", "bmm.default")}
+        known["empty_permuted.default"] = self._empty
         known |= {name: self._any for name in ("any.default", "any.dim", "any.dims")}
-        known |= {name: self._own(MAKERS[name]) for name in MAKERS}
-        known |= {name: self._own(recurrent.MAKERS[name]) for name in recurrent.MAKERS}
+        for makers in (MAKERS, recurrent.MAKERS, experts.MAKERS):
+            known |= {name: self._own(make) for name, make in makers.items()}
+        pools = {f"max_pool{n}d_with_indices.default": getattr(relax.op.nn, f"max_pool{n}d") for n in (2, 3)}
+        known |= {name: self._max_pool_of(pools[name], known[name]) for name in pools}
         known |= {name: self._of_one_type(known[name]) for name in _OF_ONE_TYPE & known.keys()}
         return {name: self._checked(convert) for name, convert in known.items()}
 
@@ -115,6 +119,25 @@ class _Mended(_Base):  # type: ignore[misc]
 
         return converted
 
+    def _max_pool_of(self, op: Any, with_places: Any) -> Any:
+        """Relax's own pool where nobody asks for the places, and where its windows are as many as torch's."""
+
+        def converted(node: Any) -> Any:
+            if any(user.target is not operator.getitem or user.args[1] for user in node.users):
+                return with_places(node)
+            defaults = [None, None, (), 0, 1, False]
+            given = list(self.retrieve_args(node))
+            data, size, stride, padding, dilation, ceil = given + defaults[len(given) :]
+            pool = op(data, size, stride or size, padding, dilation, ceil)
+            values = self.block_builder.normalize(pool)
+            try:
+                check_types(values, node.meta["val"][0])
+            except EqsatError:
+                return with_places(node)
+            return relax.Tuple([self.block_builder.emit(pool)])
+
+        return converted
+
     def _select(self, node: Any) -> Any:
         data, axis, index = self.env[node.args[0]], node.args[1], node.args[2]
         if not isinstance(index, int) or index >= 0:
@@ -147,6 +170,14 @@ class _Mended(_Base):  # type: ignore[misc]
             return super()._reshape(node)
         data, _ = self.retrieve_args(node)
         return data if is_of(data, extents) else self.block_builder.emit(relax.op.reshape(data, extents))
+
+    def _empty(self, node: Any) -> Any:
+        """What nobody reads before it is written: zeros, in the order of their axes."""
+        list(self.retrieve_args(node)), node.kwargs.get("dtype")  # which torch has taken into account
+        extents, dtype = extents_of(node.meta["val"], self._symbols), str(node.meta["val"].dtype)
+        if extents is None:
+            raise EqsatError("its size is not known")
+        return self.block_builder.emit(relax.op.zeros(extents, dtype.removeprefix("torch.")))
 
     def _slice_scatter(self, node: Any) -> Any:
         """Where the axis has a symbolic size: TVM legalises those of numbers only."""
@@ -265,13 +296,13 @@ class _Mended(_Base):  # type: ignore[misc]
     def _upsample_nearest2d(self, node: Any) -> Any:
         """The elements at or before the places; TVM takes those in the middle, and no scale as it is given."""
         data, size, scales = [*self.retrieve_args(node), None][:3]
-        return _nearest(self.block_builder, data, size, scales)
+        return nearest(self.block_builder, data, size, scales)
 
     def _upsample_impl(self, x: Any, size: Any, scale_factor: Any, method: str, align_corners: bool) -> Any:
         resize, size = super()._upsample_impl, self._retrieve_args(size)  # TVM leaves sizes as torch's nodes
         if size or align_corners:
             return resize(x, size, scale_factor, method, align_corners)
-        return _by_scale(self.block_builder, x, scale_factor, lambda *one: resize(one[0], None, one[1], method, False))
+        return by_scale(self.block_builder, x, scale_factor, lambda *one: resize(one[0], None, one[1], method, False))
 
 
 _OF_ONE_TYPE: Final = frozenset(
@@ -337,46 +368,6 @@ def _from_the_front(importer: Any, node: Any) -> Any:
     ]
     args = (node.args[0], counted, *node.args[2:])
     return SimpleNamespace(args=args, kwargs=node.kwargs, target=node.target, meta=node.meta, name=node.name)
-
-
-def _by_scale(builder: relax.BlockBuilder, data: Any, scale: Any, resize: Any) -> Any:
-    scales = [scale] * (len(data.ty.shape) - 2) if isinstance(scale, int | float) else list(scale)
-    data, ends = made_longer(builder, data, [1, 1, *scales])
-    made = resize(data, scales)
-    return builder.emit(cut(builder, made, ends)) if ends else made
-
-
-def _nearest(builder: relax.BlockBuilder, data: Any, size: Any, scales: Any) -> Any:
-    """Whole numbers of repetitions as a resize, others as the elements that torch itself takes."""
-    extents = list(data.ty.shape)[2:]
-    given = [(extent, size and size[i], scales and scales[i]) for i, extent in enumerate(extents)]
-    sizes = [_larger(*one) for one in given]
-    if all(one is not None for one in sizes):
-        means = {"coordinate_transformation_mode": "asymmetric", "rounding_method": "floor"}
-        return builder.emit(relax.op.image.resize2d(data, tuple(sizes), None, "NCHW", "nearest_neighbor", **means))
-    for axis, one in enumerate(map(_places, *zip(*given, strict=True))):
-        data = builder.emit(relax.op.take(data, relax.const(one, "int64"), axis + 2))
-    return data
-
-
-def _places(extent: Any, size: Any, scale: Any) -> np.ndarray[Any, Any]:
-    """Which of ``extent`` elements torch takes."""
-    import torch
-
-    if not isinstance(extent, tirx.IntImm) or not isinstance(size, int | None):
-        raise EqsatError(f"a resize of {extent} elements by {scale}, which may give no whole number, is not done")
-    elements = torch.arange(int(extent), dtype=torch.float64)[None, None]
-    taken = torch.nn.functional.interpolate(elements, size=size, scale_factor=scale)
-    places: np.ndarray[Any, Any] = taken[0, 0].to(torch.int64).numpy()
-    return places
-
-
-def _larger(extent: Any, size: Any, scale: Any) -> Any:
-    """How many elements there are where each is repeated, or as many as some size says; else None."""
-    if scale is not None:
-        return extent * int(scale) if scale == int(scale) else None
-    is_known = isinstance(extent, tirx.IntImm) and isinstance(size, int)
-    return size if not is_known or size % int(extent) == 0 else None
 
 
 def _counted(builder: relax.BlockBuilder, index: Any, extent: Any) -> Any:

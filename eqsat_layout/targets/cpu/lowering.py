@@ -15,6 +15,7 @@ from tvm import s_tir, tirx
 from tvm.tirx import compilation_pipeline
 
 from eqsat_layout.passes.bound_lanes import bind_one_by_one
+from eqsat_layout.passes.bound_narrow import with_bound_values
 from eqsat_layout.passes.fitting_calls import any_address, skip_checks
 from eqsat_layout.passes.guarded_divisions import guard_divisions_by_sizes
 from eqsat_layout.passes.index_bits import indices_in_bits
@@ -62,7 +63,7 @@ def _passes() -> list[Any]:
         # flat memory, types that the CPU has
         dividends_that_count_up(),
         tirx.transform.FlattenBuffer(),
-        tirx.transform.BF16ComputeLegalize(),
+        with_bound_values(tirx.transform.BF16ComputeLegalize()),
         indices_in_bits(_INDEX_BITS),  # indices where they fit
         store_booleans_as_bytes(),
         # loops
@@ -82,7 +83,7 @@ def _passes() -> list[Any]:
         branch_on_unsafe_selects(),  # both values of a select are computed
         # functions that TVM calls
         guard_divisions_by_sizes(),
-        tirx.transform.FP8ComputeLegalize(),
+        with_bound_values(tirx.transform.FP8ComputeLegalize()),
         round_by_arithmetic(),
         tirx.transform.VerifyMemory(),
         tirx.transform.AnnotateEntryFunc(),

@@ -15,6 +15,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.passes.bound_lanes import bind_one_by_one
+from eqsat_layout.passes.bound_narrow import with_bound_values
 from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.passes.unbegun_reductions import begin_over_nothing
@@ -122,7 +123,7 @@ def _passes(*, is_scheduled: bool) -> Sequence[Any]:
         s_tir.transform.LowerOpaqueBlock(),
         dividends_that_count_up(),
         tirx.transform.FlattenBuffer(),
-        tirx.transform.BF16ComputeLegalize(),
+        with_bound_values(tirx.transform.BF16ComputeLegalize()),
         indices_in_bits(_INDEX_BITS),
     ]
     copies = [

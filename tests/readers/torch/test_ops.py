@@ -11,7 +11,9 @@ from tvm import tirx
 
 import eqsat_layout
 from eqsat_layout.errors import EqsatError, InputError
+from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.readers.torch.slices import is_inside
+from eqsat_layout.sources.source import source_of
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -48,6 +50,19 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "arithmetic of booleans": (lambda x: ((x > 0) * (x < 1), (x > 0) + (x < 0), torch.isfinite(x)), (X,)),
     "products of other types": (lambda x: (x.double() @ x.double().T, x.long() @ x.long().T), (X,)),
     "pooling with places": (lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), (IMAGE,)),
+    "pooling of bfloat16": (
+        lambda x: (
+            F.max_pool2d(x, 3, 2, 1).float(),
+            F.max_pool2d(x, 2, return_indices=True)[1],
+            x.max(0).values.float(),
+        ),
+        (IMAGE.bfloat16(),),
+    ),
+    "pooling where a window is cut off": (lambda x: F.max_pool2d(x, 2, 2, 1, ceil_mode=True), (IMAGE,)),
+    "experts": (
+        lambda x, w, ends: (x.float().histc(4, -1, 1.5), torch._grouped_mm(x, w, offs=ends).float()),
+        (torch.randn(9, 16).bfloat16(), torch.randn(3, 16, 8).bfloat16(), torch.tensor([4, 4, 9], dtype=torch.int32)),
+    ),
     "largest in two axes": (lambda x: (x.amax((0, 2)), *x.max(1), torch.aminmax(x)), (IMAGE,)),
     "tensors of indices side by side": (
         lambda x, i, j: (x[:, i % 3, :, j], x[:, i % 3, j], x[i[:, None] % 2, j]),
@@ -342,3 +357,9 @@ def test_resizes_go_to_sizes_of_other_tensors(mode: str) -> None:
     for one, other in ((x, y), (torch.randn(2, 3, 4, 7), torch.randn(2, 3, 9, 9))):
         made = session.run(None, {"x": one, "y": other})[0]
         np.testing.assert_allclose(made, Larger()(one, other), rtol=1e-4, atol=1e-5)
+
+
+def test_a_pool_whose_places_nobody_asks_for_is_a_pool() -> None:
+    """It was made with its places, without a schedule: 30 times the time, and no layout went through it."""
+    pool = torch.export.export(torch.nn.MaxPool2d(3, 2, 1), (IMAGE,))
+    assert "relax.nn.max_pool2d" in ops_in(source_of(pool).module)

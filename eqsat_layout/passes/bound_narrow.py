@@ -1,0 +1,65 @@
+"""Values with names, where TVM computes narrow floats in a wider type.
+
+In: ``BF16ComputeLegalize`` or ``FP8ComputeLegalize``, which do not look into the values that get names: what they left
+there read the bits of a bfloat16 as a whole number. Out: the pass, such that it sees these values.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import tvm
+from tvm import tirx
+
+from eqsat_layout.passes.rounding import NARROW
+from eqsat_layout.tir.intrinsics import is_call, pure_op
+from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, substitute
+
+_WIDE: Final = "float32"
+_LET: Final = pure_op("let", "a variable, its value, and what is worked out of it")
+_BIND: Final = pure_op("bind", "a variable and its value")
+
+
+def with_bound_values(legalize: Any) -> Any:
+    """``legalize`` for names too: narrow ones hold float32, and what gives values to names is calls meanwhile."""
+    parts = [primfunc_pass("HideNames", _hidden), legalize, primfunc_pass("RevealNames", _revealed)]
+    return tvm.transform.Sequential(parts)
+
+
+def _hidden(func: Any) -> Any:
+    wide = {}
+    for node in nodes_of(func.body, tirx.Let, tirx.Bind):
+        if dtype := _wide(str(getattr(node.var.ty, "dtype", ""))):
+            wide[node.var] = tirx.Var(str(node.var.name), dtype)
+    if not wide and not nodes_of(func.body, tirx.Let, tirx.Bind):
+        return func
+
+    def let(node: Any) -> Any:
+        return tvm.ir.Call(_LET, [*bound(node), node.body], ret_ty=node.body.ty)
+
+    def bind(node: Any) -> Any:
+        var, value = bound(node)
+        return tirx.Evaluate(tvm.ir.Call(_BIND, [var, value], ret_ty=var.ty))
+
+    def bound(node: Any) -> tuple[Any, Any]:
+        var = wide.get(node.var)
+        return (node.var, node.value) if var is None else (var, tirx.Cast(str(var.ty.dtype), node.value))
+
+    body = structural_map(func.body, (tirx.Let, let), (tirx.Bind, bind))
+    return func.with_body(substitute(body, {old: tirx.Cast(str(old.ty.dtype), new) for old, new in wide.items()}))
+
+
+def _revealed(func: Any) -> Any:
+    def let(call: Any) -> Any:
+        return tirx.Let(*call.args) if is_call(call, str(_LET.name)) else call
+
+    def bind(node: Any) -> Any:
+        return tirx.Bind(*node.value.args) if is_call(node.value, str(_BIND.name)) else node
+
+    return func.with_body(structural_map(func.body, (tvm.ir.Call, let), (tirx.Evaluate, bind)))
+
+
+def _wide(dtype: str) -> str:
+    """The type that stands for a narrow one, of as many lanes; "" for another."""
+    kind = next((kind for kind in NARROW if dtype == kind or dtype.startswith(f"{kind}x")), "")
+    return dtype.replace(kind, _WIDE, 1) if kind else ""
