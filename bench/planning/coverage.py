@@ -232,7 +232,8 @@ def covered(build: Build, shapes_of: Callable[[int], list[Shape]]) -> tuple[list
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--family", nargs="+", help="only these")
+    all_families = families()
+    parser.add_argument("--family", nargs="+", choices=all_families, metavar="NAME", help="only these")
     options = parser.parse_args()
     table = Table(title="layouts that flow, of those tried; every flow is run with poison in the padding")
     for column in ("family", "backward", "forward", "flows run", "modules through optimize"):
@@ -241,7 +242,7 @@ def main() -> None:
     refusals: list[str] = []
     failed = False
     with console.status("") as status:
-        for name, (build, shapes_of) in families().items():
+        for name, (build, shapes_of) in all_families.items():
             if options.family and name not in options.family:
                 continue
             status.update(name)
