@@ -38,11 +38,12 @@ Scheduler = Callable[[Any, bool], Any]
 
 
 def has_blocks_inside(func: Any) -> bool:
-    """One of its blocks is around others, and none has parts of tensors under names of their own."""
+    """One of its blocks is around others, and its iterations have an order; none has names for parts of tensors."""
     if not isinstance(func.body, s_tir.SBlockRealize):
         return False
     blocks = [block for statement in statements_of(func) for block in nodes_of(statement, s_tir.SBlock)]
-    is_around = any(nodes_of(block.body, s_tir.SBlock) for block in blocks)
+    ordered = [block for block in blocks if all(axis.iter_type == tirx.IterVar.Opaque for axis in block.iter_vars)]
+    is_around = any(nodes_of(block.body, s_tir.SBlock) for block in ordered)
     return is_around and not any(block.match_buffers for block in blocks)
 
 

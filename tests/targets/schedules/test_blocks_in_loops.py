@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import tvm
 from targets.machines import AVX2
-from tvm import te, tirx
+from tvm import relax, te, tirx
 from tvm.script import tirx as T
 
 from eqsat_layout.readers.layers.repeated_steps import Step, repeated
 from eqsat_layout.targets.cpu.lowering import pipeline_name
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
+from eqsat_layout.targets.schedules.blocks_in_loops import has_blocks_inside
 from eqsat_layout.tir.structural import nodes_of
 
 STEPS, ROWS, WIDE, COLUMNS = 5, 3, 40, 60
@@ -149,6 +150,21 @@ def test_loops_that_grow_with_the_steps_stay_as_they_are() -> None:
     sums = np.zeros((STEPS, STEPS), "float32")
     done(growing, x, sums)
     np.testing.assert_array_equal(sums, np.tril(np.broadcast_to(x.sum(1), (STEPS, STEPS)), -1))
+
+
+def test_elements_with_blocks_of_their_own_are_no_steps() -> None:
+    """Each mean of an adaptive pool is a block around a sum: their loops have no order."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 8, 7, 7), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.nn.adaptive_avg_pool2d(x, (3, 3))))
+    (pool,) = (
+        func
+        for func in relax.transform.LegalizeOps()(builder.get()).functions.values()
+        if isinstance(func, tirx.PrimFunc)
+    )
+    assert not has_blocks_inside(pool)
+    assert has_blocks_inside(recurrence(counts=False))
 
 
 def test_a_product_in_a_step_has_register_tiles() -> None:
