@@ -47,7 +47,7 @@ AT_MOST = 10.0
 """Seconds of work for a file of somebody's own; those of the package are not fuzzed again for it."""
 FEW_RULES = 24
 """Up to so many rules, models are made with more terms of each."""
-NARROW = 3
+NARROW = 1
 """Models of the fuzzed rules' own terms after each other one, for a file of somebody's own: these take a fifth of its
 time, and hold as many draws of elements."""
 VOCABULARIES = 3

@@ -14,7 +14,7 @@ from eqsat_layout.soundness.rules.reports import Effort
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 CORPUS = Path(__file__).parents[1]
-QUICK = Effort(cases=100, models=3, at_most=6.0)
+QUICK = Effort(cases=100, models=3, at_most=15.0)
 SHORT = Effort(cases=30, models=2, at_most=3.0)
 
 
