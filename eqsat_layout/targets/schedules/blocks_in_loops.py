@@ -20,15 +20,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
-from eqsat_layout.targets.schedules.rebuild import (
-    block_of,
-    statement_over,
-    statements_of,
-    storing_block,
-    under_loops,
-    with_accesses,
-)
 from eqsat_layout.targets.schedules.stages import ROOT
+from eqsat_layout.tir.blocks import block_of, statement_over, statements_of, storing_block, under_loops, with_accesses
 from eqsat_layout.tir.structural import changed_block, changed_loop, nodes_of
 
 _LONG = 1 << 16  # iterations of a stage that stays as it is that are worth a note

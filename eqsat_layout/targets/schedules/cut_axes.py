@@ -16,16 +16,8 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
-from eqsat_layout.targets.schedules.rebuild import (
-    CutAxis,
-    block_of,
-    is_load_of,
-    schedule_over,
-    statements_of,
-    store_of,
-    storing_block,
-    with_accesses,
-)
+from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over
+from eqsat_layout.tir.blocks import block_of, is_load_of, statements_of, store_of, storing_block, with_accesses
 from eqsat_layout.tir.structural import nodes_of, substitute
 
 _LEAST_OR_MOST = (tirx.Max, tirx.Min)  # of elements, some of which are taken twice

@@ -17,7 +17,8 @@ from tvm import ir, s_tir, sym, tirx
 
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.attempts import unless_refused
-from eqsat_layout.targets.schedules.rebuild import block_of, schedule_over, statements_of, storing_block
+from eqsat_layout.targets.schedules.rebuild import schedule_over
+from eqsat_layout.tir.blocks import block_of, statements_of, storing_block
 from eqsat_layout.tir.structural import nodes_of, substitute
 
 _NOWHERE: Final = (1 << 31) - 1

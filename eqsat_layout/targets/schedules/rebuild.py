@@ -1,4 +1,4 @@
-"""Functions put together again from changed blocks.
+"""Schedules over functions that are put together again, and axes that are cut.
 
 In: the blocks of an unscheduled PrimFunc, changed, and its buffers. Out: a schedule over the new function.
 """
@@ -6,97 +6,16 @@ In: the blocks of an unscheduled PrimFunc, changed, and its buffers. Out: a sche
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
-import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.ir import Var
 
-from eqsat_layout.errors import Refused
 from eqsat_layout.targets.schedules.stages import new_schedule
-from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map
-
-
-def block_of(statement: Any) -> Any:
-    """The block inside of loops; refused where there is more than one, or something else."""
-    while isinstance(statement, tirx.For):
-        statement = statement.body
-    if not isinstance(statement, s_tir.SBlockRealize):
-        raise Refused(f"loops over a {type(statement).__name__}")
-    return statement.block
-
-
-def store_of(block: Any) -> Any:
-    """The one store that a block consists of; refused where there is more to it."""
-    if not isinstance(block.body, tirx.BufferStore):
-        raise Refused(f"a block that is a {type(block.body).__name__}")
-    return block.body
-
-
-def is_load_of(value: Any, store: Any) -> bool:
-    """It loads the element that a statement stores."""
-    return (
-        isinstance(value, tvm.ir.TensorLoad)
-        and value.source.same_as(store.buffer)
-        and all(map(tvm_ffi.structural_equal, value.indices, store.indices))
-    )
-
-
-def statements_of(func: Any) -> list[Any]:
-    """The statements of the root block, in order."""
-    body = func.body.block.body
-    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
-
-
-def under_loops(block: Any) -> Any:
-    """The block under one loop for each of its axes."""
-    loops = [Var(f"i{number}", axis.var.ty) for number, axis in enumerate(block.iter_vars)]
-    statement: Any = s_tir.SBlockRealize(loops, True, block)
-    for loop, axis in zip(reversed(loops), reversed(block.iter_vars), strict=True):
-        statement = tirx.For(loop, axis.dom.min, axis.dom.extent, tirx.ForKind.SERIAL, statement)
-    return statement
-
-
-def storing_block(iters: Sequence[Any], name: str, body: Any, init: Any = None, annotations: Any = None) -> Any:
-    """A block that stores one element, under one loop for each of its axes."""
-    reads: list[Any] = []
-    for load in nodes_of(body, tvm.ir.TensorLoad):
-        point = _point(load.source, load.indices)
-        same = (one for one in reads if one.source.same_as(load.source))  # TVM takes a buffer for any other like it
-        if not load.source.same_as(body.buffer) and not any(tvm_ffi.structural_equal(point, one) for one in same):
-            reads.append(point)
-    writes = [_point(body.buffer, body.indices)]
-    return under_loops(s_tir.SBlock(list(iters), reads, writes, name, body, init, annotations=annotations))
-
-
-def with_accesses(statement: Any, place: Callable[[Any, list[Any]], tuple[Any, list[Any]]]) -> Any:
-    """The statement with loads and stores elsewhere: ``place(buffer, indices)`` gives both."""
-
-    def on_load(load: Any) -> Any:
-        return tirx.BufferLoad(*place(load.source, list(load.indices)))
-
-    def on_store(store: Any) -> Any:
-        buffer, indices = place(store.buffer, list(store.indices))
-        return tirx.BufferStore(buffer, store.value, indices)
-
-    return structural_map(statement, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
-
-
-def statement_over(func: Any, place: Callable[[Any, list[Any]], tuple[Any, list[Any]]], params: Container[Any]) -> Any:
-    """What ``func`` does as a statement of another function, which has its ``params`` elsewhere."""
-
-    def placed(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
-        return place(buffer, indices) if buffer in params else (buffer, indices)
-
-    def without_regions(block: Any) -> Any:
-        """What blocks are said to read and write of parameters is of no use any more."""
-        reads, writes = ([one for one in own if one.source not in params] for own in (block.reads, block.writes))
-        return changed_block(block, reads=reads, writes=writes)
-
-    return structural_map(with_accesses(func.body, placed), (s_tir.SBlock, without_regions))
+from eqsat_layout.tir.blocks import function_over
 
 
 @dataclass(frozen=True)
@@ -136,17 +55,3 @@ class CutAxis:
 def schedule_over(func: Any, statements: Sequence[Any], allocated: Sequence[Any]) -> Any:
     """A schedule over ``func`` with other statements in its root block, and other buffers allocated there."""
     return new_schedule(function_over(func, statements, allocated, func.params))
-
-
-def function_over(func: Any, statements: Sequence[Any], allocated: Sequence[Any], params: Sequence[Any]) -> Any:
-    """The same as a function, of other parameters too."""
-    root = func.body.block
-    body = tirx.SeqStmt(list(statements)) if statements[1:] else statements[0]
-    block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=list(allocated), annotations=root.annotations)
-    whole = s_tir.SBlockRealize([], True, block)
-    return tirx.PrimFunc(list(params), whole, ret_type=func.ret_type, attrs=func.attrs)
-
-
-def _point(buffer: Any, indices: Sequence[Any]) -> Any:
-    ranges = [tvm.ir.Range.from_min_extent(index, tirx.IntImm(str(index.ty.dtype), 1)) for index in indices]
-    return tirx.BufferRegion(buffer, ranges)

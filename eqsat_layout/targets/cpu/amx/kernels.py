@@ -20,8 +20,8 @@ from eqsat_layout.targets.cpu.amx.products import MatrixProduct
 from eqsat_layout.targets.cpu.amx.tile_plan import BLOCK_ROWS, BLOCK_STEPS, LANES, TILES, TilePlan, blocks_of, panels_of
 from eqsat_layout.targets.cpu.single.prefetch import prefetch
 from eqsat_layout.targets.schedules.accesses import StageAccess
-from eqsat_layout.targets.schedules.rebuild import store_of
 from eqsat_layout.targets.schedules.stages import Stage
+from eqsat_layout.tir.blocks import store_of
 from eqsat_layout.tir.structural import structural_map, substitute
 
 _RUN = 128  # steps along memory, from which on rows are read one by one, as prefetch follows them

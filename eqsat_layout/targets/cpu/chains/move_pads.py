@@ -21,15 +21,9 @@ from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, is_parameter
 from eqsat_layout.targets.schedules.inlining import inline_producers
-from eqsat_layout.targets.schedules.rebuild import (
-    block_of,
-    schedule_over,
-    statements_of,
-    store_of,
-    storing_block,
-    with_accesses,
-)
+from eqsat_layout.targets.schedules.rebuild import schedule_over
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stage_of, stages_of
+from eqsat_layout.tir.blocks import block_of, statements_of, store_of, storing_block, with_accesses
 from eqsat_layout.tir.structural import structural_map, substitute
 
 _FAR = 1 << 31  # beyond it, an index is not known

@@ -19,15 +19,8 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
-from eqsat_layout.targets.schedules.rebuild import (
-    block_of,
-    function_over,
-    statements_of,
-    store_of,
-    storing_block,
-    with_accesses,
-)
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
+from eqsat_layout.tir.blocks import block_of, function_over, statements_of, store_of, storing_block, with_accesses
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
 _GAIN = 0.95  # of the cycles of rows, that those of planes must stay below

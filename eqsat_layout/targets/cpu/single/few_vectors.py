@@ -27,8 +27,8 @@ from eqsat_layout.targets.cpu.single.lanes import (
     vector_at,
 )
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
-from eqsat_layout.targets.schedules.rebuild import store_of
 from eqsat_layout.targets.schedules.stages import Stage
+from eqsat_layout.tir.blocks import store_of
 from eqsat_layout.tir.structural import nodes_of, substitute
 
 _MOST_SOURCES: Final = 4

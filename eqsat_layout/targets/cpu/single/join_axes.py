@@ -12,16 +12,9 @@ from typing import Any
 from tvm import tirx
 
 from eqsat_layout.targets.cpu.model.register_tiles import JoinedTile
-from eqsat_layout.targets.schedules.rebuild import (
-    CutAxis,
-    block_of,
-    schedule_over,
-    statements_of,
-    store_of,
-    storing_block,
-    with_accesses,
-)
+from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over
 from eqsat_layout.targets.schedules.stages import Stage
+from eqsat_layout.tir.blocks import block_of, statements_of, store_of, storing_block, with_accesses
 from eqsat_layout.tir.structural import substitute
 
 

@@ -34,8 +34,9 @@ from eqsat_layout.targets.cpu.single.loops import in_parallel
 from eqsat_layout.targets.cpu.single.turns import in_turns
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.attempts import unless_refused
-from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over, store_of, under_loops
+from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over
 from eqsat_layout.targets.schedules.stages import Stage, stages_of
+from eqsat_layout.tir.blocks import store_of, under_loops
 from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import nodes_of, substitute
 

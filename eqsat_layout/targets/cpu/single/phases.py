@@ -24,15 +24,9 @@ from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int, depends_on
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.epilogues import is_parameter
-from eqsat_layout.targets.schedules.rebuild import (
-    block_of,
-    schedule_over,
-    statements_of,
-    store_of,
-    storing_block,
-    with_accesses,
-)
+from eqsat_layout.targets.schedules.rebuild import schedule_over
 from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
+from eqsat_layout.tir.blocks import block_of, statements_of, store_of, storing_block, with_accesses
 from eqsat_layout.tir.structural import substitute
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import ir, s_tir, tirx
 
-from eqsat_layout.targets.schedules.rebuild import is_load_of
+from eqsat_layout.tir.blocks import is_load_of
 from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map
 

@@ -19,8 +19,9 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.lanes import LaneBody, Lanes, lanes_along, shuffled, transposed, vector_at
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
-from eqsat_layout.targets.schedules.rebuild import CutAxis, store_of
+from eqsat_layout.targets.schedules.rebuild import CutAxis
 from eqsat_layout.targets.schedules.stages import Stage, divisors
+from eqsat_layout.tir.blocks import store_of
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
 _MOST_TURNS = 8

@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.targets.schedules.accesses import as_int
-from eqsat_layout.targets.schedules.rebuild import with_accesses
+from eqsat_layout.tir.blocks import with_accesses
 from eqsat_layout.tir.structural import nodes_of
 
 Place: TypeAlias = tuple[Any, int]

@@ -21,8 +21,8 @@ from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.symbolic.free_axes import FreeAxis, free_axes
 from eqsat_layout.targets.cpu.symbolic.parts import Span, in_whole, part_of
 from eqsat_layout.targets.schedules.accesses import as_int
-from eqsat_layout.targets.schedules.rebuild import block_of, statements_of
 from eqsat_layout.targets.schedules.stages import ROOT, Stage, new_schedule, stages_of
+from eqsat_layout.tir.blocks import block_of, statements_of
 from eqsat_layout.tir.structural import nodes_of, structural_map
 
 _ROWS = 64  # of a part of a product: enough to read its weights for

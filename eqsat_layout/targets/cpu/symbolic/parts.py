@@ -16,7 +16,7 @@ from tvm.ir import Var
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.symbolic.free_axes import FreeAxis
-from eqsat_layout.targets.schedules.rebuild import (
+from eqsat_layout.tir.blocks import (
     block_of,
     function_over,
     statement_over,

@@ -17,7 +17,7 @@ from tvm import s_tir, tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.schedules.block_facts import is_one_to_one, is_true
 from eqsat_layout.targets.schedules.inlining import has_long_indices
-from eqsat_layout.targets.schedules.rebuild import statements_of
+from eqsat_layout.tir.blocks import statements_of
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
 _LARGEST: Final = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.ir import Var
 
-from eqsat_layout.targets.schedules.rebuild import block_of, storing_block
+from eqsat_layout.tir.blocks import block_of, storing_block
 
 
 def test_a_block_reads_each_of_two_buffers_that_look_the_same() -> None:
