@@ -13,7 +13,7 @@ from typing import Any, Final
 import tvm
 from tvm import relax
 
-from eqsat_layout.tir.structural import nodes_of
+from eqsat_layout.passes.changed_calls import with_changed_calls
 
 MOST_JOINED: Final = 64
 """As many as any network of repute joins at once (49 of DenseNet-201), which are read in one pass as before."""
@@ -25,15 +25,7 @@ _JOINS: Final = (_CONCAT, tvm.ir.Op.get("relax.stack"))
 
 def join_in_steps(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` itself where no op has that many operands."""
-    functions = {var: func for var, func in mod.functions_items() if isinstance(func, relax.Function)}
-    found = {var: func for var, func in functions.items() if any(map(_is_wide, nodes_of(func, tvm.ir.Call)))}
-    if not found:
-        return mod
-    steps = _Steps(mod)
-    for var, function in found.items():
-        steps.builder_.update_func(var, steps.visit_expr(function))
-    changed: tvm.IRModule = steps.builder_.get()
-    return changed
+    return with_changed_calls(mod, _is_wide, _Steps)
 
 
 def _is_wide(call: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import tvm
 from tvm import relax
 
-from eqsat_layout.tir.structural import nodes_of
+from eqsat_layout.passes.changed_calls import with_changed_calls
 
 _SORTS: Final = tuple(map(tvm.ir.Op.get, ("relax.sort", "relax.argsort", "relax.topk", "relax.median")))
 _KNOWN: Final = {
@@ -26,15 +26,7 @@ _KNOWN: Final = {
 
 def sort_known_types(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` itself where all sorts are of such."""
-    functions = {var: func for var, func in mod.functions_items() if isinstance(func, relax.Function)}
-    found = {var: func for var, func in functions.items() if any(map(_known, nodes_of(func, tvm.ir.Call)))}
-    if not found:
-        return mod
-    widened = _Widened(mod)
-    for var, function in found.items():
-        widened.builder_.update_func(var, widened.visit_expr(function))
-    changed: tvm.IRModule = widened.builder_.get()
-    return changed
+    return with_changed_calls(mod, _known, _Widened)
 
 
 def _known(call: Any) -> str:

@@ -11,24 +11,12 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from eqsat_layout.passes.changed_calls import with_changed_calls
+
 
 def write_out_training(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` itself where there is none."""
-    if not any(map(_is_training, _calls(mod))):
-        return mod
-    writer = _Writer(mod)
-    for var, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            writer.builder_.update_func(var, writer.visit_expr(function))
-    return writer.builder_.get()
-
-
-def _calls(mod: tvm.IRModule) -> list[Any]:
-    found: list[Any] = []
-    for function in mod.functions.values():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, lambda e: found.append(e) if isinstance(e, tvm.ir.Call) else None)
-    return found
+    return with_changed_calls(mod, _is_training, _Writer)
 
 
 def _is_training(call: Any) -> bool:
