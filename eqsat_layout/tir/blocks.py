@@ -82,6 +82,12 @@ def with_accesses(statement: Any, place: Callable[[Any, list[Any]], tuple[Any, l
     return structural_map(statement, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
 
 
+def stage_over(block: Any, place: Callable[[Any, list[Any]], tuple[Any, list[Any]]]) -> Any:
+    """A block that stores one element, under its loops, with loads and stores elsewhere."""
+    init = None if block.init is None else with_accesses(block.init, place)
+    return storing_block(block.iter_vars, block.name_hint, with_accesses(block.body, place), init, block.annotations)
+
+
 def statement_over(func: Any, place: Callable[[Any, list[Any]], tuple[Any, list[Any]]], params: Container[Any]) -> Any:
     """What ``func`` does as a statement of another function, which has its ``params`` elsewhere."""
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import tvm
 from tvm import s_tir, te, tirx
 
+from eqsat_layout.tir.blocks import block_of, function_over, stage_over, statements_of
 from eqsat_layout.tir.structural import changed_block, structural_map, substitute
 
 
@@ -36,69 +38,37 @@ def repeated(step: Step, steps: Any, *, is_reverse: bool) -> tirx.PrimFunc:
 
     ``is_reverse``: the last step is the first one that is done.
     """
-    before, after = (list(states) for states in zip(*step.states, strict=True))
-    one = _function([step.given, *step.others, *before, step.number, step.made, *after])
-    buffers = iter(one.params)
-    given, others, before, number, made, after = (
-        [next(buffers) for _ in tensors] for tensors in ([0], step.others, before, [0], [0], after)
-    )
-    sequences = {own: _buffer(own.name, (steps, *own.ty.shape), own.ty.dtype) for own in (*given, *made)}
+    states = zip(*step.states, strict=True)
+    one = _function([step.given, *step.others, *next(states), step.number, step.made, *next(states)])
+    params, count = iter(one.params), len(step.states)
+    given, others = next(params), list(islice(params, len(step.others)))
+    before, number, made, after = list(islice(params, count)), next(params), next(params), list(params)
+    sequences = {own: _buffer(own.name, (steps, *own.ty.shape), own.ty.dtype) for own in (given, made)}
     firsts = [_buffer(f"first_{state.name}", state.ty.shape, state.ty.dtype) for state in before]
     loop, axis = tirx.Var("step", "int64"), tirx.Var("at", "int64")
-    at = _Step(steps - 1 - axis if is_reverse else axis, sequences, number[0])
-    body = at.placed(tirx.SeqStmt([*_statements(one), *map(_copied, after, before)]))
-    reads, writes = [sequences[given[0]], *others], [sequences[made[0]], *before]
+    at = steps - 1 - axis if is_reverse else axis
+    stages = [*(_at_step(stage, at, number, sequences) for stage in statements_of(one)), *map(_copied, after, before)]
+    reads, writes = [sequences[given], *others], [sequences[made], *before]
     own = [*one.body.block.alloc_buffers, *after]
-    domain = tvm.ir.Range.from_min_extent(_ZERO, steps)
-    every = tirx.IterVar(domain, axis, tirx.IterVar.Opaque)
-    inner = s_tir.SBlock([every], _wholes([*reads, *before]), _wholes([*writes, *own]), "step", body)
-    steps_done = tirx.For(loop, _ZERO, steps, tirx.ForKind.SERIAL, s_tir.SBlockRealize([loop], True, inner))
-    body = tirx.SeqStmt([*map(_copied, firsts, before), steps_done])
-    outer = s_tir.SBlock([], _wholes([*reads, *firsts]), _wholes(writes), "steps", body, alloc_buffers=own)
-    root = s_tir.SBlock([], [], [], "root", s_tir.SBlockRealize([], True, outer))
-    made = tirx.PrimFunc([*reads, *firsts, *writes], s_tir.SBlockRealize([], True, root))
-    return made.with_attr({"tirx.noalias": True, "s_tir": True})
+    every = tirx.IterVar(tvm.ir.Range.from_min_extent(_ZERO, steps), axis, tirx.IterVar.Opaque)
+    regions = _wholes([*reads, *before]), _wholes([*writes, *own])
+    inner = s_tir.SBlockRealize([loop], True, s_tir.SBlock([every], *regions, "step", tirx.SeqStmt(stages)))
+    body = [*map(_copied, firsts, before), tirx.For(loop, _ZERO, steps, tirx.ForKind.SERIAL, inner)]
+    regions = _wholes([*reads, *firsts]), _wholes(writes)
+    outer = s_tir.SBlock([], *regions, "steps", tirx.SeqStmt(body), alloc_buffers=own)
+    whole = function_over(one, [s_tir.SBlockRealize([], True, outer)], [], [*reads, *firsts, *writes])
+    return whole.without_attr("global_symbol")
 
 
-@dataclass(frozen=True)
-class _Step:
-    """What is done at the step ``at``: ``sequences`` are whole buffers, by those of one step."""
+def _at_step(stage: Any, at: Any, number: Any, sequences: Mapping[Any, Any]) -> Any:
+    """What a stage does at the step ``at``: ``sequences`` are whole buffers, by those of one step."""
 
-    at: Any
-    sequences: Mapping[Any, Any]
-    number: Any
+    def place(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
+        return (sequences[buffer], [at, *indices]) if buffer in sequences else (buffer, indices)
 
-    def placed(self, statement: Any) -> Any:
-        """The statement over whole buffers."""
-        return structural_map(
-            statement,
-            (tvm.ir.TensorLoad, self._load),
-            (tirx.BufferStore, self._store),
-            (s_tir.SBlock, self._block),
-        )
-
-    def _load(self, load: Any) -> Any:
-        if load.source.same_as(self.number):
-            return self.at
-        return tirx.BufferLoad(*self._place(load.source, load.indices))
-
-    def _store(self, store: Any) -> Any:
-        buffer, indices = self._place(store.buffer, store.indices)
-        return tirx.BufferStore(buffer, store.value, indices)
-
-    def _region(self, region: Any) -> Any:
-        parts = list(region.region)
-        if region.source in self.sequences:
-            parts = [tvm.ir.Range.from_min_extent(self.at, tirx.IntImm("int64", 1)), *parts]
-        return tirx.BufferRegion(self._place(region.source, [])[0], parts)
-
-    def _block(self, block: Any) -> Any:
-        reads = [self._region(read) for read in block.reads if not read.source.same_as(self.number)]
-        return changed_block(block, reads=reads, writes=[self._region(write) for write in block.writes])
-
-    def _place(self, buffer: Any, indices: Sequence[Any]) -> tuple[Any, list[Any]]:
-        whole = self.sequences.get(buffer)
-        return (buffer, list(indices)) if whole is None else (whole, [self.at, *indices])
+    block = block_of(stage)
+    body = structural_map(block.body, (tvm.ir.TensorLoad, lambda load: at if load.source.same_as(number) else load))
+    return stage_over(changed_block(block, body=body), place)
 
 
 _ZERO = tirx.IntImm("int64", 0)
@@ -108,16 +78,11 @@ def _function(tensors: Sequence[Any]) -> Any:
     return te.create_prim_func(list(tensors), index_dtype_override="int64")
 
 
-def _statements(function: Any) -> list[Any]:
-    body = function.body.block.body
-    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
-
-
 def _copied(source: Any, target: Any) -> Any:
     """All elements of a buffer into another one of its shape."""
     given = te.placeholder(source.ty.shape, source.ty.dtype, "given")
     plain = _function([given, te.compute(source.ty.shape, lambda *at: given(*at), target.name)])
-    return substitute(_statements(plain)[0], dict(zip(plain.params, (source, target), strict=True)))
+    return substitute(statements_of(plain)[0], dict(zip(plain.params, (source, target), strict=True)))
 
 
 def _buffer(name: str, shape: Sequence[Any], dtype: Any) -> Any:

@@ -21,7 +21,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.stages import ROOT
-from eqsat_layout.tir.blocks import block_of, statement_over, statements_of, storing_block, under_loops, with_accesses
+from eqsat_layout.tir.blocks import block_of, stage_over, statement_over, statements_of, under_loops
 from eqsat_layout.tir.structural import changed_block, changed_loop, nodes_of
 
 _LONG = 1 << 16  # iterations of a stage that stays as it is that are worth a note
@@ -100,7 +100,7 @@ class _Run:
     """
 
     outside: Sequence[Any]
-    uses: dict[Any, int] = field(default_factory=dict)
+    uses: Counter[Any] = field(default_factory=Counter)
     slices: dict[Any, _Slice] = field(default_factory=dict)
     blocks: list[Any] = field(default_factory=list)
 
@@ -120,8 +120,7 @@ class _Run:
             return False
         self.slices = slices
         self.blocks.append(made)
-        for buffer, _ in accesses:
-            self.uses[buffer] = self.uses.get(buffer, 0) + 1
+        self.uses.update(buffer for buffer, _ in accesses)
         return True
 
     def _is_outside(self, part: Any) -> bool:
@@ -202,7 +201,7 @@ class _Inside:
 
     def _is_inner(self, buffer: Any, run: _Run) -> bool:
         """Only stages of the run read or write it, all of it."""
-        return run.uses.get(buffer) == self._uses[buffer] and not run.slices[buffer].indices
+        return buffer in run.uses and run.uses[buffer] == self._uses[buffer] and not run.slices[buffer].indices
 
 
 def _counts_its_turns(block: Any) -> bool:
@@ -233,5 +232,4 @@ def _over(block: Any, slices: Mapping[Any, _Slice]) -> Any:
         own = slices[buffer]
         return own.part, indices[len(own.indices) :]
 
-    body, init = (part and with_accesses(part, placed) for part in (block.body, block.init))
-    return block_of(storing_block(block.iter_vars, block.name_hint, body, init, block.annotations))
+    return block_of(stage_over(block, placed))
