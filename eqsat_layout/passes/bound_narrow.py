@@ -27,12 +27,12 @@ def with_bound_values(legalize: Any) -> Any:
 
 
 def _hidden(func: Any) -> Any:
-    wide = {}
-    for node in nodes_of(func.body, tirx.Let, tirx.Bind):
+    named, wide = nodes_of(func.body, tirx.Let, tirx.Bind), dict[Any, Any]()
+    if not named:
+        return func
+    for node in named:
         if dtype := _wide(str(getattr(node.var.ty, "dtype", ""))):
             wide[node.var] = tirx.Var(str(node.var.name), dtype)
-    if not wide and not nodes_of(func.body, tirx.Let, tirx.Bind):
-        return func
 
     def let(node: Any) -> Any:
         return tvm.ir.Call(_LET, [*bound(node), node.body], ret_ty=node.body.ty)

@@ -21,10 +21,10 @@ from eqsat_layout.tir.structural import nodes_of
 
 Family: TypeAlias = Callable[[Any], Any]
 """From a PrimFunc to one that launches threads; :class:`Refused` where it is not of the family."""
-_MOST = 1 << 14  # launches of one kernel
-
 Otherwise: TypeAlias = Callable[[Any], tuple[Any, bool]]
 """The same for any PrimFunc, and whether some of it is left to a single thread."""
+
+_MOST = 1 << 14  # launches of one kernel
 
 
 def of_first_family(
@@ -48,9 +48,10 @@ def of_first_family(
 def _is_counted(func: Any) -> bool:
     """The host knows how often its loops are done, and can write all launches down."""
     loops = [loop for loop in nodes_of(func.body, tirx.For) if nodes_of(loop.body, tirx.SeqStmt)]
-    counts = [as_int(loop.extent) for loop in loops if as_int(loop.min) is not None]
-    launches = math.prod(count or 0 for count in counts) * len(nodes_of(func.body, s_tir.SBlock))
-    return len(counts) == len(loops) and None not in counts and launches <= _MOST
+    counts = [as_int(loop.extent) for loop in loops]
+    if None in counts or any(as_int(loop.min) is None for loop in loops):
+        return False
+    return math.prod(count or 0 for count in counts) * len(nodes_of(func.body, s_tir.SBlock)) <= _MOST
 
 
 def _inside(name: str, func: Any, families: Sequence[Family], otherwise: Otherwise, thread: str, notes: Notes) -> Any:
