@@ -65,7 +65,7 @@ def plan(
         own = target_of(parse_target(target), approx=approx)
         stages = Stages(console)
         with stages("read", file.name):
-            mod = prepared(as_module(file, {"shapes": shapes, "precision": precision})[0])
+            mod = prepared(as_module(file, {"shapes": shapes, "precision": precision})[0], own)
         with stages("plan"):
             found = make_plan(mod, own, approx=approx, rules=rules, assume=assumed)
         if output:

@@ -72,7 +72,7 @@ def run_plain_demo(options: PlainDemoOptions, console: Console) -> bool:
         from eqsat_layout.targets.lowering import prepared
 
         with stages("plan"):
-            plan = make_plan(prepared(mod), options.target)
+            plan = make_plan(prepared(mod, options.target), options.target)
         if options.html:
             write_text(options.html, plan.html(options.title))
             console.print(f"\nThe page: {options.html}", highlight=False, soft_wrap=True)

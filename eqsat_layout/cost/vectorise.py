@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from eqsat_layout.implementations.layouts import BYTE_FACTORS as BYTES
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation
@@ -37,6 +38,8 @@ _GATHERED = 0.03
 """Share of peak where lanes are further apart: element by element, no tile of registers (measured: 1/37 to 1/40)."""
 _DOT = 0.3
 """Share of peak of dot products: vectors along the reduction, their lanes to be added up."""
+_WIDENED = 0.3
+"""Share of peak of products of bytes that are made numbers of 32 bits first."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ class Heaviest:
     """The block of a computation that has the most iterations, under given formats.
 
     ``reads``: those whose formats are known, ``is_known``: that is all of them. ``step``: between neighbouring lanes of
-    the result: the variable, how far it moves, and how often. ``written``: the format of the result.
+    the result: the variable, how far it moves, and how often. ``written``: the format of the result. ``word``: bytes of
+    each factor that are multiplied and added up together, 1 for what is no product of such.
     """
 
     block: Block
@@ -53,13 +57,18 @@ class Heaviest:
     is_known: bool
     step: tuple[int, int, int] | None
     written: Format
+    word: int = 1
 
     def efficiency(self, lanes: int, *, sliding: float = SLIDING, in_phases: bool = False) -> float:
-        """Share of peak arithmetic, in (0, 1]; ``lanes`` elements fit a vector register.
+        """Share of peak arithmetic of floats, at most :attr:`word`; ``lanes`` elements fit a vector register.
 
         ``sliding``: the share that is left where vectors of a convolution's data slide along it.
         ``in_phases``: kernels copy what :meth:`strided` windows read, and slide along the copy.
         """
+        share = self._share(lanes, sliding, in_phases)
+        return share * self.word if self.is_in_words else share * _WIDENED if self.word > 1 else share
+
+    def _share(self, lanes: int, sliding: float, in_phases: bool) -> float:
         block = self.block
         copied = {read.buffer for read, _ in self.strided} if in_phases else set[int]()
         dots = _DOT if block.is_contraction and self._is_dot(lanes) else 0.0
@@ -69,14 +78,14 @@ class Heaviest:
         share = extent / (math.ceil(extent / lanes) * lanes)
         count = min(extent, lanes)
         for read, fmt in self.reads:
-            moved = address_step(block, read, fmt, variable, stride, 1)
+            moved = self._moved(read, fmt, variable, stride, 1)
             if moved == 0:
                 is_short = block.is_contraction and block.extents[variable] == extent < lanes
                 share *= _ALONE if is_short and not self._is_shared(read, fmt, variable) else 1.0
                 continue
-            if moved is None or address_step(block, read, fmt, variable, stride, count - 1) != moved * (count - 1):
+            if moved is None or self._moved(read, fmt, variable, stride, count - 1) != moved * (count - 1):
                 half = count // 2
-                in_halves = moved == 1 and address_step(block, read, fmt, variable, stride, half - 1) == half - 1 > 0
+                in_halves = moved == 1 and self._moved(read, fmt, variable, stride, half - 1) == half - 1 > 0
                 share = min(share, _HALVES if in_halves else _GATHERED)
             elif moved == 1 or read.buffer in copied:
                 if block.is_contraction and slides(read, variable):
@@ -86,6 +95,26 @@ class Heaviest:
             else:
                 share = min(share, _STRIDED if moved == 2 else _GATHERED)
         return max(dots, share * (_FAR if self._far else 1.0))
+
+    @cached_property
+    def is_in_words(self) -> bool:
+        """A product of bytes whose factors lie in words along a variable of the reduction."""
+        reduced = [v for v in range(len(self.block.iters)) if not self.block.is_spatial(v)]
+        last = self.word - 1
+        return last > 0 and any(
+            all(
+                address_step(self.block, read, fmt, v, 1, last) == last and address_step(self.block, read, fmt, v, 1, 1)
+                for read, fmt in self.reads
+            )
+            for v in reduced
+        )
+
+    def _moved(self, read: Access, fmt: Format, variable: int, stride: int, steps: int) -> int | None:
+        """Elements, or words, by which an address moves in ``steps`` lanes."""
+        moved = address_step(self.block, read, fmt, variable, stride, steps)
+        if moved is None or not self.is_in_words:
+            return moved
+        return None if moved % self.word else moved // self.word
 
     def _is_shared(self, read: Access, fmt: Format, lane: int | None = None) -> bool:
         """Its vectors are for several elements of the result; not so in depthwise windows, which read one a product.
@@ -177,7 +206,7 @@ class Heaviest:
         if self.step is None or not self.block.is_contraction or slides(read, self.step[0]):
             return False
         variable, stride, _ = self.step
-        return address_step(self.block, read, fmt, variable, stride, 1) == 1 and not _steps_near(self.block, read, fmt)
+        return self._moved(read, fmt, variable, stride, 1) == 1 and not _steps_near(self.block, read, fmt)
 
     def _is_dot(self, lanes: int) -> bool:
         """All operands lie contiguous along one long variable of the reduction."""
@@ -193,11 +222,11 @@ class Heaviest:
 
 
 def heaviest(
-    computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]
+    computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None], word: int = 1
 ) -> Heaviest | None:
     """The block of ``computation`` that has the most iterations, of copies the one that writes the result.
 
-    ``None`` if its result has no known format.
+    ``None`` if its result has no known format. ``word``: see :class:`Heaviest`.
     """
     formats = dict(zip(computation.operands, operands, strict=True))
     formats |= dict(zip(computation.results, results, strict=True))
@@ -215,7 +244,10 @@ def heaviest(
         return None
     known = [(read, fmt) for read in block.reads if (fmt := _format_of(computation, read, formats)) is not None]
     step = _lane_step(block, block.writes[0], written)
-    return Heaviest(block, tuple(computation.operands), tuple(known), len(known) == len(block.reads), step, written)
+    is_of_bytes = block.is_contraction and {computation.buffers[read.buffer].dtype for read in block.reads} == BYTES
+    whole = len(known) == len(block.reads)
+    own = word if is_of_bytes and whole else 1
+    return Heaviest(block, tuple(computation.operands), tuple(known), whole, step, written, own)
 
 
 def padded_work(computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:

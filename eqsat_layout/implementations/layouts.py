@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, Extent, Format, IndexMap, Padding
@@ -18,17 +19,23 @@ from eqsat_layout.tir.computation import Access, Block, Computation
 from eqsat_layout.tir.flow import Flow, backward, complete
 
 
+BYTE_FACTORS: Final = {"uint8", "int8"}
+"""Types of the factors of products of bytes that have instructions: one without a sign, one with."""
+
+
 @dataclass(frozen=True)
 class Blocking:
     """The blocks that a target's kernels like channels in: ``sizes``, ascending.
 
     An axis that no block divides is padded, unless one of at least ``roomy`` elements does divide it, or it would grow
-    by more than ``most_waste`` times.
+    by more than ``most_waste`` times. ``word``: so many bytes of both factors of a product of bytes, neighbours along
+    the reduction, are multiplied and added up together (0: the target does no such thing).
     """
 
     sizes: tuple[int, ...] = ()
     roomy: int = 8
     most_waste: float = 1.34
+    word: int = 0
 
     def pads(self, extent: int, block: int) -> bool:
         """Whether an axis of ``extent`` is worth padding for this block."""
@@ -53,6 +60,8 @@ def layout_candidates(computation: Computation, blocking: Blocking) -> tuple[Can
     heart = _Heart.of(computation)
     if heart is None:
         return ()
+    if heart.is_of_bytes(blocking.word):
+        heart = replace(heart, word=blocking.word)
     found: dict[Flow, Candidate] = {}
     for name, fmt, block in heart.result_formats(blocking):
         for flow in backward(computation, 0, fmt, contractions=True)[:1] or (None,):
@@ -72,13 +81,17 @@ def is_plain_contraction(computation: Computation) -> bool:
 
 @dataclass(frozen=True)
 class _Heart:
-    """The contraction block, the variable ``lane`` of the result's channels, and its reduced ``partner``."""
+    """The contraction block, the variable ``lane`` of the result's channels, and its reduced ``partner``.
+
+    ``word``: elements of the partner that lie side by side in the weights, after the lanes (0: none do).
+    """
 
     computation: Computation
     block: Block
     lane: int
     axis: int
     partner: int | None
+    word: int = 0
 
     @staticmethod
     def of(computation: Computation) -> _Heart | None:
@@ -104,6 +117,12 @@ class _Heart:
     @property
     def shape(self) -> tuple[Extent, ...]:
         return self.computation.buffers[self.computation.results[0]].shape
+
+    def is_of_bytes(self, word: int) -> bool:
+        """It multiplies bytes, and words of so many fill the partner."""
+        extent = None if self.partner is None else self.block.extents[self.partner]
+        types = {self.computation.buffers[read.buffer].dtype for read in self.block.reads}
+        return word > 0 and isinstance(extent, int) and extent % word == 0 and types == BYTE_FACTORS
 
     def result_formats(self, blocking: Blocking) -> Iterator[tuple[str, Format, int]]:
         """Formats of the result, with the block that the weights are packed in; the last axis needs no other."""
@@ -208,6 +227,9 @@ class _Heart:
         if not inner and is_last and partner is not None and isinstance(depth, int) and self._is_window(read):
             inner.append((partner, depth))
         extent = shape[axis]
+        if self.word and partner is not None and isinstance(extent, int):
+            rows = [(partner, size // self.word) for _, size in inner if size > self.word]
+            return _in_blocks(shape, [*rows, (axis, block or extent), (partner, self.word)], front=axis)
         if block and isinstance(extent, int):
             return _in_blocks(shape, [*inner, (axis, block)], front=axis if not inner else None)
         if inner and isinstance(extent, int):
@@ -240,15 +262,20 @@ def _blocked(shape: Sequence[Extent], axis: int, block: int) -> Format:
 
 
 def _in_blocks(shape: Sequence[Extent], inner: Sequence[tuple[int, int]], front: int | None = None) -> Format:
-    """The axes in order, their blocks after them; ``front``: the axis that comes first of all. Padded with 0."""
+    """The axes in order, their blocks after them; ``front``: the axis that comes first of all. Padded with 0.
+
+    An axis that comes twice has blocks of blocks.
+    """
     padded = list(shape)
     padding: list[tuple[int, int]] = [(0, 0)] * len(padded)
+    blocks: dict[int, int] = {}
     for axis, block in inner:
+        blocks[axis] = blocks.get(axis, 1) * block
+    for axis, block in blocks.items():
         extent = padded[axis]
         assert isinstance(extent, int), "symbolic axes are not blocked"
         padding[axis] = (0, -extent % block)
         padded[axis] = extent + padding[axis][1]
-    blocks = dict(inner)
     order = [i for i in range(len(padded)) if i == front] + [i for i in range(len(padded)) if i != front]
     dims: list[list[Digit]] = []
     for axis in order:
@@ -258,7 +285,12 @@ def _in_blocks(shape: Sequence[Extent], inner: Sequence[tuple[int, int]], front:
             dims.append([Digit(axis, blocks[axis], extent // blocks[axis])])
         else:
             dims.append([Digit(axis, 1, extent)])
-    dims += [[Digit(axis, 1, block)] for axis, block in inner]
+    strides = dict.fromkeys(blocks, 1)
+    digits: list[Digit] = []
+    for axis, block in reversed(inner):
+        digits.insert(0, Digit(axis, strides[axis], block))
+        strides[axis] *= block
+    dims += [[digit] for digit in digits]
     pads: Padding = tuple(padding)
     return Format.make(IndexMap.make(padded, dims), padding=pads, fill=0.0)
 

@@ -20,7 +20,7 @@ def compile_anew(mod: Any, target: Target, options: Options, notes: Notes) -> An
     """See :func:`eqsat_layout.planning.compile.compile`."""
     check_module(mod)
     check_public_names(mod)
-    plain = prepared(mod, notes=notes)
+    plain = prepared(mod, target, notes=notes)
     choice = choose(plain, target, options, build=lambda module: lower(module, target, notes=notes))
     executable = choice.executable
     for note in (*choice.search.program.notes, *(n for region in choice.regions for n in region.saturated.notes)):

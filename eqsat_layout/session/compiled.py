@@ -38,7 +38,7 @@ class SessionModel:
 
     def plan(self) -> Plan:
         """What was chosen and why."""
-        return plan(prepared(self._read.module), self._target, **without_sizes(self._options))
+        return plan(prepared(self._read.module, self._target), self._target, **without_sizes(self._options))
 
     @property
     def runs_here(self) -> bool:

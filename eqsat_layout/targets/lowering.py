@@ -31,9 +31,10 @@ _PACKAGE: Final = Path(__file__).parents[1]
 
 
 @one_at_a_time
-def prepared(mod: tvm.IRModule, *, notes: Notes | None = None) -> tvm.IRModule:
-    """``mod`` plain for inference (:mod:`eqsat_layout.passes.prepare`)."""
-    return prepare(mod, Notes() if notes is None else notes)
+def prepared(mod: tvm.IRModule, target: Any = None, *, notes: Notes | None = None) -> tvm.IRModule:
+    """``mod`` plain for inference (:mod:`eqsat_layout.passes.prepare`), on ``target`` if one is given."""
+    has_products = target is not None and resolved(target).has_byte_products
+    return prepare(mod, Notes() if notes is None else notes, has_byte_products=has_products)
 
 
 @one_at_a_time

@@ -122,6 +122,11 @@ class Target:
         """Of its last cache: operands are cold when so much else was touched since."""
         return 32 << 20
 
+    @property
+    def has_byte_products(self) -> bool:
+        """Products of unsigned by signed bytes, added up in 32 bits, are faster than those of floats."""
+        return False
+
     # ---- memories: a target is a :class:`~eqsat_layout.tir.placement.Placement` -------------------------------------
 
     @property

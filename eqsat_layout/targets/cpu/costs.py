@@ -10,6 +10,7 @@ from typing import Final
 from eqsat_layout.cost.model import Roofline
 from eqsat_layout.cost.vectorise import SLIDING
 from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.places.words import BYTES
 
 _REWRITE: Final = 0.8  # of the bandwidth of a kernel that streams is left to one that permutes, in registers
 _GATHER: Final = 4.5  # cycles of an element that is copied by itself
@@ -33,4 +34,5 @@ def default_costs(machine: CpuMachine) -> Roofline:
         sliding=_SLIDING if is_short else _HALVES_SLIDING if in_halves else SLIDING,
         weights=_HIDDEN * bandwidth / machine.memory_bandwidth,
         vector_bytes=min(machine.vector_bytes, machine.unit_bytes),  # shorter ones are as fast as what units take
+        word=BYTES if machine.byte_products else 1,
     )

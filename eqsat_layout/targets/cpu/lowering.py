@@ -22,6 +22,7 @@ from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.passes.unbegun_reductions import begin_over_nothing
 from eqsat_layout.targets.cpu.booleans import compare_booleans, store_booleans_as_bytes
+from eqsat_layout.targets.cpu.byte_products import lower_byte_products
 from eqsat_layout.targets.cpu.cut_loops import cut_at_conditions
 from eqsat_layout.targets.cpu.cycles import split_cycles
 from eqsat_layout.targets.cpu.long_values import keep_long_values
@@ -73,6 +74,7 @@ def _passes() -> list[Any]:
         select_in_lanes(),  # what the next two would take apart
         bind_one_by_one(),  # what the next one would give the last lane's value
         tirx.transform.VectorizeLoop(),
+        lower_byte_products(),  # whose vectors the CPU takes in its own sizes
         keep_long_values(),  # the code generator would write them out
         tirx.transform.StorageRewrite(),  # buffers that are not used at the same time share memory
         s_tir.transform.HoistIfThenElse(),  # conditions out of loops over which they do not change

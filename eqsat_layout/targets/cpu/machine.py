@@ -14,6 +14,7 @@ import tvm
 from tvm.target import codegen
 
 from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES
+from eqsat_layout.targets.cpu.byte_products import FEATURES
 
 EXACT: Final = "eqsat_layout.exact"
 """A key of targets whose kernels are exact in NaN, infinities and signs of zero: it travels with the target."""
@@ -24,7 +25,8 @@ class CpuMachine:
     """What a CPU is and does. How algorithms use it (shares of a cache, sizes that are tried) is said where they are.
 
     ``registers`` of ``vector_bytes`` each; ``broadcast_operand``: an arithmetic instruction can broadcast a scalar from
-    memory, without a register of its own; ``cores``: threads of a parallel loop; ``matrix_unit``: AMX may be used, and
+    memory, without a register of its own; ``byte_products``: one adds up four products of bytes in each 32 bits, as fast
+    as it multiplies floats; ``cores``: threads of a parallel loop; ``matrix_unit``: AMX may be used, and
     starts a product of tiles every ``matrix_cycles``; ``is_exact``: kernels give what TVM's own give of NaN, infinities
     and zeros, so that functions are TVM's and every reduction takes its steps in order.
 
@@ -50,6 +52,7 @@ class CpuMachine:
     unit_bytes: int = 64
     cores: int = 1
     broadcast_operand: bool = False
+    byte_products: bool = False
     matrix_unit: bool = False
     matrix_cycles: int = 16
     is_exact: bool = False
@@ -151,7 +154,8 @@ def machine_of(target: tvm.target.Target, measured: Mapping[str, float] | None =
     ``measured``, by the names of the fields (others are left out: another version may know them).
     """
     cores, is_exact = int(dict(target.attrs).get("num-cores", 1)), EXACT in set(map(str, target.keys))
-    machine = replace(PRESETS[_preset_of(target)], cores=cores, is_exact=is_exact)
+    has_products = not set(FEATURES).isdisjoint(map(str, codegen.llvm_get_cpu_features(target)))
+    machine = replace(PRESETS[_preset_of(target)], cores=cores, is_exact=is_exact, byte_products=has_products)
     if _is_host(target):
         machine = with_caches(machine, dict(_host_caches()))
     known: dict[str, Any] = {name: value for name, value in (measured or {}).items() if name in _MEASURABLE}

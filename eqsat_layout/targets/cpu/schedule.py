@@ -35,6 +35,7 @@ from eqsat_layout.targets.cpu.model.register_tiles import (
 )
 from eqsat_layout.targets.cpu.places.box import boxes_of, in_boxes, out_of_boxes
 from eqsat_layout.targets.cpu.places.planes import planes_as_rows
+from eqsat_layout.targets.cpu.places.words import in_words
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
 from eqsat_layout.targets.cpu.single.join_axes import join_axes
@@ -110,6 +111,12 @@ def schedule_primfunc(func: Any, machine: CpuMachine, *, families: Sequence[Fami
 
 
 def _scheduled_func(func: Any, means: _Means) -> Any:
+    words = unless_refused(lambda: in_words(func)) if means.machine.byte_products else None
+    done = words and unless_refused(lambda: words.restored(_scheduled_bytes(words.func, means)))
+    return done or _scheduled_bytes(func, means)
+
+
+def _scheduled_bytes(func: Any, means: _Means) -> Any:
     boxes = boxes_of(func)
     if boxes:  # rows lie as they always do while a schedule is chosen
         own = out_of_boxes(func)

@@ -30,6 +30,7 @@ from eqsat_layout.targets.cpu.calibration import workloads
 from eqsat_layout.targets.cpu.costs import default_costs
 from eqsat_layout.targets.cpu.kernels import Build, join_calls, schedule_module
 from eqsat_layout.targets.cpu.machine import EXACT, CpuMachine, machine_of
+from eqsat_layout.targets.cpu.places.words import BYTES
 from eqsat_layout.targets.executable import Executable
 from eqsat_layout.targets.protocol import Target, Workload
 from eqsat_layout.targets.registry import parsed
@@ -87,6 +88,11 @@ class CpuTarget(Target):
         """This machine's last-level cache, or a usual one."""
         return host.last_cache_bytes()
 
+    @property
+    def has_byte_products(self) -> bool:
+        """VNNI of x86."""
+        return self.machine.byte_products
+
     def with_approx(self, approx: bool) -> CpuTarget:
         """Without its matrix unit if the results are to be exact, with that of this machine again if need not be."""
         return make_target(self.tvm if not approx else _with_unit(self.tvm), approx)
@@ -99,7 +105,7 @@ class CpuTarget(Target):
 
     def candidates(self, computation: Computation) -> Sequence[Candidate]:
         """Channels last, and in blocks that fill vectors."""
-        return layout_candidates(computation, Blocking(self.blocks))
+        return layout_candidates(computation, Blocking(self.blocks, word=BYTES if self.machine.byte_products else 0))
 
     def algorithms(self) -> Sequence[Algorithm]:
         """Those that are not ``approx``, or all."""
