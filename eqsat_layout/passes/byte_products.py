@@ -91,7 +91,7 @@ def _signed(function: Any) -> set[Any]:
     """The variables of such bytes."""
     bindings = nodes_of(function, relax.VarBinding)
     found = {b.var for b in bindings if _is_call(b.value, "relax.quantize") and str(b.value.ty.dtype) == _SIGNED}
-    found = {b.var for b in bindings if b.var in found and isinstance(b.value.args[2], ir.GenericConst)}
+    found = {b.var for b in bindings if b.var in found and isinstance(b.var, relax.DataflowVar) and _has_zero(b.value)}
     others = [b.value for b in bindings if not _is_call(b.value, "relax.dequantize") or not _has_zero(b.value)]
     others += [sequence.body for sequence in nodes_of(function, relax.SeqExpr)]
     return found - {var for other in others for var in relax.analysis.free_vars(other)}
@@ -121,8 +121,11 @@ class _Unsigner(relax.PyExprMutator):  # type: ignore[misc]
         zero = relax.const((call.args[2].value.numpy().astype("int32") + _HALF_WAY).astype(_UNSIGNED), _UNSIGNED)
         make = relax.op.dequantize if is_read else relax.op.quantize
         dtype = str(call.ty.dtype) if is_read else _UNSIGNED
-        made = self.builder_.emit(make(values, scale, zero, axis=int(call.attrs.axis), out_dtype=dtype))
-        self.set_var_remap(binding.var, made)
+        made = make(values, scale, zero, axis=int(call.attrs.axis), out_dtype=dtype)
+        if is_read:
+            super().visit_var_binding_(relax.VarBinding(binding.var, made))
+        else:
+            self.set_var_remap(binding.var, self.builder_.emit(made))
 
 
 def _definitions(function: Any) -> dict[Any, Any]:
@@ -365,15 +368,17 @@ class _Reader:
             return expr.value.numpy()
         call = self.definitions.get(expr)
         name = str(getattr(getattr(call, "op", None), "name", ""))
-        inner = self._constant(call.args[0]) if name in (*_MOVES, "relax.astype") and name != "relax.permute_dims" else None
+        inner = (
+            self._constant(call.args[0]) if name in (*_MOVES, "relax.astype") and name != "relax.permute_dims" else None
+        )
         shape = None if inner is None else _known_shape(call)
         if inner is None or shape is None:
             return None
         return inner.reshape(shape).astype(str(call.ty.dtype))
 
     def _behind(self, expr: Any) -> Any:
-        """What a number of another type or shape was."""
-        while (call := self.definitions.get(expr)) is not None and isinstance(call, ir.Call):
+        """The byte that a number of another type or shape was; itself where it was none."""
+        while not _is_of_bytes(expr) and isinstance(call := self.definitions.get(expr), ir.Call):
             if str(getattr(call.op, "name", "")) not in (*_MOVES, "relax.astype"):
                 break
             expr = call.args[0]

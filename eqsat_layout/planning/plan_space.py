@@ -34,7 +34,9 @@ class PlanSpace:
         check_module(mod)
         notes = Notes()
         with collector_paused():
-            search = search_of(prepared(mod, target, notes=notes), target, options, lambda _: target.modelled(Snapshot()))
+            search = search_of(
+                prepared(mod, target, notes=notes), target, options, lambda _: target.modelled(Snapshot())
+            )
             self._regions = [region.saturated for region in plan_regions(search)]
         self._search = search
         self.own_costs: CostModel | None = None if options.get("cost_model") is None else search.costs

@@ -46,12 +46,15 @@ class Algorithm:
 
     def of(self, conv: Convolution) -> Any:
         """The module; ``None`` where it does not apply."""
-        return self.build(conv) if self.grouped == (conv.groups > 1) else None
+        applies = self.grouped == (conv.groups > 1) and (self.grouped or not conv.is_widened)
+        return self.build(conv) if applies else None
 
     def why_not(self, conv: Convolution) -> str | None:
         """Why it does not apply, in words; None where it does."""
         if self.grouped != (conv.groups > 1):
             return f"it has {conv.groups} groups" if conv.groups > 1 else "it has no groups"
+        if conv.is_widened and not self.grouped:
+            return f"it multiplies {' by '.join(conv.factors)} in {conv.dtype}"
         return self.reason(conv)
 
 

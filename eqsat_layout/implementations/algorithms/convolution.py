@@ -16,6 +16,7 @@ from eqsat_layout.tir.computation import Access, Block, Computation, Value
 Axes = tuple[int, ...]
 
 _MOST_WINDOWS: Final = 3
+_CAST: Final = "Cast"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Convolution:
     axis that has a window (if of one element only). ``padding``: (before, after).
     ``stretches``: that many places for every element of ``x``, with zeros between them, padding not counted; and
     ``flipped``: the windows of ``k`` from the end: what a transposed convolution does. ``groups``: ``channels`` are of
-    all of them, and ``k`` has the inputs of one.
+    all of them, and ``k`` has the inputs of one. ``factors``: the types of ``x`` and ``k``, which are made ``dtype``
+    before they are multiplied.
     """
 
     data_operand: int
@@ -45,7 +47,13 @@ class Convolution:
     stretches: Axes
     flipped: tuple[bool, ...]
     dtype: str
+    factors: tuple[str, str]
     groups: int = 1
+
+    @property
+    def is_widened(self) -> bool:
+        """Its factors are of a type of fewer bits than its sums."""
+        return self.factors != (self.dtype, self.dtype)
 
     @property
     def is_transposed(self) -> bool:
@@ -77,9 +85,10 @@ def _only_block(computation: Computation) -> Block | None:
 
 
 def _is_sum_of_products(value: Value) -> bool:
-    """``acc + a * b``, with nothing else done to the operands."""
+    """``acc + a * b``, with nothing else done to the operands than to make them of the type of ``acc``."""
     operations = [v.op for v in value.walk() if v.op != "load"]
-    return sorted(operations) == ["Add", "Mul"] and value.op == "Add"
+    is_widened = all(v.args[0].op == "load" and v.dtype == value.dtype for v in value.walk() if v.op == _CAST)
+    return sorted(op for op in operations if op != _CAST) == ["Add", "Mul"] and value.op == "Add" and is_widened
 
 
 def _read_as_data(computation: Computation, block: Block, data: Access, kernel: Access) -> Convolution | None:
@@ -147,6 +156,7 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
         stretches=tuple(border.stretch for border in borders),
         flipped=tuple(window.flipped for window in windows),
         dtype=computation.buffers[computation.results[0]].dtype,
+        factors=(computation.buffers[x.buffer].dtype, computation.buffers[k.buffer].dtype),
         groups=groups,
     )
 

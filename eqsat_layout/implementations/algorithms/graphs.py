@@ -41,8 +41,8 @@ def _operands(conv: Convolution) -> tuple[Any, Any, list[Any]]:
         ordered_by(conv.kernel, (outputs, channels // conv.groups, *conv.windows)),
     )
     data, kernel = (
-        relax.Var(name, relax.TensorType(shape, conv.dtype))
-        for name, shape in zip(("data", "kernel"), shapes, strict=True)
+        relax.Var(name, relax.TensorType(shape, dtype))
+        for name, shape, dtype in zip(("data", "kernel"), shapes, conv.factors, strict=True)
     )
     return data, kernel, [data, kernel] if conv.data_operand == 0 else [kernel, data]
 

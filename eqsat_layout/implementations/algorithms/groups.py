@@ -87,7 +87,7 @@ def _merged_kernel(kernel: te.Tensor, conv: Convolution, inputs: int, outputs: i
         at = list(indices)
         at[place] = tirx.floormod(channel, inputs)
         is_one = tirx.floordiv(output, outputs).equal(tirx.floordiv(channel, inputs))
-        return tirx.if_then_else(is_one, kernel(*at), tirx.const(0, conv.dtype))
+        return tirx.if_then_else(is_one, kernel(*at), tirx.const(0, conv.factors[1]))
 
     return te.compute(shape, element, name="merged_groups")
 
@@ -105,7 +105,8 @@ def _product(data: te.Tensor, kernel: te.Tensor, conv: Convolution) -> te.Tensor
     def element(*indices: Any) -> Any:
         n, g, o, *places = (indices[axis] for axis in y)
         own = data(*ordered_by(x, (n, g, c, *met(conv, places, taps))))
-        return te.sum(own * kernel(*ordered_by(k, (g, o, c, *taps))), axis=[c, *taps])
+        weight = kernel(*ordered_by(k, (g, o, c, *taps)))
+        return te.sum(own.astype(conv.dtype) * weight.astype(conv.dtype), axis=[c, *taps])
 
     groups, outputs = int(kernel.shape[k[0]]), int(kernel.shape[k[1]])
     shape = ordered_by(y, (conv.batch, groups, outputs, *conv.out_size))

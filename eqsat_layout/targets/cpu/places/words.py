@@ -167,7 +167,9 @@ class _Rewriter:
                 raise Refused("rows that are no words")
             row = [] if extent == BYTES else [tirx.const(extent // BYTES, last.ty.dtype)]
             scope = buffer.scope()
-            self.words[buffer] = tirx.decl_buffer([*outer, *row], _WORD, f"{buffer.name}_words{len(self.words)}", scope=scope, layout=None)
+            self.words[buffer] = tirx.decl_buffer(
+                [*outer, *row], _WORD, f"{buffer.name}_words{len(self.words)}", scope=scope, layout=None
+            )
         return self.words[buffer]
 
     def _follow(self, buffer: Any, blocks: Sequence[Any], made: dict[int, Any]) -> None:
