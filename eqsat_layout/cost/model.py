@@ -84,9 +84,9 @@ class Roofline:
     are (None: kernels don't copy these), ``flops`` operations a second at full vectors of ``vector_bytes``, ``sliding``
     the share of these where vectors slide along an operand, ``weights`` how many times as long it takes to read those:
     they come from memory, data from a cache; ``word`` bytes of each factor of a product of bytes are multiplied and
-    added up in the time of one product of floats. The defaults are those of one core of a current server CPU; they decide
-    proportions, not absolute times. ``eqsat-layout calibrate`` measures ``bandwidth``, ``rewrite_bandwidth``, ``flops``
-    and ``launch``.
+    added up in the time of one product of floats. The defaults are those of one core of a current server CPU; they
+    decide proportions, not absolute times. ``eqsat-layout calibrate`` measures ``bandwidth``, ``rewrite_bandwidth``,
+    ``flops`` and ``launch``.
     """
 
     bandwidth: float = 25e9

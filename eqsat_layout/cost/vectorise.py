@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat_layout.implementations.layouts import BYTE_FACTORS as BYTES
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation
@@ -244,10 +243,9 @@ def heaviest(
         return None
     known = [(read, fmt) for read in block.reads if (fmt := _format_of(computation, read, formats)) is not None]
     step = _lane_step(block, block.writes[0], written)
-    is_of_bytes = block.is_contraction and {computation.buffers[read.buffer].dtype for read in block.reads} == BYTES
-    whole = len(known) == len(block.reads)
-    own = word if is_of_bytes and whole else 1
-    return Heaviest(block, tuple(computation.operands), tuple(known), whole, step, written, own)
+    is_known = len(known) == len(block.reads)
+    own = word if computation.multiplies_bytes(block) and is_known else 1
+    return Heaviest(block, tuple(computation.operands), tuple(known), is_known, step, written, own)
 
 
 def padded_work(computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:

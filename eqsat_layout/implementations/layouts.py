@@ -10,17 +10,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, Extent, Format, IndexMap, Padding
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation
 from eqsat_layout.tir.flow import Flow, backward, complete
-
-
-BYTE_FACTORS: Final = {"uint8", "int8"}
-"""Types of the factors of products of bytes that have instructions: one without a sign, one with."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +116,8 @@ class _Heart:
     def is_of_bytes(self, word: int) -> bool:
         """It multiplies bytes, and words of so many fill the partner."""
         extent = None if self.partner is None else self.block.extents[self.partner]
-        types = {self.computation.buffers[read.buffer].dtype for read in self.block.reads}
-        return word > 0 and isinstance(extent, int) and extent % word == 0 and types == BYTE_FACTORS
+        fills = word > 0 and isinstance(extent, int) and extent % word == 0
+        return fills and self.computation.multiplies_bytes(self.block)
 
     def result_formats(self, blocking: Blocking) -> Iterator[tuple[str, Format, int]]:
         """Formats of the result, with the block that the weights are packed in; the last axis needs no other."""

@@ -2,35 +2,33 @@
 
 In: a Relax module. Out: the same, in which a convolution or matrix product of numbers that bytes stand for, times
 constant weights that bytes stand for, multiplies these bytes and adds up in 32 bits: ``sum (q - z) s * (w - v) t`` is
-``s t (sum q (w - v) - z sum (w - v))``. The sums are exact; floats, which are added up before, were rounded. For targets
-with instructions for that.
+``s t (sum q (w - v) - z sum (w - v))``. The sums are exact, where those of floats are rounded. For targets with
+instructions for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import tvm
-import tvm_ffi
-from tvm import ir, relax, tirx
+from tvm import ir, relax
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.graph.op_calls import attributes_of, with_attributes
+from eqsat_layout.graph.op_calls import with_attributes
+from eqsat_layout.passes.quantised import FLOATS, SUM, Quantised, QuantisedReader, is_of_bytes
 from eqsat_layout.tir.structural import nodes_of
 
-_BYTES: Final = {"uint8": (0, 255), "int8": (-128, 127)}
-_UNSIGNED, _SIGNED, _SUM = "uint8", "int8", "int32"
+_UNSIGNED, _SIGNED = "uint8", "int8"
 _HALF_WAY: Final = 128
 """What an unsigned byte is more than the signed one with the other first bit."""
-_LARGEST: Final = (1 << 31) - 1
+_LARGEST: Final = 255
+_LARGEST_SUM: Final = (1 << 31) - 1
 _WORD: Final = 4
 """Bytes that are multiplied and added up together."""
-_MOVES: Final = frozenset({"relax.permute_dims", "relax.reshape", "relax.expand_dims", "relax.squeeze"})
-_FLOATS: Final = ("float32", "float16")
 
 
 def multiply_bytes(mod: tvm.IRModule) -> tvm.IRModule:
@@ -38,8 +36,8 @@ def multiply_bytes(mod: tvm.IRModule) -> tvm.IRModule:
     given, mod = mod, _without_signs(mod)
     changed: dict[Any, Any] = {}
     for name, function in mod.functions_items():
-        if isinstance(function, relax.Function) and any(_is_of_bytes(var) for var in nodes_of(function, ir.Var)):
-            multiplier = _Multiplier(mod, _definitions(function))
+        if isinstance(function, relax.Function) and any(is_of_bytes(var) for var in nodes_of(function, ir.Var)):
+            multiplier = _Multiplier(mod, QuantisedReader.of(function))
             written = multiplier.visit_expr(function)
             if multiplier.has_changed:
                 changed[name] = written
@@ -50,28 +48,18 @@ def multiply_bytes(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 @dataclass(frozen=True)
-class _Quantised:
-    """Numbers ``(values - zero) * scale``; ``None`` is 0 and 1. ``values``: an expression of bytes, or an array of whole
-    numbers. ``moves``: calls that change its shape, the first one first. ``axis``: of ``scale`` and ``zero``, if these
-    are vectors."""
-
-    values: Any
-    scale: Any = None
-    zero: Any = None
-    axis: int | None = None
-    moves: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
 class _Product:
-    """``scales``: of each channel of the result, along ``axis``, or one number."""
+    """``call`` of ``data`` and ``weights``, whose zero is taken from them already.
+
+    ``scales``: of the weights of each channel of the result, or one number. ``sums``: of the weights of each channel.
+    ``channels``: the axis of the data that is to have more elements, and how many.
+    """
 
     call: Any
-    data: _Quantised
+    data: Quantised
     weights: npt.NDArray[Any]
     scales: npt.NDArray[Any] | None
     sums: npt.NDArray[Any]
-    axis: int
     channels: tuple[int, int] | None
 
 
@@ -118,7 +106,7 @@ class _Unsigner(relax.PyExprMutator):  # type: ignore[misc]
             super().visit_var_binding_(binding)
             return
         values, scale = (self.visit_expr(arg) for arg in call.args[:2])
-        zero = relax.const((call.args[2].value.numpy().astype("int32") + _HALF_WAY).astype(_UNSIGNED), _UNSIGNED)
+        zero = relax.const((call.args[2].value.numpy().astype(SUM) + _HALF_WAY).astype(_UNSIGNED), _UNSIGNED)
         make = relax.op.dequantize if is_read else relax.op.quantize
         dtype = str(call.ty.dtype) if is_read else _UNSIGNED
         made = make(values, scale, zero, axis=int(call.attrs.axis), out_dtype=dtype)
@@ -128,16 +116,12 @@ class _Unsigner(relax.PyExprMutator):  # type: ignore[misc]
             self.set_var_remap(binding.var, self.builder_.emit(made))
 
 
-def _definitions(function: Any) -> dict[Any, Any]:
-    return {binding.var: binding.value for binding in nodes_of(function, relax.VarBinding)}
-
-
 @relax.expr_functor.mutator
 class _Multiplier(relax.PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule, definitions: Mapping[Any, Any]) -> None:
+    def __init__(self, mod: tvm.IRModule, reader: QuantisedReader) -> None:
         super().__init__(mod)
         self.has_changed = False
-        self._reader = _Reader(definitions)
+        self._reader = reader
         self._inside: set[Any] = set()
 
     def visit_dataflow_block_(self, block: Any) -> Any:
@@ -145,13 +129,13 @@ class _Multiplier(relax.PyExprMutator):  # type: ignore[misc]
         return super().visit_dataflow_block_(block)
 
     def visit_var_binding_(self, binding: Any) -> None:
-        product = self._reader.product(binding.value)
+        product = _product(binding.value, self._reader)
         if product is not None and self._is_visible(product.data):
             self.has_changed = True
             binding = relax.VarBinding(binding.var, self._written(product))
         super().visit_var_binding_(binding)
 
-    def _is_visible(self, data: _Quantised) -> bool:
+    def _is_visible(self, data: Quantised) -> bool:
         """Nothing of it is of another dataflow block."""
         given = [one for one in (data.values, data.scale, data.zero) if isinstance(one, relax.DataflowVar)]
         return all(var in self._inside for var in given)
@@ -163,18 +147,18 @@ class _Multiplier(relax.PyExprMutator):  # type: ignore[misc]
             values = emit(ir.Call(move.op, [values, *move.args[1:]], attrs=move.attrs))
         padded, changed = self._padded(product, values, zero)
         weights = relax.const(product.weights, _SIGNED)
-        made = with_attributes(product.call, [padded, weights], {"out_dtype": _SUM, **changed})
+        made = with_attributes(product.call, [padded, weights], {"out_dtype": SUM, **changed})
         if not isinstance(zero, int):
-            made = op.subtract(emit(made), emit(op.multiply(zero, relax.const(product.sums, _SUM))))
+            made = op.subtract(emit(made), emit(op.multiply(zero, relax.const(product.sums, SUM))))
         elif zero:
-            made = op.subtract(emit(made), relax.const(zero * product.sums, _SUM))
-        if dtype == _SUM:
+            made = op.subtract(emit(made), relax.const(zero * product.sums, SUM))
+        if dtype == SUM:
             return made
         made, scale = op.astype(emit(made), "float32"), self._scale(product)
         made = made if scale is None else op.multiply(emit(made), scale)
         return made if dtype == "float32" else op.astype(emit(made), dtype)
 
-    def _unsigned(self, data: _Quantised) -> tuple[Any, Any]:
+    def _unsigned(self, data: Quantised) -> tuple[Any, Any]:
         """The bytes, without signs, and their zero: a number, or an int32 scalar."""
         op, emit = relax.op, self.builder_.emit
         values, zero = self.visit_expr(data.values), data.zero
@@ -186,21 +170,21 @@ class _Multiplier(relax.PyExprMutator):  # type: ignore[misc]
         if zero is None or isinstance(zero, int):
             return values, (zero or 0) + more
         own = emit(op.reshape(self.visit_expr(zero), []))
-        own = emit(op.astype(own, _SUM))
-        return values, emit(op.add(own, relax.const(more, _SUM))) if more else own
+        own = emit(op.astype(own, SUM))
+        return values, emit(op.add(own, relax.const(more, SUM))) if more else own
 
     def _padded(self, product: _Product, values: Any, zero: Any) -> tuple[Any, dict[str, Any]]:
         """The data with what stands for zero around it, and with so many channels that they fill words."""
-        attributes = attributes_of(product.call) or {}
-        padding, rank = attributes.get("padding"), int(product.call.args[0].ty.ndim)
+        attrs, rank = product.call.attrs, int(product.call.args[0].ty.ndim)
+        padding = [int(one) for one in getattr(attrs, "padding", ())]
         widths = [0] * 2 * rank
         changed: dict[str, Any] = {}
         if product.channels is not None:
             axis, more = product.channels
             widths[2 * axis + 1] = more
-        if padding is not None and zero != 0 and any(padding):
+        if any(padding) and zero != 0:
             half = len(padding) // 2
-            for number, axis in enumerate(_window_axes(str(attributes["data_layout"]))):
+            for number, axis in enumerate(_window_axes(str(attrs.data_layout))):
                 widths[2 * axis : 2 * axis + 2] = [padding[number], padding[half + number]]
             changed["padding"] = [0] * len(padding)
         if not any(widths):
@@ -221,174 +205,61 @@ class _Multiplier(relax.PyExprMutator):  # type: ignore[misc]
         return single if weights is None else self.builder_.emit(relax.op.multiply(single, weights))
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """What expressions of a function stand for. ``definitions``: by variable."""
+def _product(call: Any, reader: QuantisedReader) -> _Product | None:
+    """``None`` for what is no product of bytes."""
+    if not isinstance(call, ir.Call) or not hasattr(call.attrs, "out_dtype") or len(call.args) != 2:
+        return None
+    if getattr(call.ty, "shape", None) is None or str(call.ty.dtype) not in (*FLOATS, SUM):
+        return None
+    data, weights = (reader.read(arg) for arg in call.args)
+    if data is None or weights is None or data.is_constant or data.axis is not None:
+        return None
+    if not weights.is_constant:
+        return None
+    try:
+        return _checked(call, data, weights)
+    except Refused:
+        return None
 
-    definitions: Mapping[Any, Any]
 
-    def product(self, call: Any) -> _Product | None:
-        """``None`` for what is no product of bytes."""
-        if not isinstance(call, ir.Call) or not hasattr(call.attrs, "out_dtype") or len(call.args) != 2:
-            return None
-        if getattr(call.ty, "shape", None) is None or str(call.ty.dtype) not in (*_FLOATS, _SUM):
-            return None
-        data, weights = (self._quantised(arg) for arg in call.args)
-        if data is None or weights is None or isinstance(data.values, np.ndarray) or data.axis is not None:
-            return None
-        if not isinstance(weights.values, np.ndarray):
-            return None
-        try:
-            return self._checked(call, data, weights)
-        except Refused:
-            return None
-
-    def _checked(self, call: Any, data: _Quantised, weights: _Quantised) -> _Product:
-        axes = _axes_of(call)
-        numbers = weights.values.astype("int32")
-        numbers = numbers - _along(weights.zero if weights.zero is not None else 0, weights.axis, numbers.ndim)
-        if numbers.size == 0 or numbers.min() < -_HALF_WAY or numbers.max() >= _HALF_WAY:
-            raise Refused("weights that are more than a byte from their zero")
-        if weights.axis is not None and weights.axis != axes.outputs:
-            raise Refused("scales along another axis than that of the channels")
-        if data.zero is not None and not isinstance(data.zero, int) and any(axes.padding):
-            raise Refused("zeros around data whose zero is not known")
-        depth, channels = numbers.shape[axes.inputs], None
-        if depth % _WORD:
-            if axes.data is None or axes.groups > 1 or 2 * depth < _WORD:
-                raise Refused("channels that fill no words")
-            more = -depth % _WORD
-            channels = axes.data, more
-            widths = [(0, more if axis == axes.inputs else 0) for axis in range(numbers.ndim)]
-            numbers = np.pad(numbers, widths)
-        others = tuple(axis for axis in range(numbers.ndim) if axis != axes.outputs)
-        if int(np.abs(numbers).sum(axis=others).max()) * 2 * _BYTES[_UNSIGNED][1] > _LARGEST:
-            raise Refused("sums of more than 32 bits")
-        kept = (axes.inputs,) if axes.data is None else others
-        sums = numbers.sum(axis=kept, keepdims=axes.data is None).astype("int32")
-        shape = [1] * int(call.ty.ndim)
-        shape[axes.result] = -1
-        sums = sums if axes.data is None else sums.reshape(shape)
-        scales = None if weights.scale is None else np.asarray(weights.scale, "float32")
-        if scales is not None and scales.ndim:
-            scales = scales.reshape(shape)
-        return _Product(call, data, numbers.astype("int8"), scales, sums, axes.result, channels)
-
-    def _quantised(self, expr: Any) -> _Quantised | None:
-        """What bytes stand for; ``None`` for anything else."""
-        if isinstance(expr, ir.GenericConst):
-            return _Quantised(expr.value.numpy()) if str(expr.ty.dtype) in _BYTES else None
-        if _is_of_bytes(expr) and expr not in self.definitions:
-            return _Quantised(expr)
-        call = self.definitions.get(expr)
-        if not isinstance(call, ir.Call):
-            return _Quantised(expr) if _is_of_bytes(expr) else None
-        name = str(getattr(call.op, "name", ""))
-        if name in _MOVES:
-            return self._moved(call) or (_Quantised(expr) if _is_of_bytes(expr) else None)
-        if name == "relax.dequantize":
-            return self._dequantised(call)
-        if name == "relax.astype" and str(call.ty.dtype) in (*_FLOATS, _SUM):
-            inner = self._quantised(call.args[0])
-            return inner if inner is not None and inner.scale is None else None
-        if name == "relax.subtract":
-            inner, zero = self._quantised(call.args[0]), self._whole(call.args[1])
-            is_plain = inner is not None and inner.scale is None and inner.zero is None and zero is not None
-            return self._with(inner, call, 0, zero=zero) if inner is not None and is_plain else None
-        if name == "relax.multiply":
-            for place, other in enumerate(reversed(call.args)):
-                inner, scale = self._quantised(call.args[place]), self._real(other)
-                if inner is not None and inner.scale is None and scale is not None:
-                    return self._with(inner, call, place, scale=scale)
-        return _Quantised(expr) if _is_of_bytes(expr) else None
-
-    def _dequantised(self, call: Any) -> _Quantised | None:
-        if str(call.args[0].ty.dtype) not in _BYTES or str(call.ty.dtype) not in _FLOATS:
-            return None
-        inner, scale, zero = self._quantised(call.args[0]), self._real(call.args[1]), self._whole(call.args[2])
-        if inner is None or inner.scale is not None or inner.zero is not None or scale is None or zero is None:
-            return None
-        is_vector = any(isinstance(one, np.ndarray) for one in (scale, zero))
-        axis = int(call.attrs.axis) % int(call.ty.ndim) if is_vector else None
-        return replace(inner, scale=scale, zero=zero, axis=axis)
-
-    def _with(self, inner: _Quantised, call: Any, place: int, **what: Any) -> _Quantised | None:
-        """A scale or a zero more, by a call that does not broadcast the values, its operand ``place``."""
-        ((name, value),) = what.items()
-        if not tvm_ffi.structural_equal(call.ty.shape, call.args[place].ty.shape):
-            return None
-        if not isinstance(value, np.ndarray):
-            return replace(inner, **what)
-        long = [axis for axis, extent in enumerate(value.shape) if extent != 1]
-        axis = long[0] + int(call.ty.ndim) - value.ndim
-        if len(long) != 1 or inner.axis not in (None, axis):
-            return None
-        return replace(inner, **{name: value.reshape(-1), "axis": axis})
-
-    def _moved(self, call: Any) -> _Quantised | None:
-        inner = self._quantised(call.args[0])
-        if inner is None:
-            return None
-        name = str(call.op.name)
-        if not isinstance(inner.values, np.ndarray):
-            return replace(inner, moves=(*inner.moves, call)) if inner.axis is None else None
-        if name == "relax.permute_dims":
-            axes = call.attrs.axes
-            order = list(range(inner.values.ndim))[::-1] if axes is None else [int(axis) for axis in axes]
-            axis = None if inner.axis is None else order.index(inner.axis)
-            return replace(inner, values=inner.values.transpose(order), axis=axis)
-        shape = [int(extent) for extent in call.ty.shape.values if isinstance(extent, tirx.IntImm)]
-        if inner.axis is not None or len(shape) != int(call.ty.ndim):
-            return None
-        return replace(inner, values=inner.values.reshape(shape))
-
-    def _whole(self, expr: Any) -> Any:
-        """A number, an array of one axis that counts, or a variable of one byte; ``None`` for anything else."""
-        known = self._constant(expr)
-        if known is not None:
-            if not np.all(known == np.rint(known)) or np.abs(known).max(initial=0) > 2 * _HALF_WAY:
-                return None
-            return int(known.reshape(-1)[0]) if known.size == 1 else known.astype("int32")
-        source = self._behind(expr)
-        return source if source is not None and _is_of_bytes(source) and _is_single(source) else None
-
-    def _real(self, expr: Any) -> Any:
-        """The same of floats, which are finite if they are known."""
-        known = self._constant(expr)
-        if known is not None:
-            if not np.all(np.isfinite(known)):
-                return None
-            return float(known.reshape(-1)[0]) if known.size == 1 else known
-        is_float = isinstance(expr, ir.Var) and str(getattr(expr.ty, "dtype", "")) in _FLOATS
-        return expr if is_float and _is_single(expr) else None
-
-    def _constant(self, expr: Any) -> npt.NDArray[Any] | None:
-        """The elements of a constant, of another type or shape."""
-        if isinstance(expr, ir.GenericConst):
-            return expr.value.numpy()
-        call = self.definitions.get(expr)
-        name = str(getattr(getattr(call, "op", None), "name", ""))
-        inner = (
-            self._constant(call.args[0]) if name in (*_MOVES, "relax.astype") and name != "relax.permute_dims" else None
-        )
-        shape = None if inner is None else _known_shape(call)
-        if inner is None or shape is None:
-            return None
-        return inner.reshape(shape).astype(str(call.ty.dtype))
-
-    def _behind(self, expr: Any) -> Any:
-        """The byte that a number of another type or shape was; itself where it was none."""
-        while not _is_of_bytes(expr) and isinstance(call := self.definitions.get(expr), ir.Call):
-            if str(getattr(call.op, "name", "")) not in (*_MOVES, "relax.astype"):
-                break
-            expr = call.args[0]
-        return expr if isinstance(expr, ir.Var) else None
+def _checked(call: Any, data: Quantised, weights: Quantised) -> _Product:
+    axes = _axes_of(call)
+    numbers = weights.values.astype(SUM)
+    numbers = numbers - _along(weights.zero if weights.zero is not None else 0, weights.axis, numbers.ndim)
+    if numbers.size == 0 or numbers.min() < -_HALF_WAY or numbers.max() >= _HALF_WAY:
+        raise Refused("weights that are more than a byte from their zero")
+    if weights.axis is not None and weights.axis != axes.outputs:
+        raise Refused("scales along another axis than that of the channels")
+    if data.zero is not None and not isinstance(data.zero, int) and any(axes.padding):
+        raise Refused("zeros around data whose zero is not known")
+    depth, channels = numbers.shape[axes.inputs], None
+    if depth % _WORD:
+        if axes.data is None or axes.groups > 1 or 2 * depth < _WORD:
+            raise Refused("channels that fill no words")
+        more = -depth % _WORD
+        channels = axes.data, more
+        widths = [(0, more if axis == axes.inputs else 0) for axis in range(numbers.ndim)]
+        numbers = np.pad(numbers, widths)
+    others = tuple(axis for axis in range(numbers.ndim) if axis != axes.outputs)
+    if int(np.abs(numbers).sum(axis=others).max()) * 2 * _LARGEST > _LARGEST_SUM:
+        raise Refused("sums of more than 32 bits")
+    kept = (axes.inputs,) if axes.data is None else others
+    sums = numbers.sum(axis=kept, keepdims=axes.data is None).astype(SUM)
+    shape = [1] * int(call.ty.ndim)
+    shape[axes.result] = -1
+    sums = sums if axes.data is None else sums.reshape(shape)
+    scales = None if weights.scale is None else np.asarray(weights.scale, "float32")
+    if scales is not None and scales.ndim:
+        scales = scales.reshape(shape)
+    return _Product(call, data, numbers.astype(_SIGNED), scales, sums, channels)
 
 
 @dataclass(frozen=True)
 class _Axes:
-    """Of the weights those of ``inputs`` and ``outputs``, of the ``result`` and the ``data`` those of channels; there is
-    none of the data where there is no window."""
+    """Of the weights those of ``inputs`` and ``outputs``, of the ``result`` and the ``data`` those of channels.
+
+    There is none of the data where there is no window.
+    """
 
     inputs: int
     outputs: int
@@ -425,18 +296,3 @@ def _along(value: Any, axis: int | None, rank: int) -> Any:
     shape = [1] * rank
     shape[0 if axis is None else axis] = -1
     return value.reshape(shape)
-
-
-def _known_shape(call: Any) -> list[int] | None:
-    shape = getattr(call.ty, "shape", None)
-    extents = [] if shape is None else list(shape.values)
-    return [int(e) for e in extents] if shape is not None and all(isinstance(e, tirx.IntImm) for e in extents) else None
-
-
-def _is_of_bytes(expr: Any) -> bool:
-    return isinstance(expr, ir.Var) and isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) in _BYTES
-
-
-def _is_single(expr: Any) -> bool:
-    shape = _known_shape(expr)
-    return shape is not None and all(extent == 1 for extent in shape)

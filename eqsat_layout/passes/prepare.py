@@ -27,7 +27,8 @@ from eqsat_layout.tir.structural import nodes_of
 def prepare(mod: tvm.IRModule, notes: Notes, *, has_byte_products: bool = False) -> tvm.IRModule:
     """``mod`` for inference, numerically the same up to rounding. The input is not changed.
 
-    ``has_byte_products``: what bytes stand for is multiplied as these bytes. Functions keep their names and signatures. A pass of TVM's that fails on the module is left out, with a note.
+    ``has_byte_products``: what bytes stand for is multiplied as these bytes.
+    Functions keep their names and signatures. A pass of TVM's that fails on the module is left out, with a note.
     """
     check_sizes(mod)
     passes, given = relax.transform, mod

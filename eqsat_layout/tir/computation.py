@@ -220,11 +220,16 @@ class Computation:
             for value in store.value.walk()
         )
 
+    def multiplies_bytes(self, block: Block) -> bool:
+        """It is a contraction of unsigned by signed bytes, for which CPUs have instructions."""
+        return block.is_contraction and {self.buffers[read.buffer].dtype for read in block.reads} == _BYTES
+
     def shapes(self, numbers: Sequence[int]) -> tuple[tuple[Extent, ...], ...]:
         """Shapes of the buffers with these numbers."""
         return tuple(self.buffers[n].shape for n in numbers)
 
 
+_BYTES = {"uint8", "int8"}
 _CONDITIONAL = frozenset(("prim.if_then_else", "Select"))
 _LEAVES = ("load", "iter", "symbol", "const")
 _CHOICES = ("Cast", "Select", "And", "Or", "Not", "prim.if_then_else", "EQ", "NE", "LT", "LE", "GT", "GE")

@@ -6,6 +6,7 @@ IA-32 Architectures Software Developer's Manual, volume 2), or shifts and produc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import tvm
@@ -44,15 +45,12 @@ def _on_call(call: Any) -> Any:
     dtype = str(call.ty.dtype)
     lanes = int(dtype.partition("x")[2] or 1)
     size = next((size for size in _LANES if lanes % size == 0), 0)
-    total, unsigned, signed = call.args
     if not size:
-        return _written_out(total, unsigned, signed, lanes)
+        return _written_out(call.args, lanes)
     if size == lanes:
-        return _instruction(total, unsigned, signed, lanes)
-    parts = [
-        _instruction(*(_part(value, start, size) for value in (total, unsigned, signed)), size)
-        for start in range(0, lanes, size)
-    ]
+        return _instruction(call.args, lanes)
+    starts = range(0, lanes, size)
+    parts = [_instruction([_part(value, start, size) for value in call.args], size) for start in starts]
     return tirx.Shuffle(parts, [tirx.IntImm("int32", lane) for lane in range(lanes)])
 
 
@@ -62,13 +60,16 @@ def _part(vector: Any, start: int, size: int) -> Any:
     return tirx.Shuffle([vector], [tirx.IntImm("int32", lane) for lane in range(start, start + size)])
 
 
-def _instruction(total: Any, unsigned: Any, signed: Any, lanes: int) -> Any:
+def _instruction(operands: Sequence[Any], lanes: int) -> Any:
+    total, *factors = operands
     name = f"llvm.x86.avx512.vpdpbusd.{lanes * _BYTES * _BITS}"
-    bytes_of = (tirx.reinterpret(f"int8x{lanes * _BYTES}", value) for value in (unsigned, signed))
+    bytes_of = (tirx.reinterpret(f"int8x{lanes * _BYTES}", value) for value in factors)
     return tirx.call_llvm_pure_intrin(f"int32x{lanes}", name, total, *bytes_of)
 
 
-def _written_out(total: Any, unsigned: Any, signed: Any, lanes: int) -> Any:
+def _written_out(operands: Sequence[Any], lanes: int) -> Any:
+    total, unsigned, signed = operands
+
     def number(value: int) -> Any:
         own = tirx.const(value, "int32")
         return own if lanes == 1 else tirx.Broadcast(own, lanes)

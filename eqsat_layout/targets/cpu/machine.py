@@ -25,8 +25,8 @@ class CpuMachine:
     """What a CPU is and does. How algorithms use it (shares of a cache, sizes that are tried) is said where they are.
 
     ``registers`` of ``vector_bytes`` each; ``broadcast_operand``: an arithmetic instruction can broadcast a scalar from
-    memory, without a register of its own; ``byte_products``: one adds up four products of bytes in each 32 bits, as fast
-    as it multiplies floats; ``cores``: threads of a parallel loop; ``matrix_unit``: AMX may be used, and
+    memory, without a register of its own; ``byte_products``: one adds up four products of bytes in each 32 bits, as
+    fast as it multiplies floats; ``cores``: threads of a parallel loop; ``matrix_unit``: AMX may be used, and
     starts a product of tiles every ``matrix_cycles``; ``is_exact``: kernels give what TVM's own give of NaN, infinities
     and zeros, so that functions are TVM's and every reduction takes its steps in order.
 

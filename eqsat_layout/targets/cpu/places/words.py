@@ -28,9 +28,12 @@ _WORD, _UNSIGNED, _SIGNED = "int32", "uint8", "int8"
 
 
 @dataclass(frozen=True)
-class Words:
-    """``func`` over words. ``params``: those of the original by number, where they differ. ``unsigned``, ``signed``: names
-    of the buffers whose words are of such bytes."""
+class WordKernel:
+    """``func`` over words.
+
+    ``params``: those of the original by number, where they differ. ``unsigned``, ``signed``: names of the buffers whose
+    words are of such bytes.
+    """
 
     func: Any
     params: dict[int, Any]
@@ -70,7 +73,7 @@ class Words:
         return {str(load.source.name) for load in nodes_of(expr, ir.TensorLoad)}
 
 
-def in_words(func: Any) -> Words:
+def in_words(func: Any) -> WordKernel:
     """Refused where there is no such reduction, or its bytes do not lie so."""
     return _Rewriter(func).rewritten()
 
@@ -81,16 +84,16 @@ class _Rewriter:
     words: dict[Any, Any] = field(default_factory=dict)
     """By buffer the one of words."""
 
-    def rewritten(self) -> Words:
+    def rewritten(self) -> WordKernel:
         if boxes_of(self.func):
             raise Refused("bytes in a box of a larger tensor")
         statements = statements_of(self.func)
         blocks = [block_of(statement) for statement in statements]
-        sums = [block for block in blocks if _factors_of(block) is not None]
+        sums = [(block, *factors) for block in blocks if (factors := _factors_of(block)) is not None]
         if len(sums) != 1:
             raise Refused("not one reduction of products of bytes")
-        data, weights = _factors_of(sums[0]) or (None, None)
-        made = {id(sums[0]): self._reduction(sums[0], data, weights)}
+        ((block, data, weights),) = sums
+        made = {id(block): self._reduction(block, data, weights)}
         self._follow(data.source, blocks, made)
         if weights.source not in self.func.params:
             raise Refused("weights that are made in the kernel")
@@ -104,7 +107,7 @@ class _Rewriter:
         func = function_over(self.func, stages, allocated, params)
         changed = {number: old for number, old in enumerate(self.func.params) if old in self.words}
         signed = str(self.words[weights.source].name)
-        return Words(func, changed, frozenset(str(words.name) for words in self.words.values()) - {signed}, signed)
+        return WordKernel(func, changed, frozenset(str(words.name) for words in self.words.values()) - {signed}, signed)
 
     def _reduction(self, block: Any, data: Any, weights: Any) -> Any:
         axis, byte, values = self._split(block, (data, weights))
