@@ -97,9 +97,11 @@ ENGINES: dict[str, Callable[[Files, int], Run]] = {OWN: _own, "ONNX Runtime": _o
 # ---- in turns ----------------------------------------------------------------------------------------------------
 
 
-def turns(files: Files, threads: int, rounds: int, clock: Callable[[], float]) -> dict[str, Any]:
+def turns(
+    files: Files, threads: int, rounds: int, clock: Callable[[], float], engines: Sequence[str] = tuple(ENGINES)
+) -> dict[str, Any]:
     """Milliseconds by engine; how far our results are from ONNX Runtime's."""
-    runs = {engine: make(files, threads) for engine, make in ENGINES.items()}
+    runs = {engine: ENGINES[engine](files, threads) for engine in engines}
     wanted, got = ([np.array(a) for a in runs[engine]()] for engine in ("ONNX Runtime", OWN))
     seconds: dict[str, list[float]] = {engine: [] for engine in runs}
     for _ in range(rounds):

@@ -19,7 +19,10 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.guards.tensor_sizes import UnsafeTensorError, check_extents
 
 MOST_COMPUTED: Final = 1 << 26
-"""Elements of all constants that the converters compute: what they compute is small beside the weights."""
+"""Elements of all constants that the converters compute, beside :data:`MOST_PER_GIVEN` for each byte of the weights."""
+
+MOST_PER_GIVEN: Final = 4
+"""Weights are numbers that bytes stand for, which are transposed and scaled."""
 
 MOST_RESULTS: Final = 2048
 """Of one node: TVM's time grows with their square."""
@@ -121,12 +124,17 @@ def names_read(graph: Any) -> set[str]:
     return names
 
 
-class ConstantBudget:
-    """What the constants of one model may become while it is converted."""
+def bytes_given(model: Any) -> int:
+    """Of the constants of a model's graph that are there."""
+    return sum(int(tensor.ByteSize()) for tensor in model.graph.initializer)
 
-    def __init__(self, opset: int) -> None:
+
+class ConstantBudget:
+    """What the constants of one model may become while it is converted. ``given``: bytes of those that it has."""
+
+    def __init__(self, opset: int, given: int = 0) -> None:
         self._opset = opset
-        self._left = MOST_COMPUTED
+        self._most = self._left = MOST_COMPUTED + MOST_PER_GIVEN * given
 
     def check(self, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> None:
         """:class:`UnsafeTensorError` where a result would be huge; what ONNX can't tell beforehand passes."""
@@ -136,7 +144,7 @@ class ConstantBudget:
         if all(given is None or _constant(given) is not None or _is_constant(given) for given in inputs):
             self._left -= sum(math.prod(extents) for _, extents in shapes)
             if self._left < 0:
-                raise UnsafeTensorError(f"with it, more than {MOST_COMPUTED} elements of constants would be computed")
+                raise UnsafeTensorError(f"with it, more than {self._most} elements of constants would be computed")
 
 
 def _shapes(op: str, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int) -> list[tuple[str, list[int]]]:

@@ -24,12 +24,12 @@ from eqsat_layout.readers.onnx.types import check_results
 
 
 class Importer(ONNXGraphImporter):  # type: ignore[misc]
-    def __init__(self, opset: int) -> None:
+    def __init__(self, opset: int, given: int = 0) -> None:
         super().__init__({}, "float32", keep_params_in_input=False, sanitize=True)
         self.original_names: dict[Any, str] = {}
         self._given: set[Any] = set()
         self._is_inside = False
-        self._budget = ConstantBudget(opset)
+        self._budget = ConstantBudget(opset, given)
         self._sizes = KnownSizes()
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:

@@ -19,7 +19,15 @@ from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
 from eqsat_layout.readers.onnx.external_data import check_locations
 from eqsat_layout.readers.onnx.folding import folded
-from eqsat_layout.readers.onnx.graphs import OnnxNodeError, check_domains, check_order, check_ports, nodes_of, opset_of
+from eqsat_layout.readers.onnx.graphs import (
+    OnnxNodeError,
+    bytes_given,
+    check_domains,
+    check_order,
+    check_ports,
+    nodes_of,
+    opset_of,
+)
 from eqsat_layout.readers.onnx.loops import unrolled
 from eqsat_layout.readers.onnx.versions import of_a_known_version, with_whole_bytes
 
@@ -67,7 +75,8 @@ def _converted(given: Any, written: Any, sizes: Sizes | None) -> Model:
     if flat is not model:
         model = folded(flat, sizes)
     check_domains(model.graph)
-    importer = importlib.import_module("eqsat_layout.readers.onnx.importer").Importer(opset_of(model))
+    reader = importlib.import_module("eqsat_layout.readers.onnx.importer")
+    importer = reader.Importer(opset_of(model), bytes_given(model))
     with _talk_to_log():
         module = importer.from_onnx(model.graph, opset_of(model))
         importer.check_results(model)

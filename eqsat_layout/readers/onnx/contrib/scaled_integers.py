@@ -89,7 +89,8 @@ def _product_of_rounded(op: EmittedOps, inputs: list[Any], attributes: dict[str,
     span = op.divide(op.subtract(largest, least), most)
     scale = op.where(op.equal(span, no), op.number(1, a), span)
     zero = op.round(op.clip(op.divide(op.negative(least), scale), 0, 255))
-    steps = op.clip(op.add(op.round(op.divide(a, scale)), zero), 0, 255)
+    steps = op.astype(op.clip(op.add(op.round(op.divide(a, scale)), zero), 0, 255), "uint8")
+    zero = op.astype(zero, "uint8")
     return _product_to_floats(op, [steps, b, scale, b_scale, zero, b_zero, bias], attributes)
 
 

@@ -1,0 +1,162 @@
+"""Networks of bytes beside ONNX Runtime and OpenVINO: ``python -m bench.cpu.quantised [NAME ...]``.
+
+Each is exported by torch and quantised by ONNX Runtime in the ways that its users have: with the extremes of random
+samples (``static``: unsigned data; ``signed``; ``operators``: ONNX's quantised operators), or as the data come
+(``dynamic``). Run in turns with one thread, by processor time; printed are the better peer's time over ours, and how
+far our results are from ONNX Runtime's, which rounds some numbers the other way. Needs the dependency group ``bench``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ["TVM_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+
+import numpy as np
+import torch
+from onnxruntime import InferenceSession
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from bench.cpu.zoo_process import ENGINES, Files, turns
+from bench.networks import real
+from bench.networks.architectures.families import network_of
+
+NETWORKS = (
+    "resnet18",
+    "resnet50",
+    "mobilenet_v2",
+    "regnet_y_400mf",
+    "squeezenet1_1",
+    "vgg11",
+    "bert_small",
+    "temporal_net",
+)
+KINDS = ("static", "signed", "operators", "dynamic")
+ROUNDS = 7
+SAMPLES = 2
+"""Whose extremes are taken."""
+
+
+class _Samples(CalibrationDataReader):  # type: ignore[misc]
+    """Inputs beside the one that is run."""
+
+    def __init__(self, files: Files):
+        rng, inputs = np.random.default_rng(real.SEED), files.inputs()
+        names = [one.name for one in InferenceSession(files.onnx, providers=["CPUExecutionProvider"]).get_inputs()]
+        self._left = iter(
+            {name: rng.permutation(one.reshape(-1)).reshape(one.shape) for name, one in zip(names, inputs, strict=True)}
+            for _ in range(SAMPLES)
+        )
+
+    def get_next(self) -> Any:
+        return next(self._left, None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=NETWORKS, metavar="NAME", help="of the zoo, or of torchvision")
+    parser.add_argument("--kinds", nargs="+", default=("static", "dynamic"), choices=KINDS)
+    parser.add_argument("--folder", type=Path, required=True, help="for networks and libraries")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for name in options.names:
+        plain = _plain(name, options.folder)
+        for kind in options.kinds:
+            found[name, kind] = own = _measured(plain, kind, options.rounds)
+            console.print(f"{name} {kind}: {own.get('why', '') or format(own['ratio'], '.2f')}", highlight=False)
+    _report(found, console)
+
+
+def _plain(name: str, folder: Path) -> Files:
+    """The network in floats, written unless it is there."""
+    files = Files(folder, name)
+    if not files.arrays.exists():
+        network, sample = _network(name)
+        with torch.no_grad(), real.quiet():
+            torch.onnx.export(network, sample, files.onnx, dynamo=False, opset_version=17)
+        np.savez(files.arrays, **{f"input{i}": t.numpy() for i, t in enumerate(sample)})
+    return files
+
+
+def _network(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    """Of the zoo, or a classifier of torchvision."""
+    try:
+        return network_of(name)
+    except KeyError:
+        models = real.torchvision().models
+        torch.manual_seed(real.SEED)
+        return models.get_model(name, weights=None).eval(), (torch.randn(1, 3, 224, 224),)
+
+
+def _quantised(plain: Files, kind: str, written: Path) -> None:
+    if kind == "dynamic":
+        quantize_dynamic(plain.onnx, written)
+        return
+    data = QuantType.QInt8 if kind == "signed" else QuantType.QUInt8
+    form = QuantFormat.QOperator if kind == "operators" else QuantFormat.QDQ
+    types = {"activation_type": data, "weight_type": QuantType.QInt8}
+    quantize_static(plain.onnx, written, _Samples(plain), quant_format=form, per_channel=kind == "static", **types)
+
+
+def _measured(plain: Files, kind: str, rounds: int) -> dict[str, Any]:
+    """Its figures, or why there are none; without OpenVINO where it does not take the network."""
+    import eqsat_layout
+
+    files = Files(plain.onnx.parent, f"{plain.onnx.stem}.{kind}")
+    files.arrays = plain.arrays
+    try:
+        with real.quiet():
+            if not files.onnx.exists():
+                _quantised(plain, kind, files.onnx)
+            eqsat_layout.Session(str(files.onnx)).save(files.library)
+            return turns(files, 1, rounds, time.process_time, [one for one in ENGINES if _takes(one, files)])
+    except Exception as error:  # of any engine: the table says so
+        return {"why": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:90]}"}
+
+
+def _takes(engine: str, files: Files) -> bool:
+    if engine != "OpenVINO":
+        return True
+    try:
+        ENGINES[engine](files, 1)
+    except RuntimeError:  # it has no such ops
+        return False
+    return True
+
+
+def _report(found: dict[tuple[str, str], dict[str, Any]], console: Console) -> None:
+    table = Table(title="the better peer's time over ours", title_justify="left", box=box.SIMPLE_HEAD)
+    for column in ("network", "quantised"):
+        table.add_column(column, no_wrap=True)
+    for column in ("ratio", *(f"{engine} ms" for engine in ENGINES), "difference"):
+        table.add_column(column, justify="right", no_wrap=True)
+    rows = {key: own for key, own in found.items() if "ratio" in own}
+    for (name, kind), own in sorted(rows.items(), key=lambda item: item[1]["ratio"]):
+        taken = own["milliseconds"]
+        cells = [f"{taken[engine]:.3g}" if engine in taken else "" for engine in ENGINES]
+        table.add_row(name, kind, f"{own['ratio']:.2f}", *cells, f"{own['difference']:.0e}")
+    console.print(table)
+    for (name, kind), own in found.items():
+        if key := own.get("why"):
+            console.print(f"[red]{name} {kind}: {key}[/]", highlight=False)
+    if rows:
+        ratios = [own["ratio"] for own in rows.values()]
+        mean, slower = statistics.geometric_mean(ratios), sum(ratio < 1 for ratio in ratios)
+        load = os.getloadavg()[0]
+        console.print(f"geometric mean {mean:.2f}, {slower} of {len(ratios)} below 1; load {load:.1f}", highlight=False)
+
+
+if __name__ == "__main__":
+    main()
