@@ -45,6 +45,15 @@ class Box:
         """Its rows lie one after another, as those of ``outer`` do."""
         return self.axes[-1] == len(self.shape) - 1 and self.shape[-1] == self.outer[-1]
 
+    def in_pieces(self, size: int) -> Box:
+        """The same of pieces of so many elements along the last axis; refused where it has parts of such."""
+        if self.axes[-1] != len(self.shape) - 1 or any(
+            n % size for n in (self.shape[-1], self.outer[-1], self.starts[-1])
+        ):
+            raise Refused("a box that begins or ends within a piece")
+        shape, outer, starts = ((*own[:-1], own[-1] // size) for own in (self.shape, self.outer, self.starts))
+        return Box(shape, outer, self.axes, starts)
+
     def overlaps(self, other: Box) -> bool:
         """Whether they have an element of ``outer`` in common."""
         sides = zip(self.starts, self.extents, other.starts, other.extents, strict=True)
@@ -70,7 +79,12 @@ def in_boxes(func: Any, boxes: Mapping[int, Box]) -> Any:
     moved = func
     for number, box in boxes.items():
         moved = _moved(moved, number, box.outer, box.inside)
-    return moved.with_attr(_BOXES, {str(number): _numbers(box) for number, box in {**boxes_of(func), **boxes}.items()})
+    return with_boxes(moved, {**boxes_of(func), **boxes})
+
+
+def with_boxes(func: Any, boxes: Mapping[int, Box]) -> Any:
+    """``func``, which is over larger tensors, with the boxes that it is in: what :func:`boxes_of` gives."""
+    return func.with_attr(_BOXES, {str(number): _numbers(box) for number, box in boxes.items()})
 
 
 def out_of_boxes(func: Any) -> Any:

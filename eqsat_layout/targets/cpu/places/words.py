@@ -17,7 +17,7 @@ from tvm.tirx.buffer import buffer_data
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.byte_products import byte_products
-from eqsat_layout.targets.cpu.places.box import boxes_of
+from eqsat_layout.targets.cpu.places.box import Box, boxes_of, with_boxes
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.tir.blocks import block_of, function_over, is_load_of, statements_of, store_of, storing_block
 from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map, substitute
@@ -85,8 +85,6 @@ class _Rewriter:
     """By buffer the one of words."""
 
     def rewritten(self) -> WordKernel:
-        if boxes_of(self.func):
-            raise Refused("bytes in a box of a larger tensor")
         statements = statements_of(self.func)
         blocks = [block_of(statement) for statement in statements]
         sums = [(block, *factors) for block in blocks if (factors := _factors_of(block)) is not None]
@@ -105,9 +103,20 @@ class _Rewriter:
         allocated = [self.words.get(buffer, buffer) for buffer in self.func.body.block.alloc_buffers]
         params = [self.words.get(param, param) for param in self.func.params]
         func = function_over(self.func, stages, allocated, params)
+        boxes = boxes_of(self.func)
+        if boxes:
+            func = with_boxes(func, {number: self._box(number, box) for number, box in boxes.items()})
         changed = {number: old for number, old in enumerate(self.func.params) if old in self.words}
         signed = str(self.words[weights.source].name)
         return WordKernel(func, changed, frozenset(str(words.name) for words in self.words.values()) - {signed}, signed)
+
+    def _box(self, number: int, box: Box) -> Box:
+        param = self.func.params[number]
+        if param not in self.words:
+            return box
+        if len(self.words[param].ty.shape) < len(param.ty.shape):
+            raise Refused("a box of rows of one word")
+        return box.in_pieces(BYTES)
 
     def _reduction(self, block: Any, data: Any, weights: Any) -> Any:
         axis, byte, values = self._split(block, (data, weights))

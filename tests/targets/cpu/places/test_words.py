@@ -16,6 +16,7 @@ from tvm import te, tirx, topi
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.build import build_scheduled
+from eqsat_layout.targets.cpu.places.box import Box, in_boxes
 from eqsat_layout.targets.cpu.places.words import in_words
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.target import make_target
@@ -114,6 +115,19 @@ def test_sums_are_those_of_bytes(func: Any) -> None:
 
 
 @needs_products
+@pytest.mark.parametrize(
+    "boxes",
+    [
+        {0: Box((1, 7, 7, 16), (1, 9, 9, 32), (0, 1, 2, 3), (0, 1, 1, 8))},
+        {2: Box((1, 7, 7, 16), (1, 7, 7, 48), (0, 1, 2, 3), (0, 0, 0, 16))},
+    ],
+)
+def test_operands_and_results_in_boxes(boxes: dict[int, Box]) -> None:
+    """What is read out of a larger tensor, or written into one."""
+    assert_same(in_boxes(convolution(16, 16, 7, 3, 16), boxes))
+
+
+@needs_products
 @settings(max_examples=tries(6), deadline=None)
 @given(st.sampled_from([4, 8, 20]), st.sampled_from([(16, 16), (8, 8), (24, 8), (5, 5)]), st.integers(3, 8), st.data())
 def test_any_convolution(channels: int, outputs: tuple[int, int], size: int, data: st.DataObject) -> None:
@@ -126,7 +140,7 @@ def test_any_convolution(channels: int, outputs: tuple[int, int], size: int, dat
     ("func", "reason"),
     [
         (product(4, 6, 8, transposed=True), "no step of the reduction"),
-        (convolution(16, 16, 5, 1, 16).with_attr("eqsat_layout.boxes", {"0": [[1], [1], [0], [0]]}), "in a box"),
+        (in_boxes(product(4, 8, 8), {0: Box((4, 8), (6, 12), (0, 1), (1, 2))}), "neighbours|no step"),
         (te.create_prim_func([a := te.placeholder((4,)), topi.nn.relu(a)]), "not one reduction"),
     ],
 )
