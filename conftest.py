@@ -8,6 +8,7 @@ import atexit
 import gc
 import os
 import shutil
+import sys
 import tempfile
 
 from hypothesis import settings
@@ -18,6 +19,11 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # one empty cache for all workers, 
     atexit.register(shutil.rmtree, os.environ["EQSAT_LAYOUT_CACHE"], ignore_errors=True)
 
 os.environ["EQSAT_LAYOUT_STRICT"] = "1"
+
+if sys.dont_write_bytecode:  # not into the tree then, but children parse each file once, not each of them
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(os.environ["EQSAT_LAYOUT_CACHE"], "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("new", deadline=None)  # pytest --hypothesis-profile=new

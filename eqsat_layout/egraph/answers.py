@@ -13,20 +13,17 @@ from typing import Any
 
 from eqsat_layout.egraph.flows import Spokesman
 from eqsat_layout.egraph.names import Names
-from eqsat_layout.graph.borders import Border, Part
+from eqsat_layout.egraph.part_answers import AnswerRow, PartAnswers
 from eqsat_layout.graph.constants import GROWTH, Applied, Constant, may_fold
 from eqsat_layout.graph.foldable import may_run_at_compile_time
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.implementations.layouts import free_formats, moves_whole_axes
 from eqsat_layout.implementations.offers import Offers
-from eqsat_layout.maps import UNDEF, Fill, Format, IndexMap, Padding
+from eqsat_layout.maps import Format
 from eqsat_layout.tir.computation import Computation
 from eqsat_layout.tir.fills import pointwise_fill
 from eqsat_layout.tir.flow import Flow, backward, complete, forward, placed, why_not
 from eqsat_layout.tir.placement import FLAT, Placement, flat, why_not_placed
-
-AnswerRow = tuple[str, tuple[Any, ...]]
-"""A row with the relation that it belongs to."""
 
 _MOST_FREE = 4
 """Formats per buffer that a contraction is offered in because neighbours ask for them; all combinations are made."""
@@ -68,7 +65,7 @@ class RefusedFormat:
         return reason or "it can, after all"
 
 
-class Answers:
+class Answers(PartAnswers):
     """Answers for the signatures of one program. What row-major gives is answered by ``impls`` once, never derived.
 
     ``max_formats`` bounds the formats that flowing may make per tensor shape, so that a program whose layouts chase
@@ -84,13 +81,11 @@ class Answers:
         spokesmen: Mapping[str, Spokesman] | None = None,
         offers: Offers | None = None,
     ):
+        super().__init__(names)
         self._offers = offers or Offers()
         self._free: dict[str, list[list[Format]]] = {}
         self._spokesmen = spokesmen or {}
         self._signatures = signatures
-        self._names = names
-        self._views: dict[str, IndexMap] = {}
-        self._borders: dict[str, Border] = {}
         self._runnable: dict[str, bool] = {}
         self._max_formats = max_formats
         self._formats_of_shape: dict[tuple[Any, ...], set[str]] = {}
@@ -134,49 +129,7 @@ class Answers:
         signature = self._signatures.get(name)
         return None if signature is None or signature.is_tuple else signature.results[0]
 
-    def part_name(self, part: Part) -> str:
-        """The name of a view, pad or crop."""
-        return self._view_name(part) if isinstance(part, IndexMap) else self._border_name(part)
-
-    def _border_name(self, border: Border) -> str:
-        self._borders.setdefault(border.key, border)
-        return border.key
-
-    @property
-    def parts(self) -> dict[str, Part]:
-        """All views, pads and crops that have a name."""
-        return {**self._views, **self._borders}
-
-    def part(self, name: str) -> Part:
-        """The view, pad or crop of that name."""
-        return self._views[name] if name in self._views else self._borders[name]
-
-    def part_facts(self, part: Part) -> list[AnswerRow]:
-        """What rules may test about it."""
-        if isinstance(part, IndexMap):
-            return self._view_facts(part)
-        return [("is", (self._border_name(part), "crop" if part.fill is None else "pad"))]
-
-    def _view_name(self, view: IndexMap) -> str:
-        name = f"view:{view.key}"
-        self._views.setdefault(name, view)
-        return name
-
-    def _view_facts(self, view: IndexMap) -> list[AnswerRow]:
-        name = self._view_name(view)
-        rows: list[AnswerRow] = [("is", (name, "view"))]
-        if view.is_identity:
-            rows.append(("identity", (name,)))
-        return rows
-
     # ---- values -----------------------------------------------------------------------------------------------------
-
-    def answer_compose(self, outer: str, inner: str) -> list[AnswerRow]:
-        """``outer`` after ``inner`` as one view."""
-        composed = self._views[outer].after(self._views[inner])
-        if composed is None:
-            return []
-        return [("compose", (outer, inner, self._view_name(composed))), *self._view_facts(composed)]
 
     def answer_fold(self, view: str, constant: str) -> list[AnswerRow]:
         """The constant under a view, a pad or a crop; its elements are computed when the plan is emitted."""
@@ -211,11 +164,6 @@ class Answers:
 
     # ---- padding ----------------------------------------------------------------------------------------------------
 
-    def answer_cancel(self, crop: str, pad: str) -> list[AnswerRow]:
-        """Whether ``crop`` takes away just what ``pad`` adds."""
-        a, b = self._borders[crop], self._borders[pad]
-        return [("cancel", (crop, pad))] if (a.shape, a.widths) == (b.shape, b.widths) else []
-
     def answer_rim(self, key: str, operand: int, pad: str) -> list[AnswerRow]:
         """What an elementwise op makes of a border that holds a number, whatever its other operands are."""
         signature = self._flowing(key)
@@ -227,40 +175,6 @@ class Answers:
         if not isinstance(fill, float):
             return []
         return [("rim-through", (key, operand, pad, self._border_name(replace(border, fill=fill))))]
-
-    def answer_pad_view(self, pad: str, result: str) -> list[AnswerRow]:
-        """The format of a pad's operand that makes the pad free, given its result's; else the result as it stands."""
-        border, fmt = self._borders[pad], self._names.formats.get(result)
-        if fmt is None:
-            return []
-        operand = _rimmed(fmt, border.widths, 1, border.fill) if fmt.fill in (None, border.fill) else None
-        if operand is None:
-            return [("cut", (pad, result, self._names.format(Format.row_major(border.wide_shape))))]
-        return [("pad-view", (pad, result, self._names.format(operand)))]
-
-    def answer_pad_viewed(self, pad: str, operand: str) -> list[AnswerRow]:
-        """The format of a pad's result that makes the pad free, given its operand's."""
-        border, fmt = self._borders[pad], self._names.formats.get(operand)
-        if fmt is None or fmt.fill != border.fill:
-            return []
-        result = _rimmed(fmt, border.widths, -1, border.fill)
-        return [] if result is None else [("pad-view", (pad, self._names.format(result), operand))]
-
-    def answer_peek(self, crop: str, operand: str) -> list[AnswerRow]:
-        """The format in which a buffer of a crop's operand serves as the crop."""
-        fmt = self._names.formats.get(operand)
-        inside = None if fmt is None else _rimmed(fmt, self._borders[crop].widths, 1, UNDEF)
-        return [] if inside is None else [("peek", (crop, operand, self._names.format(inside)))]
-
-    def answer_peeked(self, crop: str, result: str) -> list[AnswerRow]:
-        """The format of a crop's operand that serves as the crop in a padded format; else the operand as it stands."""
-        border, fmt = self._borders[crop], self._names.formats.get(result)
-        if fmt is None:
-            return []
-        around = _rimmed(fmt, border.widths, -1, UNDEF) if fmt.fill is UNDEF else None
-        if around is None:
-            return [("whole", (crop, result, self._names.format(Format.row_major(border.wide_shape))))]
-        return [("peek", (crop, self._names.format(around), result))]
 
     # ---- flow -------------------------------------------------------------------------------------------------------
 
@@ -400,28 +314,6 @@ class Answers:
                 flows.append(complete(computation, given[:-1], given[-1:]))
         return tuple(dict.fromkeys(flows))
 
-    def answer_view(self, view: str, result: str) -> list[AnswerRow]:
-        """The format of a view's operand that makes the view free, given its result's; else the result as it stands."""
-        fmt = self._names.formats.get(result)
-        if fmt is None:
-            return []
-        index_map = None if fmt.is_padded else fmt.index_map.after(self._views[view])
-        if index_map is None:
-            plain = Format.row_major(self._views[view].result_shape)
-            return [("cut", (view, result, self._names.format(plain)))]
-        return [("view", (view, result, self._names.format(_of_map(fmt, index_map))))]
-
-    def answer_viewed(self, view: str, operand: str) -> list[AnswerRow]:
-        """The format of a view's result that makes the view free, given its operand's."""
-        fmt = self._names.formats.get(operand)
-        inverse = self._views[view].inverse()
-        if fmt is None or fmt.is_padded or inverse is None:
-            return []
-        index_map = fmt.index_map.after(inverse)
-        if index_map is None:
-            return []
-        return [("view", (view, self._names.format(_of_map(fmt, index_map)), operand))]
-
     def _flowing(self, key: str) -> Signature | None:
         signature = self._signatures.get(key)
         return signature if signature is not None and signature.flows else None
@@ -469,16 +361,3 @@ def _gives_symbols(signature: Signature, flow: Flow) -> bool:
         return True
     extents = {e for f in (*flow.operands, *flow.results) if f is not None for e in f.physical_shape}
     return all(name in extents for name, _ in signature.symbols)
-
-
-def _rimmed(fmt: Format, widths: Padding, sign: int, fill: Fill) -> Format | None:
-    """``fmt`` with ``widths`` more (or less) padding on the same buffer; None where it has not that much."""
-    padding = tuple((lo + sign * a, hi + sign * b) for (lo, hi), (a, b) in zip(fmt.padding, widths, strict=True))
-    if any(lo < 0 or hi < 0 for lo, hi in padding):
-        return None
-    return Format.make(fmt.index_map, padding=padding, fill=fill, scope=fmt.scope, separators=fmt.separators)
-
-
-def _of_map(fmt: Format, index_map: IndexMap) -> Format:
-    """The same unpadded buffer as seen through another map."""
-    return Format.make(index_map, scope=fmt.scope, separators=fmt.separators)

@@ -11,10 +11,11 @@ from typing import Any
 
 from tvm import ir
 
-from eqsat_layout.egraph.answers import AnswerRow, Answers
+from eqsat_layout.egraph.answers import Answers
 from eqsat_layout.egraph.attribute_text import shown
 from eqsat_layout.egraph.making import Maker
 from eqsat_layout.egraph.names import Names
+from eqsat_layout.egraph.part_answers import AnswerRow
 from eqsat_layout.egraph.rows import GraphRows, alternative_rows, single_op_rows
 from eqsat_layout.errors import Declined, Refused
 from eqsat_layout.graph.borders import Border, Part

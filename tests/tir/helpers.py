@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
@@ -115,23 +115,33 @@ def concrete(fmt: Format) -> Format:
     return Format.make(IndexMap.make([number(e) for e in fmt.padded_shape], dims), padding=fmt.padding, fill=fmt.fill)
 
 
+class Check(NamedTuple):
+    """``original`` and ``laid``: names of functions."""
+
+    original: str
+    laid: str
+    computation: Computation
+    flow: Flow
+    tolerance: float
+
+
 class Runner:
     """Collects re-laid-out functions, builds all of them at once, and compares them with their originals."""
 
     def __init__(self) -> None:
         self._module: dict[str, Any] = {}
-        self._checks: list[tuple[str, str, Computation, Flow]] = []
+        self.checks: list[Check] = []
         self._names: dict[int, str] = {}
         self._kept: list[Any] = []
 
-    def add(self, func: Any, flow: Flow) -> Any:
+    def add(self, func: Any, flow: Flow, tolerance: float = 0) -> Any:
         """Asks for a check of ``func`` under ``flow``; returns the re-laid-out function."""
         computation = understood(func)
         if id(func) not in self._names:
             self._kept.append(func)
             self._names[id(func)] = self._added(func)
         laid = relayout(func, computation, flow)
-        self._checks.append((self._names[id(func)], self._added(laid), computation, flow))
+        self.checks.append(Check(self._names[id(func)], self._added(laid), computation, flow, tolerance))
         return laid
 
     def _added(self, func: Any) -> str:
@@ -140,32 +150,37 @@ class Runner:
         return name
 
     def check(self) -> int:
-        """Runs everything; the results must agree bit for bit. Returns the number of checks."""
+        """Runs everything; the results must agree, bit for bit without a tolerance. Returns the number of checks."""
         library = tvm.compile(tvm.IRModule(self._module), {"kind": "llvm", "opt-level": 0})
-        rng = np.random.default_rng(0)
         known: dict[str, tuple[list[Any], list[Any]]] = {}
-        for original, laid, computation, flow in self._checks:
+        for original, laid, computation, flow, tolerance in self.checks:
             if original not in known:
-                operands = [_random(rng, computation, n) for n in computation.operands]
-                empty = [np.zeros_like(_random(rng, computation, n)) for n in computation.results]
-                known[original] = (operands, _call(library[original], operands, empty))
-            operands, results = known[original]
-            physical = [concrete(f).lay(a) for f, a in zip(flow.operands, operands, strict=True)]
-            wanted = [concrete(f).lay(a) for f, a in zip(flow.results, results, strict=True)]
-            found = _call(library[laid], physical, [np.full_like(a, 1) for a in wanted])
-            for a, b in zip(wanted, found, strict=True):
-                np.testing.assert_array_equal(a, b, err_msg=f"{original} under {flow}")
-        return len(self._checks)
+                rng = np.random.default_rng(0)
+                operands = [_random(rng, computation.buffers[n]) for n in computation.operands]
+                empty = [np.zeros_like(_random(rng, computation.buffers[n])) for n in computation.results]
+                known[original] = operands, called(library[original], operands, empty)
+            self.compare(library[laid], flow, *known[original], tolerance, f"{original} as {laid} under {flow}")
+        return len(self.checks)
+
+    def compare(
+        self, function: Any, flow: Flow, operands: list[Any], results: list[Any], tolerance: float, message: str
+    ) -> None:
+        """``function`` gives ``results`` of ``operands``, both in the formats of ``flow``."""
+        physical = [concrete(f).lay(a) for f, a in zip(flow.operands, operands, strict=True)]
+        wanted = [concrete(f).lay(a) for f, a in zip(flow.results, results, strict=True)]
+        found = called(function, physical, [np.full_like(a, 1) for a in wanted])
+        for a, b in zip(wanted, found, strict=True):
+            np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance, err_msg=message)
 
 
-def _call(function: Any, operands: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+def called(function: Any, operands: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+    """What a PrimFunc that was built writes over ``results``."""
     arguments = [tvm.runtime.tensor(a) for a in (*operands, *results)]
     function(*arguments)
     return [a.numpy() for a in arguments[len(operands) :]]
 
 
-def _random(rng: np.random.Generator, computation: Computation, number: int) -> Any:
-    buffer = computation.buffers[number]
+def _random(rng: np.random.Generator, buffer: Any) -> Any:
     shape = [e if isinstance(e, int) else SYMBOLS[e] for e in buffer.shape]
     if buffer.dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)

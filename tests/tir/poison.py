@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import tvm
-from tir.helpers import SYMBOLS, concrete, understood
+from tir.helpers import Runner, called, concrete
 
 from eqsat_layout.maps import UNDEF, Digit, Fill, Format, IndexMap, Padding
 from eqsat_layout.tir.flow import Flow
-from eqsat_layout.tir.rewrite import relayout
 
 POISONS = {"f": (np.nan, 1e30), "i": (-1, 7), "u": (0, 7), "b": (0, 1)}
 
@@ -40,48 +38,19 @@ def blocked(
     return Format.make(IndexMap.make(extents, [*outer, *inner]), padding=padding, fill=fill)
 
 
-class PoisonRunner:
-    """Collects re-laid-out functions, builds all at once, and runs them with NaN, then 1e30 in undef padding."""
+class PoisonRunner(Runner):
+    """Runs them with NaN, then 1e30 in undef padding; number fills must be there exactly."""
 
-    def __init__(self) -> None:
-        self._module: dict[str, Any] = {}
-        self._checks: list[tuple[Any, str, str, Any, Flow]] = []
-        self._names: dict[int, str] = {}
-        self._kept: list[Any] = []
-
-    def add(self, func: Any, flow: Flow, tolerance: float = 0) -> Any:
-        """Asks for a check of ``func`` under ``flow``; returns the re-laid-out function."""
-        computation = understood(func)
-        if id(func) not in self._names:
-            self._kept.append(func)
-            self._names[id(func)] = self._added(func)
-        laid = relayout(func, computation, flow)
-        self._checks.append((tolerance, self._names[id(func)], self._added(laid), computation, flow))
-        return laid
-
-    def _added(self, func: Any) -> str:
-        name = f"f{len(self._module)}"
-        self._module[name] = func.with_attr("global_symbol", name)
-        return name
-
-    def check(self) -> int:
-        """Runs everything: data must agree bit for bit (or within the tolerance), number fills exactly."""
-        library = tvm.compile(tvm.IRModule(self._module), {"kind": "llvm", "opt-level": 0})
-        known: dict[str, tuple[list[Any], list[Any]]] = {}
-        for tolerance, original, laid, computation, flow in self._checks:
-            if original not in known:
-                rng = np.random.default_rng(0)
-                operands = [_random(rng, computation.buffers[n]) for n in computation.operands]
-                results = [np.zeros_like(_random(rng, computation.buffers[n])) for n in computation.results]
-                known[original] = operands, _call(library[original], operands, results)
-            operands, wanted = known[original]
-            for poison in (0, 1):
-                physical = [lay(concrete(f), a, poison) for f, a in zip(flow.operands, operands, strict=True)]
-                empty = [np.ones_like(lay(concrete(f), a, 0)) for f, a in zip(flow.results, wanted, strict=True)]
-                found = _call(library[laid], physical, empty)
-                for fmt, a, b in zip(flow.results, wanted, found, strict=True):
-                    compare(concrete(fmt), a, b, tolerance, f"{original} as {laid} under {flow}")
-        return len(self._checks)
+    def compare(
+        self, function: Any, flow: Flow, operands: list[Any], results: list[Any], tolerance: float, message: str
+    ) -> None:
+        """As the runner has it, whatever stands where nothing may be relied on."""
+        for poison in (0, 1):
+            physical = [lay(concrete(f), a, poison) for f, a in zip(flow.operands, operands, strict=True)]
+            empty = [np.ones_like(lay(concrete(f), a, 0)) for f, a in zip(flow.results, results, strict=True)]
+            found = called(function, physical, empty)
+            for fmt, a, b in zip(flow.results, results, found, strict=True):
+                compare(concrete(fmt), a, b, tolerance, message)
 
 
 def lay(fmt: Format, array: Any, poison: int) -> Any:
@@ -110,18 +79,3 @@ def all_fills(fmt: Format) -> Iterator[Format]:
     """The format with the fills 0, 1 and undef."""
     for fill in (0.0, 1.0, UNDEF):
         yield fmt.with_fill(fill)
-
-
-def _call(function: Any, operands: Sequence[Any], results: Sequence[Any]) -> list[Any]:
-    arguments = [tvm.runtime.tensor(a) for a in (*operands, *results)]
-    function(*arguments)
-    return [a.numpy() for a in arguments[len(operands) :]]
-
-
-def _random(rng: np.random.Generator, buffer: Any) -> Any:
-    shape = [e if isinstance(e, int) else SYMBOLS[e] for e in buffer.shape]
-    if buffer.dtype == "bool":
-        return rng.integers(0, 2, shape).astype(bool)
-    if "int" in buffer.dtype:
-        return rng.integers(0, 4, shape).astype(buffer.dtype)
-    return rng.uniform(0.1, 1, shape).astype(buffer.dtype)

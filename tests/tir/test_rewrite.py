@@ -200,7 +200,7 @@ def test_the_check_itself_sees_a_wrong_function() -> None:
     runner = Runner()
     runner.add(func, flow)
     wrong = Flow(flow.operands, (Format.make(IndexMap.permutation((4, 4), (1, 0))),), ())
-    runner._checks[0] = (*runner._checks[0][:3], wrong)
+    runner.checks[0] = runner.checks[0]._replace(flow=wrong)
     with pytest.raises(AssertionError):
         runner.check()
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+import os
+import tempfile
+from functools import cache, cached_property
 from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+import pytest
 import tvm
 
 from eqsat_layout.soundness.cuda import LaunchReport, Simulator
+from eqsat_layout.targets.cuda.compiler import Compiled, available_compiler, compiled
 from eqsat_layout.targets.cuda.lowering import lowered
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.gpu.host.launches import launches_of
@@ -28,6 +32,18 @@ H100: Final = CudaMachine(
     flops={"float16": 798e12, "bfloat16": 798e12, "tensorfloat32": 399e12, "int8": 1596e12, "float32": 60e12},
     launch_seconds=2.5e-6,
 )
+
+needs_compiler: Final = pytest.mark.skipif(available_compiler() is None, reason="neither NVRTC nor nvcc is here")
+
+
+def machine_code(source: str, arch: str) -> Compiled:
+    """As the compiler has it; headers are parsed once in a process, which takes as long as a large kernel."""
+    return compiled(source, arch, _headers())
+
+
+@cache
+def _headers() -> str:
+    return tempfile.mkdtemp(prefix="headers_", dir=os.environ["EQSAT_LAYOUT_CACHE"])
 
 
 class Kernels:

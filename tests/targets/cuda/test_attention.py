@@ -10,11 +10,19 @@ import pytest
 from effort import IS_LONG, but_for, tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from targets.cuda.running import H100, Array, Kernels, inputs_of, relative_error, result_of
+from targets.cuda.running import (
+    H100,
+    Array,
+    Kernels,
+    inputs_of,
+    machine_code,
+    needs_compiler,
+    relative_error,
+    result_of,
+)
 from tvm import te, tirx, topi
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cuda.compiler import available_compiler, compiled
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
 from eqsat_layout.targets.cuda.kernels.attention import attention_of
 from eqsat_layout.targets.cuda.kernels.attention_kernel import attention_kernel_of
@@ -212,7 +220,7 @@ def test_plans_fit_and_the_first_one_is_for_the_size() -> None:
     assert tiles_of(few, H100)[0].rows < tiles_of(many, H100)[0].rows
 
 
-@pytest.mark.skipif(available_compiler() is None, reason="neither NVRTC nor nvcc is here")
+@needs_compiler
 @pytest.mark.parametrize(
     ("dtype", "size"),
     but_for(
@@ -225,13 +233,13 @@ def test_machine_code_spills_nothing(dtype: str, size: int) -> None:
     found = tiles_of(attention_of(func), machine)
     for tiles in (found[0], max(found, key=lambda one: (one.registers, one.plan.stages))):
         (source,) = Kernels(attention_kernel_of(tiles)).sources.values()
-        (facts,) = compiled(source, "sm_90").kernels.values()
+        (facts,) = machine_code(source, "sm_90").kernels.values()
         assert facts.spilled_bytes == 0
         planned = blocks_by_registers(tiles.registers, tiles.threads)
         assert blocks_by_registers(facts.registers, tiles.threads) >= planned, "fewer blocks than planned fit"
 
 
-@pytest.mark.skipif(available_compiler() is None, reason="neither NVRTC nor nvcc is here")
+@needs_compiler
 def test_small_blocks_have_the_registers_that_they_need() -> None:
     """Of its own accord the compiler spills 32 bytes here, so as to have room for more blocks."""
     func = Case(rows=197, keys=197, size=64, heads=12, orders=("brhc", "brhc", "brhc")).func("float16")
@@ -242,7 +250,7 @@ def test_small_blocks_have_the_registers_that_they_need() -> None:
     kernels = Kernels(attention_kernel_of(tiles))
     source = "".join(kernels.sources.values())
     assert "__launch_bounds__(32, 8)" in source
-    assert compiled(source, "sm_90").spilled_bytes == 0
+    assert machine_code(source, "sm_90").spilled_bytes == 0
 
 
 def test_refusals_say_why() -> None:

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from programs import program
 from targets.cuda.cases import conv
-from targets.cuda.running import Kernels, in_double_precision, inputs_of, relative_error, result_of
+from targets.cuda.running import Kernels, in_double_precision, inputs_of, needs_compiler, relative_error, result_of
 from targets.cuda.simulating import check
 from targets.cuda.test_products import TOLERANCES, small
 from targets.device_cases import SIZE, chain
 
 from eqsat_layout.soundness.cuda import KernelFault
 from eqsat_layout.soundness.cuda.driver import simulated
-from eqsat_layout.targets.cuda.compiler import available_compiler, compiled
+from eqsat_layout.targets.cuda.compiler import compiled
 from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
 from eqsat_layout.targets.cuda.kernels.products import product_of
 
@@ -75,7 +75,7 @@ def test_kernels_that_do_not_wait_are_found() -> None:
         simulated(replace(made, sources=sources))(np.ones(SIZE, "float32"))
 
 
-@pytest.mark.skipif(available_compiler() is None, reason="neither NVRTC nor nvcc is here")
+@needs_compiler
 def test_they_are_compiled_as_they_are() -> None:
     for source in check(program(chain, SIZE), H100).sources.values():
         (facts,) = compiled(source, "sm_90").kernels.values()

@@ -17,13 +17,14 @@ from targets.cuda.running import (
     Kernels,
     in_double_precision,
     inputs_of,
+    machine_code,
+    needs_compiler,
     relative_error,
     result_of,
 )
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.soundness.cuda import KernelFault
-from eqsat_layout.targets.cuda.compiler import available_compiler, compiled
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
 from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
 from eqsat_layout.targets.cuda.kernels.product_model import plans_for
@@ -190,7 +191,7 @@ def test_plans_fit_and_the_first_one_is_for_the_size() -> None:
     assert best.block_rows * best.block_columns >= 128 * 128
 
 
-@pytest.mark.skipif(available_compiler() is None, reason="neither NVRTC nor nvcc is here")
+@needs_compiler
 @pytest.mark.parametrize(
     ("arithmetic", "arch"),
     but_for(
@@ -207,7 +208,7 @@ def test_machine_code_spills_nothing(arithmetic: str, arch: str) -> None:
     widest = max(plans, key=lambda plan: (plan.registers, plan.stages))
     for plan in (plans[0], widest):
         (source,) = Kernels(kernel_of(product, plan), arch).sources.values()
-        (facts,) = compiled(source, arch).kernels.values()
+        (facts,) = machine_code(source, arch).kernels.values()
         assert facts.spilled_bytes == 0
         assert facts.registers * plan.threads <= H100.registers
         assert facts.registers <= plan.registers + 32, "the plan counts too few registers"

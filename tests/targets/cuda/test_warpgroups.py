@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 from targets.cuda.cases import Case, conv, matmul
-from targets.cuda.running import H100, Kernels, in_double_precision, inputs_of, relative_error, result_of
+from targets.cuda.running import (
+    H100,
+    Kernels,
+    in_double_precision,
+    inputs_of,
+    machine_code,
+    needs_compiler,
+    relative_error,
+    result_of,
+)
 from targets.cuda.test_products import TOLERANCES
 
 from eqsat_layout.soundness.cuda import KernelFault
-from eqsat_layout.targets.cuda.compiler import available_compiler, compiled
 from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
 from eqsat_layout.targets.cuda.kernels.product_model import plans_for
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
@@ -90,14 +98,14 @@ def test_large_products_take_them() -> None:
     assert not any(plan.in_groups for plan in plans_for(product_of(across), grouping))
 
 
-@pytest.mark.skipif(available_compiler() is None, reason="neither NVRTC nor nvcc is here")
+@needs_compiler
 @pytest.mark.parametrize("columns", [64, 128, 256])
 def test_machine_code_spills_nothing(columns: int) -> None:
     changes = {"block_rows": 128, "block_columns": columns, "warp_columns": columns, "stages": 3}
     case = conv((56, 56), 64, 256, (3, 3), pad=1)
     _, kernels = kernels_of(case, "float16", **changes)
     (source,) = kernels.sources.values()
-    (facts,) = compiled(source, "sm_90a").kernels.values()
+    (facts,) = machine_code(source, "sm_90a").kernels.values()
     assert facts.spilled_bytes == 0
     plan = plan_of("float16", **changes)
     assert facts.registers <= plan.registers + 32

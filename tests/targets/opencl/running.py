@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy.typing as npt
 from compare import assert_close, inputs_for, machine
+from effort import IS_LONG
 
 import eqsat_layout
 from eqsat_layout.maps import GLOBAL
@@ -17,6 +18,8 @@ from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.validation.inputs import flat
 
 os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", "1")  # the workers of pytest-xdist share the cores
+if not IS_LONG:  # compiling takes most of the time
+    os.environ.setdefault("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
 os.environ.setdefault("POCL_CACHE_DIR", os.path.join(os.environ["EQSAT_LAYOUT_CACHE"], "pocl"))
 
 ADRENO: Final = {"kind": "opencl", "device": "adreno"}

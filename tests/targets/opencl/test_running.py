@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from tvm import relax, tirx
 from tvm.relax import op
 from tvm.script import tirx as T
 
+from eqsat_layout.errors import TargetError
 from eqsat_layout.models import resnet50
 from eqsat_layout.targets.opencl.policies import ALL_IMAGES, BUFFERS, Policy
 from eqsat_layout.targets.opencl.target import OpenClTarget
@@ -243,6 +245,16 @@ def test_halves_in_rows(emit: Any) -> None:
 def test_a_whole_residual_network_in_images() -> None:
     found = check(resnet50(image=32, width=8, blocks=(1, 1, 1, 1)))
     assert images(found) >= 8
+
+
+def test_a_kernel_that_the_device_refuses_is_named() -> None:
+    """All kernels are one program, whose error may be anybody's."""
+    found = compiled(program(chain, SIZE))
+    name = list(found.sources)[-1]
+    spoiled = replace(found, sources={**found.sources, name: found.sources[name].replace("{", "{ nowhere();", 1)})
+    assert len(found.sources) > 1
+    with pytest.raises(TargetError, match=f"kernel {name} is refused by the device's compiler"):
+        spoiled.on(context())
 
 
 def test_winograd_in_images_and_not_where_results_are_to_be_exact() -> None:

@@ -18,6 +18,8 @@ from eqsat_layout.targets.gpu.host.sizes import value_of
 from eqsat_layout.targets.opencl.host.pocl import mend
 
 _HALF: Final = "cl_khr_fp16"
+_TOGETHER: Final = 16
+"""Kernels of one program: what a compiler does once for each program takes PoCL as long as a kernel or more."""
 _NO_PYOPENCL: Final = 'OpenCL programs run here through pyopencl: pip install "eqsat-layout[opencl]"'
 
 
@@ -81,15 +83,23 @@ class OpenClDevice(Runner):
                 f"kernel {halves[0]} computes in half precision ({_HALF}), which {device.name} does not: "
                 'compile for a profile that stores halves only, {"kind": "opencl", "profile": "pocl"}'
             )
+        names = list(sources)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", self._cl.CompilerWarning)
-            for name, source in sources.items():
-                try:
-                    built = self._cl.Program(self._context, source).build()
-                except self._cl.RuntimeError as error:
-                    raise TargetError(f"kernel {name} is refused by the device's compiler: {error}") from error
-                found[name] = self._cl.Kernel(built, name)
+            for first in range(0, len(names), _TOGETHER):
+                found |= self._kernels_of({name: sources[name] for name in names[first : first + _TOGETHER]})
         return found
+
+    def _kernels_of(self, sources: Mapping[str, str]) -> dict[str, Any]:
+        """One program; where that is refused one for each, so that the error names the kernel."""
+        try:
+            program = self._cl.Program(self._context, "\n".join(sources.values())).build()
+        except self._cl.RuntimeError as error:
+            if len(sources) > 1:
+                return {key: own for name in sources for key, own in self._kernels_of({name: sources[name]}).items()}
+            (name,) = sources
+            raise TargetError(f"kernel {name} is refused by the device's compiler: {error}") from error
+        return {name: self._cl.Kernel(program, name) for name in sources}
 
 
 def first_context() -> Any:
