@@ -189,7 +189,22 @@ class _Multiplier(relax.PyExprMutator):  # type: ignore[misc]
             changed["padding"] = [0] * len(padding)
         if not any(widths):
             return values, changed
-        return self.builder_.emit(relax.op.nn.pad(values, widths, pad_value=float(zero))), changed
+        if isinstance(zero, int):
+            return self.builder_.emit(relax.op.nn.pad(values, widths, pad_value=float(zero))), changed
+        return self._padded_with(values, widths, zero), changed
+
+    def _padded_with(self, values: Any, widths: Sequence[int], zero: Any) -> Any:
+        """The same with a number that is worked out: weights of what is added to the channels are 0."""
+        op, emit = relax.op, self.builder_.emit
+        padded = emit(op.nn.pad(values, widths))
+        shape = [1] * int(values.ty.ndim)
+        inside = np.ones(shape, "bool")
+        for axis, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True)):
+            if before or after:
+                around = [(0, 0)] * len(shape)
+                around[axis] = (before, after)
+                inside = np.pad(inside.repeat(int(values.ty.shape.values[axis]), axis), around)
+        return emit(op.where(relax.const(inside, "bool"), padded, emit(op.astype(zero, _UNSIGNED))))
 
     def _scale(self, product: _Product) -> Any:
         """Of the data times that of the weights."""
@@ -230,8 +245,13 @@ def _checked(call: Any, data: Quantised, weights: Quantised) -> _Product:
         raise Refused("weights that are more than a byte from their zero")
     if weights.axis is not None and weights.axis != axes.outputs:
         raise Refused("scales along another axis than that of the channels")
-    if data.zero is not None and not isinstance(data.zero, int) and any(axes.padding):
-        raise Refused("zeros around data whose zero is not known")
+    sizes = (
+        [call.args[0].ty.shape.values[axis] for axis in _window_axes(str(call.attrs.data_layout))]
+        if axes.padding
+        else []
+    )
+    if any(axes.padding) and not (data.has_known_zero or all(isinstance(size, tirx.IntImm) for size in sizes)):
+        raise Refused("zeros that are not known around data whose size is not")
     depth, channels = numbers.shape[axes.inputs], None
     if depth % _WORD:
         if axes.data is None or axes.groups > 1 or 2 * depth < _WORD:

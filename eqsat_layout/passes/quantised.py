@@ -46,6 +46,11 @@ class Quantised:
         """The bytes are known."""
         return isinstance(self.values, np.ndarray)
 
+    @property
+    def has_known_zero(self) -> bool:
+        """Their zero is a number."""
+        return self.zero is None or isinstance(self.zero, int)
+
 
 @dataclass(frozen=True)
 class QuantisedReader:

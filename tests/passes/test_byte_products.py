@@ -167,6 +167,23 @@ def test_zeros_that_are_worked_out(dtype: str, as_sums: bool) -> None:
     checked(module_of((5, 12), body))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("channels", [CHANNELS, 3])
+@pytest.mark.parametrize("padding", [0, [1, 0, 2, 1]])
+def test_zeros_that_are_worked_out_around_data(dtype: str, channels: int, padding: Any) -> None:
+    """``ConvInteger``: was computed in whole numbers of 32 bits, 4 times as long."""
+
+    def body(emit: Emit, x: Any) -> Any:
+        values, scale, zero = dynamic(emit, x, dtype)
+        data = emit(op.subtract(emit(op.astype(values, "int32")), emit(op.astype(zero, "int32"))))
+        w = relax.const(RNG.integers(-128, 128, (OUTPUTS, channels, 3, 3)).astype("int8"), "int8")
+        own = emit(op.astype(w, "int32"))
+        total = emit(convolution(emit, data, own, padding=padding, out_dtype="int32"))
+        return op.multiply(emit(op.astype(total, "float32")), scale)
+
+    checked(module_of((2, channels, 5, 6), body))
+
+
 def test_bytes_with_other_readers() -> None:
     """A sum reads what the same bytes stand for; signed ones become unsigned for all of them."""
 
