@@ -36,8 +36,6 @@ _SIZES = (1, 1, 2, 2, 3)
 """Windows, strides and the like: lists of numbers, or a number where a list may stand."""
 _POSITIONS = (0, 1, 1, 2, 3, 4, 9, -1, -2, -3)
 """Lists of positions, which may be counted from the end, or lie beyond it."""
-_BOTH_ENDS = 0.3
-"""How often a list has two numbers where others have one, as what is added at both ends of an axis."""
 _STEPS = (1, 2, 2, 3, -1, -2)
 _MIXED = 0.15
 """How often the operands of a call are of two dtypes, such as values and indices."""
@@ -142,8 +140,7 @@ class ArgumentDraw:
 
     def _numbers(self, sorts: Sequence[Any]) -> list[int]:
         """A list of numbers: as many as the hint has, or as the other lists have."""
-        both_ends = 2 if self._rng.random() < _BOTH_ENDS else 1
-        length = len(sorts) if len(sorts) > 1 and Ellipsis not in sorts else self._length * both_ends
+        length = len(sorts) if len(sorts) > 1 and Ellipsis not in sorts else self._length
         return self._row(_SIZES, length)
 
     def _row(self, numbers: Sequence[int], length: int | None = None) -> list[int]:

@@ -144,8 +144,8 @@ def _values(call: OpCall) -> list[Trait]:
 
 
 def _attributes(key: str, instance: Instance) -> tuple[Trait, ...]:
-    """The name of each call, which a body may leave open, and its attributes, as TVM has them and not as they were
-    written; views, pads and crops themselves, but for identities, which are one.
+    """Each attribute of each call, as TVM has it and not as it was written, or its name if it has none; views, pads and
+    crops themselves, but for identities, which are one.
 
     Each by itself: of pools that keep a shape most have a window of one, each with a layout or dilation of its own.
     """
@@ -153,8 +153,8 @@ def _attributes(key: str, instance: Instance) -> tuple[Trait, ...]:
     for variable in sorted(instance):
         chosen = instance[variable]
         if isinstance(chosen, OpCall):
-            found.append((key, variable, chosen.name))
-            found += [(key, variable, name, value) for name, value in chosen.fields.items()]
+            fields = chosen.fields or {"op": chosen.name}  # a body may leave open which it is
+            found += [(key, variable, name, value) for name, value in fields.items()]
         else:
             idle = isinstance(chosen, IndexMap) and chosen.is_identity
             found.append((key, variable, "identity" if idle else str(chosen)))

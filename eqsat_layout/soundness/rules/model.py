@@ -30,7 +30,7 @@ _INDICES = 0.5
 @dataclass
 class RuleModel:
     """``ops``: the rows of op terms, ``makes`` of ops that are asked for; ``facts``: rows by relation; ``bodies``: the
-    tensors of bodies that terms were made for.
+    tensors of bodies with constants that no term has.
 
     Tensors are numbers, operand lists tuples.
     """

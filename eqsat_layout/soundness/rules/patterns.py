@@ -37,6 +37,8 @@ class Pattern:
     scope: dict[str, Any] = field(default_factory=dict)
     fresh: float = 0.0
     tried: int = 0
+    has_apart: bool = False
+    """Whether constants were made that no term has as an operand."""
 
     def build(self) -> bool:
         """Adds the terms to the model; False where names and types leave no way that was found."""
@@ -64,6 +66,7 @@ class Pattern:
             for name, number in self.sought.held:
                 if is_variable(name) and name not in self.scope:  # what the rule makes something of
                     self.scope[name] = self._filled(number, ((), self._dtype()))
+                    self.has_apart = True
         except (MisfitError, IllTypedError):
             return False
         return True

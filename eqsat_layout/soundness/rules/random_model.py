@@ -141,7 +141,7 @@ def _patterns(model: RuleModel, rules: Iterable[Rule], tries: int, fresh: float 
                 chosen = instances[number // 2 % len(instances)]
                 scope = {v: k if isinstance(k, str) else names[k] for v, k in chosen.items()}
             pattern = Pattern(model, sought, scope, fresh=fresh)
-            if pattern.build() and is_wanted:
+            if pattern.build() and is_wanted and pattern.has_apart:
                 model.bodies.append(pattern.tensors)
 
 

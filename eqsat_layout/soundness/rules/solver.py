@@ -35,8 +35,6 @@ _OF_VAIN = 5
 """The same where all were refused before."""
 _ALIKE = 6
 """Times one call is drawn and refused, before nothing else is expected: much of it may be given."""
-_FOR_NO_TWIN = 20
-"""Calls that fit, drawn for one that is not the same as another of the body."""
 _AS_PART = 0.7
 """How often an op is a view, a pad or a crop, where some of these are called so."""
 _OF_ANY = 100
@@ -196,7 +194,6 @@ class Solver:
         exact = not applied.rest or applied.rest in self._lists
         place = (text, tuple(operands), result, tuple((name, self._told.get(value, value)) for name, value in said))
         refused, near = Counter[OpCall](), None
-        chosen, patience = None, _FOR_NO_TWIN
         for _ in range(_OF_VAIN if str(place) in self._vain else _OF_ONE if body.is_named else _OF_MANY):
             self.draws -= 1
             if self.draws <= 0:
@@ -205,18 +202,12 @@ class Solver:
             if call is None:
                 continue
             if call.made is not None and self._agrees(applied, call, result):
-                patience -= 1
-                chosen = call
-                if patience and any(_are_twins(call, other) for other in body.others):
-                    continue
-                break
+                self._told.update({value: call.values[name] for name, value in said if name in call.values})
+                return (part_of(call) if is_part else None) or call
             refused[call] += 1
             if refused[call] > _ALIKE:
                 break
             near = call if call.made is None else near
-        if chosen is not None:
-            self._told.update({value: chosen.values[name] for name, value in said if name in chosen.values})
-            return (part_of(chosen) if is_part else None) or chosen
         self._vain.add(str(place))
         self._failures[applied.key] += 1
         raise MisfitError
@@ -270,11 +261,6 @@ class Solver:
             if not isinstance(made, tuple) or int(str(index)) >= len(made) or made[int(str(index))] != known:
                 return False
         return True
-
-
-def _are_twins(call: OpCall, other: OpCall) -> bool:
-    """Whether two calls are one, written in two ways or not."""
-    return call.operands == other.operands and call.fields == other.fields
 
 
 def _types_of(
