@@ -109,7 +109,7 @@ def read_file(path: Path) -> RuleText:
     if path.exists() and not path.is_file() and not path.is_dir():
         raise RuleError(f"{path}: can't read the rule file: a pipe or a device")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise RuleError(f"{path}: can't read the rule file: {error}") from error
     return read_rule_text(text, str(path))

@@ -38,6 +38,8 @@ _BARE_INTEGER = re.compile(r"((?<!\w)\(|, )(\d+)(?=[,)])")
 _OP_DUMP = re.compile(r'ir\.Op\(span=.*?name="([^"]+)".*?support_level=\d+\)')
 _PICKLED: Final = (".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 _OUTPUT_SUFFIXES: Final = (".py", ".json")
+_TEXT: Final = "utf-8-sig"
+"""Some editors begin a file with a mark of its encoding."""
 
 
 class FileError(EqsatError):
@@ -151,13 +153,14 @@ def _is_pickled(path: Path, head: bytes) -> bool:
 
 
 def _read_script(path: Path, _: Sizes | None) -> Any:
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding=_TEXT)
     try:
         return read_script(text)
     except UnsafeScriptError as error:
         raise FileError(f"{path}:{error.line}:{error.column}: {error}") from error
     except SyntaxError as error:
-        raise FileError(f"{path}:{error.lineno}: not Python: {error.msg}") from error
+        where = f":{error.lineno}" if error.lineno else ""
+        raise FileError(f"{path}{where}: not Python: {error.msg}") from error
     except tvm.error.DiagnosticError as error:
         found = _DIAGNOSTIC.search(str(error))
         if found is None:
@@ -166,7 +169,7 @@ def _read_script(path: Path, _: Sizes | None) -> Any:
 
 
 def _read_json(path: Path, _: Sizes | None) -> Any:
-    module = _as_module(tvm.ir.load_json(checked_json(path.read_text(encoding="utf-8"))))
+    module = _as_module(tvm.ir.load_json(checked_json(path.read_text(encoding=_TEXT))))
     check_types(module)
     return module
 

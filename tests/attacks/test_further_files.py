@@ -6,12 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
+import tvm_ffi
 from programs import program
 from tvm.relax import op as R
 
 import eqsat_layout
 from eqsat_layout.cli.run import _loaded
+from eqsat_layout.egraph.rules import read_commands
 from eqsat_layout.errors import EqsatError, InputError, RuleError, TargetError
+from eqsat_layout.readers.modules import FileError, read_module, write_module
 from eqsat_layout.soundness import assert_rules_sound
 from eqsat_layout.soundness.rules import fuzzer
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
@@ -113,3 +116,18 @@ def test_a_meaning_without_end_is_refused(tmp_path: Path, meaning: str, says: st
     rules.write_text(f"{declared}(rule ((near i)) ((far i)) :ruleset logical)\n")
     with pytest.raises(RuleError, match=f"mine.egg:[24]: {says}"):
         assert_rules_sound(rules, seconds=1.0)
+
+
+def test_a_mark_of_the_encoding_is_no_part_of_a_text(tmp_path: Path) -> None:
+    """Some editors begin files with one; a text that can't be Python at all has no line to name."""
+    mod = program(lambda _, x: R.abs(x), (2, 3))
+    for name in ("m.py", "m.json"):
+        write_module(mod, tmp_path / name)
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + (tmp_path / name).read_bytes())
+        assert tvm_ffi.structural_equal(read_module(tmp_path / name), mod)
+    rules = tmp_path / "mine.egg"
+    rules.write_bytes(b"\xef\xbb\xbf(relation mine (Tensor))\n")
+    assert len(read_commands(rules)) == 1
+    (tmp_path / "m.py").write_text("@I.ir_module\0", encoding="utf-8")
+    with pytest.raises(FileError, match=r"m\.py: not Python"):
+        read_module(tmp_path / "m.py")

@@ -18,6 +18,8 @@ from eqsat_layout.maps import IndexMap
 KINDS = ("view", "pad", "crop")
 TRIES = 60
 """Views drawn for one that makes a shape of a shape, or is called so."""
+_OF_ZEROS = 0.4
+"""How often a pad is one of zeros, where it may be any."""
 
 Shape = tuple[int, ...]
 Type = TensorType | tuple[TensorType, ...]
@@ -51,6 +53,9 @@ class FittingParts:
             if (given is None or taken(part) == given.shape)
             and (result is None or tuple(part.result_shape) == result.shape)
         ]
+        zeros = [part for part in fitting if isinstance(part, Border) and part.fill == 0]
+        if zeros and self._rng.random() < _OF_ZEROS:  # more ops keep them than any other border
+            return self._rng.choice(zeros)
         if fitting:
             return self._rng.choice(fitting)
         if not called or (given is None and result is None):

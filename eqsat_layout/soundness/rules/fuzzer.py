@@ -30,7 +30,7 @@ from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model, make_narrow_model
 from eqsat_layout.soundness.rules.remarks import never_false, never_true, remarks_on
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport
-from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
+from eqsat_layout.soundness.rules.rule_base import RuleBase, claims_anything, read_rule_base
 from eqsat_layout.soundness.rules.sought import searches
 from eqsat_layout.soundness.rules.terms import MeaninglessError
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
@@ -45,6 +45,8 @@ PATIENCE = 3
 """How many times the models asked for are made so that rare rules have their instances too."""
 AT_MOST = 10.0
 """Seconds of work for a file of somebody's own; those of the package are not fuzzed again for it."""
+AFTERWARDS = 3.0
+"""Seconds of work, or as long as it took, for the other rules of a file when one of them is known to be wrong."""
 FEW_RULES = 24
 """Up to so many rules, models are made with more terms of each."""
 NARROW = 1
@@ -109,6 +111,7 @@ class Fuzzer:
         self._instances = Instances(dict(one for rule in self._sought for one in searches(base, rule)))
         self.reports = [RuleReport(watched.rule) for watched in self._matcher.watched]
         self._refused = [RuleReport(rule, trouble=why) for rule, why in self._matcher.refused]
+        self._found_out: float | None = None
 
     def close(self) -> None:
         """Frees the scratch files."""
@@ -199,8 +202,7 @@ class Fuzzer:
     def _share(self, effort: Effort, models: int, seconds: float, work: float) -> float:
         if effort.seconds is not None:
             return seconds / effort.seconds
-        decided = bool(self.reports) and all(r.failures for r in self.reports)
-        if effort.at_most is not None and models and (decided or work >= effort.at_most):
+        if effort.at_most is not None and models and (self._is_decided(work) or work >= effort.at_most):
             return 1.0
         if models < effort.models:
             return models / (effort.models * PATIENCE)
@@ -209,6 +211,17 @@ class Fuzzer:
         if least >= effort.cases or models >= effort.models * PATIENCE:
             return 1.0
         return max(models / (effort.models * PATIENCE), least / effort.cases)
+
+    def _is_decided(self, work: float) -> bool:
+        """Whether nothing more is to be found out: all rules that claim anything are known to be wrong, or one is, or
+        all of them together, and the others had their time too."""
+        if self._found_out is None and (self._found.false_merges or any(r.failures for r in self.reports)):
+            self._found_out = work
+        if self._found_out is None:
+            return False
+        waiting = [r for r in self.reports if not r.failures and not r.trouble and claims_anything(r.rule, self._base)]
+        late = work >= self._found_out + max(AFTERWARDS, self._found_out)
+        return late or not waiting or bool(self._found.false_merges)
 
     def model(self, number: int) -> RuleModel:
         """The model of that number: the same for the same seed."""

@@ -53,6 +53,7 @@ class Instances:
         self._seen: Counter[Trait] = Counter()
         self._refused: Counter[Trait] = Counter()
         self._taken: Counter[Trait] = Counter()
+        self._chosen: Counter[str] = Counter()
         self._count = max(EACH, TOGETHER // max(1, len(self._bodies)))
 
     def draw(
@@ -66,7 +67,7 @@ class Instances:
             if not types.alike and not any(text in KINDS or parameters(text) for text in types.named.values()):
                 continue
             known = self._found.setdefault(key, [])
-            solver = Solver(types, shapes, fitting, rng, DRAWS if known else FIRST_DRAWS, self._good)
+            solver = Solver(types, shapes, fitting, rng, DRAWS if known else FIRST_DRAWS, self._good, self._chosen)
             tellings = (one for one in iter(solver.solve, None) if rng.random() < (IDLE if _is_idle(one) else 1.0))
             drawn = list(islice(tellings, CHOICE * count))
             legal = filter(self._is_legal, self._unlike(key, drawn))
@@ -143,8 +144,8 @@ def _values(call: OpCall) -> list[Trait]:
 
 
 def _attributes(key: str, instance: Instance) -> tuple[Trait, ...]:
-    """Each attribute of each call, as TVM has it and not as it was written; views, pads and crops themselves,
-    but for identities, which are one.
+    """Each attribute of each call, as TVM has it and not as it was written, or its name if it has none; views, pads and
+    crops themselves, but for identities, which are one.
 
     Each by itself: of pools that keep a shape most have a window of one, each with a layout or dilation of its own.
     """
@@ -152,7 +153,8 @@ def _attributes(key: str, instance: Instance) -> tuple[Trait, ...]:
     for variable in sorted(instance):
         chosen = instance[variable]
         if isinstance(chosen, OpCall):
-            found += [(key, variable, name, value) for name, value in chosen.fields.items()]
+            fields = chosen.fields or {"op": chosen.name}  # a body may leave open which it is
+            found += [(key, variable, name, value) for name, value in fields.items()]
         else:
             idle = isinstance(chosen, IndexMap) and chosen.is_identity
             found.append((key, variable, "identity" if idle else str(chosen)))

@@ -209,7 +209,7 @@ class Matcher:
         rows: dict[str, list[Row]] = {
             "fuzz-Tensor": [(i,) for i in range(len(values.tensors))],
             "fuzz-Args": [(n,) for n in number.values()],
-            "fuzz-few-number-Tensor": [(i,) for i in _few(model, len(values.tensors))],
+            "fuzz-few-number-Tensor": [(i,) for i in _few_tensors(model)],
             "fuzz-few-number-Args": [(n,) for n in _few(model, len(number))],
             "fuzz-row-Ref": list(enumerate(values.refs)),
             "fuzz-row-ARef": [(n, number[a]) for n, a in enumerate(values.lists)],
@@ -256,6 +256,12 @@ class Matcher:
 def _tells_apart(fact: Expr, sorts: Mapping[str, str]) -> bool:
     """Whether it says that two terms differ, of which egglog only knows that they were not found equal yet."""
     return isinstance(fact, tuple) and fact[0] == "!=" and any(sorts.get(str(part)) in _HANDLES for part in fact[1:])
+
+
+def _few_tensors(model: RuleModel) -> list[int]:
+    """Some of all, and some that were put together for one body."""
+    bodies = model.rng.sample(model.bodies, min(FEW, len(model.bodies)))
+    return sorted({*_few(model, len(model.values.tensors)), *(number for body in bodies for number in body)})
 
 
 def _few(model: RuleModel, count: int) -> list[int]:

@@ -29,7 +29,8 @@ _INDICES = 0.5
 
 @dataclass
 class RuleModel:
-    """``ops``: the rows of op terms, ``makes`` of ops that are asked for; ``facts``: rows by relation.
+    """``ops``: the rows of op terms, ``makes`` of ops that are asked for; ``facts``: rows by relation; ``bodies``: the
+    tensors of bodies with constants that no term has.
 
     Tensors are numbers, operand lists tuples.
     """
@@ -45,6 +46,7 @@ class RuleModel:
     makes: dict[tuple[str, str, tuple[int, ...]], int] = field(default_factory=dict)
     facts: dict[str, dict[Row, None]] = field(default_factory=dict)
     truths: dict[Row, bool] = field(default_factory=dict)
+    bodies: list[tuple[int, ...]] = field(default_factory=list)
 
     def add(self, relation: str, *row: Any) -> None:
         """Notes a row that is true."""

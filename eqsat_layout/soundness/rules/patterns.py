@@ -6,7 +6,7 @@ type, from the outermost to the operands; one that does not fit is given up for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,8 @@ class Pattern:
     scope: dict[str, Any] = field(default_factory=dict)
     fresh: float = 0.0
     tried: int = 0
+    has_apart: bool = False
+    """Whether constants were made that no term has as an operand."""
 
     def build(self) -> bool:
         """Adds the terms to the model; False where names and types leave no way that was found."""
@@ -61,9 +63,20 @@ class Pattern:
                     self._tensor(b, self._type(self._tensor(a, None)))
             for _, _, x in self.sought.items:
                 self._tensor(x, None)
+            for name, number in self.sought.held:
+                if is_variable(name) and name not in self.scope:  # what the rule makes something of
+                    self.scope[name] = self._filled(number, ((), self._dtype()))
+                    self.has_apart = True
         except (MisfitError, IllTypedError):
             return False
         return True
+
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """Those that variables stand for by now."""
+        names = {str(v) for a, b in self.sought.equations for v in (a, *_operands_in(b)) if is_variable(v)}
+        names |= {name for name, _ in self.sought.held}
+        return tuple(n for name, n in self.scope.items() if name in names and isinstance(n, int))
 
     def _all_names(self) -> list[str]:
         return [*self.model.values.parts, *self.model.vocabulary.signatures]
@@ -71,6 +84,11 @@ class Pattern:
     def _type(self, number: int) -> Type | None:
         value = self.model.values.tensors[number]
         return None if isinstance(value, tuple) else (value.shape[1:], str(value.dtype))
+
+    def _dtype(self) -> str:
+        """The dtype of one of the tensors that were found."""
+        found = [self._type(number) for number in self.scope.values() if isinstance(number, int)]
+        return self.model.rng.choice([ty[1] for ty in found if ty is not None] or ["float32"])
 
     def _tensor(self, term: Expr, want: Type | None) -> int:
         number = self._variable(term, want) if isinstance(term, str) else self._made(term, want)
@@ -231,6 +249,14 @@ class Pattern:
                 raise MisfitError
             found[at] = self._operand(x, takes[at])
         return tuple(found[i] if i in found else self._some(*taken) for i, taken in enumerate(takes))
+
+
+def _operands_in(term: Expr) -> Iterator[Expr]:
+    """What stands in operand lists, at any depth."""
+    if isinstance(term, tuple):
+        yield from term[1:2] if term[0] == "Arg" else term[2:3] if term[0] in ("at", "Get") else ()
+        for part in term[1:]:
+            yield from _operands_in(part)
 
 
 def _length(operands: Expr) -> tuple[int, bool]:

@@ -48,7 +48,7 @@ def make_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule
     """A model of ``base`` over the lexicon, with terms of all its rules, and more of ``rules``."""
     model = _empty(lexicon, base, seed)
     _leaves(model)
-    _patterns(model, base.rules, TRIES)
+    _patterns(model, base.rules, TRIES, is_wanted=False)
     _terms(model)
     rules = tuple(rules)
     _patterns(model, rules, MORE_TRIES)
@@ -128,8 +128,8 @@ def _empty(lexicon: Lexicon, base: RuleBase, seed: int) -> RuleModel:
     return RuleModel(lexicon, base, values, TermEvaluator(values, base), rng, RandomElements(seed))
 
 
-def _patterns(model: RuleModel, rules: Iterable[Rule], tries: int, fresh: float = 0.0) -> None:
-    """Terms as rules look for them; of ops that fit together, and of others."""
+def _patterns(model: RuleModel, rules: Iterable[Rule], tries: int, fresh: float = 0.0, is_wanted: bool = True) -> None:
+    """Terms as rules look for them; of ops that fit together, and of others. ``is_wanted``: for rules to be judged."""
     names = {part: name for name, part in model.values.parts.items()}
     for key, sought in (one for rule in rules for one in searches(model.base, rule)):
         if not sought.equations:
@@ -140,7 +140,9 @@ def _patterns(model: RuleModel, rules: Iterable[Rule], tries: int, fresh: float 
             if instances and number % 2:
                 chosen = instances[number // 2 % len(instances)]
                 scope = {v: k if isinstance(k, str) else names[k] for v, k in chosen.items()}
-            Pattern(model, sought, scope, fresh=fresh).build()
+            pattern = Pattern(model, sought, scope, fresh=fresh)
+            if pattern.build() and is_wanted and pattern.has_apart:
+                model.bodies.append(pattern.tensors)
 
 
 def _add_facts(model: RuleModel) -> None:

@@ -101,6 +101,12 @@ def without_meaning(rule: Rule, base: RuleBase) -> tuple[str, ...]:
     return tuple(h for h in claims if not h.startswith("ask-"))
 
 
+def claims_anything(rule: Rule, base: RuleBase) -> bool:
+    """Whether anything that a rule concludes has a meaning: relations without one are judged where they are used."""
+    silent = {*without_meaning(rule, base), *_CLAIM_NOTHING}
+    return any(not isinstance(a, tuple) or str(a[0]) not in silent for a in rule.actions)
+
+
 def read_rule_base(sources: Iterable[RuleSource]) -> RuleBase:
     """Reads rule files, and rules written in Python.
 

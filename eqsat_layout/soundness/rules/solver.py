@@ -21,7 +21,7 @@ from eqsat_layout.soundness.rules.climbs import nearer_type
 from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
 from eqsat_layout.soundness.rules.ops import part_of
-from eqsat_layout.soundness.rules.schema import OpCall, all_ops, drawn, takes
+from eqsat_layout.soundness.rules.schema import OpCall, all_ops, drawn, has_attributes, takes
 from eqsat_layout.soundness.rules.term_types import AppliedTerm, TermTypes
 
 Instance = Mapping[str, OpCall | Part]
@@ -29,6 +29,8 @@ Instance = Mapping[str, OpCall | Part]
 
 _OF_ONE = 60
 """Calls drawn for one op before everything is begun anew."""
+_OF_MANY = 15
+"""The same for one whose name is drawn too."""
 _OF_VAIN = 5
 """The same where all were refused before."""
 _ALIKE = 6
@@ -50,9 +52,12 @@ class Solver:
         rng: random.Random,
         draws: int,
         good: Mapping[str, Sequence[OpCall]],
+        chosen: Counter[str],
     ):
+        """``chosen``: how often names were, for ops of which the body says only that they are of one name."""
         self._nodes, self._shapes, self._parts, self._good = types, shapes, parts, good
         self._rng, self.draws = rng, draws
+        self._chosen = chosen
         self._failures = Counter[str]()
         self._vain = set[str]()
 
@@ -71,6 +76,7 @@ class Solver:
             try:
                 self._solve()
             except MisfitError:
+                self._chosen.update(name for key, name in self._named.items() if key not in self._nodes.named)
                 continue
             return self._calls
         return None
@@ -96,7 +102,9 @@ class Solver:
             counts = {len(a.operands) for a in self._nodes.applied if a.key in keys}
             options = [name for name in all_ops() if any(takes(name, count) for count in counts)]
             if options and not any(key in self._nodes.named for key in keys):
-                found.update(dict.fromkeys(keys, self._rng.choice(options)))
+                name = min(options, key=lambda name: (self._chosen[name], self._rng.random()))
+                self._chosen[name] += 1 if has_attributes(name) else 2  # without any, most are of one element each
+                found.update(dict.fromkeys(keys, name))
         return found
 
     def _haste(self, applied: AppliedTerm) -> tuple[bool, float, float]:
@@ -186,7 +194,7 @@ class Solver:
         exact = not applied.rest or applied.rest in self._lists
         place = (text, tuple(operands), result, tuple((name, self._told.get(value, value)) for name, value in said))
         refused, near = Counter[OpCall](), None
-        for _ in range(_OF_VAIN if str(place) in self._vain else _OF_ONE):
+        for _ in range(_OF_VAIN if str(place) in self._vain else _OF_ONE if body.is_named else _OF_MANY):
             self.draws -= 1
             if self.draws <= 0:
                 raise MisfitError

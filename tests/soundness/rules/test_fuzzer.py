@@ -315,3 +315,32 @@ def test_what_is_wrong_together_names_the_rules(tmp_path: Path) -> None:
     )
     wrong = fuzz(path, Effort(cases=1, models=1)).false_merges
     assert "from mine.egg:3 twin/set and mine.egg:4 twin/use" in wrong[0]
+
+
+def test_a_chain_ends_when_what_it_claims_is_known_to_be_wrong(tmp_path: Path) -> None:
+    """The first rule claims nothing by itself, so that it never failed, and the whole budget was used."""
+    path = written(
+        tmp_path,
+        """
+        (relation mark (Tensor))
+        (rule ((= y (Op k (Arg x (End)))) (is k "relax.abs")) ((mark y)) :ruleset logical :name "marks")
+        (rule ((mark x) (= y (Op k (Arg x (End)))) (is k "relax.negative"))
+              ((union y x)) :ruleset logical :name "marked")
+        """,
+    )
+    report = fuzz(path, Effort(models=8, at_most=60.0))
+    assert any(r.failures for r in report.rules)
+    assert report.models == 1
+
+
+def test_constants_that_only_the_result_has_are_in_the_models(tmp_path: Path) -> None:
+    """No operand was the number, nothing matched, and a wrong rule was "could not be checked"."""
+    path = written(
+        tmp_path,
+        """
+        (rule ((= y (Op k (Arg x (Arg c (End))))) (filled-with c "4") (is k "relax.mod") (filled-with d "3"))
+              ((becomes y (Make "relax.bitwise_and" "" (Arg x (Arg d (End)))))) :ruleset logical :name "mask")
+        """,
+    )
+    (report,) = fuzz(path, Effort(models=3)).rules
+    assert report.failures

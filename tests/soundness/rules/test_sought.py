@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from eqsat_layout.egraph.rules import rule_files
+from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.maps import Digit, IndexMap
 from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
+from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.soundness.rules.sought import searches
 
 CHAIN = """
@@ -59,3 +62,27 @@ def test_views_have_the_attributes_that_a_rule_says(tmp_path: Path) -> None:
     assert turned not in chosen
     axes = {str(c.attributes.get("axes")) for p in chosen if isinstance(p, IndexMap) for c in part_calls(p)}
     assert "[0, 3, 1, 2]" in axes
+
+
+def drawn(tmp_path: Path, rule: str, shapes: Sequence[tuple[int, ...]]) -> list[Mapping[str, OpCall | Part]]:
+    """Instances of a rule's body in a vocabulary after each other."""
+    path = tmp_path / "mine.egg"
+    path.write_text(rule, encoding="utf-8")
+    base = read_rule_base([*rule_files(), path])
+    (mine,) = [one for one in base.rules if one.file == str(path)]
+    instances, rng = Instances(dict(searches(base, mine))), random.Random(0)
+    found = [instances.draw([shape], [], lambda shape, _: IndexMap.identity(shape), rng) for shape in shapes]
+    return [one for made in found for several in made.values() for one in several]
+
+
+def test_ops_of_any_one_name_take_turns(tmp_path: Path) -> None:
+    """Those without attributes were always thought new, and the others were seldom drawn."""
+    found = drawn(
+        tmp_path,
+        """(rule ((= y (Op j (Arg x (End)))) (= z (Op h (Arg x (End)))) (is j n) (is h n) (gives j t) (typed x t))
+                 ((union y z)) :ruleset logical :name "one name")""",
+        [(2, 3), (4, 4), (3, 3), (2, 2)],
+    )
+    names = {call.name for one in found for call in one.values() if isinstance(call, OpCall)}
+    assert len(names) >= 25
+    assert names & {"relax.tril", "relax.triu", "relax.cumsum", "relax.cumprod", "relax.sort", "relax.flip"}
