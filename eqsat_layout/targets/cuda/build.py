@@ -7,6 +7,7 @@ In: Relax functions of ``call_tir`` over PrimFuncs. Out: a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import tvm
@@ -85,5 +86,5 @@ def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:
     def of_window(func: Any) -> Any:
         return window_kernel(func, machine)
 
-    exact = (exchange_kernel, with_work_items)
+    exact = (exchange_kernel, partial(with_work_items, in_order=not approx))
     return (of_attention, of_window, on_tensor_cores, row_kernel, *exact) if approx else (on_tensor_cores, *exact)

@@ -27,6 +27,7 @@ from eqsat_layout.passes.call_windows import (
 from eqsat_layout.passes.scalar_literals import knowing_numbers, minus_infinity
 from eqsat_layout.targets.cuda.kernels.attention import REDUCTIONS, Attention, attention_of
 from eqsat_layout.targets.cuda.kernels.attention_plan import tiles_of
+from eqsat_layout.targets.cuda.kernels.extents import assumed
 from eqsat_layout.targets.cuda.kernels.product_model import ProductModel, plans_for, shape_of
 from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
 from eqsat_layout.targets.cuda.kernels.products import Product, product_of
@@ -121,6 +122,6 @@ class _Joiner:
             model = ProductModel(shape_of(product, arithmetic), arithmetic, self.machine)
             return model.seconds(plans_for(product, self.machine)[0])
         values = attention.values
-        scores = math.prod(group.extent for group in (values.batch, values.rows, values.steps))
+        scores = math.prod(assumed(group.extent) for group in (values.batch, values.rows, values.steps))
         moved = 2.0 * scores * int(tvm.DataType(attention.dtype).bits) / 8
         return self.machine.launch_seconds + moved / self.machine.bandwidth

@@ -13,12 +13,14 @@ from typing import Final
 
 from eqsat_layout.cost.model import dtype_bytes
 from eqsat_layout.cost.vectorise import Heaviest, address_step
+from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Format
 from eqsat_layout.targets.cuda.kernels.operands import SUMS
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import FEW
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block
+from eqsat_layout.tir.sized import sized_extent
 
 _COPIES: Final = (16, 8, 4)
 """Bytes of an asynchronous copy."""
@@ -79,13 +81,17 @@ class _Groups:
 
 
 def _groups(heavy: Heaviest) -> _Groups | None:
-    """``None`` where extents are not known, or a variable is of no group."""
+    """``None`` where symbols as they are assumed make no sizes, or a variable is of no group."""
     found, block = _Groups(), heavy.block
-    for variable, extent in enumerate(block.extents):
-        if extent == 1:
+    try:
+        extents = [sized_extent(extent, {}) for extent in block.extents]
+    except LayoutError:
+        return None
+    for variable, extent in enumerate(extents):
+        if block.extents[variable] == 1:
             continue
-        shares = [_share(read, variable, extent) for read, _ in heavy.reads] if isinstance(extent, int) else [0, 0]
-        if not isinstance(extent, int) or not any(shares):
+        shares = [_share(read, variable, extent) for read, _ in heavy.reads]
+        if not any(shares):
             return None
         if block.is_spatial(variable):
             blocks = max(1, min(shares))  # one may hang on blocks of the variable only, as in a grouped convolution

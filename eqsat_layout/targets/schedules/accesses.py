@@ -143,6 +143,16 @@ def places_of(axes: Sequence[Any], number: Any) -> dict[Any, Any]:
     """
     places: dict[Any, Any] = {}
     for axis in reversed(axes[1:]):
-        places[axis.var] = tirx.floormod(number, axis.extent)
-        number = tirx.floordiv(number, axis.extent)
+        places[axis.var] = remainder(number, axis.extent)
+        number = quotient(number, axis.extent)
     return places | ({axes[0].var: number} if axes else {})
+
+
+def quotient(number: Any, count: Any) -> Any:
+    """Neither is negative. TVM asks a symbol for its sign, in the midst of the statement that it writes."""
+    return tirx.floordiv(number, count) if as_int(count) is not None else tirx.truncdiv(number, count)
+
+
+def remainder(number: Any, count: Any) -> Any:
+    """See :func:`quotient`."""
+    return tirx.floormod(number, count) if as_int(count) is not None else tirx.truncmod(number, count)

@@ -8,6 +8,7 @@ never the extreme.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -48,6 +49,26 @@ def _extreme_of(statement: Any) -> _Extreme | None:
     return _Extreme.of(block_of(statement))
 
 
+def kind_of_extreme(index: Any, value: Any) -> Any:
+    """``Max`` or ``Min`` if two stores keep the extreme so far and the first index of it, else ``None``."""
+    stores = (index, value)
+    if not all(isinstance(store.value, tirx.Select) for store in stores):
+        return None
+    kept = [tirx.BufferLoad(store.buffer, store.indices) for store in stores]
+    given = [store.value.false_value for store in stores]
+    for kind in (tirx.Max, tirx.Min):
+        if all(map(tvm_ffi.structural_equal, better(kind, kept, given), (index.value, value.value))):
+            return kind
+    return None
+
+
+def better(kind: Any, kept: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """Index and value of the extreme of two, the first where they are equal."""
+    stays = (tirx.GT if kind is tirx.Max else tirx.LT)(kept[1], given[1])
+    stays_first = tirx.Or(stays, tirx.And(tirx.EQ(kept[1], given[1]), tirx.LT(kept[0], given[0])))
+    return [tirx.Select(stays_first, kept[0], given[0]), tirx.Select(stays, kept[1], given[1])]
+
+
 @dataclass(frozen=True)
 class _Extreme:
     """A block that keeps the extreme of its elements so far, and the least index of one that is equal."""
@@ -80,14 +101,8 @@ class _Extreme:
             return None
         if StageAccess(element.source, tuple(element.indices)).stride(longer[-1].var) != 1:
             return None
-        kept, place = tirx.BufferLoad(value.buffer, value.indices), tirx.BufferLoad(index.buffer, index.indices)
-        for kind, is_better in ((tirx.Max, tirx.GT), (tirx.Min, tirx.LT)):
-            stays = is_better(kept, element)
-            stays_first = tirx.Or(stays, tirx.And(tirx.EQ(kept, element), tirx.LT(place, number)))
-            wanted = tirx.Select(stays_first, place, number), tirx.Select(stays, kept, element)
-            if all(map(tvm_ffi.structural_equal, wanted, (index.value, value.value))):
-                return _Extreme(block, kind, element, number, index, value)
-        return None
+        kind = kind_of_extreme(index, value)
+        return None if kind is None else _Extreme(block, kind, element, number, index, value)
 
     def in_three(self, first: Any) -> list[Any]:
         """The statements; ``first`` is the buffer of the least indices."""

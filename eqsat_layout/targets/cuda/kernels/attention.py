@@ -23,6 +23,7 @@ from eqsat_layout.targets.cuda.kernels.operands import FlatAxes, Operand, choice
 from eqsat_layout.targets.cuda.kernels.products import (
     Product,
     factors_of,
+    is_one,
     narrowed,
     product_of_nest,
     step_key,
@@ -93,7 +94,7 @@ class _Reader:
             raise Refused("not one of the operands is made here")
         if self._loads(values.store.value):
             raise Refused("what follows the products reads what is between them")
-        self._steps = [axis for axis in nests[last].reduced if int(axis.extent) != 1]
+        self._steps = [axis for axis in nests[last].reduced if not is_one(axis)]
         self._analyzer = tvm.sym.Analyzer()
         for group in (values.batch, values.rows, values.columns, values.steps):
             self._bind(group.axes)
@@ -111,11 +112,11 @@ class _Reader:
         if not nest.is_plain:
             raise Refused(f"{nest.name} does not store what it sums where its axes are")
         places = self._places(nest, load)
-        fixed = {axis.var: number(0) for axis in nest.reduced if int(axis.extent) == 1}
+        fixed = {axis.var: number(0) for axis in nest.reduced if is_one(axis)}
         self._bind(nest.reduced)
         factors = (Operand(self._placed(one.value, {**places, **fixed})) for one in factors_of(nest))
         query, key = sorted(factors, key=self._is_along_keys)
-        head = [axis for axis in nest.reduced if int(axis.extent) != 1]
+        head = [axis for axis in nest.reduced if not is_one(axis)]
         head.sort(key=lambda axis: step_key(axis, query, key))
         found = Attention(
             replace(values, fixed={**values.fixed, **fixed}),
@@ -168,11 +169,12 @@ class _Reader:
 
     def _steps_of(self, nest: Nest) -> Mapping[Any, Any]:
         """The axes that a nest of all keys of a row sums over, as keys."""
-        own = [axis for axis in nest.reduced if int(axis.extent) != 1]
-        if [int(axis.extent) for axis in own] != [int(axis.extent) for axis in self._steps]:
+        own = [axis for axis in nest.reduced if not is_one(axis)]
+        extents = [[axis.extent for axis in axes] for axes in (own, self._steps)]
+        if not tvm_ffi.structural_equal(*extents):
             raise Refused(f"{nest.name} does not add up as many as there are keys")
         steps = {axis.var: step.var for axis, step in zip(own, self._steps, strict=True)}
-        return {**steps, **{axis.var: number(0) for axis in nest.reduced if int(axis.extent) == 1}}
+        return {**steps, **{axis.var: number(0) for axis in nest.reduced if is_one(axis)}}
 
     def _quotient(self, value: Any) -> tuple[Any, Any]:
         """The loads of a power, and of the sum of powers that it is divided by."""
@@ -249,6 +251,8 @@ class _Reader:
         if not self._is_along_keys(found.key) or not found.head.axes:
             raise Refused("the scores are no product over keys")
         dtypes = {found.query.dtype, found.key.dtype, values.dtype}
+        if any(as_int(group.extent) is None for group in (found.head, values.columns)):
+            raise Refused("what registers would hold of a row is not known")
         if len(dtypes) != 1:
             raise Refused(f"operands are of several types: {', '.join(sorted(dtypes))}")
 
@@ -272,8 +276,6 @@ class _Reader:
 
     def _bind(self, axes: Sequence[Axis]) -> None:
         for axis in axes:
-            if as_int(axis.extent) is None:
-                raise Refused("extents are not known")
             self._analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
 
 

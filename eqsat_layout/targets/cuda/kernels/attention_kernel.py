@@ -17,6 +17,7 @@ from typing import Any, Final
 from tvm import tirx
 
 from eqsat_layout.targets.cuda.kernels.attention_plan import AttentionTiles
+from eqsat_layout.targets.cuda.kernels.extents import in_tiles, product_of_extents, tiles_over
 from eqsat_layout.targets.cuda.kernels.fills import Shared
 from eqsat_layout.targets.cuda.kernels.fragments import COLUMNS, ROWS, WarpPart, multiplied, place_of_sum, zeroed
 from eqsat_layout.targets.cuda.kernels.results import Results
@@ -37,6 +38,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import stored_in_runs, waiting_words
 from eqsat_layout.targets.cuda.kernels.widened import widened
 from eqsat_layout.targets.cuda.launch_bounds import with_registers
+from eqsat_layout.targets.schedules.accesses import as_int, quotient, remainder
 from eqsat_layout.tir.structural import substitute
 
 _FULL: Final = tirx.IntImm("uint32", 0xFFFFFFFF)
@@ -59,7 +61,7 @@ class _Kernel:
         self._arithmetic = tiles.arithmetic
         self._query, self._key, self._value = tiles.parts
         self._results = Results(self._attention.values)
-        self._row_tiles = math.ceil(self._attention.values.rows.extent / tiles.rows)
+        self._row_tiles = tiles_over(self._attention.values.rows.extent, tiles.rows)
         self._memory = Shared.of(tiles.shared_words, self._arithmetic)
         self._shared = self._memory.words
         self._largest, self._totals = local(2, "float32", "largest"), local(2, "float32", "totals")
@@ -68,13 +70,13 @@ class _Kernel:
         self._held = [self._fragment(f"query{step}") for step in range(self._steps)] if tiles.is_query_held else []
 
     def function(self) -> Any:
-        blocks = self._attention.values.batch.extent * self._row_tiles
+        blocks = product_of_extents((self._attention.values.batch.extent, self._row_tiles))
         func = with_registers(self._attention.values.func, self._tiles.registers)
         return func.with_body(launched((blocks,), self._tiles.threads, self._block))
 
     def _block(self, grid: Any, thread: Any) -> Any:
         self._lane, self._warp = tirx.floormod(thread, LANES), tirx.floordiv(thread, LANES)
-        self._batch, tile = tirx.floordiv(grid[0], self._row_tiles), tirx.floormod(grid[0], self._row_tiles)
+        self._batch, tile = quotient(grid[0], self._row_tiles), remainder(grid[0], self._row_tiles)
         row = tile * self._tiles.rows
         self._row, self._thread = row + self._warp * ROWS, thread
         buffers = (self._largest, self._totals, self._values, *self._held)
@@ -104,8 +106,9 @@ class _Kernel:
             return sequence([keys, self._filled(self._value, start + self._key.fill.shape.words, number(0), key)])
 
         begun = [self._filled(self._query, number(tiles.query_start), row, number(0)), _committed()]
+        known = as_int(tiles.count)
         for tile in range(ahead):
-            begun += [fill(number(tile)) if tile < tiles.count else None, _committed()]
+            begun += [fill(number(tile)) if known is None or tile < known else None, _committed()]
         if self._held:
             begun += [issued("cp.async.wait_group", number(ahead)), block_barrier()]
             begun += [self._loaded_query(one, step) for step, one in enumerate(self._held)]
@@ -177,8 +180,8 @@ class _Kernel:
         score = widened(placed, attention.sums, at(self._scores, index))
         inside = all_of(
             [
-                key < values.steps.extent if values.steps.extent % self._tiles.plan.keys else None,
-                row < values.rows.extent if values.rows.extent % self._tiles.rows else None,
+                None if in_tiles(values.steps.extent, self._tiles.plan.keys) else key < values.steps.extent,
+                None if in_tiles(values.rows.extent, self._tiles.rows) else row < values.rows.extent,
             ]
         )
         return score if inside is None else tirx.if_then_else(inside, score, tirx.const(-math.inf, "float32"))
@@ -223,8 +226,11 @@ class _Kernel:
             statements += self._over_row(self._totals, half, lambda a, b: a + b)
             total = at(self._totals, half)
             factor = tirx.const(1.0, "float32") / total
+            keys = self._attention.values.steps.extent
             if self._attention.is_safe:  # all powers of the row are zero
                 factor = tirx.if_then_else(total.equal(tirx.const(0.0, "float32")), total, factor)
+            elif as_int(keys) is None:  # there may be no keys
+                factor = tirx.if_then_else(keys.equal(number(0)), total, factor)
             statements.append(kept(self._totals, factor, half))
             for one in self._of_half(self._values, half):
                 statements.append(kept(self._values, at(self._values, one) * at(self._totals, half), one))

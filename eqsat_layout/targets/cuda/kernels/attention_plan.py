@@ -16,6 +16,7 @@ from typing import Final
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cuda.kernels.arithmetics import UNIT, Arithmetic
 from eqsat_layout.targets.cuda.kernels.attention import Attention
+from eqsat_layout.targets.cuda.kernels.extents import Extent, assumed, in_tiles, tiles_over
 from eqsat_layout.targets.cuda.kernels.fragments import ROWS, WarpPart
 from eqsat_layout.targets.cuda.kernels.product_model import (
     ARRIVAL,
@@ -85,9 +86,9 @@ class AttentionTiles:
         return _up_to(self.attention.values.columns.extent, ROWS)
 
     @property
-    def count(self) -> int:
+    def count(self) -> Extent:
         """Tiles of keys."""
-        return math.ceil(self.attention.values.steps.extent / self.plan.keys)
+        return tiles_over(self.attention.values.steps.extent, self.plan.keys)
 
     @cached_property
     def parts(self) -> tuple[WarpPart, WarpPart, WarpPart]:
@@ -99,7 +100,7 @@ class AttentionTiles:
             query.part(self.rows, head, ROWS, ends_with_tiles=is_whole),
             key.part(keys, head, keys, ends_with_tiles=is_whole),
             value.part(
-                self.columns, keys, self.columns, ends_with_tiles=self.attention.values.steps.extent % keys == 0
+                self.columns, keys, self.columns, ends_with_tiles=in_tiles(self.attention.values.steps.extent, keys)
             ),
         )
 
@@ -145,7 +146,8 @@ class AttentionTiles:
     def seconds(self, machine: CudaMachine) -> float:
         """A tile takes as long as its products, its powers, its bytes from L2, or the wait for it."""
         attention, plan, arithmetic = self.attention, self.plan, self.arithmetic
-        blocks = attention.values.batch.extent * math.ceil(attention.values.rows.extent / self.rows)
+        values = attention.values
+        blocks = assumed(values.batch.extent) * math.ceil(assumed(values.rows.extent) / self.rows)
         resident = min(
             machine.shared_bytes // (4 * self.shared_words + RESERVED),
             blocks_by_registers(self.registers, self.threads, machine.registers),
@@ -162,7 +164,7 @@ class AttentionTiles:
             min(blocks, together * machine.multiprocessors) * tile_bytes / (CACHED * machine.bandwidth),
             ARRIVAL / (plan.stages - 1),
         )
-        return machine.launch_seconds + waves * (self.count * turn + 2 * ARRIVAL)
+        return machine.launch_seconds + waves * (assumed(self.count) * turn + 2 * ARRIVAL)
 
 
 def tiles_of(attention: Attention, machine: CudaMachine) -> list[AttentionTiles]:

@@ -8,7 +8,6 @@ read lies along the result already, or several operands lie each their own way.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -16,8 +15,9 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cuda.kernels.extents import assumed, in_tiles, product_of_extents, tiles_over
 from eqsat_layout.targets.cuda.kernels.operands import FlatAxes
-from eqsat_layout.targets.cuda.kernels.products import narrowed
+from eqsat_layout.targets.cuda.kernels.products import is_one, narrowed
 from eqsat_layout.targets.cuda.kernels.statements import (
     LANES,
     all_of,
@@ -30,7 +30,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     sequence,
 )
 from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
-from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
+from eqsat_layout.targets.schedules.accesses import StageAccess, as_int, quotient, remainder
 from eqsat_layout.targets.schedules.exact_values import hidden
 from eqsat_layout.tir.structural import substitute
 
@@ -46,8 +46,8 @@ def exchange_kernel(func: Any) -> Any:
     if len(nests) != 1 or nests[0].reduced or len(nests[0].stores) != 1:
         raise Refused("it is no single elementwise nest")
     (nest,) = nests
-    if any((as_int(axis.extent) or 0) == 0 for axis in nest.spatial):
-        raise Refused("extents are not known, or zero")
+    if any(as_int(axis.extent) == 0 for axis in nest.spatial):
+        raise Refused("it has no elements")
     return func.with_body(_Exchange(nest).launch())
 
 
@@ -59,7 +59,7 @@ class _Exchange:
         (self._store,) = nest.stores
         result = StageAccess(self._store.buffer, tuple(self._store.indices))
         loads = [StageAccess(load.source, tuple(load.indices)) for load in nest.loads()]
-        axes = [axis for axis in nest.spatial if int(axis.extent) > 1]
+        axes = [axis for axis in nest.spatial if not is_one(axis)]
         large = [load for load in loads if all(load.uses(axis.var) for axis in axes)]
         ways = {tuple(axis.var.name for axis in axes if load.stride(axis.var) == 1) for load in large}
         if not axes or len(ways) != 1:
@@ -70,24 +70,24 @@ class _Exchange:
         across = _together(large[0], axes, ends)
         along = _together(result, axes, across)
         self._along, self._across = FlatAxes(along), FlatAxes(across)
-        if min(self._along.extent, self._across.extent) < _SHORT:
+        if min(assumed(self._along.extent), assumed(self._across.extent)) < _SHORT:
             raise Refused("so few elements lie together that tiles are of no use")
         taken = {axis.var for axis in (*along, *across)}
         self._others = FlatAxes(tuple(axis for axis in axes if axis.var not in taken))
-        self._fixed = {axis.var: number(0) for axis in nest.spatial if int(axis.extent) == 1}
-        self._width = next(n for n in (8, 16, LANES) if n >= min(LANES, self._along.extent))
+        self._fixed = {axis.var: number(0) for axis in nest.spatial if is_one(axis)}
+        self._width = next(n for n in (8, 16, LANES) if n >= min(LANES, assumed(self._along.extent)))
         words = max(1, 32 // tvm.DataType(str(self._store.buffer.ty.dtype)).bits)  # elements of a word
         self._pitch = LANES + words * (LANES // self._width)
 
     def launch(self) -> Any:
-        tiles = [math.ceil(self._along.extent / self._width), math.ceil(self._across.extent / LANES)]
-        count = self._others.extent * math.prod(tiles)
+        tiles = [tiles_over(self._along.extent, self._width), tiles_over(self._across.extent, LANES)]
+        count = product_of_extents((self._others.extent, *tiles))
         dtype, size = str(self._store.buffer.ty.dtype), self._width * self._pitch
         tile = tirx.decl_buffer([number(size)], dtype, "tile", scope="shared", layout=None)
 
         def body(grid: Any, thread: Any) -> Any:
-            rest, second = tirx.floordiv(grid[0], tiles[1]), tirx.floormod(grid[0], tiles[1])
-            other, first = tirx.floordiv(rest, tiles[0]), tirx.floormod(rest, tiles[0])
+            rest, second = quotient(grid[0], tiles[1]), remainder(grid[0], tiles[1])
+            other, first = quotient(rest, tiles[0]), remainder(rest, tiles[0])
 
             def read(here: Any, there: Any) -> Any:
                 places = self._places(other, first, second, here, there)
@@ -118,8 +118,12 @@ class _Exchange:
             else:
                 here, there = fast(element, self._width), slow(element, self._width)
             inside = [
-                first * self._width + here < self._along.extent if self._along.extent % self._width else None,
-                second * LANES + there < self._across.extent if self._across.extent % LANES else None,
+                at < extent
+                for at, extent, size in (
+                    (first * self._width + here, self._along.extent, self._width),
+                    (second * LANES + there, self._across.extent, LANES),
+                )
+                if not in_tiles(extent, size)
             ]
             return guarded(all_of(inside), body(here, there))
 
@@ -145,5 +149,5 @@ def _together(access: StageAccess, axes: Sequence[Axis], but: Sequence[Axis]) ->
             break
         found.insert(0, following)
         left.remove(following)
-        size *= int(following.extent)
+        size *= assumed(following.extent)
     return tuple(found)

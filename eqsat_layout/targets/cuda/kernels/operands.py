@@ -5,7 +5,6 @@ In: expressions over axes of nests. Out: what an element is (a load, maybe guard
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -13,6 +12,7 @@ from typing import Any, Final
 import tvm
 from tvm import tirx
 
+from eqsat_layout.targets.cuda.kernels.extents import Extent, product_of_extents
 from eqsat_layout.targets.gpu.kernels.nests import Axis
 from eqsat_layout.targets.schedules.accesses import StageAccess, places_of
 from eqsat_layout.tir.intrinsics import is_choice
@@ -35,14 +35,14 @@ class FlatAxes:
     axes: tuple[Axis, ...]
 
     @property
-    def extent(self) -> int:
+    def extent(self) -> Extent:
         """Elements of all together."""
-        return math.prod(int(axis.extent) for axis in self.axes)
+        return product_of_extents(axis.extent for axis in self.axes)
 
     @property
-    def last(self) -> int:
+    def last(self) -> Extent:
         """Elements along the last axis."""
-        return int(self.axes[-1].extent) if self.axes else 1
+        return product_of_extents(axis.extent for axis in self.axes[-1:])
 
     def at(self, number: Any) -> dict[Any, Any]:
         """The place along every axis of the element of this number."""

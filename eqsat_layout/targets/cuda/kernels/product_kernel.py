@@ -6,7 +6,6 @@ of shared memory, asynchronously, while warps multiply the one that is there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import Any
@@ -16,6 +15,7 @@ from tvm import tirx
 
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, waited
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
+from eqsat_layout.targets.cuda.kernels.extents import Extent, in_tiles, product_of_extents, tiles_over
 from eqsat_layout.targets.cuda.kernels.fills import Shared
 from eqsat_layout.targets.cuda.kernels.fragments import WarpPart, multiplied, zeroed
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
@@ -42,6 +42,7 @@ from eqsat_layout.targets.cuda.kernels.warpgroups import (
     multiplied_together,
     written,
 )
+from eqsat_layout.targets.schedules.accesses import as_int, quotient, remainder
 from eqsat_layout.tir.structural import nodes_of, substitute
 
 
@@ -55,29 +56,38 @@ class _Kernel:
         self._product, self._plan = product, plan
         self._arithmetic = ARITHMETICS[plan.arithmetic]
         self._results = Results(product, partial(turns_of, plan.warp_columns))
-        self._row_tiles = math.ceil(product.rows.extent / plan.block_rows)
-        self._column_tiles = math.ceil(product.columns.extent / plan.block_columns)
-        all_tiles = math.ceil(product.steps.extent / plan.block_steps)
-        self._tiles = math.ceil(all_tiles / plan.splits)
+        self._row_tiles = tiles_over(product.rows.extent, plan.block_rows)
+        self._column_tiles = tiles_over(product.columns.extent, plan.block_columns)
         self._warps_down = plan.block_rows // plan.warp_rows
         self._memory = Shared.of(plan.shared_words, self._arithmetic, ALIGNED if plan.in_groups else LINE_BYTES)
         self._shared = self._memory.words
         self._sums = local(plan.warp_rows * plan.warp_columns // LANES, self._arithmetic.sums, "sums")
-        self._blocks = product.batch.extent * self._row_tiles * self._column_tiles
-        self._split = SplitSums(plan.splits, self._blocks, plan.threads, self._sums) if plan.splits > 1 else None
+        self._blocks = product_of_extents((product.batch.extent, self._row_tiles, self._column_tiles))
+        self._splits = self._parts_of_sums()
+        all_tiles = tiles_over(product.steps.extent, plan.block_steps)
+        known = tiles_over(all_tiles, plan.splits)
+        self._tiles = quotient(all_tiles + self._splits - 1, self._splits) if plan.spread else known
+        self._split = SplitSums(self._splits, self._blocks, plan.threads, self._sums) if plan.splits > 1 else None
 
     def function(self) -> Any:
         plan, split = self._plan, self._split
-        grid = (self._blocks,) if split is None else (self._blocks, plan.splits)
+        grid = (self._blocks,) if split is None else (self._blocks, self._splits)
         allocated = [] if split is None else split.allocated()
         return self._product.func.with_body(sequence([*allocated, launched(grid, plan.threads, self._block)]))
+
+    def _parts_of_sums(self) -> Extent:
+        plan = self._plan
+        if not plan.spread:
+            return plan.splits
+        fitting = tirx.floordiv(number(plan.spread), tirx.max(number(self._blocks), 1))
+        return tirx.max(tirx.min(fitting, plan.splits), 1)
 
     # ---- a block's products
 
     def _block(self, grid: Any, thread: Any) -> Any:
         plan = self._plan
-        tile, column_tile = tirx.floordiv(grid[0], self._column_tiles), tirx.floormod(grid[0], self._column_tiles)
-        batch, row_tile = tirx.floordiv(tile, self._row_tiles), tirx.floormod(tile, self._row_tiles)
+        tile, column_tile = quotient(grid[0], self._column_tiles), remainder(grid[0], self._column_tiles)
+        batch, row_tile = quotient(tile, self._row_tiles), remainder(tile, self._row_tiles)
         row, column = row_tile * plan.block_rows, column_tile * plan.block_columns
         part = number(0) if self._split is None else grid[1]
         pipeline = self._pipelined(self._sums, batch, row, column, part, thread)
@@ -97,7 +107,8 @@ class _Kernel:
             return sequence(self._filled(side, start, batch, (row, column)[side], step, thread) for side in sides)
 
         early, late = self._early_and_late
-        first = range(min(ahead, self._tiles))
+        known = as_int(self._tiles)
+        first = range(ahead if known is None else min(ahead, known))  # beyond the last step there are zeros
         begun = [*(fill(number(tile), early) for tile in first), waited()] if early else []
         begun += [
             sequence([fill(number(tile), late) if tile in first else None, _committed()]) for tile in range(ahead)
@@ -160,7 +171,7 @@ class _Kernel:
     @cached_property
     def _parts_of_warps(self) -> tuple[WarpPart, WarpPart]:
         plan, product = self._plan, self._product
-        even = product.steps.extent == self._tiles * plan.splits * plan.block_steps
+        even = not plan.spread and in_tiles(product.steps.extent, plan.splits * plan.block_steps)
 
         left, right = sides_of(product, self._arithmetic)
         return (

@@ -10,11 +10,13 @@ multiprocessor.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final
 
 import tvm
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import Arithmetic
+from eqsat_layout.targets.cuda.kernels.extents import assumed
 from eqsat_layout.targets.cuda.kernels.fills import bytes_together
 from eqsat_layout.targets.cuda.kernels.operands import FlatAxes, Operand
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan, arithmetic_of, legal_plans
@@ -41,6 +43,9 @@ _BUSY_THREADS: Final = 256
 """Of a multiprocessor, that keep its tensor cores busy (assumed)."""
 _TAKEN: Final = 64 * 1.5e9
 """Bytes that a multiprocessor takes from L2 in a second."""
+_MOST_PARTS: Final = 16
+_TILES_OF_PART: Final = 4
+"""At least, where the host decides on the parts of a sum."""
 MOST_THREADS: Final = 1536
 """Of a multiprocessor; some have more."""
 RESERVED: Final = 1024
@@ -59,7 +64,8 @@ def fastest_plan(product: Product, machine: CudaMachine) -> tuple[ProductPlan, f
     shape = shape_of(product, arithmetic)
     model = ProductModel(shape, arithmetic, machine)
     timed = ((plan, model.seconds(plan)) for plan in legal_plans(shape, arithmetic, machine))
-    return min(timed, key=lambda one: one[1])
+    plan, seconds = min(timed, key=lambda one: one[1])
+    return (plan if product.is_known else model.spread(plan)), seconds
 
 
 def ranked_plans(shape: ProductShape, arithmetic: Arithmetic, machine: CudaMachine) -> list[ProductPlan]:
@@ -77,10 +83,10 @@ def shape_of(product: Product, arithmetic: Arithmetic) -> ProductShape:
 
     return ProductShape(
         product.dtype,
-        product.batch.extent,
-        product.rows.extent,
-        product.columns.extent,
-        product.steps.extent,
+        assumed(product.batch.extent),
+        assumed(product.rows.extent),
+        assumed(product.columns.extent),
+        assumed(product.steps.extent),
         (together(product.left, product.rows), together(product.right, product.columns)),
         math.ceil(int(tvm.DataType(str(product.store.buffer.ty.dtype)).bits) / 8),
         all(side.along_steps for side in sides_of(product, arithmetic)),
@@ -118,6 +124,13 @@ class ProductModel:
             ARRIVAL / (plan.stages - 1),
         )
         return machine.launch_seconds + waves * (tiles * turn + ARRIVAL) + self._adding(plan) + self.storing
+
+    def spread(self, plan: ProductPlan) -> ProductPlan:
+        """For any extents: as many blocks as ``plan`` has for these, or one for each multiprocessor."""
+        tiles = math.ceil(self._shape.steps / plan.block_steps)
+        splits = max(plan.splits, min(_MOST_PARTS, tiles // _TILES_OF_PART))
+        blocks = max(self._blocks(plan) * plan.splits, self._machine.multiprocessors)
+        return replace(plan, splits=splits, spread=blocks) if splits > 1 else plan
 
     def _adding(self, plan: ProductPlan) -> float:
         """The parts of sums: stored, counted, and loaded by the last block of each tile."""

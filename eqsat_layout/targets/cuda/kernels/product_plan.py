@@ -45,7 +45,9 @@ class ProductPlan:
     """Rows and columns of a block and of a warp, steps between barriers, stages of shared memory, parts of the sum.
 
     ``arithmetic``: a name in :data:`ARITHMETICS`. ``in_groups``: four warps multiply together, 64 rows by all columns
-    of the block, out of shared memory (wgmma); a warp has 16 of the rows.
+    of the block, out of shared memory (wgmma); a warp has 16 of the rows. ``spread``: where extents are not known, so
+    many blocks keep the machine busy: the host has sums cut into fewer than ``splits`` parts where there would be more;
+    0: into ``splits`` always.
     """
 
     arithmetic: str
@@ -57,6 +59,7 @@ class ProductPlan:
     stages: int
     splits: int = 1
     in_groups: bool = False
+    spread: int = 0
 
     @cached_property
     def threads(self) -> int:

@@ -7,7 +7,6 @@ follows. Convolutions are products too: their rows are the places of a window, g
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -17,6 +16,7 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cuda.kernels.extents import assumed, product_of_extents
 from eqsat_layout.targets.cuda.kernels.operands import SUMS, FlatAxes, Operand, exact, is_zero
 from eqsat_layout.targets.cuda.kernels.statements import number
 from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
@@ -54,6 +54,12 @@ class Product:
     fixed: Mapping[Any, Any]
 
     @property
+    def is_known(self) -> bool:
+        """No extent is left to the host."""
+        groups = (self.batch, self.rows, self.columns, self.steps)
+        return all(as_int(group.extent) is not None for group in groups)
+
+    @property
     def dtype(self) -> str:
         """That both operands have exactly."""
         return self.left.dtype if self.left.dtype == self.right.dtype else "float32"
@@ -62,7 +68,7 @@ class Product:
 def product_of(func: Any) -> Product:
     """Raises :class:`~eqsat_layout.errors.Refused` for what is no product, or none for tensor cores."""
     product = any_product_of(func)
-    if not product.rows.axes and product.steps.extent < FEW:
+    if not product.rows.axes and assumed(product.steps.extent) < FEW:
         raise Refused("nothing is read twice, and little is summed: tensor cores are of no use")
     return product
 
@@ -79,9 +85,9 @@ def any_product_of(func: Any) -> Product:
 
 def product_of_nest(func: Any, nest: Nest, follower: Nest | None) -> Product:
     """``nest`` is the sum, and ``follower`` what reads it."""
-    if not nest.is_plain or any(as_int(axis.extent) is None for axis in (*nest.spatial, *nest.reduced)):
-        raise Refused("its sums are not stored where its axes are, or extents are not known")
-    if any(int(axis.extent) == 0 for axis in (*nest.spatial, *nest.reduced)):
+    if not nest.is_plain:
+        raise Refused("its sums are not stored where its axes are")
+    if any(as_int(axis.extent) == 0 for axis in (*nest.spatial, *nest.reduced)):
         raise Refused("it has no elements")
     axes, factors, store = nest.spatial, factors_of(nest), _own_store(nest)
     if follower is not None:
@@ -98,21 +104,30 @@ def product_of_nest(func: Any, nest: Nest, follower: Nest | None) -> Product:
         raise Refused("it has no columns")
     columns.sort(key=lambda axis: access.stride(axis.var) == 1)
     steps = sorted(groups["steps"], key=lambda axis: step_key(axis, left, right))
-    fixed = {axis.var: tirx.const(0, "int32") for axis in (*spatial, *nest.reduced) if int(axis.extent) == 1}
+    fixed = {axis.var: tirx.const(0, "int32") for axis in (*spatial, *nest.reduced) if is_one(axis)}
     batch, *sides, sums = (FlatAxes(tuple(axes)) for axes in (groups["batch"], rows, columns, steps))
     return Product(func, nest.buffers[0], store, batch, sides[0], sides[1], sums, left, right, fixed)
 
 
 def narrowed(func: Any) -> Any:
     """With indices of 32 bits."""
+    tensors = {parameter for parameter in func.params if type(parameter.ty) is tirx.BufferType}
+    sizes = {var for tensor in tensors for extent in tensor.ty.shape for var in nodes_of(extent, tirx.Var)}
     for parameter in func.params:
-        if str(getattr(parameter.ty, "dtype", "")) == "int64":  # TVM's pass would make its elements narrow too
+        if parameter not in tensors:
+            if parameter not in sizes:
+                raise Refused(f"{parameter.name} is no tensor, nor a size of one")
+        elif str(parameter.ty.dtype) == "int64":  # TVM's pass would make its elements narrow too
             raise Refused(f"{parameter.name} is of 64-bit integers")
-        extents = [as_int(extent) for extent in parameter.ty.shape] if type(parameter.ty) is tirx.BufferType else [None]
-        if None in extents or math.prod(extent or 0 for extent in extents) >= _MOST:
-            raise Refused(f"the size of {parameter.name} is not known, or not one of 32 bits")
+        elif (as_int(product_of_extents(parameter.ty.shape)) or 0) >= _MOST:
+            raise Refused(f"the size of {parameter.name} is not one of 32 bits")
     var = tvm.ir.GlobalVar("main")
     return tirx.transform.ForceNarrowIndexToInt32()(tvm.IRModule({var: func}))[var]
+
+
+def is_one(axis: Axis) -> bool:
+    """It has one place, whatever symbols are."""
+    return as_int(axis.extent) == 1
 
 
 def _own_store(nest: Nest) -> Any:
@@ -132,13 +147,14 @@ def _over_axes_of(follower: Nest, nest: Nest, factors: Factors, func: Any) -> tu
     indices = list(loads[0].indices)
     if any(not tvm_ffi.structural_equal(list(load.indices), indices) for load in loads):
         raise Refused("what follows reads several sums for an element")
-    sizes = [[as_int(axis.extent) for axis in one.spatial] for one in (follower, nest)]
-    if None in sizes[0] or math.prod(one or 0 for one in sizes[0]) != math.prod(one or 0 for one in sizes[1]):
+    sizes = [product_of_extents(axis.extent for axis in one.spatial) for one in (follower, nest)]
+    if not tvm.sym.Analyzer().can_prove_equal(*map(number, sizes)):
         raise Refused("what follows does not read each sum once")
-    moving = [counting_up(index) for index, extent in zip(indices, sizes[1], strict=True) if extent != 1]
+    moving = [counting_up(index) for index, axis in zip(indices, nest.spatial, strict=True) if not is_one(axis)]
     ranges = {axis.var: tvm.ir.Range(0, axis.extent) for axis in follower.spatial}
     level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
-    if len(tvm.sym.detect_iter_map(moving, ranges, check_level=level).indices) != len(moving):
+    is_permuted = {*indices} == {axis.var for axis in follower.spatial}
+    if not is_permuted and len(tvm.sym.detect_iter_map(moving, ranges, check_level=level).indices) != len(moving):
         raise Refused("what follows does not read each sum once")
     places = {axis.var: index for axis, index in zip(nest.spatial, indices, strict=True)}
     left, right = (Operand(substitute(one.value, places)) for one in factors)
@@ -195,7 +211,7 @@ def _groups(spatial: Sequence[Axis], reduced: Sequence[Axis], factors: Factors) 
     groups: dict[str, list[Axis]] = {name: [] for name in _KINDS.values()}
     for axes, is_sum in ((spatial, False), (reduced, True)):
         for axis in axes:
-            if int(axis.extent) == 1:
+            if is_one(axis):
                 continue
             kind = _KINDS.get((factors[0].uses(axis), factors[1].uses(axis), is_sum))
             if kind is None:
@@ -210,7 +226,7 @@ def _with_groups_apart(spatial: Sequence[Axis], factors: Factors, store: Any) ->
     """Where a factor depends on an axis only by its block (``o // 16``), blocks and places in them are two axes."""
     done: list[Axis] = []
     for axis in spatial:
-        extent = int(axis.extent)
+        extent = as_int(axis.extent) or 0
         sizes = {_divisor(node, axis) for one in factors for node in nodes_of(one.value, tirx.FloorDiv)}
         for size in sorted(size for size in sizes if 1 < size < extent and extent % size == 0):
             block, place = (tirx.Var(f"{axis.var.name}_{name}", "int32") for name in ("block", "place"))

@@ -11,6 +11,7 @@ from typing import Any, Final
 import tvm
 from tvm import tirx
 
+from eqsat_layout.targets.cuda.kernels.extents import in_tiles
 from eqsat_layout.targets.cuda.kernels.loaded_ahead import LoadedAhead
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.runs import in_runs
@@ -84,8 +85,8 @@ class Results:
     def inside(self, row: Any, column: Any, rows: int, columns: int, body: Any) -> Any:
         """``body`` for a run that is one of results, in tiles of so many rows and columns."""
         product = self._product
-        conditions = [row < product.rows.extent] if product.rows.extent % rows else []
-        conditions += [column < product.columns.extent] if product.columns.extent % columns else []
+        sides = ((row, product.rows.extent, rows), (column, product.columns.extent, columns))
+        conditions = [at < extent for at, extent, tile in sides if not in_tiles(extent, tile)]
         return guarded(all_of(conditions), body)
 
     def _one(self, batch: Any, row: Any, column: Any, lane: Any, total: Any, turn: int) -> Any:

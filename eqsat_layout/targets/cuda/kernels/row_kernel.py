@@ -9,16 +9,17 @@ unless there are so few of them that a thread for each would leave the machine i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cuda.kernels.extents import Extent, assumed, in_tiles, product_of_extents, tiles_over
 from eqsat_layout.targets.cuda.kernels.operands import FlatAxes
-from eqsat_layout.targets.cuda.kernels.products import narrowed
+from eqsat_layout.targets.cuda.kernels.products import is_one, narrowed
 from eqsat_layout.targets.cuda.kernels.statements import (
     LANES,
     at,
@@ -40,6 +41,8 @@ _SHARED: Final = 48 << 10
 """Bytes of shared memory of fixed size."""
 _FEW_ROWS: Final = 1 << 14
 """A thread for each of so many keeps a machine busy, about."""
+_UNKNOWN: Final = 1024
+"""Elements of a row whose length is known at run time only, as they are assumed."""
 _FULL: Final = tirx.IntImm("uint32", 0xFFFFFFFF)
 _COMBINED: Final = (tirx.Add, tirx.Max, tirx.Min)
 _FLOATS: Final = ("float32", "float16", "bfloat16")
@@ -53,14 +56,12 @@ def row_kernel(func: Any) -> Any:
     reductions = [nest for nest in nests if nest.reduced]
     if not reductions:
         raise Refused("it reduces nothing")
-    if any(as_int(axis.extent) is None for nest in nests for axis in (*nest.spatial, *nest.reduced)):
-        raise Refused("extents are not known")
     body, used = _Rows(func, nests, reductions[0]).launch()
-    if used > _SHARED:  # what depends on an element is computed from it each time
+    if used is None or used > _SHARED:  # what depends on an element is computed from it each time
         nests = made_again(nests, list(func.params))
         body, used = _Rows(func, nests, next(nest for nest in nests if nest.reduced)).launch()
-    if used > _SHARED:
-        raise Refused(f"a row needs {used} bytes of shared memory")
+    if used is None or used > _SHARED:
+        raise Refused(f"a row needs {used or 'an unknown number of'} bytes of shared memory")
     return func.with_body(body)
 
 
@@ -69,14 +70,15 @@ class _Rows:
 
     def __init__(self, func: Any, nests: Sequence[Nest], first: Nest) -> None:
         self._nests, self._parameters = nests, list(func.params)
-        extents = [int(axis.extent) for axis in first.spatial]
-        while extents and extents[-1] == 1:
-            extents.pop()
-        self._extents = extents
+        axes = list(first.spatial)
+        while axes and is_one(axes[-1]):
+            axes.pop()
+        self._extents = [product_of_extents([axis.extent]) for axis in axes]
         self._held: dict[Any, Any] = {}
         self._statements: list[Any] = []
-        longest = max(math.prod(int(axis.extent) for axis in self._inner(nest)) for nest in nests)
-        if longest == 0 or 0 in extents:
+        lengths = [FlatAxes(tuple(self._inner(nest))).extent for nest in nests]
+        longest = max(_UNKNOWN if as_int(length) is None else length for length in lengths)
+        if longest == 0 or any(as_int(extent) == 0 for extent in self._extents):
             raise Refused("it has no elements")
         if longest < LANES:
             raise Refused("rows are so short that one thread is enough for each")
@@ -85,10 +87,11 @@ class _Rows:
         for nest in nests:
             self._check(nest)
 
-    def launch(self) -> tuple[Any, int]:
-        """The launch, and how many bytes of shared memory a block has."""
-        body = launched((math.prod(self._extents),), self._threads, self._row)
-        return body, sum(_bytes(buffer) for buffer in (self._waiting, *self._held.values()) if _is_shared(buffer))
+    def launch(self) -> tuple[Any, int | None]:
+        """The launch, and how many bytes of shared memory a block has, if that is known."""
+        body = launched((product_of_extents(self._extents),), self._threads, self._row)
+        used = [_bytes(buffer) for buffer in (self._waiting, *self._held.values()) if _is_shared(buffer)]
+        return body, None if None in used else sum(size or 0 for size in used)
 
     def _row(self, grid: Any, thread: Any) -> Any:
         self._thread = thread
@@ -169,14 +172,14 @@ class _Rows:
 
     def _places(self, nest: Nest, row: Sequence[Any], places: Mapping[Any, Any]) -> dict[Any, Any]:
         own = {axis.var: place for axis, place in zip(nest.spatial, row, strict=False)}
-        ones = {axis.var: number(0) for axis in nest.spatial[len(row) :] if int(axis.extent) == 1}
+        ones = {axis.var: number(0) for axis in nest.spatial[len(row) :] if is_one(axis)}
         return {**own, **ones, **places}
 
     def _inner_index(self, buffer: Any, indices: Sequence[Any]) -> Any:
         """Where an element of a row is among those that the block holds of it."""
         place: Any = number(0)
         for index, extent in list(zip(indices, buffer.ty.shape, strict=True))[len(self._extents) :]:
-            place = place * int(extent) + index
+            place = place * extent + index
         return tvm.sym.Analyzer().simplify(place)
 
     def _along(self, group: FlatAxes, body: Callable[[Mapping[Any, Any]], Any]) -> Any:
@@ -185,9 +188,9 @@ class _Rows:
 
         def turn(index: Any) -> Any:
             element = index * threads + self._thread
-            return guarded(None if extent % threads == 0 else element < extent, body(group.at(element)))
+            return guarded(None if in_tiles(extent, threads) else element < extent, body(group.at(element)))
 
-        return loop(-(-extent // threads), turn)
+        return loop(tiles_over(extent, threads), turn)
 
     def _from_lane(self, value: Any, offset: int) -> Any:
         lanes = number(LANES)
@@ -196,16 +199,17 @@ class _Rows:
     def _inner(self, nest: Nest) -> list[Axis]:
         """The axes along a row."""
         axes = nest.reduced if nest.reduced else nest.spatial[len(self._extents) :]
-        return [axis for axis in axes if int(axis.extent) != 1]
+        return [axis for axis in axes if not is_one(axis)]
 
-    def _shared(self, size: int, dtype: str, name: str) -> Any:
+    def _shared(self, size: Extent, dtype: str, name: str) -> Any:
         return tirx.decl_buffer([number(size)], dtype, name, scope="shared", layout=None)
 
     # ---- what is none of this
 
     def _check(self, nest: Nest) -> None:
         count = len(self._extents)
-        if [int(axis.extent) for axis in nest.spatial[:count]] != self._extents:
+        extents = [number(product_of_extents([axis.extent])) for axis in nest.spatial[:count]]
+        if not tvm_ffi.structural_equal(extents, list(map(number, self._extents))):
             raise Refused(f"{nest.name} runs over other rows")
         if len(nest.stores) != 1:
             raise Refused(f"{nest.name} has several results")
@@ -223,7 +227,7 @@ class _Rows:
             raise Refused(f"{nest.buffers[0].name} is a result that is read again")
 
     def _check_reduction(self, nest: Nest) -> None:
-        if any(int(axis.extent) != 1 for axis in nest.spatial[len(self._extents) :]):
+        if not all(map(is_one, nest.spatial[len(self._extents) :])):
             raise Refused(f"{nest.name} has several results in a row")
         (store,), (init,) = nest.stores, nest.inits
         value = store.value
@@ -234,9 +238,9 @@ class _Rows:
         starts = isinstance(init.value, tirx.FloatImm) and (not is_sum or float(init.value) == 0.0)
         if not is_combined or not starts or str(store.buffer.ty.dtype) not in _FLOATS:
             raise Refused(f"{nest.name} is no sum of floats, nor the largest or smallest of them")
-        if math.prod(self._extents) < _FEW_ROWS:
+        if assumed(product_of_extents(self._extents)) < _FEW_ROWS:
             return
-        last = next((axis for axis in reversed(nest.reduced) if int(axis.extent) != 1), None)
+        last = next((axis for axis in reversed(nest.reduced) if not is_one(axis)), None)
         for load in nest.loads():
             access = StageAccess(load.source, tuple(load.indices))
             if last is not None and not load.source.same_as(store.buffer) and access.stride(last.var) not in (0, 1):
@@ -248,7 +252,7 @@ class _Rows:
     def _is_of_row(self, nest: Nest, indices: Sequence[Any]) -> bool:
         """The leading indices are the leading axes."""
         pairs = zip(indices, nest.spatial, self._extents, strict=False)
-        return all(index.same_as(axis.var) or extent == 1 for index, axis, extent in pairs)
+        return all(index.same_as(axis.var) or as_int(extent) == 1 for index, axis, extent in pairs)
 
 
 def _is_own(value: Any, store: Any) -> bool:
@@ -264,5 +268,6 @@ def _is_shared(buffer: Any) -> bool:
     return str(buffer.scope()) == "shared"
 
 
-def _bytes(buffer: Any) -> int:
-    return int(buffer.ty.shape[0]) * int(tvm.DataType(str(buffer.ty.dtype)).bits) // 8
+def _bytes(buffer: Any) -> int | None:
+    size = as_int(buffer.ty.shape[0])
+    return None if size is None else size * int(tvm.DataType(str(buffer.ty.dtype)).bits) // 8

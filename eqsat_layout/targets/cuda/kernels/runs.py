@@ -12,6 +12,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from eqsat_layout.targets.cuda.kernels.extents import in_tiles, tiles_over
 from eqsat_layout.targets.cuda.kernels.operands import FlatAxes
 from eqsat_layout.targets.cuda.kernels.statements import number
 from eqsat_layout.targets.schedules.accesses import as_int
@@ -22,15 +23,15 @@ def in_runs(
     buffer: Any, indices: Sequence[Any], group: FlatAxes, lanes: int, fixed: Mapping[Any, Any], condition: Any = None
 ) -> bool:
     """``condition``: it does not tell the elements of a run apart either."""
-    if not group.axes or group.last % lanes:
+    if not group.axes or not in_tiles(group.last, lanes):
         return False
     last = group.axes[-1]
     analyzer, outer, lane = tvm.sym.Analyzer(), tirx.Var("outer", "int32"), tirx.Var("lane", "int32")
-    analyzer.bind(outer, tvm.ir.Range(0, group.last // lanes))
+    analyzer.bind(outer, tvm.ir.Range(0, tiles_over(group.last, lanes)))
     analyzer.bind(lane, tvm.ir.Range(0, lanes))
     offset: Any = number(0)
     for index, extent in zip(indices, buffer.ty.shape, strict=True):
-        offset = offset * int(extent) + index
+        offset = offset * extent + index
     places = {**fixed, last.var: outer * lanes + lane}
     there = analyzer.simplify(substitute(offset, places))
     first = analyzer.simplify(substitute(there, {lane: number(0)}))

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from tvm import tirx
 
+from eqsat_layout.targets.cuda.kernels.extents import Extent
 from eqsat_layout.targets.cuda.kernels.statements import (
     at,
     block_barrier,
@@ -26,18 +27,23 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     vectorized,
 )
 from eqsat_layout.targets.gpu.host.plan import ZEROS
+from eqsat_layout.targets.schedules.accesses import as_int
 
 _TOGETHER: Final = 4
 """Sums of a thread that are stored as one: 16 bytes."""
 
 
 class SplitSums:
-    """``splits`` parts of the sums of ``tiles``, a block of ``threads`` for each part. ``sums``: a thread's."""
+    """``splits`` parts of the sums of ``tiles``, a block of ``threads`` for each part. ``sums``: a thread's.
 
-    def __init__(self, splits: int, tiles: int, threads: int, sums: Any) -> None:
+    Where the host decides on ``splits``, there may be one: then nothing is left in memory.
+    """
+
+    def __init__(self, splits: Extent, tiles: Extent, threads: int, sums: Any) -> None:
         self._splits, self._sums = splits, sums
         self._vectors = int(sums.ty.shape[0]) // _TOGETHER
-        shape = [splits, tiles, self._vectors, threads, _TOGETHER]  # the threads of a warp side by side
+        parts = splits if as_int(splits) is not None else splits * tirx.min(splits - 1, 1)
+        shape = [parts, tiles, self._vectors, threads, _TOGETHER]  # the threads of a warp side by side
         self._parts = _memory(shape, str(sums.ty.dtype), "parts")
         self._arrived = _memory([tiles], "int32", "arrived")
         self._before = tirx.decl_buffer([number(1)], "int32", "before", scope="shared", layout=None)
@@ -68,23 +74,27 @@ class SplitSums:
 
         sums, parts = self._sums, self._parts
         count = sequence([device_fence(), counted(self._before, self._arrived, tile), device_fence()])
+        left = [
+            each(lambda own, place: kept(parts, at(sums, own), part, *place)),
+            block_barrier(),
+            guarded(thread.equal(0), count),
+            block_barrier(),
+        ]
         added = [
             guarded(thread.equal(0), kept(self._arrived, number(0), tile)),
             each(lambda own, place: kept(sums, at(parts, 0, *place), own)),
             loop(self._splits - 1, add),
-            body,
         ]
-        return sequence(
-            [
-                tirx.AllocBuffer(self._before),
-                each(lambda own, place: kept(parts, at(sums, own), part, *place)),
-                block_barrier(),
-                guarded(thread.equal(0), count),
-                block_barrier(),
-                guarded(at(self._before, 0).equal(self._splits - 1), sequence(added)),
-            ]
-        )
+        is_last = at(self._before, 0).equal(self._splits - 1)
+        if as_int(self._splits) is not None:
+            rest = [*left, guarded(is_last, sequence([*added, body]))]
+        else:
+            is_split = self._splits > 1
+            own = [guarded(is_split, sequence(added)), body]
+            is_mine = tirx.Or(tirx.Not(is_split), is_last)
+            rest = [guarded(is_split, sequence(left)), guarded(is_mine, sequence(own))]
+        return sequence([tirx.AllocBuffer(self._before), *rest])
 
 
-def _memory(shape: list[int], dtype: str, name: str) -> Any:
+def _memory(shape: list[Extent], dtype: str, name: str) -> Any:
     return tirx.decl_buffer([number(extent) for extent in shape], dtype, name, layout=None)

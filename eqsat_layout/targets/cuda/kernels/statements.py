@@ -18,8 +18,9 @@ LANES: Final = 32
 """Threads of a warp."""
 
 
-def number(value: int) -> Any:
-    return tirx.IntImm("int32", value)
+def number(value: Any) -> Any:
+    """As an expression, which it may be already."""
+    return tirx.IntImm("int32", value) if isinstance(value, int) else value
 
 
 def sequence(statements: Iterable[Any]) -> Any:
@@ -30,9 +31,9 @@ def sequence(statements: Iterable[Any]) -> Any:
     return kept[0] if len(kept) == 1 else tirx.SeqStmt(kept)
 
 
-def loop(extent: int, body: Callable[[Any], Any], kind: Any = tirx.ForKind.SERIAL) -> Any:
+def loop(extent: Any, body: Callable[[Any], Any], kind: Any = tirx.ForKind.SERIAL) -> Any:
     """``body`` of a variable; of zero where there is one step only."""
-    if extent == 1:
+    if isinstance(extent, int) and extent == 1:
         return body(number(0))
     var = tirx.Var("i", "int32")
     return tirx.For(var, number(0), number(extent), kind, body(var))
@@ -67,18 +68,18 @@ def local(size: int, dtype: str, name: str) -> Any:
 
 
 def at(buffer: Any, *indices: Any) -> Any:
-    return tirx.BufferLoad(buffer, [number(index) if isinstance(index, int) else index for index in indices])
+    return tirx.BufferLoad(buffer, list(map(number, indices)))
 
 
 def kept(buffer: Any, value: Any, *indices: Any) -> Any:
-    return tirx.BufferStore(buffer, value, [number(index) if isinstance(index, int) else index for index in indices])
+    return tirx.BufferStore(buffer, value, list(map(number, indices)))
 
 
 def address(buffer: Any, *indices: Any) -> Any:
     return tirx.address_of(at(buffer, *indices))
 
 
-def launched(grid: Sequence[int], threads: int, body: Callable[[Sequence[Any], Any], Any]) -> Any:
+def launched(grid: Sequence[Any], threads: int, body: Callable[[Sequence[Any], Any], Any]) -> Any:
     """A kernel: ``body`` of the block's places in the grid, and of the thread's number."""
     names = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
     blocks = [_thread(name) for name, _ in zip(names, grid, strict=False)]

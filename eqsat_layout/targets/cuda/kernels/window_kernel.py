@@ -8,7 +8,6 @@ slide.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -18,6 +17,7 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cuda.kernels.extents import Extent, assumed, in_tiles, product_of_extents, tiles_over
 from eqsat_layout.targets.cuda.kernels.operands import FlatAxes, Operand
 from eqsat_layout.targets.cuda.kernels.products import Product, any_product_of
 from eqsat_layout.targets.cuda.kernels.results import Results
@@ -34,7 +34,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
 )
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.gpu.kernels.nests import Axis
-from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.accesses import StageAccess, as_int, quotient, remainder
 from eqsat_layout.tir.structural import substitute
 
 _THREADS: Final = 128
@@ -93,8 +93,13 @@ class _Line:
         return FlatAxes(tuple(axis for axis in self._axes if not any(axis.var.same_as(one.var) for one in taken)))
 
     @property
-    def threads(self) -> int:
-        return math.prod(int(axis.extent) for axis in self._axes) // (self.places * self.lanes)
+    def threads(self) -> Extent:
+        return product_of_extents((self.others.extent, *self.tiles))
+
+    @property
+    def tiles(self) -> tuple[Extent, Extent]:
+        """Along the axis, and along the channels."""
+        return tiles_over(self.axis.extent, self.places), tiles_over(self.channel.extent, self.lanes)
 
     @property
     def registers(self) -> int:
@@ -110,7 +115,7 @@ class _Line:
         """Loads for an element, more where too few threads wait for theirs."""
         weights = self.steps * (1 if self.has_weights_together else self.lanes)
         loads = (self.loaded + weights) / (self.places * self.lanes)
-        idle = max(1.0, machine.multiprocessors * _ENOUGH / self.threads)
+        idle = max(1.0, machine.multiprocessors * _ENOUGH / assumed(self.threads))
         return loads * idle
 
 
@@ -124,9 +129,9 @@ def _lines(product: Product) -> Iterator[_Line]:
         has_weights_together = _is_run(product, weight, channel, lanes)
         for axis in reversed(product.columns.axes) if lanes > 1 else ():
             for step in product.steps.axes:
-                ratio = _ratio(data, axis, step)
+                ratio = 0 if as_int(step.extent) is None else _ratio(data, axis, step)
                 for places in _PLACES if ratio else ():
-                    if int(axis.extent) % places == 0 and not weight.uses(axis):
+                    if in_tiles(axis.extent, places) and not weight.uses(axis):
                         yield _Line(product, axis, step, channel, ratio, lanes, places, has_weights_together)
 
 
@@ -172,6 +177,7 @@ def _moved(guarded_load: tuple[Any, Any], var: Any, by: int) -> list[Any]:
 class _Kernel:
     def __init__(self, line: _Line) -> None:
         self._line, self._product = line, line.product
+        self._threads = min(_THREADS, as_int(line.threads) or _THREADS)
         product = line.product
         own = [FlatAxes((axis,)) for axis in (line.axis, line.channel)]
         self._results = Results(_with_axes(product, line.others, *own))
@@ -179,15 +185,14 @@ class _Kernel:
         self._window = FlatAxes(tuple(axis for axis in product.steps.axes if not axis.var.same_as(line.step.var)))
 
     def launch(self) -> Any:
-        threads = min(_THREADS, self._line.threads)
-        return launched((math.ceil(self._line.threads / threads),), threads, self._block)
+        return launched((tiles_over(self._line.threads, self._threads),), self._threads, self._block)
 
     def _block(self, grid: Any, thread: Any) -> Any:
         line = self._line
-        number_ = grid[0] * min(_THREADS, line.threads) + thread
-        channels, places = int(line.channel.extent) // line.lanes, int(line.axis.extent) // line.places
-        rest, channel = tirx.floordiv(number_, channels), tirx.floormod(number_, channels) * line.lanes
-        other, place = tirx.floordiv(rest, places), tirx.floormod(rest, places) * line.places
+        number_ = grid[0] * self._threads + thread
+        places, channels = line.tiles
+        rest, channel = quotient(number_, channels), remainder(number_, channels) * line.lanes
+        other, place = quotient(rest, places), remainder(rest, places) * line.places
         here = {**self._product.fixed, **line.others.at(other), line.axis.var: place, line.channel.var: channel}
         sums = local(line.places * line.lanes, "float32", "sums")
         body = sequence(
@@ -198,7 +203,7 @@ class _Kernel:
                 *self._stored(sums, other, place, channel),
             ]
         )
-        return guarded(number_ < line.threads if line.threads % _THREADS else None, body)
+        return guarded(None if in_tiles(line.threads, self._threads) else number_ < line.threads, body)
 
     def _added(self, sums: Any, here: Mapping[Any, Any]) -> Any:
         """All windows, where the other steps are at one place."""

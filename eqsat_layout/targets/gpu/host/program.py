@@ -34,10 +34,12 @@ from eqsat_layout.targets.gpu.host.plan_writer import ImageOf, PlanWriter, bytes
 from eqsat_layout.targets.gpu.host.reuse import with_shared_memories
 from eqsat_layout.targets.gpu.host.size_expressions import condition_of, size_of
 from eqsat_layout.targets.gpu.host.sizes import Size, operation, product
+from eqsat_layout.targets.schedules.accesses import as_int
 
 _IN_PLACE: Final = "relax.call_tir_inplace"
 _ASSERTS: Final = "relax.run.assert_op"
 _BRANCHES: Final = "chooses by sizes only, where a function that is called by name ends"
+_NARROW: Final = 2**31
 _LAUNCHED: Final = ("relax.call_tir", _IN_PLACE)
 _VIEWS: Final = ("relax.reshape", "relax.memory_view", "relax.flatten", "relax.expand_dims", "relax.squeeze")
 
@@ -313,13 +315,23 @@ class _Body:
             if isinstance(one, _Number):
                 found[param] = one.size
                 continue
-            for extent, size in zip(param.ty.shape, self._writer.values[one].shape, strict=True):
+            shape = self._writer.values[one].shape
+            for extent, size in zip(param.ty.shape, shape, strict=True):
                 if isinstance(extent, tvm.ir.Var):
                     found[extent] = size
+            if any(as_int(extent) is None and str(extent.ty.dtype) == "int32" for extent in param.ty.shape):
+                self._check_narrow(shape)
         last = list(call.args[2].values) if len(call.args) > 2 else []
         for param, size in zip(list(host.params)[len(given) :], last, strict=True):
             found[param] = size_of(size, self._symbols)
         return found
+
+    def _check_narrow(self, shape: Sequence[Size]) -> None:
+        """A kernel counts elements of a tensor of such sizes in 32 bits."""
+        fits = operation("lt", product(shape), _NARROW)
+        if not any(one.size == fits for one in self._casts):
+            text = f"whether a tensor of {list(shape)} has fewer than {_NARROW} elements, as its kernels need,"
+            self._casts.append(Cast(fits, 1, text))
 
     def _buffer(self, elements: Size, dtype: str, zeros: bool) -> int:
         return self._writer.allocated(Allocation(product([elements, bytes_of(dtype)]), zeros=zeros))

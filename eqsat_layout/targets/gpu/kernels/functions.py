@@ -17,7 +17,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.nests import Nest, inlined, nests_of
-from eqsat_layout.targets.gpu.kernels.shared_sums import shared_sum_of
+from eqsat_layout.targets.gpu.kernels.shared_sums import has_free_order, shared_sum_of
 from eqsat_layout.targets.gpu.kernels.tiles import tile_of
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL, WorkGroups
 from eqsat_layout.targets.gpu.kernels.work_items import kernel_of
@@ -53,7 +53,7 @@ def with_work_items(
 
 def _kernel(nest: Nest, reduction: Nest | None, in_order: bool, groups: WorkGroups) -> Any:
     tile = tile_of(nest, reduction)
-    if not in_order:
+    if not in_order or has_free_order(nest, reduction):
         with suppress(Refused):
             return shared_sum_of(nest, reduction, tile)
     return kernel_of(nest, reduction, tile, groups)

@@ -19,7 +19,7 @@ from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest
 from eqsat_layout.targets.gpu.kernels.operands import Operands
 from eqsat_layout.targets.gpu.kernels.vectors import LANES, in_vectors, is_image, stores_in_vectors
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL, WorkGroups
-from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.targets.schedules.accesses import as_int, quotient, remainder
 from eqsat_layout.tir.structural import structural_map, substitute
 
 
@@ -221,8 +221,8 @@ class KernelParts:
         for outer, count in zip(reversed(self._outer), reversed(self._counts), strict=True):
             if isinstance(outer, tvm.ir.Var):
                 is_first = outer.same_as(self._outer[0])
-                values[outer] = self._analyzer.simplify(flat if is_first else _remainder(flat, count))
-            flat = _quotient(flat, count)
+                values[outer] = self._analyzer.simplify(flat if is_first else remainder(flat, count))
+            flat = quotient(flat, count)
         bound = [tirx.Bind(var, value) for var, value in values.items()]
         return sequence([*bound, body])
 
@@ -248,16 +248,6 @@ class KernelParts:
 
     def _int(self, value: int, axis: Axis | None = None) -> Any:
         return tirx.IntImm(self._dtype if axis is None else axis.var.ty.dtype, value)
-
-
-def _quotient(number: Any, count: Any) -> Any:
-    """Neither is negative. TVM asks a symbol for its sign, in the midst of the statement that it writes."""
-    return tirx.floordiv(number, count) if isinstance(count, tirx.IntImm) else tirx.truncdiv(number, count)
-
-
-def _remainder(number: Any, count: Any) -> Any:
-    """See :func:`_quotient`."""
-    return tirx.floormod(number, count) if isinstance(count, tirx.IntImm) else tirx.truncmod(number, count)
 
 
 def sequence(statements: Sequence[Any]) -> Any:
