@@ -1,4 +1,4 @@
-"""Ops of torch that look things up: bags of rows, places in sorted rows, windows of any size.
+"""Ops of torch over tables: bags of rows, places in sorted rows, windows of any size, rows again and again.
 
 In: an importer's builder, values of a node's arguments. Out: what the node gives, in Relax.
 """
@@ -153,6 +153,20 @@ def product_along(b: relax.BlockBuilder, data: Any, dim: int, keepdim: bool = Fa
     return b.emit(relax.op.prod(data, [dim], keepdim))
 
 
+def repeated(b: relax.BlockBuilder, data: Any, counts: Sequence[Any]) -> Any:
+    """``x.repeat``, also as often as sizes say, which TVM's ``tile`` does not take."""
+    op = relax.op
+    if all(isinstance(one, int) for one in counts):
+        return b.emit(op.tile(data, list(counts)))
+    extents = list(data.ty.shape.values)
+    extents = [tirx.IntImm("int64", 1)] * (len(counts) - len(extents)) + extents
+    apart, spread = (
+        [one for pair in zip(own, extents, strict=True) for one in pair] for own in ([1] * len(counts), counts)
+    )
+    wide = b.emit(op.broadcast_to(b.emit(op.reshape(data, apart)), spread))
+    return b.emit(op.reshape(wide, [count * extent for count, extent in zip(counts, extents, strict=True)]))
+
+
 MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "_embedding_bag_forward_only.default": bags,
     "_embedding_bag.default": bags,
@@ -160,5 +174,6 @@ MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "adaptive_max_pool2d.default": adaptive_max_pool,
     "_trilinear.default": product_of_three,
     "prod.dim_int": product_along,
+    "repeat.default": repeated,
 }
 """By the names of torch's ops."""

@@ -401,3 +401,18 @@ def test_a_pool_whose_places_nobody_asks_for_is_a_pool() -> None:
     """It was made with its places, without a schedule: 30 times the time, and no layout went through it."""
     pool = torch.export.export(torch.nn.MaxPool2d(3, 2, 1), (IMAGE,))
     assert "relax.nn.max_pool2d" in ops_in(source_of(pool).module)
+
+
+def test_repeats_as_often_as_a_size_says_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TVM's converter takes numbers only, so that torch wrote all ops in others once more (DETR: half a minute)."""
+    times: list[Any] = []
+    kind = torch.export.ExportedProgram
+    decomposed = kind.run_decompositions
+    monkeypatch.setattr(kind, "run_decompositions", lambda *given: times.append(given) or decomposed(*given))
+    function = Function(lambda x, y: y[None].repeat(x.shape[0], 1, 2))
+    shapes = ({0: torch.export.Dim.DYNAMIC}, None)
+    session = eqsat_layout.Session(torch.export.export(function, (X, ROWS), dynamic_shapes=(shapes,)))
+    names = [one.name for one in session.inputs]
+    got = session.run(None, dict(zip(names, (X[:3], ROWS), strict=True)))
+    np.testing.assert_array_equal(got[0], ROWS[None].repeat(3, 1, 2).numpy())
+    assert len(times) == 1
